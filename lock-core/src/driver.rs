@@ -1,0 +1,42 @@
+//! Drivers: how a URL becomes a backend. Plain data, so that a list of them documents itself.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::backend::Backend;
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::url::StoreUrl;
+
+/// The future of [`Driver::open`].
+pub type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Backend>>> + Send>>;
+
+/// One store family member: its schemes, its options and how to open it.
+#[derive(Clone, Copy, Debug)]
+pub struct Driver {
+    /// The name people use: `redis`, `sqlite`.
+    pub name: &'static str,
+    /// The schemes of its URLs, the usual one first.
+    pub schemes: &'static [&'static str],
+    /// An example URL.
+    pub example: &'static str,
+    /// One line that says what it is.
+    pub about: &'static str,
+    /// Its own options, beside those of [`crate::config::OPTIONS`].
+    pub options: &'static [OptionSpec],
+    /// Opens a backend: checks the URL before any I/O, then connects. The clock is the client's; a store that runs
+    /// in this process keeps its leases on it.
+    pub open: fn(StoreUrl, Arc<dyn Clock>) -> Opening,
+}
+
+/// One option of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptionSpec {
+    /// Its name.
+    pub name: &'static str,
+    /// Its default, as one would write it.
+    pub default: &'static str,
+    /// One line that says what it does.
+    pub about: &'static str,
+}

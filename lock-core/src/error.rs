@@ -1,0 +1,164 @@
+//! One error type for every store: what kind, where, and whether a retry helps.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The result of everything that can fail here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, for programs. New kinds may be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A lock name, a prefix or a note that no store may be asked for.
+    InvalidName,
+    /// A lease, lock-delay or hold time out of range.
+    InvalidLease,
+    /// A URL, an option or a configuration that cannot be used.
+    InvalidConfig,
+    /// This store cannot do what was asked; the message says which can.
+    Unsupported,
+    /// The store could not be reached or could not serve now. A retry may help.
+    Unavailable,
+    /// The store did not answer in time: whether it acted is not known. A retry may help.
+    Timeout,
+    /// The store refused the credentials or a right is missing.
+    Denied,
+    /// What is in the store under our keys was not written by us.
+    Foreign,
+    /// The store answered something that makes no sense.
+    Protocol,
+    /// The store is full, or a limit was reached.
+    Full,
+    /// The same owner holds or asks for this name in a way that would wait for itself.
+    WouldDeadlock,
+    /// The lock is not held any more.
+    Lost,
+    /// This client has been closed.
+    Closed,
+    /// The call was made in a way that cannot work (no runtime, an owner of another client).
+    Misuse,
+}
+
+impl ErrorKind {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::InvalidName => "invalid name",
+            Self::InvalidLease => "invalid lease",
+            Self::InvalidConfig => "invalid configuration",
+            Self::Unsupported => "unsupported",
+            Self::Unavailable => "store unavailable",
+            Self::Timeout => "no answer in time",
+            Self::Denied => "access denied",
+            Self::Foreign => "foreign data",
+            Self::Protocol => "unexpected answer",
+            Self::Full => "store full",
+            Self::WouldDeadlock => "would deadlock",
+            Self::Lost => "lock lost",
+            Self::Closed => "client closed",
+            Self::Misuse => "misuse",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+type Source = Arc<dyn std::error::Error + Send + Sync + 'static>;
+
+/// An error of this library. Cheap to clone; never shows a password.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    operation: Option<&'static str>,
+    store: Option<String>,
+    source: Option<Source>,
+}
+
+impl Error {
+    /// An error of `kind` that says `message`.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, message: message.into(), operation: None, store: None, source: None }))
+    }
+
+    /// Names the verb that failed.
+    #[must_use]
+    pub fn during(mut self, operation: &'static str) -> Self {
+        self.0.operation.get_or_insert(operation);
+        self
+    }
+
+    /// Names the store by its redacted address.
+    #[must_use]
+    pub fn at(mut self, store: impl Into<String>) -> Self {
+        self.0.store.get_or_insert_with(|| store.into());
+        self
+    }
+
+    /// Keeps the error beneath. Its text must not hold a secret.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// What went wrong, for programs.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Whether asking again later may help.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Unavailable | ErrorKind::Timeout)
+    }
+
+    /// Whether the store may have acted although this call failed.
+    ///
+    /// True for everything that was not refused before or by the store itself; the core then treats an acquire as
+    /// "not held, perhaps in line" and cleans up.
+    #[must_use]
+    pub fn is_unclear(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Protocol)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &*self.0;
+        write!(f, "{}: {}", inner.kind, inner.message)?;
+        match (inner.operation, &inner.store) {
+            (Some(operation), Some(store)) => write!(f, " ({operation} at {store})"),
+            (Some(operation), None) => write!(f, " ({operation})"),
+            (None, Some(store)) => write!(f, " (at {store})"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("message", &self.0.message)
+            .field("operation", &self.0.operation)
+            .field("store", &self.0.store)
+            .field("source", &self.0.source.as_ref().map(ToString::to_string))
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|s| &**s as _)
+    }
+}

@@ -1,0 +1,111 @@
+//! Leases: what may be asked, how it is rounded, and how long the client may believe in one.
+
+use std::time::Duration;
+
+use crate::capabilities::Capabilities;
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The shortest lease anybody may ask for: below it the margins leave nothing.
+pub const MIN_LEASE: Duration = Duration::from_millis(10);
+
+/// Checks a lease against what is sensible and what the store can, and rounds it up to what the store will give.
+///
+/// # Errors
+/// [`ErrorKind::InvalidLease`] when it is shorter than [`MIN_LEASE`] or longer than `longest` or than the store allows.
+pub fn round(lease: Duration, longest: Duration, capabilities: &Capabilities) -> Result<Duration> {
+    check(lease, longest.min(capabilities.max_lease))?;
+    Ok(round_up(lease.max(capabilities.min_lease), capabilities.lease_step))
+}
+
+/// Rounds a time up to a whole multiple of the store's step; used for lock-delays as well.
+#[must_use]
+pub fn round_up(time: Duration, step: Duration) -> Duration {
+    let step = step.as_nanos().max(1);
+    let nanos = time.as_nanos().div_ceil(step) * step;
+    u64::try_from(nanos).map_or(Duration::MAX, Duration::from_nanos)
+}
+
+fn check(lease: Duration, longest: Duration) -> Result<()> {
+    let human = humantime::format_duration;
+    let text = if lease < MIN_LEASE {
+        format!("a lease of {} is shorter than {}", human(lease), human(MIN_LEASE))
+    } else if lease > longest {
+        format!("a lease of {} is longer than {}", human(lease), human(longest))
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::InvalidLease, text))
+}
+
+/// How much less than the lease the client believes in: a share for clocks that run at different rates, and the
+/// store's granularity.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Margin {
+    rate: f64,
+    granularity: Duration,
+}
+
+impl Margin {
+    /// The default share: chrony alone may slew a clock by 8.3 %.
+    pub const DEFAULT_RATE: f64 = 0.10;
+
+    /// A margin of `rate` of the lease plus `granularity`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`] unless `rate` is from 0 to 0.5.
+    pub fn new(rate: f64, granularity: Duration) -> Result<Self> {
+        if (0.0..=0.5).contains(&rate) {
+            Ok(Self { rate, granularity })
+        } else {
+            let text = format!("the margin is a share from 0 to 0.5, not {rate}");
+            Err(Error::new(ErrorKind::InvalidConfig, text))
+        }
+    }
+
+    /// Until when the client may believe in a lease that was asked for at `sent`: the moment *before* the request went
+    /// out, because the store may have started the lease at any time after it.
+    #[must_use]
+    pub fn deadline(&self, sent: Timestamp, lease: Duration) -> Timestamp {
+        let kept = lease.mul_f64(1.0 - self.rate).saturating_sub(self.granularity);
+        sent + kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn leases_are_rounded_up_never_down() {
+        let mut caps = Capabilities::full();
+        caps.min_lease = Duration::from_secs(2);
+        caps.lease_step = Duration::from_secs(1);
+        let day = Duration::from_secs(86_400);
+        assert_eq!(round(MS(10), day, &caps).unwrap(), Duration::from_secs(2));
+        assert_eq!(round(MS(2_001), day, &caps).unwrap(), Duration::from_secs(3));
+        assert_eq!(round(MS(3_000), day, &caps).unwrap(), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn hostile_leases_are_typed_errors() {
+        let caps = Capabilities::full();
+        let day = Duration::from_secs(86_400);
+        for bad in [Duration::ZERO, Duration::from_nanos(1), MS(9), Duration::MAX, Duration::from_millis(u64::MAX)] {
+            assert_eq!(round(bad, day, &caps).unwrap_err().kind(), ErrorKind::InvalidLease, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_deadline_counts_from_before_the_request() {
+        let margin = Margin::new(0.10, MS(2)).unwrap();
+        let sent = Timestamp::from_origin(Duration::from_secs(100));
+        assert_eq!(margin.deadline(sent, MS(1_000)), sent + MS(898));
+        assert_eq!(margin.deadline(sent, MS(1)), sent);
+        for bad in [-0.1, 0.6, f64::NAN, f64::INFINITY] {
+            assert!(Margin::new(bad, MS(2)).is_err());
+        }
+    }
+}

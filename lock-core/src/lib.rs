@@ -1,0 +1,34 @@
+//! The semantics of onelock, without any store.
+//!
+//! A lock is a line of leased, numbered entries kept by a store. The holders are the longest prefix of the line whose
+//! entries are mutually compatible ([`mode`]). A store implements lock verbs ([`Backend`]); everything else is here.
+
+pub mod backend;
+pub mod capabilities;
+pub mod clock;
+pub mod config;
+pub mod driver;
+pub mod error;
+pub mod holder;
+pub mod lease;
+pub mod line;
+pub mod mode;
+pub mod name;
+pub mod snapshot;
+pub mod token;
+pub mod url;
+
+pub use backend::{
+    Backend, Busy, Grant, Info, Note, Place, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake,
+};
+pub use capabilities::Capabilities;
+pub use clock::{BootClock, Clock, Timestamp, TokioClock};
+pub use config::Settings;
+pub use driver::{Driver, OptionSpec};
+pub use error::{Error, ErrorKind, Result};
+pub use holder::HolderId;
+pub use mode::Mode;
+pub use name::LockName;
+pub use snapshot::{EntryView, ListedName, Listing, Page, Snapshot};
+pub use token::{FencingToken, TokenEpoch};
+pub use url::{Secret, StoreUrl};

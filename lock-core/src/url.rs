@@ -1,0 +1,315 @@
+//! Store URLs: `scheme://user:password@host:port,host:port/path?option=value`.
+//!
+//! Parsed here once for every store, because general URL parsers take neither several hosts nor keep passwords apart.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+
+use crate::driver::OptionSpec;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps `text`.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself: for the store's driver only.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// A parsed store URL. Its `Debug` and `Display` show neither the password nor the values of options.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreUrl {
+    /// In lower case.
+    pub scheme: String,
+    /// Decoded.
+    pub username: Option<String>,
+    /// Decoded.
+    pub password: Option<Secret>,
+    /// Host names or addresses (IPv6 without brackets) and ports, in order; empty for a local store.
+    pub hosts: Vec<(String, Option<u16>)>,
+    /// Decoded, with its leading slash; empty when there is none.
+    pub path: String,
+    options: BTreeMap<String, Secret>,
+}
+
+impl StoreUrl {
+    /// The host and port when there must be exactly one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`] when there is none or more than one.
+    pub fn single_host(&self) -> Result<(&str, Option<u16>)> {
+        match &self.hosts[..] {
+            [(host, port)] => Ok((host, *port)),
+            [] => Err(bad(format!("{self} names no host"))),
+            _ => Err(bad(format!("{self} names several hosts; this store takes one"))),
+        }
+    }
+
+    /// The address without user, password and options.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let hosts: Vec<_> = self.hosts.iter().map(|(h, p)| host_port(h, *p)).collect();
+        format!("{}://{}{}", self.scheme, hosts.join(","), self.path)
+    }
+
+    /// Takes an option out and parses it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`] when its value is not a `T`; the value itself is not shown.
+    pub fn take<T: FromOption>(&mut self, key: &str) -> Result<Option<T>> {
+        let Some(value) = self.options.remove(key) else { return Ok(None) };
+        T::from_option(value.reveal())
+            .map(Some)
+            .map_err(|expected| bad(format!("option `{key}` is not {expected}")))
+    }
+
+    /// Sets an option, replacing what the URL said.
+    pub fn set(&mut self, key: impl Into<String>, value: impl Into<String>) {
+        self.options.insert(key.into(), Secret::new(value));
+    }
+
+    /// The names of the options that were given and not yet taken.
+    pub fn option_names(&self) -> impl Iterator<Item = &str> {
+        self.options.keys().map(String::as_str)
+    }
+
+    /// Refuses options that nobody knows, naming those that exist.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`] for the first unknown option.
+    pub fn check_options(&self, known: &[&[OptionSpec]]) -> Result<()> {
+        let names = || known.iter().flat_map(|part| part.iter().map(|spec| spec.name));
+        for given in self.options.keys() {
+            if !names().any(|name| name == given) {
+                let list = names().collect::<Vec<_>>().join(", ");
+                let given: String = given.chars().filter(|c| !c.is_control()).take(40).collect();
+                return Err(bad(format!("{} has no option `{given}`; it has: {list}", self.scheme)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a host and a port the way a URL does.
+#[must_use]
+pub fn host_port(host: &str, port: Option<u16>) -> String {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    port.map_or(host.clone(), |port| format!("{host}:{port}"))
+}
+
+impl FromStr for StoreUrl {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        // No message repeats the text: it may hold a password.
+        let (scheme, rest) =
+            text.split_once("://").ok_or_else(|| bad("a store URL looks like scheme://host:port".into()))?;
+        let scheme_ok = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+        if !scheme_ok {
+            return Err(bad("the scheme of the store URL is malformed".into()));
+        }
+        if rest.chars().any(char::is_control) {
+            return Err(bad("the store URL has a control character".into()));
+        }
+        let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let at = rest.find('/').unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(at);
+        let (user, hosts) = match authority.rsplit_once('@') {
+            Some((user, hosts)) => (Some(user), hosts),
+            None => (None, authority),
+        };
+        let (username, password) = match user.map(|u| u.split_once(':').unwrap_or((u, ""))) {
+            None => (None, None),
+            Some((name, pass)) => (non_empty(decoded(name)?), non_empty(decoded(pass)?).map(Secret::new)),
+        };
+        Ok(Self {
+            scheme: scheme.to_ascii_lowercase(),
+            username,
+            password,
+            hosts: parse_hosts(hosts)?,
+            path: decoded(path)?,
+            options: parse_options(query)?,
+        })
+    }
+}
+
+fn parse_hosts(text: &str) -> Result<Vec<(String, Option<u16>)>> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    text.split(',').map(parse_host).collect()
+}
+
+fn parse_host(text: &str) -> Result<(String, Option<u16>)> {
+    let malformed = || bad("a host of the store URL is malformed".into());
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']').ok_or_else(malformed)?;
+        let address: std::net::Ipv6Addr = host.parse().map_err(|_| malformed())?;
+        let port = if rest.is_empty() { None } else { Some(rest.strip_prefix(':').ok_or_else(malformed)?) };
+        (address.to_string(), port)
+    } else {
+        let (host, port) = text.split_once(':').map_or((text, None), |(h, p)| (h, Some(p)));
+        (decoded(host)?, port)
+    };
+    let host_ok = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "/@?#[]".contains(c));
+    if !host_ok {
+        return Err(malformed());
+    }
+    let port = match port {
+        None => None,
+        Some(port) => match port.parse::<u16>() {
+            Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => Some(number),
+            _ => return Err(bad("a port of the store URL is not a number from 1 to 65535".into())),
+        },
+    };
+    Ok((host, port))
+}
+
+fn parse_options(query: &str) -> Result<BTreeMap<String, Secret>> {
+    let mut options = BTreeMap::new();
+    for part in query.split('&').filter(|p| !p.is_empty()) {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        let (key, value) = (decoded(key)?, decoded(value)?);
+        if key.is_empty() {
+            return Err(bad("an option of the store URL has no name".into()));
+        }
+        if options.insert(key.clone(), Secret::new(value)).is_some() {
+            return Err(bad(format!("option `{key}` is given twice")));
+        }
+    }
+    Ok(options)
+}
+
+fn decoded(text: &str) -> Result<String> {
+    let text = percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| bad("a part of the store URL is not UTF-8 when decoded".into()))?;
+    if text.chars().any(char::is_control) {
+        return Err(bad("the store URL has a control character".into()));
+    }
+    Ok(text.into_owned())
+}
+
+fn non_empty(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn bad(text: String) -> Error {
+    Error::new(ErrorKind::InvalidConfig, text)
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.address())
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreUrl")
+            .field("address", &self.address())
+            .field("username", &self.username.as_ref().map(|_| "***"))
+            .field("options", &self.options)
+            .finish()
+    }
+}
+
+/// A type that an option's text can be read as.
+pub trait FromOption: Sized {
+    /// Reads `text`.
+    ///
+    /// # Errors
+    /// What was expected, for a message.
+    fn from_option(text: &str) -> Result<Self, &'static str>;
+}
+
+macro_rules! from_option {
+    ($($type:ty: $expected:literal, $parse:expr;)*) => {$(
+        impl FromOption for $type {
+            fn from_option(text: &str) -> Result<Self, &'static str> {
+                let parse: fn(&str) -> Option<$type> = $parse;
+                parse(text).ok_or($expected)
+            }
+        }
+    )*};
+}
+
+from_option! {
+    String: "a text", |t| Some(t.to_owned());
+    Secret: "a text", |t| Some(Secret::new(t));
+    bool: "true or false", |t| match t { "true" | "1" | "" => Some(true), "false" | "0" => Some(false), _ => None };
+    u16: "a number from 0 to 65535", |t| t.parse().ok();
+    u32: "a number from 0 to 4294967295", |t| t.parse().ok();
+    usize: "a number", |t| t.parse().ok();
+    f64: "a number", |t| t.parse().ok().filter(|n: &f64| n.is_finite());
+    Duration: "a time such as 500ms, 15s or 2m", |t| humantime::parse_duration(t).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_url_is_read() {
+        let mut url: StoreUrl = "Redis://us%40er:p%3Aw@h1:7,[::1]:8,h3/0?ttl=15s&x=%20".parse().unwrap();
+        assert_eq!(url.scheme, "redis");
+        assert_eq!(url.username.as_deref(), Some("us@er"));
+        assert_eq!(url.password.as_ref().unwrap().reveal(), "p:w");
+        assert_eq!(url.hosts, [("h1".into(), Some(7)), ("::1".into(), Some(8)), ("h3".into(), None)]);
+        assert_eq!(url.path, "/0");
+        assert_eq!(url.take::<Duration>("ttl").unwrap(), Some(Duration::from_secs(15)));
+        assert_eq!(url.take::<String>("x").unwrap().as_deref(), Some(" "));
+        assert_eq!(url.address(), "redis://h1:7,[::1]:8,h3/0");
+    }
+
+    #[test]
+    fn nothing_printed_holds_a_secret() {
+        let url: StoreUrl = "redis://name:hunter2@h/0?password=hunter2".parse().unwrap();
+        assert!(!format!("{url} {url:?} {}", url.address()).contains("hunter2"));
+        for bad in ["redis:hunter2", "re dis://hunter2@h", "r://u:hunter2@h:port", "r://u:hunter2@h?a=1&a=2"] {
+            let error = bad.parse::<StoreUrl>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn malformed_urls_are_typed_errors() {
+        for bad in [
+            "", "x", "://", "1x://h", "x://h:0", "x://h:65536", "x://h:+1", "x://[::1", "x://[zz]:1", "x://a,,b",
+            "x://h\n", "x://%FF@h", "x://h?%00=1", "x://h?=1", "x://a b/",
+        ] {
+            assert_eq!(bad.parse::<StoreUrl>().unwrap_err().kind(), ErrorKind::InvalidConfig, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_options_name_the_known() {
+        const KNOWN: &[OptionSpec] = &[OptionSpec { name: "ttl", default: "30s", about: "" }];
+        let url: StoreUrl = "x://h?tll=1".parse().unwrap();
+        let text = url.check_options(&[KNOWN]).unwrap_err().to_string();
+        assert!(text.contains("`tll`") && text.contains("ttl"), "{text}");
+    }
+}
