@@ -1,1 +1,138 @@
-//! Part of onelock.
+//! One distributed-lock API, any store.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn charge(_token: onelock::FencingToken) -> Result<&'static str, std::io::Error> { Ok("paid") }
+//! let locks = onelock::connect("memory://?ttl=15s").await?;
+//! let guard = locks.mutex("orders/42")?.acquire().await?;
+//! let receipt = guard.run(charge(guard.token()?)).await??; // stopped before the lease can run out
+//! guard.release().await?; // or drop: released in the background
+//! # assert_eq!(receipt, "paid");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The store is chosen by URL, and compiled in by cargo feature. The memory store is always there.
+//!
+//! | feature | URL |
+//! |---|---|
+//! | (none) | `memory://` |
+//! | `sqlite` | `sqlite:///var/lib/app/locks.db` |
+//! | `redis` | `redis://host:6379`, `rediss://host:6379` |
+
+mod drivers;
+
+pub use lock_core::*;
+
+pub use drivers::{Family, drivers, families};
+
+#[cfg(feature = "redis")]
+pub use lock_redis as redis;
+#[cfg(feature = "sqlite")]
+pub use lock_sql as sql;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// A client by URL: `scheme://[user:password@]host[:port][/path][?option=value&…]`.
+///
+/// # Errors
+/// [`ErrorKind::InvalidConfig`] for an unknown scheme, a store that is not compiled in, or an unknown option, before
+/// any I/O. [`ErrorKind::Misuse`] outside a Tokio runtime. Whatever opening the store says.
+///
+/// # Cancel safety
+/// Safe: a store that was half opened is closed.
+pub async fn connect(url: &str) -> Result<Locks> {
+    connect_with(&Config::new(url)).await
+}
+
+/// A client by configuration.
+///
+/// # Errors
+/// As [`connect`].
+///
+/// # Cancel safety
+/// As [`connect`].
+pub async fn connect_with(config: &Config) -> Result<Locks> {
+    drivers::check_compiled(&config.url)?;
+    Locks::open(&config.url, &drivers(), config.settings.clone(), Arc::new(BootClock)).await
+}
+
+/// A client's configuration, for serde. Options in the URL override `settings`.
+///
+/// ```
+/// let config: onelock::Config = serde_json::from_str(r#"{ "url": "memory://", "settings": { "ttl": "15s" } }"#)?;
+/// assert_eq!(config.settings.ttl.as_secs(), 15);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Config {
+    /// The store.
+    pub url: String,
+    /// What every lock starts from.
+    #[serde(default)]
+    pub settings: Settings,
+}
+
+impl Config {
+    /// The default settings on the store that `url` names.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), settings: Settings::default() }
+    }
+}
+
+/// Shows neither the password nor the options of the URL.
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let url = self.url.parse::<StoreUrl>().map_or_else(|_| "(malformed)".to_owned(), |url| url.address());
+        f.debug_struct("Config").field("url", &url).field("settings", &self.settings).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_not_there_is_named() {
+        let error = connect("riddle://h").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        assert!(error.to_string().contains("memory"), "{error}");
+        let error = connect("memory://?tll=1s").await.unwrap_err();
+        assert!(error.to_string().contains("ttl"), "{error}");
+    }
+
+    #[cfg(not(feature = "redis"))]
+    #[tokio::test]
+    async fn a_missing_feature_is_named() {
+        let error = connect("redis://u:hunter2@h").await.unwrap_err().to_string();
+        assert!(error.contains("feature `redis`") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn a_config_shows_no_secret() {
+        let shown = format!("{:?}", Config::new("redis://u:hunter2@h?password=hunter2"));
+        assert!(shown.contains("redis://h") && !shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn schemes_are_unique() {
+        let mut schemes: Vec<_> = families().iter().flat_map(|f| f.schemes).collect();
+        let count = schemes.len();
+        schemes.sort_unstable();
+        schemes.dedup();
+        assert_eq!(schemes.len(), count);
+        for driver in drivers() {
+            assert!(
+                families().iter().any(|f| f.name == driver.name && f.schemes == driver.schemes),
+                "{}",
+                driver.name
+            );
+        }
+    }
+}

@@ -20,7 +20,11 @@ pub const OPTIONS: &[OptionSpec] = &[
     OptionSpec { name: "margin", default: "0.1", about: "the share of a lease the client does not count on" },
     OptionSpec { name: "auto_renew", default: "true", about: "renew leases while the guard lives" },
     OptionSpec { name: "max_hold", default: "none", about: "the longest time a lock may be held in all" },
-    OptionSpec { name: "lock_delay", default: "0s", about: "how long a lock stays blocked after a lost holder" },
+    OptionSpec {
+        name: "lock_delay",
+        default: "0s",
+        about: "how long a lock stays blocked after a lost holder",
+    },
     OptionSpec { name: "note", default: "host and process", about: "the holder's label for people" },
     OptionSpec { name: "token_epoch", default: "0", about: "the high bits of tokens; raise after a restore" },
 ];

@@ -32,6 +32,8 @@ pub enum ErrorKind {
     Full,
     /// The same owner holds or asks for this name in a way that would wait for itself.
     WouldDeadlock,
+    /// The lock stayed busy for as many attempts as the retry policy allows.
+    Busy,
     /// The lock is not held any more.
     Lost,
     /// This client has been closed.
@@ -54,6 +56,7 @@ impl ErrorKind {
             Self::Protocol => "unexpected answer",
             Self::Full => "store full",
             Self::WouldDeadlock => "would deadlock",
+            Self::Busy => "lock busy",
             Self::Lost => "lock lost",
             Self::Closed => "client closed",
             Self::Misuse => "misuse",

@@ -93,7 +93,9 @@ mod tests {
     fn hostile_leases_are_typed_errors() {
         let caps = Capabilities::full();
         let day = Duration::from_secs(86_400);
-        for bad in [Duration::ZERO, Duration::from_nanos(1), MS(9), Duration::MAX, Duration::from_millis(u64::MAX)] {
+        for bad in
+            [Duration::ZERO, Duration::from_nanos(1), MS(9), Duration::MAX, Duration::from_millis(u64::MAX)]
+        {
             assert_eq!(round(bad, day, &caps).unwrap_err().kind(), ErrorKind::InvalidLease, "{bad:?}");
         }
     }

@@ -5,6 +5,7 @@
 
 pub mod backend;
 pub mod capabilities;
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod driver;
@@ -12,6 +13,7 @@ pub mod error;
 pub mod holder;
 pub mod lease;
 pub mod line;
+pub mod memory;
 pub mod mode;
 pub mod name;
 pub mod snapshot;
@@ -19,14 +21,21 @@ pub mod token;
 pub mod url;
 
 pub use backend::{
-    Backend, Busy, Grant, Info, Note, Place, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake,
+    Backend, Busy, Grant, Info, Note, Place, Raise, Release, Renewal, Renewed, Request, Standing, Ticket,
+    Wake,
 };
 pub use capabilities::Capabilities;
+pub use client::guard::{Guard, LossReason};
+pub use client::lock::{Lock, RwLock};
+pub use client::owner::Owner;
+pub use client::retry::Retry;
+pub use client::{Builder, Locks};
 pub use clock::{BootClock, Clock, Timestamp, TokioClock};
 pub use config::Settings;
 pub use driver::{Driver, OptionSpec};
 pub use error::{Error, ErrorKind, Result};
 pub use holder::HolderId;
+pub use memory::{MemoryBackend, MemoryStore};
 pub use mode::Mode;
 pub use name::LockName;
 pub use snapshot::{EntryView, ListedName, Listing, Page, Snapshot};

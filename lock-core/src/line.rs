@@ -69,8 +69,8 @@ impl Line {
     ) -> Standing {
         if self.position(request.holder).is_none() {
             let holders = self.holders();
-            let holds =
-                holders == self.entries.len() && request.mode.fits(holders, self.entries.first().map(|e| e.mode));
+            let holds = holders == self.entries.len()
+                && request.mode.fits(holders, self.entries.first().map(|e| e.mode));
             if !holds && !request.queue {
                 return Standing::Busy(Busy { retry_after: self.earliest_end(now) });
             }

@@ -288,7 +288,8 @@ mod tests {
     fn nothing_printed_holds_a_secret() {
         let url: StoreUrl = "redis://name:hunter2@h/0?password=hunter2".parse().unwrap();
         assert!(!format!("{url} {url:?} {}", url.address()).contains("hunter2"));
-        for bad in ["redis:hunter2", "re dis://hunter2@h", "r://u:hunter2@h:port", "r://u:hunter2@h?a=1&a=2"] {
+        for bad in ["redis:hunter2", "re dis://hunter2@h", "r://u:hunter2@h:port", "r://u:hunter2@h?a=1&a=2"]
+        {
             let error = bad.parse::<StoreUrl>().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfig);
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
@@ -298,8 +299,21 @@ mod tests {
     #[test]
     fn malformed_urls_are_typed_errors() {
         for bad in [
-            "", "x", "://", "1x://h", "x://h:0", "x://h:65536", "x://h:+1", "x://[::1", "x://[zz]:1", "x://a,,b",
-            "x://h\n", "x://%FF@h", "x://h?%00=1", "x://h?=1", "x://a b/",
+            "",
+            "x",
+            "://",
+            "1x://h",
+            "x://h:0",
+            "x://h:65536",
+            "x://h:+1",
+            "x://[::1",
+            "x://[zz]:1",
+            "x://a,,b",
+            "x://h\n",
+            "x://%FF@h",
+            "x://h?%00=1",
+            "x://h?=1",
+            "x://a b/",
         ] {
             assert_eq!(bad.parse::<StoreUrl>().unwrap_err().kind(), ErrorKind::InvalidConfig, "{bad:?}");
         }

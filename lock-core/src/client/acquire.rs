@@ -1,0 +1,251 @@
+//! The acquire loop: ask, wait in the line, ask again; polled in place and droppable at any await.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Client;
+use super::debts::Uncut;
+use super::entry::{Entry, Upkeep, View};
+use super::guard::LossReason;
+use super::retry::Retry;
+use crate::backend::{Note, Renewed, Request, Standing, Wake};
+use crate::clock::{Timestamp, sleep_until};
+use crate::error::{Error, ErrorKind, Result};
+use crate::holder::HolderId;
+use crate::mode::Mode;
+use crate::name::LockName;
+
+/// What a lock asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub(super) name: LockName,
+    pub(super) mode: Mode,
+    pub(super) lease: Duration,
+    pub(super) waiter_lease: Duration,
+    pub(super) delay: Duration,
+    pub(super) note: Note,
+    pub(super) fair: bool,
+    pub(super) retry: Retry,
+    pub(super) upkeep: Upkeep,
+}
+
+impl Terms {
+    fn request(&self, queue: bool) -> Result<Request> {
+        Ok(Request {
+            name: self.name.clone(),
+            holder: HolderId::random()?,
+            mode: self.mode,
+            lease: self.lease,
+            waiter_lease: self.waiter_lease.min(self.lease),
+            delay: self.delay,
+            queue,
+            note: self.note.clone(),
+        })
+    }
+}
+
+/// An entry in the store that this client must give back: its drop does.
+#[derive(Debug)]
+pub(super) struct Stake {
+    pub(super) client: Arc<Client>,
+    pub(super) entry: Arc<Entry>,
+}
+
+impl Drop for Stake {
+    fn drop(&mut self) {
+        // Out of care before the release goes out, so that no renewal follows it.
+        self.client.keeper.forget(&self.entry);
+        self.entry.end(LossReason::Released);
+        self.client.give_back(&self.entry);
+    }
+}
+
+enum Attempt {
+    Held(Stake),
+    Busy(Option<Duration>),
+    /// The entry left the line before it held.
+    LostPlace(Option<Error>),
+}
+
+/// One try: no waiting.
+pub(super) async fn once(client: &Arc<Client>, terms: &Terms) -> Result<Option<Stake>> {
+    match attempt(client, terms, false).await? {
+        Attempt::Held(stake) => Ok(Some(stake)),
+        Attempt::Busy(_) | Attempt::LostPlace(_) => Ok(None),
+    }
+}
+
+/// Asks until it holds. The caller bounds the time by dropping it.
+pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms) -> Result<Stake> {
+    let (mut tries, mut failures) = (0_u32, 0_u32);
+    loop {
+        let (count, longest) = match attempt(client, terms, terms.fair).await {
+            Ok(Attempt::Held(stake)) => return Ok(stake),
+            Ok(Attempt::Busy(retry_after)) => {
+                (tries, failures) = (tries.saturating_add(1), 0);
+                if terms.retry.attempts.is_some_and(|most| tries >= most) {
+                    let text = format!("`{}` was busy {tries} times", terms.name);
+                    return Err(Error::new(ErrorKind::Busy, text).at(&client.info.address));
+                }
+                (tries, retry_after)
+            }
+            Ok(Attempt::LostPlace(cause)) => {
+                failures += 1;
+                if failures > terms.retry.errors {
+                    let lost = || {
+                        Error::new(ErrorKind::Unavailable, "the place in the line was lost again and again")
+                    };
+                    return Err(cause.unwrap_or_else(lost).at(&client.info.address));
+                }
+                (failures, None)
+            }
+            Err(error) if error.is_retryable() && failures < terms.retry.errors => {
+                failures += 1;
+                (failures, None)
+            }
+            Err(error) => return Err(error.during("acquire").at(&client.info.address)),
+        };
+        let random = getrandom::u64().unwrap_or_default();
+        let pause = terms.retry.pause(count, random);
+        tokio::time::sleep(longest.map_or(pause, |longest| pause.min(longest.max(Duration::from_millis(1)))))
+            .await;
+    }
+}
+
+/// One acquisition under a fresh holder id.
+async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool) -> Result<Attempt> {
+    client.open()?;
+    let request = Arc::new(terms.request(queue)?);
+    let sent = client.clock.now();
+    let standing = match ask(client, &request).await {
+        Ok(standing) => standing,
+        Err(error) => {
+            settle_unclear(client, &request, &Err(error.clone()));
+            return Err(error);
+        }
+    };
+    let now = client.clock.now();
+    let (answer, raw) = match standing {
+        Standing::Busy(busy) => return Ok(Attempt::Busy(busy.retry_after)),
+        Standing::Held(grant) => (Renewed::Held(grant), grant.token),
+        Standing::Waiting(place) => (Renewed::Waiting(place), place.token),
+    };
+    let token = match client.settings.token_epoch.seal(raw) {
+        Ok(token) => token,
+        Err(error) => {
+            settle_unclear(client, &request, &Ok(standing));
+            return Err(error);
+        }
+    };
+    let entry = Arc::new(Entry::new(&request, terms.upkeep, token, sent, now, answer));
+    let stake = Stake { client: Arc::clone(client), entry };
+    client.keeper.keep(&stake.entry);
+    if client.open().is_err() {
+        // Closed while the request was under way: the keeper may have been emptied before this entry came into care.
+        return Err(closed(client));
+    }
+    match stake.entry.view(now) {
+        View::Held { .. } => Ok(Attempt::Held(stake)),
+        View::Waiting { .. } if queue => in_line(stake).await,
+        View::Waiting { .. } => {
+            Err(Error::new(ErrorKind::Protocol, "the store put an entry in the line that was not to wait"))
+        }
+        // The answer took longer than the lease: not held.
+        View::Over(_) => Ok(Attempt::LostPlace(None)),
+    }
+}
+
+/// Sends the acquire. Dropped half way, it runs on in the background and what it got is given back.
+async fn ask(client: &Arc<Client>, request: &Arc<Request>) -> Result<Standing> {
+    let (backend, sent) = (Arc::clone(&client.backend), Arc::clone(request));
+    let abandoned = Arc::clone(request);
+    let call = async move { backend.acquire(&sent).await };
+    Uncut::new(client, call, move |client, answer| settle_unclear(client, &abandoned, &answer)).await
+}
+
+/// Gives back what an acquire that nobody waits for may have got.
+fn settle_unclear(client: &Arc<Client>, request: &Request, answer: &Result<Standing>) {
+    let nothing = match answer {
+        Ok(Standing::Busy(_)) => true,
+        Ok(_) => false,
+        Err(error) => !error.is_unclear(),
+    };
+    if !nothing {
+        client.release_later(request.ticket(), request.lease + request.delay);
+    }
+}
+
+fn closed(client: &Client) -> Error {
+    Error::new(ErrorKind::Closed, "this client has been closed").at(&client.info.address)
+}
+
+/// Waits in the line. The keeper renews the place meanwhile.
+async fn in_line(stake: Stake) -> Result<Attempt> {
+    let (client, entry) = (Arc::clone(&stake.client), Arc::clone(&stake.entry));
+    let mut failures = 0_u32;
+    loop {
+        let mut changed = std::pin::pin!(entry.changed.notified());
+        changed.as_mut().enable();
+        let (ask_at, deadline) = match entry.view(client.clock.now()) {
+            View::Held { .. } => return Ok(Attempt::Held(stake)),
+            View::Over(LossReason::Closed) => return Err(closed(&client)),
+            View::Over(_) => return Ok(Attempt::LostPlace(entry.failure())),
+            View::Waiting { ask_at, deadline } => (ask_at, deadline),
+        };
+        let woken = tokio::select! {
+            biased;
+            woken = client.backend.wait(entry.ticket()) => Some(woken),
+            () = changed => None,
+            () = sleep_until(&client.clock, ask_at.unwrap_or(deadline).min(deadline)) => {
+                ask_again(&stake).await;
+                None
+            }
+        };
+        match woken {
+            None => {}
+            Some(Ok(Wake::Held(token))) => {
+                failures = 0;
+                if entry.pushed(token, client.clock.now()) {
+                    // One renewal, off the critical path, makes the waiter's lease a holder's.
+                    client.keeper.keep(&entry);
+                } else {
+                    ask_again(&stake).await;
+                }
+            }
+            Some(Ok(Wake::Ask)) => {
+                failures = 0;
+                ask_again(&stake).await;
+            }
+            Some(Err(error)) if error.is_retryable() => {
+                failures += 1;
+                pause(&client, deadline, failures).await;
+            }
+            Some(Err(error)) => return Err(error.during("wait").at(&client.info.address)),
+        }
+    }
+}
+
+/// Renews the place now, to see whether it holds.
+async fn ask_again(stake: &Stake) {
+    let (client, entry) = (&stake.client, &stake.entry);
+    let sent = client.clock.now();
+    if matches!(entry.view(sent), View::Over(_)) {
+        return;
+    }
+    let answer = client.backend.renew(&[entry.renewal(sent)]).await.pop().unwrap_or_else(|| {
+        Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
+    });
+    entry.renewed(sent, client.clock.now(), &answer);
+    client.keeper.keep(entry);
+    if answer.is_err() {
+        let View::Waiting { deadline, .. } = entry.view(client.clock.now()) else { return };
+        pause(client, deadline, 1).await;
+    }
+}
+
+/// Waits a little after a failed call, but not past `deadline`.
+async fn pause(client: &Client, deadline: Timestamp, failures: u32) {
+    let left = deadline.saturating_since(client.clock.now());
+    let random = getrandom::u64().unwrap_or_default();
+    tokio::time::sleep(Retry::default().pause(failures, random).min(left)).await;
+}

@@ -1,0 +1,147 @@
+//! What is owed to the store: releases in the background, and futures whose caller went away.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::Client;
+use super::entry::Entry;
+use crate::backend::{Release, Ticket};
+use crate::error::Result;
+
+#[derive(Debug, Default)]
+pub(crate) struct Debts {
+    count: AtomicUsize,
+    none: Notify,
+}
+
+impl Debts {
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Ends when nothing is owed.
+    pub(super) async fn settled(&self) {
+        loop {
+            let none = self.none.notified();
+            if self.count() == 0 {
+                return;
+            }
+            none.await;
+        }
+    }
+}
+
+/// One thing owed; counted until dropped, even when the runtime drops it unfinished.
+struct Debt(Arc<Client>);
+
+impl Debt {
+    fn new(client: &Arc<Client>) -> Self {
+        client.debts.count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(client))
+    }
+}
+
+impl Drop for Debt {
+    fn drop(&mut self) {
+        if self.0.debts.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.debts.none.notify_waiters();
+        }
+    }
+}
+
+impl Client {
+    /// Runs `work` in the background and counts it as owed. Never blocks or panics: on a runtime that is gone the work
+    /// is dropped, and leases free what it would have freed.
+    fn owe(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let debt = Debt::new(self);
+        self.runtime.spawn(async move {
+            work.await;
+            drop(debt);
+        });
+    }
+
+    /// Gives an entry back in the background, if that is still owed.
+    pub(super) fn give_back(self: &Arc<Self>, entry: &Entry) {
+        if let Some(ticket) = entry.take_owed() {
+            self.release_later(ticket, entry.store_lease());
+        }
+    }
+
+    /// Releases in the background until the store gives a definite answer, for at most `lease`.
+    pub(super) fn release_later(self: &Arc<Self>, ticket: Ticket, lease: Duration) {
+        let client = Arc::clone(self);
+        self.owe(async move {
+            // A failure has nobody to tell: the lease frees the lock.
+            let _ = release(client, ticket, lease).await;
+        });
+    }
+}
+
+/// Releases until the store gives a definite answer, for at most `lease`: after that the store has dropped the entry.
+pub(super) async fn release(client: Arc<Client>, ticket: Ticket, lease: Duration) -> Result<Release> {
+    let until = client.clock.now() + lease;
+    let mut pause = Duration::from_millis(10);
+    let mut unclear = false;
+    loop {
+        let error = match client.backend.release(&ticket).await {
+            // An earlier try may have done it and lost the answer.
+            Ok(Release::NotHeld) if unclear => return Ok(Release::Released),
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        unclear |= error.is_unclear();
+        if !error.is_retryable() || client.clock.now() + pause >= until {
+            return Err(error);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}
+
+/// A call to the store that is polled in place and never cut half way: when its caller goes away after the first poll,
+/// the rest runs in the background, and `after` deals with what comes of it.
+pub(super) struct Uncut<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> {
+    client: Arc<Client>,
+    call: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    after: Option<A>,
+    begun: bool,
+}
+
+impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> Uncut<T, A> {
+    pub(super) fn new(
+        client: &Arc<Client>,
+        call: impl Future<Output = T> + Send + 'static,
+        after: A,
+    ) -> Self {
+        Self { client: Arc::clone(client), call: Some(Box::pin(call)), after: Some(after), begun: false }
+    }
+}
+
+impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static + Unpin> Future for Uncut<T, A> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.begun = true;
+        let Some(call) = self.call.as_mut() else { return Poll::Pending };
+        let answer = std::task::ready!(call.as_mut().poll(cx));
+        self.call = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> Drop for Uncut<T, A> {
+    fn drop(&mut self) {
+        // A call that was never polled has not been sent.
+        let (true, Some(call), Some(after)) = (self.begun, self.call.take(), self.after.take()) else {
+            return;
+        };
+        let client = Arc::clone(&self.client);
+        self.client.owe(async move { after(&client, call.await) });
+    }
+}

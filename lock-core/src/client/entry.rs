@@ -1,0 +1,315 @@
+//! One acquisition's state on the client: what the store last said, until when it may be believed, why it ended.
+//!
+//! No I/O and no time of its own: every step is given the moment it happens at. That keeps the races between renewal,
+//! release, drop and loss in one small place.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::keeper::Key;
+use crate::backend::{Renewal, Renewed, Request, Ticket};
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::lease::Margin;
+use crate::mode::Mode;
+use crate::token::FencingToken;
+
+use super::guard::LossReason;
+
+/// How an entry is kept alive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Upkeep {
+    pub(crate) margin: Margin,
+    /// Whether a holder's lease is renewed.
+    pub(crate) auto_renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    ticket: Ticket,
+    /// The token the user sees.
+    token: FencingToken,
+    upkeep: Upkeep,
+    state: Mutex<State>,
+    /// Told at every change of the state.
+    pub(crate) changed: Notify,
+    /// Where the keeper has it; written under the keeper's lock only.
+    pub(crate) key: Mutex<Option<Key>>,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// What to ask for at the next renewal.
+    lease: Duration,
+    waiter_lease: Duration,
+    /// What the store gave last.
+    granted: Duration,
+    /// Until when the last answer may be believed.
+    deadline: Timestamp,
+    /// When the hold ends whatever the lease says.
+    hold_until: Option<Timestamp>,
+    /// When to renew next.
+    due: Timestamp,
+    /// A holder by push still has its waiter lease: one renewal makes it a holder's.
+    short: bool,
+    /// For the first waiter: when the lease ahead ends.
+    ask_at: Option<Timestamp>,
+    /// The entry may still be in the store.
+    owed: bool,
+    failure: Option<Error>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    Held,
+    Over(LossReason),
+}
+
+/// What an entry is at a given moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    Waiting { ask_at: Option<Timestamp>, deadline: Timestamp },
+    Held { deadline: Timestamp },
+    Over(LossReason),
+}
+
+impl Entry {
+    /// An entry as the store answered a request that was sent at `sent`. `token` is the sealed one.
+    pub(crate) fn new(
+        request: &Request,
+        upkeep: Upkeep,
+        token: FencingToken,
+        sent: Timestamp,
+        now: Timestamp,
+        answer: Renewed,
+    ) -> Self {
+        let mut state = State {
+            phase: Phase::Waiting,
+            lease: request.lease,
+            waiter_lease: request.waiter_lease,
+            granted: Duration::ZERO,
+            deadline: sent,
+            hold_until: None,
+            due: sent,
+            short: false,
+            ask_at: None,
+            owed: true,
+            failure: None,
+        };
+        state.apply(&upkeep, sent, now, answer);
+        let raw = match answer {
+            Renewed::Held(grant) => Some(grant.token),
+            Renewed::Waiting(place) => Some(place.token),
+            Renewed::NotHeld => None,
+        };
+        let ticket = Ticket { token: raw, ..request.ticket() };
+        let (state, key) = (Mutex::new(state), Mutex::new(None));
+        Self { ticket, token, upkeep, state, changed: Notify::new(), key }
+    }
+
+    pub(crate) fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.ticket.mode
+    }
+
+    pub(crate) fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it is at `now`. Once over it stays over: this is where a passed deadline becomes loss.
+    pub(crate) fn view(&self, now: Timestamp) -> View {
+        let mut state = self.lock();
+        let was = state.phase;
+        let view = state.view(now);
+        drop(state);
+        if matches!(view, View::Over(_)) && !matches!(was, Phase::Over(_)) {
+            self.changed.notify_waiters();
+        }
+        view
+    }
+
+    pub(crate) fn granted(&self) -> Duration {
+        self.lock().granted
+    }
+
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.lock().failure.clone()
+    }
+
+    /// When the keeper must look at it next; `None` when it is over.
+    pub(crate) fn next_event(&self) -> Option<Timestamp> {
+        let state = self.lock();
+        match state.phase {
+            Phase::Over(_) => None,
+            Phase::Held if !(self.upkeep.auto_renew || state.short) => Some(state.end()),
+            _ => Some(state.due.min(state.end())),
+        }
+    }
+
+    /// The renewal to send if one is due about `now`.
+    pub(crate) fn due_renewal(&self, now: Timestamp) -> Option<Renewal> {
+        let state = self.lock();
+        let wanted = match state.phase {
+            Phase::Waiting => true,
+            Phase::Held => self.upkeep.auto_renew || state.short,
+            Phase::Over(_) => false,
+        };
+        let due = wanted && state.due <= now + state.granted / 24;
+        drop(state);
+        due.then(|| self.renewal(now))
+    }
+
+    /// How far ahead of its time a renewal may go to join a batch.
+    pub(crate) fn slack(&self) -> Duration {
+        self.lock().granted / 24
+    }
+
+    /// What to send when its renewal is due at `now`. Until the answer comes the next attempt is a third of the lease
+    /// away, so a call that hangs is overtaken by another.
+    pub(crate) fn renewal(&self, now: Timestamp) -> Renewal {
+        let mut state = self.lock();
+        state.due = now + (state.granted / 3).max(Duration::from_millis(1));
+        Renewal { ticket: self.ticket.clone(), lease: state.lease, waiter_lease: state.waiter_lease }
+    }
+
+    /// A renewal for more time; the following ones ask for it too. The entry takes it when the store has given it.
+    pub(crate) fn renewal_for(&self, lease: Duration) -> Renewal {
+        let waiter_lease = self.lock().waiter_lease;
+        Renewal { ticket: self.ticket.clone(), lease, waiter_lease }
+    }
+
+    pub(crate) fn set_lease(&self, lease: Duration) {
+        self.lock().lease = lease;
+    }
+
+    /// Takes the store's answer to a renewal that was sent at `sent`.
+    ///
+    /// An answer that comes after the deadline changes nothing: what was lost stays lost.
+    pub(crate) fn renewed(&self, sent: Timestamp, now: Timestamp, answer: &Result<Renewed>) {
+        let mut state = self.lock();
+        if matches!(state.view(now), View::Over(_)) {
+            // Told below: the deadline may have passed just now.
+        } else {
+            match answer {
+                Ok(answer) => {
+                    state.failure = None;
+                    state.apply(&self.upkeep, sent, now, *answer);
+                }
+                Err(error) => {
+                    let soon = (state.granted / 20).clamp(Duration::from_millis(5), Duration::from_secs(1));
+                    state.due = state.due.min(now + soon);
+                    state.failure = Some(error.clone());
+                }
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Takes a pushed grant. It moves no deadline, so it counts only while the last renewal is still good; whether it
+    /// did is the answer.
+    pub(crate) fn pushed(&self, token: FencingToken, now: Timestamp) -> bool {
+        let mut state = self.lock();
+        let ours = self.ticket.token == Some(token);
+        let good = ours && matches!(state.view(now), View::Waiting { .. });
+        if good {
+            state.hold(&self.upkeep, now);
+            state.short = true;
+            state.due = now;
+        }
+        good || (ours && matches!(state.phase, Phase::Held))
+    }
+
+    /// Ends it on this client: by a release, a drop or a close.
+    pub(crate) fn end(&self, reason: LossReason) {
+        let mut state = self.lock();
+        if !matches!(state.phase, Phase::Over(_)) {
+            state.phase = Phase::Over(reason);
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// The entry to give back to the store; once only, and never when the store said it is gone.
+    pub(crate) fn take_owed(&self) -> Option<Ticket> {
+        let mut state = self.lock();
+        std::mem::take(&mut state.owed).then(|| self.ticket.clone())
+    }
+
+    /// How long the store may keep the entry from now on.
+    pub(crate) fn store_lease(&self) -> Duration {
+        let state = self.lock();
+        state.granted.max(state.lease) + self.ticket.delay
+    }
+}
+
+impl State {
+    /// When the entry ends unless something happens.
+    fn end(&self) -> Timestamp {
+        self.hold_until.map_or(self.deadline, |until| until.min(self.deadline))
+    }
+
+    fn view(&mut self, now: Timestamp) -> View {
+        if !matches!(self.phase, Phase::Over(_)) && now >= self.end() {
+            let capped = self.hold_until.is_some_and(|until| now >= until);
+            self.phase = Phase::Over(if capped { LossReason::MaxHold } else { LossReason::Expired });
+        }
+        match self.phase {
+            Phase::Waiting => View::Waiting { ask_at: self.ask_at, deadline: self.deadline },
+            Phase::Held => View::Held { deadline: self.end() },
+            Phase::Over(reason) => View::Over(reason),
+        }
+    }
+
+    fn hold(&mut self, upkeep: &Upkeep, now: Timestamp) {
+        self.phase = Phase::Held;
+        self.ask_at = None;
+        self.hold_until = upkeep.max_hold.map(|hold| now + hold);
+    }
+
+    fn apply(&mut self, upkeep: &Upkeep, sent: Timestamp, now: Timestamp, answer: Renewed) {
+        let lease = match answer {
+            Renewed::Held(grant) => {
+                if self.phase == Phase::Waiting {
+                    self.hold(upkeep, now);
+                }
+                self.short = false;
+                grant.lease
+            }
+            // A holder never goes back to waiting: the store does not know this hold.
+            Renewed::Waiting(_) if self.phase == Phase::Held => {
+                self.phase = Phase::Over(LossReason::NotHeld);
+                return;
+            }
+            Renewed::Waiting(place) => {
+                self.ask_at = place.retry_after.map(|after| now + after);
+                place.lease
+            }
+            Renewed::NotHeld => {
+                self.phase = Phase::Over(LossReason::NotHeld);
+                self.owed = false;
+                return;
+            }
+        };
+        self.granted = lease;
+        // Answers may overtake each other; none takes back what another gave.
+        self.deadline = self.deadline.max(upkeep.margin.deadline(sent, lease));
+        self.due = sent + lease / 3;
+    }
+}
+
+#[cfg(test)]
+#[path = "entry_tests.rs"]
+mod tests;

@@ -1,0 +1,304 @@
+//! What the user holds.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::acquire::Stake;
+use super::debts::{self, Uncut};
+use super::entry::View;
+use super::lock::lost;
+use super::owner::SlotLease;
+use crate::backend::Release;
+use crate::clock::{Timestamp, sleep_until};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::token::FencingToken;
+
+/// Why a lock is not held any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The lease was not renewed in time: by this client's own clock it may have run out.
+    Expired,
+    /// The store has no such entry: it was evicted, or the store forgot it.
+    NotHeld,
+    /// The longest hold time is over.
+    MaxHold,
+    /// The client was closed.
+    Closed,
+    /// It was given back.
+    Released,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "the lease was not renewed in time",
+            Self::NotHeld => "the store no longer has the entry (evicted, or forgotten by the store)",
+            Self::MaxHold => "the longest hold time is over",
+            Self::Closed => "the client was closed",
+            Self::Released => "it was given back",
+        })
+    }
+}
+
+/// A held lock. Dropping it gives the lock back in the background; [`Guard::release`] is the way to know.
+///
+/// Between the check and what follows it a process can be stopped for longer than the lease: only a resource that
+/// compares [`Guard::token`] is safe then.
+#[must_use = "dropping the guard releases the lock"]
+#[derive(Debug)]
+pub struct Guard {
+    hold: Arc<Hold>,
+    /// Whether it has stepped out already: a release under way.
+    out: bool,
+}
+
+/// What the guards of one acquisition share; the outermost one to go gives the lock back.
+#[derive(Debug)]
+pub(super) struct Hold {
+    stake: Stake,
+    guards: AtomicU32,
+    /// Keeps the owner's slot while the lock is held.
+    _slot: Option<SlotLease>,
+}
+
+impl Hold {
+    fn view(&self) -> View {
+        self.stake.entry.view(self.stake.client.clock.now())
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        self.stake.entry.mode()
+    }
+
+    /// One more guard, unless the last one is going or the lock is lost.
+    pub(super) fn enter(self: &Arc<Self>) -> Result<Guard> {
+        if let View::Over(reason) = self.view() {
+            return Err(lost(&self.stake.entry.ticket().name, reason, self.stake.entry.failure()));
+        }
+        let more = |n: u32| if n == 0 { None } else { n.checked_add(1) };
+        match self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
+            Ok(_) => Ok(Guard { hold: Arc::clone(self), out: false }),
+            Err(0) => Err(lost(&self.stake.entry.ticket().name, LossReason::Released, None)),
+            Err(_) => Err(Error::new(ErrorKind::Full, "the lock is entered as often as can be counted")),
+        }
+    }
+}
+
+impl Guard {
+    pub(super) fn new(stake: Stake, slot: Option<SlotLease>) -> Self {
+        Self { hold: Arc::new(Hold { stake, guards: AtomicU32::new(1), _slot: slot }), out: false }
+    }
+
+    pub(super) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    fn stake(&self) -> &Stake {
+        &self.hold.stake
+    }
+
+    fn held(&self) -> Result<Timestamp> {
+        match self.hold.view() {
+            View::Held { deadline } => Ok(deadline),
+            View::Over(reason) => Err(self.lost_error(reason)),
+            View::Waiting { .. } => Err(self.lost_error(LossReason::NotHeld)),
+        }
+    }
+
+    fn lost_error(&self, reason: LossReason) -> Error {
+        lost(self.name(), reason, self.stake().entry.failure())
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        &self.stake().entry.ticket().name
+    }
+
+    /// How it shares the lock.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.hold.mode()
+    }
+
+    /// The fencing token: pass it to every resource the lock protects.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] once the lock is lost.
+    pub fn token(&self) -> Result<FencingToken> {
+        self.held().map(|_| self.stake().entry.token())
+    }
+
+    /// Whether the lock is held now: compares the clock with the deadline at this call. Once false it stays false.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held().is_ok()
+    }
+
+    /// How long it may be believed in yet if no renewal comes; zero once lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.held().map_or(Duration::ZERO, |end| end.saturating_since(self.stake().client.clock.now()))
+    }
+
+    /// Until when it may be believed in if no renewal comes, on the client's clock; the past once lost.
+    #[must_use]
+    pub fn deadline(&self) -> Timestamp {
+        self.held().unwrap_or_default()
+    }
+
+    /// The lease the store gave last: at least what was asked, or the waiter's lease until its first renewal.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.stake().entry.granted()
+    }
+
+    /// Waits until the deadline is another than `seen`, and gives it; `None` once the lock is lost.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn renewed(&self, seen: Timestamp) -> Option<Timestamp> {
+        self.watch(|view| match view {
+            View::Held { deadline } if deadline != seen => Some(Some(deadline)),
+            View::Held { .. } | View::Waiting { .. } => None,
+            View::Over(_) => Some(None),
+        })
+        .await
+    }
+
+    /// Waits until the lock is lost, and says why. It is signalled at the deadline by this client's clock, which is
+    /// before the store can give the lock to another.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn lost(&self) -> LossReason {
+        self.watch(|view| match view {
+            View::Over(reason) => Some(reason),
+            View::Held { .. } | View::Waiting { .. } => None,
+        })
+        .await
+    }
+
+    async fn watch<T>(&self, pick: impl Fn(View) -> Option<T>) -> T {
+        let Stake { client, entry } = self.stake();
+        loop {
+            let mut changed = std::pin::pin!(entry.changed.notified());
+            changed.as_mut().enable();
+            let view = entry.view(client.clock.now());
+            if let Some(picked) = pick(view) {
+                return picked;
+            }
+            let (View::Held { deadline } | View::Waiting { deadline, .. }) = view else {
+                changed.await;
+                continue;
+            };
+            tokio::select! {
+                () = changed => {}
+                () = sleep_until(&client.clock, deadline) => {}
+            }
+        }
+    }
+
+    /// Runs `work` while the lock is held, and drops it at its next await when the lock is lost.
+    ///
+    /// Work that does not await, or runs in `spawn_blocking`, cannot be stopped this way.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] when the work was stopped, or not begun.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
+        tokio::select! {
+            biased;
+            reason = self.lost() => Err(self.lost_error(reason)),
+            done = work => Ok(done),
+        }
+    }
+
+    /// Enters again, without asking the store: the lock is given back when the last of the guards goes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] once the lock is lost.
+    pub fn reenter(&self) -> Result<Self> {
+        self.hold.enter()
+    }
+
+    /// Asks the store for a lease of `lease` from now on; renewals keep asking for it.
+    ///
+    /// A shorter lease than before takes effect when the one before it has run out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLease`]; [`ErrorKind::Lost`]; or what the store says: then nothing has changed for this guard.
+    ///
+    /// # Cancel safety
+    /// Safe: the lease in the store may be longer than this guard knows.
+    pub async fn extend(&self, lease: Duration) -> Result<()> {
+        let Stake { client, entry } = self.stake();
+        let lease = lease::round(lease, client.settings.max_ttl, &client.capabilities)?;
+        self.held()?;
+        let sent = client.clock.now();
+        let answer = client.backend.renew(&[entry.renewal_for(lease)]).await.pop().unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
+        });
+        if answer.is_ok() {
+            entry.set_lease(lease);
+        }
+        entry.renewed(sent, client.clock.now(), &answer);
+        client.keeper.keep(entry);
+        answer.map_err(|error| error.during("extend").at(&client.info.address))?;
+        self.held().map(|_| ())
+    }
+
+    /// Gives the lock back and waits until the store says so. A guard that entered again only steps out.
+    ///
+    /// While the store cannot be reached it goes on asking for as long as the lease could last; put a timeout around it
+    /// to leave that to the background.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] when the lock was no longer held: another may have worked at the same time. What the store
+    /// says when it did not answer until the lease was over.
+    ///
+    /// # Cancel safety
+    /// The release goes on in the background.
+    pub async fn release(mut self) -> Result<()> {
+        self.out = true;
+        if self.hold.guards.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return Ok(());
+        }
+        let before = self.hold.view();
+        let Stake { client, entry } = self.stake();
+        client.keeper.forget(entry);
+        entry.end(LossReason::Released);
+        if let View::Over(reason) = before {
+            client.give_back(entry);
+            return Err(self.lost_error(reason));
+        }
+        let Some(ticket) = entry.take_owed() else { return Err(self.lost_error(LossReason::NotHeld)) };
+        let call = debts::release(Arc::clone(client), ticket, entry.store_lease());
+        match Uncut::new(client, call, |_, _| ()).await {
+            Ok(Release::Released) => Ok(()),
+            Ok(Release::NotHeld) => Err(self.lost_error(LossReason::NotHeld)),
+            Err(error) => Err(error.during("release").at(&client.info.address)),
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.out {
+            self.hold.guards.fetch_sub(1, Ordering::AcqRel);
+        }
+        // The last one to let go of the hold drops the stake, which gives the lock back.
+    }
+}

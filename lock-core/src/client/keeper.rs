@@ -1,0 +1,178 @@
+//! The keeper: one task per client that renews every entry, holders and waiters, at a third of its lease, in batches.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use super::Client;
+use super::entry::{Entry, View};
+use super::guard::LossReason;
+use crate::backend::Renewal;
+use crate::clock::{Timestamp, sleep_until};
+use crate::error::{Error, ErrorKind};
+
+/// The most entries one call renews.
+const BATCH: usize = 256;
+
+/// Where the keeper has an entry: the moment of its next event, and a number that makes it unique.
+pub(crate) type Key = (Timestamp, u64);
+
+#[derive(Debug, Default)]
+pub(crate) struct Keeper {
+    queue: Mutex<Queue>,
+    /// Told when an event comes before the one the task sleeps for, and when the client goes.
+    sooner: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    events: BTreeMap<Key, Arc<Entry>>,
+    count: u64,
+    /// What the task sleeps for; `None` means for ever.
+    sleeps_until: Option<Timestamp>,
+}
+
+impl Keeper {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wake(&self) {
+        self.sooner.notify_one();
+    }
+
+    /// Takes an entry into care, or moves it to its next event. An entry that is over is let go.
+    pub(super) fn keep(&self, entry: &Arc<Entry>) {
+        self.reschedule(entry, true);
+    }
+
+    /// Moves an entry in care to its next event.
+    fn moved(&self, entry: &Arc<Entry>) {
+        self.reschedule(entry, false);
+    }
+
+    fn reschedule(&self, entry: &Arc<Entry>, new: bool) {
+        let mut queue = self.lock();
+        let mut key = entry.key.lock().unwrap_or_else(PoisonError::into_inner);
+        let was = key.take().map(|old| queue.events.remove(&old));
+        if was.is_none() && !new {
+            return;
+        }
+        let Some(at) = entry.next_event() else { return };
+        queue.count += 1;
+        let next = (at, queue.count);
+        queue.events.insert(next, Arc::clone(entry));
+        *key = Some(next);
+        if queue.sleeps_until.is_none_or(|until| at < until) {
+            self.wake();
+        }
+    }
+
+    /// Lets an entry go.
+    pub(super) fn forget(&self, entry: &Entry) {
+        let mut queue = self.lock();
+        if let Some(key) = entry.key.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            queue.events.remove(&key);
+        }
+    }
+
+    /// The entries whose event has come at `now`, and those close enough to join them; they stay in care.
+    fn due(&self, now: Timestamp) -> Vec<Arc<Entry>> {
+        let queue = self.lock();
+        let mut due = Vec::new();
+        let mut spared = 0;
+        for ((at, _), entry) in &queue.events {
+            if *at > now + entry.slack() {
+                // Entries of different leases mix in the order; look a little further for those with more slack.
+                spared += 1;
+                if *at > now && spared > BATCH {
+                    break;
+                }
+                continue;
+            }
+            if *at > now && due.is_empty() {
+                break;
+            }
+            due.push(Arc::clone(entry));
+        }
+        due
+    }
+
+    /// The moment to sleep for.
+    fn next(&self) -> Option<Timestamp> {
+        let mut queue = self.lock();
+        queue.sleeps_until = queue.events.keys().next().map(|(at, _)| *at);
+        queue.sleeps_until
+    }
+
+    fn all(&self) -> Vec<Arc<Entry>> {
+        self.lock().events.values().cloned().collect()
+    }
+}
+
+/// Starts the task; it ends when the client is gone.
+pub(super) fn start(client: &Arc<Client>) {
+    let sooner = Arc::clone(&client.keeper.sooner);
+    let clock = Arc::clone(&client.clock);
+    let weak = Arc::downgrade(client);
+    client.runtime.spawn(async move {
+        loop {
+            let Some(next) = round(&weak) else { return };
+            match next {
+                Some(at) => tokio::select! {
+                    () = sleep_until(&clock, at) => {}
+                    () = sooner.notified() => {}
+                },
+                None => sooner.notified().await,
+            }
+        }
+    });
+}
+
+/// Does what is due; the moment of the next event. `None` when the client is gone.
+fn round(client: &Weak<Client>) -> Option<Option<Timestamp>> {
+    let client = client.upgrade()?;
+    let now = client.clock.now();
+    let (mut entries, mut due) = (Vec::new(), Vec::new());
+    for entry in client.keeper.due(now) {
+        if let View::Over(_) = entry.view(now) {
+            client.keeper.forget(&entry);
+            client.give_back(&entry);
+        } else if let Some(renewal) = entry.due_renewal(now) {
+            client.keeper.moved(&entry);
+            entries.push(entry);
+            due.push(renewal);
+        }
+    }
+    // Side by side: a call that hangs starves nobody else.
+    for (entries, due) in entries.chunks(BATCH).zip(due.chunks(BATCH)) {
+        client.runtime.spawn(renew(Arc::clone(&client), now, entries.to_vec(), due.to_vec()));
+    }
+    Some(client.keeper.next())
+}
+
+async fn renew(client: Arc<Client>, sent: Timestamp, entries: Vec<Arc<Entry>>, due: Vec<Renewal>) {
+    let mut answers = client.backend.renew(&due).await.into_iter();
+    let now = client.clock.now();
+    for entry in &entries {
+        let answer = answers.next().unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
+        });
+        entry.renewed(sent, now, &answer);
+        client.keeper.moved(entry);
+        // What was lost meanwhile stays lost; if this renewal kept it in the store, it must go there too.
+        if let View::Over(_) = entry.view(now) {
+            client.give_back(entry);
+        }
+    }
+}
+
+/// Ends every entry because the client closes.
+pub(super) fn close(client: &Arc<Client>) {
+    for entry in client.keeper.all() {
+        entry.end(LossReason::Closed);
+        client.keeper.forget(&entry);
+        client.give_back(&entry);
+    }
+}

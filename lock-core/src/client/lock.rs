@@ -1,0 +1,222 @@
+//! A configured lock and its three ways to acquire.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Client;
+use super::acquire::{self, Terms};
+use super::entry::Upkeep;
+use super::guard::Guard;
+use super::owner::Owner;
+use super::retry::Retry;
+use crate::backend::Note;
+use crate::clock::sleep_until;
+use crate::config;
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease;
+use crate::mode::Mode;
+use crate::name::LockName;
+
+/// A lock by name and mode, with its terms. Making one talks to no store; it can be used any number of times and cloned.
+#[derive(Clone, Debug)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    client: Arc<Client>,
+    terms: Terms,
+    owner: Option<Owner>,
+}
+
+/// The two faces of a lock that readers share.
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    pub(super) read: Lock,
+    pub(super) write: Lock,
+}
+
+impl RwLock {
+    /// The shared lock.
+    pub fn read(&self) -> Lock {
+        self.read.clone()
+    }
+
+    /// The exclusive lock.
+    pub fn write(&self) -> Lock {
+        self.write.clone()
+    }
+}
+
+impl Lock {
+    pub(super) fn new(client: Arc<Client>, name: LockName, mode: Mode) -> Self {
+        let settings = &client.settings;
+        let terms = Terms {
+            name,
+            mode,
+            lease: settings.ttl,
+            waiter_lease: settings.waiter_lease,
+            delay: settings.lock_delay,
+            note: client.note.clone(),
+            fair: client.capabilities.fifo,
+            retry: Retry::default(),
+            upkeep: Upkeep {
+                margin: client.margin,
+                auto_renew: settings.auto_renew,
+                max_hold: settings.max_hold,
+            },
+        };
+        Self { client, terms, owner: None }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        &self.terms.name
+    }
+
+    /// How it shares the lock.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.terms.mode
+    }
+
+    /// The lease of a holder, rounded up to what the store gives. How soon others get the lock after this process died.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLease`].
+    pub fn ttl(mut self, ttl: Duration) -> Result<Self> {
+        self.terms.lease = self.round(ttl)?;
+        Ok(self)
+    }
+
+    /// The lease of a waiter; the ttl when that is shorter. How soon the line moves past this process after it died.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLease`].
+    pub fn waiter_lease(mut self, lease: Duration) -> Result<Self> {
+        self.terms.waiter_lease = self.round(lease)?;
+        Ok(self)
+    }
+
+    /// How long the lock stays blocked beyond the lease when its holder is lost, for resources that check no tokens.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLease`], or [`ErrorKind::Unsupported`] where the store has no lock-delay.
+    pub fn lock_delay(mut self, delay: Duration) -> Result<Self> {
+        self.terms.delay = config::check_delay(delay, &self.client.capabilities, &self.client.info.scheme)?;
+        Ok(self)
+    }
+
+    /// The longest time it may be held in all: then the guard is lost and the lock given back, renewals or not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLease`] when it is shorter than any lease.
+    pub fn max_hold(mut self, hold: Duration) -> Result<Self> {
+        config::check_hold(hold)?;
+        self.terms.upkeep.max_hold = Some(hold);
+        Ok(self)
+    }
+
+    /// The holder's label, which `inspect` shows.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`] when it is too long or has control characters.
+    pub fn note(mut self, text: impl AsRef<str>) -> Result<Self> {
+        self.terms.note = Note::new(text)?;
+        Ok(self)
+    }
+
+    /// Whether the lease is renewed while the guard lives; without it the lock is held for one lease, or until
+    /// [`Guard::extend`].
+    pub fn auto_renew(mut self, on: bool) -> Self {
+        self.terms.upkeep.auto_renew = on;
+        self
+    }
+
+    /// Asks again and again instead of waiting in the line. It passes nobody who waits there.
+    pub fn unfair(mut self) -> Self {
+        self.terms.fair = false;
+        self
+    }
+
+    /// How it asks again.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.terms.retry = retry;
+        self
+    }
+
+    /// Acquires for an owner: what the owner holds already is entered again without asking the store.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Misuse`] for an owner of another client.
+    pub fn owner(mut self, owner: &Owner) -> Result<Self> {
+        owner.check(&self.client)?;
+        self.owner = Some(owner.clone());
+        Ok(self)
+    }
+
+    /// Acquires, waiting as long as it takes: in the line, or asking again if [`Lock::unfair`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] when the retry policy ran out; [`ErrorKind::WouldDeadlock`] when the owner waits for itself;
+    /// [`ErrorKind::Closed`]; or what the store says, after as many failures as the retry policy tolerates.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the line in the background. Nothing is held and nothing leaks.
+    pub async fn acquire(&self) -> Result<Guard> {
+        match &self.owner {
+            None => Ok(Guard::new(acquire::until_held(&self.client, &self.terms).await?, None)),
+            Some(owner) => owner.acquire(&self.client, &self.terms).await,
+        }
+    }
+
+    /// Acquires if that is possible at once; `None` when it is busy. One request.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`], without retries.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Guard>> {
+        let tried = match &self.owner {
+            None => {
+                acquire::once(&self.client, &self.terms).await.map(|s| s.map(|stake| Guard::new(stake, None)))
+            }
+            Some(owner) => owner.try_acquire(&self.client, &self.terms).await,
+        };
+        tried.map_err(|error| error.during("try_acquire").at(&self.client.info.address))
+    }
+
+    /// Acquires, waiting at most `timeout`; `None` when the time is over.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
+        let until = self.client.clock.now() + timeout;
+        tokio::select! {
+            biased;
+            guard = self.acquire() => guard.map(Some),
+            () = sleep_until(&self.client.clock, until) => Ok(None),
+        }
+    }
+
+    fn round(&self, lease: Duration) -> Result<Duration> {
+        lease::round(lease, self.client.settings.max_ttl, &self.client.capabilities)
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("store", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// The error of everything that needs a lock that is gone.
+pub(super) fn lost(name: &LockName, reason: super::guard::LossReason, cause: Option<Error>) -> Error {
+    let error = Error::new(ErrorKind::Lost, format!("`{name}` is not held any more: {reason}"));
+    match cause {
+        Some(cause) => error.caused_by(cause),
+        None => error,
+    }
+}

@@ -1,0 +1,341 @@
+//! The client over a store: everything that is the same on all of them.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`lock`] | a configured lock and its three ways to acquire |
+//! | `acquire` | the acquire loop, polled in place |
+//! | `entry` | one acquisition's state: what holds, until when, why it was lost |
+//! | `keeper` | the one task that renews |
+//! | `debts` | releases that are still owed, and futures that lost their caller |
+//! | [`guard`] | what the user holds |
+//! | [`owner`] | re-entrancy |
+
+pub mod guard;
+pub mod lock;
+pub mod owner;
+pub mod retry;
+
+mod acquire;
+mod debts;
+mod entry;
+mod keeper;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::backend::{Backend, Info, Note, Release};
+use crate::capabilities::Capabilities;
+use crate::clock::{BootClock, Clock, sleep_until};
+use crate::config::Settings;
+use crate::driver::Driver;
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::Margin;
+use crate::mode::Mode;
+use crate::name::{LockName, check_prefix};
+use crate::snapshot::{EntryView, Listing, Page, Snapshot};
+use crate::token::FencingToken;
+use crate::url::StoreUrl;
+
+use debts::Debts;
+use keeper::Keeper;
+use lock::{Lock, RwLock};
+use owner::Owner;
+
+/// A client of one store: makes locks, renews what is held, gives back what is dropped. Cheap to clone.
+///
+/// Make one per store and process and share it: all its locks use one connection and one keeper.
+#[derive(Clone)]
+pub struct Locks {
+    client: Arc<Client>,
+}
+
+pub(crate) struct Client {
+    backend: Arc<dyn Backend>,
+    info: Info,
+    capabilities: Capabilities,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+    margin: Margin,
+    note: Note,
+    /// Captured once: what is dropped outside a runtime is finished here.
+    runtime: Handle,
+    keeper: Keeper,
+    debts: Debts,
+    closed: AtomicBool,
+}
+
+/// Makes a [`Locks`] from a backend; see [`Locks::builder`].
+#[derive(Debug)]
+pub struct Builder {
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+}
+
+impl Builder {
+    /// The clock of deadlines; boot time unless set. A store inside this process must be on the same one.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// What every lock starts from.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Makes the client; starts its keeper on the current runtime.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Misuse`] outside a Tokio runtime; [`ErrorKind::InvalidLease`], [`ErrorKind::InvalidConfig`] or
+    /// [`ErrorKind::Unsupported`] for settings this store cannot serve.
+    pub fn build(self) -> Result<Locks> {
+        let runtime = Handle::try_current()
+            .map_err(|_| Error::new(ErrorKind::Misuse, "a client is made inside a Tokio runtime"))?;
+        let (info, capabilities) = (self.backend.info(), self.backend.capabilities());
+        let settings = self.settings.checked(&capabilities, &info.scheme)?;
+        let note = settings.note.clone().unwrap_or_else(default_note);
+        let client = Arc::new(Client {
+            margin: Margin::new(settings.margin, capabilities.granularity)?,
+            backend: self.backend,
+            info,
+            capabilities,
+            clock: self.clock,
+            settings,
+            note,
+            runtime,
+            keeper: Keeper::default(),
+            debts: Debts::default(),
+            closed: AtomicBool::new(false),
+        });
+        keeper::start(&client);
+        Ok(Locks { client })
+    }
+}
+
+/// Host and process, as far as they are known.
+fn default_note() -> Note {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    let host = if host.is_empty() { std::env::var("HOSTNAME").unwrap_or_default() } else { host.to_owned() };
+    Note::new(format!("{host}:{}", std::process::id())).unwrap_or_default()
+}
+
+impl Locks {
+    /// A client over any backend.
+    #[must_use]
+    pub fn builder(backend: Arc<dyn Backend>) -> Builder {
+        Builder { backend, clock: Arc::new(BootClock), settings: Settings::default() }
+    }
+
+    /// A client of the store that `url` names, by the driver that serves its scheme. `defaults` is what the URL's
+    /// options override.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`] for an unknown scheme or option, before any I/O; whatever opening the store says.
+    ///
+    /// # Cancel safety
+    /// Safe: a store that was half opened is closed.
+    pub async fn open(
+        url: &str,
+        drivers: &[Driver],
+        defaults: Settings,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let mut url: StoreUrl = url.parse()?;
+        let driver = drivers.iter().find(|d| d.schemes.contains(&url.scheme.as_str()));
+        let Some(driver) = driver else {
+            let known: Vec<_> = drivers.iter().flat_map(|d| d.schemes).copied().collect();
+            let text = format!("there is no store `{}`; this build has: {}", url.scheme, known.join(", "));
+            return Err(Error::new(ErrorKind::InvalidConfig, text));
+        };
+        url.check_options(&[crate::config::OPTIONS, driver.options])?;
+        let settings = defaults.merge_url(&mut url)?;
+        let backend = (driver.open)(url, Arc::clone(&clock)).await?;
+        Self::builder(backend).clock(clock).settings(settings).build()
+    }
+
+    /// An exclusive lock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`].
+    pub fn mutex(&self, name: impl AsRef<str>) -> Result<Lock> {
+        self.lock(name, Mode::Exclusive)
+    }
+
+    /// A lock that readers share.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] where the store has no shared entries.
+    pub fn rwlock(&self, name: impl AsRef<str>) -> Result<RwLock> {
+        Ok(RwLock { read: self.lock(name.as_ref(), Mode::Shared)?, write: self.lock(name, Mode::Exclusive)? })
+    }
+
+    /// A lock that up to `permits` may hold at once. All who use the name must say the same number.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], [`ErrorKind::InvalidConfig`] for no permits, or [`ErrorKind::Unsupported`] where the
+    /// store has no permits.
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Lock> {
+        self.lock(name, Mode::permit(permits)?)
+    }
+
+    /// A lock of any mode.
+    ///
+    /// # Errors
+    /// As the three above.
+    pub fn lock(&self, name: impl AsRef<str>, mode: Mode) -> Result<Lock> {
+        let name = LockName::new(name)?;
+        self.client.capabilities.check_mode(mode, &self.client.info.scheme)?;
+        Ok(Lock::new(Arc::clone(&self.client), name, mode))
+    }
+
+    /// A new owner for re-entrant acquisitions.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        Owner::new(&self.client)
+    }
+
+    /// Who holds and who waits.
+    ///
+    /// # Errors
+    /// What the store says.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot> {
+        let name = LockName::new(name)?;
+        self.client.open()?;
+        let mut snapshot = self.client.backend.inspect(&name).await?;
+        for view in snapshot.holders.iter_mut().chain(&mut snapshot.waiters) {
+            self.seal(view)?;
+        }
+        Ok(snapshot)
+    }
+
+    fn seal(&self, view: &mut EntryView) -> Result<()> {
+        view.token = self.client.settings.token_epoch.seal(view.token)?;
+        Ok(())
+    }
+
+    /// The names in use that start with `prefix`, a page at a time.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], [`ErrorKind::Unsupported`], or what the store says.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        check_prefix(prefix)?;
+        self.client.open()?;
+        self.client.capabilities.require(self.client.capabilities.list, "list", &self.client.info.scheme)?;
+        self.client.backend.list(prefix, page).await
+    }
+
+    /// Removes the entry with exactly this token, holder or waiter, whoever has it. A holder learns of it at its next
+    /// renewal; a resource that checks tokens refuses it from the next holder's first write on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`], or what the store says.
+    ///
+    /// # Cancel safety
+    /// The entry may or may not be gone.
+    pub async fn evict(&self, name: impl AsRef<str>, token: FencingToken) -> Result<Release> {
+        let name = LockName::new(name)?;
+        self.client.open()?;
+        let Some(raw) = self.client.settings.token_epoch.open(token) else { return Ok(Release::NotHeld) };
+        self.client.backend.evict(&name, raw).await
+    }
+
+    /// Which store this is.
+    #[must_use]
+    pub fn info(&self) -> &Info {
+        &self.client.info
+    }
+
+    /// What the store can do.
+    #[must_use]
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.client.capabilities
+    }
+
+    /// What every lock starts from, with times as the store gives them.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.client.settings
+    }
+
+    /// The store itself.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.client.backend
+    }
+
+    /// The clock of all deadlines.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.client.clock
+    }
+
+    /// How many releases and abandoned acquires are still under way in the background.
+    #[must_use]
+    pub fn owed(&self) -> usize {
+        self.client.debts.count()
+    }
+
+    /// Ends this client: refuses new acquisitions, tells every guard that it is lost (and gives its lock back), waits up
+    /// to `timeout` for the store to confirm all that is owed, and closes the connections.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`] when something is still owed then: its lease frees it. What closing the store says.
+    ///
+    /// # Cancel safety
+    /// The client stays closed; what is owed goes on in the background.
+    pub async fn close(&self, timeout: Duration) -> Result<()> {
+        let client = &self.client;
+        client.closed.store(true, Ordering::Release);
+        keeper::close(client);
+        let until = client.clock.now() + timeout;
+        let drained = tokio::select! {
+            biased;
+            () = client.debts.settled() => Ok(()),
+            () = sleep_until(&client.clock, until) => Err(client.debts.count()),
+        };
+        let closed = client.backend.close().await;
+        match drained {
+            Ok(()) => closed,
+            Err(owed) => {
+                let text = format!("{owed} releases are not confirmed; their leases free them");
+                Err(Error::new(ErrorKind::Timeout, text).during("close").at(&client.info.address))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("store", &self.client.info).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    fn open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "this client has been closed").at(&self.info.address));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.keeper.wake();
+    }
+}

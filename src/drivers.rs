@@ -1,0 +1,51 @@
+//! The list of stores: one line each.
+
+use lock_core::{Driver, Error, ErrorKind, Result, StoreUrl, memory};
+
+/// A store this project knows, compiled in or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Family {
+    /// Its name, as in [`Driver::name`].
+    pub name: &'static str,
+    /// The schemes of its URLs.
+    pub schemes: &'static [&'static str],
+    /// The cargo feature that compiles it in; `None` for what is always there.
+    pub feature: Option<&'static str>,
+}
+
+const FAMILIES: &[Family] = &[
+    Family { name: "memory", schemes: &["memory"], feature: None },
+    Family { name: "sqlite", schemes: &["sqlite"], feature: Some("sqlite") },
+    Family { name: "redis", schemes: &["redis", "rediss"], feature: Some("redis") },
+];
+
+/// Every store this project knows.
+#[must_use]
+pub fn families() -> &'static [Family] {
+    FAMILIES
+}
+
+/// The stores compiled into this build.
+#[must_use]
+pub fn drivers() -> Vec<Driver> {
+    vec![
+        memory::DRIVER,
+        #[cfg(feature = "sqlite")]
+        lock_sql::SQLITE_DRIVER,
+        #[cfg(feature = "redis")]
+        lock_redis::DRIVER,
+    ]
+}
+
+/// Says which feature is missing when the store is known but not compiled in.
+pub(crate) fn check_compiled(url: &str) -> Result<()> {
+    let url: StoreUrl = url.parse()?;
+    let family = FAMILIES.iter().find(|f| f.schemes.contains(&url.scheme.as_str()));
+    match family {
+        Some(Family { name, feature: Some(feature), .. }) if !drivers().iter().any(|d| d.name == *name) => {
+            let text = format!("the store `{name}` is not compiled in; add the cargo feature `{feature}`");
+            Err(Error::new(ErrorKind::InvalidConfig, text))
+        }
+        _ => Ok(()),
+    }
+}
