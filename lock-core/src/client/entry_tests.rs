@@ -1,1 +1,160 @@
+use super::*;
+use crate::backend::{Grant, Note, Place};
+use crate::error::ErrorKind;
+use crate::holder::HolderId;
+use crate::name::LockName;
 
+const SEC: fn(u64) -> Duration = Duration::from_secs;
+
+fn at(secs: u64) -> Timestamp {
+    Timestamp::from_origin(SEC(secs))
+}
+
+fn token() -> FencingToken {
+    FencingToken::new(7).unwrap()
+}
+
+fn request() -> Request {
+    Request {
+        name: LockName::new("n").unwrap(),
+        holder: HolderId::from_u128(1),
+        mode: Mode::Exclusive,
+        lease: SEC(30),
+        waiter_lease: SEC(10),
+        delay: Duration::ZERO,
+        queue: true,
+        note: Note::default(),
+    }
+}
+
+fn upkeep() -> Upkeep {
+    Upkeep { margin: Margin::new(0.1, Duration::ZERO).unwrap(), auto_renew: true, max_hold: None }
+}
+
+fn held(lease: u64) -> Renewed {
+    Renewed::Held(Grant { token: token(), lease: SEC(lease) })
+}
+
+fn waiting(lease: u64) -> Renewed {
+    Renewed::Waiting(Place { token: token(), lease: SEC(lease), retry_after: None })
+}
+
+fn entry(upkeep: Upkeep, answer: Renewed) -> Entry {
+    Entry::new(&request(), upkeep, token(), at(100), at(103), answer)
+}
+
+fn deadline(entry: &Entry, now: u64) -> Option<Timestamp> {
+    match entry.view(at(now)) {
+        View::Held { deadline } | View::Waiting { deadline, .. } => Some(deadline),
+        View::Over(_) => None,
+    }
+}
+
+#[test]
+fn the_deadline_counts_from_before_the_send_and_from_what_the_store_gave() {
+    assert_eq!(deadline(&entry(upkeep(), held(30)), 103), Some(at(127)));
+    assert_eq!(deadline(&entry(upkeep(), held(20)), 103), Some(at(118)));
+}
+
+#[test]
+fn what_is_lost_stays_lost() {
+    let entry = entry(upkeep(), held(30));
+    assert_eq!(entry.view(at(127)), View::Over(LossReason::Expired));
+    entry.renewed(at(126), at(128), &Ok(held(30)));
+    assert_eq!(entry.view(at(128)), View::Over(LossReason::Expired));
+    assert_eq!(entry.view(at(100)), View::Over(LossReason::Expired), "not even an earlier moment revives it");
+    assert!(entry.take_owed().is_some(), "the late renewal kept it in the store: it must be given back");
+    assert!(entry.take_owed().is_none(), "once");
+}
+
+#[test]
+fn a_late_answer_after_the_deadline_is_loss_even_if_nobody_looked() {
+    let entry = entry(upkeep(), held(30));
+    entry.renewed(at(110), at(127), &Ok(held(30)));
+    assert_eq!(entry.view(at(127)), View::Over(LossReason::Expired));
+}
+
+#[test]
+fn answers_that_overtake_each_other_never_shorten() {
+    let entry = entry(upkeep(), held(30));
+    entry.renewed(at(112), at(113), &Ok(held(30)));
+    entry.renewed(at(110), at(114), &Ok(held(30)));
+    assert_eq!(deadline(&entry, 114), Some(at(139)));
+}
+
+#[test]
+fn one_failed_renewal_is_not_loss() {
+    let entry = entry(upkeep(), held(30));
+    entry.renewed(at(110), at(111), &Err(Error::new(ErrorKind::Timeout, "slow")));
+    assert_eq!(deadline(&entry, 111), Some(at(127)));
+    assert!(entry.next_event().unwrap() <= at(112), "and it is tried again soon");
+    assert!(entry.failure().is_some());
+}
+
+#[test]
+fn a_definite_answer_is_loss_and_nothing_is_owed() {
+    let entry = entry(upkeep(), held(30));
+    entry.renewed(at(110), at(111), &Ok(Renewed::NotHeld));
+    assert_eq!(entry.view(at(111)), View::Over(LossReason::NotHeld));
+    assert!(entry.take_owed().is_none());
+}
+
+#[test]
+fn a_push_moves_no_deadline_and_one_renewal_follows_it() {
+    let entry = entry(upkeep(), waiting(10));
+    assert_eq!(deadline(&entry, 104), Some(at(109)));
+    assert!(!entry.pushed(FencingToken::new(8).unwrap(), at(104)), "another entry's push");
+    assert!(entry.pushed(token(), at(104)));
+    assert_eq!(deadline(&entry, 104), Some(at(109)));
+    assert_eq!(entry.next_event(), Some(at(104)));
+    entry.renewed(at(104), at(105), &Ok(held(30)));
+    assert_eq!(deadline(&entry, 105), Some(at(131)));
+}
+
+#[test]
+fn a_push_after_the_deadline_is_discarded() {
+    let entry = entry(upkeep(), waiting(10));
+    assert!(!entry.pushed(token(), at(109)));
+    assert_eq!(entry.view(at(109)), View::Over(LossReason::Expired));
+    assert!(entry.take_owed().is_some());
+}
+
+#[test]
+fn a_fixed_lease_is_not_renewed_except_after_a_push() {
+    let fixed = Upkeep { auto_renew: false, ..upkeep() };
+    let entry_held = entry(fixed, held(30));
+    assert_eq!(entry_held.next_event(), Some(at(127)));
+    assert!(entry_held.due_renewal(at(126)).is_none());
+    let pushed = entry(fixed, waiting(10));
+    assert!(pushed.due_renewal(at(104)).is_some(), "a waiter is renewed");
+    assert!(pushed.pushed(token(), at(104)));
+    assert!(pushed.due_renewal(at(104)).is_some());
+    pushed.renewed(at(104), at(105), &Ok(held(30)));
+    assert!(pushed.due_renewal(at(120)).is_none());
+}
+
+#[test]
+fn the_longest_hold_ends_it_whatever_renewals_say() {
+    let entry = entry(Upkeep { max_hold: Some(SEC(40)), ..upkeep() }, held(30));
+    for sent in [110, 120, 130, 140] {
+        entry.renewed(at(sent), at(sent), &Ok(held(30)));
+    }
+    assert_eq!(deadline(&entry, 142), Some(at(143)));
+    assert_eq!(entry.view(at(143)), View::Over(LossReason::MaxHold));
+}
+
+#[test]
+fn a_hung_renewal_is_overtaken() {
+    let entry = entry(upkeep(), held(30));
+    assert_eq!(entry.next_event(), Some(at(110)));
+    assert!(entry.due_renewal(at(110)).is_some());
+    assert_eq!(entry.next_event(), Some(at(120)), "the next attempt does not wait for the first one's answer");
+}
+
+#[test]
+fn a_holder_that_the_store_puts_back_in_the_line_is_lost() {
+    let entry = entry(upkeep(), held(30));
+    entry.renewed(at(110), at(111), &Ok(waiting(10)));
+    assert_eq!(entry.view(at(111)), View::Over(LossReason::NotHeld));
+    assert!(entry.take_owed().is_some());
+}

@@ -1,0 +1,286 @@
+//! The deadman: a small process between `run` and the command that ends the command when `run` cannot.
+//!
+//! It is the command's parent. It never reaps the command, so the number of the command's group cannot be given to
+//! another group while anybody might signal it. It is told every new deadline of the lease as a moment of boot time,
+//! which means the same in both processes; when one passes without news, or `run` is gone, it ends the group inside the
+//! lease. It has a process group of its own and blocks every signal, so only KILL and STOP reach it; the command dies
+//! with it by a parent-death signal.
+
+pub(crate) mod group;
+pub(crate) mod plan;
+pub(crate) mod protocol;
+pub(crate) mod shim;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use lock_core::{BootClock, Clock as _, Timestamp};
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, WaitId, WaitIdOptions};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+
+use crate::exit::Exit;
+use group::Group;
+use plan::{Plan, Step};
+use protocol::{Ended, Inbox, Order, Refusal, Report, Start};
+
+/// The word by which this program gives itself this role.
+pub(crate) const ROLE: &str = "__deadman";
+
+/// How often a group that is ending, or has lost its leader, is looked at: not every end of a process is told to us.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Where this program is, even after its file was replaced.
+pub(crate) const SELF: &str = "/proc/self/exe";
+
+/// Guards the command that `words` say.
+pub(crate) fn main(words: &[OsString]) -> ExitCode {
+    match Deadman::new(words).and_then(Deadman::run) {
+        Ok(()) => Exit::OK.into(),
+        Err(error) => {
+            crate::output::say(format_args!("the deadman failed: {error}"));
+            Exit::INTERNAL.into()
+        }
+    }
+}
+
+struct Deadman<'a> {
+    words: &'a [OsString],
+    socket: OwnedFd,
+    inbox: Inbox,
+    children: SignalFd,
+    timer: OwnedFd,
+    /// Whether `run` is still there.
+    attended: bool,
+    guarded: Option<Guarded>,
+}
+
+struct Guarded {
+    group: Group,
+    plan: Plan,
+    ended: Option<Ended>,
+    gone: bool,
+    /// Who gets the terminal back.
+    terminal: Option<Pid>,
+}
+
+impl<'a> Deadman<'a> {
+    fn new(words: &'a [OsString]) -> io::Result<Self> {
+        SigSet::all().thread_block()?;
+        let mut child = SigSet::empty();
+        child.add(nix::sys::signal::Signal::SIGCHLD);
+        // Orphans of the command become our children: we hear when they end.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        Ok(Self {
+            words,
+            socket: io::stdin().as_fd().try_clone_to_owned()?,
+            inbox: Inbox::default(),
+            children: SignalFd::with_flags(&child, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?,
+            timer: rustix::time::timerfd_create(
+                TimerfdClockId::Boottime,
+                TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+            )?,
+            attended: true,
+            guarded: None,
+        })
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        loop {
+            self.look();
+            if !self.attended && self.guarded.as_ref().is_none_or(|guarded| guarded.gone) {
+                self.give_terminal_back();
+                return Ok(());
+            }
+            self.sleep()?;
+            while let Ok(Some(_)) = self.children.read_signal() {}
+            if self.attended && self.listen()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does all that is due now.
+    fn look(&mut self) {
+        let Some(guarded) = &mut self.guarded else { return };
+        if guarded.gone {
+            return;
+        }
+        let mut reports = Vec::new();
+        guarded.watch_leader(&mut reports);
+        let now = BootClock.now();
+        match guarded.plan.step(now) {
+            Step::Term => {
+                guarded.plan.end(now);
+                guarded.group.terminate();
+                reports.push(Report::Ending);
+            }
+            Step::Kill => guarded.group.kill(),
+            Step::Wait(_) => {}
+        }
+        if guarded.ended.is_some() {
+            guarded.gone = !guarded.group.alive();
+            if guarded.gone {
+                reports.push(Report::Gone);
+            }
+        }
+        for report in reports {
+            self.report(&report);
+        }
+    }
+
+    /// Sleeps until something happens or the next step is due.
+    fn sleep(&self) -> io::Result<()> {
+        let until = self.guarded.as_ref().and_then(Guarded::next_look);
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // A time of zero would disarm the timer.
+        let it_value = until.map_or(zero, |at| timespec(at.max(Timestamp::from_origin(Duration::from_nanos(1)))));
+        let spec = Itimerspec { it_interval: zero, it_value };
+        rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)?;
+        let mut polled = vec![PollFd::new(&self.children, PollFlags::IN), PollFd::new(&self.timer, PollFlags::IN)];
+        if self.attended {
+            polled.push(PollFd::new(&self.socket, PollFlags::IN));
+        }
+        match rustix::event::poll(&mut polled, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes what `run` has to say. `true`: it said good-bye.
+    fn listen(&mut self) -> io::Result<bool> {
+        loop {
+            match self.inbox.fill(&self.socket) {
+                Ok(true) => {}
+                Ok(false) => self.attended = false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => self.attended = false,
+            }
+            if !self.attended {
+                break;
+            }
+        }
+        while let Some(order) = self.inbox.next() {
+            // An order that cannot be read is as bad as none: the group is ended with the error.
+            match order.inspect_err(|_| self.end())? {
+                Order::Start(start) => self.start(&start),
+                Order::Deadline(deadline) => {
+                    if let Some(guarded) = &mut self.guarded {
+                        guarded.plan.renewed(deadline.into());
+                    }
+                }
+                Order::End => self.end(),
+                Order::Bye => return Ok(true),
+            }
+        }
+        if !self.attended {
+            self.end();
+        }
+        Ok(false)
+    }
+
+    fn end(&mut self) {
+        let Some(guarded) = self.guarded.as_mut().filter(|guarded| !guarded.gone) else { return };
+        if guarded.plan.end(BootClock.now()) {
+            guarded.group.terminate();
+        }
+    }
+
+    fn start(&mut self, start: &Start) {
+        let report = match self.spawn(start) {
+            Ok(group) => Report::Started { group: group.leader().as_raw_nonzero().get() },
+            Err(refusal) => Report::Refused(refusal),
+        };
+        self.report(&report);
+    }
+
+    fn spawn(&mut self, start: &Start) -> Result<Group, Refusal> {
+        let plan = Plan::new(start.deadline.into(), start.ttl, start.grace);
+        if !matches!(plan.step(BootClock.now()), Step::Wait(_)) {
+            return Err(Refusal::TooLate);
+        }
+        let system = |text: &dyn std::fmt::Display| Refusal::System(text.to_string());
+        let Some(input) = self.inbox.files.pop() else { return Err(system(&"no standard input came along")) };
+        let me = rustix::process::getpid();
+        let child = Command::new(SELF)
+            .arg0("onelock")
+            .args(shim::words(me, start.terminal.is_some()))
+            .args(self.words)
+            .stdin(Stdio::from(input))
+            .process_group(0)
+            .spawn()
+            .map_err(|error| system(&error))?;
+        let leader = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let leader = leader.ok_or_else(|| system(&"a process without a number"))?;
+        let terminal = start.terminal.and_then(Pid::from_raw);
+        let group = Group::new(leader);
+        self.guarded = Some(Guarded { group, plan, ended: None, gone: false, terminal });
+        Ok(group)
+    }
+
+    /// Where `run` cannot do it any more.
+    fn give_terminal_back(&self) {
+        let Some(Guarded { group, terminal: Some(owner), .. }) = &self.guarded else { return };
+        let Ok(tty) = std::fs::File::open("/dev/tty") else { return };
+        if rustix::termios::tcgetpgrp(&tty) == Ok(group.leader()) {
+            let _ = rustix::termios::tcsetpgrp(&tty, *owner);
+        }
+    }
+
+    /// Tells `run`. When it does not read any more the end of the socket will say so.
+    fn report(&self, report: &Report) {
+        if self.attended {
+            let _ = protocol::send(&self.socket, report, None);
+        }
+    }
+}
+
+impl Guarded {
+    /// Looks at the command without reaping it.
+    fn watch_leader(&mut self, reports: &mut Vec<Report>) {
+        if self.ended.is_some() {
+            return group::reap_others(self.group.leader());
+        }
+        let leader = || WaitId::Pid(self.group.leader());
+        let stop = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        if let Ok(Some(status)) = rustix::process::waitid(leader(), stop)
+            && let Some(signal) = status.stopping_signal()
+        {
+            reports.push(Report::Stopped { signal });
+        }
+        let exit = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if let Ok(Some(status)) = rustix::process::waitid(leader(), exit) {
+            let code = || Ended::Code(status.exit_status().unwrap_or(i32::from(Exit::INTERNAL.0)));
+            let ended = status.terminating_signal().map_or_else(code, Ended::Signal);
+            self.ended = Some(ended);
+            reports.push(Report::Exited(ended));
+        } else {
+            group::reap_others(self.group.leader());
+        }
+    }
+
+    fn next_look(&self) -> Option<Timestamp> {
+        if self.gone {
+            return None;
+        }
+        let soon = BootClock.now() + LOOK;
+        match self.plan.step(BootClock.now()) {
+            Step::Wait(at) if self.ended.is_none() => Some(at),
+            Step::Wait(at) => Some(at.min(soon)),
+            Step::Term => Some(BootClock.now()),
+            Step::Kill => Some(soon),
+        }
+    }
+}
+
+fn timespec(moment: Timestamp) -> Timespec {
+    let time = moment.since_origin();
+    Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() }
+}

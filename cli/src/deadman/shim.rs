@@ -1,0 +1,68 @@
+//! The last step before the command: this program once more, which binds itself to its parent and becomes the command.
+//!
+//! A parent-death signal can only be set by the process itself and survives `exec`, so this needs no unsafe code
+//! between fork and exec.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+
+use nix::sys::signal::SigSet;
+use rustix::process::{Pid, Signal};
+
+use crate::exit::Exit;
+use crate::output::say;
+
+/// The word by which this program gives itself this role.
+pub(crate) const ROLE: &str = "__command";
+
+/// What the deadman passes before the command's own words.
+pub(super) fn words(parent: Pid, terminal: bool) -> [OsString; 3] {
+    let terminal = if terminal { "terminal" } else { "-" };
+    [ROLE.into(), parent.as_raw_nonzero().to_string().into(), terminal.into()]
+}
+
+/// Becomes the command; returns only when it cannot.
+pub(crate) fn main(words: &[OsString]) -> ExitCode {
+    let [parent, terminal, program, rest @ ..] = words else {
+        say(format_args!("{ROLE} is for onelock itself"));
+        return Exit::USAGE.into();
+    };
+    let parent = parent.to_str().and_then(|text| text.parse().ok()).and_then(Pid::from_raw);
+    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
+        say(format_args!("the command cannot be bound to its guard: {error}"));
+        return Exit::INTERNAL.into();
+    }
+    // A parent that died before the line above sends no signal any more.
+    if parent.is_none() || rustix::process::getppid() != parent {
+        return Exit::INTERNAL.into();
+    }
+    if terminal == "terminal" {
+        take_terminal();
+    }
+    // The deadman blocks every signal; the command starts with none blocked.
+    if let Err(error) = SigSet::empty().thread_set_mask() {
+        say(format_args!("signals cannot be unblocked: {error}"));
+        return Exit::INTERNAL.into();
+    }
+    let error = Command::new(program).args(rest).exec();
+    say(format_args!("{}: {}", program.display(), words_for(&error)));
+    if error.kind() == io::ErrorKind::NotFound { Exit::NOT_FOUND.into() } else { Exit::CANNOT_EXECUTE.into() }
+}
+
+/// Becomes the foreground of the terminal before the command can read from it. Signals are still blocked here, so the
+/// terminal does not stop us for asking. Without it the command runs in the background, as after `&`.
+fn take_terminal() {
+    if let Ok(tty) = std::fs::File::open("/dev/tty") {
+        let _ = rustix::termios::tcsetpgrp(&tty, rustix::process::getpgrp());
+    }
+}
+
+fn words_for(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "command not found".into(),
+        io::ErrorKind::PermissionDenied => "permission denied".into(),
+        _ => error.to_string(),
+    }
+}

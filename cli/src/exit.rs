@@ -1,0 +1,132 @@
+//! Exit codes, and the one error type that carries them.
+
+use std::process::ExitCode;
+
+use lock_core::{Error, ErrorKind};
+
+use crate::output;
+
+/// How a subcommand ended.
+pub(crate) type Outcome = Result<Exit, Failure>;
+
+/// An exit code. The values are those of `sysexits.h` where one fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit(pub(crate) u8);
+
+impl Exit {
+    pub(crate) const OK: Self = Self(0);
+    /// `status`: free; `evict`: no such entry.
+    pub(crate) const NO: Self = Self(1);
+    /// The command line, a name, a time or the store's URL cannot be used.
+    pub(crate) const USAGE: Self = Self(64);
+    /// The store cannot be reached, or refused.
+    pub(crate) const STORE: Self = Self(69);
+    /// Something in this program or the operating system failed.
+    pub(crate) const INTERNAL: Self = Self(70);
+    /// Busy, unless `--conflict-exit-code` says another.
+    pub(crate) const BUSY: Self = Self(75);
+    /// The lock was lost.
+    pub(crate) const LOST: Self = Self(76);
+    /// The command cannot be executed; as shells say it.
+    pub(crate) const CANNOT_EXECUTE: Self = Self(126);
+    /// The command was not found; as shells say it.
+    pub(crate) const NOT_FOUND: Self = Self(127);
+    /// Whoever read our output went away; as if killed by SIGPIPE.
+    pub(crate) const CLOSED_PIPE: Self = Self(141);
+
+    /// As shells say that a signal killed.
+    pub(crate) fn killed_by(signal: i32) -> Self {
+        Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.0)
+    }
+}
+
+/// Why a subcommand could not do its work.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The store or the client says so.
+    Lock(Error),
+    /// Printing failed.
+    Output(std::io::Error),
+    /// What the user asked for cannot be.
+    Usage(String),
+    /// The operating system refused something this program needs.
+    System(String),
+}
+
+impl Failure {
+    /// Says it on stderr, and gives the exit code.
+    pub(crate) fn report(self) -> Exit {
+        match self {
+            Self::Lock(error) => {
+                output::say(format_args!("{error}"));
+                let mut cause = std::error::Error::source(&error);
+                while let Some(below) = cause {
+                    output::say(format_args!("  because: {below}"));
+                    cause = below.source();
+                }
+                code_of(error.kind())
+            }
+            Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::CLOSED_PIPE,
+            Self::Output(error) => {
+                output::say(format_args!("cannot write: {error}"));
+                Exit::INTERNAL
+            }
+            Self::Usage(text) => {
+                output::say(format_args!("{text}"));
+                Exit::USAGE
+            }
+            Self::System(text) => {
+                output::say(format_args!("{text}"));
+                Exit::INTERNAL
+            }
+        }
+    }
+}
+
+fn code_of(kind: ErrorKind) -> Exit {
+    match kind {
+        ErrorKind::InvalidName
+        | ErrorKind::InvalidLease
+        | ErrorKind::InvalidConfig
+        | ErrorKind::Unsupported
+        | ErrorKind::Misuse => Exit::USAGE,
+        ErrorKind::Lost => Exit::LOST,
+        _ => Exit::STORE,
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_become_codes_as_in_shells() {
+        assert_eq!(Exit::killed_by(15), Exit(143));
+        assert_eq!(Exit::killed_by(9), Exit(137));
+    }
+
+    #[test]
+    fn bad_input_and_a_bad_store_differ() {
+        assert_eq!(code_of(ErrorKind::InvalidConfig), Exit::USAGE);
+        assert_eq!(code_of(ErrorKind::Unavailable), Exit::STORE);
+        assert_eq!(code_of(ErrorKind::Lost), Exit::LOST);
+    }
+}

@@ -1,0 +1,70 @@
+//! The `onelock` program: a distributed lock around any command.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `args` | the command line |
+//! | `exit` | exit codes and the one error type |
+//! | `output` | stdout and stderr that survive a closed pipe |
+//! | `store` | the store's URL and the client |
+//! | `show` | `status`, `list`, `evict`, `stores` |
+//! | `run` | `run`: acquire, guard, supervise, release |
+//! | `deadman` | the process that ends the command when `run` cannot |
+
+mod args;
+mod deadman;
+mod exit;
+mod output;
+mod run;
+mod show;
+mod store;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Args, Command};
+use exit::{Exit, Outcome};
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    // Two roles that only this program gives itself; they come before everything else and need no runtime.
+    match words.get(1).and_then(|word| word.to_str()) {
+        Some(deadman::ROLE) => return deadman::main(words.get(2..).unwrap_or_default()),
+        Some(deadman::shim::ROLE) => return deadman::shim::main(words.get(2..).unwrap_or_default()),
+        _ => {}
+    }
+    let args = match Args::try_parse_from(words) {
+        Ok(args) => args,
+        Err(error) => {
+            let code = if error.use_stderr() { Exit::USAGE } else { Exit::OK };
+            // A closed pipe while printing help is nobody's error.
+            let _ = error.print();
+            return code.into();
+        }
+    };
+    // One thread: its signal mask is the process's, and it is the parent that death signals are bound to.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            output::say(format_args!("cannot start: {error}"));
+            return Exit::INTERNAL.into();
+        }
+    };
+    let code = runtime.block_on(dispatch(args)).unwrap_or_else(|error| error.report());
+    // A store driver's blocking thread must not delay the exit.
+    runtime.shutdown_background();
+    code.into()
+}
+
+async fn dispatch(args: Args) -> Outcome {
+    let store = args.store;
+    match args.command {
+        Command::Run(args) => run::run(store, args).await,
+        Command::Status(args) => show::status(store, args).await,
+        Command::List(args) => show::list(store, args).await,
+        Command::Evict(args) => show::evict(store, args).await,
+        Command::Stores(args) => show::stores(&args),
+        Command::Completions { shell } => show::completions(shell),
+    }
+}

@@ -1,0 +1,74 @@
+//! What is printed: tables for people, JSON for programs, and nothing that breaks on a closed pipe.
+
+use std::fmt;
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+/// A line on stderr, marked with the program's name. A closed stderr is nobody's problem.
+pub(crate) fn say(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr().lock(), "onelock: {}", clean(&text.to_string()));
+}
+
+/// A line on stdout.
+pub(crate) fn line(text: fmt::Arguments<'_>) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{text}")
+}
+
+/// One JSON value on one line of stdout.
+pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_string(value)?;
+    line(format_args!("{text}"))
+}
+
+/// A table without rules or colours, so that it can be cut and grepped.
+pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> io::Result<()> {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.to_vec());
+    for row in rows {
+        table.add_row(row.iter().map(|cell| clean(cell)).collect::<Vec<_>>());
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2)).set_cell_alignment(CellAlignment::Left);
+    }
+    let mut out = io::stdout().lock();
+    for row in table.lines() {
+        writeln!(out, "{}", row.trim_end())?;
+    }
+    Ok(())
+}
+
+/// A time as people say it, to the second, or to the millisecond below ten of them.
+pub(crate) fn human(time: Duration) -> String {
+    let short = if time < Duration::from_secs(10) {
+        Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    } else {
+        Duration::from_secs(time.as_secs())
+    };
+    humantime::format_duration(short).to_string()
+}
+
+/// Text from elsewhere without what would steer a terminal.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_from_a_store_steers_the_terminal() {
+        assert_eq!(clean("a\u{1b}[31mb\n"), "a\u{FFFD}[31mb\u{FFFD}");
+    }
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!(human(Duration::from_micros(1_234_567)), "1s 234ms");
+        assert_eq!(human(Duration::from_millis(192_345)), "3m 12s");
+        assert_eq!(human(Duration::ZERO), "0s");
+    }
+}

@@ -1,0 +1,209 @@
+//! The client over the memory store, on paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{ErrorKind, Locks, LossReason, MemoryBackend, MemoryStore, Settings, TokioClock};
+
+fn locks() -> (Locks, Arc<MemoryStore>) {
+    let clock = Arc::new(TokioClock::new());
+    let store = MemoryStore::new(clock.clone());
+    (client(&store, clock), store)
+}
+
+fn client(store: &Arc<MemoryStore>, clock: Arc<TokioClock>) -> Locks {
+    Locks::builder(Arc::new(MemoryBackend::new(store))).clock(clock).settings(Settings::default()).build().unwrap()
+}
+
+async fn nothing_left(locks: &Locks, store: &MemoryStore) {
+    for _ in 0..1_000 {
+        if locks.owed() == 0 && store.names() == 0 && store.waits() == 0 {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("left: {} owed, {} names, {} waits", locks.owed(), store.names(), store.waits());
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_lines_to_a_lock() {
+    let (locks, store) = locks();
+    let guard = locks.mutex("orders/42").unwrap().acquire().await.unwrap();
+    assert!(guard.is_held());
+    assert!(locks.mutex("orders/42").unwrap().try_acquire().await.unwrap().is_none());
+    let first = guard.token().unwrap();
+    guard.release().await.unwrap();
+    let guard = locks.mutex("orders/42").unwrap().try_acquire().await.unwrap().unwrap();
+    assert!(guard.token().unwrap() > first);
+    drop(guard);
+    nothing_left(&locks, &store).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_gets_it_on_release_and_is_renewed_for_hours() {
+    let (locks, store) = locks();
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = locks.mutex("a").unwrap();
+        async move { lock.acquire().await }
+    });
+    tokio::time::sleep(Duration::from_secs(7_200)).await;
+    assert!(guard.is_held(), "the keeper renews");
+    assert!(!waiting.is_finished());
+    guard.release().await.unwrap();
+    let second = waiting.await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(second.is_held());
+    assert_eq!(second.ttl(), Duration::from_secs(30), "one renewal made the waiter's lease a holder's");
+    second.release().await.unwrap();
+    nothing_left(&locks, &store).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_ends_before_the_store_lets_another_in() {
+    let (locks, _) = locks();
+    let guard = locks.mutex("a").unwrap().auto_renew(false).acquire().await.unwrap();
+    let work = guard.run(std::future::pending::<()>()).await;
+    assert_eq!(work.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert_eq!(guard.token().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.reenter().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_is_noticed_at_the_next_renewal() {
+    let (locks, _) = locks();
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    locks.evict("a", guard.token().unwrap()).await.unwrap();
+    assert_eq!(guard.lost().await, LossReason::NotHeld);
+}
+
+#[tokio::test(start_paused = true)]
+async fn extend_asks_for_more() {
+    let (locks, _) = locks();
+    let guard = locks.mutex("a").unwrap().auto_renew(false).acquire().await.unwrap();
+    guard.extend(Duration::from_secs(300)).await.unwrap();
+    assert_eq!(guard.ttl(), Duration::from_secs(300));
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert!(guard.is_held());
+    let short = guard.extend(Duration::from_nanos(1)).await.unwrap_err();
+    assert_eq!(short.kind(), ErrorKind::InvalidLease);
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_enters_again_and_the_outermost_release_counts() {
+    let (locks, store) = locks();
+    let owner = locks.owner();
+    let lock = locks.mutex("a").unwrap().owner(&owner).unwrap();
+    let outer = lock.acquire().await.unwrap();
+    let inner = lock.acquire().await.unwrap();
+    assert_eq!(outer.token().unwrap(), inner.token().unwrap());
+    outer.release().await.unwrap();
+    assert!(inner.is_held());
+    assert!(locks.mutex("a").unwrap().try_acquire().await.unwrap().is_none(), "another is not this owner");
+    inner.release().await.unwrap();
+    nothing_left(&locks, &store).await;
+
+    let rw = locks.rwlock("b").unwrap();
+    let read = rw.read().owner(&owner).unwrap().acquire().await.unwrap();
+    let write = rw.write().owner(&owner).unwrap();
+    assert_eq!(write.acquire().await.unwrap_err().kind(), ErrorKind::WouldDeadlock);
+    assert_eq!(write.try_acquire().await.unwrap_err().kind(), ErrorKind::WouldDeadlock);
+    drop(read);
+    let write = write.acquire().await.unwrap();
+    let read = rw.read().owner(&owner).unwrap().acquire().await.unwrap();
+    assert_eq!(read.mode(), write.mode(), "a writer may read");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_acquire_takes_over_from_a_cancelled_first() {
+    let (locks, store) = locks();
+    let owner = locks.owner();
+    let blocker = locks.mutex("a").unwrap().acquire().await.unwrap();
+    let lock = locks.mutex("a").unwrap().owner(&owner).unwrap();
+    let first = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.map(|_| ()) }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let second = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(locks.inspect("a").await.unwrap().waiters.len(), 1, "the second joins the first");
+    first.abort();
+    blocker.release().await.unwrap();
+    second.await.unwrap().unwrap().release().await.unwrap();
+    nothing_left(&locks, &store).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn timeouts_and_dropped_waits_leave_nothing() {
+    let (locks, store) = locks();
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    let lock = locks.mutex("a").unwrap();
+    assert!(lock.acquire_timeout(Duration::from_secs(45)).await.unwrap().is_none());
+    assert!(lock.clone().unfair().acquire_timeout(Duration::from_secs(5)).await.unwrap().is_none());
+    let spent = lock.unfair().retry(lock_core::Retry::default().attempts(3)).acquire().await;
+    assert_eq!(spent.unwrap_err().kind(), ErrorKind::Busy);
+    drop(guard);
+    nothing_left(&locks, &store).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_tells_guards_and_drains() {
+    let (locks, store) = locks();
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = locks.mutex("a").unwrap();
+        async move { lock.acquire().await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    locks.close(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(guard.lost().await, LossReason::Closed);
+    assert_eq!(waiting.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(locks.mutex("b").unwrap().acquire().await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(store.names(), 0);
+}
+
+#[test]
+fn guards_may_be_dropped_anywhere() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (locks, store) = runtime.block_on(async {
+        let clock = Arc::new(TokioClock::new());
+        let store = MemoryStore::new(clock.clone());
+        (client(&store, clock), store)
+    });
+    let guard = runtime.block_on(async { locks.mutex("a").unwrap().acquire().await.unwrap() });
+    drop(guard);
+    runtime.block_on(nothing_left(&locks, &store));
+    let (second, third) = runtime.block_on(async {
+        (locks.mutex("a").unwrap().acquire().await.unwrap(), locks.mutex("b").unwrap().acquire().await.unwrap())
+    });
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _guard = second;
+        panic!("on purpose");
+    }));
+    assert!(unwound.is_err());
+    drop(runtime);
+    drop(third);
+    drop(locks);
+}
+
+#[tokio::test]
+async fn an_epoch_is_in_every_token_and_taken_off_again() {
+    let locks = Locks::open(
+        "memory://?token_epoch=2",
+        &[lock_core::memory::DRIVER],
+        Settings::default(),
+        Arc::new(lock_core::BootClock),
+    )
+    .await
+    .unwrap();
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    let token = guard.token().unwrap();
+    assert_eq!(token.get() >> 48, 2);
+    assert_eq!(locks.inspect("a").await.unwrap().holders[0].token, token);
+    assert_eq!(locks.evict("a", token).await.unwrap(), lock_core::Release::Released);
+}
