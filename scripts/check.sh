@@ -1,0 +1,28 @@
+#!/bin/sh
+# Everything a change must pass: the same for a newcomer and for CI.
+#   scripts/check.sh          all of it
+#   scripts/check.sh quick    without installing, linting per feature, and cargo deny
+set -eu
+cd "$(dirname "$0")/.."
+quick=${1:-}
+
+step() { printf '\n== %s\n' "$*"; "$@"; }
+
+[ -n "$quick" ] || step sh scripts/setup.sh
+
+step cargo fmt --all --check
+step cargo clippy --workspace --all-targets --all-features -- -D warnings
+
+if [ -z "$quick" ]; then
+    # Each feature by itself: a feature must not lean on another.
+    for features in "" redis sqlite; do
+        step cargo clippy -p onelock --no-default-features --features "$features" -- -D warnings
+    done
+    step sh scripts/features.sh
+    step cargo deny --all-features check bans licenses sources
+fi
+
+step cargo test --workspace --all-features
+for example in examples/*.rs; do
+    step cargo run --quiet -p onelock --example "$(basename "$example" .rs)"
+done

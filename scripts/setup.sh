@@ -1,0 +1,39 @@
+#!/bin/sh
+# Installs what a Debian machine lacks for the tests: the servers they start, and cargo-deny. Elsewhere it says what is missing.
+set -eu
+
+missing=
+need() { # need PROGRAM PACKAGE
+    command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || missing="$missing $2"
+}
+need redis-server redis-server
+need etcd etcd-server
+need mariadbd mariadb-server
+need protoc protobuf-compiler
+need java default-jre-headless
+need cc gcc
+need setpriv util-linux
+[ -e /usr/include/google/protobuf/descriptor.proto ] || missing="$missing libprotobuf-dev"
+[ -e /usr/share/java/zookeeper.jar ] || missing="$missing zookeeper"
+ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
+
+if [ -n "$missing" ]; then
+    if ! command -v apt-get >/dev/null 2>&1; then
+        echo "please install (Debian's names):$missing" >&2
+        exit 1
+    fi
+    sudo=
+    [ "$(id -u)" = 0 ] || sudo=sudo
+    # The packages would start their services; the tests start their own.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e $policy ]; then
+        printf '#!/bin/sh\nexit 101\n' | $sudo tee $policy >/dev/null
+        $sudo chmod 755 $policy
+        trap '$sudo rm -f $policy' EXIT
+    fi
+    $sudo apt-get update -qq
+    # shellcheck disable=SC2086
+    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing
+fi
+
+cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --locked --version ^0.20
