@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use lock_core::{Error, ErrorKind};
+use onelock::{Error, ErrorKind};
 
 use crate::output;
 

@@ -18,9 +18,9 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use lock_core::{BootClock, Clock as _, Timestamp};
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use onelock::{BootClock, Clock as _, Timestamp};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitId, WaitIdOptions};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
@@ -140,10 +140,12 @@ impl<'a> Deadman<'a> {
         let until = self.guarded.as_ref().and_then(Guarded::next_look);
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         // A time of zero would disarm the timer.
-        let it_value = until.map_or(zero, |at| timespec(at.max(Timestamp::from_origin(Duration::from_nanos(1)))));
+        let it_value =
+            until.map_or(zero, |at| timespec(at.max(Timestamp::from_origin(Duration::from_nanos(1)))));
         let spec = Itimerspec { it_interval: zero, it_value };
         rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)?;
-        let mut polled = vec![PollFd::new(&self.children, PollFlags::IN), PollFd::new(&self.timer, PollFlags::IN)];
+        let mut polled =
+            vec![PollFd::new(&self.children, PollFlags::IN), PollFd::new(&self.timer, PollFlags::IN)];
         if self.attended {
             polled.push(PollFd::new(&self.socket, PollFlags::IN));
         }
@@ -282,5 +284,8 @@ impl Guarded {
 
 fn timespec(moment: Timestamp) -> Timespec {
     let time = moment.since_origin();
-    Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() }
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
 }

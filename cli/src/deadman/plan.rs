@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use lock_core::Timestamp;
+use onelock::Timestamp;
 
 /// The deadline of the moment and what follows from it.
 #[derive(Clone, Copy, Debug)]
@@ -36,11 +36,6 @@ impl Plan {
     /// The lease was renewed.
     pub(crate) fn renewed(&mut self, deadline: Timestamp) {
         self.deadline = deadline;
-    }
-
-    /// Whether the group is being ended.
-    pub(crate) fn ending(&self) -> bool {
-        self.kill.is_some()
     }
 
     /// Ends the group now. Says whether that is news: then TERM is due.

@@ -1,0 +1,99 @@
+//! The terminal: who is in its foreground, and stopping together with the command.
+
+use std::fs::File;
+
+use rustix::process::{Pid, Signal};
+use rustix::termios::{OptionalActions, Termios};
+
+use crate::deadman::group::{Group, Process};
+
+/// The controlling terminal, if there is one.
+#[derive(Debug)]
+pub(super) struct Terminal {
+    tty: Option<File>,
+    modes: Option<Termios>,
+    own: Pid,
+}
+
+impl Terminal {
+    pub(super) fn open() -> Self {
+        let tty = File::open("/dev/tty").ok();
+        let modes = tty.as_ref().and_then(|tty| rustix::termios::tcgetattr(tty).ok());
+        Self { tty, modes, own: rustix::process::getpgrp() }
+    }
+
+    /// Our group, if it is in the foreground and so has the terminal to give.
+    pub(super) fn ours(&self) -> Option<i32> {
+        (self.foreground() == Some(self.own)).then(|| self.own.as_raw_nonzero().get())
+    }
+
+    pub(super) fn is_with(&self, group: Group) -> bool {
+        self.foreground() == Some(group.leader())
+    }
+
+    fn foreground(&self) -> Option<Pid> {
+        rustix::termios::tcgetpgrp(self.tty.as_ref()?).ok()
+    }
+
+    /// Gives the terminal to the command, if it is ours.
+    pub(super) fn give(&self, group: Group) {
+        if self.ours().is_some() {
+            self.set_foreground(group.leader());
+        }
+    }
+
+    /// Takes the terminal back, if the command has it.
+    pub(super) fn take_back(&self, group: Group) {
+        if self.is_with(group) {
+            self.set_foreground(self.own);
+        }
+    }
+
+    /// As it was when we began: for a command that was killed and could not do it itself.
+    pub(super) fn restore_modes(&self) {
+        if let (Some(tty), Some(modes), Some(_)) = (&self.tty, &self.modes, self.ours()) {
+            let _ = rustix::termios::tcsetattr(tty, OptionalActions::Drain, modes);
+        }
+    }
+
+    /// SIGTTOU is blocked in this thread, so asking from the background does not stop us.
+    fn set_foreground(&self, group: Pid) {
+        if let Some(tty) = &self.tty {
+            let _ = rustix::termios::tcsetpgrp(tty, group);
+        }
+    }
+}
+
+/// Stops this process and the other processes of its job, as Ctrl-Z would have. Returns when it is continued.
+pub(super) fn stop_job() {
+    // Ours has a handler and stops nobody; the caller is about to hear of it and must not mind.
+    let _ = rustix::process::kill_current_process_group(Signal::TSTP);
+    stop_self();
+}
+
+/// Stops this process alone. Returns when it is continued.
+pub(super) fn stop_self() {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+}
+
+/// Whether somebody would continue us if we stopped: the kernel's rule, which ignores Ctrl-Z for a process group
+/// none of whose members has a parent in another group of the same session.
+pub(super) fn has_job_control() -> bool {
+    let (Some(own), Ok(session)) =
+        (Process::of(rustix::process::getpid().as_raw_nonzero().get()), rustix::process::getsid(None))
+    else {
+        return false;
+    };
+    let mut at = own;
+    while let Some(parent) = Process::of(at.parent) {
+        if Pid::from_raw(parent.pid).and_then(|pid| rustix::process::getsid(Some(pid)).ok()) != Some(session)
+        {
+            return false;
+        }
+        if parent.group != own.group {
+            return true;
+        }
+        at = parent;
+    }
+    false
+}

@@ -1,0 +1,100 @@
+//! The deadman as `run` sees it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+use onelock::Timestamp;
+use rustix::process::{Pid, Signal};
+use tokio::net::UnixStream;
+
+use crate::deadman::protocol::{self, Inbox, Order, Report, Start};
+use crate::deadman::{ROLE, SELF};
+
+/// A running deadman.
+#[derive(Debug)]
+pub(super) struct Ward {
+    process: Child,
+    socket: UnixStream,
+    inbox: Inbox,
+}
+
+impl Ward {
+    /// Starts a deadman for `command`. The command itself waits for [`Ward::start`].
+    ///
+    /// It gets a process group of its own, so that what hits ours does not hit it, and no URL: it knows no store.
+    pub(super) fn spawn(command: &[OsString], env: &[(&str, String)]) -> io::Result<Self> {
+        // Whatever is left of the command's group if the deadman dies becomes our child, so that we can end it.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let (ours, theirs) = StdStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let process = Command::new(SELF)
+            .arg0("onelock")
+            .arg(ROLE)
+            .args(command)
+            .envs(env.iter().map(|(key, value)| (key, value)))
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .process_group(0)
+            .spawn()?;
+        Ok(Self { process, socket: UnixStream::from_std(ours)?, inbox: Inbox::default() })
+    }
+
+    /// Has the command started, with our standard input.
+    pub(super) fn start(&self, start: Start) -> io::Result<()> {
+        let input = io::stdin().as_fd().try_clone_to_owned()?;
+        protocol::send(&self.socket, &Order::Start(start), Some(&input))
+    }
+
+    /// Tells the new deadline.
+    pub(super) fn renewed(&self, deadline: Timestamp) {
+        // One that is not told only ends the command sooner; the next one may get through.
+        let _ = protocol::send(&self.socket, &Order::Deadline(deadline.into()), None);
+    }
+
+    /// Has the group ended.
+    pub(super) fn end(&self) {
+        // If this does not get through, the deadline it knows ends the group; and so do we.
+        let _ = protocol::send(&self.socket, &Order::End, None);
+        let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // Somebody may have stopped it. It is our child and not reaped, so this is no other process.
+            let _ = rustix::process::kill_process(pid, Signal::CONT);
+        }
+    }
+
+    /// The next report; `None` when the deadman is gone.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(super) async fn report(&mut self) -> io::Result<Option<Report>> {
+        loop {
+            if let Some(report) = self.inbox.next() {
+                return report.map(Some);
+            }
+            self.socket.readable().await?;
+            let inbox = &mut self.inbox;
+            let socket = &self.socket;
+            match socket.try_io(tokio::io::Interest::READABLE, || inbox.fill(socket)) {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // It went away with something of ours unread.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Lets it go: nothing is left to guard.
+    pub(super) fn dismiss(mut self) {
+        let said = protocol::send(&self.socket, &Order::Bye, None).is_ok();
+        drop(self.socket);
+        // It ends at once, unless somebody stopped it; then it has nothing to do when it is continued.
+        if said {
+            let _ = self.process.try_wait();
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Which store, and the client of it.
+
+use std::env;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use onelock::Locks;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::exit::Failure;
+
+/// What stays as it is in the path of a URL.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// How long the end of a short command waits for the store to settle.
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// Connects to the store that the user named, or to the default one.
+pub(crate) async fn connect(url: Option<String>) -> Result<Locks, Failure> {
+    let url = match url.filter(|url| !url.is_empty()) {
+        Some(url) => url,
+        None => default_url()?,
+    };
+    Ok(onelock::connect(&url).await?)
+}
+
+/// Ends a client that holds nothing: nothing can be owed that anybody waits for.
+pub(crate) async fn close(locks: &Locks) {
+    let _ = locks.close(CLOSE).await;
+}
+
+/// The SQLite file of this user on this host. Its folder is made if need be, for this user alone.
+fn default_url() -> Result<String, Failure> {
+    let folder = state_folder(env::var_os("XDG_STATE_HOME").map(PathBuf::from), env::home_dir())
+        .ok_or_else(|| {
+            Failure::Usage("there is no home folder for the default store; say --store URL".into())
+        })?
+        .join("onelock");
+    let file = folder.join("locks.db");
+    let url = url_of(&file)?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)
+        .map_err(|error| Failure::System(format!("cannot make {}: {error}", folder.display())))?;
+    Ok(url)
+}
+
+/// A relative path in `XDG_STATE_HOME` is to be ignored, says its specification.
+fn state_folder(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+    let home = home.filter(|home| home.is_absolute());
+    xdg.filter(|xdg| xdg.is_absolute()).or_else(|| home.map(|home| home.join(".local/state")))
+}
+
+fn url_of(file: &Path) -> Result<String, Failure> {
+    let text = file
+        .to_str()
+        .ok_or_else(|| Failure::Usage(format!("{} is not UTF-8; say --store sqlite:///…", file.display())))?;
+    Ok(format!("sqlite://{}", utf8_percent_encode(text, PATH)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_folder_follows_the_specification() {
+        let (xdg, home) = (Some(PathBuf::from("/x")), Some(PathBuf::from("/home/me")));
+        assert_eq!(state_folder(xdg, home.clone()), Some("/x".into()));
+        assert_eq!(state_folder(Some("x".into()), home.clone()), Some("/home/me/.local/state".into()));
+        assert_eq!(state_folder(None, home), Some("/home/me/.local/state".into()));
+        assert_eq!(state_folder(None, None), None);
+    }
+
+    #[test]
+    fn odd_folders_make_sound_urls() {
+        let url = url_of(Path::new("/a b/%?#/ü")).ok().unwrap();
+        assert_eq!(url, "sqlite:///a%20b/%25%3F%23/%C3%BC");
+    }
+}
