@@ -1,1 +1,45 @@
-//! Part of onelock.
+//! The shared suite: one list of cases that every store must pass, with the servers, faults and checkers it needs.
+//!
+//! A store proves itself with a test file of a few lines and `harness = false` in its `Cargo.toml`:
+//!
+//! ```no_run
+//! use lock_conformance::{harness::memory::Memory, run};
+//!
+//! fn main() -> std::process::ExitCode {
+//!     run(Memory::new())
+//! }
+//! ```
+//!
+//! Every case is listed on every store; one that does not apply prints as ignored, with the reason. A store declares
+//! its capabilities in its harness, and a case compares the declaration with what the backend says, so none can vanish
+//! quietly. `ONELOCK_VOLUME` (1 to 100, default 1) multiplies the volumes, `ONELOCK_SEED` replays random choices.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`harness`] | what a store tells the suite about itself |
+//! | [`cases`] | the cases, one module per theme |
+//! | [`case`] | the table of all cases and the contract clauses they prove |
+//! | [`ctx`] | what a case works with |
+//! | [`history`] | the checkers of histories: exclusion, tokens, order, the fenced resource |
+//! | [`faults`] | a TCP proxy and a gate around a backend that lose requests and replies |
+//! | [`servers`] | real servers as child processes |
+//! | [`worker`] | a client in a process of its own, to be stopped or killed |
+//! | [`runner`] | the test program |
+
+pub mod case;
+pub mod cases;
+pub mod ctx;
+pub mod faults;
+pub mod harness;
+pub mod history;
+pub mod rng;
+pub mod runner;
+pub mod servers;
+pub mod verdict;
+pub mod worker;
+
+pub use case::{CASES, Case, Need};
+pub use ctx::Ctx;
+pub use harness::{Harness, Store};
+pub use runner::run;
+pub use verdict::{Stop, Verdict};

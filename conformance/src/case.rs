@@ -1,0 +1,105 @@
+//! The table of all cases.
+
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use lock_core::Capabilities;
+
+use crate::ctx::Ctx;
+use crate::verdict::Verdict;
+
+/// The body of a case.
+pub type Body = for<'a> fn(&'a Ctx) -> BoxFuture<'a, Verdict>;
+
+/// One case.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// Its name, unique in the table.
+    pub name: &'static str,
+    /// The numbers of the clauses of the `Backend` contract it proves; empty for what the client proves over any store.
+    pub clauses: &'static [u8],
+    /// What it needs of a store.
+    pub needs: &'static [Need],
+    /// A case that has not ended by then is a failure.
+    pub limit: Duration,
+    /// What it does.
+    pub body: Body,
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// What a case needs of a store beyond taking an exclusive lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The capability of this name.
+    Can(&'static str),
+    /// Clients in processes of their own.
+    Processes,
+    /// The store counts the requests it serves.
+    Requests,
+    /// The store counts the connections it has.
+    Connections,
+    /// A client whose way to the store can be cut.
+    Link,
+    /// The store's server can be restarted.
+    Restart,
+    /// The store's server can be stopped and resumed.
+    Pause,
+    /// What the store holds can be counted.
+    Residue,
+    /// What is not ours can be put where ours would be.
+    Foreign,
+    /// The store asks for a password.
+    Password,
+    /// The store can be reached over TLS.
+    Tls,
+    /// A URL of this store that leads nowhere.
+    Unreachable,
+}
+
+impl Need {
+    /// Why a store with these capabilities cannot serve it; `None` when it can, or when that is for the harness to say.
+    #[must_use]
+    pub fn missing(self, capabilities: &Capabilities) -> Option<String> {
+        let Self::Can(name) = self else { return None };
+        let has = capabilities.flags().iter().any(|(flag, on)| *flag == name && *on);
+        (!has).then(|| format!("the store does not offer `{name}`"))
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Can(name) => f.write_str(name),
+            other => write!(f, "{}", format!("{other:?}").to_lowercase()),
+        }
+    }
+}
+
+/// All cases, in the order they are listed.
+pub const CASES: &[&[Case]] = crate::cases::ALL;
+
+/// All cases, one after the other.
+pub fn all() -> impl Iterator<Item = &'static Case> {
+    CASES.iter().copied().flatten()
+}
+
+/// Makes the table of a module: `name: clauses [..], needs [..], seconds;`.
+macro_rules! table {
+    ($($name:ident: [$($clause:literal),*], [$($need:expr),*], $seconds:literal;)*) => {
+        /// The cases of this module.
+        pub(super) const TABLE: &[crate::case::Case] = &[$(crate::case::Case {
+            name: stringify!($name),
+            clauses: &[$($clause),*],
+            needs: &[$($need),*],
+            limit: std::time::Duration::from_secs($seconds),
+            body: |ctx| Box::pin($name(ctx)),
+        }),*];
+    };
+}
+pub(crate) use table;

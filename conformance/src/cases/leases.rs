@@ -1,0 +1,230 @@
+//! Leases on the store's clock: they end, they are renewed, they never come back.
+
+use std::time::Duration;
+
+use lock_core::{FencingToken, Release, Renewed, Request, Standing};
+
+use crate::case::{Need, table};
+use crate::ctx::{Ctx, LONG, exclusive, held, leased, name, renew, renewal, ticket, trying, waiting};
+use crate::verdict::Verdict;
+use crate::{ensure, ensure_eq, expect};
+
+const FIFO: Need = Need::Can("fifo");
+
+table! {
+    expiry_and_takeover: [5, 6], [], 60;
+    renewal_keeps_the_lock: [5], [], 60;
+    renew_never_shortens: [7], [], 60;
+    late_renew_revives_nothing: [7], [], 60;
+    late_acquire_revives_nothing: [2], [], 60;
+    lock_delay: [5], [Need::Can("delay")], 60;
+    dead_waiter_leaves_the_line: [6], [FIFO], 60;
+    promoted_waiter_keeps_its_waiter_lease: [5, 6], [FIFO], 60;
+    leases_are_at_least_what_is_asked: [5], [], 30;
+}
+
+/// Waits until a try on the name holds; how long after `since` it was seen.
+async fn until_free(
+    ctx: &Ctx,
+    request: &Request,
+    since: lock_core::Timestamp,
+) -> Verdict<(FencingToken, Duration)> {
+    let backend = ctx.backend().await?;
+    let attempt = trying(request.clone());
+    ctx.eventually("the lock is free", async || match backend.acquire(&attempt).await? {
+        Standing::Held(grant) => Ok(Some((grant.token, ctx.now().saturating_since(since)))),
+        Standing::Busy(busy) => {
+            if let Some(after) = busy.retry_after {
+                ensure!(after <= LONG, "retry after {after:?}");
+            }
+            Ok(None)
+        }
+        Standing::Waiting(place) => Err(crate::Stop::failed(format!("a try waits: {place:?}"))),
+    })
+    .await
+}
+
+/// A lease that nobody renews ends: not before its time, and then the next one holds, with a larger token.
+async fn expiry_and_takeover(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let granularity = backend.capabilities().granularity;
+    for round in 0..ctx.many(3) {
+        let name = name(&format!("expiring-{round}"))?;
+        let first = leased(exclusive(&name)?, ctx.units(2));
+        let sent = ctx.now();
+        let grant = held(&backend, &first).await?;
+        let next = exclusive(&name)?;
+        let (token, after) = until_free(ctx, &next, sent).await?;
+        ensure!(after + granularity >= grant.lease, "a lease of {:?} was over after {after:?}", grant.lease);
+        ensure!(token > grant.token, "token {token} after {}", grant.token);
+        ensure_eq!(
+            backend.release(&ticket(&first, grant.token)).await?,
+            Release::NotHeld,
+            "the late release"
+        );
+        let line = backend.inspect(&name).await?;
+        ensure_eq!(line.holders.first().map(|h| h.token), Some(token), "the holder after the late release");
+    }
+    Ok(())
+}
+
+/// Renewed in time the lock is kept for many leases, and nobody else gets it.
+async fn renewal_keeps_the_lock(ctx: &Ctx) -> Verdict {
+    let (backend, other) = (ctx.backend().await?, ctx.backend().await?);
+    let name = name("renewed")?;
+    let request = leased(exclusive(&name)?, ctx.units(5));
+    let start = ctx.now();
+    let grant = held(&backend, &request).await?;
+    let mut sent = start;
+    while ctx.now().saturating_since(start) < ctx.units(15) {
+        tokio::time::sleep(ctx.units(1) / 2).await;
+        let next = ctx.now();
+        let answer = renew(&backend, renewal(&request, grant.token)).await?;
+        if ctx.now().saturating_since(sent) >= request.lease {
+            // This machine slept through a whole lease: nothing is to be learnt from the answer.
+            return Err(crate::Stop::failed("the machine is too slow for this unit"));
+        }
+        let kept = expect!(answer, Renewed::Held(kept) => kept, "a renewal in time");
+        ensure_eq!(kept.token, grant.token, "the token after a renewal");
+        ensure!(kept.lease >= request.lease, "asked for {:?}, got {:?}", request.lease, kept.lease);
+        sent = next;
+        expect!(other.acquire(&trying(exclusive(&name)?)).await?, Standing::Busy(_) => (), "a try on a renewed lock");
+    }
+    Ok(())
+}
+
+/// A renewal for less leaves the lease as long as it was.
+async fn renew_never_shortens(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let name = name("kept")?;
+    let request = exclusive(&name)?;
+    let grant = held(&backend, &request).await?;
+    let less = leased(request.clone(), ctx.units(1));
+    expect!(renew(&backend, renewal(&less, grant.token)).await?, Renewed::Held(_) => (), "a renewal for less");
+    expect!(backend.acquire(&less).await?, Standing::Held(_) => (), "asking again for less");
+    tokio::time::sleep(ctx.units(3)).await;
+    let answer = renew(&backend, renewal(&request, grant.token)).await?;
+    expect!(answer, Renewed::Held(_) => (), "after the shorter lease");
+    Ok(())
+}
+
+/// What has ended is not renewed, whether another holds by now or nobody does.
+async fn late_renew_revives_nothing(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    for taken in [false, true] {
+        let name = name(if taken { "late-taken" } else { "late-free" })?;
+        let request = leased(exclusive(&name)?, ctx.units(1));
+        let sent = ctx.now();
+        let grant = held(&backend, &request).await?;
+        if taken {
+            until_free(ctx, &exclusive(&name)?, sent).await?;
+        } else {
+            tokio::time::sleep(ctx.units(2)).await;
+        }
+        let late = renew(&backend, renewal(&leased(request.clone(), LONG), grant.token)).await?;
+        ensure_eq!(late, Renewed::NotHeld, "a late renewal (taken: {taken})");
+        let line = backend.inspect(&name).await?;
+        ensure_eq!(line.holders.len(), usize::from(taken), "holders after it (taken: {taken})");
+        ensure!(line.holders.iter().all(|h| h.token != grant.token), "the entry is back: {line:?}");
+    }
+    Ok(())
+}
+
+/// Asking again after the lease has ended gives a new entry with a new number, never the old one.
+async fn late_acquire_revives_nothing(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let name = name("late-acquire")?;
+    let request = leased(exclusive(&name)?, ctx.units(1));
+    let grant = held(&backend, &request).await?;
+    tokio::time::sleep(ctx.units(2)).await;
+    match backend.acquire(&request).await? {
+        Standing::Held(again) => {
+            ensure!(again.token > grant.token, "token {} after {}", again.token, grant.token)
+        }
+        other => return Err(crate::Stop::failed(format!("a free lock gives {other:?}"))),
+    }
+    Ok(())
+}
+
+/// The lock-delay keeps the lock blocked beyond the lease of a lost holder, and not after a release.
+async fn lock_delay(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let granularity = backend.capabilities().granularity;
+    let name = name("delayed")?;
+    let mut first = leased(exclusive(&name)?, ctx.units(1));
+    first.delay = ctx.units(3);
+    let sent = ctx.now();
+    let grant = held(&backend, &first).await?;
+    ensure!(grant.lease < ctx.units(3), "the answer counts the delay in: {:?}", grant.lease);
+    let (_, after) = until_free(ctx, &exclusive(&name)?, sent).await?;
+    let least = ctx.units(4);
+    ensure!(after + granularity >= least, "blocked for {after:?} only, not {least:?}");
+    let name = crate::ctx::name("delayed-released")?;
+    let mut second = leased(exclusive(&name)?, LONG);
+    second.delay = LONG;
+    let grant = held(&backend, &second).await?;
+    backend.release(&ticket(&second, grant.token)).await?;
+    held(&backend, &exclusive(&name)?).await?;
+    Ok(())
+}
+
+/// A waiter that is not renewed leaves the line: the one behind it is next.
+async fn dead_waiter_leaves_the_line(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let name = name("dead-waiter")?;
+    let (first, dead, third) = (exclusive(&name)?, exclusive(&name)?, exclusive(&name)?);
+    let dead = Request { waiter_lease: ctx.units(1), ..dead };
+    let grant = held(&backend, &first).await?;
+    let gone = waiting(&backend, &dead).await?.token;
+    let next = waiting(&backend, &third).await?.token;
+    ctx.until_line_has(&backend, &name, 2).await?;
+    ensure_eq!(renew(&backend, renewal(&dead, gone)).await?, Renewed::NotHeld, "the dead waiter");
+    backend.release(&ticket(&first, grant.token)).await?;
+    expect!(renew(&backend, renewal(&third, next)).await?, Renewed::Held(_) => (), "the one behind it");
+    Ok(())
+}
+
+/// A waiter that is promoted and never asks again holds for its waiter lease only: then the lock moves on.
+async fn promoted_waiter_keeps_its_waiter_lease(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let name = name("promoted")?;
+    let (first, silent, third) = (exclusive(&name)?, exclusive(&name)?, exclusive(&name)?);
+    let silent = Request { waiter_lease: ctx.units(2), ..silent };
+    let grant = held(&backend, &first).await?;
+    waiting(&backend, &silent).await?;
+    let next = waiting(&backend, &third).await?.token;
+    backend.release(&ticket(&first, grant.token)).await?;
+    // No wake-up need come: whoever is first in the line asks when the lease ahead ends.
+    ctx.eventually("the lock moves on", async || match renew(&backend, renewal(&third, next)).await? {
+        Renewed::Held(_) => Ok(Some(())),
+        Renewed::Waiting(place) => {
+            if let Some(after) = place.retry_after {
+                ensure!(after <= ctx.units(2), "the lease ahead ends in {after:?}");
+            }
+            Ok(None)
+        }
+        Renewed::NotHeld => Err(crate::Stop::failed("the last waiter is gone")),
+    })
+    .await
+}
+
+/// What the store answers is never less than what was asked for, in odd amounts and up to the longest.
+async fn leases_are_at_least_what_is_asked(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let capabilities = backend.capabilities();
+    let asked = [
+        capabilities.min_lease,
+        Duration::from_millis(1234),
+        Duration::from_secs(3600) + Duration::from_millis(1),
+        capabilities.max_lease,
+    ];
+    for (i, lease) in asked.into_iter().enumerate() {
+        let lease = lock_core::lease::round(lease, capabilities.max_lease, &capabilities)?;
+        let name = name(&format!("length-{i}"))?;
+        let request = leased(exclusive(&name)?, lease);
+        let grant = held(&backend, &request).await?;
+        ensure!(grant.lease >= lease, "asked for {lease:?}, got {:?}", grant.lease);
+        backend.release(&ticket(&request, grant.token)).await?;
+    }
+    Ok(())
+}

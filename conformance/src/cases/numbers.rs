@@ -1,0 +1,170 @@
+//! Tokens: positive, growing, never twice; and the verbs that go by them.
+
+use std::sync::Arc;
+
+use lock_core::{Backend, FencingToken, LockName, Mode, Raise, Release, Renewed, Wake};
+
+use crate::case::{Need, table};
+use crate::ctx::{Ctx, exclusive, held, leased, name, renew, renewal, ticket, waiting};
+use crate::verdict::Verdict;
+use crate::{ensure, ensure_eq, expect};
+
+table! {
+    tokens_grow: [4], [Need::Can("fencing")], 60;
+    tokens_grow_over_reconnect: [4], [Need::Can("fencing")], 30;
+    tokens_grow_over_restart: [4], [Need::Can("fencing"), Need::Can("durable"), Need::Restart], 60;
+    raise_while_ours: [17], [Need::Can("raise")], 20;
+    evict_compares_the_token: [11], [], 30;
+}
+
+/// Takes and gives back once; the token.
+async fn cycle(backend: &Arc<dyn Backend>, name: &LockName) -> Verdict<i64> {
+    let request = exclusive(name)?;
+    let grant = held(backend, &request).await?;
+    ensure_eq!(backend.release(&ticket(&request, grant.token)).await?, Release::Released, "the release");
+    Ok(grant.token.get())
+}
+
+/// Later holders have larger tokens: after a release, an expiry, an eviction, and with other names in between.
+async fn tokens_grow(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let name = name("growing")?;
+    let mut last = 0;
+    for round in 0..12 {
+        let request = leased(exclusive(&name)?, if round % 3 == 1 { ctx.units(1) } else { crate::ctx::LONG });
+        // After an expiry nobody released: the lock is free when the store's clock says so.
+        let grant = ctx
+            .eventually("the lock is free", async || {
+                match backend.acquire(&crate::ctx::trying(request.clone())).await? {
+                    lock_core::Standing::Held(grant) => Ok(Some(grant)),
+                    _ => Ok(None),
+                }
+            })
+            .await?;
+        ensure!(grant.token.get() > last, "round {round}: token {} after {last}", grant.token);
+        last = grant.token.get();
+        match round % 3 {
+            0 => ensure_eq!(
+                backend.release(&ticket(&request, grant.token)).await?,
+                Release::Released,
+                "release"
+            ),
+            1 => {}
+            _ => ensure_eq!(backend.evict(&name, grant.token).await?, Release::Released, "evict"),
+        }
+        for other in 0..3 {
+            cycle(&backend, &crate::ctx::name(&format!("other-{other}"))?).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A new client goes on where another ended.
+async fn tokens_grow_over_reconnect(ctx: &Ctx) -> Verdict {
+    let name = name("reconnected")?;
+    let mut last = 0;
+    for round in 0..4 {
+        let backend = ctx.backend().await?;
+        for _ in 0..3 {
+            let token = cycle(&backend, &name).await?;
+            ensure!(token > last, "client {round}: token {token} after {last}");
+            last = token;
+        }
+        backend.close().await?;
+    }
+    Ok(())
+}
+
+/// After a kill and a restart of the server numbers go on, and what was held is held.
+async fn tokens_grow_over_restart(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let (idle, busy) = (name("idle")?, name("busy")?);
+    let mut last = 0;
+    for round in 0..3 {
+        let token = cycle(&backend, &idle).await?;
+        ensure!(token > last, "round {round}: token {token} after {last}");
+        last = token;
+    }
+    let holder = exclusive(&busy)?;
+    let grant = held(&backend, &holder).await?;
+    for round in 0..2 {
+        ctx.store().restart().await?;
+        let backend = ctx.backend().await?;
+        let token = cycle(&backend, &idle).await?;
+        ensure!(token > last, "after restart {round}: token {token} after {last}");
+        last = token;
+        let answer = renew(&backend, renewal(&holder, grant.token)).await?;
+        let kept = expect!(answer, Renewed::Held(kept) => kept, "the holder after restart {round}");
+        ensure_eq!(kept.token, grant.token, "its token");
+    }
+    Ok(())
+}
+
+/// `raise` lifts the numbers of later entries while the entry is ours, and does nothing when it is not.
+async fn raise_while_ours(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let name = name("raised")?;
+    let request = exclusive(&name)?;
+    let grant = held(&backend, &request).await?;
+    let ours = ticket(&request, grant.token);
+    let far = FencingToken::new(grant.token.get() + 1_000_000)?;
+    ensure_eq!(backend.raise(&ours, far).await?, Raise::Raised, "a raise by the holder");
+    // Lower than the counter: nothing to do, but still ours.
+    ensure_eq!(backend.raise(&ours, grant.token).await?, Raise::Raised, "a raise to less");
+    let own = expect!(renew(&backend, renewal(&request, grant.token)).await?, Renewed::Held(own) => own, "the holder");
+    ensure_eq!(own.token, grant.token, "the holder's own token after a raise");
+    backend.release(&ours).await?;
+    let token = cycle(&backend, &name).await?;
+    ensure!(token > far.get(), "token {token} after a raise to {far}");
+    let further = FencingToken::new(token + 1_000_000)?;
+    ensure_eq!(backend.raise(&ours, further).await?, Raise::NotHeld, "a raise by one that holds no more");
+    let token = cycle(&backend, &name).await?;
+    ensure!(token < further.get(), "a refused raise took effect: token {token}");
+    // Numbers beyond what a double can hold.
+    let request = exclusive(&name)?;
+    let grant = held(&backend, &request).await?;
+    let huge = FencingToken::new((1 << 53) + 1)?;
+    ensure_eq!(
+        backend.raise(&ticket(&request, grant.token), huge).await?,
+        Raise::Raised,
+        "a raise above 2^53"
+    );
+    backend.release(&ticket(&request, grant.token)).await?;
+    let (one, two) = (cycle(&backend, &name).await?, cycle(&backend, &name).await?);
+    ensure!(one > huge.get() && two > one, "tokens above 2^53: {one}, {two}");
+    Ok(())
+}
+
+/// `evict` takes out exactly the entry with this number, holder or waiter, and the line moves on.
+async fn evict_compares_the_token(ctx: &Ctx) -> Verdict {
+    let (a, admin) = (ctx.backend().await?, ctx.backend().await?);
+    let name = name("evicted")?;
+    let first = exclusive(&name)?;
+    let grant = held(&a, &first).await?;
+    for wrong in [grant.token.get() + 1, grant.token.get() + 1000, i64::MAX] {
+        ensure_eq!(admin.evict(&name, FencingToken::new(wrong)?).await?, Release::NotHeld, "a wrong number");
+    }
+    ensure_eq!(
+        admin.evict(&crate::ctx::name("evicte")?, grant.token).await?,
+        Release::NotHeld,
+        "a wrong name"
+    );
+    if ctx.harness().capabilities().fifo {
+        let (second, third) = (exclusive(&name)?, crate::ctx::request(&name, Mode::Exclusive)?);
+        let (two, three) = (waiting(&a, &second).await?.token, waiting(&a, &third).await?.token);
+        ensure_eq!(admin.evict(&name, two).await?, Release::Released, "evicting a waiter");
+        ensure_eq!(renew(&a, renewal(&second, two)).await?, Renewed::NotHeld, "the evicted waiter");
+        ensure_eq!(admin.evict(&name, two).await?, Release::NotHeld, "evicting it again");
+        ensure_eq!(admin.evict(&name, grant.token).await?, Release::Released, "evicting the holder");
+        ensure_eq!(renew(&a, renewal(&first, grant.token)).await?, Renewed::NotHeld, "the evicted holder");
+        ensure_eq!(a.release(&ticket(&first, grant.token)).await?, Release::NotHeld, "its release");
+        // The next in the line is promoted, and told.
+        let woken = ctx.soon("the wake-up after an eviction", a.wait(&ticket(&third, three))).await??;
+        ensure!(matches!(woken, Wake::Ask | Wake::Held(_)), "{woken:?}");
+        expect!(renew(&a, renewal(&third, three)).await?, Renewed::Held(_) => (), "the next in the line");
+    } else {
+        ensure_eq!(admin.evict(&name, grant.token).await?, Release::Released, "evicting the holder");
+        held(&a, &exclusive(&name)?).await?;
+    }
+    Ok(())
+}

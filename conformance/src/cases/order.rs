@@ -1,0 +1,324 @@
+//! The line: who holds, in which order, and who is woken.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{Backend, FencingToken, LockName, Mode, Renewed, Request, Standing, Wake};
+
+use crate::case::{Need, table};
+use crate::ctx::{Ctx, exclusive, held, name, permit, renew, renewal, request, ticket, waiting};
+use crate::verdict::{Stop, Verdict};
+use crate::{ensure, ensure_eq, expect};
+
+const FIFO: Need = Need::Can("fifo");
+
+table! {
+    fifo_order: [3], [FIFO], 30;
+    shared_admission: [3], [FIFO, Need::Can("shared")], 20;
+    permit_admission: [3], [FIFO, Need::Can("permits")], 20;
+    mixed_modes: [3], [FIFO, Need::Can("shared"), Need::Can("permits")], 20;
+    random_lines_follow_the_specification: [3], [FIFO], 60;
+    early_wake_is_kept: [9], [FIFO], 60;
+    only_the_promoted_are_woken: [10], [FIFO, Need::Can("push")], 60;
+}
+
+/// Exclusive entries hold one after the other, in the order they joined.
+async fn fifo_order(ctx: &Ctx) -> Verdict {
+    let clients = [ctx.backend().await?, ctx.backend().await?, ctx.backend().await?];
+    let name = name("queue")?;
+    let mut line = Vec::new();
+    for i in 0..12 {
+        let (backend, request) = (&clients[i % 3], exclusive(&name)?);
+        let token = if i == 0 {
+            held(backend, &request).await?.token
+        } else {
+            waiting(backend, &request).await?.token
+        };
+        line.push((backend, request, token));
+    }
+    ensure!(line.windows(2).all(|w| w[0].2 < w[1].2), "numbers do not grow along the line");
+    for i in 0..line.len() {
+        for (j, (backend, request, token)) in line.iter().enumerate().skip(i) {
+            let answer = renew(backend, renewal(request, *token)).await?;
+            let holds = matches!(answer, Renewed::Held(_));
+            ensure_eq!(holds, j == i, "whether entry {j} holds when {i} are gone");
+        }
+        let (backend, request, token) = &line[i];
+        backend.release(&ticket(request, *token)).await?;
+    }
+    Ok(())
+}
+
+/// A line under test, entry by entry.
+struct Entries<'a> {
+    backend: &'a Arc<dyn Backend>,
+    name: LockName,
+    all: Vec<(Request, FencingToken)>,
+}
+
+impl<'a> Entries<'a> {
+    fn new(backend: &'a Arc<dyn Backend>, text: &str) -> Verdict<Self> {
+        Ok(Self { backend, name: name(text)?, all: Vec::new() })
+    }
+
+    async fn join(&mut self, mode: Mode) -> Verdict<bool> {
+        let request = request(&self.name, mode)?;
+        let (holds, token) = match self.backend.acquire(&request).await? {
+            Standing::Held(grant) => (true, grant.token),
+            Standing::Waiting(place) => (false, place.token),
+            Standing::Busy(busy) => return Err(Stop::failed(format!("a queued request got {busy:?}"))),
+        };
+        self.all.push((request, token));
+        Ok(holds)
+    }
+
+    async fn leave(&mut self, i: usize) -> Verdict {
+        let (request, token) = self.all.remove(i);
+        self.backend.release(&ticket(&request, token)).await?;
+        Ok(())
+    }
+
+    /// Checks what renewals and `inspect` say against the one rule.
+    async fn check(&self, what: &str) -> Verdict {
+        let wanted = lock_core::mode::holders(self.all.iter().map(|(request, _)| request.mode));
+        let line: Vec<_> = self.all.iter().map(|(request, _)| request.mode.to_string()).collect();
+        for (i, (request, token)) in self.all.iter().enumerate() {
+            let holds = match renew(self.backend, renewal(request, *token)).await? {
+                Renewed::Held(grant) => {
+                    ensure_eq!(grant.token, *token, "{what}: the token of entry {i} of {line:?}");
+                    true
+                }
+                Renewed::Waiting(place) => {
+                    ensure_eq!(place.token, *token, "{what}: the number of entry {i} of {line:?}");
+                    false
+                }
+                Renewed::NotHeld => {
+                    return Err(Stop::failed(format!("{what}: entry {i} of {line:?} is gone")));
+                }
+            };
+            ensure_eq!(holds, i < wanted, "{what}: whether entry {i} of {line:?} holds");
+        }
+        let shown = self.backend.inspect(&self.name).await?;
+        let shown: Vec<_> = [shown.holders, shown.waiters]
+            .map(|part| part.into_iter().map(|e| (e.mode, e.token)).collect::<Vec<_>>())
+            .into();
+        let all: Vec<_> = self.all.iter().map(|(request, token)| (request.mode, *token)).collect();
+        let (holders, waiters) = all.split_at(wanted);
+        ensure_eq!(shown, [holders.to_vec(), waiters.to_vec()], "{what}: what is shown of {line:?}");
+        Ok(())
+    }
+}
+
+/// Readers hold together; a writer waits for all of them, and readers behind it wait for the writer.
+async fn shared_admission(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let mut line = Entries::new(&backend, "readers")?;
+    for (mode, holds) in [
+        (Mode::Shared, true),
+        (Mode::Shared, true),
+        (Mode::Exclusive, false),
+        (Mode::Shared, false),
+        (Mode::Shared, false),
+    ] {
+        ensure_eq!(line.join(mode).await?, holds, "whether {mode} holds");
+    }
+    line.check("a writer waits").await?;
+    line.leave(0).await?;
+    line.check("one reader gone").await?;
+    line.leave(0).await?;
+    line.check("both readers gone").await?;
+    line.leave(0).await?;
+    line.check("the writer gone").await
+}
+
+/// As many permits hold as the semaphore has; a permit of another limit waits.
+async fn permit_admission(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let mut line = Entries::new(&backend, "permits")?;
+    let (three, two) = (permit(3)?, permit(2)?);
+    for (mode, holds) in
+        [(three, true), (three, true), (three, true), (three, false), (two, false), (three, false)]
+    {
+        ensure_eq!(line.join(mode).await?, holds, "whether {mode} holds");
+    }
+    line.check("full").await?;
+    line.leave(1).await?;
+    line.check("one back").await?;
+    line.leave(0).await?;
+    line.check("two back: the other semaphore is not passed").await?;
+    line.leave(0).await?;
+    line.leave(0).await?;
+    line.check("the other semaphore").await?;
+    line.leave(0).await?;
+    line.check("the last").await
+}
+
+/// Several modes in one line are granted as the compatible-prefix rule says.
+async fn mixed_modes(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let mut line = Entries::new(&backend, "mixed")?;
+    let three = permit(3)?;
+    for (mode, holds) in [
+        (three, true),
+        (three, true),
+        (Mode::Exclusive, false),
+        (three, false),
+        (Mode::Shared, false),
+        (Mode::Shared, false),
+    ] {
+        ensure_eq!(line.join(mode).await?, holds, "whether {mode} holds");
+    }
+    line.check("at first").await?;
+    while !line.all.is_empty() {
+        line.leave(0).await?;
+        line.check("after the first of the line left").await?;
+    }
+    Ok(())
+}
+
+/// Random joins and leaves, from the front, the middle and the end, in all modes the store has.
+async fn random_lines_follow_the_specification(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let capabilities = ctx.harness().capabilities();
+    let mut modes = vec![Mode::Exclusive];
+    if capabilities.shared {
+        modes.extend([Mode::Shared, Mode::Shared]);
+    }
+    if capabilities.permits {
+        modes.extend([permit(1)?, permit(2)?, permit(2)?]);
+    }
+    let mut rng = ctx.rng();
+    for round in 0..ctx.many(6) {
+        let mut line = Entries::new(&backend, &format!("random-{round}"))?;
+        for step in 0..20 {
+            if line.all.is_empty() || rng.below(5) < 3 {
+                line.join(modes[rng.index(modes.len())]).await?;
+            } else {
+                let i = rng.index(line.all.len());
+                line.leave(i).await?;
+            }
+            line.check(&format!("round {round}, step {step}")).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A promotion between joining and waiting is not lost, and a wait may be dropped and made anew.
+async fn early_wake_is_kept(ctx: &Ctx) -> Verdict {
+    let (a, b) = (ctx.backend().await?, ctx.backend().await?);
+    for round in 0..ctx.many(10) {
+        let name = name(&format!("early-{round}"))?;
+        let (first, second) = (exclusive(&name)?, exclusive(&name)?);
+        let grant = held(&a, &first).await?;
+        let place = waiting(&b, &second).await?;
+        let waiter = ticket(&second, place.token);
+        // Dropped half way: the next wait must know all the same.
+        for _ in 0..round % 3 {
+            let early = tokio::time::timeout(Duration::from_millis(2), b.wait(&waiter)).await;
+            if let Ok(woken) = early {
+                expect!(woken?, Wake::Ask => (), "a wait before the release");
+            }
+        }
+        a.release(&ticket(&first, grant.token)).await?;
+        if round % 2 == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        until_woken(ctx, &b, &second, place.token).await?;
+        // Asked again and again it says the same.
+        until_woken(ctx, &b, &second, place.token).await?;
+    }
+    Ok(())
+}
+
+/// Waits until the entry is known to hold: by the push, or by asking when told to.
+async fn until_woken(
+    ctx: &Ctx,
+    backend: &Arc<dyn Backend>,
+    request: &Request,
+    token: FencingToken,
+) -> Verdict {
+    ctx.soon("the wake-up", async {
+        loop {
+            match backend.wait(&ticket(request, token)).await? {
+                Wake::Held(pushed) => {
+                    ensure_eq!(pushed, token, "the pushed token");
+                    return Ok(());
+                }
+                Wake::Ask => {
+                    if let Renewed::Held(_) = renew(backend, renewal(request, token)).await? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    })
+    .await?
+}
+
+/// A hundred releases with two hundred waiters wake a hundred: only the promoted, each once.
+async fn only_the_promoted_are_woken(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let name = name("herd")?;
+    let first = exclusive(&name)?;
+    let grant = held(&backend, &first).await?;
+    let (woken, mut wakes) = tokio::sync::mpsc::unbounded_channel();
+    let (mut line, mut tasks) = (vec![(first, grant.token)], tokio::task::JoinSet::new());
+    for i in 1..=200_usize {
+        let request = exclusive(&name)?;
+        let token = waiting(&backend, &request).await?.token;
+        let (backend, woken, ticket) = (Arc::clone(&backend), woken.clone(), ticket(&request, token));
+        line.push((request, token));
+        tasks.spawn(async move {
+            loop {
+                let wake = backend.wait(&ticket).await;
+                let over = !matches!(wake, Ok(Wake::Ask));
+                if woken.send((i, wake)).is_err() || over {
+                    return;
+                }
+            }
+        });
+    }
+    // A store may say "ask" once to everybody who has just begun to wait: that is not a wake-up by a release.
+    tokio::time::sleep(ctx.units(1)).await;
+    let mut asked = 0;
+    while let Ok((i, wake)) = wakes.try_recv() {
+        expect!(wake, Ok(Wake::Ask) => (), "waiter {i} before any release");
+        asked += 1;
+    }
+    ensure!(asked <= 200, "{asked} wake-ups before any release");
+    let mut count: HashMap<usize, usize> = HashMap::new();
+    for i in 0..100 {
+        let (request, token) = &line[i];
+        backend.release(&ticket(request, *token)).await?;
+        loop {
+            let (who, wake) = ctx
+                .soon("the next in the line is woken", wakes.recv())
+                .await?
+                .ok_or_else(|| Stop::failed("no waiter"))?;
+            *count.entry(who).or_default() += 1;
+            ensure_eq!(who, i + 1, "who is woken by release {i}");
+            match wake? {
+                Wake::Held(pushed) => {
+                    ensure_eq!(pushed, line[who].1, "the pushed token");
+                    break;
+                }
+                Wake::Ask => {
+                    if let Renewed::Held(_) = renew(&backend, renewal(&line[who].0, line[who].1)).await? {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    tokio::time::sleep(ctx.units(1)).await;
+    while let Ok((who, _)) = wakes.try_recv() {
+        *count.entry(who).or_default() += 1;
+    }
+    let others = count.keys().filter(|who| **who > 100).count();
+    ensure_eq!(others, 0, "waiters that were woken and not promoted");
+    let total: usize = count.values().sum();
+    ensure!(total <= 200, "{total} wake-ups for 100 promotions");
+    tasks.abort_all();
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! The verbs one at a time: joining, leaving, asking again.
+
+use std::sync::Arc;
+
+use lock_core::{ErrorKind, FencingToken, HolderId, Mode, Release, Renewed, Standing, Ticket};
+
+use crate::case::{Need, table};
+use crate::ctx::{Ctx, exclusive, held, name, renew, renewal, request, ticket, trying, waiting};
+use crate::verdict::Verdict;
+use crate::{ensure, ensure_eq, expect};
+
+table! {
+    capabilities_are_as_declared: [18], [], 20;
+    basic_cycle: [1], [], 20;
+    try_is_busy: [1], [], 20;
+    unfair_never_passes_a_waiter: [1], [Need::Can("fifo")], 20;
+    acquire_is_idempotent: [2], [], 20;
+    owner_only: [7, 8], [], 30;
+    stale_handle: [8], [], 20;
+    renew_answers_each: [7], [], 20;
+    racing_acquires_give_one_holder: [1, 3], [], 60;
+}
+
+/// What the backend declares is what the store's test file declares, and what it lacks is refused when asked for.
+async fn capabilities_are_as_declared(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let (declared, actual) = (ctx.harness().capabilities(), backend.capabilities());
+    ensure_eq!(declared, actual, "the capabilities that the harness declares and the backend's");
+    let locks = ctx.locks().await?;
+    for (mode, has) in [(Mode::Shared, actual.shared), (crate::ctx::permit(2)?, actual.permits)] {
+        let refused = locks.lock("mode", mode).err().map(|error| error.kind());
+        ensure_eq!(refused, (!has).then_some(ErrorKind::Unsupported), "building a lock of mode {mode}");
+        let made = backend.acquire(&request(&name("verb")?, mode)?).await;
+        if has {
+            made?;
+        } else {
+            let error = expect!(made, Err(error) => error, "a mode that is not offered");
+            ensure_eq!(error.kind(), ErrorKind::Unsupported, "a mode that is not offered");
+        }
+        // The next mode starts on an empty line.
+        for view in backend.inspect(&name("verb")?).await?.holders {
+            backend.evict(&name("verb")?, view.token).await?;
+        }
+    }
+    if !actual.delay {
+        let refused = locks.mutex("delay")?.lock_delay(ctx.units(1)).err().map(|error| error.kind());
+        ensure_eq!(refused, Some(ErrorKind::Unsupported), "a lock-delay");
+    }
+    if !actual.list {
+        let refused = locks.list("", &lock_core::Page::first(10)?).await.err().map(|error| error.kind());
+        ensure_eq!(refused, Some(ErrorKind::Unsupported), "a listing");
+    }
+    Ok(())
+}
+
+/// Take, show, give back, take again.
+async fn basic_cycle(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let name = name("cycle")?;
+    let mut last = 0;
+    for round in 0..5 {
+        let request = exclusive(&name)?;
+        let grant = held(&backend, &request).await?;
+        ensure!(grant.token.get() > last, "round {round}: token {} after {last}", grant.token);
+        ensure!(grant.lease >= request.lease, "asked for {:?}, got {:?}", request.lease, grant.lease);
+        last = grant.token.get();
+        let line = backend.inspect(&name).await?;
+        ensure_eq!((line.holders.len(), line.waiters.len()), (1, 0), "holders and waiters");
+        ensure_eq!(backend.release(&ticket(&request, grant.token)).await?, Release::Released, "the release");
+        let line = backend.inspect(&name).await?;
+        ensure!(line.holders.is_empty() && line.waiters.is_empty(), "an entry is left: {line:?}");
+    }
+    Ok(())
+}
+
+/// A try on a busy lock says so and leaves no trace; it succeeds once the lock is free.
+async fn try_is_busy(ctx: &Ctx) -> Verdict {
+    let (a, b) = (ctx.backend().await?, ctx.backend().await?);
+    let name = name("busy")?;
+    let first = exclusive(&name)?;
+    let grant = held(&a, &first).await?;
+    for mode in modes(ctx)? {
+        let attempt = trying(request(&name, mode)?);
+        let busy = expect!(b.acquire(&attempt).await?, Standing::Busy(busy) => busy, "a try in mode {mode}");
+        if let Some(after) = busy.retry_after {
+            ensure!(after <= first.lease, "the lease ahead ends in {after:?}, it was {:?}", first.lease);
+        }
+        let line = b.inspect(&name).await?;
+        ensure_eq!((line.holders.len(), line.waiters.len()), (1, 0), "after a try in mode {mode}");
+        ensure_eq!(b.release(&attempt.ticket()).await?, Release::NotHeld, "releasing what was never held");
+    }
+    a.release(&ticket(&first, grant.token)).await?;
+    held(&b, &trying(exclusive(&name)?)).await?;
+    Ok(())
+}
+
+fn modes(ctx: &Ctx) -> Verdict<Vec<Mode>> {
+    let capabilities = ctx.harness().capabilities();
+    let mut modes = vec![Mode::Exclusive];
+    modes.extend(capabilities.shared.then_some(Mode::Shared));
+    if capabilities.permits {
+        modes.push(crate::ctx::permit(3)?);
+    }
+    Ok(modes)
+}
+
+/// Who does not queue never passes a waiter, even where it would be compatible with the holder.
+async fn unfair_never_passes_a_waiter(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let (mode, text) = if ctx.harness().capabilities().shared {
+        (Mode::Shared, "shared")
+    } else {
+        (Mode::Exclusive, "exclusive")
+    };
+    let name = name(text)?;
+    let first = request(&name, mode)?;
+    let grant = held(&backend, &first).await?;
+    let writer = exclusive(&name)?;
+    let place = waiting(&backend, &writer).await?;
+    let unfair = trying(request(&name, mode)?);
+    expect!(backend.acquire(&unfair).await?, Standing::Busy(_) => (), "a try behind a waiter");
+    backend.release(&ticket(&first, grant.token)).await?;
+    let holder = expect!(renew(&backend, renewal(&writer, place.token)).await?, Renewed::Held(grant) => grant, "the waiter");
+    ensure_eq!(holder.token, place.token, "the waiter's token");
+    expect!(backend.acquire(&unfair).await?, Standing::Busy(_) => (), "a try behind the new holder");
+    Ok(())
+}
+
+/// Asking again with the same holder gives the same entry and number, for a holder and for a waiter.
+async fn acquire_is_idempotent(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let name = name("again")?;
+    let first = exclusive(&name)?;
+    let grant = held(&backend, &first).await?;
+    ensure_eq!(held(&backend, &first).await?.token, grant.token, "the holder's token when asked again");
+    ensure_eq!(held(&backend, &trying(first.clone())).await?.token, grant.token, "the same by a try");
+    let mut entries = 1;
+    if ctx.harness().capabilities().fifo {
+        let second = exclusive(&name)?;
+        let place = waiting(&backend, &second).await?;
+        ensure_eq!(
+            waiting(&backend, &second).await?.token,
+            place.token,
+            "the waiter's token when asked again"
+        );
+        entries = 2;
+    }
+    let line = backend.inspect(&name).await?;
+    ensure_eq!(line.holders.len() + line.waiters.len(), entries, "entries in the line");
+    Ok(())
+}
+
+/// Nobody but the holder's own id renews or releases: not a wrong id, not one that differs in a bit, not another name.
+async fn owner_only(ctx: &Ctx) -> Verdict {
+    let (a, b) = (ctx.backend().await?, ctx.backend().await?);
+    let (name, other) = (name("mine")?, name("min")?);
+    let mine = exclusive(&name)?;
+    let grant = held(&a, &mine).await?;
+    let id = mine.holder.as_u128();
+    let mut forged = vec![0, u128::MAX, !id, id.swap_bytes(), id >> 64, id << 64];
+    forged.extend((0..128).step_by(2).map(|bit| id ^ (1 << bit)));
+    for id in forged {
+        let forged = HolderId::from_u128(id);
+        for token in [Some(grant.token), None] {
+            let ticket = Ticket { holder: forged, token, ..mine.ticket() };
+            ensure_eq!(b.release(&ticket).await?, Release::NotHeld, "a forged release");
+            let mut due = renewal(&mine, grant.token);
+            due.ticket = ticket;
+            ensure_eq!(renew(&b, due).await?, Renewed::NotHeld, "a forged renewal");
+        }
+    }
+    let elsewhere = Ticket { name: other, ..ticket(&mine, grant.token) };
+    ensure_eq!(b.release(&elsewhere).await?, Release::NotHeld, "a release of another name");
+    let line = a.inspect(&name).await?;
+    ensure_eq!(line.holders.first().map(|h| h.token), Some(grant.token), "the holder after all that");
+    expect!(renew(&a, renewal(&mine, grant.token)).await?, Renewed::Held(_) => (), "the holder's own renewal");
+    // The id alone is enough: the answer to an acquire may have been lost with its number.
+    ensure_eq!(b.release(&mine.ticket()).await?, Release::Released, "a release without the number");
+    Ok(())
+}
+
+/// A handle of an earlier hold touches no later one.
+async fn stale_handle(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let name = name("stale")?;
+    let old = exclusive(&name)?;
+    let old_grant = held(&backend, &old).await?;
+    let old_ticket = ticket(&old, old_grant.token);
+    ensure_eq!(backend.release(&old_ticket).await?, Release::Released, "the first release");
+    ensure_eq!(backend.release(&old_ticket).await?, Release::NotHeld, "the second release");
+    let new = exclusive(&name)?;
+    let new_grant = held(&backend, &new).await?;
+    ensure_eq!(backend.release(&old_ticket).await?, Release::NotHeld, "a stale release");
+    ensure_eq!(renew(&backend, renewal(&old, old_grant.token)).await?, Renewed::NotHeld, "a stale renewal");
+    let thief = Ticket { token: Some(new_grant.token), ..old_ticket };
+    ensure_eq!(backend.release(&thief).await?, Release::NotHeld, "a stale holder with the new number");
+    let line = backend.inspect(&name).await?;
+    ensure_eq!(line.holders.first().map(|h| h.token), Some(new_grant.token), "the holder");
+    Ok(())
+}
+
+/// A renewal of many entries answers each by itself and in order; an empty one is nothing.
+async fn renew_answers_each(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let mut due = Vec::new();
+    let mut wanted = Vec::new();
+    for i in 0..300_i64 {
+        let request = exclusive(&name(&format!("many-{i}"))?)?;
+        let token = match i % 3 {
+            // Never asked for.
+            0 => FencingToken::new(i + 1)?,
+            1 => held(&backend, &request).await?.token,
+            _ => {
+                let grant = held(&backend, &request).await?;
+                backend.release(&ticket(&request, grant.token)).await?;
+                grant.token
+            }
+        };
+        wanted.push((i % 3 == 1).then_some(token));
+        due.push(renewal(&request, token));
+    }
+    let answers = backend.renew(&due).await;
+    ensure_eq!(answers.len(), due.len(), "answers and renewals");
+    for (i, (answer, wanted)) in answers.into_iter().zip(wanted).enumerate() {
+        let got = match answer? {
+            Renewed::Held(grant) => Some(grant.token),
+            Renewed::NotHeld => None,
+            waiting @ Renewed::Waiting(_) => {
+                return Err(crate::Stop::failed(format!("item {i}: {waiting:?}")));
+            }
+        };
+        ensure_eq!(got, wanted, "item {i}");
+    }
+    ensure!(backend.renew(&[]).await.is_empty(), "answers to nothing");
+    Ok(())
+}
+
+/// Of many who ask at the same moment from several clients exactly one holds, and all numbers differ.
+async fn racing_acquires_give_one_holder(ctx: &Ctx) -> Verdict {
+    let fifo = ctx.harness().capabilities().fifo;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(ctx.backend().await?);
+    }
+    for round in 0..ctx.many(20) {
+        let name = name(&format!("race-{round}"))?;
+        let start = Arc::new(tokio::sync::Barrier::new(8));
+        let mut tasks = tokio::task::JoinSet::new();
+        for i in 0..8 {
+            let (backend, start) = (Arc::clone(&clients[i % clients.len()]), Arc::clone(&start));
+            let mut request = exclusive(&name)?;
+            request.queue = fifo && i % 2 == 0;
+            tasks.spawn(async move {
+                start.wait().await;
+                backend.acquire(&request).await
+            });
+        }
+        let (mut holders, mut tokens) = (0, Vec::new());
+        while let Some(answer) = tasks.join_next().await {
+            match answer?? {
+                Standing::Held(grant) => {
+                    holders += 1;
+                    tokens.push(grant.token);
+                }
+                Standing::Waiting(place) => tokens.push(place.token),
+                Standing::Busy(_) => {}
+            }
+        }
+        ensure_eq!(holders, 1, "holders of {name:?}");
+        let count = tokens.len();
+        tokens.sort_unstable();
+        tokens.dedup();
+        ensure_eq!(tokens.len(), count, "different numbers");
+        let line = clients[0].inspect(&name).await?;
+        ensure_eq!(line.holders.len(), 1, "holders shown");
+        ensure_eq!(line.holders.len() + line.waiters.len(), count, "entries shown");
+    }
+    Ok(())
+}

@@ -1,0 +1,308 @@
+//! What a case works with.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lock_core::client::Locks;
+use lock_core::{
+    Backend, Clock, FencingToken, Grant, HolderId, LockName, Mode, Note, Place, Renewal, Renewed, Request,
+    Settings, Standing, Ticket, Timestamp,
+};
+
+use crate::faults::Link;
+use crate::harness::{Harness, Store};
+use crate::rng::Rng;
+use crate::verdict::{Stop, Verdict};
+
+/// A lease that does not end while a case runs.
+pub const LONG: Duration = Duration::from_secs(120);
+
+/// How long a case waits for what must come: far more than a loaded machine needs.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One case on one store.
+pub struct Ctx {
+    harness: Arc<dyn Harness>,
+    store: Box<dyn Store>,
+    seed: u64,
+    volume: u64,
+    forks: AtomicU64,
+}
+
+impl Ctx {
+    /// A case on `store`.
+    #[must_use]
+    pub fn new(harness: Arc<dyn Harness>, store: Box<dyn Store>, seed: u64, volume: u64) -> Self {
+        Self { harness, store, seed, volume, forks: AtomicU64::new(0) }
+    }
+
+    /// The store of this case.
+    #[must_use]
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// The kind of store.
+    #[must_use]
+    pub fn harness(&self) -> &Arc<dyn Harness> {
+        &self.harness
+    }
+
+    /// The store's time unit for leases, `n` times.
+    #[must_use]
+    pub fn units(&self, n: u32) -> Duration {
+        self.harness.unit() * n
+    }
+
+    /// A volume, scaled.
+    #[must_use]
+    pub fn volume(&self, n: u64) -> u64 {
+        n * self.volume
+    }
+
+    /// The same for what is counted in `usize`.
+    #[must_use]
+    pub fn many(&self, n: usize) -> usize {
+        n * usize::try_from(self.volume).unwrap_or(1)
+    }
+
+    /// Random choices; each call gives other ones, the same in every run with the same seed.
+    pub fn rng(&self) -> Rng {
+        let fork = self.forks.fetch_add(1, Ordering::Relaxed);
+        Rng::new(self.seed ^ fork.wrapping_mul(0xd134_2543_de82_ef95))
+    }
+
+    /// The clock of the clients.
+    #[must_use]
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        self.harness.clock()
+    }
+
+    /// The moment now on that clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.clock().now()
+    }
+
+    /// A new client at the level of verbs.
+    ///
+    /// # Errors
+    /// When the store cannot be reached.
+    pub async fn backend(&self) -> Verdict<Arc<dyn Backend>> {
+        self.store.connect().await
+    }
+
+    /// A new client with long leases.
+    ///
+    /// # Errors
+    /// When the store cannot be reached.
+    pub async fn locks(&self) -> Verdict<Locks> {
+        let backend = self.backend().await?;
+        self.client(backend, LONG, LONG)
+    }
+
+    /// A new client with leases of `lease` for holders and waiters.
+    ///
+    /// # Errors
+    /// When the store cannot be reached.
+    pub async fn locks_for(&self, lease: Duration) -> Verdict<Locks> {
+        let backend = self.backend().await?;
+        self.client(backend, lease, lease)
+    }
+
+    /// A new client behind `link`.
+    ///
+    /// # Errors
+    /// When the store cannot be reached.
+    pub async fn locks_by(
+        &self,
+        link: &Arc<Link>,
+        lease: Duration,
+        waiter_lease: Duration,
+    ) -> Verdict<Locks> {
+        let backend = self.store.connect_by(link).await?;
+        self.client(backend, lease, waiter_lease)
+    }
+
+    /// A client over `backend`.
+    ///
+    /// # Errors
+    /// When the settings are refused.
+    pub fn client(
+        &self,
+        backend: Arc<dyn Backend>,
+        lease: Duration,
+        waiter_lease: Duration,
+    ) -> Verdict<Locks> {
+        let mut settings = Settings::default();
+        settings.ttl = lease;
+        settings.waiter_lease = waiter_lease;
+        Ok(Locks::builder(backend).clock(self.clock()).settings(settings).build()?)
+    }
+
+    /// Polls `probe` until it gives something, for at most [`PATIENCE`].
+    ///
+    /// # Errors
+    /// What `probe` says; or that `what` never came.
+    pub async fn eventually<T, F>(&self, what: &str, mut probe: impl FnMut() -> F) -> Verdict<T>
+    where
+        F: Future<Output = Verdict<Option<T>>>,
+    {
+        let end = Instant::now() + PATIENCE;
+        let mut pause = Duration::from_millis(1);
+        loop {
+            if let Some(found) = probe().await? {
+                return Ok(found);
+            }
+            if Instant::now() > end {
+                return Err(Stop::failed(format!("{what}: not within {PATIENCE:?}")));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits for `future`, for at most [`PATIENCE`].
+    ///
+    /// # Errors
+    /// That `what` never came.
+    pub async fn soon<T>(&self, what: &str, future: impl Future<Output = T>) -> Verdict<T> {
+        tokio::time::timeout(PATIENCE, future)
+            .await
+            .map_err(|_| Stop::failed(format!("{what}: not within {PATIENCE:?}")))
+    }
+
+    /// Waits until the line of `name` has this many entries.
+    ///
+    /// # Errors
+    /// When it never has.
+    pub async fn until_line_has(&self, backend: &Arc<dyn Backend>, name: &LockName, count: usize) -> Verdict {
+        let what = format!("a line of {count} for {name:?}");
+        self.eventually(&what, async || {
+            let line = backend.inspect(name).await?;
+            Ok((line.holders.len() + line.waiters.len() == count).then_some(()))
+        })
+        .await
+    }
+
+    /// Waits until nothing is left in the store beside counters.
+    ///
+    /// # Errors
+    /// When something stays, with what it is.
+    pub async fn until_empty(&self) -> Verdict {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let left = self.store.residue().await?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                let some: Vec<_> = left.iter().take(20).collect();
+                return Err(Stop::failed(format!("{} things are left in the store: {some:?}", left.len())));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// A checked name.
+///
+/// # Errors
+/// When it is none.
+pub fn name(text: &str) -> Verdict<LockName> {
+    Ok(LockName::new(text)?)
+}
+
+/// A permit of a semaphore with `limit` permits.
+///
+/// # Errors
+/// For a limit of 0.
+pub fn permit(limit: u32) -> Verdict<Mode> {
+    Ok(Mode::permit(limit)?)
+}
+
+/// A request with a fresh holder id that waits in the line on long leases.
+///
+/// # Errors
+/// When the operating system has no random numbers.
+pub fn request(name: &LockName, mode: Mode) -> Verdict<Request> {
+    Ok(Request {
+        name: name.clone(),
+        holder: HolderId::random()?,
+        mode,
+        lease: LONG,
+        waiter_lease: LONG,
+        delay: Duration::ZERO,
+        queue: true,
+        note: Note::default(),
+    })
+}
+
+/// An exclusive request.
+///
+/// # Errors
+/// As [`request`].
+pub fn exclusive(name: &LockName) -> Verdict<Request> {
+    request(name, Mode::Exclusive)
+}
+
+/// The same request with leases of `lease`.
+#[must_use]
+pub fn leased(request: Request, lease: Duration) -> Request {
+    Request { lease, waiter_lease: lease, ..request }
+}
+
+/// The same request, not to wait in the line.
+#[must_use]
+pub fn trying(request: Request) -> Request {
+    Request { queue: false, ..request }
+}
+
+/// The renewal of an entry on the leases of its request.
+#[must_use]
+pub fn renewal(request: &Request, token: FencingToken) -> Renewal {
+    let ticket = Ticket { token: Some(token), ..request.ticket() };
+    Renewal { ticket, lease: request.lease, waiter_lease: request.waiter_lease }
+}
+
+/// The ticket of an entry.
+#[must_use]
+pub fn ticket(request: &Request, token: FencingToken) -> Ticket {
+    Ticket { token: Some(token), ..request.ticket() }
+}
+
+/// Joins the line and must hold.
+///
+/// # Errors
+/// When it does not.
+pub async fn held(backend: &Arc<dyn Backend>, request: &Request) -> Verdict<Grant> {
+    match backend.acquire(request).await? {
+        Standing::Held(grant) => Ok(grant),
+        other => Err(Stop::failed(format!("{:?} must hold, got {other:?}", request.name))),
+    }
+}
+
+/// Joins the line and must wait.
+///
+/// # Errors
+/// When it does not.
+pub async fn waiting(backend: &Arc<dyn Backend>, request: &Request) -> Verdict<Place> {
+    match backend.acquire(request).await? {
+        Standing::Waiting(place) => Ok(place),
+        other => Err(Stop::failed(format!("{:?} must wait, got {other:?}", request.name))),
+    }
+}
+
+/// Renews one entry.
+///
+/// # Errors
+/// What the store says.
+pub async fn renew(backend: &Arc<dyn Backend>, due: Renewal) -> Verdict<Renewed> {
+    match &backend.renew(&[due]).await[..] {
+        [Ok(answer)] => Ok(*answer),
+        [Err(error)] => Err(error.clone().into()),
+        other => Err(Stop::failed(format!("{} answers to one renewal", other.len()))),
+    }
+}

@@ -1,0 +1,149 @@
+//! What a store tells the suite about itself.
+
+pub mod memory;
+pub mod redis;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{Backend, BootClock, Capabilities, Clock};
+
+use crate::case::Need;
+use crate::faults::Link;
+use crate::verdict::{Stop, Verdict};
+
+/// A kind of store, for the whole run.
+#[async_trait]
+pub trait Harness: Send + Sync + 'static {
+    /// Its name; the cases are listed as `name::case`.
+    fn name(&self) -> &'static str;
+
+    /// What its backend must declare. Written by hand in the store's test file, so that a capability cannot vanish
+    /// without somebody taking it out there too.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The time unit of the cases: leases are a few of it. Long enough that a loaded machine keeps to it.
+    fn unit(&self) -> Duration;
+
+    /// Why the store does not serve `need`; `None` when it does.
+    fn lacks(&self, need: Need) -> Option<String>;
+
+    /// A store of its own for one case: nobody else uses it, nothing is in it.
+    async fn start(&self) -> Verdict<Box<dyn Store>>;
+
+    /// A new client of the store at `url`, which may be in another process than the one that started the store.
+    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>>;
+
+    /// The clock of the clients' deadlines.
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(BootClock)
+    }
+
+    /// How many cases may run at once; `None` leaves it to the command line.
+    fn threads(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// The store of one case. What its harness does not lack must work; the rest keeps the default.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// A new client.
+    async fn connect(&self) -> Verdict<Arc<dyn Backend>>;
+
+    /// Where clients in other processes find it.
+    fn url(&self) -> Verdict<String> {
+        Err(undone(Need::Processes))
+    }
+
+    /// How many requests of clients the store has served so far.
+    async fn requests(&self) -> Verdict<u64> {
+        Err(undone(Need::Requests))
+    }
+
+    /// How many connections clients have open now.
+    async fn connections(&self) -> Verdict<u64> {
+        Err(undone(Need::Connections))
+    }
+
+    /// A new client whose way to the store can be cut.
+    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+        let _ = link;
+        Err(undone(Need::Link))
+    }
+
+    /// Kills the server and starts it again on the same data and address.
+    async fn restart(&self) -> Verdict {
+        Err(undone(Need::Restart))
+    }
+
+    /// Stops the server where it is, or lets it go on.
+    async fn pause(&self, stopped: bool) -> Verdict {
+        let _ = stopped;
+        Err(undone(Need::Pause))
+    }
+
+    /// What is in the store beside its counters, for a message; empty when nothing is.
+    async fn residue(&self) -> Verdict<Vec<String>> {
+        Err(undone(Need::Residue))
+    }
+
+    /// How many counters the store keeps for ever.
+    async fn counters(&self) -> Verdict<u64> {
+        Err(undone(Need::Residue))
+    }
+
+    /// Puts something that is not ours where the line of `name` would be.
+    async fn plant(&self, name: &str) -> Verdict {
+        let _ = name;
+        Err(undone(Need::Foreign))
+    }
+
+    /// Whether what [`Store::plant`] put there is there yet, unchanged.
+    async fn planted(&self, name: &str) -> Verdict<bool> {
+        let _ = name;
+        Err(undone(Need::Foreign))
+    }
+
+    /// A URL of this kind where nobody listens.
+    fn unreachable_url(&self) -> Verdict<String> {
+        Err(undone(Need::Unreachable))
+    }
+
+    /// A store that asks for a password: a URL with the right one, a URL with a wrong one, and both passwords.
+    async fn with_password(&self) -> Verdict<Credentials> {
+        Err(undone(Need::Password))
+    }
+
+    /// A store behind TLS: a URL that trusts its certificate, and URLs that must be refused, each with what is wrong.
+    async fn with_tls(&self) -> Verdict<Tls> {
+        Err(undone(Need::Tls))
+    }
+}
+
+/// What a store with a password gives.
+pub struct Credentials {
+    /// Keeps the server.
+    pub keep: Box<dyn Send + Sync>,
+    /// With the right password.
+    pub good: String,
+    /// With a wrong one.
+    pub bad: String,
+    /// What must never be printed.
+    pub secrets: Vec<String>,
+}
+
+/// What a store behind TLS gives.
+pub struct Tls {
+    /// Keeps the server.
+    pub keep: Box<dyn Send + Sync>,
+    /// A URL that works.
+    pub good: String,
+    /// URLs that must be refused, and what is wrong with them.
+    pub bad: Vec<(String, &'static str)>,
+}
+
+fn undone(need: Need) -> Stop {
+    Stop::Failed(format!("the harness says that it has {need:?}, but does not"))
+}

@@ -1,0 +1,1 @@
+//! A redis-server per case.
