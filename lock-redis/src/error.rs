@@ -1,0 +1,101 @@
+//! What the driver and the server say, as errors of ours.
+
+use lock_core::{Error, ErrorKind};
+use redis::{RedisError, ServerErrorKind};
+
+/// An error of the driver: of the connection, or the server's answer.
+pub(crate) fn from_redis(error: &RedisError) -> Error {
+    use redis::ErrorKind as Kind;
+    match error.kind() {
+        Kind::AuthenticationFailed => {
+            Error::new(ErrorKind::Denied, format!("the user or the password is not accepted: {}", text(error)))
+        }
+        Kind::RESP3NotSupported => {
+            Error::new(ErrorKind::Unsupported, "the server does not speak RESP3; Redis 7.0 or later is needed")
+        }
+        Kind::InvalidClientConfig => Error::new(ErrorKind::InvalidConfig, text(error)),
+        Kind::Io if error.is_timeout() => Error::new(ErrorKind::Timeout, text(error)),
+        Kind::Io => Error::new(ErrorKind::Unavailable, text(error)),
+        Kind::Server(_) | Kind::Extension => match error.code() {
+            Some(code) => from_server(code, error.detail().unwrap_or_default()),
+            None => Error::new(ErrorKind::Protocol, text(error)),
+        },
+        _ => Error::new(ErrorKind::Protocol, text(error)),
+    }
+}
+
+/// An error answer of the server: its first word and the rest.
+pub(crate) fn from_server(code: &str, detail: &str) -> Error {
+    // Redis ends an error in a script with where it happened: of no use to a reader.
+    let short = detail.split(" script: ").next().unwrap_or_default();
+    let said = format!("{code} {short}");
+    let said = said.trim_end();
+    let (kind, message) = match code {
+        "WRONGPASS" | "NOAUTH" => {
+            (ErrorKind::Denied, format!("the user or the password is not accepted: {said}"))
+        }
+        "NOPERM" => (ErrorKind::Denied, format!("a right is missing: {said}")),
+        "WRONGTYPE" => (ErrorKind::Foreign, format!("a key of ours holds another type: {said}")),
+        "ONELOCKFOREIGN" => (ErrorKind::Foreign, short.to_owned()),
+        "ONELOCKLIMIT" => (ErrorKind::Full, short.to_owned()),
+        "OOM" => (ErrorKind::Full, format!("the server has no memory left: {said}")),
+        "READONLY" => (ErrorKind::Unavailable, format!("the server is a replica: {said}")),
+        "LOADING" | "MASTERDOWN" | "NOREPLICAS" | "MISCONF" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN" => {
+            (ErrorKind::Unavailable, format!("the server cannot serve now: {said}"))
+        }
+        "ERR" if short.contains("not an integer") => {
+            (ErrorKind::Foreign, format!("a counter of ours is not a number: {said}"))
+        }
+        "ERR" if short.contains("invalid password") || short.contains("without any password") => {
+            (ErrorKind::Denied, format!("the user or the password is not accepted: {said}"))
+        }
+        "ERR" if short.contains("can't run this command or subcommand") || short.contains("no permissions") => {
+            (ErrorKind::Denied, format!("a right is missing: {said}"))
+        }
+        "ERR" if short.contains("DB index") => {
+            (ErrorKind::InvalidConfig, format!("there is no such database: {said}"))
+        }
+        _ => (ErrorKind::Protocol, format!("the server answered: {said}")),
+    };
+    Error::new(kind, message)
+}
+
+/// Whether the server says that it does not know the script; it has then done nothing.
+pub(crate) fn is_no_script(error: &redis::ServerError) -> bool {
+    error.kind() == Some(ServerErrorKind::NoScript)
+}
+
+/// Whether the server says that it is a replica: the connection leads to the wrong place.
+pub(crate) fn is_read_only(error: &redis::ServerError) -> bool {
+    error.kind() == Some(ServerErrorKind::ReadOnly)
+}
+
+fn text(error: &RedisError) -> String {
+    // The driver's own text: it holds addresses and reasons, never a password.
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_the_server_are_sorted_honestly() {
+        let kind = |text: &str| {
+            let (code, detail) = text.split_once(' ').unwrap();
+            let error = from_server(code, detail);
+            (error.kind(), error.is_unclear())
+        };
+        assert_eq!(kind("WRONGPASS invalid username-password pair"), (ErrorKind::Denied, false));
+        assert_eq!(kind("NOAUTH Authentication required."), (ErrorKind::Denied, false));
+        assert_eq!(kind("NOPERM User x has no permissions"), (ErrorKind::Denied, false));
+        assert_eq!(kind("WRONGTYPE Operation against a key"), (ErrorKind::Foreign, false));
+        assert_eq!(kind("OOM command not allowed"), (ErrorKind::Full, false));
+        assert_eq!(kind("READONLY You can't write"), (ErrorKind::Unavailable, true));
+        assert_eq!(kind("LOADING Redis is loading"), (ErrorKind::Unavailable, true));
+        assert_eq!(kind("ERR value is not an integer or out of range"), (ErrorKind::Foreign, false));
+        assert_eq!(kind("ERR something new"), (ErrorKind::Protocol, true));
+        let text = from_server("WRONGTYPE", "Operation script: abc, on @user_script:3.").to_string();
+        assert!(!text.contains("user_script"), "{text}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Where a line lives: four keys and a counter, all of one hash slot.
+
+use lock_core::{LockName, name};
+
+/// How many buckets of names there are, each with one counter that never expires. It is part of the layout: were it
+/// to change, names would move to other counters and their numbers could go back.
+pub(crate) const BUCKETS: u32 = 128;
+
+/// The kind of the hash of a line, the one key that every line with an entry has.
+const ENTRIES: char = 'e';
+/// The four keys of a line in the order the scripts take them: entries, owners, waiters, waiters' lease ends.
+const KINDS: [char; 4] = [ENTRIES, 'o', 'w', 'x'];
+
+/// The keys of one name.
+pub(crate) struct LineKeys {
+    pub(crate) bucket: u32,
+    pub(crate) line: [String; 4],
+}
+
+impl LineKeys {
+    pub(crate) fn new(prefix: &str, name: &LockName) -> Self {
+        let encoded = name.encoded();
+        let bucket = bucket(&encoded);
+        Self { bucket, line: KINDS.map(|kind| format!("{prefix}:{{{bucket}}}:{kind}:{encoded}")) }
+    }
+}
+
+/// The counter of a bucket.
+pub(crate) fn counter(prefix: &str, bucket: u32) -> String {
+    format!("{prefix}:{{{bucket}}}:n")
+}
+
+/// FNV-1a over the encoded name.
+pub(crate) fn bucket(encoded: &str) -> u32 {
+    let hash = encoded.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    hash % BUCKETS
+}
+
+/// The glob that finds one key of every line whose name starts with `names`. Neither the prefix nor the encoded name
+/// has a glob character (`*`, `?`, `[`, `]`, `^`, `\`): the codec and the check of the prefix see to that.
+pub(crate) fn glob(prefix: &str, names: &str) -> String {
+    format!("{prefix}:{{*}}:{ENTRIES}:{}*", name::encode(names))
+}
+
+/// The name behind a key that [`glob`] found; `None` when the key is not one of ours.
+pub(crate) fn name_of(prefix: &str, key: &[u8]) -> Option<LockName> {
+    let rest = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.strip_prefix(":{")?;
+    let (bucket_text, rest) = rest.split_once("}:")?;
+    let encoded = rest.strip_prefix(ENTRIES)?.strip_prefix(':')?;
+    (bucket(encoded).to_string() == bucket_text).then(|| LockName::decode(encoded)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_never_change() {
+        // Fixed for ever: a name that changed its bucket would change its counter.
+        assert_eq!(["a", "orders%2F42", "", "z:z"].map(bucket), [44, 1, 69, 93]);
+    }
+
+    #[test]
+    fn all_keys_of_a_line_share_a_hash_tag() {
+        let name = LockName::new("orders/{42}").unwrap();
+        let keys = LineKeys::new("app", &name);
+        let tag = format!("app:{{{}}}:", keys.bucket);
+        assert!(keys.line.iter().all(|k| k.starts_with(&tag) && k.ends_with(":orders%2F%7B42%7D")));
+        assert!(counter("app", keys.bucket).starts_with(&tag));
+    }
+
+    #[test]
+    fn only_our_own_keys_have_a_name() {
+        let name = LockName::new("a:b/c").unwrap();
+        let keys = LineKeys::new("p", &name);
+        assert_eq!(name_of("p", keys.line[0].as_bytes()), Some(name));
+        for foreign in [keys.line[1].as_str(), "p:{0}:e:a", "p:{044}:e:a", "q:{44}:e:a", "p:{12}:e:%61", "p"] {
+            assert_eq!(name_of("p", foreign.as_bytes()), None, "{foreign}");
+        }
+        assert_eq!(name_of("p", b"p:{44}:e:\xff"), None);
+    }
+}

@@ -1,0 +1,244 @@
+//! Reads what the scripts answer. Whatever is not exactly as expected is an error, never a grant.
+
+use std::time::Duration;
+
+use lock_core::{
+    Busy, EntryView, Error, ErrorKind, FencingToken, Grant, LockName, Mode, Place, Raise, Release, Renewed,
+    Result, Snapshot, Standing,
+};
+use redis::Value;
+
+use crate::error;
+
+/// Status, number, time until asking again may help.
+type Step = (i64, i64, i64);
+
+pub(crate) fn standing(value: &Value, lease: Duration, waiter_lease: Duration) -> Result<Standing> {
+    let [status, number, after] = items(value)? else { return Err(nonsense("an acquire", value)) };
+    let step = (integer(status)?, integer(number)?, integer(after)?);
+    Ok(match entry(step, lease, waiter_lease)? {
+        Renewed::Held(grant) => Standing::Held(grant),
+        Renewed::Waiting(place) => Standing::Waiting(place),
+        Renewed::NotHeld => Standing::Busy(Busy { retry_after: after_of(step.2)? }),
+    })
+}
+
+/// The answers of one renewal script for `leases` (lease and waiter lease of each item).
+pub(crate) fn renewals(value: &Value, leases: &[(Duration, Duration)]) -> Result<Vec<Result<Renewed>>> {
+    let parts = items(value)?;
+    if parts.len() != 3 * leases.len() {
+        return Err(nonsense("a renewal", value));
+    }
+    Ok(parts.chunks_exact(3).zip(leases).map(|(part, leases)| renewal(part, *leases)).collect())
+}
+
+fn renewal(part: &[Value], (lease, waiter_lease): (Duration, Duration)) -> Result<Renewed> {
+    let [status, number, after] = part else { return Err(Error::new(ErrorKind::Protocol, "a short answer")) };
+    match integer(status)? {
+        -1 => {
+            let text = string(number)?;
+            let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
+            Err(error::from_server(code.trim_start_matches('-'), detail))
+        }
+        status => entry((status, integer(number)?, integer(after)?), lease, waiter_lease),
+    }
+}
+
+fn entry((status, number, after): Step, lease: Duration, waiter_lease: Duration) -> Result<Renewed> {
+    Ok(match status {
+        0 => Renewed::NotHeld,
+        1 => Renewed::Held(Grant { token: FencingToken::new(number)?, lease }),
+        2 => Renewed::Waiting(Place {
+            token: FencingToken::new(number)?,
+            lease: waiter_lease,
+            retry_after: after_of(after)?,
+        }),
+        _ => return Err(Error::new(ErrorKind::Protocol, format!("{status} is not a standing"))),
+    })
+}
+
+fn after_of(after: i64) -> Result<Option<Duration>> {
+    match after {
+        -1 => Ok(None),
+        _ => u64::try_from(after)
+            .map(|ms| Some(Duration::from_millis(ms)))
+            .map_err(|_| Error::new(ErrorKind::Protocol, format!("{after} ms is not a time to wait"))),
+    }
+}
+
+fn yes(value: &Value) -> Result<bool> {
+    match integer(value)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(nonsense("yes or no", value)),
+    }
+}
+
+pub(crate) fn release(value: &Value) -> Result<Release> {
+    Ok(if yes(value)? { Release::Released } else { Release::NotHeld })
+}
+
+pub(crate) fn raise(value: &Value) -> Result<Raise> {
+    Ok(if yes(value)? { Raise::Raised } else { Raise::NotHeld })
+}
+
+pub(crate) fn snapshot(value: &Value, name: &LockName) -> Result<Snapshot> {
+    let [now, entries @ ..] = items(value)? else { return Err(nonsense("an inspection", value)) };
+    let now = integer(now)?;
+    let mut snapshot = Snapshot::empty(name.clone());
+    if entries.len() % 3 != 0 {
+        return Err(nonsense("an inspection", value));
+    }
+    for part in entries.chunks_exact(3) {
+        let view = view(now, integer(&part[1])?, string(&part[2])?)?;
+        match integer(&part[0])? {
+            1 => snapshot.holders.push(view),
+            2 => snapshot.waiters.push(view),
+            _ => return Err(nonsense("an inspection", value)),
+        }
+    }
+    // The server keeps holders by the end of their lease.
+    snapshot.holders.sort_by_key(|view| view.token);
+    Ok(snapshot)
+}
+
+fn view(now: i64, ends: i64, text: &str) -> Result<EntryView> {
+    let bad = || Error::new(ErrorKind::Foreign, "an entry of this line was not written by onelock");
+    let mut parts = text.splitn(4, ' ');
+    let mut next = || parts.next().ok_or_else(bad);
+    let (number, mode, joined, note) = (next()?, next()?, next()?, next()?);
+    let joined: i64 = joined.parse().map_err(|_| bad())?;
+    let since = |from: i64, to: i64| Duration::from_millis(to.saturating_sub(from).max(0).unsigned_abs());
+    Ok(EntryView {
+        token: number.parse().map_err(|_| bad())?,
+        mode: mode.parse::<Mode>()?,
+        note: note.to_owned(),
+        age: Some(since(joined, now)),
+        expires_in: Some(since(now, ends)),
+    })
+}
+
+/// Holders and waiters of each of `names` lines; `None` for one that is not ours.
+pub(crate) fn counts(value: &Value, names: usize) -> Result<Vec<Option<(usize, usize)>>> {
+    let parts = items(value)?;
+    if parts.len() != 2 * names {
+        return Err(nonsense("a count", value));
+    }
+    parts
+        .chunks_exact(2)
+        .map(|part| match (integer(&part[0])?, integer(&part[1])?) {
+            (-1, -1) => Ok(None),
+            (holders, waiters) => {
+                let count = |n: i64| usize::try_from(n).map_err(|_| nonsense("a count", value));
+                Ok(Some((count(holders)?, count(waiters)?)))
+            }
+        })
+        .collect()
+}
+
+/// The next cursor of a SCAN and the keys it found.
+pub(crate) fn scan(value: &Value) -> Result<(u64, &[Value])> {
+    let [cursor, keys] = items(value)? else { return Err(nonsense("a scan", value)) };
+    let cursor = string(cursor)?.parse().map_err(|_| nonsense("a scan", value))?;
+    Ok((cursor, items(keys)?))
+}
+
+pub(crate) fn items(value: &Value) -> Result<&[Value]> {
+    match value {
+        Value::Array(items) => Ok(items),
+        Value::ServerError(e) => Err(error::from_server(e.code(), e.details().unwrap_or_default())),
+        _ => Err(nonsense("a list", value)),
+    }
+}
+
+fn integer(value: &Value) -> Result<i64> {
+    match value {
+        Value::Int(number) => Ok(*number),
+        Value::ServerError(e) => Err(error::from_server(e.code(), e.details().unwrap_or_default())),
+        _ => Err(nonsense("a number", value)),
+    }
+}
+
+pub(crate) fn bytes(value: &Value) -> Result<&[u8]> {
+    match value {
+        Value::BulkString(bytes) => Ok(bytes),
+        Value::SimpleString(text) => Ok(text.as_bytes()),
+        Value::VerbatimString { text, .. } => Ok(text.as_bytes()),
+        _ => Err(nonsense("a text", value)),
+    }
+}
+
+pub(crate) fn string(value: &Value) -> Result<&str> {
+    std::str::from_utf8(bytes(value)?).map_err(|_| nonsense("a text", value))
+}
+
+/// Says what was expected and shows the shape of what came, shortened: it may be anything.
+fn nonsense(expected: &str, value: &Value) -> Error {
+    let shown: String = format!("{value:?}").chars().take(120).collect();
+    Error::new(ErrorKind::Protocol, format!("expected {expected}, the server answered {shown}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const L: Duration = Duration::from_secs(3);
+    const WL: Duration = Duration::from_secs(1);
+
+    fn ints(numbers: &[i64]) -> Value {
+        Value::Array(numbers.iter().copied().map(Value::Int).collect())
+    }
+
+    #[test]
+    fn a_grant_is_exactly_a_grant() {
+        let grant = Grant { token: FencingToken::new(7).unwrap(), lease: L };
+        assert_eq!(standing(&ints(&[1, 7, -1]), L, WL).unwrap(), Standing::Held(grant));
+        let busy = standing(&ints(&[0, 0, 5]), L, WL).unwrap();
+        assert_eq!(busy, Standing::Busy(Busy { retry_after: Some(Duration::from_millis(5)) }));
+        for bad in [
+            ints(&[1, 0, -1]), ints(&[1, -7, -1]), ints(&[3, 7, -1]), ints(&[-1, 7, -1]), ints(&[1, 7]),
+            ints(&[1, 7, -1, 0]), ints(&[2, 7, -2]), ints(&[]), Value::Nil, Value::Okay, Value::Int(1),
+            Value::Array(vec![Value::Int(1), Value::Double(7.0), Value::Int(-1)]),
+            Value::Array(vec![Value::Boolean(true), Value::Int(7), Value::Int(-1)]),
+        ] {
+            assert_eq!(standing(&bad, L, WL).unwrap_err().kind(), ErrorKind::Protocol, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_failed_item_spoils_no_other() {
+        let mut parts = vec![Value::Int(1), Value::Int(7), Value::Int(-1), Value::Int(-1)];
+        parts.push(Value::BulkString(b"WRONGTYPE Operation against a key".to_vec()));
+        parts.extend([Value::Int(-1), Value::Int(0), Value::Int(0), Value::Int(-1)]);
+        let answers = renewals(&Value::Array(parts.clone()), &[(L, WL); 3]).unwrap();
+        assert!(matches!(answers[0], Ok(Renewed::Held(_))));
+        assert_eq!(answers[1].as_ref().unwrap_err().kind(), ErrorKind::Foreign);
+        assert_eq!(*answers[2].as_ref().unwrap(), Renewed::NotHeld);
+        parts.pop();
+        assert_eq!(renewals(&Value::Array(parts), &[(L, WL); 3]).unwrap_err().kind(), ErrorKind::Protocol);
+    }
+
+    #[test]
+    fn a_note_keeps_its_spaces() {
+        let entry = vec![Value::Int(90), Value::Int(1), Value::Int(130), Value::BulkString(b"4 p3 80 a  b ".into())];
+        let shown = snapshot(&Value::Array(entry), &LockName::new("n").unwrap()).unwrap();
+        assert_eq!(shown.holders[0].note, "a  b ");
+        assert_eq!(shown.holders[0].age, Some(Duration::from_millis(10)));
+        assert_eq!(shown.holders[0].expires_in, Some(Duration::from_millis(40)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_panics(numbers in proptest::collection::vec(any::<i64>(), 0..8), text in any::<Vec<u8>>()) {
+            let mut parts: Vec<_> = numbers.into_iter().map(Value::Int).collect();
+            let name = LockName::new("n").unwrap();
+            for _ in 0..2 {
+                let value = Value::Array(parts.clone());
+                let _ = (standing(&value, L, WL).is_ok(), renewals(&value, &[(L, WL)]).is_ok());
+                let _ = (snapshot(&value, &name).is_ok(), counts(&value, 2).is_ok(), scan(&value).is_ok());
+                parts.push(Value::BulkString(text.clone()));
+            }
+        }
+    }
+}

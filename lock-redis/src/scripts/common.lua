@@ -1,0 +1,124 @@
+-- Put before every verb. A line is four keys, all of one hash slot:
+--   E  hash  holder -> "number mode joined inbox note"
+--   O  zset  the entries that hold, by the end of their lease (ms of the server's clock)
+--   W  zset  the entries that wait, by number
+--   X  zset  the entries that wait, by the end of their lease
+-- An uncontended lock is E and O alone. Numbers stay below 2^53, where Lua's and the score's arithmetic is exact.
+local call = redis.call
+local HELD, WAITS, NONE, FAILED = 1, 2, 0, -1
+local SLACK = 250 -- how much longer than its leases a line's keys live, so that not every renewal moves four expiries
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local E, O, W, X
+
+local function at(first)
+  E, O, W, X = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
+end
+
+local function read(text)
+  local number, mode, joined, inbox
+  if text then number, mode, joined, inbox = string.match(text, '^(%d+) ([xsp]%d*) (%d+) (%S+) ') end
+  if not number then error({err = 'ONELOCKFOREIGN the keys of this line were not written by onelock, or only in part'}) end
+  return number, mode, inbox
+end
+
+-- The mode of the holders: they are compatible, so one speaks for all.
+local function held_mode()
+  local _, mode = read(call('HGET', E, call('ZRANGE', O, 0, 0)[1]))
+  return mode
+end
+
+-- Whether an entry of this mode holds behind `held` holders of mode `theirs`.
+local function fits(mode, held, theirs)
+  if held == 0 then return true end
+  if mode == 'x' or mode ~= theirs then return false end
+  return mode == 's' or held < tonumber(string.sub(mode, 2))
+end
+
+-- Makes the line's keys live as long as a lease that ends at `ends`; `fresh` when a key may have just been made.
+-- PEXPIREAT needs no memory and comes before every ZADD of a renewal: once a script has written, a server that is
+-- full lets it finish, so what is held can be kept.
+local function keep(ends, fresh)
+  local left = call('PTTL', E)
+  if fresh or left < ends - now then
+    local at = math.max(now + left, ends + SLACK)
+    call('PEXPIREAT', E, at)
+    call('PEXPIREAT', O, at)
+    call('PEXPIREAT', W, at)
+    call('PEXPIREAT', X, at)
+  else
+    call('PEXPIREAT', E, now + left)
+  end
+end
+
+-- Lets the head of the line hold as long as it is compatible, and tells it.
+local function promote()
+  local held = call('ZCARD', O)
+  local fresh, theirs = held == 0, nil
+  while true do
+    local head = call('ZRANGE', W, 0, 0)[1]
+    if not head then break end
+    if held > 0 and not theirs then theirs = held_mode() end
+    if theirs == 'x' then break end
+    local number, mode, inbox = read(call('HGET', E, head))
+    local ends = call('ZSCORE', X, head)
+    if not ends or not fits(mode, held, theirs) then break end
+    call('ZREM', W, head)
+    call('ZREM', X, head)
+    call('ZADD', O, ends, head)
+    held, theirs = held + 1, mode
+    -- A message that cannot be sent must not stop the line: the waiter learns of its grant from its next renewal.
+    redis.pcall('PUBLISH', inbox, head .. ' ' .. number)
+  end
+  if fresh and held > 0 then call('PEXPIREAT', O, now + call('PTTL', E)) end
+end
+
+local function sweep(zset)
+  local dropped = false
+  repeat
+    local dead = call('ZRANGEBYSCORE', zset, '-inf', now, 'LIMIT', 0, 500)
+    if #dead > 0 then
+      call('HDEL', E, unpack(dead))
+      call('ZREM', zset, unpack(dead))
+      if zset == X then call('ZREM', W, unpack(dead)) end
+      dropped = true
+    end
+  until #dead < 500
+  return dropped
+end
+
+-- Drops what has expired and promotes whoever holds then: the start of every verb. Whether anybody may wait.
+local function settle()
+  local dropped = sweep(O)
+  if call('EXISTS', W, X) == 0 then return false end
+  dropped = sweep(X) or dropped
+  if dropped then promote() end
+  return true
+end
+
+-- When the earliest lease of a holder ends, from now.
+local function earliest()
+  local first = call('ZRANGE', O, 0, 0, 'WITHSCORES')
+  return first[2] and math.max(tonumber(first[2]) - now, 0) or FAILED
+end
+
+-- The step of a renewal in a settled line: status, number, time until the head should ask again.
+local function renew(holder, lease, waiter_lease)
+  local text = call('HGET', E, holder)
+  if not text then return NONE, 0, FAILED end
+  local number = tonumber((read(text)))
+  local status, zset, after = HELD, O, FAILED
+  local ends = call('ZSCORE', O, holder)
+  if not ends then
+    status, zset, lease = WAITS, X, waiter_lease
+    ends = call('ZSCORE', X, holder)
+    if not ends then return NONE, 0, FAILED end
+    if call('ZRANGE', W, 0, 0)[1] == holder then after = earliest() end
+  end
+  local later = now + lease
+  if later > tonumber(ends) then
+    keep(later, false)
+    call('ZADD', zset, later, holder)
+  end
+  return status, number, after
+end

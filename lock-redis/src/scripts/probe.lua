@@ -1,0 +1,37 @@
+-- KEYS: a hash, a sorted set and a string that nobody uses. ARGV: this client's inbox.
+-- Tries every command the verbs use and answers what the access list refuses, so that a missing right is a clear
+-- error at connect and not half a verb later on.
+local missing, seen = {}, {}
+local function try(...)
+  local answer = redis.pcall(...)
+  if type(answer) == 'table' and answer.err and string.find(answer.err, 'NOPERM', 1, true) or
+     type(answer) == 'table' and answer.err and string.find(answer.err, 'permission', 1, true) then
+    local name = string.lower((...))
+    if not seen[name] then
+      seen[name] = true
+      missing[#missing + 1] = name
+    end
+  end
+end
+local h, z, s = KEYS[1], KEYS[2], KEYS[3]
+try('TIME')
+try('EXISTS', h, z, s)
+try('INCR', s)
+try('PEXPIREAT', s, 1)
+try('SET', s, '1', 'PX', 1)
+try('GET', s)
+try('PTTL', h)
+try('HSET', h, 'a', '1')
+try('HGET', h, 'a')
+try('HEXISTS', h, 'a')
+try('PEXPIREAT', h, 1)
+try('HDEL', h, 'a')
+try('ZADD', z, 1, 'a')
+try('ZCARD', z)
+try('ZSCORE', z, 'a')
+try('ZRANGE', z, 0, 0)
+try('ZRANGEBYSCORE', z, 0, 0)
+try('PEXPIREAT', z, 1)
+try('ZREM', z, 'a')
+try('PUBLISH', ARGV[1], '')
+return missing

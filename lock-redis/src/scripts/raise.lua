@@ -1,0 +1,9 @@
+-- KEYS: E O W X and the counter. ARGV: holder, token. Answers 1 when the entry is there and the counter is at least
+-- the token, else 0.
+at(1)
+settle()
+if call('HEXISTS', E, ARGV[1]) == 0 then return 0 end
+local counter = tonumber(call('GET', KEYS[5]) or '0')
+if not counter then read(nil) end
+if counter < tonumber(ARGV[2]) then call('SET', KEYS[5], ARGV[2]) end
+return 1

@@ -1,0 +1,17 @@
+-- KEYS: E O W X of each item. ARGV: holder, lease, waiter lease (ms, lock-delay included) of each item.
+-- Answers status, number, time until asking again may help, flat, for each; a failed item is -1, its error, -1, and
+-- spoils no other.
+local out = {}
+for i = 1, #KEYS / 4 do
+  local ok, status, n, after = pcall(function()
+    at(4 * i - 3)
+    settle()
+    return renew(ARGV[3 * i - 2], tonumber(ARGV[3 * i - 1]), tonumber(ARGV[3 * i]))
+  end)
+  if not ok then
+    local text = type(status) == 'table' and status.err or tostring(status)
+    status, n, after = FAILED, text, FAILED
+  end
+  out[3 * i - 2], out[3 * i - 1], out[3 * i] = status, n, after
+end
+return out
