@@ -47,8 +47,8 @@
 //! - **C19** What is not ours under our keys is answered with `Foreign` and left alone. (cases: `foreign_data`)
 //! - **C20** After `close` every verb fails with `Closed`. (cases: `close_drains`)
 //!
-//! Verbs other than `wait` are never cut half way by the core: an acquire whose caller went away is finished in the
-//! background and given back.
+//! `acquire`, `renew` and `release` are never cut half way by the core once they were polled: an acquire whose caller
+//! went away is finished in the background and given back. The other verbs may be dropped at any await.
 
 use std::fmt::Debug;
 use std::sync::Arc;

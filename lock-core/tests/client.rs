@@ -1,5 +1,7 @@
 //! The client over the memory store, on paused time.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +14,11 @@ fn locks() -> (Locks, Arc<MemoryStore>) {
 }
 
 fn client(store: &Arc<MemoryStore>, clock: Arc<TokioClock>) -> Locks {
-    Locks::builder(Arc::new(MemoryBackend::new(store))).clock(clock).settings(Settings::default()).build().unwrap()
+    Locks::builder(Arc::new(MemoryBackend::new(store)))
+        .clock(clock)
+        .settings(Settings::default())
+        .build()
+        .unwrap()
 }
 
 async fn nothing_left(locks: &Locks, store: &MemoryStore) {
@@ -179,7 +185,10 @@ fn guards_may_be_dropped_anywhere() {
     drop(guard);
     runtime.block_on(nothing_left(&locks, &store));
     let (second, third) = runtime.block_on(async {
-        (locks.mutex("a").unwrap().acquire().await.unwrap(), locks.mutex("b").unwrap().acquire().await.unwrap())
+        (
+            locks.mutex("a").unwrap().acquire().await.unwrap(),
+            locks.mutex("b").unwrap().acquire().await.unwrap(),
+        )
     });
     let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _guard = second;

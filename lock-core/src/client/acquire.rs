@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Client;
-use super::debts::Uncut;
+use super::debts::{Debt, Uncut};
 use super::entry::{Entry, Upkeep, View};
 use super::guard::LossReason;
 use super::retry::Retry;
-use crate::backend::{Note, Renewed, Request, Standing, Wake};
+use crate::backend::{Note, Renewal, Renewed, Request, Standing, Wake};
 use crate::clock::{Timestamp, sleep_until};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
@@ -114,6 +114,8 @@ pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms) -> Result<St
 
 /// One acquisition under a fresh holder id.
 async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool) -> Result<Attempt> {
+    // Counted first and checked then, so that `close` either refuses it here or waits for it.
+    let asking = Debt::new(client);
     client.open()?;
     let request = Arc::new(terms.request(queue)?);
     let sent = client.clock.now();
@@ -146,7 +148,10 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool) -> Result<Att
     }
     match stake.entry.view(now) {
         View::Held { .. } => Ok(Attempt::Held(stake)),
-        View::Waiting { .. } if queue => in_line(stake).await,
+        View::Waiting { .. } if queue => {
+            drop(asking);
+            in_line(stake).await
+        }
         View::Waiting { .. } => {
             Err(Error::new(ErrorKind::Protocol, "the store put an entry in the line that was not to wait"))
         }
@@ -232,15 +237,22 @@ async fn ask_again(stake: &Stake) {
     if matches!(entry.view(sent), View::Over(_)) {
         return;
     }
-    let answer = client.backend.renew(&[entry.renewal(sent)]).await.pop().unwrap_or_else(|| {
-        Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
-    });
+    let answer = renew_one(client, entry.renewal(sent)).await;
     entry.renewed(sent, client.clock.now(), &answer);
     client.keeper.keep(entry);
     if answer.is_err() {
         let View::Waiting { deadline, .. } = entry.view(client.clock.now()) else { return };
         pause(client, deadline, 1).await;
     }
+}
+
+/// Renews one entry; once sent it is not cut half way.
+pub(super) async fn renew_one(client: &Arc<Client>, renewal: Renewal) -> Result<Renewed> {
+    let backend = Arc::clone(&client.backend);
+    let call = async move { backend.renew(&[renewal]).await.pop() };
+    Uncut::new(client, call, |_, _| ()).await.unwrap_or_else(|| {
+        Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
+    })
 }
 
 /// Waits a little after a failed call, but not past `deadline`.

@@ -37,11 +37,11 @@ impl Debts {
     }
 }
 
-/// One thing owed; counted until dropped, even when the runtime drops it unfinished.
-struct Debt(Arc<Client>);
+/// One thing owed, or about to be; counted until dropped, even when the runtime drops it unfinished.
+pub(super) struct Debt(Arc<Client>);
 
 impl Debt {
-    fn new(client: &Arc<Client>) -> Self {
+    pub(super) fn new(client: &Arc<Client>) -> Self {
         client.debts.count.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(client))
     }

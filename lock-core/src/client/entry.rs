@@ -18,6 +18,9 @@ use crate::token::FencingToken;
 
 use super::guard::LossReason;
 
+/// The least time before the head of the line asks again, so that a lease about to end is not asked for in a loop.
+const SOONEST: Duration = Duration::from_millis(2);
+
 /// How an entry is kept alive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upkeep {
@@ -294,7 +297,7 @@ impl State {
                 return;
             }
             Renewed::Waiting(place) => {
-                self.ask_at = place.retry_after.map(|after| now + after);
+                self.ask_at = place.retry_after.map(|after| now + after.max(SOONEST));
                 place.lease
             }
             Renewed::NotHeld => {

@@ -148,7 +148,11 @@ fn a_hung_renewal_is_overtaken() {
     let entry = entry(upkeep(), held(30));
     assert_eq!(entry.next_event(), Some(at(110)));
     assert!(entry.due_renewal(at(110)).is_some());
-    assert_eq!(entry.next_event(), Some(at(120)), "the next attempt does not wait for the first one's answer");
+    assert_eq!(
+        entry.next_event(),
+        Some(at(120)),
+        "the next attempt does not wait for the first one's answer"
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::acquire::Stake;
+use super::acquire::{self, Stake};
 use super::debts::{self, Uncut};
 use super::entry::View;
 use super::lock::lost;
@@ -248,9 +248,7 @@ impl Guard {
         let lease = lease::round(lease, client.settings.max_ttl, &client.capabilities)?;
         self.held()?;
         let sent = client.clock.now();
-        let answer = client.backend.renew(&[entry.renewal_for(lease)]).await.pop().unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
-        });
+        let answer = acquire::renew_one(client, entry.renewal_for(lease)).await;
         if answer.is_ok() {
             entry.set_lease(lease);
         }

@@ -284,7 +284,7 @@ impl Locks {
         &self.client.clock
     }
 
-    /// How many releases and abandoned acquires are still under way in the background.
+    /// How many acquires and background releases are under way.
     #[must_use]
     pub fn owed(&self) -> usize {
         self.client.debts.count()
