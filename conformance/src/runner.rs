@@ -70,7 +70,7 @@ pub fn run_case(harness: Arc<dyn Harness>, case: &'static Case) -> Verdict {
         let ctx = Ctx::new(Arc::clone(&harness), store, seed, volume);
         (case.body)(&ctx).await
     };
-    let guarded = AssertUnwindSafe(tokio::time::timeout(limit, body)).catch_unwind();
+    let guarded = AssertUnwindSafe(async { tokio::time::timeout(limit, body).await }).catch_unwind();
     let ended = runtime.block_on(guarded);
     runtime.shutdown_timeout(WIND_UP);
     let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner).remove(&thread);

@@ -1,1 +1,275 @@
 //! A redis-server per case.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{Backend, Capabilities, Driver, Mode, Settings, StoreUrl};
+use tokio::sync::watch;
+
+use super::{Credentials, Harness, Store, Tls};
+use crate::case::Need;
+use crate::ctx::{held, name, request, ticket, waiting};
+use crate::faults::{Link, Proxy};
+use crate::servers::redis::{RedisServer, Setup};
+use crate::servers::resp::Resp;
+use crate::servers::{free_port, tls};
+use crate::verdict::{Context as _, Stop, Verdict};
+
+/// What tells a counter from what must go: the key of one.
+pub type IsCounter = fn(&str) -> bool;
+
+/// Redis through any driver: each case has a server of its own.
+pub struct Redis {
+    driver: Driver,
+    capabilities: Capabilities,
+    is_counter: IsCounter,
+}
+
+impl Redis {
+    /// The store that `driver` opens, with what it declares and how its counters' keys look.
+    #[must_use]
+    pub fn new(driver: Driver, capabilities: Capabilities, is_counter: IsCounter) -> Self {
+        Self { driver, capabilities, is_counter }
+    }
+}
+
+/// Opens `url` by a driver as a client would: the options that all stores share are not the driver's.
+///
+/// # Errors
+/// What reading the URL or opening the store says.
+pub async fn open_by(driver: &Driver, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    let mut url: StoreUrl = url.parse()?;
+    url.check_options(&[lock_core::config::OPTIONS, driver.options])?;
+    Settings::default().merge_url(&mut url)?;
+    (driver.open)(url, Arc::new(lock_core::BootClock)).await
+}
+
+#[async_trait]
+impl Harness for Redis {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn unit(&self) -> Duration {
+        Duration::from_millis(400)
+    }
+
+    fn lacks(&self, _need: Need) -> Option<String> {
+        None
+    }
+
+    async fn start(&self) -> Verdict<Box<dyn Store>> {
+        let server = RedisServer::start(Setup::default()).await?;
+        Ok(Box::new(Running {
+            driver: self.driver,
+            is_counter: self.is_counter,
+            proxies: Mutex::default(),
+            watcher: tokio::sync::Mutex::new(None),
+            server,
+        }))
+    }
+
+    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+        open_by(&self.driver, url).await
+    }
+}
+
+struct Running {
+    driver: Driver,
+    is_counter: IsCounter,
+    proxies: Mutex<Vec<Proxy>>,
+    watcher: tokio::sync::Mutex<Option<Watcher>>,
+    server: RedisServer,
+}
+
+impl Running {
+    async fn admin(&self) -> Verdict<Resp> {
+        Resp::connect(self.server.address()).await
+    }
+
+    async fn keys(&self) -> Verdict<(Vec<String>, Vec<String>)> {
+        let keys = self.admin().await?.call(&["KEYS", "*"]).await?.texts();
+        Ok(keys.into_iter().partition(|key| (self.is_counter)(key)))
+    }
+}
+
+fn url(address: SocketAddr) -> String {
+    format!("redis://{address}")
+}
+
+#[async_trait]
+impl Store for Running {
+    async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
+        Ok(open_by(&self.driver, &self.url()?).await?)
+    }
+
+    fn url(&self) -> Verdict<String> {
+        Ok(url(self.server.address()))
+    }
+
+    async fn requests(&self) -> Verdict<u64> {
+        let mut watcher = self.watcher.lock().await;
+        if watcher.is_none() {
+            *watcher = Some(Watcher::start(self.server.address()).await?);
+        }
+        watcher.as_mut().context("the monitor")?.count().await
+    }
+
+    async fn connections(&self) -> Verdict<u64> {
+        let mut admin = self.admin().await?;
+        let own = [Some(admin.local()), self.watcher.lock().await.as_ref().map(|watcher| watcher.admin.local())];
+        let own = own.map(|address| format!(" addr={} ", address.map_or_else(String::new, |a| a.to_string())));
+        let list = admin.call(&["CLIENT", "LIST"]).await?.texts().concat();
+        let others = |line: &&str| !own.iter().any(|own| line.contains(own)) && !line.contains("cmd=monitor");
+        Ok(list.lines().filter(others).count() as u64)
+    }
+
+    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+        let proxy = Proxy::start(self.server.address(), link).await?;
+        // Short, so that a case with lost replies does not take minutes.
+        let by = format!("{}?request_timeout=500ms&connect_timeout=500ms", url(proxy.address()));
+        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
+        Ok(open_by(&self.driver, &by).await?)
+    }
+
+    async fn restart(&self) -> Verdict {
+        self.server.restart().await
+    }
+
+    async fn pause(&self, stopped: bool) -> Verdict {
+        self.server.pause(stopped)
+    }
+
+    async fn residue(&self) -> Verdict<Vec<String>> {
+        Ok(self.keys().await?.1)
+    }
+
+    async fn counters(&self) -> Verdict<u64> {
+        Ok(self.keys().await?.0.len() as u64)
+    }
+
+    async fn plant(&self, text: &str) -> Verdict {
+        // Where ours would be is seen by putting ours there first.
+        let backend = self.connect().await?;
+        let name = name(text)?;
+        let (first, second) = (request(&name, Mode::Exclusive)?, request(&name, Mode::Exclusive)?);
+        let before = self.keys().await?.1;
+        let grant = held(&backend, &first).await?;
+        let place = waiting(&backend, &second).await?;
+        let keys = self.keys().await?.1;
+        backend.release(&ticket(&second, place.token)).await?;
+        backend.release(&ticket(&first, grant.token)).await?;
+        let mut admin = self.admin().await?;
+        for key in keys.iter().filter(|key| !before.contains(key)) {
+            admin.call(&["SET", key, FOREIGN]).await?;
+        }
+        Ok(())
+    }
+
+    async fn planted(&self, _name: &str) -> Verdict<bool> {
+        let mut admin = self.admin().await?;
+        let keys = self.keys().await?.1;
+        for key in &keys {
+            if admin.call(&["GET", key]).await?.texts() != [FOREIGN] {
+                return Ok(false);
+            }
+        }
+        Ok(!keys.is_empty())
+    }
+
+    fn unreachable_url(&self) -> Verdict<String> {
+        Ok(format!("redis://127.0.0.1:{}?connect_timeout=300ms&request_timeout=300ms", free_port()?))
+    }
+
+    async fn with_password(&self) -> Verdict<Credentials> {
+        let (right, wrong) = ("correct-h0rse-battery", "wr0ng-h0rse-battery");
+        let server = RedisServer::start(Setup { password: Some(right.to_owned()), ..Setup::default() }).await?;
+        let with = |password: &str| format!("redis://:{password}@{}", server.address());
+        Ok(Credentials {
+            good: with(right),
+            bad: with(wrong),
+            secrets: vec![right.to_owned(), wrong.to_owned()],
+            keep: Box::new(server),
+        })
+    }
+
+    async fn with_tls(&self) -> Verdict<Tls> {
+        let folder = crate::servers::data_folder()?;
+        let right = tls::authority(folder.path(), "right", "localhost")?;
+        let other = tls::authority(folder.path(), "other", "localhost")?;
+        let server = RedisServer::start(Setup { tls: Some(right.clone()), ..Setup::default() }).await?;
+        let port = server.address().port();
+        let by = |host: &str, authority: &std::path::Path| {
+            format!("rediss://{host}:{port}?connect_timeout=1s&tls_ca={}", authority.display())
+        };
+        Ok(Tls {
+            good: by("localhost", &right.authority),
+            bad: vec![
+                (by("localhost", &other.authority), "an authority that did not sign the certificate"),
+                (by("127.0.0.1", &right.authority), "a host the certificate is not for"),
+                (format!("rediss://localhost:{port}?connect_timeout=1s"), "an authority the system does not know"),
+            ],
+            keep: Box::new((server, folder)),
+        })
+    }
+}
+
+const FOREIGN: &str = "somebody else's";
+
+/// Counts the commands of clients with `MONITOR`: unlike the server's statistics it tells a script's own commands apart.
+struct Watcher {
+    admin: Resp,
+    seen: Arc<AtomicU64>,
+    marks: watch::Receiver<u64>,
+    mark: u64,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Watcher {
+    async fn start(address: SocketAddr) -> Verdict<Self> {
+        let admin = Resp::connect(address).await?;
+        let mut monitor = Resp::connect(address).await?;
+        monitor.call(&["MONITOR"]).await?;
+        let seen = Arc::new(AtomicU64::new(0));
+        let (told, marks) = watch::channel(0);
+        let (own, count) = (format!(" {}] ", admin.local()), Arc::clone(&seen));
+        let task = tokio::spawn(async move {
+            while let Ok(line) = monitor.line().await {
+                if line.contains(&own) {
+                    let mark = line.rsplit('"').nth(1).and_then(|mark| mark.parse().ok());
+                    if let Some(mark) = mark {
+                        told.send_replace(mark);
+                    }
+                } else if !line.contains(" lua] ") {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        Ok(Self { admin, seen, marks, mark: 0, task })
+    }
+
+    /// What the server has served until now: the monitor has seen all of it when it has seen our mark.
+    async fn count(&mut self) -> Verdict<u64> {
+        self.mark += 1;
+        let mark = self.mark;
+        self.admin.call(&["ECHO", &mark.to_string()]).await?;
+        let seen = tokio::time::timeout(Duration::from_secs(10), self.marks.wait_for(|told| *told >= mark)).await;
+        match seen {
+            Ok(Ok(_)) => Ok(self.seen.load(Ordering::Relaxed)),
+            _ => Err(Stop::failed("the monitor has stopped")),
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,1 +1,145 @@
-//! Real servers as child processes.
+//! Real servers as child processes: on free ports of the loopback, with their data in memory where that is possible,
+//! stopped by process id when dropped, and by the kernel when the test process is killed.
+
+pub mod redis;
+pub mod resp;
+pub mod tls;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::verdict::{Context as _, Stop, Verdict};
+
+/// A folder for a server's data: in memory where there is such a file system.
+///
+/// # Errors
+/// When no folder can be made.
+pub fn data_folder() -> Verdict<TempDir> {
+    let memory = Path::new("/dev/shm");
+    let made = if memory.is_dir() {
+        tempfile::Builder::new().prefix("onelock-").tempdir_in(memory)
+    } else {
+        tempfile::Builder::new().prefix("onelock-").tempdir()
+    };
+    made.context("a folder for the server's data")
+}
+
+/// A port of the loopback that was free a moment ago.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> Verdict<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("a free port")?.local_addr()?.port())
+}
+
+/// A program to run as a server, and who ships it.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// What it is called.
+    pub name: &'static str,
+    /// The Debian package it comes in.
+    pub package: &'static str,
+}
+
+/// A child process that does not outlive this one.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts `program`; what it prints goes to `log`.
+    ///
+    /// # Errors
+    /// When the program is not installed or cannot be started.
+    pub fn start(program: Program, arguments: Vec<OsString>, log: &Path) -> Verdict<Self> {
+        if find(program.name).is_none() {
+            let Program { name, package } = program;
+            let text = format!("the suite needs the program `{name}`: install it with `apt-get install {package}`");
+            return Err(Stop::Failed(text));
+        }
+        let output = File::options().create(true).append(true).open(log)?;
+        // A parent-death signal needs a step between fork and exec, which would be unsafe code here: the util-linux
+        // program does it. Without it a killed test run leaves its servers behind.
+        let mut command = match find("setpriv") {
+            Some(setpriv) => {
+                let mut command = Command::new(setpriv);
+                command.args(["--pdeathsig", "KILL", "--", program.name]);
+                command
+            }
+            None => Command::new(program.name),
+        };
+        let child = command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .context(program.name)?;
+        Ok(Self { child, log: log.to_owned() })
+    }
+
+    /// Whether it has ended, and what it said last.
+    ///
+    /// # Errors
+    /// With the end of its log when it has ended.
+    pub fn check(&mut self) -> Verdict {
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = log.lines().rev().take(5).collect();
+        Err(Stop::Failed(format!("the server ended ({status}); it said last: {lines:?}")))
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// When it has gone.
+    pub fn signal(&self, signal: Signal) -> Verdict {
+        signal_process(self.child.id(), signal)
+    }
+
+    /// Kills it and waits until it is gone.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn kill(&mut self) -> Verdict {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nobody is left to tell; the parent-death signal is the second line.
+        let _ = self.kill();
+    }
+}
+
+/// Sends a signal to a process this suite has started.
+///
+/// # Errors
+/// When it has gone.
+pub fn signal_process(id: u32, signal: Signal) -> Verdict {
+    let id = i32::try_from(id).ok().and_then(Pid::from_raw).context("a process id")?;
+    Ok(kill_process(id, signal)?)
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from));
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+}

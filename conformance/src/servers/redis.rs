@@ -1,0 +1,147 @@
+//! A redis-server.
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::resp::Resp;
+use super::tls::Files;
+use super::{Program, Server, data_folder, free_port};
+use crate::verdict::{Stop, Verdict};
+
+const PROGRAM: Program = Program { name: "redis-server", package: "redis-server" };
+
+/// How long a server may take to answer its first request.
+const START: Duration = Duration::from_secs(20);
+
+/// How a server is set up.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// The password of the default user.
+    pub password: Option<String>,
+    /// Lines of the configuration, such as `user …`.
+    pub lines: Vec<String>,
+    /// Speaks TLS, with this certificate.
+    pub tls: Option<Files>,
+}
+
+/// A running server. Its data is on an append-only file, so that it comes back after [`RedisServer::restart`].
+#[derive(Debug)]
+pub struct RedisServer {
+    setup: Setup,
+    folder: TempDir,
+    port: u16,
+    server: Mutex<Server>,
+}
+
+impl RedisServer {
+    /// Starts one and waits until it answers.
+    ///
+    /// # Errors
+    /// When the program is not installed, or does not come up.
+    pub async fn start(setup: Setup) -> Verdict<Self> {
+        let folder = data_folder()?;
+        let mut tries = 0;
+        loop {
+            let port = free_port()?;
+            match launch(&setup, &folder, port).await {
+                Ok(server) => return Ok(Self { setup, folder, port, server: Mutex::new(server) }),
+                // Somebody else may have taken the port meanwhile.
+                Err(error) if tries >= 5 || !error.to_string().contains("in use") => return Err(error),
+                Err(_) => tries += 1,
+            }
+        }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// A folder that goes with the server.
+    #[must_use]
+    pub fn folder(&self) -> &TempDir {
+        &self.folder
+    }
+
+    /// Kills it and starts it again on the same port and data.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub async fn restart(&self) -> Verdict {
+        self.lock().kill()?;
+        let server = launch(&self.setup, &self.folder, self.port).await?;
+        *self.lock() = server;
+        Ok(())
+    }
+
+    /// Stops it where it is, or lets it go on.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn pause(&self, stopped: bool) -> Verdict {
+        self.lock().signal(if stopped { Signal::STOP } else { Signal::CONT })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Server> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn launch(setup: &Setup, folder: &TempDir, port: u16) -> Verdict<Server> {
+    let log = folder.path().join("server.log");
+    let mut lines = vec![
+        "bind 127.0.0.1".to_owned(),
+        format!("dir {}", folder.path().display()),
+        "daemonize no".to_owned(),
+        "save \"\"".to_owned(),
+        "appendonly yes".to_owned(),
+        "maxmemory-policy noeviction".to_owned(),
+        "maxclients 5000".to_owned(),
+    ];
+    match &setup.tls {
+        None => lines.push(format!("port {port}")),
+        Some(files) => lines.extend([
+            "port 0".to_owned(),
+            format!("tls-port {port}"),
+            "tls-auth-clients no".to_owned(),
+            format!("tls-ca-cert-file {}", files.authority.display()),
+            format!("tls-cert-file {}", files.certificate.display()),
+            format!("tls-key-file {}", files.key.display()),
+        ]),
+    }
+    lines.extend(setup.password.iter().map(|password| format!("requirepass {password}")));
+    lines.extend(setup.lines.iter().cloned());
+    let config = folder.path().join("redis.conf");
+    std::fs::write(&config, lines.join("\n"))?;
+    let mut server = Server::start(PROGRAM, vec![OsString::from(config)], &log)?;
+    let end = Instant::now() + START;
+    loop {
+        server.check()?;
+        if ready(setup, port).await {
+            return Ok(server);
+        }
+        if Instant::now() > end {
+            return Err(Stop::failed(format!("redis-server did not answer within {START:?}")));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn ready(setup: &Setup, port: u16) -> bool {
+    let Ok(mut connection) = Resp::connect((Ipv4Addr::LOCALHOST, port).into()).await else { return false };
+    if setup.tls.is_some() {
+        // It listens; a handshake is the driver's to make.
+        return true;
+    }
+    match connection.call(&["PING"]).await {
+        Ok(_) => true,
+        // While it loads its data it answers with an error.
+        Err(error) => error.to_string().contains("NOAUTH"),
+    }
+}
