@@ -13,7 +13,7 @@ table! {
     tokens_grow: [4], [Need::Can("fencing")], 60;
     tokens_grow_over_reconnect: [4], [Need::Can("fencing")], 30;
     tokens_grow_over_restart: [4], [Need::Can("fencing"), Need::Can("durable"), Need::Restart], 60;
-    raise_while_ours: [17], [Need::Can("raise")], 20;
+    raise_while_ours: [17], [Need::Can("raise"), Need::Can("fifo")], 20;
     evict_compares_the_token: [11], [], 30;
 }
 
@@ -120,18 +120,21 @@ async fn raise_while_ours(ctx: &Ctx) -> Verdict {
     ensure_eq!(backend.raise(&ours, further).await?, Raise::NotHeld, "a raise by one that holds no more");
     let token = cycle(&backend, &name).await?;
     ensure!(token < further.get(), "a refused raise took effect: token {token}");
-    // Numbers beyond what a double can hold.
+    // Far beyond what a double can hold: growing on from there, or refused as a whole.
     let request = exclusive(&name)?;
     let grant = held(&backend, &request).await?;
-    let huge = FencingToken::new((1 << 53) + 1)?;
-    ensure_eq!(
-        backend.raise(&ticket(&request, grant.token), huge).await?,
-        Raise::Raised,
-        "a raise above 2^53"
-    );
-    backend.release(&ticket(&request, grant.token)).await?;
-    let (one, two) = (cycle(&backend, &name).await?, cycle(&backend, &name).await?);
-    ensure!(one > huge.get() && two > one, "tokens above 2^53: {one}, {two}");
+    for huge in [(1 << 50) + 1, (1 << 53) + 1, i64::MAX - 10] {
+        let raised = backend.raise(&ticket(&request, grant.token), FencingToken::new(huge)?).await;
+        if !matches!(raised, Ok(Raise::Raised)) {
+            let error = expect!(raised, Err(error) => error, "a raise to {huge}");
+            ensure!(!error.is_unclear(), "a raise to {huge} is refused, but not clearly: {error}");
+            continue;
+        }
+        let other = exclusive(&name)?;
+        let place = waiting(&backend, &other).await?;
+        ensure!(place.token.get() > huge, "number {} after a raise to {huge}", place.token);
+        backend.release(&ticket(&other, place.token)).await?;
+    }
     Ok(())
 }
 
