@@ -5,18 +5,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName, Page, Raise, Release,
-    Renewal, Renewed, Request, Result, Secret, Snapshot, Standing, Ticket, Wake,
+    Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName, Page, Raise,
+    Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
-use redis::io::tcp::TcpSettings;
-use redis::{Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::Cmd;
 
 use crate::config::RedisConfig;
 use crate::inbox::Inbox;
 use crate::keys::{LineKeys, counter};
 use crate::link::Link;
 use crate::scripts::{self, Script};
-use crate::{error, listing, reply};
+use crate::{client, listing, reply};
 
 /// How many entries one renewal script takes: enough to spread the cost of a call, few enough not to hold up others.
 const BATCH: usize = 64;
@@ -54,8 +53,9 @@ impl RedisBackend {
 
     async fn open(config: RedisConfig) -> Result<Self> {
         let inbox = Arc::new(Inbox::new(format!("{}:inbox:{}", config.prefix, HolderId::random()?.to_hex())));
-        let link = Link::new(&config, client(&config)?, inbox.clone());
-        let mut backend = Self { config, capabilities: Capabilities::full(), inbox, link, walks: Default::default() };
+        let link = Link::new(&config, client::new(&config)?, inbox.clone());
+        let mut backend =
+            Self { config, capabilities: Capabilities::full(), inbox, link, walks: Default::default() };
         backend.probe().await?;
         backend.examine().await?;
         Ok(backend)
@@ -86,8 +86,10 @@ impl RedisBackend {
     /// Without the right to ask, it is taken not to keep them.
     async fn examine(&mut self) -> Result<()> {
         let memory = self.section("memory").await?;
-        let limited = memory.as_deref().and_then(|text| field(text, "maxmemory")).is_some_and(|max| max != "0");
-        let policy = memory.as_deref().and_then(|text| field(text, "maxmemory_policy")).unwrap_or("noeviction");
+        let limited =
+            memory.as_deref().and_then(|text| field(text, "maxmemory")).is_some_and(|max| max != "0");
+        let policy =
+            memory.as_deref().and_then(|text| field(text, "maxmemory_policy")).unwrap_or("noeviction");
         if limited && policy != "noeviction" {
             if !self.config.allow_eviction {
                 let text = format!(
@@ -134,49 +136,47 @@ impl RedisBackend {
     }
 
     async fn try_acquire(&self, request: &Request) -> Result<Standing> {
-        let (lease, waiter_lease) = (Millis::of(request.lease)?, Millis::of(request.waiter_lease)?);
-        let delay = Millis::of(request.delay)?;
+        let times = Times::new(request.lease, request.waiter_lease, request.delay)?;
+        let (lease, waiter_lease) = times.with_delay();
         let keys = self.keys(&request.name);
         let mut command = scripts::ACQUIRE.call(5);
         command.arg(&keys.line).arg(counter(self.prefix(), keys.bucket));
         command.arg(request.holder.to_hex()).arg(request.mode.to_string());
-        command.arg(lease.0 + delay.0).arg(waiter_lease.0 + delay.0).arg(u8::from(request.queue));
+        command.arg(lease).arg(waiter_lease).arg(u8::from(request.queue));
         command.arg(self.inbox.channel()).arg(request.note.as_str());
         let answer = self.call(&scripts::ACQUIRE, &command).await?;
-        reply::standing(&answer, lease.into(), waiter_lease.into())
+        let (lease, waiter_lease) = times.leases();
+        reply::standing(&answer, lease, waiter_lease)
     }
 
     /// All of `due` in one round trip, in scripts of up to [`BATCH`] entries each.
     async fn renew_all(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let mut leases = Vec::with_capacity(due.len());
-        let mut calls = Vec::with_capacity(due.len().div_ceil(BATCH));
-        for chunk in due.chunks(BATCH) {
+        let mut answers: Vec<_> = due.iter().map(|_| Err(Times::too_long())).collect();
+        let timed = |(i, item): (usize, _)| Some((i, item, Times::of(item).ok()?));
+        let items: Vec<_> = due.iter().enumerate().filter_map(timed).collect();
+        let calls = items.chunks(BATCH).map(|chunk| {
             let mut command = scripts::RENEW.call(4 * chunk.len());
-            for item in chunk {
+            for (_, item, _) in chunk {
                 command.arg(&self.keys(&item.ticket.name).line);
             }
-            for item in chunk {
-                let times = (Millis::of(item.lease), Millis::of(item.waiter_lease), Millis::of(item.ticket.delay));
-                let (Ok(lease), Ok(waiter_lease), Ok(delay)) = times else {
-                    return due.iter().map(|_| Err(Millis::too_long())).collect();
-                };
-                command.arg(item.ticket.holder.to_hex()).arg(lease.0 + delay.0).arg(waiter_lease.0 + delay.0);
-                leases.push((lease.into(), waiter_lease.into()));
+            for (_, item, times) in chunk {
+                let (lease, waiter_lease) = times.with_delay();
+                command.arg(item.ticket.holder.to_hex()).arg(lease).arg(waiter_lease);
             }
-            calls.push(command);
-        }
-        let answers = match self.link.call_all(&scripts::RENEW, calls).await {
-            Ok(answers) => answers,
-            Err(e) => return due.iter().map(|_| Err(e.clone())).collect(),
+            command
+        });
+        let replies = match self.link.call_all(&scripts::RENEW, calls.collect()).await {
+            Ok(replies) => replies,
+            Err(e) => items.iter().map(|_| Err(e.clone())).collect(),
         };
-        let mut renewed = Vec::with_capacity(due.len());
-        for (answer, leases) in answers.into_iter().zip(leases.chunks(BATCH)) {
-            match answer.and_then(|answer| reply::renewals(&answer, leases)) {
-                Ok(items) => renewed.extend(items),
-                Err(e) => renewed.extend(leases.iter().map(|_| Err(e.clone()))),
+        for (chunk, reply) in items.chunks(BATCH).zip(replies) {
+            let leases: Vec<_> = chunk.iter().map(|(_, _, times)| times.leases()).collect();
+            match reply.and_then(|reply| reply::renewals(&reply, &leases)) {
+                Ok(renewed) => renewed.into_iter().zip(chunk).for_each(|(r, (i, ..))| answers[*i] = r),
+                Err(e) => chunk.iter().for_each(|(i, ..)| answers[*i] = Err(e.clone())),
             }
         }
-        renewed
+        answers
     }
 }
 
@@ -268,78 +268,41 @@ impl Backend for RedisBackend {
     }
 }
 
-/// A lease in the whole milliseconds of the scripts, rounded up.
+/// The times of one entry in the whole milliseconds of the scripts, rounded up.
 #[derive(Clone, Copy)]
-struct Millis(u64);
+struct Times {
+    lease: u64,
+    waiter_lease: u64,
+    delay: u64,
+}
 
-impl Millis {
-    /// Far beyond what the core allows; the sum of two stays far below 2^53.
+impl Times {
+    /// Far beyond what the core allows; the sum of two and the clock stays far below 2^53.
     const MOST: u64 = 1 << 45;
 
-    fn of(time: Duration) -> Result<Self> {
-        u64::try_from(time.as_nanos().div_ceil(1_000_000))
-            .ok()
-            .filter(|ms| *ms <= Self::MOST)
-            .map(Self)
-            .ok_or_else(Self::too_long)
+    fn new(lease: Duration, waiter_lease: Duration, delay: Duration) -> Result<Self> {
+        let millis = |time: Duration| {
+            let whole = u64::try_from(time.as_nanos().div_ceil(1_000_000)).ok();
+            whole.filter(|ms| *ms <= Self::MOST).ok_or_else(Self::too_long)
+        };
+        Ok(Self { lease: millis(lease)?, waiter_lease: millis(waiter_lease)?, delay: millis(delay)? })
+    }
+
+    fn of(item: &Renewal) -> Result<Self> {
+        Self::new(item.lease, item.waiter_lease, item.ticket.delay)
+    }
+
+    fn with_delay(self) -> (u64, u64) {
+        (self.lease + self.delay, self.waiter_lease + self.delay)
+    }
+
+    fn leases(self) -> (Duration, Duration) {
+        (Duration::from_millis(self.lease), Duration::from_millis(self.waiter_lease))
     }
 
     fn too_long() -> Error {
         Error::new(ErrorKind::InvalidLease, "a lease is longer than Redis can count")
     }
-}
-
-impl From<Millis> for Duration {
-    fn from(ms: Millis) -> Self {
-        Self::from_millis(ms.0)
-    }
-}
-
-/// The driver's client: it connects to nothing yet.
-fn client(config: &RedisConfig) -> Result<Client> {
-    let (host, port) = (config.host.clone(), config.port);
-    let addr = if config.tls {
-        // Several crates may bring a provider of cryptography; without a choice the driver would panic.
-        let _already_chosen = rustls::crypto::ring::default_provider().install_default();
-        ConnectionAddr::TcpTls { host, port, insecure: config.tls_insecure, tls_params: None }
-    } else {
-        ConnectionAddr::Tcp(host, port)
-    };
-    // Both find a peer that vanished while nothing is sent; what is sent has its own timeout.
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time(Duration::from_secs(15))
-        .with_interval(Duration::from_secs(5));
-    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-    #[cfg(target_os = "linux")]
-    let tcp = tcp.set_user_timeout(Duration::from_secs(20));
-    let mut settings =
-        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_db(i64::from(config.database));
-    if let Some(user) = &config.username {
-        settings = settings.set_username(user);
-    }
-    if let Some(password) = &config.password {
-        settings = settings.set_password(Secret::reveal(password));
-    }
-    let broken = |e: &redis::RedisError| {
-        Error::new(ErrorKind::InvalidConfig, format!("the connection cannot be set up: {e}"))
-    };
-    let info = addr.into_connection_info().map_err(|e| broken(&e))?;
-    let info = info.set_tcp_settings(tcp).set_redis_settings(settings);
-    if config.tls_ca.is_none() && config.tls_cert.is_none() {
-        return Client::open(info).map_err(|e| error::from_redis(&e));
-    }
-    let read = |path: &std::path::Path| {
-        std::fs::read(path)
-            .map_err(|e| Error::new(ErrorKind::InvalidConfig, format!("{} cannot be read: {e}", path.display())))
-    };
-    let root_cert = config.tls_ca.as_deref().map(read).transpose()?;
-    let client_tls = match (&config.tls_cert, &config.tls_key) {
-        (Some(cert), Some(key)) => {
-            Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
-        }
-        _ => None,
-    };
-    Client::build_with_tls(info, redis::TlsCertificates { client_tls, root_cert }).map_err(|e| broken(&e))
 }
 
 /// A field of an `INFO` answer.

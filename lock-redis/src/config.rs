@@ -15,7 +15,11 @@ pub const OPTIONS: &[OptionSpec] = &[
     OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
     OptionSpec { name: "tls_cert", default: "none", about: "a PEM file with the client's certificate" },
     OptionSpec { name: "tls_key", default: "none", about: "a PEM file with the client's key" },
-    OptionSpec { name: "tls_insecure", default: "false", about: "do not check the server's certificate: tests only" },
+    OptionSpec {
+        name: "tls_insecure",
+        default: "false",
+        about: "do not check the server's certificate: tests only",
+    },
     OptionSpec {
         name: "allow_eviction",
         default: "false",
@@ -113,7 +117,8 @@ impl RedisConfig {
         if self.username.is_some() && self.password.is_none() {
             return Err(bad("a user without a password"));
         }
-        let tls_options = self.tls_insecure || self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
+        let tls_options =
+            self.tls_insecure || self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
         if tls_options && !self.tls {
             return Err(bad("the options that start with tls need a rediss:// URL"));
         }
@@ -149,7 +154,9 @@ impl TryFrom<StoreUrl> for RedisConfig {
         let tls = match url.scheme.as_str() {
             "redis" => false,
             "rediss" => true,
-            other => return Err(bad(format!("`{other}` is not a scheme of Redis; those are redis and rediss"))),
+            other => {
+                return Err(bad(format!("`{other}` is not a scheme of Redis; those are redis and rediss")));
+            }
         };
         let mut config = Self { tls, ..Self::default() };
         if !url.hosts.is_empty() {
@@ -197,9 +204,10 @@ mod tests {
 
     #[test]
     fn a_full_url_is_read() {
-        let config =
-            read("rediss://app:p%40ss@db.example:7000/3?prefix=shop&request_timeout=700ms&tls_ca=/ca.pem&ttl=15s")
-                .unwrap();
+        let config = read(
+            "rediss://app:p%40ss@db.example:7000/3?prefix=shop&request_timeout=700ms&tls_ca=/ca.pem&ttl=15s",
+        )
+        .unwrap();
         assert_eq!((config.host.as_str(), config.port, config.database), ("db.example", 7000, 3));
         assert_eq!(config.username.as_deref(), Some("app"));
         assert_eq!(config.password.as_ref().unwrap().reveal(), "p@ss");
@@ -214,10 +222,21 @@ mod tests {
     #[test]
     fn what_cannot_work_is_refused_before_any_connection() {
         for url in [
-            "redis://h/x", "redis://h/-1", "redis://h/+1", "redis://h/1/2", "redis://a,b", "redis://user@h",
-            "redis://h?prefix=", "redis://h?prefix=a{b}", "redis://h?prefix=a*", "redis://h?tls_ca=/x",
-            "rediss://h?tls_cert=/x", "redis://h?request_timeout=0s", "redis://h?connect_timeout=1h",
-            "redis://h?tls_insecure=maybe", "redis+sentinel://h",
+            "redis://h/x",
+            "redis://h/-1",
+            "redis://h/+1",
+            "redis://h/1/2",
+            "redis://a,b",
+            "redis://user@h",
+            "redis://h?prefix=",
+            "redis://h?prefix=a{b}",
+            "redis://h?prefix=a*",
+            "redis://h?tls_ca=/x",
+            "rediss://h?tls_cert=/x",
+            "redis://h?request_timeout=0s",
+            "redis://h?connect_timeout=1h",
+            "redis://h?tls_insecure=maybe",
+            "redis+sentinel://h",
         ] {
             assert_eq!(read(url).unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
         }

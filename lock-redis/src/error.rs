@@ -7,12 +7,14 @@ use redis::{RedisError, ServerErrorKind};
 pub(crate) fn from_redis(error: &RedisError) -> Error {
     use redis::ErrorKind as Kind;
     match error.kind() {
-        Kind::AuthenticationFailed => {
-            Error::new(ErrorKind::Denied, format!("the user or the password is not accepted: {}", text(error)))
-        }
-        Kind::RESP3NotSupported => {
-            Error::new(ErrorKind::Unsupported, "the server does not speak RESP3; Redis 7.0 or later is needed")
-        }
+        Kind::AuthenticationFailed => Error::new(
+            ErrorKind::Denied,
+            format!("the user or the password is not accepted: {}", text(error)),
+        ),
+        Kind::RESP3NotSupported => Error::new(
+            ErrorKind::Unsupported,
+            "the server does not speak RESP3; Redis 7.0 or later is needed",
+        ),
         Kind::InvalidClientConfig => Error::new(ErrorKind::InvalidConfig, text(error)),
         Kind::Io if error.is_timeout() => Error::new(ErrorKind::Timeout, text(error)),
         Kind::Io => Error::new(ErrorKind::Unavailable, text(error)),
@@ -49,7 +51,9 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
         "ERR" if short.contains("invalid password") || short.contains("without any password") => {
             (ErrorKind::Denied, format!("the user or the password is not accepted: {said}"))
         }
-        "ERR" if short.contains("can't run this command or subcommand") || short.contains("no permissions") => {
+        "ERR"
+            if short.contains("can't run this command or subcommand") || short.contains("no permissions") =>
+        {
             (ErrorKind::Denied, format!("a right is missing: {said}"))
         }
         "ERR" if short.contains("DB index") => {

@@ -63,7 +63,8 @@ impl Inbox {
     /// A message on the channel: the holder and the number that hold now. Anything else is not ours and is ignored;
     /// a grant that was mangled on its way is found by the next renewal.
     pub(crate) fn deliver(&self, message: &[u8]) {
-        let Some((holder, token)) = std::str::from_utf8(message).ok().and_then(|text| text.split_once(' ')) else {
+        let Some((holder, token)) = std::str::from_utf8(message).ok().and_then(|text| text.split_once(' '))
+        else {
             return;
         };
         let (Some(holder), Ok(token)) = (HolderId::from_hex(holder), token.parse()) else { return };

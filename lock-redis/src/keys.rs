@@ -74,7 +74,8 @@ mod tests {
         let name = LockName::new("a:b/c").unwrap();
         let keys = LineKeys::new("p", &name);
         assert_eq!(name_of("p", keys.line[0].as_bytes()), Some(name));
-        for foreign in [keys.line[1].as_str(), "p:{0}:e:a", "p:{044}:e:a", "q:{44}:e:a", "p:{12}:e:%61", "p"] {
+        for foreign in [keys.line[1].as_str(), "p:{0}:e:a", "p:{044}:e:a", "q:{44}:e:a", "p:{12}:e:%61", "p"]
+        {
             assert_eq!(name_of("p", foreign.as_bytes()), None, "{foreign}");
         }
         assert_eq!(name_of("p", b"p:{44}:e:\xff"), None);

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod backend;
+mod client;
 mod config;
 mod error;
 mod inbox;

@@ -81,7 +81,11 @@ impl Link {
     }
 
     /// Calls one script several times in one round trip; each call has its own answer.
-    pub(crate) async fn call_all(&self, script: &'static Script, commands: Vec<Cmd>) -> Result<Vec<Result<Value>>> {
+    pub(crate) async fn call_all(
+        &self,
+        script: &'static Script,
+        commands: Vec<Cmd>,
+    ) -> Result<Vec<Result<Value>>> {
         let live = self.live().await?;
         let mut pipeline = Pipeline::with_capacity(commands.len());
         for command in &commands {
@@ -136,7 +140,10 @@ impl Link {
         let answer = timeout(self.request_timeout, sent).await;
         let answers = self.arrived(live, answer)?;
         if answers.len() != pipeline.len() {
-            return Err(Error::new(ErrorKind::Protocol, "the server gave another number of answers than asked for"));
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "the server gave another number of answers than asked for",
+            ));
         }
         Ok(answers)
     }

@@ -87,7 +87,9 @@ pub(crate) async fn page(backend: &RedisBackend, names: &str, page: &Page) -> Re
     let names = counted(backend, shown).await?;
     let more = walk.scan.is_some() || !walk.found.is_empty();
     // Were the walk forgotten, names found and not shown would be found again from where this page began.
-    let next = more.then(|| format!("{}.{}", walk.id, if walk.found.is_empty() { walk.scan.unwrap_or(0) } else { from }));
+    let next = more.then(|| {
+        format!("{}.{}", walk.id, if walk.found.is_empty() { walk.scan.unwrap_or(0) } else { from })
+    });
     if more {
         backend.walks.keep(walk);
     }

@@ -197,8 +197,17 @@ mod tests {
         let busy = standing(&ints(&[0, 0, 5]), L, WL).unwrap();
         assert_eq!(busy, Standing::Busy(Busy { retry_after: Some(Duration::from_millis(5)) }));
         for bad in [
-            ints(&[1, 0, -1]), ints(&[1, -7, -1]), ints(&[3, 7, -1]), ints(&[-1, 7, -1]), ints(&[1, 7]),
-            ints(&[1, 7, -1, 0]), ints(&[2, 7, -2]), ints(&[]), Value::Nil, Value::Okay, Value::Int(1),
+            ints(&[1, 0, -1]),
+            ints(&[1, -7, -1]),
+            ints(&[3, 7, -1]),
+            ints(&[-1, 7, -1]),
+            ints(&[1, 7]),
+            ints(&[1, 7, -1, 0]),
+            ints(&[2, 7, -2]),
+            ints(&[]),
+            Value::Nil,
+            Value::Okay,
+            Value::Int(1),
             Value::Array(vec![Value::Int(1), Value::Double(7.0), Value::Int(-1)]),
             Value::Array(vec![Value::Boolean(true), Value::Int(7), Value::Int(-1)]),
         ] {
@@ -221,7 +230,8 @@ mod tests {
 
     #[test]
     fn a_note_keeps_its_spaces() {
-        let entry = vec![Value::Int(90), Value::Int(1), Value::Int(130), Value::BulkString(b"4 p3 80 a  b ".into())];
+        let entry =
+            vec![Value::Int(90), Value::Int(1), Value::Int(130), Value::BulkString(b"4 p3 80 a  b ".into())];
         let shown = snapshot(&Value::Array(entry), &LockName::new("n").unwrap()).unwrap();
         assert_eq!(shown.holders[0].note, "a  b ");
         assert_eq!(shown.holders[0].age, Some(Duration::from_millis(10)));

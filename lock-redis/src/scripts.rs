@@ -26,11 +26,14 @@ script!(RAISE, "raise.lua");
 script!(INSPECT, "inspect.lua");
 script!(EVICT, "evict.lua");
 script!(COUNT, "count.lua");
-script!(PROBE, "probe.lua");
+/// Without the common part, which already fails where a right is missing.
+pub(crate) static PROBE: Script = Script {
+    source: include_str!("scripts/probe.lua"),
+    digest: LazyLock::new(|| redis::Script::new(PROBE.source).get_hash().to_owned()),
+};
 
 /// All of them: loaded on every new connection.
-pub(crate) static ALL: [&Script; 8] =
-    [&ACQUIRE, &RENEW, &RELEASE, &RAISE, &INSPECT, &EVICT, &COUNT, &PROBE];
+pub(crate) static ALL: [&Script; 8] = [&ACQUIRE, &RENEW, &RELEASE, &RAISE, &INSPECT, &EVICT, &COUNT, &PROBE];
 
 impl Script {
     /// Starts a call: the keys are added next, as many as said here, and then the arguments.

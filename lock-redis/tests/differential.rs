@@ -59,7 +59,9 @@ impl Pair<'_> {
                 assert_eq!((e.token, e.lease), (a.token, a.lease));
                 assert!(near(e.retry_after, a.retry_after), "{e:?} {a:?}");
             }
-            (Standing::Busy(e), Standing::Busy(a)) => assert!(near(e.retry_after, a.retry_after), "{e:?} {a:?}"),
+            (Standing::Busy(e), Standing::Busy(a)) => {
+                assert!(near(e.retry_after, a.retry_after), "{e:?} {a:?}")
+            }
             (e, a) => assert_eq!(e, a),
         }
         promoted.retain(|p| p.holder != request.holder);
@@ -71,10 +73,8 @@ impl Pair<'_> {
 
     async fn renew(&mut self, due: Vec<Request>, lease: Duration) {
         let mut promoted = Vec::new();
-        let items: Vec<_> = due
-            .iter()
-            .map(|r| Renewal { ticket: r.ticket(), lease, waiter_lease: lease / 2 })
-            .collect();
+        let items: Vec<_> =
+            due.iter().map(|r| Renewal { ticket: r.ticket(), lease, waiter_lease: lease / 2 }).collect();
         self.line.settle(NOW, &mut promoted);
         let expected: Vec<_> = items.iter().map(|item| self.line.renew(NOW, item)).collect();
         // The answer itself tells whoever asked; its place in the inbox is gone by then.
@@ -192,7 +192,9 @@ async fn run(server: &Server, seed: u64, steps: usize) {
                 pair.acquire(fresh).await;
             }
             (7..=8, Some(old)) if pair.line.contains(old.holder) => pair.acquire(old).await,
-            (9..=11, Some(old)) => pair.renew(vec![old], HOUR * u32::try_from(dice.roll(4) + 1).unwrap()).await,
+            (9..=11, Some(old)) => {
+                pair.renew(vec![old], HOUR * u32::try_from(dice.roll(4) + 1).unwrap()).await
+            }
             (12, Some(_)) => pair.renew(pair.known.clone(), HOUR).await,
             (13..=15, Some(old)) => pair.leave(&old).await,
             (16, Some(_)) => {

@@ -4,22 +4,24 @@
 local missing, seen = {}, {}
 local function try(...)
   local answer = redis.pcall(...)
-  if type(answer) == 'table' and answer.err and string.find(answer.err, 'NOPERM', 1, true) or
-     type(answer) == 'table' and answer.err and string.find(answer.err, 'permission', 1, true) then
-    local name = string.lower((...))
-    if not seen[name] then
-      seen[name] = true
-      missing[#missing + 1] = name
-    end
+  local text = type(answer) == 'table' and answer.err
+  if not text then return end
+  if string.find(text, 'READONLY', 1, true) then error({err = text}) end
+  local denied = string.find(text, "The user executing the script can't", 1, true) or string.find(text, 'NOPERM', 1, true)
+    or string.find(text, 'permission', 1, true)
+  local name = string.lower((...))
+  if denied and not seen[name] then
+    seen[name] = true
+    missing[#missing + 1] = name
   end
 end
 local h, z, s = KEYS[1], KEYS[2], KEYS[3]
 try('TIME')
 try('EXISTS', h, z, s)
 try('INCR', s)
-try('PEXPIREAT', s, 1)
 try('SET', s, '1', 'PX', 1)
 try('GET', s)
+try('PEXPIREAT', s, 1)
 try('PTTL', h)
 try('HSET', h, 'a', '1')
 try('HGET', h, 'a')

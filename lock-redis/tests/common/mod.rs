@@ -1,12 +1,13 @@
 //! A real redis-server for one test: a free port, a folder that goes away, and no way to be left behind.
-#![allow(dead_code, reason = "every test file takes what it needs")]
+#![allow(dead_code, unreachable_pub, reason = "every test file takes what it needs")]
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lock_core::{
-    Backend, FencingToken, Grant, HolderId, LockName, Mode, Note, Place, Renewal, Renewed, Request, Standing, Ticket,
+    Backend, FencingToken, Grant, HolderId, LockName, Mode, Note, Place, Renewal, Renewed, Request, Standing,
+    Ticket,
 };
 use lock_redis::{RedisBackend, RedisConfig};
 use redis::Value;
@@ -57,6 +58,11 @@ impl Server {
     /// Kills it and starts it again on the same port, with its data where it keeps any.
     pub async fn restart(&mut self) {
         self.signal("-KILL");
+        self.restart_dead().await;
+    }
+
+    /// Starts a server again that was killed.
+    pub async fn restart_dead(&mut self) {
         self.guard.wait().unwrap();
         let until = Instant::now() + PATIENCE;
         while tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
@@ -154,7 +160,8 @@ impl Raw {
     /// All keys but the counters.
     pub async fn residue(&mut self) -> Vec<String> {
         let Value::Array(keys) = self.run("KEYS *").await else { panic!("KEYS") };
-        let mut names: Vec<String> = keys.into_iter().map(|key| redis::from_redis_value(key).unwrap()).collect();
+        let mut names: Vec<String> =
+            keys.into_iter().map(|key| redis::from_redis_value(key).unwrap()).collect();
         names.retain(|name| !name.ends_with("}:n"));
         names.sort();
         names
@@ -164,7 +171,9 @@ impl Raw {
     pub async fn calls(&mut self, command: &str) -> u64 {
         let stats = self.run("INFO commandstats").await;
         let stats: String = redis::from_redis_value(stats).unwrap();
-        let line = stats.lines().find_map(|l| l.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
+        let line = stats
+            .lines()
+            .find_map(|l| l.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
         line.map_or(0, |l| l.split(',').next().unwrap().parse().unwrap())
     }
 }

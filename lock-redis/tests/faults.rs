@@ -1,0 +1,106 @@
+//! Servers that stop, die and come back; pushes that get lost.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Server, held, renew_one, request, soon, waits};
+use lock_core::{Backend, ErrorKind, Release, Renewed, Wake};
+use lock_redis::RedisBackend;
+
+#[tokio::test]
+async fn a_lost_connection_makes_every_waiter_ask_and_the_next_push_arrive() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let (first, second, third) = (request("a", "x"), request("a", "x"), request("a", "x"));
+    held(backend.acquire(&first).await.unwrap());
+    waits(backend.acquire(&second).await.unwrap());
+    waits(backend.acquire(&third).await.unwrap());
+    raw.run("CLIENT KILL TYPE pubsub").await;
+    // Nobody sends anything: the client notices, connects again and says so.
+    assert_eq!(soon(backend.wait(&second.ticket())).await.unwrap(), Wake::Ask);
+    assert_eq!(soon(backend.wait(&third.ticket())).await.unwrap(), Wake::Ask);
+    assert!(matches!(renew_one(&*backend, &second.ticket()).await, Ok(Renewed::Waiting(_))));
+    backend.release(&first.ticket()).await.unwrap();
+    assert!(matches!(soon(backend.wait(&second.ticket())).await.unwrap(), Wake::Held(_)));
+}
+
+#[tokio::test]
+async fn a_restart_without_data_is_survived() {
+    let mut server = Server::start(&[]).await;
+    let backend = server.backend().await;
+    assert!(!backend.capabilities().durable);
+    let (first, second) = (request("a", "x"), request("a", "x"));
+    held(backend.acquire(&first).await.unwrap());
+    waits(backend.acquire(&second).await.unwrap());
+    server.restart().await;
+    assert_eq!(soon(backend.wait(&second.ticket())).await.unwrap(), Wake::Ask);
+    assert_eq!(renew_one(&*backend, &second.ticket()).await.unwrap(), Renewed::NotHeld);
+    held(backend.acquire(&request("a", "x")).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_restart_with_data_keeps_the_line_and_its_numbers() {
+    let mut server = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let backend = server.backend().await;
+    assert!(backend.capabilities().durable);
+    let (first, second) = (request("a", "x"), request("a", "x"));
+    let old = held(backend.acquire(&first).await.unwrap());
+    waits(backend.acquire(&second).await.unwrap());
+    server.restart().await;
+    assert_eq!(soon(backend.wait(&second.ticket())).await.unwrap(), Wake::Ask);
+    assert!(matches!(renew_one(&*backend, &second.ticket()).await, Ok(Renewed::Waiting(_))));
+    assert!(
+        matches!(renew_one(&*backend, &first.ticket()).await, Ok(Renewed::Held(g)) if g.token == old.token)
+    );
+    assert_eq!(backend.release(&first.ticket()).await.unwrap(), Release::Released);
+    let Wake::Held(new) = soon(backend.wait(&second.ticket())).await.unwrap() else { panic!("no grant") };
+    assert!(new > old.token);
+}
+
+#[tokio::test]
+async fn a_frozen_server_is_a_timeout_and_then_a_new_connection() {
+    let server = Server::start(&[]).await;
+    let mut config = server.config();
+    config.request_timeout = Duration::from_millis(300);
+    config.connect_timeout = Duration::from_millis(300);
+    let backend = RedisBackend::connect(config).await.unwrap();
+    let ask = request("a", "x");
+    server.signal("-STOP");
+    let error = soon(backend.acquire(&ask)).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_unclear()), (ErrorKind::Timeout, true));
+    let error = soon(backend.release(&ask.ticket())).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_unclear()), (ErrorKind::Unavailable, true));
+    server.signal("-CONT");
+    // What was sent may still be done: only a definite answer cleans up.
+    soon(async { while backend.release(&ask.ticket()).await.is_err() {} }).await;
+    let mut raw = server.raw().await;
+    soon(async {
+        while !raw.residue().await.is_empty() {
+            let _ = backend.release(&ask.ticket()).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_unreachable_server_is_said_within_a_bound_and_found_again() {
+    let mut server = Server::start(&[]).await;
+    let backend = server.backend().await;
+    server.signal("-KILL");
+    let error = soon(backend.acquire(&request("a", "x"))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.is_retryable() && error.to_string().contains("redis://127.0.0.1:"), "{error}");
+    let nowhere = RedisBackend::connect(server.config());
+    assert_eq!(soon(nowhere).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    server.restart_dead().await;
+    soon(async { while backend.acquire(&request("a", "x")).await.is_err() {} }).await;
+}
+
+#[tokio::test]
+async fn a_replica_is_not_a_place_for_locks() {
+    let server = Server::start(&[]).await;
+    server.raw().await.run("REPLICAOF 127.0.0.1 1").await;
+    let error = RedisBackend::connect(server.config()).await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
+}

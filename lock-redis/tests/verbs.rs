@@ -1,0 +1,389 @@
+//! What the scripts promise beyond the line itself: cost, residue, foreign data, rights, memory, numbers, listings.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use common::{HOUR, Server, held, name, renew_one, request, soon, token, waits};
+use lock_core::{Backend, ErrorKind, Page, Raise, Release, Renewal, Renewed, Standing, StoreUrl, Wake};
+use lock_redis::{RedisBackend, RedisConfig};
+use redis::Value;
+
+#[tokio::test]
+async fn a_cycle_is_two_scripts_and_leaves_one_counter() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let before = raw.calls("evalsha").await;
+    let ask = request("a", "x");
+    let grant = held(backend.acquire(&ask).await.unwrap());
+    assert_eq!(raw.residue().await, ["onelock:{44}:e:a", "onelock:{44}:o:a"]);
+    assert_eq!(backend.release(&ask.ticket()).await.unwrap(), Release::Released);
+    assert_eq!(raw.calls("evalsha").await - before, 2);
+    assert_eq!(raw.residue().await, Vec::<String>::new());
+    assert_eq!(raw.text("GET onelock:{44}:n").await, grant.token.to_string());
+    assert_eq!(raw.int("PTTL onelock:{44}:n").await, -1);
+    assert_eq!(backend.release(&ask.ticket()).await.unwrap(), Release::NotHeld);
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_its_scripts_costs_one_more_round_trip() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    raw.run("SCRIPT FLUSH").await;
+    let ask = request("a", "x");
+    held(backend.acquire(&ask).await.unwrap());
+    assert!(matches!(renew_one(&*backend, &ask.ticket()).await, Ok(Renewed::Held(_))));
+    raw.run("SCRIPT FLUSH").await;
+    assert!(matches!(renew_one(&*backend, &ask.ticket()).await, Ok(Renewed::Held(_))));
+    assert_eq!(backend.release(&ask.ticket()).await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn what_is_not_ours_is_refused_and_left_alone() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let plants = [
+        ("SET", "onelock:{44}:e:a", "v"),
+        ("SET", "onelock:{44}:o:a", "v"),
+        ("SET", "onelock:{44}:w:a", "v"),
+        ("SET", "onelock:{44}:x:a", "v"),
+        ("HSET", "onelock:{44}:e:a", "f v"),
+        ("SET", "onelock:{44}:n", "v"),
+    ];
+    for (verb, key, value) in plants {
+        raw.run("FLUSHALL").await;
+        raw.run(&format!("{verb} {key} {value}")).await;
+        let before = raw.run(&format!("DUMP {key}")).await;
+        let ask = request("a", "x");
+        let error = backend.acquire(&ask).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Foreign, "{verb} {key}: {error}");
+        assert!(!error.is_unclear());
+        if !key.ends_with(":n") {
+            assert_eq!(
+                backend.inspect(&ask.name).await.unwrap_err().kind(),
+                ErrorKind::Foreign,
+                "{verb} {key}"
+            );
+        }
+        assert_eq!(raw.run(&format!("DUMP {key}")).await, before, "{verb} {key}");
+        raw.run(&format!("DEL {key}")).await;
+        assert_eq!(raw.residue().await, Vec::<String>::new(), "{verb} {key}");
+    }
+}
+
+#[tokio::test]
+async fn each_renewal_of_a_batch_is_answered_by_itself() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let mut due = Vec::new();
+    for i in 0..200 {
+        let ask = request(&format!("n{i}"), "x");
+        held(backend.acquire(&ask).await.unwrap());
+        due.push(Renewal { ticket: ask.ticket(), lease: HOUR * 2, waiter_lease: HOUR });
+    }
+    backend.release(&due[70].ticket).await.unwrap();
+    raw.run(&format!("SET {} v", entry_key(&mut raw.clone(), "n9").await)).await;
+    let before = raw.calls("evalsha").await;
+    let answers = backend.renew(&due).await;
+    assert_eq!(raw.calls("evalsha").await - before, 4);
+    assert_eq!(answers.len(), 200);
+    for (i, answer) in answers.into_iter().enumerate() {
+        match i {
+            9 => assert_eq!(answer.unwrap_err().kind(), ErrorKind::Foreign),
+            70 => assert_eq!(answer.unwrap(), Renewed::NotHeld),
+            _ => assert!(matches!(answer, Ok(Renewed::Held(g)) if g.lease == HOUR * 2), "{i}: {answer:?}"),
+        }
+    }
+    let mut mixed = vec![due[1].clone(), due[2].clone()];
+    mixed[0].lease = Duration::MAX;
+    let answers = backend.renew(&mixed).await;
+    assert_eq!(answers[0].as_ref().unwrap_err().kind(), ErrorKind::InvalidLease);
+    assert!(matches!(answers[1], Ok(Renewed::Held(_))));
+}
+
+async fn entry_key(raw: &mut common::Raw, name: &str) -> String {
+    let keys = raw.residue().await;
+    keys.into_iter().find(|key| key.ends_with(&format!(":e:{name}"))).unwrap()
+}
+
+#[tokio::test]
+async fn ten_thousand_waiters_need_one_connection_and_one_channel() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let first = request("a", "x");
+    held(backend.acquire(&first).await.unwrap());
+    let waiters: Vec<_> = (0..10_000).map(|_| request("a", "x")).collect();
+    for ask in &waiters {
+        waits(backend.acquire(ask).await.unwrap());
+    }
+    let Value::Array(channels) = raw.run("PUBSUB CHANNELS onelock:*").await else { panic!() };
+    assert_eq!(channels.len(), 1);
+    assert_eq!(raw.int("ZCARD onelock:{44}:w:a").await, 10_000);
+    let seen = backend.inspect(&first.name).await.unwrap();
+    assert_eq!((seen.holders.len(), seen.waiters.len()), (1, 10_000));
+    assert!(seen.waiters.is_sorted_by_key(|w| w.token));
+    backend.release(&first.ticket()).await.unwrap();
+    assert!(matches!(soon(backend.wait(&waiters[0].ticket())).await.unwrap(), Wake::Held(_)));
+}
+
+#[tokio::test]
+async fn a_dead_line_leaves_nothing_and_a_dead_waiter_leaves_the_line() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let holder = request("a", "x");
+    held(backend.acquire(&holder).await.unwrap());
+    let mut dead = request("a", "x");
+    dead.waiter_lease = Duration::from_millis(10);
+    waits(backend.acquire(&dead).await.unwrap());
+    let next = request("a", "x");
+    waits(backend.acquire(&next).await.unwrap());
+    poll(async || backend.inspect(&name("a")).await.unwrap().waiters.len() == 1).await;
+    backend.release(&holder.ticket()).await.unwrap();
+    assert!(matches!(soon(backend.wait(&next.ticket())).await.unwrap(), Wake::Held(_)));
+    assert_eq!(renew_one(&*backend, &dead.ticket()).await.unwrap(), Renewed::NotHeld);
+    backend.release(&next.ticket()).await.unwrap();
+
+    for i in 0..4 {
+        let mut short = request("b", ["x", "x", "s", "p2"][i]);
+        (short.lease, short.waiter_lease) = (Duration::from_millis(50), Duration::from_millis(90));
+        backend.acquire(&short).await.unwrap();
+    }
+    assert!(!raw.residue().await.is_empty());
+    let mut poller = raw.clone();
+    // Nobody touches the line: the server alone removes it.
+    let until = std::time::Instant::now() + common::PATIENCE;
+    while poller.int("DBSIZE").await > 2 {
+        assert!(std::time::Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(raw.residue().await, Vec::<String>::new());
+}
+
+async fn poll(mut done: impl AsyncFnMut() -> bool) {
+    soon(async {
+        while !done().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn raise_lifts_the_counter_only_while_the_entry_is_ours() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let ask = request("a", "x");
+    held(backend.acquire(&ask).await.unwrap());
+    assert_eq!(backend.raise(&ask.ticket(), token(1 << 52)).await.unwrap(), Raise::Raised);
+    assert_eq!(backend.raise(&ask.ticket(), token(5)).await.unwrap(), Raise::Raised);
+    assert_eq!(raw.text("GET onelock:{44}:n").await, (1_i64 << 52).to_string());
+    let error = backend.raise(&ask.ticket(), token((1 << 52) + 1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    backend.release(&ask.ticket()).await.unwrap();
+    assert_eq!(backend.raise(&ask.ticket(), token(7)).await.unwrap(), Raise::NotHeld);
+    // Large numbers stay exact on their way through Lua, scores and answers.
+    let (first, second) = (request("a", "x"), request("a", "x"));
+    assert_eq!(held(backend.acquire(&first).await.unwrap()).token, token((1 << 52) + 1));
+    assert_eq!(waits(backend.acquire(&second).await.unwrap()).token, token((1 << 52) + 2));
+    let seen = backend.inspect(&first.name).await.unwrap();
+    assert_eq!((seen.holders[0].token, seen.waiters[0].token), (token((1 << 52) + 1), token((1 << 52) + 2)));
+    assert_eq!(backend.evict(&first.name, token((1 << 52) + 1)).await.unwrap(), Release::Released);
+    assert_eq!(soon(backend.wait(&second.ticket())).await.unwrap(), Wake::Held(token((1 << 52) + 2)));
+    raw.run("SET onelock:{44}:n 9007199254740991").await;
+    let error = backend.acquire(&request("a", "x")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Full);
+    assert_eq!(backend.inspect(&first.name).await.unwrap().holders.len(), 1);
+}
+
+#[tokio::test]
+async fn a_listing_shows_each_living_name_once_and_no_other() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let mut other = server.config();
+    other.prefix = "onelock2".into();
+    let other = RedisBackend::connect(other).await.unwrap();
+    held(other.acquire(&request("x/elsewhere", "x")).await.unwrap());
+    for foreign in
+        ["SET onelock:{1}:e:x v", "SET onelock:{99}:e:x%2Fz v", "HSET onelock:{44}:e:a f v", "SET y v"]
+    {
+        raw.run(foreign).await;
+    }
+    let mut expected = BTreeSet::new();
+    for i in 0..500 {
+        let ask = request(&format!("x/{i}*?[a]"), "s");
+        expected.insert(ask.name.clone());
+        held(backend.acquire(&ask).await.unwrap());
+        held(backend.acquire(&request(&format!("z{i}"), "x")).await.unwrap());
+    }
+    for limit in [1, 7, 100, 10_000] {
+        let mut names = Vec::new();
+        let mut page = Page::first(limit).unwrap();
+        loop {
+            let listing = backend.list("x/", &page).await.unwrap();
+            assert!(listing.names.len() <= limit);
+            assert!(listing.names.iter().all(|n| (n.holders, n.waiters) == (1, 0)));
+            names.extend(listing.names.into_iter().map(|n| n.name));
+            match listing.next {
+                Some(next) => page = page.after(next),
+                None => break,
+            }
+        }
+        assert_eq!(names.len(), 500);
+        assert_eq!(names.into_iter().collect::<BTreeSet<_>>(), expected);
+    }
+    let first = backend.list("x/", &Page::first(7).unwrap()).await.unwrap();
+    let elsewhere = server.backend().await;
+    let page = Page::first(10).unwrap().after(first.next.unwrap());
+    assert!(elsewhere.list("x/", &page).await.is_ok());
+    for bad in ["", "x", "1.", ".1", "1.x", "-1.0"] {
+        let error = backend.list("", &Page::first(1).unwrap().after(bad.into())).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_keeps_and_frees_locks_but_makes_none() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let (ask, next) = (request("a", "x"), request("a", "x"));
+    held(backend.acquire(&ask).await.unwrap());
+    waits(backend.acquire(&next).await.unwrap());
+    raw.run("CONFIG SET maxmemory 1").await;
+    let error = backend.acquire(&request("b", "x")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_unclear()), (ErrorKind::Full, false), "{error}");
+    assert_eq!(raw.residue().await.len(), 4);
+    for _ in 0..3 {
+        assert!(matches!(renew_one(&*backend, &ask.ticket()).await, Ok(Renewed::Held(_))));
+        assert!(matches!(renew_one(&*backend, &next.ticket()).await, Ok(Renewed::Waiting(_))));
+    }
+    assert_eq!(backend.release(&ask.ticket()).await.unwrap(), Release::Released);
+    assert!(matches!(soon(backend.wait(&next.ticket())).await.unwrap(), Wake::Held(_)));
+    assert_eq!(backend.release(&next.ticket()).await.unwrap(), Release::Released);
+    assert_eq!(raw.residue().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_server_that_may_evict_locks_is_refused() {
+    let server = Server::start(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await;
+    let error = RedisBackend::connect(server.config()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    assert!(error.to_string().contains("allkeys-lru"), "{error}");
+    let mut allowed = server.config();
+    allowed.allow_eviction = true;
+    let backend = RedisBackend::connect(allowed.clone()).await.unwrap();
+    assert!(!backend.capabilities().fencing && !backend.capabilities().raise);
+    server.raw().await.run("CONFIG SET maxmemory-policy volatile-lru").await;
+    assert_eq!(RedisBackend::connect(server.config()).await.unwrap_err().kind(), ErrorKind::InvalidConfig);
+    assert!(RedisBackend::connect(allowed).await.unwrap().capabilities().fencing);
+}
+
+/// The line of the documentation.
+fn documented_rights() -> String {
+    let readme = include_str!("../README.md");
+    readme.lines().find_map(|l| l.strip_prefix("ACL SETUSER locker ")).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_documented_rights_are_enough_and_each_is_needed() {
+    let server = Server::start(&[]).await;
+    let mut raw = server.raw().await;
+    let rights = documented_rights();
+    let url: StoreUrl = format!("redis://locker:secret@127.0.0.1:{}", server.port).parse().unwrap();
+    let config = RedisConfig::try_from(url).unwrap();
+    raw.run(&format!("ACL SETUSER locker {rights}")).await;
+    let backend = RedisBackend::connect(config.clone()).await.unwrap();
+    let (ask, next) = (request("a", "x"), request("a", "x"));
+    held(backend.acquire(&ask).await.unwrap());
+    waits(backend.acquire(&next).await.unwrap());
+    assert!(matches!(renew_one(&backend, &ask.ticket()).await, Ok(Renewed::Held(_))));
+    assert_eq!(backend.raise(&ask.ticket(), token(9)).await.unwrap(), Raise::Raised);
+    assert_eq!(backend.list("", &Page::first(9).unwrap()).await.unwrap().names.len(), 1);
+    assert_eq!(backend.inspect(&ask.name).await.unwrap().waiters.len(), 1);
+    assert_eq!(backend.evict(&ask.name, token(1)).await.unwrap(), Release::Released);
+    assert!(matches!(soon(backend.wait(&next.ticket())).await.unwrap(), Wake::Held(_)));
+    backend.close().await.unwrap();
+    assert_eq!(raw.residue().await.len(), 2);
+
+    let optional = ["+info", "+scan", "+ping"];
+    for right in rights.split(' ').filter(|r| r.starts_with(['+', '~', '&']) && !optional.contains(r)) {
+        let less: Vec<_> = rights.split(' ').filter(|r| *r != right).collect();
+        raw.run("ACL DELUSER locker").await;
+        raw.run(&format!("ACL SETUSER locker {}", less.join(" "))).await;
+        let error = RedisBackend::connect(config.clone()).await.expect_err(right);
+        assert_eq!(error.kind(), ErrorKind::Denied, "without {right}: {error}");
+        assert!(!format!("{error} {error:?}").contains("secret"));
+        if let Some(command) =
+            right.strip_prefix('+').filter(|c| !c.contains('|') && !c.starts_with("evalsha"))
+        {
+            assert!(error.to_string().contains(command), "without {right}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn passwords_users_and_databases_are_used_and_checked() {
+    let server = Server::start(&["--requirepass", "hunter2"]).await;
+    let open = async |url: String| {
+        let url: StoreUrl = url.parse().unwrap();
+        (lock_redis::DRIVER.open)(url, std::sync::Arc::new(lock_core::BootClock)).await
+    };
+    let at = |rest: &str| rest.replace("HOST", &format!("127.0.0.1:{}", server.port));
+    let backend = open(at("redis://:hunter2@HOST/3")).await.unwrap();
+    held(backend.acquire(&request("a", "x")).await.unwrap());
+    assert!(!format!("{backend:?} {:?}", backend.info()).contains("hunter2"));
+    assert_eq!(backend.info().address, at("redis://HOST/3"));
+    let elsewhere = open(at("redis://default:hunter2@HOST/2")).await.unwrap();
+    held(elsewhere.acquire(&request("a", "x")).await.unwrap());
+    for (url, kind) in [
+        ("redis://HOST", ErrorKind::Denied),
+        ("redis://:hunter3@HOST", ErrorKind::Denied),
+        ("redis://nobody:hunter2@HOST", ErrorKind::Denied),
+        ("redis://:hunter2@HOST/99", ErrorKind::InvalidConfig),
+    ] {
+        let error = open(at(url)).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{url}: {error}");
+        assert!(!format!("{error} {error:?}").contains("hunter"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn after_close_every_verb_fails() {
+    let server = Server::start(&[]).await;
+    let backend = server.backend().await;
+    let (ask, next) = (request("a", "x"), request("a", "x"));
+    held(backend.acquire(&ask).await.unwrap());
+    waits(backend.acquire(&next).await.unwrap());
+    let waiting = tokio::spawn({
+        let (backend, ticket) = (backend.clone(), next.ticket());
+        async move { backend.wait(&ticket).await }
+    });
+    backend.close().await.unwrap();
+    backend.close().await.unwrap();
+    let closed = |e: lock_core::Error| assert_eq!(e.kind(), ErrorKind::Closed);
+    closed(soon(waiting).await.unwrap().unwrap_err());
+    closed(backend.acquire(&ask).await.unwrap_err());
+    closed(backend.wait(&ask.ticket()).await.unwrap_err());
+    closed(renew_one(&*backend, &ask.ticket()).await.unwrap_err());
+    closed(backend.release(&ask.ticket()).await.unwrap_err());
+    closed(backend.raise(&ask.ticket(), token(1)).await.unwrap_err());
+    closed(backend.inspect(&ask.name).await.unwrap_err());
+    closed(backend.list("", &Page::first(1).unwrap()).await.unwrap_err());
+    closed(backend.evict(&ask.name, token(1)).await.unwrap_err());
+}
+
+#[tokio::test]
+async fn a_try_leaves_no_trace_and_never_passes_a_waiter() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let first = request("a", "s");
+    held(backend.acquire(&first).await.unwrap());
+    waits(backend.acquire(&request("a", "x")).await.unwrap());
+    let mut attempt = request("a", "s");
+    attempt.queue = false;
+    let before = raw.text("GET onelock:{44}:n").await;
+    let Standing::Busy(busy) = backend.acquire(&attempt).await.unwrap() else { panic!("not busy") };
+    assert!(busy.retry_after.is_some_and(|t| t <= HOUR && t > HOUR / 2));
+    assert_eq!(raw.text("GET onelock:{44}:n").await, before);
+    assert_eq!(raw.int("HLEN onelock:{44}:e:a").await, 2);
+}
