@@ -1,0 +1,190 @@
+//! Where the file is and how patient to be, from a URL or a serde struct.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::driver::Opening;
+use lock_core::{Backend, Clock, Driver, Error, ErrorKind, OptionSpec, Result, StoreUrl};
+use serde::{Deserialize, Serialize};
+
+use super::SqliteBackend;
+
+/// The SQLite store: locks in one file, shared by the processes of one host.
+///
+/// `sqlite:///var/lib/app/locks.db` names an absolute path, `sqlite://locks.db` and `sqlite://./data/locks.db` one
+/// that is relative to the working directory at the time of opening. Bytes other than letters, digits, `/`, `.`, `-`
+/// and `_` are written `%XX`. The folder must exist; the file is made when it does not.
+pub const SQLITE_DRIVER: Driver = Driver {
+    name: "sqlite",
+    schemes: &["sqlite"],
+    example: "sqlite:///var/lib/app/locks.db",
+    about: "one file, shared by the processes of one host",
+    options: OPTIONS,
+    open,
+};
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec { name: "busy_timeout", default: "5s", about: "how long a call waits for other writers" },
+    OptionSpec {
+        name: "poll",
+        default: "10ms",
+        about: "how often at least waiters look for other processes",
+    },
+];
+
+/// Where the file is and how patient to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct SqliteConfig {
+    /// The file; made when it does not exist, in a folder that does. A relative path is taken from the working
+    /// directory at the time of opening.
+    pub path: PathBuf,
+    /// How long a call waits for other writers of the file before it fails with [`ErrorKind::Unavailable`].
+    #[serde(with = "humantime_serde", default = "default_busy_timeout")]
+    pub busy_timeout: Duration,
+    /// How long at most a waiter takes to see what another process did. Waiters of one backend share one look; it
+    /// comes about every millisecond after a change and ever more rarely, down to this, while nothing happens.
+    #[serde(with = "humantime_serde", default = "default_poll")]
+    pub poll: Duration,
+}
+
+fn default_busy_timeout() -> Duration {
+    Duration::from_secs(5)
+}
+
+fn default_poll() -> Duration {
+    Duration::from_millis(10)
+}
+
+impl SqliteConfig {
+    /// The defaults for the file at `path`.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), busy_timeout: default_busy_timeout(), poll: default_poll() }
+    }
+
+    /// Reads a URL, whose common options have been taken out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`] when it names no file, has a user, a port or several hosts, or an option that is
+    /// not known or out of range.
+    pub fn from_url(mut url: StoreUrl) -> Result<Self> {
+        url.check_options(&[OPTIONS])?;
+        let mut config = Self::new(path_of(&url)?);
+        if let Some(timeout) = url.take("busy_timeout")? {
+            config.busy_timeout = timeout;
+        }
+        if let Some(poll) = url.take("poll")? {
+            config.poll = poll;
+        }
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks the ranges, before any I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`].
+    pub fn check(&self) -> Result<()> {
+        if self.path.file_name().is_none() {
+            return Err(bad("the SQLite store needs the path of a file"));
+        }
+        if self.busy_timeout > Duration::from_secs(60) {
+            return Err(bad("busy_timeout is at most 60s"));
+        }
+        if !(Duration::from_millis(1)..=Duration::from_secs(1)).contains(&self.poll) {
+            return Err(bad("poll is from 1ms to 1s"));
+        }
+        Ok(())
+    }
+}
+
+/// The path behind a URL. The part of a relative path before its first slash is where other stores have a host.
+fn path_of(url: &StoreUrl) -> Result<PathBuf> {
+    if url.username.is_some() || url.password.is_some() {
+        return Err(bad("a SQLite URL has no user; write `@` as %40"));
+    }
+    let first = match &url.hosts[..] {
+        [] => "",
+        [(first, None)] => first,
+        _ => return Err(bad("a SQLite URL has no hosts or ports; write `:` as %3A and `,` as %2C")),
+    };
+    let path = format!("{first}{}", url.path);
+    if path.is_empty() || path.ends_with('/') {
+        return Err(bad("the SQLite store needs the path of a file: sqlite:///folder/locks.db"));
+    }
+    Ok(path.into())
+}
+
+fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
+    Box::pin(async move {
+        let backend = SqliteBackend::open(SqliteConfig::from_url(url)?, clock).await?;
+        Ok(Arc::new(backend) as Arc<dyn Backend>)
+    })
+}
+
+fn bad(text: &str) -> Error {
+    Error::new(ErrorKind::InvalidConfig, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<SqliteConfig> {
+        SqliteConfig::from_url(url.parse()?)
+    }
+
+    #[test]
+    fn urls_name_absolute_and_relative_files() {
+        for (url, path) in [
+            ("sqlite:///a/locks.db", "/a/locks.db"),
+            ("sqlite:///a%20b/%E4%B8%AD.db", "/a b/中.db"),
+            ("sqlite://locks.db", "locks.db"),
+            ("sqlite://./data/locks.db", "./data/locks.db"),
+            ("sqlite://data/locks.db", "data/locks.db"),
+            ("sqlite://../locks.db", "../locks.db"),
+        ] {
+            assert_eq!(read(url).unwrap().path, PathBuf::from(path), "{url}");
+        }
+        let config = read("sqlite:///a/b?busy_timeout=100ms&poll=2ms").unwrap();
+        assert_eq!(
+            (config.busy_timeout, config.poll),
+            (Duration::from_millis(100), Duration::from_millis(2))
+        );
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        for url in [
+            "sqlite://",
+            "sqlite:///",
+            "sqlite:///a/",
+            "sqlite://u@h/a",
+            "sqlite://a,b",
+            "sqlite://h:1/a",
+            "sqlite:///a/..",
+            "sqlite://:memory:",
+            "sqlite:///a?poll=0s",
+            "sqlite:///a?poll=1h",
+            "sqlite:///a?busy_timeout=2m",
+            "sqlite:///a?pool=1ms",
+        ] {
+            assert_eq!(read(url).unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
+        }
+        let text = read("sqlite:///a?pool=1ms").unwrap_err().to_string();
+        assert!(text.contains("busy_timeout") && text.contains("poll"), "{text}");
+    }
+
+    #[test]
+    fn a_config_survives_serde_and_refuses_the_unknown() {
+        let config = SqliteConfig::new("/a/locks.db");
+        let json = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<SqliteConfig>(&json).unwrap(), config);
+        assert_eq!(serde_json::from_str::<SqliteConfig>(r#"{"path": "/a/locks.db"}"#).unwrap(), config);
+        let error = serde_json::from_str::<SqliteConfig>(r#"{"path": "a", "pol": "1s"}"#).unwrap_err();
+        assert!(error.to_string().contains("pol"), "{error}");
+    }
+}

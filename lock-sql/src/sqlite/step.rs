@@ -1,0 +1,318 @@
+//! The decision steps: what each verb does to the line of a name, within one transaction.
+//!
+//! They say the same as [`lock_core::line::Line`], in statements that never read a whole line, so that a thousand
+//! waiters do not slow a verb down.
+
+use std::time::Duration;
+
+use lock_core::{
+    Busy, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, ListedName, Listing, LockName, Mode,
+    Place, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket,
+};
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{Executor as _, Row as _};
+
+use super::boot::Boot;
+use super::error::Fault;
+
+type Stepped<T> = Result<T, Fault>;
+
+/// One transaction under way.
+pub(super) struct Step<'c> {
+    conn: &'c mut SqliteConnection,
+    now: i64,
+    /// The last number given, over all names. One counter for the whole file: it has one writer at a time anyway,
+    /// numbers of a name still only grow, and a million names leave nothing behind.
+    pub(super) number: i64,
+    stored_number: i64,
+    /// Entries that hold now and did not before.
+    pub(super) promoted: Vec<i64>,
+    /// Entries that are gone.
+    pub(super) gone: Vec<i64>,
+}
+
+/// Where a ticket stands that wants to wait.
+pub(super) enum Watch {
+    /// It holds.
+    Held(FencingToken),
+    /// There is no such entry.
+    Gone,
+    /// It waits.
+    Waits(i64),
+}
+
+/// The front of a line, and one holder's entry in it.
+struct Front {
+    holders: usize,
+    mode: Option<Mode>,
+    earliest: Option<i64>,
+    waiter: Option<(i64, Mode)>,
+    own: Option<(i64, bool)>,
+}
+
+impl<'c> Step<'c> {
+    /// Begins the transaction, drops what has expired and what an earlier boot left. `floor` is the largest number
+    /// this process has seen: should the file have lost some, it goes on from there.
+    pub(super) async fn begin(
+        conn: &'c mut SqliteConnection,
+        now: i64,
+        boot: &Boot,
+        floor: i64,
+    ) -> Stepped<Step<'c>> {
+        let sql = include_str!("sql/begin.sql");
+        let mut rows = sqlx::query(sql).bind(now).bind(&boot.id).fetch_all(&mut *conn).await?.into_iter();
+        let meta = rows.next().ok_or(sqlx::Error::RowNotFound)?;
+        let stored_number: i64 = meta.try_get(0)?;
+        let same_boot = meta.try_get::<&str, _>(1)? == boot.id;
+        let gone = rows.map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        if !same_boot {
+            sqlx::query(include_str!("sql/reboot.sql")).bind(now).bind(&boot.id).execute(&mut *conn).await?;
+        }
+        Ok(Step { conn, now, number: stored_number.max(floor), stored_number, promoted: Vec::new(), gone })
+    }
+
+    /// Commits.
+    pub(super) async fn commit(&mut self) -> Stepped<()> {
+        if self.number == self.stored_number {
+            self.conn.execute("COMMIT").await?;
+        } else {
+            let sql = include_str!("sql/commit_number.sql");
+            sqlx::query(sql).bind(self.number).execute(&mut *self.conn).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn acquire(&mut self, request: &Request) -> Stepped<Standing> {
+        let name = request.name.encoded();
+        let front = self.settle(&name, request.holder).await?;
+        if front.own.is_some() {
+            let renewal = Renewal {
+                ticket: request.ticket(),
+                lease: request.lease,
+                waiter_lease: request.waiter_lease,
+            };
+            return Ok(match self.renew_entry(&front, &renewal).await? {
+                Renewed::Held(grant) => Standing::Held(grant),
+                Renewed::Waiting(place) => Standing::Waiting(place),
+                Renewed::NotHeld => Standing::Busy(Busy { retry_after: None }),
+            });
+        }
+        let holds = front.waiter.is_none() && request.mode.fits(front.holders, front.mode);
+        if !holds && !request.queue {
+            return Ok(Standing::Busy(Busy { retry_after: self.until(front.earliest) }));
+        }
+        let next = self.number.checked_add(1).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Full,
+                "the last fencing token was given: the numbers of this file are used up",
+            )
+        })?;
+        let lease = if holds { request.lease } else { request.waiter_lease };
+        sqlx::query(include_str!("sql/join.sql"))
+            .bind(next)
+            .bind(name)
+            .bind(request.holder.as_u128().to_be_bytes().to_vec())
+            .bind(request.mode.to_string())
+            .bind(holds)
+            .bind(self.end(lease, request.delay))
+            .bind(self.now)
+            .bind(nanos(request.delay))
+            .bind(request.note.as_str().to_owned())
+            .execute(&mut *self.conn)
+            .await?;
+        self.number = next;
+        let token = FencingToken::new(next)?;
+        Ok(if holds {
+            Standing::Held(Grant { token, lease })
+        } else {
+            let first = front.waiter.is_none();
+            let retry_after = if first { self.until(front.earliest) } else { None };
+            Standing::Waiting(Place { token, lease, retry_after })
+        })
+    }
+
+    pub(super) async fn renew(&mut self, renewal: &Renewal) -> Stepped<Renewed> {
+        let front = self.settle(&renewal.ticket.name.encoded(), renewal.ticket.holder).await?;
+        self.renew_entry(&front, renewal).await
+    }
+
+    async fn renew_entry(&mut self, front: &Front, renewal: &Renewal) -> Stepped<Renewed> {
+        let Some((number, held)) = front.own else { return Ok(Renewed::NotHeld) };
+        let lease = if held { renewal.lease } else { renewal.waiter_lease };
+        sqlx::query(include_str!("sql/renew.sql"))
+            .bind(number)
+            .bind(self.end(lease, renewal.ticket.delay))
+            .execute(&mut *self.conn)
+            .await?;
+        let token = FencingToken::new(number)?;
+        Ok(if held {
+            Renewed::Held(Grant { token, lease })
+        } else {
+            let first = front.waiter.is_some_and(|(waiter, _)| waiter == number);
+            let retry_after = if first { self.until(front.earliest) } else { None };
+            Renewed::Waiting(Place { token, lease, retry_after })
+        })
+    }
+
+    pub(super) async fn release(&mut self, ticket: &Ticket) -> Stepped<Release> {
+        let name = ticket.name.encoded();
+        let query = sqlx::query(include_str!("sql/release.sql")).bind(&name).bind(blob(ticket.holder));
+        let removed = query.fetch_all(&mut *self.conn).await?;
+        self.removed(&name, &removed).await
+    }
+
+    pub(super) async fn evict(&mut self, name: &LockName, token: FencingToken) -> Stepped<Release> {
+        let name = name.encoded();
+        let query = sqlx::query(include_str!("sql/evict.sql")).bind(&name).bind(token.get());
+        let removed = query.fetch_all(&mut *self.conn).await?;
+        self.removed(&name, &removed).await
+    }
+
+    async fn removed(&mut self, name: &str, rows: &[SqliteRow]) -> Stepped<Release> {
+        for row in rows {
+            self.gone.push(row.try_get(0)?);
+        }
+        self.settle(name, NOBODY).await?;
+        Ok(if rows.is_empty() { Release::NotHeld } else { Release::Released })
+    }
+
+    pub(super) async fn raise(&mut self, ticket: &Ticket, token: FencingToken) -> Stepped<Raise> {
+        let front = self.settle(&ticket.name.encoded(), ticket.holder).await?;
+        if front.own.is_none() {
+            return Ok(Raise::NotHeld);
+        }
+        self.number = self.number.max(token.get());
+        Ok(Raise::Raised)
+    }
+
+    pub(super) async fn watch(&mut self, ticket: &Ticket) -> Stepped<Watch> {
+        let front = self.settle(&ticket.name.encoded(), ticket.holder).await?;
+        Ok(match front.own {
+            None => Watch::Gone,
+            Some((number, true)) => Watch::Held(FencingToken::new(number)?),
+            Some((number, false)) => Watch::Waits(number),
+        })
+    }
+
+    pub(super) async fn inspect(&mut self, name: &LockName) -> Stepped<Snapshot> {
+        let encoded = name.encoded();
+        self.settle(&encoded, NOBODY).await?;
+        let rows =
+            sqlx::query(include_str!("sql/inspect.sql")).bind(encoded).fetch_all(&mut *self.conn).await?;
+        let mut snapshot = Snapshot::empty(name.clone());
+        for row in rows {
+            let view = EntryView {
+                token: FencingToken::new(row.try_get(0)?)?,
+                mode: mode(row.try_get(1)?)?,
+                note: row.try_get(5)?,
+                age: Some(span(self.now.saturating_sub(row.try_get(4)?))),
+                expires_in: self.until(Some(row.try_get(3)?)),
+            };
+            if row.try_get(2)? { &mut snapshot.holders } else { &mut snapshot.waiters }.push(view);
+        }
+        Ok(snapshot)
+    }
+
+    /// `after` is the encoded name the page before ended with.
+    pub(super) async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Stepped<Listing> {
+        let first = lock_core::name::encode(prefix);
+        // Encoded names are of ASCII below 0x7F, so this is just behind all that begin with `first`.
+        let end = format!("{first}\u{7F}");
+        let more = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+        let sql = include_str!("sql/list.sql");
+        let rows = sqlx::query(sql).bind(first).bind(end).bind(after.to_owned()).bind(more);
+        let rows = rows.fetch_all(&mut *self.conn).await?;
+        let mut listing = Listing::default();
+        for row in rows.iter().take(limit) {
+            let encoded: &str = row.try_get(0)?;
+            let (mut holders, mut waiters) = (count(row.try_get(1)?)?, count(row.try_get(2)?)?);
+            if waiters > 0 {
+                // A waiter may hold by now without anybody having said so.
+                let modes = sqlx::query(include_str!("sql/modes.sql")).bind(encoded.to_owned());
+                let modes = modes.fetch_all(&mut *self.conn).await?;
+                let modes = modes.iter().map(|row| mode(row.try_get(0)?)).collect::<Stepped<Vec<_>>>()?;
+                holders = lock_core::mode::holders(modes.iter().copied());
+                waiters = modes.len() - holders;
+            }
+            let name = LockName::decode(encoded)
+                .ok_or_else(|| Error::new(ErrorKind::Foreign, "the file holds a name that is none"))?;
+            listing.names.push(ListedName { name, holders, waiters });
+        }
+        if rows.len() > limit {
+            listing.next = listing.names.last().map(|listed| listed.name.encoded());
+        }
+        Ok(listing)
+    }
+
+    /// Promotes whoever holds now and reads the front of the line.
+    async fn settle(&mut self, name: &str, holder: HolderId) -> Stepped<Front> {
+        let front = self.front(name, holder).await?;
+        let Some((_, mode)) = front.waiter.filter(|(_, mode)| mode.fits(front.holders, front.mode)) else {
+            return Ok(front);
+        };
+        let room = match mode {
+            Mode::Exclusive => 1,
+            Mode::Shared => -1,
+            Mode::Permit(limit) => i64::from(limit.get()) - i64::try_from(front.holders).unwrap_or(i64::MAX),
+        };
+        let sql = include_str!("sql/promote.sql");
+        let rows = sqlx::query(sql).bind(name.to_owned()).bind(mode.to_string()).bind(room);
+        for row in rows.fetch_all(&mut *self.conn).await? {
+            self.promoted.push(row.try_get(0)?);
+        }
+        self.front(name, holder).await
+    }
+
+    async fn front(&mut self, name: &str, holder: HolderId) -> Stepped<Front> {
+        let sql = include_str!("sql/front.sql");
+        let row =
+            sqlx::query(sql).bind(name.to_owned()).bind(blob(holder)).fetch_one(&mut *self.conn).await?;
+        let text: Option<&str> = row.try_get(1)?;
+        let waiter: Option<i64> = row.try_get(3)?;
+        let own: Option<i64> = row.try_get(5)?;
+        Ok(Front {
+            holders: count(row.try_get(0)?)?,
+            mode: text.map(mode).transpose()?,
+            earliest: row.try_get(2)?,
+            waiter: match waiter {
+                Some(token) => Some((token, mode(row.try_get(4)?)?)),
+                None => None,
+            },
+            own: match own {
+                Some(token) => Some((token, row.try_get(6)?)),
+                None => None,
+            },
+        })
+    }
+
+    fn end(&self, lease: Duration, delay: Duration) -> i64 {
+        self.now.saturating_add(nanos(lease)).saturating_add(nanos(delay))
+    }
+
+    fn until(&self, end: Option<i64>) -> Option<Duration> {
+        end.map(|end| span(end.saturating_sub(self.now)))
+    }
+}
+
+/// A holder that has no entry.
+const NOBODY: HolderId = HolderId::from_u128(0);
+
+fn blob(holder: HolderId) -> Vec<u8> {
+    holder.as_u128().to_be_bytes().to_vec()
+}
+
+fn mode(text: &str) -> Stepped<Mode> {
+    Ok(text.parse()?)
+}
+
+fn count(value: i64) -> Stepped<usize> {
+    usize::try_from(value).map_err(|_| Error::new(ErrorKind::Foreign, "a count is negative").into())
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+fn span(nanos: i64) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}

@@ -1,0 +1,406 @@
+//! The thread that owns the connection: it takes verbs from a queue, runs all that are waiting in one transaction,
+//! and looks for what other processes did while somebody waits.
+//!
+//! A thread of our own, because SQLite blocks by nature and because a verb must not be cut half way: dropping the
+//! future of a call only drops its answer. Nothing here needs the caller's runtime, so its end hurts nobody.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lock_core::{
+    Clock, Error, ErrorKind, FencingToken, Listing, LockName, Raise, Release, Renewal, Renewed, Request,
+    Result, Snapshot, Standing, Ticket, Wake,
+};
+use sqlx::{Connection as _, Row as _};
+use tokio::sync::{mpsc, oneshot};
+
+use super::config::SqliteConfig;
+use super::error::Fault;
+use super::open::{Nap, Store};
+use super::step::{Step, Watch};
+
+/// How many verbs share a transaction at most: joining them saves a disk sync each, and other processes get a turn
+/// in between.
+const BATCH: usize = 256;
+
+/// How long the disk may take, beside waiting for other writers, before the callers are told that it hangs.
+const STALL: Duration = Duration::from_secs(15);
+
+/// The shortest time between two looks for other processes.
+const QUICK_LOOK: Duration = Duration::from_millis(1);
+
+/// What a caller asks for.
+#[derive(Debug)]
+pub(super) enum Verb {
+    Acquire(Request),
+    Wait(Ticket),
+    Renew(Vec<Renewal>),
+    Release(Ticket),
+    Raise(Ticket, FencingToken),
+    Inspect(LockName),
+    List { prefix: String, after: String, limit: usize },
+    Evict(LockName, FencingToken),
+}
+
+/// The answer to it.
+pub(super) enum Answer {
+    Standing(Standing),
+    Wake(Wake),
+    Renewed(Vec<Result<Renewed>>),
+    Release(Release),
+    Raise(Raise),
+    Snapshot(Snapshot),
+    Listing(Listing),
+}
+
+pub(super) type Reply = oneshot::Sender<Result<Answer>>;
+
+/// What goes through the queue.
+pub(super) enum Message {
+    Call(Verb, Reply),
+    Close(oneshot::Sender<()>),
+}
+
+/// What a step came to.
+enum Outcome {
+    Answer(Answer),
+    /// The entry with this number waits: to be answered when it is promoted or gone.
+    Watch(i64),
+}
+
+/// Opens the file on a thread of its own and serves what comes through the returned queue. The thread ends when the
+/// queue is dropped.
+pub(super) async fn start(
+    config: SqliteConfig,
+    clock: Arc<dyn Clock>,
+) -> Result<mpsc::UnboundedSender<Message>> {
+    let (queue, messages) = mpsc::unbounded_channel();
+    let (opened, result) = oneshot::channel();
+    let serve = move || {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+            Ok(runtime) => runtime,
+            Err(e) => {
+                let _ = opened.send(Err(failed("no runtime for the SQLite thread", &e)));
+                return;
+            }
+        };
+        runtime.block_on(async {
+            let store = match Store::open(&config, &clock).await {
+                Ok(store) => store,
+                Err(error) => {
+                    let _ = opened.send(Err(error));
+                    return;
+                }
+            };
+            if opened.send(Ok(())).is_ok() {
+                Worker::new(config, clock, store, messages).run().await;
+            }
+        });
+    };
+    std::thread::Builder::new()
+        .name("onelock-sqlite".into())
+        .spawn(serve)
+        .map_err(|e| failed("no thread for the SQLite store", &e))?;
+    result
+        .await
+        .map_err(|_| Error::new(ErrorKind::Unavailable, "the SQLite thread ended while opening"))??;
+    Ok(queue)
+}
+
+fn failed(text: &str, error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{text}: {error}"))
+}
+
+struct Worker {
+    config: SqliteConfig,
+    clock: Arc<dyn Clock>,
+    messages: mpsc::UnboundedReceiver<Message>,
+    /// None after the file or the connection was lost, until the next verb.
+    store: Option<Store>,
+    /// The largest number given or seen.
+    number: i64,
+    /// By the number of the entry. Most entries have one waiting call; one that was dropped and made anew has two.
+    watchers: HashMap<i64, Vec<Reply>>,
+    /// `PRAGMA data_version` of the last look: it changes with every commit of another connection.
+    seen: Option<i64>,
+    next_look: Instant,
+    pause: Duration,
+}
+
+impl Worker {
+    fn new(
+        config: SqliteConfig,
+        clock: Arc<dyn Clock>,
+        store: Store,
+        messages: mpsc::UnboundedReceiver<Message>,
+    ) -> Self {
+        Self {
+            config,
+            clock,
+            messages,
+            store: Some(store),
+            number: 0,
+            watchers: HashMap::new(),
+            seen: None,
+            next_look: Instant::now(),
+            pause: QUICK_LOOK,
+        }
+    }
+
+    async fn run(mut self) {
+        loop {
+            if !self.watchers.is_empty() && Instant::now() >= self.next_look {
+                self.look().await;
+            }
+            let look_at = self.next_look.into();
+            let message = tokio::select! {
+                biased;
+                message = self.messages.recv() => message,
+                () = tokio::time::sleep_until(look_at), if !self.watchers.is_empty() => continue,
+            };
+            let mut calls = Vec::new();
+            let mut end = None;
+            let mut message = message.map_or(Some(Message::Close(oneshot::channel().0)), Some);
+            while let Some(next) = message {
+                match next {
+                    Message::Call(verb, reply) => calls.push((verb, reply)),
+                    Message::Close(closed) => {
+                        end = Some(closed);
+                        break;
+                    }
+                }
+                message = if calls.len() < BATCH { self.messages.try_recv().ok() } else { None };
+            }
+            self.serve(calls).await;
+            if let Some(closed) = end {
+                return self.close(closed).await;
+            }
+        }
+    }
+
+    /// Ends the connection; the calls still in the queue and the watchers learn that from their dropped replies.
+    async fn close(mut self, closed: oneshot::Sender<()>) {
+        self.messages.close();
+        if let Some(store) = self.store.take() {
+            // Whether the log could be folded into the file does not matter: the next one to open it will.
+            let _ = store.conn.close().await;
+        }
+        let _ = closed.send(());
+    }
+
+    /// Answers each call. When a transaction of several fails, each gets one of its own: a full disk that refuses
+    /// an acquire may still take a release.
+    async fn serve(&mut self, calls: Vec<(Verb, Reply)>) {
+        let mut rounds = VecDeque::from([calls]);
+        while let Some(mut calls) = rounds.pop_front() {
+            // Nobody would give back what a caller who went away gets.
+            calls.retain(|(verb, reply)| {
+                matches!(verb, Verb::Release(_) | Verb::Evict(..)) || !reply.is_closed()
+            });
+            if calls.is_empty() {
+                continue;
+            }
+            match self.transact(&calls).await {
+                Ok(outcomes) => {
+                    for ((_, reply), outcome) in calls.into_iter().zip(outcomes) {
+                        self.answer(reply, outcome);
+                    }
+                }
+                Err(error) if calls.len() > 1 && !error.is_retryable() => {
+                    rounds.extend(calls.into_iter().map(|call| vec![call]));
+                }
+                Err(error) => {
+                    for (_, reply) in calls {
+                        let _ = reply.send(Err(error.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, reply: Reply, outcome: Result<Outcome>) {
+        let answer = match outcome {
+            Ok(Outcome::Watch(number)) => {
+                if self.watchers.is_empty() {
+                    self.hurry();
+                }
+                self.watchers.entry(number).or_default().push(reply);
+                return;
+            }
+            Ok(Outcome::Answer(answer)) => Ok(answer),
+            Err(error) => Err(error),
+        };
+        // A caller that went away needs no answer.
+        let _ = reply.send(answer);
+    }
+
+    /// Runs the verbs in one transaction, waiting for other writers as long as configured.
+    async fn transact(&mut self, calls: &[(Verb, Reply)]) -> Result<Vec<Result<Outcome>>> {
+        let deadline = Instant::now() + self.config.busy_timeout;
+        let mut nap = Nap::default();
+        loop {
+            let fault = match tokio::time::timeout(STALL, self.attempt(calls)).await {
+                Ok(Ok(outcomes)) => return Ok(outcomes),
+                Ok(Err(fault)) => fault,
+                Err(_) => {
+                    self.store = None;
+                    let text = format!("the disk did not answer within {} s", STALL.as_secs());
+                    return Err(Error::new(ErrorKind::Timeout, text));
+                }
+            };
+            let usable = match &mut self.store {
+                Some(store) => store.roll_back().await,
+                None => true,
+            };
+            if !usable {
+                self.store = None;
+            }
+            if !fault.is_busy() || Instant::now() >= deadline {
+                return Err(fault.into_error());
+            }
+            nap.take();
+        }
+    }
+
+    async fn attempt(&mut self, calls: &[(Verb, Reply)]) -> Result<Vec<Result<Outcome>>, Fault> {
+        let store = match &mut self.store {
+            Some(store) => store,
+            none => {
+                self.seen = None;
+                none.insert(Store::open(&self.config, &self.clock).await?)
+            }
+        };
+        // What joins a line takes a number that must never be given twice, so it is on the disk before it is
+        // answered. All else may be lost with the power: it comes back as an entry of an earlier boot, and those
+        // are dropped.
+        let full = calls.iter().any(|(verb, _)| matches!(verb, Verb::Acquire(_) | Verb::Raise(..)));
+        store.set_full_sync(full).await?;
+        let now = store.now();
+        let mut step = Step::begin(&mut store.conn, now, &store.boot, self.number).await?;
+        let mut outcomes = Vec::with_capacity(calls.len());
+        for (verb, _) in calls {
+            outcomes.push(match run(&mut step, verb).await {
+                Ok(outcome) => Ok(outcome),
+                Err(Fault::Verb(error)) => Err(error),
+                Err(fault) => return Err(fault),
+            });
+        }
+        step.commit().await?;
+        let (number, promoted, gone) = (step.number, step.promoted, step.gone);
+        self.number = number;
+        if let Err(error) = store.check_same() {
+            self.store = None;
+            return Err(Fault::Verb(error));
+        }
+        for number in promoted {
+            if let Ok(token) = FencingToken::new(number) {
+                self.wake(number, Wake::Held(token));
+            }
+        }
+        for number in gone {
+            self.wake(number, Wake::Ask);
+        }
+        Ok(outcomes)
+    }
+
+    fn wake(&mut self, number: i64, wake: Wake) {
+        for reply in self.watchers.remove(&number).into_iter().flatten() {
+            let _ = reply.send(Ok(Answer::Wake(wake)));
+        }
+    }
+
+    fn hurry(&mut self) {
+        self.pause = QUICK_LOOK;
+        self.next_look = Instant::now() + self.pause;
+    }
+
+    /// Looks whether another connection changed the file, and if so wakes the watchers it concerns.
+    async fn look(&mut self) {
+        let began = Instant::now();
+        self.watchers.retain(|_, replies| {
+            replies.retain(|reply| !reply.is_closed());
+            !replies.is_empty()
+        });
+        let changed = match tokio::time::timeout(STALL, self.changes()).await {
+            Ok(Ok(changed)) => changed,
+            // Busy with something rare, such as recovery: the next look will tell.
+            Ok(Err(fault)) if fault.is_busy() => true,
+            // The file cannot be read: let the waiters ask, so that they get the error.
+            _ => {
+                self.store = None;
+                self.wake_all();
+                true
+            }
+        };
+        let pause = if changed { QUICK_LOOK } else { self.pause.mul_f32(1.25).min(self.config.poll) };
+        // With very many waiters a look takes its time: never spend more than a fifth of it looking.
+        self.pause = pause.max(began.elapsed() * 4).min(Duration::from_secs(1));
+        self.next_look = Instant::now() + self.pause;
+    }
+
+    async fn changes(&mut self) -> Result<bool, Fault> {
+        let Some(store) = &mut self.store else {
+            // Lost while they waited; asking opens it again or says why not.
+            self.wake_all();
+            return Ok(false);
+        };
+        store.check_same()?;
+        let row = sqlx::query("PRAGMA data_version").fetch_one(&mut store.conn).await?;
+        let version: i64 = row.try_get(0)?;
+        if self.seen == Some(version) {
+            return Ok(false);
+        }
+        let numbers: Vec<String> = self.watchers.keys().map(i64::to_string).collect();
+        let rows = sqlx::query(include_str!("sql/watched.sql"))
+            .bind(format!("[{}]", numbers.join(",")))
+            .bind(store.now())
+            .fetch_all(&mut store.conn)
+            .await?;
+        self.seen = Some(version);
+        for row in rows {
+            let number: i64 = row.try_get(0)?;
+            let wake = match FencingToken::new(number) {
+                Ok(token) if row.try_get(1)? => Wake::Held(token),
+                _ => Wake::Ask,
+            };
+            self.wake(number, wake);
+        }
+        Ok(true)
+    }
+
+    fn wake_all(&mut self) {
+        for (_, replies) in self.watchers.drain() {
+            for reply in replies {
+                let _ = reply.send(Ok(Answer::Wake(Wake::Ask)));
+            }
+        }
+    }
+}
+
+async fn run(step: &mut Step<'_>, verb: &Verb) -> Result<Outcome, Fault> {
+    Ok(Outcome::Answer(match verb {
+        Verb::Acquire(request) => Answer::Standing(step.acquire(request).await?),
+        Verb::Release(ticket) => Answer::Release(step.release(ticket).await?),
+        Verb::Raise(ticket, token) => Answer::Raise(step.raise(ticket, *token).await?),
+        Verb::Inspect(name) => Answer::Snapshot(step.inspect(name).await?),
+        Verb::Evict(name, token) => Answer::Release(step.evict(name, *token).await?),
+        Verb::List { prefix, after, limit } => Answer::Listing(step.list(prefix, after, *limit).await?),
+        Verb::Renew(due) => {
+            let mut renewed = Vec::with_capacity(due.len());
+            for renewal in due {
+                renewed.push(match step.renew(renewal).await {
+                    Ok(answer) => Ok(answer),
+                    Err(Fault::Verb(error)) => Err(error),
+                    Err(fault) => return Err(fault),
+                });
+            }
+            Answer::Renewed(renewed)
+        }
+        Verb::Wait(ticket) => match step.watch(ticket).await? {
+            Watch::Held(token) => Answer::Wake(Wake::Held(token)),
+            Watch::Gone => Answer::Wake(Wake::Ask),
+            Watch::Waits(number) => return Ok(Outcome::Watch(number)),
+        },
+    }))
+}

@@ -1,0 +1,98 @@
+//! A clock that tests move, and short ways to the verbs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lock_core::{
+    Backend, BootClock, Clock, FencingToken, HolderId, LockName, Mode, Note, Release, Renewal, Request,
+    Standing, Ticket, Timestamp,
+};
+use lock_sql::{SqliteBackend, SqliteConfig};
+use tempfile::TempDir;
+
+/// Stands still until it is moved.
+#[derive(Debug)]
+pub(crate) struct HandClock(AtomicU64);
+
+impl HandClock {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(Duration::from_secs(1_000).as_nanos() as u64)))
+    }
+
+    pub(crate) fn advance(&self, time: Duration) {
+        self.0.fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_origin(Duration::from_nanos(self.0.load(Ordering::SeqCst)))
+    }
+}
+
+pub(crate) fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+pub(crate) fn file(folder: &TempDir) -> PathBuf {
+    folder.path().join("locks.db")
+}
+
+pub(crate) async fn open(path: &Path) -> SqliteBackend {
+    SqliteBackend::open(SqliteConfig::new(path), Arc::new(BootClock)).await.unwrap()
+}
+
+pub(crate) async fn open_with(path: &Path, clock: &Arc<HandClock>) -> SqliteBackend {
+    SqliteBackend::open(SqliteConfig::new(path), clock.clone()).await.unwrap()
+}
+
+pub(crate) fn name(text: &str) -> LockName {
+    LockName::new(text).unwrap()
+}
+
+/// An exclusive request that queues, with leases of a minute.
+pub(crate) fn request(on: &str, holder: u128) -> Request {
+    Request {
+        name: name(on),
+        holder: HolderId::from_u128(holder),
+        mode: Mode::Exclusive,
+        lease: Duration::from_secs(60),
+        waiter_lease: Duration::from_secs(60),
+        delay: Duration::ZERO,
+        queue: true,
+        note: Note::default(),
+    }
+}
+
+pub(crate) fn renewal(request: &Request) -> Renewal {
+    Renewal { ticket: request.ticket(), lease: request.lease, waiter_lease: request.waiter_lease }
+}
+
+pub(crate) async fn hold(backend: &dyn Backend, request: &Request) -> FencingToken {
+    match backend.acquire(request).await.unwrap() {
+        Standing::Held(grant) => grant.token,
+        other => panic!("not held: {other:?}"),
+    }
+}
+
+pub(crate) async fn queue(backend: &dyn Backend, request: &Request) -> FencingToken {
+    match backend.acquire(request).await.unwrap() {
+        Standing::Waiting(place) => place.token,
+        other => panic!("not waiting: {other:?}"),
+    }
+}
+
+pub(crate) async fn release(backend: &dyn Backend, ticket: &Ticket) {
+    assert_eq!(backend.release(ticket).await.unwrap(), Release::Released);
+}
+
+/// Asks again and again until it is so, and fails after a long while.
+pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !so().await {
+        assert!(began.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
