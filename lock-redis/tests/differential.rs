@@ -1,5 +1,7 @@
 //! The scripts against the executable specification: random verbs, the same answers, the same pushes.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
 mod common;
 
 use std::time::Duration;

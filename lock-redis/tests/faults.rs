@@ -1,5 +1,7 @@
 //! Servers that stop, die and come back; pushes that get lost.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
 mod common;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! What the scripts promise beyond the line itself: cost, residue, foreign data, rights, memory, numbers, listings.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
 mod common;
 
 use std::collections::BTreeSet;

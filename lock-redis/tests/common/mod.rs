@@ -1,5 +1,6 @@
 //! A real redis-server for one test: a free port, a folder that goes away, and no way to be left behind.
 #![allow(dead_code, unreachable_pub, reason = "every test file takes what it needs")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
