@@ -2,10 +2,13 @@
 
 use crate::case::Case;
 
+mod hostile;
 mod leases;
+mod looking;
 mod numbers;
 mod order;
 mod verbs;
 
 /// The tables of all modules.
-pub const ALL: &[&[Case]] = &[verbs::TABLE, order::TABLE, numbers::TABLE, leases::TABLE];
+pub const ALL: &[&[Case]] =
+    &[verbs::TABLE, order::TABLE, numbers::TABLE, leases::TABLE, looking::TABLE, hostile::TABLE];

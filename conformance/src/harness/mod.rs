@@ -1,5 +1,6 @@
 //! What a store tells the suite about itself.
 
+pub mod file;
 pub mod memory;
 pub mod redis;
 

@@ -124,8 +124,10 @@ impl Store for Running {
 
     async fn connections(&self) -> Verdict<u64> {
         let mut admin = self.admin().await?;
-        let own = [Some(admin.local()), self.watcher.lock().await.as_ref().map(|watcher| watcher.admin.local())];
-        let own = own.map(|address| format!(" addr={} ", address.map_or_else(String::new, |a| a.to_string())));
+        let own =
+            [Some(admin.local()), self.watcher.lock().await.as_ref().map(|watcher| watcher.admin.local())];
+        let own =
+            own.map(|address| format!(" addr={} ", address.map_or_else(String::new, |a| a.to_string())));
         let list = admin.call(&["CLIENT", "LIST"]).await?.texts().concat();
         let others = |line: &&str| !own.iter().any(|own| line.contains(own)) && !line.contains("cmd=monitor");
         Ok(list.lines().filter(others).count() as u64)
@@ -190,7 +192,8 @@ impl Store for Running {
 
     async fn with_password(&self) -> Verdict<Credentials> {
         let (right, wrong) = ("correct-h0rse-battery", "wr0ng-h0rse-battery");
-        let server = RedisServer::start(Setup { password: Some(right.to_owned()), ..Setup::default() }).await?;
+        let server =
+            RedisServer::start(Setup { password: Some(right.to_owned()), ..Setup::default() }).await?;
         let with = |password: &str| format!("redis://:{password}@{}", server.address());
         Ok(Credentials {
             good: with(right),
@@ -214,7 +217,10 @@ impl Store for Running {
             bad: vec![
                 (by("localhost", &other.authority), "an authority that did not sign the certificate"),
                 (by("127.0.0.1", &right.authority), "a host the certificate is not for"),
-                (format!("rediss://localhost:{port}?connect_timeout=1s"), "an authority the system does not know"),
+                (
+                    format!("rediss://localhost:{port}?connect_timeout=1s"),
+                    "an authority the system does not know",
+                ),
             ],
             keep: Box::new((server, folder)),
         })
@@ -260,7 +266,8 @@ impl Watcher {
         self.mark += 1;
         let mark = self.mark;
         self.admin.call(&["ECHO", &mark.to_string()]).await?;
-        let seen = tokio::time::timeout(Duration::from_secs(10), self.marks.wait_for(|told| *told >= mark)).await;
+        let seen =
+            tokio::time::timeout(Duration::from_secs(10), self.marks.wait_for(|told| *told >= mark)).await;
         match seen {
             Ok(Ok(_)) => Ok(self.seen.load(Ordering::Relaxed)),
             _ => Err(Stop::failed("the monitor has stopped")),

@@ -62,7 +62,8 @@ impl Server {
     pub fn start(program: Program, arguments: Vec<OsString>, log: &Path) -> Verdict<Self> {
         if find(program.name).is_none() {
             let Program { name, package } = program;
-            let text = format!("the suite needs the program `{name}`: install it with `apt-get install {package}`");
+            let text =
+                format!("the suite needs the program `{name}`: install it with `apt-get install {package}`");
             return Err(Stop::Failed(text));
         }
         let output = File::options().create(true).append(true).open(log)?;
@@ -140,6 +141,7 @@ pub fn signal_process(id: u32, signal: Signal) -> Verdict {
 
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from));
+    let folders =
+        std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from));
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }

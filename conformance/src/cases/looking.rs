@@ -1,0 +1,383 @@
+//! What people see, what is left behind, and what is not ours.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lock_core::{Backend, ErrorKind, Listing, Mode, Note, Page, Renewed};
+
+use crate::case::{Need, table};
+use crate::ctx::{Ctx, exclusive, held, leased, name, renew, renewal, request, ticket, waiting};
+use crate::verdict::{Stop, Verdict};
+use crate::{ensure, ensure_eq, expect};
+
+table! {
+    inspect_shows_the_line: [12], [Need::Can("fifo")], 20;
+    list_by_prefix: [13], [Need::Can("list")], 60;
+    no_residue: [15], [Need::Residue], 60;
+    many_names_leave_bounded_storage: [15], [Need::Residue], 120;
+    foreign_data: [19], [Need::Foreign], 30;
+    close_drains: [20], [], 30;
+    closed_backend_refuses: [20], [], 30;
+    unreachable_store: [16], [Need::Unreachable], 60;
+    stopped_server: [16], [Need::Pause], 60;
+}
+
+/// `inspect` shows modes, numbers, notes, ages and lease ends in line order, and no holder id.
+async fn inspect_shows_the_line(ctx: &Ctx) -> Verdict {
+    let (backend, other) = (ctx.backend().await?, ctx.backend().await?);
+    let name = name("shown")?;
+    let line = other.inspect(&name).await?;
+    ensure!(
+        line.holders.is_empty() && line.waiters.is_empty() && line.name == name,
+        "an unknown name: {line:?}"
+    );
+    let notes = ["host-1:42 ünï 'quotes' \"double\" \\ %s {}", "", &"long ".repeat(100)];
+    let mut wanted = Vec::new();
+    let mut requests = Vec::new();
+    for (i, note) in notes.into_iter().enumerate() {
+        let mut request = exclusive(&name)?;
+        request.note = Note::new(note)?;
+        let token = if i == 0 {
+            held(&backend, &request).await?.token
+        } else {
+            waiting(&backend, &request).await?.token
+        };
+        wanted.push((token, Mode::Exclusive, note.to_owned()));
+        requests.push(request);
+    }
+    let line = other.inspect(&name).await?;
+    ensure_eq!((line.holders.len(), line.waiters.len()), (1, 2), "holders and waiters");
+    let shown: Vec<_> = line.holders.iter().chain(&line.waiters).collect();
+    let entries: Vec<_> = shown.iter().map(|e| (e.token, e.mode, e.note.clone())).collect();
+    ensure_eq!(entries, wanted, "the line");
+    for entry in shown {
+        if let Some(ends) = entry.expires_in {
+            ensure!(ends <= crate::ctx::LONG + Duration::from_secs(5), "a lease that ends in {ends:?}");
+        }
+        if let Some(age) = entry.age {
+            ensure!(age <= crate::ctx::PATIENCE, "an entry {age:?} old");
+        }
+    }
+    let text = format!("{line:?}");
+    for request in &requests {
+        ensure!(!text.contains(&request.holder.to_hex()), "a holder id is shown");
+    }
+    Ok(())
+}
+
+/// All pages of a listing.
+async fn list(
+    backend: &Arc<dyn Backend>,
+    prefix: &str,
+    limit: usize,
+) -> Verdict<Vec<(String, usize, usize)>> {
+    let (mut page, mut all) = (Page::first(limit)?, Vec::new());
+    for _ in 0..100_000 {
+        let Listing { names, next } = backend.list(prefix, &page).await?;
+        all.extend(names.into_iter().map(|n| (n.name.as_str().to_owned(), n.holders, n.waiters)));
+        match next {
+            Some(cursor) => page = page.after(cursor),
+            None => return Ok(all),
+        }
+    }
+    Err(Stop::failed("a listing without an end"))
+}
+
+/// Every name in use is listed once, by prefix and in pages; a name that is free is not.
+async fn list_by_prefix(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    ensure!(list(&backend, "", 10).await?.is_empty(), "names in an empty store");
+    let mut names: Vec<_> = (0..60).map(|i| format!("jobs/{i}")).collect();
+    names.extend(
+        ["jobs", "jobsx", "Jobs/1", "j", "%6a", "*", "jobs/*", "jobs/?", "ü", "[a]"].map(str::to_owned),
+    );
+    for text in &names {
+        held(&backend, &exclusive(&name(text)?)?).await?;
+    }
+    let free = exclusive(&name("jobs/free")?)?;
+    let grant = held(&backend, &free).await?;
+    backend.release(&ticket(&free, grant.token)).await?;
+    held(&backend, &leased(exclusive(&name("jobs/expired")?)?, ctx.units(1))).await?;
+    let queued = ctx.harness().capabilities().fifo;
+    if queued {
+        waiting(&backend, &exclusive(&name("jobs")?)?).await?;
+    }
+    tokio::time::sleep(ctx.units(2)).await;
+    for prefix in ["", "jobs", "jobs/", "jobs/1", "j", "*", "[", "ü", "%", "nothing", "jobs/*"] {
+        for limit in [1, 7, 1000] {
+            let listed = list(&backend, prefix, limit).await?;
+            let set: BTreeSet<_> = listed.iter().map(|(name, ..)| name.as_str()).collect();
+            ensure_eq!(set.len(), listed.len(), "names listed twice for {prefix:?} by {limit}");
+            let wanted: BTreeSet<_> =
+                names.iter().map(String::as_str).filter(|n| n.starts_with(prefix)).collect();
+            ensure_eq!(set, wanted, "names that start with {prefix:?}, by {limit}");
+            for (name, holders, waiters) in &listed {
+                let wanted = (1, usize::from(queued && name == "jobs"));
+                ensure_eq!((*holders, *waiters), wanted, "entries of {name:?}");
+            }
+        }
+    }
+    let long = "x".repeat(300);
+    for bad in ["a\n", long.as_str()] {
+        let error = expect!(backend.list(bad, &Page::first(10)?).await, Err(error) => error, "a bad prefix");
+        ensure_eq!(error.kind(), ErrorKind::InvalidName, "a bad prefix");
+    }
+    Ok(())
+}
+
+/// After releases, evictions, tries and expiries of holders and waiters nothing is left beside counters.
+async fn no_residue(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let before = ctx.store().residue().await?;
+    ensure!(before.is_empty(), "the store is not empty at the start: {before:?}");
+    let queued = ctx.harness().capabilities().fifo;
+    for i in 0..ctx.many(20) {
+        let name = name(&format!("left-{i}"))?;
+        let first = exclusive(&name)?;
+        let grant = held(&backend, &first).await?;
+        let mut line = vec![(first, grant.token)];
+        for _ in 0..if queued { 3 } else { 0 } {
+            let request = exclusive(&name)?;
+            let token = waiting(&backend, &request).await?.token;
+            line.push((request, token));
+        }
+        ensure!(!ctx.store().residue().await?.is_empty(), "the suite does not see what is in the store");
+        backend.acquire(&crate::ctx::trying(exclusive(&name)?)).await?;
+        // From the front, from the back, by eviction.
+        match i % 3 {
+            0 => {}
+            1 => line.reverse(),
+            _ => {
+                backend.evict(&name, grant.token).await?;
+            }
+        }
+        for (request, token) in line {
+            backend.release(&ticket(&request, token)).await?;
+        }
+        backend.inspect(&name).await?;
+    }
+    ctx.until_empty().await?;
+    // Leases that ran out; a look at the name is enough to clear it where the store does not do so by itself.
+    for i in 0..10 {
+        let name = name(&format!("expired-{i}"))?;
+        held(&backend, &leased(exclusive(&name)?, ctx.units(1))).await?;
+        if queued {
+            waiting(&backend, &leased(exclusive(&name)?, ctx.units(1))).await?;
+        }
+    }
+    tokio::time::sleep(ctx.units(2)).await;
+    for i in 0..10 {
+        backend.inspect(&name(&format!("expired-{i}"))?).await?;
+    }
+    ctx.until_empty().await
+}
+
+/// Counters do not grow with the number of names that were ever used.
+async fn many_names_leave_bounded_storage(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let many = ctx.volume(10_000);
+    let mut counters = Vec::new();
+    for part in 0..4 {
+        let mut tasks = tokio::task::JoinSet::new();
+        for lane in 0..16 {
+            let backend = Arc::clone(&backend);
+            tasks.spawn(async move {
+                for i in (lane..many / 4).step_by(16) {
+                    let request = exclusive(&name(&format!("name-{part}-{i}"))?)?;
+                    let grant = held(&backend, &request).await?;
+                    backend.release(&ticket(&request, grant.token)).await?;
+                }
+                Ok::<_, Stop>(())
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done??;
+        }
+        counters.push(ctx.store().counters().await?);
+    }
+    ctx.until_empty().await?;
+    let (first, last) = (counters[0], counters[3]);
+    ensure!(last <= 4096, "{last} counters after {many} names");
+    ensure!(last <= first + first / 4 + 4, "counters grow with the names: {counters:?}");
+    Ok(())
+}
+
+/// What is not ours, where ours would be, is an error that says so, and stays as it is.
+async fn foreign_data(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let name = name("planted")?;
+    ctx.store().plant(name.as_str()).await?;
+    ensure!(ctx.store().planted(name.as_str()).await?, "nothing was planted");
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        for queue in [true, false] {
+            let mut request = request(&name, mode)?;
+            request.queue = queue;
+            let error =
+                expect!(backend.acquire(&request).await, Err(error) => error, "an acquire on foreign data");
+            ensure_eq!(error.kind(), ErrorKind::Foreign, "an acquire on foreign data: {error}");
+            for result in [
+                backend.release(&request.ticket()).await.map(|_| ()),
+                backend.inspect(&name).await.map(|_| ()),
+                backend.evict(&name, lock_core::FencingToken::new(1)?).await.map(|_| ()),
+            ] {
+                let error = expect!(result, Err(error) => error, "a verb on foreign data");
+                ensure_eq!(error.kind(), ErrorKind::Foreign, "a verb on foreign data: {error}");
+            }
+            // In a batch it spoils no other entry.
+            let good = exclusive(&crate::ctx::name(&format!("good-{mode}-{queue}"))?)?;
+            let grant = held(&backend, &good).await?;
+            let due =
+                [renewal(&good, grant.token), renewal(&request, grant.token), renewal(&good, grant.token)];
+            let answers = backend.renew(&due).await;
+            ensure_eq!(answers.len(), 3, "answers");
+            ensure!(
+                matches!(answers[0], Ok(Renewed::Held(_))) && matches!(answers[2], Ok(Renewed::Held(_))),
+                "{answers:?}"
+            );
+            let kind = answers[1].as_ref().err().map(lock_core::Error::kind);
+            ensure_eq!(kind, Some(ErrorKind::Foreign), "the renewal on foreign data");
+        }
+    }
+    ensure!(ctx.store().planted(name.as_str()).await?, "the foreign data was changed");
+    Ok(())
+}
+
+/// `close` gives back what is held and owed, ends the waiting, and refuses what comes later.
+async fn close_drains(ctx: &Ctx) -> Verdict {
+    let (locks, other) = (ctx.locks().await?, ctx.locks().await?);
+    let mut guards = Vec::new();
+    for i in 0..20 {
+        let guard = locks.mutex(format!("closing-{i}"))?.acquire().await?;
+        // Half are dropped just now, half are held when the client closes.
+        if i % 2 == 0 {
+            guards.push(guard);
+        }
+    }
+    let blocker = other.mutex("closing-wait")?.acquire().await?;
+    let waiter = tokio::spawn({
+        let lock = locks.mutex("closing-wait")?;
+        async move { lock.acquire().await.map(|_| ()) }
+    });
+    if ctx.harness().capabilities().fifo {
+        ctx.until_line_has(other.backend(), &name("closing-wait")?, 2).await?;
+    }
+    locks.close(crate::ctx::PATIENCE).await?;
+    ensure_eq!(locks.owed(), 0, "what is owed after close");
+    let waited = ctx.soon("the waiter ends", waiter).await??;
+    ensure_eq!(waited.map_err(|e| e.kind()), Err(ErrorKind::Closed), "the waiter of a closed client");
+    for guard in guards {
+        ensure!(!guard.is_held(), "a guard of a closed client is held");
+        ensure_eq!(guard.lost().await, lock_core::client::guard::LossReason::Closed, "why it is lost");
+    }
+    let late = locks.mutex("late")?.try_acquire().await;
+    ensure_eq!(late.map(|_| ()).map_err(|e| e.kind()), Err(ErrorKind::Closed), "a try on a closed client");
+    blocker.release().await?;
+    for i in 0..20 {
+        let guard = other.mutex(format!("closing-{i}"))?.try_acquire().await?;
+        ensure!(guard.is_some(), "lock {i} is still held after close");
+    }
+    Ok(())
+}
+
+/// Every verb of a closed backend fails with `Closed`, and closing it again is harmless.
+async fn closed_backend_refuses(ctx: &Ctx) -> Verdict {
+    let (backend, other) = (ctx.backend().await?, ctx.backend().await?);
+    let name = name("closed")?;
+    let request = exclusive(&name)?;
+    let grant = held(&backend, &request).await?;
+    let second = exclusive(&name)?;
+    let pending = if ctx.harness().capabilities().fifo {
+        let place = waiting(&backend, &second).await?;
+        let (backend, ticket) = (Arc::clone(&backend), ticket(&second, place.token));
+        Some(tokio::spawn(async move { backend.wait(&ticket).await }))
+    } else {
+        None
+    };
+    backend.close().await?;
+    backend.close().await?;
+    let ours = ticket(&request, grant.token);
+    let kinds = [
+        ("acquire", backend.acquire(&request).await.map(|_| ())),
+        ("wait", ctx.soon("a wait on a closed backend", backend.wait(&ours)).await?.map(|_| ())),
+        ("release", backend.release(&ours).await.map(|_| ())),
+        ("raise", backend.raise(&ours, grant.token).await.map(|_| ())),
+        ("inspect", backend.inspect(&name).await.map(|_| ())),
+        ("list", backend.list("", &Page::first(1)?).await.map(|_| ())),
+        ("evict", backend.evict(&name, grant.token).await.map(|_| ())),
+        ("renew", renew_error(&backend, renewal(&request, grant.token)).await),
+    ];
+    for (verb, result) in kinds {
+        ensure_eq!(result.map_err(|e| e.kind()), Err(ErrorKind::Closed), "`{verb}` of a closed backend");
+    }
+    if let Some(pending) = pending {
+        let _woken = ctx.soon("a wait under way when the backend is closed ends", pending).await??;
+    }
+    // The entries are the store's: closing a client does not end them.
+    let line = other.inspect(&name).await?;
+    ensure_eq!(
+        line.holders.first().map(|h| h.token),
+        Some(grant.token),
+        "the holder after its client closed"
+    );
+    expect!(renew(&other, renewal(&request, grant.token)).await?, Renewed::Held(_) => (), "a renewal by another client");
+    Ok(())
+}
+
+async fn renew_error(backend: &Arc<dyn Backend>, due: lock_core::Renewal) -> lock_core::Result<()> {
+    match backend.renew(&[due]).await.pop() {
+        Some(Err(error)) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A store that cannot be reached is a typed error in bounded time.
+async fn unreachable_store(ctx: &Ctx) -> Verdict {
+    let url = ctx.store().unreachable_url()?;
+    let began = Instant::now();
+    let opened = tokio::time::timeout(Duration::from_secs(30), ctx.harness().open(&url)).await;
+    let Ok(opened) = opened else {
+        return Err(Stop::failed("opening a store that is not there takes for ever"));
+    };
+    let error = match opened {
+        Err(error) => error,
+        // A store may connect later: then the first verb says it.
+        Ok(backend) => {
+            let request = exclusive(&name("nowhere")?)?;
+            let acquired = tokio::time::timeout(Duration::from_secs(30), backend.acquire(&request)).await;
+            expect!(acquired, Ok(Err(error)) => error, "an acquire on a store that is not there")
+        }
+    };
+    let kinds = [ErrorKind::Unavailable, ErrorKind::Timeout, ErrorKind::InvalidConfig];
+    ensure!(kinds.contains(&error.kind()), "{error}");
+    ensure!(began.elapsed() < Duration::from_secs(30), "it took {:?}", began.elapsed());
+    Ok(())
+}
+
+/// A server that stands still fails the verbs in bounded time with "perhaps done", and serves again afterwards.
+async fn stopped_server(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let (one, two) = (name("stopped")?, name("stopped-new")?);
+    let request = exclusive(&one)?;
+    let grant = held(&backend, &request).await?;
+    ctx.store().pause(true).await?;
+    let answers = tokio::time::timeout(Duration::from_secs(30), async {
+        let acquired = backend.acquire(&exclusive(&two)?).await;
+        let inspected = backend.inspect(&one).await;
+        let renewed = renew_error(&backend, renewal(&request, grant.token)).await;
+        Ok::<_, Stop>([acquired.map(|_| ()), inspected.map(|_| ()), renewed])
+    })
+    .await;
+    ctx.store().pause(false).await?;
+    let answers = answers.map_err(|_| Stop::failed("a verb hangs while the server stands still"))??;
+    for answer in answers {
+        let error = expect!(answer, Err(error) => error, "a verb while the server stands still");
+        ensure!(error.is_unclear() && error.is_retryable(), "{error}");
+    }
+    ctx.eventually("the store serves again", async || {
+        let mut answers = backend.renew(&[renewal(&request, grant.token)]).await;
+        Ok(answers.pop().and_then(Result::ok))
+    })
+    .await?;
+    Ok(())
+}
