@@ -100,6 +100,11 @@ async fn under(locks: &Locks, lock: &Lock, args: &RunArgs) -> Outcome {
             return Ok(Exit(args.conflict_exit_code));
         }
     };
+    // A lock that was waited for begins with what is left of the waiter's lease.
+    let ttl = args.ttl.unwrap_or(locks.settings().ttl);
+    if guard.remaining() < ttl / 2 {
+        guard.extend(ttl).await?;
+    }
     if args.verbose {
         let (name, token, time) = (guard.name(), guard.token()?, human(begun.elapsed()));
         say(format_args!("took `{name}` after {time}, token {token}, lease {}", human(guard.ttl())));
@@ -125,11 +130,6 @@ async fn command(
     args: &RunArgs,
     signals: &mut Signals,
 ) -> Result<Verdict, Failure> {
-    // A lock that was waited for begins with what is left of the waiter's lease.
-    let ttl = args.ttl.unwrap_or(locks.settings().ttl);
-    if guard.remaining() < ttl / 2 {
-        guard.extend(ttl).await?;
-    }
     // Children start with nothing blocked all the same; see the shim.
     let mut background = SigSet::empty();
     background.add(nix::sys::signal::Signal::SIGTTOU);

@@ -77,7 +77,7 @@ async fn announce(locks: &Locks, lock: &Lock) -> std::convert::Infallible {
     let spinner = std::io::stderr().is_terminal().then(Spinner::new);
     loop {
         // The wait itself will report a store that fails.
-        let news = locks.inspect(lock.name()).await.map(|line| describe(&line)).unwrap_or_default();
+        let news = locks.inspect(lock.name()).await.map(|line| news(&line)).unwrap_or_default();
         let text = format!("waiting for `{}`{news}", lock.name());
         match &spinner {
             Some(Spinner(bar)) => {
@@ -92,18 +92,22 @@ async fn announce(locks: &Locks, lock: &Lock) -> std::convert::Infallible {
     }
 }
 
-/// Who holds, since when, and how many wait: as the rest of a sentence that begins with the name.
+/// Who holds, since when, and how many wait, ourselves among them.
+fn news(line: &Snapshot) -> String {
+    match line.waiters.len() {
+        0 => describe(line),
+        n => format!("{}; {n} in line", describe(line)),
+    }
+}
+
+/// Who holds and since when: as the rest of a sentence that begins with the name.
 pub(super) fn describe(line: &Snapshot) -> String {
     let Some(first) = line.holders.first() else { return String::new() };
     let others = match line.holders.len() {
         1 => String::new(),
         n => format!(" and {} more", n - 1),
     };
-    let waiting = match line.waiters.len() {
-        0 => String::new(),
-        n => format!("; {n} in line"),
-    };
-    format!(", held by {}{others}{waiting}", holder(first))
+    format!(", held by {}{others}", holder(first))
 }
 
 fn holder(entry: &EntryView) -> String {
@@ -153,7 +157,7 @@ mod tests {
         let name = LockName::new("a").unwrap();
         let line =
             Snapshot { name: name.clone(), holders: vec![entry(7), entry(8)], waiters: vec![entry(9)] };
-        let text = describe(&line);
+        let text = news(&line);
         assert!(text.starts_with(", held by me@host:1 sleep, token 7 for 3m 12s (since 20"), "{text}");
         assert!(text.ends_with(") and 1 more; 1 in line"), "{text}");
         assert_eq!(describe(&Snapshot::empty(name)), "");
