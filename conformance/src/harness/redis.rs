@@ -71,6 +71,7 @@ impl Harness for Redis {
             driver: self.driver,
             is_counter: self.is_counter,
             proxies: Mutex::default(),
+            planted: Mutex::default(),
             watcher: tokio::sync::Mutex::new(None),
             server,
         }))
@@ -85,6 +86,7 @@ struct Running {
     driver: Driver,
     is_counter: IsCounter,
     proxies: Mutex<Vec<Proxy>>,
+    planted: Mutex<Vec<String>>,
     watcher: tokio::sync::Mutex<Option<Watcher>>,
     server: RedisServer,
 }
@@ -169,15 +171,17 @@ impl Store for Running {
         backend.release(&ticket(&second, place.token)).await?;
         backend.release(&ticket(&first, grant.token)).await?;
         let mut admin = self.admin().await?;
-        for key in keys.iter().filter(|key| !before.contains(key)) {
+        let ours: Vec<_> = keys.into_iter().filter(|key| !before.contains(key)).collect();
+        for key in &ours {
             admin.call(&["SET", key, FOREIGN]).await?;
         }
+        self.planted.lock().unwrap_or_else(PoisonError::into_inner).extend(ours);
         Ok(())
     }
 
     async fn planted(&self, _name: &str) -> Verdict<bool> {
         let mut admin = self.admin().await?;
-        let keys = self.keys().await?.1;
+        let keys = self.planted.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for key in &keys {
             if admin.call(&["GET", key]).await?.texts() != [FOREIGN] {
                 return Ok(false);
