@@ -29,6 +29,11 @@ impl Fault {
         matches!(self, Self::Sql(error) if matches!(primary(error), Some(BUSY | LOCKED)))
     }
 
+    /// Whether there was no room on the disk.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, Self::Sql(error) if primary(error) == Some(FULL))
+    }
+
     /// The error for the caller.
     pub(super) fn into_error(self) -> Error {
         match self {
@@ -40,6 +45,7 @@ impl Fault {
 
 const BUSY: u32 = 5;
 const LOCKED: u32 = 6;
+const FULL: u32 = 13;
 
 /// SQLite's primary result code: the low byte of the extended one.
 fn primary(error: &sqlx::Error) -> Option<u32> {
@@ -52,6 +58,11 @@ pub(super) fn was_rolled_back(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|e| e.message().contains("no transaction is active"))
 }
 
+/// Whether SQLite could not open a file, which it does not explain.
+pub(super) fn cannot_open(error: &sqlx::Error) -> bool {
+    primary(error) == Some(14)
+}
+
 /// Puts an error of SQLite into words.
 pub(super) fn explain(error: sqlx::Error) -> Error {
     let (kind, text) = match primary(&error) {
@@ -62,7 +73,7 @@ pub(super) fn explain(error: sqlx::Error) -> Error {
         Some(8) => (ErrorKind::Denied, "the file or its folder cannot be written"),
         Some(7) => (ErrorKind::Unavailable, "SQLite ran out of memory"),
         Some(10) => (ErrorKind::Unavailable, "reading or writing the file failed"),
-        Some(13) => (ErrorKind::Full, "the disk or the file is full; nothing was changed"),
+        Some(FULL) => (ErrorKind::Full, "the disk or the file is full; nothing was changed"),
         Some(14) => (ErrorKind::Unavailable, "the file or its -wal and -shm companions cannot be opened"),
         Some(11) => (ErrorKind::Protocol, "the file is damaged"),
         Some(24 | 26) => (ErrorKind::Foreign, "the file is not an SQLite database"),

@@ -90,6 +90,15 @@ pub(super) fn check_same(path: &Path, opened: FileId) -> Result<()> {
     Err(Error::new(ErrorKind::Unavailable, text))
 }
 
+/// What the operating system says about making a file that SQLite could not make; `None` when it is there or can be
+/// made after all.
+pub(super) fn why_not_made(path: &Path) -> Option<Error> {
+    match std::fs::OpenOptions::new().write(true).create_new(true).open(path) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Some(io_error(path, "the file", &e)),
+        _ => None,
+    }
+}
+
 /// Several hosts on one file share neither its write-ahead log nor a clock.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn check_local(folder: &Path) -> Result<()> {
@@ -137,7 +146,7 @@ fn io_error(path: &Path, what: &str, error: &io::Error) -> Error {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => {
             ErrorKind::InvalidConfig
         }
-        io::ErrorKind::PermissionDenied => ErrorKind::Denied,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
         _ => ErrorKind::Unavailable,
     };
     Error::new(kind, format!("{what} {}: {error}", path.display()))

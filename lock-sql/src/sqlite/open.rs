@@ -10,7 +10,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
 
 use super::boot::Boot;
 use super::config::SqliteConfig;
-use super::error::{Fault, explain, was_rolled_back};
+use super::error::{Fault, cannot_open, explain, was_rolled_back};
 use super::file::{self, FileId, Found};
 
 /// `PRAGMA application_id` of our files: "ONEL".
@@ -102,7 +102,10 @@ async fn connect(path: &Path) -> Result<SqliteConnection> {
         .thread_name(|_| "onelock-sqlite3".to_owned())
         .connect()
         .await
-        .map_err(explain)
+        .map_err(|error| match cannot_open(&error).then(|| file::why_not_made(path)).flatten() {
+            Some(reason) => reason,
+            None => explain(error),
+        })
 }
 
 /// Looks whether the file is ours without a lock, a byte written or a companion file made.

@@ -69,6 +69,13 @@ enum Outcome {
     Watch(i64),
 }
 
+/// What a transaction did: for each call its outcome, and the entries whose watchers are to be woken.
+struct Done {
+    outcomes: Vec<Result<Outcome>>,
+    promoted: Vec<i64>,
+    gone: Vec<i64>,
+}
+
 /// Opens the file on a thread of its own and serves what comes through the returned queue. The thread ends when the
 /// queue is dropped.
 pub(super) async fn start(
@@ -120,6 +127,8 @@ struct Worker {
     store: Option<Store>,
     /// The largest number given or seen.
     number: i64,
+    /// Whether the disk was full at the last write.
+    was_full: bool,
     /// By the number of the entry. Most entries have one waiting call; one that was dropped and made anew has two.
     watchers: HashMap<i64, Vec<Reply>>,
     /// `PRAGMA data_version` of the last look: it changes with every commit of another connection.
@@ -141,6 +150,7 @@ impl Worker {
             messages,
             store: Some(store),
             number: 0,
+            was_full: false,
             watchers: HashMap::new(),
             seen: None,
             next_look: Instant::now(),
@@ -202,11 +212,7 @@ impl Worker {
                 continue;
             }
             match self.transact(&calls).await {
-                Ok(outcomes) => {
-                    for ((_, reply), outcome) in calls.into_iter().zip(outcomes) {
-                        self.answer(reply, outcome);
-                    }
-                }
+                Ok(done) => self.finish(calls, done),
                 Err(error) if calls.len() > 1 && !error.is_retryable() => {
                     rounds.extend(calls.into_iter().map(|call| vec![call]));
                 }
@@ -216,6 +222,21 @@ impl Worker {
                     }
                 }
             }
+        }
+    }
+
+    fn finish(&mut self, calls: Vec<(Verb, Reply)>, done: Done) {
+        for ((_, reply), outcome) in calls.into_iter().zip(done.outcomes) {
+            self.answer(reply, outcome);
+        }
+        // After the answers: a wait and the release that ends it may come in one transaction.
+        for number in done.promoted {
+            if let Ok(token) = FencingToken::new(number) {
+                self.wake(number, Wake::Held(token));
+            }
+        }
+        for number in done.gone {
+            self.wake(number, Wake::Ask);
         }
     }
 
@@ -236,12 +257,17 @@ impl Worker {
     }
 
     /// Runs the verbs in one transaction, waiting for other writers as long as configured.
-    async fn transact(&mut self, calls: &[(Verb, Reply)]) -> Result<Vec<Result<Outcome>>> {
+    async fn transact(&mut self, calls: &[(Verb, Reply)]) -> Result<Done> {
         let deadline = Instant::now() + self.config.busy_timeout;
         let mut nap = Nap::default();
+        let mut folded = false;
+        if self.was_full {
+            // There may be room again: before the log takes it, fold the log.
+            self.fold_log().await;
+        }
         loop {
             let fault = match tokio::time::timeout(STALL, self.attempt(calls)).await {
-                Ok(Ok(outcomes)) => return Ok(outcomes),
+                Ok(Ok(done)) => return Ok(done),
                 Ok(Err(fault)) => fault,
                 Err(_) => {
                     self.store = None;
@@ -256,14 +282,28 @@ impl Worker {
             if !usable {
                 self.store = None;
             }
-            if !fault.is_busy() || Instant::now() >= deadline {
+            if fault.is_full() && !folded {
+                // The log may have grown although most of it could go: a release must not fail for that.
+                folded = true;
+                self.fold_log().await;
+            } else if fault.is_busy() && Instant::now() < deadline {
+                nap.take();
+            } else {
                 return Err(fault.into_error());
             }
-            nap.take();
         }
     }
 
-    async fn attempt(&mut self, calls: &[(Verb, Reply)]) -> Result<Vec<Result<Outcome>>, Fault> {
+    /// Moves the write-ahead log into the file and gives its space back, as far as that can be done now.
+    async fn fold_log(&mut self) {
+        if let Some(store) = &mut self.store {
+            let fold = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut store.conn);
+            // Where it does not work there is no room yet, and the next write says so.
+            self.was_full = !matches!(tokio::time::timeout(STALL, fold).await, Ok(Ok(_)));
+        }
+    }
+
+    async fn attempt(&mut self, calls: &[(Verb, Reply)]) -> Result<Done, Fault> {
         let store = match &mut self.store {
             Some(store) => store,
             none => {
@@ -293,15 +333,7 @@ impl Worker {
             self.store = None;
             return Err(Fault::Verb(error));
         }
-        for number in promoted {
-            if let Ok(token) = FencingToken::new(number) {
-                self.wake(number, Wake::Held(token));
-            }
-        }
-        for number in gone {
-            self.wake(number, Wake::Ask);
-        }
-        Ok(outcomes)
+        Ok(Done { outcomes, promoted, gone })
     }
 
     fn wake(&mut self, number: i64, wake: Wake) {

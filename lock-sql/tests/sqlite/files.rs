@@ -99,7 +99,7 @@ async fn paths_that_cannot_work_are_named() {
         (folder.path().join("missing/locks.db"), ErrorKind::InvalidConfig),
         (folder.path().to_owned(), ErrorKind::InvalidConfig),
         ("/dev/null".into(), ErrorKind::InvalidConfig),
-        ("/proc/onelock.db".into(), ErrorKind::Denied),
+        ("/sys/onelock.db".into(), ErrorKind::Denied),
         (folder.path().join("x".repeat(300)), ErrorKind::InvalidConfig),
     ] {
         let error = refused(&bad).await;
@@ -150,15 +150,9 @@ async fn a_busy_file_is_waited_for_and_then_an_error() {
 }
 
 #[tokio::test]
-async fn a_full_file_refuses_to_join_and_still_lets_go() {
-    let folder = folder();
-    let path = file(&folder);
-    let store = open(&path).await;
-    hold(&store, &request("n", 1)).await;
-    // The limit is kept by the connection, so the store's own cannot be set from here: fill the disk instead.
-    let small = SmallDisk::mount();
-    let Some(small) = small else {
-        eprintln!("no right to mount a small disk: only the error's mapping is tested elsewhere");
+async fn a_full_disk_refuses_to_join_and_still_lets_go() {
+    let Some(small) = SmallDisk::mount() else {
+        eprintln!("skipped: no right to mount a small disk");
         return;
     };
     let path = small.path().join("locks.db");
@@ -221,7 +215,9 @@ async fn a_deleted_or_replaced_file_is_noticed() {
     let store = open(&path).await;
     let token = hold(&store, &request("n", 1)).await;
     let gone = |suffix: &str| std::fs::remove_file(format!("{}{suffix}", path.display())).unwrap();
-    ["", "-wal", "-shm"].map(gone);
+    for suffix in ["", "-wal", "-shm"] {
+        gone(suffix);
+    }
     let error = store.renew(&[renewal(&request("n", 1))]).await.remove(0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("deleted"), "{error}");

@@ -1,5 +1,6 @@
 //! The SQLite store against real files.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod against_the_line;
 mod files;
