@@ -10,6 +10,9 @@
 //! | `run` | `run`: acquire, guard, supervise, release |
 //! | `deadman` | the process that ends the command when `run` cannot |
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("the onelock program needs Linux: parent-death signals, child subreapers, boot-time timers");
+
 mod args;
 mod deadman;
 mod exit;

@@ -1,5 +1,6 @@
 //! While the command runs: renewals to the deadman, signals to the command, job control, and the end.
 
+use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use onelock::{Guard, Locks, Timestamp};
@@ -225,6 +226,10 @@ impl Supervisor<'_> {
         self.ward.renewed(running.deadline);
         self.terminal.take_back(running.group);
         let left = human(Duration::from_secs(self.guard.remaining().as_secs()));
+        // The terminal has just shown ^Z.
+        if std::io::stderr().is_terminal() {
+            let _ = writeln!(std::io::stderr());
+        }
         say(format_args!("stopped; unless continued within {left} the command is ended and the lock lost"));
         running.own_stop = true;
         terminal::stop_job();
