@@ -11,6 +11,7 @@ use lock_core::{
     Settings, Standing, Ticket, Timestamp,
 };
 
+use crate::case::Need;
 use crate::faults::Link;
 use crate::harness::{Harness, Store};
 use crate::rng::Rng;
@@ -92,6 +93,19 @@ impl Ctx {
     /// When the store cannot be reached.
     pub async fn backend(&self) -> Verdict<Arc<dyn Backend>> {
         self.store.connect().await
+    }
+
+    /// A new client at the level of verbs, whose tasks run on `runtime`.
+    ///
+    /// # Errors
+    /// When the store cannot be reached.
+    pub async fn backend_on(&self, runtime: &tokio::runtime::Runtime) -> Verdict<Arc<dyn Backend>> {
+        if self.harness.lacks(Need::Processes).is_some() {
+            // A store inside this process has no tasks.
+            return self.backend().await;
+        }
+        let (harness, url) = (Arc::clone(&self.harness), self.store.url()?);
+        Ok(runtime.spawn(async move { harness.open(&url).await }).await??)
     }
 
     /// A new client with long leases.

@@ -2,6 +2,10 @@
 
 use crate::case::Case;
 
+mod cancelling;
+mod cost;
+mod cutting;
+mod holding;
 mod hostile;
 mod leases;
 mod looking;
@@ -10,5 +14,15 @@ mod order;
 mod verbs;
 
 /// The tables of all modules.
-pub const ALL: &[&[Case]] =
-    &[verbs::TABLE, order::TABLE, numbers::TABLE, leases::TABLE, looking::TABLE, hostile::TABLE];
+pub const ALL: &[&[Case]] = &[
+    verbs::TABLE,
+    order::TABLE,
+    numbers::TABLE,
+    leases::TABLE,
+    looking::TABLE,
+    hostile::TABLE,
+    holding::TABLE,
+    cost::TABLE,
+    cancelling::TABLE,
+    cutting::TABLE,
+];

@@ -5,6 +5,7 @@
 
 mod gate;
 mod proxy;
+mod slow;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +14,7 @@ use tokio::sync::watch;
 
 pub use gate::Gate;
 pub use proxy::Proxy;
+pub use slow::Slow;
 
 /// What happens on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

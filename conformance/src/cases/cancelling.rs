@@ -1,0 +1,131 @@
+//! Futures dropped at any moment, and waiters that give up: nothing stays behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::client::Locks;
+
+use crate::case::{Need, table};
+use crate::ctx::{Ctx, LONG, PATIENCE, name};
+use crate::verdict::{Stop, Verdict};
+use crate::{ensure, ensure_eq};
+
+table! {
+    cancelled_acquires_leave_nothing: [15, 16], [], 240;
+    cancelled_releases_leave_nothing: [15, 16], [], 120;
+    impatient_waiters_leave: [3, 15], [Need::Can("fifo")], 180;
+}
+
+/// Waits until this client owes nothing, the lines are empty, no task is left, and the store has counters only.
+async fn until_nothing_is_left(ctx: &Ctx, locks: &Locks, names: &[String], tasks: usize) -> Verdict {
+    ctx.eventually("nothing is owed", async || Ok((locks.owed() == 0).then_some(()))).await?;
+    for text in names {
+        ctx.until_line_has(locks.backend(), &name(text)?, 0).await?;
+    }
+    if ctx.harness().lacks(Need::Residue).is_none() {
+        ctx.until_empty().await?;
+    }
+    let metrics = tokio::runtime::Handle::current().metrics();
+    ctx.eventually("no task is left", async || Ok((metrics.num_alive_tasks() <= tasks).then_some(()))).await
+}
+
+/// Thousands of acquires dropped at random moments, among others that run to their end.
+async fn cancelled_acquires_leave_nothing(ctx: &Ctx) -> Verdict {
+    let locks = ctx.locks().await?;
+    let names: Vec<_> = (0..3).map(|i| format!("dropped-{i}")).collect();
+    locks.mutex(&names[0])?.acquire().await?.release().await?;
+    ctx.eventually("the first cycle is over", async || Ok((locks.owed() == 0).then_some(()))).await?;
+    let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    // A round trip, so that the moments fall into every part of an acquire.
+    let began = tokio::time::Instant::now();
+    for _ in 0..20 {
+        locks.inspect(&names[0]).await?;
+    }
+    let trip = began.elapsed() / 20;
+    let (mut tasks, each) = (tokio::task::JoinSet::new(), ctx.volume(4000) / 8);
+    for _ in 0..8 {
+        let (locks, names, mut rng) = (locks.clone(), names.clone(), ctx.rng());
+        tasks.spawn(async move {
+            let (mut cut, mut done) = (0_u64, 0_u64);
+            for i in 0..each {
+                let lock = locks.mutex(&names[rng.index(names.len())])?;
+                let lock = if i % 5 == 0 { lock.unfair() } else { lock };
+                let moment = rng.time(trip * 4);
+                match tokio::time::timeout(moment, lock.acquire()).await {
+                    Err(_) => cut += 1,
+                    Ok(guard) => {
+                        let guard = guard?;
+                        done += 1;
+                        if rng.below(2) == 0 {
+                            guard.release().await?;
+                        }
+                    }
+                }
+            }
+            Ok::<_, Stop>((cut, done))
+        });
+    }
+    let (mut cut, mut done) = (0, 0);
+    while let Some(counts) = tasks.join_next().await {
+        let counts = counts??;
+        cut += counts.0;
+        done += counts.1;
+    }
+    ensure!(
+        cut > ctx.volume(400) && done > 0,
+        "{cut} were cut and {done} came through: the moments are badly chosen"
+    );
+    until_nothing_is_left(ctx, &locks, &names, alive).await
+}
+
+/// Releases dropped half way go on in the background.
+async fn cancelled_releases_leave_nothing(ctx: &Ctx) -> Verdict {
+    let locks = ctx.locks().await?;
+    let names = vec!["given-back".to_owned()];
+    locks.mutex(&names[0])?.acquire().await?.release().await?;
+    let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let mut rng = ctx.rng();
+    for _ in 0..ctx.volume(300) {
+        let guard = locks.mutex(&names[0])?.acquire().await?;
+        // Whether it was cut or not makes no difference to anybody.
+        let _cut = tokio::time::timeout(rng.time(Duration::from_micros(300)), guard.release()).await;
+    }
+    until_nothing_is_left(ctx, &locks, &names, alive).await
+}
+
+/// Of many waiters with time limits those that give up leave the line, and the others are served in their order.
+async fn impatient_waiters_leave(ctx: &Ctx) -> Verdict {
+    let (locks, other) = (ctx.locks().await?, ctx.locks().await?);
+    let text = "impatient".to_owned();
+    for round in 0..ctx.many(2) {
+        let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let holder = other.mutex(&text)?.acquire().await?;
+        let served = Arc::new(tokio::sync::Mutex::new(Vec::new()));
+        let (mut waiters, mut rng) = (tokio::task::JoinSet::new(), ctx.rng());
+        for i in 0..64_usize {
+            let patient = i % 3 == 0;
+            let limit = if patient { PATIENCE * 2 } else { rng.time(ctx.units(1)) };
+            let (lock, served) = (locks.mutex(&text)?, Arc::clone(&served));
+            waiters.spawn(async move {
+                if let Some(guard) = lock.acquire_timeout(limit).await? {
+                    served.lock().await.push((i, guard.token()?));
+                    guard.release().await?;
+                }
+                Ok::<_, lock_core::Error>(())
+            });
+        }
+        // Those without patience are gone before the lock comes free.
+        let patient = (0..64).filter(|i| i % 3 == 0).count();
+        ctx.until_line_has(other.backend(), &name(&text)?, 1 + patient).await?;
+        holder.release().await?;
+        while let Some(done) = ctx.soon("all waiters end", waiters.join_next()).await? {
+            done??;
+        }
+        let served = std::mem::take(&mut *served.lock().await);
+        ensure_eq!(served.len(), patient, "round {round}: waiters served");
+        ensure!(served.windows(2).all(|w| w[0].1 < w[1].1), "round {round}: served out of order: {served:?}");
+        until_nothing_is_left(ctx, &locks, std::slice::from_ref(&text), alive).await?;
+    }
+    ensure!(locks.settings().ttl == LONG, "long leases: nothing ended by itself");
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! What things cost, in requests that the store has seen.
+
+use std::time::Duration;
+
+use crate::case::{Need, table};
+use crate::ctx::{Ctx, LONG, name};
+use crate::verdict::{Context as _, Verdict};
+use crate::{ensure, ensure_eq};
+
+table! {
+    uncontended_cycle_costs_two: [], [Need::Requests], 30;
+    busy_try_costs_one: [], [Need::Requests], 30;
+    renewals_are_batched: [7], [Need::Requests], 120;
+    idle_waiters_are_quiet: [9, 10], [Need::Requests, Need::Can("fifo"), Need::Can("push")], 180;
+    waiters_share_a_connection: [9, 10], [Need::Connections, Need::Can("fifo")], 120;
+}
+
+/// Acquire and release of a free lock are exactly two requests, in every mode.
+async fn uncontended_cycle_costs_two(ctx: &Ctx) -> Verdict {
+    let locks = ctx.locks().await?;
+    let mut all = vec![locks.mutex("free")?];
+    if locks.capabilities().shared {
+        all.push(locks.rwlock("free")?.read());
+    }
+    if locks.capabilities().permits {
+        all.push(locks.semaphore("free", 3)?);
+    }
+    for lock in &all {
+        // The first may have to teach the server its scripts.
+        lock.acquire().await?.release().await?;
+    }
+    for lock in all {
+        for acquire_by_try in [false, true] {
+            let before = ctx.store().requests().await?;
+            for _ in 0..20 {
+                let guard = if acquire_by_try {
+                    lock.try_acquire().await?.context("a free lock")?
+                } else {
+                    lock.acquire().await?
+                };
+                guard.release().await?;
+            }
+            let cost = ctx.store().requests().await? - before;
+            ensure_eq!(cost, 40, "requests for 20 cycles in mode {}", lock.mode());
+        }
+    }
+    Ok(())
+}
+
+/// A try on a busy lock is one request.
+async fn busy_try_costs_one(ctx: &Ctx) -> Verdict {
+    let (locks, other) = (ctx.locks().await?, ctx.locks().await?);
+    let _held = locks.mutex("busy")?.acquire().await?;
+    let lock = other.mutex("busy")?;
+    ensure!(lock.try_acquire().await?.is_none(), "held twice");
+    let before = ctx.store().requests().await?;
+    for _ in 0..20 {
+        ensure!(lock.try_acquire().await?.is_none(), "held twice");
+    }
+    ensure_eq!(ctx.store().requests().await? - before, 20, "requests for 20 tries");
+    Ok(())
+}
+
+/// A thousand held locks are renewed in a few requests, and all of them are.
+async fn renewals_are_batched(ctx: &Ctx) -> Verdict {
+    let lease = ctx.units(20);
+    let locks = ctx.locks_for(lease).await?;
+    let mut guards = Vec::new();
+    for i in 0..1000 {
+        guards.push(locks.mutex(format!("batched-{i}"))?.acquire().await?);
+    }
+    let (before, since) = (ctx.store().requests().await?, ctx.now());
+    tokio::time::sleep(lease * 2).await;
+    let cost = ctx.store().requests().await? - before;
+    let leases =
+        u64::try_from(ctx.now().saturating_since(since).as_nanos() / lease.as_nanos()).unwrap_or(0) + 1;
+    ensure!(guards.iter().all(lock_core::client::guard::Guard::is_held), "a lock was lost");
+    // One by one it would be three thousand a lease.
+    let most = leases * 100;
+    ensure!(cost <= most, "{cost} requests to keep 1000 locks for {leases} leases");
+    ensure!(cost > 0, "nothing was renewed");
+    Ok(())
+}
+
+/// While a thousand waiters idle the store sees nothing but their renewals, batched, and now and then the head asking.
+async fn idle_waiters_are_quiet(ctx: &Ctx) -> Verdict {
+    let (holder, locks) = (ctx.locks().await?, ctx.locks_for(ctx.units(20)).await?);
+    let held = holder.mutex("popular")?.acquire().await?;
+    let waiters = wait_in_line(ctx, &holder, &locks, 1000).await?;
+    let lease = ctx.units(20);
+    let (before, since) = (ctx.store().requests().await?, ctx.now());
+    tokio::time::sleep(lease * 2).await;
+    let cost = ctx.store().requests().await? - before;
+    let leases =
+        u64::try_from(ctx.now().saturating_since(since).as_nanos() / lease.as_nanos()).unwrap_or(0) + 1;
+    let most = leases * 100;
+    ensure!(cost <= most, "{cost} requests for 1000 idle waiters in {leases} leases");
+    ctx.until_line_has(holder.backend(), &name("popular")?, 1001).await?;
+    drop(waiters);
+    held.release().await?;
+    Ok(())
+}
+
+/// A thousand waiters need no more connections than one.
+async fn waiters_share_a_connection(ctx: &Ctx) -> Verdict {
+    let (holder, locks) = (ctx.locks().await?, ctx.locks().await?);
+    let _held = holder.mutex("popular")?.acquire().await?;
+    let one = wait_in_line(ctx, &holder, &locks, 1).await?;
+    let before = ctx.store().connections().await?;
+    let many = wait_in_line(ctx, &holder, &locks, 1000).await?;
+    let after = ctx.store().connections().await?;
+    ensure_eq!(after, before, "connections with 1001 waiters and with one");
+    // A client of its own for the holder, one for the waiters: each may have a second for what is pushed.
+    ensure!(after <= 4, "{after} connections for two clients");
+    drop((one, many));
+    Ok(())
+}
+
+/// So many more waiters; dropping what it gives ends their waiting.
+async fn wait_in_line(
+    ctx: &Ctx,
+    holder: &lock_core::client::Locks,
+    locks: &lock_core::client::Locks,
+    count: usize,
+) -> Verdict<tokio::task::JoinSet<()>> {
+    let popular = name("popular")?;
+    let line = holder.inspect("popular").await?;
+    let before = line.holders.len() + line.waiters.len();
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        let lock = locks.mutex("popular")?;
+        waiters.spawn(async move {
+            if let Ok(guard) = lock.acquire().await {
+                guard.lost().await;
+            }
+        });
+    }
+    ctx.until_line_has(holder.backend(), &popular, before + count).await?;
+    // Whoever has just joined asks a few times more.
+    tokio::time::sleep(ctx.units(1).min(LONG) + Duration::from_millis(50)).await;
+    Ok(waiters)
+}

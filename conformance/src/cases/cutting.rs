@@ -1,0 +1,195 @@
+//! The way to the store is cut, or loses replies, while locks are held and waited for.
+
+use lock_core::client::guard::LossReason;
+use lock_core::client::retry::Retry;
+
+use crate::case::{Need, table};
+use crate::ctx::{Ctx, LONG, name};
+use crate::faults::{Fault, Link};
+use crate::verdict::{Context as _, Verdict};
+use crate::{ensure, ensure_eq, expect};
+
+const FIFO: Need = Need::Can("fifo");
+
+table! {
+    lost_wake_is_repaired: [9], [Need::Link, FIFO], 120;
+    late_wake_is_discarded: [6, 9], [Need::Link, FIFO], 120;
+    partition_ends_the_hold_in_time: [5, 6], [Need::Link, FIFO], 120;
+    resets_do_not_lose_the_lock: [7], [Need::Link], 120;
+    lost_reply_to_acquire_is_given_back: [16], [Need::Link], 120;
+    lost_reply_to_release_frees_once: [8, 16], [Need::Link], 120;
+    waiter_keeps_its_place_over_resets: [9], [Need::Link, FIFO], 120;
+}
+
+/// Never gives up for errors.
+fn patient() -> Retry {
+    Retry::default().errors(u32::MAX)
+}
+
+/// A push that is lost with its connection is repaired by the next renewal.
+async fn lost_wake_is_repaired(ctx: &Ctx) -> Verdict {
+    let link = Link::new();
+    let (locks, other) = (ctx.locks_by(&link, LONG, ctx.units(30)).await?, ctx.locks().await?);
+    for fault in [Fault::Reset, Fault::LoseReplies] {
+        let text = format!("lost-wake-{fault:?}");
+        let holder = other.mutex(&text)?.acquire().await?;
+        let lock = locks.mutex(&text)?.retry(patient());
+        let waiter = tokio::spawn(async move { lock.acquire().await });
+        ctx.until_line_has(other.backend(), &name(&text)?, 2).await?;
+        link.set(fault);
+        let token = other.inspect(&text).await?.waiters.first().context("the waiter")?.token;
+        holder.release().await?;
+        ctx.eventually("the waiter is promoted", async || {
+            let line = other.inspect(&text).await?;
+            Ok(line.holders.first().is_some_and(|h| h.token == token).then_some(()))
+        })
+        .await?;
+        link.heal();
+        let guard = ctx.soon("the waiter holds after all", waiter).await???;
+        ensure_eq!(guard.token()?, token, "its place in the line");
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// A waiter that is promoted while it is cut off: the lock moves on within its waiter lease, and the late push changes
+/// nothing.
+async fn late_wake_is_discarded(ctx: &Ctx) -> Verdict {
+    let link = Link::new();
+    let locks = ctx.locks_by(&link, LONG, ctx.units(5)).await?;
+    // Who comes to the head of the line learns at its next renewal whose lease it waits for.
+    let other = ctx.client(ctx.backend().await?, LONG, ctx.units(5))?;
+    let holder = other.mutex("moved-on")?.acquire().await?;
+    let lock = locks.mutex("moved-on")?.retry(patient());
+    let mut waiter = tokio::spawn(async move { lock.acquire().await });
+    ctx.until_line_has(other.backend(), &name("moved-on")?, 2).await?;
+    let lock = other.mutex("moved-on")?;
+    let next = tokio::spawn(async move { lock.acquire().await });
+    ctx.until_line_has(other.backend(), &name("moved-on")?, 3).await?;
+    link.set(Fault::Stall);
+    holder.release().await?;
+    // The cut-off waiter holds by the store's book until its waiter lease ends; far sooner than a holder's lease would.
+    let next = ctx.soon("the lock moves on", next).await???;
+    link.heal();
+    let end = ctx.now() + ctx.units(4);
+    while ctx.now() < end {
+        ensure!(next.is_held(), "the next holder was hurt");
+        let early = tokio::time::timeout(ctx.units(1) / 4, &mut waiter).await;
+        expect!(early, Err(_) => (), "the late waiter came through while another holds");
+    }
+    let token = next.token()?;
+    next.release().await?;
+    let guard = ctx.soon("the late waiter's turn", waiter).await???;
+    ensure!(guard.token()? > token, "token {} after {token}: the old place", guard.token()?);
+    Ok(())
+}
+
+/// A holder that is cut off loses the lock by its own clock before the next one gets it, and healing brings nothing back.
+async fn partition_ends_the_hold_in_time(ctx: &Ctx) -> Verdict {
+    for fault in [Fault::Stall, Fault::Reset] {
+        let link = Link::new();
+        let (locks, other) = (ctx.locks_by(&link, ctx.units(5), ctx.units(5)).await?, ctx.locks().await?);
+        let text = format!("partition-{fault:?}");
+        let guard = locks.mutex(&text)?.acquire().await?;
+        let old = guard.token()?;
+        let lock = other.mutex(&text)?;
+        let next = tokio::spawn(async move { lock.acquire().await.map(|guard| (guard, lock)) });
+        ctx.until_line_has(other.backend(), &name(&text)?, 2).await?;
+        link.set(fault);
+        let (next, _) = ctx.soon("the next one holds", next).await???;
+        ensure!(!guard.is_held() && guard.deadline() < ctx.now(), "{fault:?}: two hold at the same time");
+        ensure_eq!(guard.lost().await, LossReason::Expired, "{fault:?}: why it is lost");
+        ensure!(next.token()? > old, "token {} after {old}", next.token()?);
+        link.heal();
+        tokio::time::sleep(ctx.units(4)).await;
+        ensure!(!guard.is_held() && guard.token().is_err(), "{fault:?}: a lost guard came back");
+        let line = other.inspect(&text).await?;
+        ensure_eq!(
+            line.holders.first().map(|h| h.token),
+            Some(next.token()?),
+            "{fault:?}: the holder at the end"
+        );
+        ensure_eq!(line.holders.len() + line.waiters.len(), 1, "{fault:?}: entries at the end");
+    }
+    Ok(())
+}
+
+/// Connections that are reset again and again do not lose the lock while one renewal a lease gets through.
+async fn resets_do_not_lose_the_lock(ctx: &Ctx) -> Verdict {
+    let link = Link::new();
+    let locks = ctx.locks_by(&link, ctx.units(16), ctx.units(16)).await?;
+    let guard = locks.mutex("shaken")?.acquire().await?;
+    let (token, first) = (guard.token()?, guard.deadline());
+    for round in 0..5 {
+        link.set(Fault::Reset);
+        tokio::time::sleep(ctx.units(2)).await;
+        link.heal();
+        let seen = guard.deadline();
+        ctx.soon("a renewal gets through", guard.renewed(seen))
+            .await?
+            .context(format!("lost in round {round}"))?;
+        ensure_eq!(guard.token()?, token, "round {round}");
+    }
+    ensure!(guard.deadline() > first, "nothing was renewed");
+    guard.release().await?;
+    Ok(())
+}
+
+/// An acquire whose reply is lost is not held, and what it may have got is given back.
+async fn lost_reply_to_acquire_is_given_back(ctx: &Ctx) -> Verdict {
+    let link = Link::new();
+    let (locks, other) = (ctx.locks_by(&link, LONG, LONG).await?, ctx.locks().await?);
+    for round in 0..ctx.many(5) {
+        let text = format!("lost-reply-{round}");
+        link.set(Fault::LoseReplies);
+        let tried = ctx.soon("a try whose reply is lost", locks.mutex(&text)?.try_acquire()).await?;
+        let error = expect!(tried, Err(error) => error, "a try whose reply is lost");
+        ensure!(error.is_unclear(), "{error}");
+        link.heal();
+        // The lease is far longer than this waits.
+        let guard = ctx.soon("the lock is given back", other.mutex(&text)?.acquire()).await??;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// A release whose reply is lost is asked for again; it frees the lock once and hurts no later holder.
+async fn lost_reply_to_release_frees_once(ctx: &Ctx) -> Verdict {
+    let link = Link::new();
+    let (locks, other) = (ctx.locks_by(&link, LONG, LONG).await?, ctx.locks().await?);
+    for round in 0..ctx.many(5) {
+        let text = format!("lost-release-{round}");
+        let guard = locks.mutex(&text)?.acquire().await?;
+        link.set(Fault::LoseReplies);
+        let release = tokio::spawn(guard.release());
+        let next = ctx.soon("the lock is free", other.mutex(&text)?.acquire()).await??;
+        link.heal();
+        ctx.soon("the release ends", release).await???;
+        ensure!(next.is_held(), "the next holder was hurt");
+        let line = other.inspect(&text).await?;
+        ensure_eq!(line.holders.first().map(|h| h.token), Some(next.token()?), "the holder at the end");
+        next.release().await?;
+    }
+    Ok(())
+}
+
+/// A waiter whose calls fail for a while keeps its place as long as its lease lasts.
+async fn waiter_keeps_its_place_over_resets(ctx: &Ctx) -> Verdict {
+    let link = Link::new();
+    let (locks, other) = (ctx.locks_by(&link, LONG, ctx.units(20)).await?, ctx.locks().await?);
+    let holder = other.mutex("place")?.acquire().await?;
+    let lock = locks.mutex("place")?.retry(patient());
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    ctx.until_line_has(other.backend(), &name("place")?, 2).await?;
+    let place = other.inspect("place").await?.waiters.first().context("the waiter")?.token;
+    for _ in 0..3 {
+        link.set(Fault::Reset);
+        tokio::time::sleep(ctx.units(1)).await;
+        link.heal();
+        tokio::time::sleep(ctx.units(1)).await;
+    }
+    holder.release().await?;
+    let guard = ctx.soon("the waiter holds", waiter).await???;
+    ensure_eq!(guard.token()?, place, "its place in the line");
+    Ok(())
+}

@@ -1,0 +1,430 @@
+//! The client: guards, re-entry, renewal, loss, drop in every state. Proven over each store.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use lock_core::client::Locks;
+use lock_core::client::guard::{Guard, LossReason};
+use lock_core::{ErrorKind, Release};
+
+use crate::case::{Need, table};
+use crate::ctx::{Ctx, LONG, PATIENCE, exclusive, held, name};
+use crate::runner::panic_on_purpose;
+use crate::verdict::{Context as _, Stop, Verdict};
+use crate::{ensure, ensure_eq, expect};
+
+const FIFO: Need = Need::Can("fifo");
+
+table! {
+    guard_cycle: [], [], 30;
+    timed_acquire: [], [], 60;
+    reentry: [], [], 30;
+    owner_joins_itself: [], [FIFO], 60;
+    renewal_is_kept_up: [5, 7], [], 60;
+    fixed_lease_ends: [], [], 60;
+    max_hold_ends_it: [], [], 60;
+    eviction_is_noticed: [11], [], 60;
+    extend_moves_the_deadline: [], [], 30;
+    run_is_stopped: [], [], 60;
+    deadline_is_before_the_store: [], [], 60;
+    drop_in_every_state: [], [], 120;
+    drop_at_shutdown: [], [], 60;
+    waiting_is_dropped: [], [FIFO], 60;
+    epochs_lift_tokens: [], [Need::Can("fencing")], 30;
+}
+
+/// Waits until somebody else gets the lock.
+async fn until_free(ctx: &Ctx, locks: &Locks, name: &str) -> Verdict<Guard> {
+    let lock = locks.mutex(name)?;
+    ctx.eventually(&format!("`{name}` is free"), async || Ok(lock.try_acquire().await?)).await
+}
+
+/// A guard tells what it holds; once given back the next one holds with a larger token.
+async fn guard_cycle(ctx: &Ctx) -> Verdict {
+    let (a, b) = (ctx.locks().await?, ctx.locks().await?);
+    let lock = a.mutex("cycle")?;
+    let guard = lock.acquire().await?;
+    ensure!(guard.is_held() && guard.remaining() > Duration::ZERO, "not held");
+    ensure!(guard.remaining() < guard.ttl(), "nothing is kept back of the lease");
+    ensure_eq!(guard.name().as_str(), "cycle", "the name");
+    let token = guard.token()?;
+    ensure!(b.mutex("cycle")?.try_acquire().await?.is_none(), "held twice");
+    let line = b.inspect("cycle").await?;
+    ensure_eq!(line.holders.first().map(|h| h.token), Some(token), "the token that is shown");
+    guard.release().await?;
+    let next = b.mutex("cycle")?.try_acquire().await?.context("the lock is free")?;
+    ensure!(next.token()? > token, "token {} after {token}", next.token()?);
+    // Waiting in the line, over two clients.
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    if ctx.harness().capabilities().fifo {
+        ctx.until_line_has(b.backend(), &name("cycle")?, 2).await?;
+    }
+    next.release().await?;
+    let guard = ctx.soon("the waiter holds", waiter).await???;
+    ensure!(guard.is_held(), "the waiter's guard");
+    Ok(())
+}
+
+/// An acquisition with a time limit ends about then, and leaves the line.
+async fn timed_acquire(ctx: &Ctx) -> Verdict {
+    let (a, b) = (ctx.locks().await?, ctx.locks().await?);
+    let guard = a.mutex("timed")?.acquire().await?;
+    for lock in [b.mutex("timed")?, b.mutex("timed")?.unfair()] {
+        let began = ctx.now();
+        let got = ctx.soon("an acquire with a limit", lock.acquire_timeout(ctx.units(1))).await??;
+        ensure!(got.is_none(), "held twice");
+        ensure!(ctx.now().saturating_since(began) >= ctx.units(1), "it gave up too soon");
+        ctx.until_line_has(a.backend(), &name("timed")?, 1).await?;
+        ensure!(lock.acquire_timeout(Duration::ZERO).await?.is_none(), "held twice");
+    }
+    guard.release().await?;
+    ensure!(b.mutex("timed")?.acquire_timeout(PATIENCE).await?.is_some(), "a free lock");
+    Ok(())
+}
+
+/// Entering again asks the store nothing, gives the same token, and the outermost release gives the lock back.
+async fn reentry(ctx: &Ctx) -> Verdict {
+    let locks = ctx.locks().await?;
+    let (owner, other) = (locks.owner(), locks.owner());
+    let lock = locks.mutex("nested")?.owner(&owner)?;
+    let outer = lock.acquire().await?;
+    let token = outer.token()?;
+    let requests = match ctx.harness().lacks(Need::Requests) {
+        None => Some(ctx.store().requests().await?),
+        Some(_) => None,
+    };
+    let mut inner = Vec::new();
+    for i in 0..50 {
+        let guard = match i % 4 {
+            0 => lock.acquire().await?,
+            1 => lock.try_acquire().await?.context("a try to enter again")?,
+            2 => outer.reenter()?,
+            _ => lock.acquire_timeout(PATIENCE).await?.context("entering again in time")?,
+        };
+        ensure_eq!(guard.token()?, token, "the token on entering again");
+        inner.push(guard);
+        if i % 3 == 2
+            && let Some(guard) = inner.pop()
+        {
+            guard.release().await?;
+        }
+    }
+    if let Some(before) = requests {
+        ensure_eq!(ctx.store().requests().await? - before, 0, "requests for 50 re-entries");
+    }
+    if ctx.harness().capabilities().shared {
+        let read = locks.rwlock("nested")?.read().owner(&owner)?.acquire().await?;
+        ensure_eq!(read.token()?, token, "a read inside a write");
+        let shared = locks.rwlock("shared")?.read().owner(&owner)?.acquire().await?;
+        let write = locks.rwlock("shared")?.write().owner(&owner)?.acquire().await;
+        let error = expect!(write, Err(error) => error, "shared to exclusive by the same owner");
+        ensure_eq!(error.kind(), ErrorKind::WouldDeadlock, "shared to exclusive by the same owner");
+        shared.release().await?;
+    }
+    // Another owner, and nobody at all, are shut out.
+    ensure!(locks.mutex("nested")?.owner(&other)?.try_acquire().await?.is_none(), "another owner");
+    ensure!(locks.mutex("nested")?.try_acquire().await?.is_none(), "no owner");
+    outer.release().await?;
+    drop(inner);
+    let next = until_free(ctx, &locks, "nested").await?;
+    ensure!(next.token()? > token, "token {} after {token}", next.token()?);
+    let misused = ctx.locks().await?.mutex("nested")?.owner(&owner).map(|_| ());
+    ensure_eq!(misused.map_err(|e| e.kind()), Err(ErrorKind::Misuse), "an owner of another client");
+    Ok(())
+}
+
+/// Two acquisitions of one owner at once are one entry; when the first is cancelled the second goes on.
+async fn owner_joins_itself(ctx: &Ctx) -> Verdict {
+    let (locks, other) = (ctx.locks().await?, ctx.locks().await?);
+    let blocker = other.mutex("joined")?.acquire().await?;
+    let owner = locks.owner();
+    let lock = locks.mutex("joined")?.owner(&owner)?;
+    let acquire = |lock: lock_core::client::lock::Lock| tokio::spawn(async move { lock.acquire().await });
+    let first = acquire(lock.clone());
+    ctx.until_line_has(other.backend(), &name("joined")?, 2).await?;
+    let second = acquire(lock.clone());
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    ctx.until_line_has(other.backend(), &name("joined")?, 2).await?;
+    first.abort();
+    blocker.release().await?;
+    let guard = ctx.soon("the second acquisition", second).await???;
+    ensure!(guard.is_held(), "the second acquisition");
+    ctx.until_line_has(other.backend(), &name("joined")?, 1).await
+}
+
+/// With renewal on a lock is held for many leases: nobody else gets it, and its deadline never passes.
+async fn renewal_is_kept_up(ctx: &Ctx) -> Verdict {
+    let lease = ctx.units(4);
+    let (locks, other) = (ctx.locks_for(lease).await?, ctx.locks().await?);
+    let mut guards = Vec::new();
+    for i in 0..10 {
+        guards.push(locks.mutex(format!("kept-{i}"))?.acquire().await?);
+    }
+    let end = ctx.now() + lease * 5;
+    while ctx.now() < end {
+        for (i, guard) in guards.iter().enumerate() {
+            ensure!(guard.is_held() && guard.token().is_ok(), "lock {i} is lost");
+            ensure!(
+                other.mutex(format!("kept-{i}"))?.try_acquire().await?.is_none(),
+                "lock {i} is held twice"
+            );
+        }
+        tokio::time::sleep(ctx.units(1) / 4).await;
+    }
+    for guard in guards {
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// Without renewal a lock is lost after one lease: before the store gives it to another.
+async fn fixed_lease_ends(ctx: &Ctx) -> Verdict {
+    let (locks, other) = (ctx.locks_for(ctx.units(2)).await?, ctx.locks().await?);
+    let guard = locks.mutex("fixed")?.auto_renew(false).acquire().await?;
+    let token = guard.token()?;
+    let next = tokio::spawn({
+        let lock = other.mutex("fixed")?;
+        async move { lock.acquire().await }
+    });
+    let reason = ctx.soon("the loss is told", guard.lost()).await?;
+    ensure_eq!(reason, LossReason::Expired, "why it is lost");
+    ensure!(!guard.is_held() && guard.remaining().is_zero(), "held after its loss");
+    ensure_eq!(guard.token().map_err(|e| e.kind()), Err(ErrorKind::Lost), "its token");
+    ensure_eq!(guard.reenter().map(|_| ()).map_err(|e| e.kind()), Err(ErrorKind::Lost), "entering again");
+    ensure_eq!(guard.release().await.map_err(|e| e.kind()), Err(ErrorKind::Lost), "its release");
+    let next = ctx.soon("the next one holds", next).await???;
+    ensure!(next.token()? > token, "token {} after {token}", next.token()?);
+    Ok(())
+}
+
+/// The longest hold time ends a hold that renewals keep alive, and gives the lock back.
+async fn max_hold_ends_it(ctx: &Ctx) -> Verdict {
+    let (locks, other) = (ctx.locks().await?, ctx.locks().await?);
+    let began = ctx.now();
+    let guard = locks.mutex("capped")?.max_hold(ctx.units(2))?.acquire().await?;
+    let reason = ctx.soon("the end of the longest hold", guard.lost()).await?;
+    ensure_eq!(reason, LossReason::MaxHold, "why it is lost");
+    ensure!(ctx.now().saturating_since(began) >= ctx.units(2), "ended too soon");
+    // The lease is far longer than this case waits: the lock was given back.
+    until_free(ctx, &other, "capped").await?.release().await?;
+    ensure!(guard.token().is_err(), "its token");
+    Ok(())
+}
+
+/// A holder whose entry was evicted learns of it at its next renewal; the line has moved on at once.
+async fn eviction_is_noticed(ctx: &Ctx) -> Verdict {
+    let (locks, admin) = (ctx.locks_for(ctx.units(4)).await?, ctx.locks().await?);
+    let guard = locks.mutex("ousted")?.acquire().await?;
+    let token = guard.token()?;
+    ensure_eq!(admin.evict("ousted", token).await?, Release::Released, "the eviction");
+    ensure_eq!(admin.evict("ousted", token).await?, Release::NotHeld, "the second eviction");
+    let next = admin.mutex("ousted")?.try_acquire().await?.context("the lock is free at once")?;
+    ensure!(next.token()? > token, "token {} after {token}", next.token()?);
+    let reason = ctx.soon("the loss is told", guard.lost()).await?;
+    ensure!(matches!(reason, LossReason::NotHeld | LossReason::Expired), "{reason:?}");
+    ensure_eq!(guard.release().await.map_err(|e| e.kind()), Err(ErrorKind::Lost), "its release");
+    ensure!(
+        next.is_held() && admin.mutex("ousted")?.try_acquire().await?.is_none(),
+        "the next holder was hurt"
+    );
+    Ok(())
+}
+
+/// `extend` moves the deadline, and `renewed` tells.
+async fn extend_moves_the_deadline(ctx: &Ctx) -> Verdict {
+    let locks = ctx.locks_for(ctx.units(10)).await?;
+    let guard = locks.mutex("extended")?.auto_renew(false).acquire().await?;
+    let (seen, token) = (guard.deadline(), guard.token()?);
+    let told = guard.renewed(seen);
+    guard.extend(LONG).await?;
+    let told = ctx.soon("the new deadline is told", told).await?.context("it is held")?;
+    ensure!(told > seen + ctx.units(10) && guard.deadline() == told, "{told:?} after {seen:?}");
+    ensure_eq!(guard.token()?, token, "the token");
+    ensure_eq!(
+        guard.extend(Duration::ZERO).await.map_err(|e| e.kind()),
+        Err(ErrorKind::InvalidLease),
+        "no lease"
+    );
+    ensure!(guard.is_held(), "a refused extension lost the lock");
+    guard.release().await?;
+    Ok(())
+}
+
+/// Work under `run` is dropped when the lock is lost, and gives its value when it is not.
+async fn run_is_stopped(ctx: &Ctx) -> Verdict {
+    let (locks, admin) = (ctx.locks_for(ctx.units(4)).await?, ctx.locks().await?);
+    let guard = locks.mutex("run")?.acquire().await?;
+    ensure_eq!(guard.run(async { 7 }).await?, 7, "the value of the work");
+    struct Stopped(Arc<AtomicBool>);
+    impl Drop for Stopped {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let stopped = Arc::new(AtomicBool::new(false));
+    let work = {
+        let stopped = Stopped(Arc::clone(&stopped));
+        async move {
+            let _stopped = stopped;
+            std::future::pending::<()>().await;
+        }
+    };
+    admin.evict("run", guard.token()?).await?;
+    let error =
+        expect!(ctx.soon("the work is stopped", guard.run(work)).await?, Err(error) => error, "lost work");
+    ensure_eq!(error.kind(), ErrorKind::Lost, "lost work");
+    ensure!(stopped.load(Ordering::SeqCst), "the work was not dropped");
+    let late = guard.run(async { 7 }).await;
+    ensure_eq!(late.map_err(|e| e.kind()), Err(ErrorKind::Lost), "work after the loss");
+    Ok(())
+}
+
+/// The deadline of a guard lies before the moment the store would give the lock to another, however slow the answer.
+async fn deadline_is_before_the_store(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let slow = Arc::new(crate::faults::Slow::new(backend, ctx.units(2)));
+    let locks = ctx.client(slow, ctx.units(6), ctx.units(6))?;
+    let sent = ctx.now();
+    let guard = locks.mutex("slow")?.auto_renew(false).acquire().await?;
+    ensure!(ctx.now().saturating_since(sent) >= ctx.units(2), "the answer was not slow");
+    // The store may have begun the lease right after the request was sent.
+    ensure!(guard.deadline() < sent + guard.ttl(), "the deadline counts from the answer");
+    let (before, moved) = (ctx.now(), guard.deadline());
+    guard.extend(ctx.units(6)).await?;
+    ensure!(guard.deadline() > moved, "the renewal moved nothing");
+    ensure!(guard.deadline() < before + guard.ttl(), "the deadline counts from the renewal's answer");
+    Ok(())
+}
+
+/// A guard dropped in a runtime, outside, while panicking: no panic, no waiting, and the lock comes free.
+async fn drop_in_every_state(ctx: &Ctx) -> Verdict {
+    let (locks, other) = (ctx.locks().await?, ctx.locks().await?);
+    for round in 0..ctx.many(5) {
+        for state in ["task", "thread", "panic", "thread panic", "forgotten future"] {
+            let name = format!("dropped-{state}-{round}");
+            let lock = locks.mutex(&name)?;
+            match state {
+                "task" => drop(lock.acquire().await?),
+                "thread" => {
+                    let guard = lock.acquire().await?;
+                    let thread = std::thread::spawn(move || drop(guard));
+                    ensure!(
+                        tokio::task::spawn_blocking(|| thread.join()).await?.is_ok(),
+                        "the drop panicked"
+                    );
+                }
+                "panic" => {
+                    let work = async {
+                        let _guard = lock.acquire().await;
+                        panic_on_purpose();
+                    };
+                    ensure!(AssertUnwindSafe(work).catch_unwind().await.is_err(), "no panic");
+                }
+                "thread panic" => {
+                    let guard = lock.acquire().await?;
+                    let thread = std::thread::spawn(move || {
+                        let _guard = guard;
+                        panic_on_purpose();
+                    });
+                    ensure!(tokio::task::spawn_blocking(|| thread.join()).await?.is_err(), "no panic");
+                }
+                _ => {
+                    // Finished, and never looked at.
+                    let task = tokio::spawn(async move { lock.acquire().await });
+                    ctx.until_line_has(other.backend(), &crate::ctx::name(&name)?, 1).await?;
+                    drop(task);
+                }
+            }
+            until_free(ctx, &other, &name).await.context(state)?.release().await?;
+        }
+    }
+    Ok(())
+}
+
+/// Guards dropped while their runtime shuts down, and after it is gone: no panic, and the lease frees the lock.
+async fn drop_at_shutdown(ctx: &Ctx) -> Verdict {
+    let other = ctx.locks().await?;
+    let lease = ctx.units(3);
+    for state in ["in a task", "after the runtime"] {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let backend = ctx.backend_on(&runtime).await?;
+        let locks = {
+            let _inside = runtime.enter();
+            ctx.client(backend, lease, lease)?
+        };
+        let lock = locks.mutex(state)?;
+        let acquired = runtime.spawn(async move { lock.acquire().await });
+        let guard = ctx.soon("the guard", acquired).await???;
+        let kept = if state == "in a task" {
+            runtime.spawn(async move {
+                let _guard = guard;
+                std::future::pending::<()>().await;
+            });
+            None
+        } else {
+            Some(guard)
+        };
+        let done = tokio::task::spawn_blocking(move || {
+            runtime.shutdown_timeout(Duration::from_secs(5));
+            // Outside any runtime: on a plain thread.
+            std::thread::spawn(move || drop((kept, locks))).join().is_ok()
+        });
+        ensure!(ctx.soon("the runtime ends", done).await??, "{state}: a drop panicked");
+        until_free(ctx, &other, state).await?.release().await?;
+    }
+    Ok(())
+}
+
+/// A waiter that is dropped leaves the line, wherever it stands, and the line behind it moves on.
+async fn waiting_is_dropped(ctx: &Ctx) -> Verdict {
+    let (locks, other) = (ctx.locks().await?, ctx.locks().await?);
+    for position in 0..3 {
+        let text = format!("left-{position}");
+        let holder = other.mutex(&text)?.acquire().await?;
+        let mut waiters = Vec::new();
+        for i in 0..3 {
+            let lock = locks.mutex(&text)?;
+            waiters.push(tokio::spawn(async move { lock.acquire().await }));
+            ctx.until_line_has(other.backend(), &name(&text)?, i + 2).await?;
+        }
+        waiters.remove(position).abort();
+        ctx.until_line_has(other.backend(), &name(&text)?, 3).await?;
+        holder.release().await?;
+        for waiter in waiters {
+            ctx.soon("the next in the line", waiter).await???.release().await?;
+        }
+    }
+    ensure_eq!(locks.owed(), 0, "what is owed at the end");
+    Ok(())
+}
+
+/// A client of a later token epoch gets larger tokens than any of an earlier one, and the same line.
+async fn epochs_lift_tokens(ctx: &Ctx) -> Verdict {
+    let mut last = 0;
+    for epoch in [0_u16, 1, 2, 0x7ffe] {
+        let mut settings = lock_core::Settings::default();
+        settings.token_epoch = lock_core::TokenEpoch::new(epoch)?;
+        let locks = Locks::builder(ctx.backend().await?).clock(ctx.clock()).settings(settings).build()?;
+        let guard = locks.mutex("epoch")?.acquire().await?;
+        let token = guard.token()?;
+        ensure!(token.get() > last, "token {token} of epoch {epoch} after {last}");
+        last = token.get();
+        ensure_eq!(
+            locks.inspect("epoch").await?.holders.first().map(|h| h.token),
+            Some(token),
+            "the token shown"
+        );
+        ensure_eq!(locks.evict("epoch", token).await?, Release::Released, "an eviction by the token shown");
+        drop(guard);
+    }
+    // Below the client all is as before.
+    let backend = ctx.backend().await?;
+    let grant = held(&backend, &exclusive(&name("epoch")?)?).await?;
+    if grant.token.get() >> 48 != 0 {
+        return Err(Stop::failed(format!("the store's own number is {}", grant.token)));
+    }
+    Ok(())
+}
