@@ -1,0 +1,57 @@
+//! What the client library says, in the words of the core.
+
+use lock_core::{Error, ErrorKind};
+use zookeeper_client as zk;
+
+/// The error of `doing` something at `path`.
+pub(crate) fn failed(error: zk::Error, doing: &str, path: &str) -> Error {
+    use zk::Error as E;
+    let (kind, why) = match &error {
+        E::NoAuth => (ErrorKind::Denied, "the access list of the node does not let this client do it".into()),
+        E::AuthFailed => (ErrorKind::Denied, "the server refused the credentials".into()),
+        E::InvalidAcl => (ErrorKind::Denied, "the server refused the access list".into()),
+        E::Timeout => (ErrorKind::Timeout, "no answer in time".into()),
+        E::ConnectionLoss => (ErrorKind::Unavailable, "the connection was lost".into()),
+        E::SessionExpired | E::SessionMoved => (ErrorKind::Unavailable, "the session has ended".into()),
+        E::NoHosts => (ErrorKind::Unavailable, "no server could be reached".into()),
+        E::Throttled => (ErrorKind::Unavailable, "the server is overloaded".into()),
+        E::NotReadOnly => (ErrorKind::Unavailable, "the server has no quorum".into()),
+        E::QuotaExceeded => (ErrorKind::Full, "the quota of the path is used up".into()),
+        E::ClientClosed => (ErrorKind::Closed, "the session was closed".into()),
+        E::Unimplemented => {
+            (ErrorKind::Unsupported, "the server does not know the request: ZooKeeper 3.6 or later is needed".into())
+        }
+        E::NoChildrenForEphemerals => (ErrorKind::Foreign, "an ephemeral node stands where the lock's node would".into()),
+        // What the operating system says about the connection.
+        E::Custom(cause) => (ErrorKind::Unavailable, cause.to_string()),
+        other => (ErrorKind::Protocol, other.to_string()),
+    };
+    Error::new(kind, format!("could not {doing} {path}: {why}")).caused_by(error)
+}
+
+/// Whether it is the server's own answer about the request: the session was alive when it gave it.
+pub(crate) fn is_answer(error: &zk::Error) -> bool {
+    use zk::Error as E;
+    matches!(
+        error,
+        E::NoNode
+            | E::NoAuth
+            | E::BadVersion
+            | E::NoChildrenForEphemerals
+            | E::NodeExists
+            | E::NotEmpty
+            | E::InvalidAcl
+            | E::QuotaExceeded
+            | E::Unimplemented
+    )
+}
+
+/// Whether the session of the request is over.
+pub(crate) fn ends_session(error: &zk::Error) -> bool {
+    matches!(error, zk::Error::SessionExpired | zk::Error::SessionMoved | zk::Error::AuthFailed | zk::Error::ClientClosed)
+}
+
+/// Whether the server may have done what was asked although there was no answer.
+pub(crate) fn is_unclear(error: &zk::Error) -> bool {
+    !is_answer(error) && !matches!(error, zk::Error::SessionExpired | zk::Error::BadArguments(_))
+}

@@ -1,0 +1,223 @@
+//! Renewing: one write through the leader per session and batch, which checks that every node is there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{future, join};
+use lock_core::{Error, ErrorKind, Grant, Place, Renewal, Renewed, Result, Timestamp};
+use zookeeper_client as zk;
+
+use crate::backend::Core;
+use crate::error::{ends_session, failed};
+use crate::leave::erase_later;
+use crate::line::{Line, Stand};
+use crate::look;
+use crate::session::Session;
+use crate::table::Entry;
+use crate::wait::promoted;
+
+/// The most nodes one request checks.
+const BATCH: usize = 256;
+
+struct Item {
+    index: usize,
+    entry: Arc<Entry>,
+    lease: Duration,
+    waiter_lease: Duration,
+}
+
+type Answers = Vec<(usize, Result<Renewed>)>;
+
+/// Renews what is due, each session by itself.
+pub(crate) async fn renew(core: &Arc<Core>, due: &[Renewal]) -> Vec<Result<Renewed>> {
+    if let Err(error) = core.check() {
+        return due.iter().map(|_| Err(error.clone())).collect();
+    }
+    let now = core.target.clock.now();
+    // What this client has no entry for it cannot renew: nodes belong to the session that made them.
+    let mut answers: Vec<_> = due.iter().map(|_| Ok(Renewed::NotHeld)).collect();
+    let mut sessions: HashMap<i64, Vec<Item>> = HashMap::new();
+    for (index, renewal) in due.iter().enumerate() {
+        let key = (renewal.ticket.name.clone(), renewal.ticket.holder);
+        let Some(entry) = core.table.get(&key, now) else { continue };
+        let delay = renewal.ticket.delay;
+        let longest = entry.session.capacity().saturating_sub(delay);
+        if renewal.lease.max(renewal.waiter_lease) > longest {
+            answers[index] = Err(too_long(renewal.lease, longest));
+            continue;
+        }
+        let (lease, waiter_lease) = (renewal.lease + delay, renewal.waiter_lease + delay);
+        sessions.entry(entry.session.id()).or_default().push(Item { index, entry, lease, waiter_lease });
+    }
+    let mut batches = Vec::new();
+    for mut items in sessions.into_values() {
+        while !items.is_empty() {
+            let rest = items.split_off(items.len().min(BATCH));
+            batches.push(batch(core, std::mem::replace(&mut items, rest)));
+        }
+    }
+    for (index, answer) in future::join_all(batches).await.into_iter().flatten() {
+        answers[index] = match (answer, due.get(index)) {
+            (Ok(answer), Some(renewal)) => Ok(without_delay(answer, renewal.ticket.delay)),
+            (answer, _) => answer,
+        };
+    }
+    answers
+}
+
+fn too_long(asked: Duration, longest: Duration) -> Error {
+    let human = humantime::format_duration;
+    let text = format!(
+        "an entry stays in the session it was made in, which carries {} at most: {} must be asked for when acquiring",
+        human(longest),
+        human(asked),
+    );
+    Error::new(ErrorKind::Unsupported, text)
+}
+
+fn without_delay(answer: Renewed, delay: Duration) -> Renewed {
+    match answer {
+        Renewed::Held(grant) => Renewed::Held(Grant { lease: grant.lease - delay, ..grant }),
+        Renewed::Waiting(place) => Renewed::Waiting(Place { lease: place.lease - delay, ..place }),
+        Renewed::NotHeld => Renewed::NotHeld,
+    }
+}
+
+/// Renews entries of one session. Leases are with the lock-delay in here.
+async fn batch(core: &Arc<Core>, mut items: Vec<Item>) -> Answers {
+    let mut answers = Answers::new();
+    let Some(session) = items.first().map(|item| Arc::clone(&item.entry.session)) else { return answers };
+    // Twice at most without a full survey in between: nodes go one by one only when they are evicted.
+    for _ in 0..4 {
+        if items.is_empty() {
+            return answers;
+        }
+        let sent = core.target.clock.now();
+        match check(core, &session, &items).await {
+            Ok((true, lines)) => {
+                answers.extend(items.into_iter().map(|item| (item.index, settle(core, &session, sent, &item, &lines))));
+                return answers;
+            }
+            Ok((false, _)) => {}
+            Err(error) => return fail(core, &session, items, answers, error),
+        }
+        // At least one is missing: which?
+        let paths: Vec<_> = items.iter().map(|item| item.entry.path.clone()).collect();
+        match look::read_all(&session, &paths).await {
+            Ok(found) => {
+                let mut found = found.into_iter();
+                items.retain(|item| {
+                    let there = found.next().flatten().is_some_and(|(stat, _)| stat.ephemeral_owner == session.id());
+                    if !there {
+                        core.table.remove(&item.entry);
+                        answers.push((item.index, Ok(Renewed::NotHeld)));
+                    }
+                    there
+                });
+            }
+            Err(error) => return fail(core, &session, items, answers, error),
+        }
+    }
+    let text = "entries went away faster than they could be counted";
+    answers.extend(items.iter().map(|item| (item.index, Err(Error::new(ErrorKind::Unavailable, text)))));
+    answers
+}
+
+/// The answer when there is none: an entry of a session that is over is gone, everything else is not known.
+fn fail(core: &Arc<Core>, session: &Arc<Session>, items: Vec<Item>, mut answers: Answers, error: zk::Error) -> Answers {
+    let over = ends_session(&error) && !core.is_closed();
+    let first = items.first().map(|item| item.entry.path.clone()).unwrap_or_default();
+    let error = failed(error, "renew", &first);
+    for item in items {
+        if over {
+            core.table.remove(&item.entry);
+            // The driver gives a session up by its own clock. Where the server does not know yet the node goes at once.
+            erase_later(core, session, item.entry.path.clone());
+        }
+        answers.push((item.index, if over { Ok(Renewed::NotHeld) } else { Err(error.clone()) }));
+    }
+    answers
+}
+
+/// The lines of the names that are waited for; or why one cannot be read.
+type Lines = HashMap<String, Result<Line>>;
+
+/// Whether every node is there, by one write that changes nothing; with it, behind the write, the lines of those that
+/// wait.
+async fn check(core: &Core, session: &Arc<Session>, items: &[Item]) -> Result<(bool, Lines), zk::Error> {
+    let client = session.client()?;
+    let mut writer = client.new_multi_writer();
+    for item in items {
+        writer.add_check_version(&item.entry.path, -1)?;
+    }
+    let mut parents: Vec<&str> =
+        items.iter().filter(|item| !item.entry.is_held()).map(|item| item.entry.parent.as_str()).collect();
+    parents.sort_unstable();
+    parents.dedup();
+    let mut reader = client.new_multi_reader();
+    for parent in &parents {
+        reader.add_get_children(parent)?;
+    }
+    // Sent in this order: the session is answered in order, so the lines are no older than the write.
+    let (checked, listed) = (writer.commit(), reader.commit());
+    let checked = async {
+        match checked.await {
+            Ok(_) => Ok(true),
+            Err(zk::MultiWriteError::OperationFailed { source: zk::Error::NoNode, .. }) => Ok(false),
+            Err(error) => Err(zk::Error::from(error)),
+        }
+    };
+    let (checked, listed) = join!(session.ask(checked), session.ask(listed));
+    if !checked? {
+        return Ok((false, Lines::new()));
+    }
+    let mut lines = Lines::new();
+    for (parent, result) in parents.into_iter().zip(listed?) {
+        let line = match result {
+            zk::MultiReadResult::Children { children } => match look::read(children, parent) {
+                Ok(line) => look::ordered(session, parent, line).await,
+                Err(error) => Err(error),
+            },
+            zk::MultiReadResult::Error { err: zk::Error::NoNode } => Ok(Line::default()),
+            zk::MultiReadResult::Error { err } => Err(failed(err, "list", parent)),
+            other => Err(Error::new(ErrorKind::Protocol, format!("{other:?} for the children of {parent}"))),
+        };
+        lines.insert(parent.to_owned(), line);
+    }
+    let _ = core;
+    Ok((true, lines))
+}
+
+/// What one entry is told after the write that was sent at `sent`.
+fn settle(core: &Arc<Core>, session: &Session, sent: Timestamp, item: &Item, lines: &Lines) -> Result<Renewed> {
+    let entry = &item.entry;
+    if !entry.is_held() {
+        let line = match lines.get(&entry.parent) {
+            Some(Ok(line)) => line,
+            Some(Err(error)) => return Err(error.clone()),
+            // It began to hold between the two looks at it, and this one no longer sees it.
+            None => return Err(Error::new(ErrorKind::Unavailable, "the line was not read")),
+        };
+        match line.stand(&entry.node) {
+            Some(Stand::Held { followed }) => promoted(core, entry, followed),
+            Some(Stand::Waits(_)) => {}
+            None => {
+                core.table.remove(entry);
+                return Ok(Renewed::NotHeld);
+            }
+        }
+    }
+    let held = entry.is_held();
+    let asked = if held { item.lease } else { item.waiter_lease };
+    // After a disconnection the leader may not have heard of the session for a while: then it is less.
+    let lease = asked.min(session.lasts(sent));
+    if !entry.keep_until(core.target.clock.now() + lease) {
+        return Ok(Renewed::NotHeld);
+    }
+    Ok(if held {
+        Renewed::Held(Grant { token: entry.token, lease })
+    } else {
+        Renewed::Waiting(Place { token: entry.token, lease, retry_after: None })
+    })
+}

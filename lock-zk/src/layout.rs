@@ -1,0 +1,166 @@
+//! How names, entries and notes are written in the tree.
+//!
+//! An entry is `_c_<id>-lock-<sequence>`, exactly as Curator's mutex writes it. A shared entry is
+//! `_c_<id>-s-lock-<sequence>` and a permit `_c_<id>-p5-lock-<sequence>`: Curator sorts by what follows the last
+//! `lock-`, so its mutex takes its place among them, and one listing of the children tells the whole line.
+
+use lock_core::{Error, ErrorKind, HolderId, LockName, Mode, Result};
+
+const PROTECTED: &str = "_c_";
+const TAIL: &str = "lock-";
+/// The length of an id as Curator writes it.
+const ID: usize = 36;
+/// What the data of our entries starts with.
+const MARK: &str = "onelock/1 ";
+
+/// The node of a name, the parent of its entries.
+pub(crate) fn parent(base: &str, name: &LockName) -> String {
+    format!("{base}/{}", name.encoded())
+}
+
+/// What the name of an entry starts with; the server adds the sequence.
+pub(crate) fn prefix(holder: HolderId, mode: Mode) -> String {
+    let id = holder.to_hex();
+    let id = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
+    match mode {
+        Mode::Exclusive => format!("{PROTECTED}{id}-{TAIL}"),
+        mode => format!("{PROTECTED}{id}-{mode}-{TAIL}"),
+    }
+}
+
+/// An entry as its node's name tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) sequence: i64,
+    /// `None` for what others write in another layout.
+    pub(crate) holder: Option<HolderId>,
+    /// What others write counts as exclusive.
+    pub(crate) mode: Mode,
+}
+
+impl Node {
+    /// Reads a child's name; `None` when it is no entry of any lock that sorts by `lock-`.
+    pub(crate) fn read(name: &str) -> Option<Self> {
+        let at = name.rfind(TAIL)?;
+        let (head, digits) = (&name[..at], &name[at + TAIL.len()..]);
+        let bare = digits.strip_prefix('-').unwrap_or(digits);
+        if digits.len() < 10 || !bare.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        let sequence = digits.parse().ok()?;
+        let (holder, mode) = match owner(head) {
+            Some((holder, mode)) => (Some(holder), mode),
+            None => (None, Mode::Exclusive),
+        };
+        Some(Self { name: name.to_owned(), sequence, holder, mode })
+    }
+}
+
+fn owner(head: &str) -> Option<(HolderId, Mode)> {
+    let rest = head.strip_prefix(PROTECTED)?;
+    let (id, rest) = (rest.get(..ID)?, rest.get(ID..)?);
+    let dashes = [8, 13, 18, 23];
+    if !dashes.iter().all(|at| id.as_bytes()[*at] == b'-') {
+        return None;
+    }
+    let holder = HolderId::from_hex(&id.split('-').collect::<String>())?;
+    let mode = match rest {
+        "-" => Mode::Exclusive,
+        _ => rest.strip_prefix('-')?.strip_suffix('-')?.parse().ok().filter(|mode| *mode != Mode::Exclusive)?,
+    };
+    Some((holder, mode))
+}
+
+/// The data of an entry: for people who look at it.
+pub(crate) fn data(mode: Mode, note: &str) -> Vec<u8> {
+    format!("{MARK}{mode} {note}").into_bytes()
+}
+
+/// The note in the data of an entry, ours or somebody else's.
+pub(crate) fn note(data: &[u8]) -> String {
+    let text = String::from_utf8_lossy(data);
+    let ours = text.strip_prefix(MARK).and_then(|rest| rest.split_once(' '));
+    let note = ours.map_or(&*text, |(_, note)| note);
+    note.chars().filter(|c| !c.is_control()).take(512).collect()
+}
+
+/// Checks the path of the node above all names and writes it without a slash at the end: empty for the root.
+pub(crate) fn base(path: &str) -> Result<String> {
+    let bad = |why: &str| Error::new(ErrorKind::InvalidConfig, format!("the path of a ZooKeeper URL {why}"));
+    let trimmed = path.strip_suffix('/').unwrap_or(path);
+    if trimmed.is_empty() {
+        return Ok(String::new());
+    }
+    let Some(rest) = trimmed.strip_prefix('/') else { return Err(bad("starts with a slash")) };
+    if trimmed.len() > 1_000 {
+        return Err(bad("has at most 1000 bytes"));
+    }
+    for part in rest.split('/') {
+        if part.is_empty() || part == "." || part == ".." {
+            return Err(bad("has no empty parts, `.` or `..`"));
+        }
+        let refused = |c: char| c.is_control() || matches!(u32::from(c), 0xD800..=0xF8FF | 0xFFF0.. );
+        if part.chars().any(refused) {
+            return Err(bad("has a character that ZooKeeper refuses"));
+        }
+    }
+    if rest.split('/').next() == Some("zookeeper") {
+        return Err(bad("must not lie under /zookeeper, which is the server's own"));
+    }
+    Ok(trimmed.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_written_as_curator_does() {
+        let holder = HolderId::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        assert_eq!(prefix(holder, Mode::Exclusive), "_c_01234567-89ab-cdef-0123-456789abcdef-lock-");
+        assert_eq!(prefix(holder, Mode::Shared), "_c_01234567-89ab-cdef-0123-456789abcdef-s-lock-");
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::permit(7).unwrap()] {
+            for (text, sequence) in [("0000000007", 7), ("2147483647", 2_147_483_647), ("-2147483648", -2_147_483_648), ("-000000001", -1)] {
+                let node = Node::read(&format!("{}{text}", prefix(holder, mode))).unwrap();
+                assert_eq!((node.holder, node.mode, node.sequence), (Some(holder), mode, sequence));
+            }
+        }
+    }
+
+    #[test]
+    fn what_others_write_is_exclusive_or_no_entry() {
+        for foreign in [
+            "lock-0000000001",
+            "x-lock-0000000001",
+            "_c_0123-lock-0000000001",
+            "_c_01234567-89ab-cdef-0123-456789abcdef-q-lock-0000000001",
+            "_c_01234567-89ab-cdef-0123-456789abcdef-x-lock-0000000001",
+            "_c_01234567-89AB-cdef-0123-456789abcdef-lock-0000000001",
+            "_c_0123456-789ab-cdef-0123-456789abcdef-lock-0000000001",
+        ] {
+            let node = Node::read(foreign).unwrap();
+            assert_eq!((node.holder, node.mode), (None, Mode::Exclusive), "{foreign}");
+        }
+        for none in ["", "x", "lock-", "lock-1", "lock-000000000x", "lock-+000000001", "__lock__0000000001", "lock--", "lock-99999999999999999999"] {
+            assert_eq!(Node::read(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn notes_come_back() {
+        assert_eq!(note(&data(Mode::Shared, "host:1 a b")), "host:1 a b");
+        assert_eq!(note(&data(Mode::Shared, "")), "");
+        assert_eq!(note(b"10.0.0.1\n\xff"), "10.0.0.1\u{fffd}");
+    }
+
+    #[test]
+    fn paths_are_checked() {
+        for (path, wanted) in [("", ""), ("/", ""), ("/a", "/a"), ("/a/b/", "/a/b"), ("/zookeepers", "/zookeepers")] {
+            assert_eq!(base(path).unwrap(), wanted);
+        }
+        for bad in ["a", "//", "/a//b", "/./a", "/a/..", "/a\u{e000}", "/\u{1f600}", "/zookeeper", "/zookeeper/quota"] {
+            assert_eq!(base(bad).unwrap_err().kind(), ErrorKind::InvalidConfig, "{bad:?}");
+        }
+    }
+}

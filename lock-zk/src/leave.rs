@@ -1,0 +1,105 @@
+//! Leaving the line: release, eviction, and the removal of what must not stay.
+
+use std::sync::Arc;
+
+use futures_util::join;
+use lock_core::{FencingToken, LockName, Release, Result, Ticket};
+use zookeeper_client as zk;
+
+use crate::backend::Core;
+use crate::error::{ends_session, failed};
+use crate::layout;
+use crate::line::Line;
+use crate::look;
+use crate::session::Session;
+use crate::table::pause;
+
+/// Removes the entry of exactly this holder.
+pub(crate) async fn release(core: &Arc<Core>, ticket: &Ticket) -> Result<Release> {
+    core.check()?;
+    let key = (ticket.name.clone(), ticket.holder);
+    if let Some(entry) = core.table.get(&key, core.target.clock.now()) {
+        let was = delete(core, &entry.session, &entry.path).await?;
+        core.table.remove(&entry);
+        return Ok(was);
+    }
+    // Not one of ours, or its number never came: the id finds it.
+    let parent = layout::parent(&core.target.base, &ticket.name);
+    let desk = core.target.desk().await?;
+    let Some(line) = latest(&desk, &parent).await? else { return Ok(Release::NotHeld) };
+    match line.of(ticket.holder) {
+        Some(node) => delete(core, &desk, &format!("{parent}/{}", node.name)).await,
+        None => Ok(Release::NotHeld),
+    }
+}
+
+/// Removes the entry with this number.
+pub(crate) async fn evict(core: &Arc<Core>, name: &LockName, token: FencingToken) -> Result<Release> {
+    core.check()?;
+    let parent = layout::parent(&core.target.base, name);
+    let desk = core.target.desk().await?;
+    let Some(line) = latest(&desk, &parent).await? else { return Ok(Release::NotHeld) };
+    let created = look::created(&desk, &parent, &line).await?;
+    let node = created.into_iter().find(|(_, czxid)| *czxid == token.get());
+    match node {
+        // A node's path is never used again, so deleting by path is deleting by number.
+        Some((node, _)) => delete(core, &desk, &format!("{parent}/{node}")).await,
+        None => Ok(Release::NotHeld),
+    }
+}
+
+/// The line as the leader knows it now; `None` when nobody ever asked for the name, or all have gone.
+pub(crate) async fn latest(session: &Session, parent: &str) -> Result<Option<Line>> {
+    let fail = |error| failed(error, "list", parent);
+    let client = session.client().map_err(fail)?;
+    // One after the other on one connection: the listing is no older than the answer to the first.
+    let (synced, listed) = (client.sync(parent), client.list_children(parent));
+    let (synced, listed) = join!(session.ask(synced), session.ask(listed));
+    synced.map_err(fail)?;
+    match listed {
+        Ok(children) => look::read(children, parent).map(Some),
+        Err(zk::Error::NoNode) => Ok(None),
+        Err(error) => Err(fail(error)),
+    }
+}
+
+/// Deletes a node: by its own session, or by the desk when that one is over.
+pub(crate) async fn delete(core: &Arc<Core>, session: &Arc<Session>, path: &str) -> Result<Release> {
+    let mut session = Arc::clone(session);
+    if session.is_over() {
+        session = core.target.desk().await?;
+    }
+    for last in [false, true] {
+        let answer = match session.client() {
+            Ok(client) => session.ask(client.delete(path, None)).await,
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok(()) => return Ok(Release::Released),
+            Err(zk::Error::NoNode) => return Ok(Release::NotHeld),
+            Err(error) if !last && ends_session(&error) => session = core.target.desk().await?,
+            Err(error) => return Err(failed(error, "delete", path)),
+        }
+    }
+    Ok(Release::NotHeld)
+}
+
+/// Deletes a node in the background, until it is gone: by us, or with the end of its session.
+pub(crate) fn erase_later(core: &Arc<Core>, session: &Arc<Session>, path: String) {
+    let (core, session) = (Arc::clone(core), Arc::clone(session));
+    let until = core.target.clock.now() + session.timeout() * 2;
+    let runtime = core.target.runtime.clone();
+    runtime.spawn(async move {
+        let mut attempt = 0;
+        while !core.is_closed() && core.target.clock.now() < until {
+            match delete(&core, &session, &path).await {
+                Ok(_) => return,
+                // No right to do it will not come with time.
+                Err(error) if !error.is_unclear() => return,
+                Err(_) => {}
+            }
+            tokio::time::sleep(pause(attempt)).await;
+            attempt += 1;
+        }
+    });
+}

@@ -1,0 +1,172 @@
+//! Reading lines: for a decision, for people, and the list of names.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lock_core::name::{check_prefix, encode};
+use lock_core::{
+    EntryView, Error, ErrorKind, FencingToken, ListedName, Listing, LockName, Page, Result, Snapshot,
+};
+use zookeeper_client as zk;
+
+use crate::backend::Core;
+use crate::error::failed;
+use crate::layout;
+use crate::leave::latest;
+use crate::line::Line;
+use crate::session::Session;
+
+/// How many nodes one request reads: answers stay far below the megabyte that servers allow.
+const CHUNK: usize = 500;
+
+/// Reads the children of a name as a line.
+pub(crate) fn read(children: Vec<String>, parent: &str) -> Result<Line> {
+    Line::read(children).map_err(|child| {
+        let text = format!("{parent} has a child {child:?} that is no entry of a lock");
+        Error::new(ErrorKind::Foreign, text)
+    })
+}
+
+/// The line as the session sees it, in order.
+pub(crate) async fn line(session: &Session, parent: &str) -> Result<Line> {
+    let fail = |error| failed(error, "list", parent);
+    let client = session.client().map_err(fail)?;
+    let listed = session.ask(client.list_children(parent)).await;
+    match listed {
+        Ok(children) => ordered(session, parent, read(children, parent)?).await,
+        Err(zk::Error::NoNode) => Ok(Line::default()),
+        Err(error) => Err(fail(error)),
+    }
+}
+
+/// The same line in its right order, whatever the server's counter does.
+pub(crate) async fn ordered(session: &Session, parent: &str, mut line: Line) -> Result<Line> {
+    if !line.is_ordered() {
+        let created = created(session, parent, &line).await?;
+        line.order_by(&created);
+    }
+    Ok(line)
+}
+
+/// When each entry was created, as the server counts; without those that are gone.
+pub(crate) async fn created(session: &Session, parent: &str, line: &Line) -> Result<HashMap<String, i64>> {
+    Ok(details(session, parent, line).await?.into_iter().map(|(name, (stat, _))| (name, stat.czxid)).collect())
+}
+
+async fn details(session: &Session, parent: &str, line: &Line) -> Result<HashMap<String, (zk::Stat, Vec<u8>)>> {
+    let mut found = HashMap::new();
+    for nodes in line.nodes().chunks(CHUNK) {
+        let paths: Vec<_> = nodes.iter().map(|node| format!("{parent}/{}", node.name)).collect();
+        let results = read_all(session, &paths).await.map_err(|error| failed(error, "read the entries of", parent))?;
+        for (node, result) in nodes.iter().zip(results) {
+            if let Some(found_one) = result {
+                found.insert(node.name.clone(), found_one);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The nodes at these paths, in one request; `None` for those that are not there.
+pub(crate) async fn read_all(
+    session: &Session,
+    paths: &[String],
+) -> Result<Vec<Option<(zk::Stat, Vec<u8>)>>, zk::Error> {
+    let client = session.client()?;
+    let mut reader = client.new_multi_reader();
+    for path in paths {
+        reader.add_get_data(path)?;
+    }
+    let results = session.ask(reader.commit()).await?;
+    results
+        .into_iter()
+        .map(|result| match result {
+            zk::MultiReadResult::Data { data, stat } => Ok(Some((stat, data))),
+            zk::MultiReadResult::Error { err: zk::Error::NoNode } => Ok(None),
+            zk::MultiReadResult::Error { err } => Err(err),
+            other => Err(zk::Error::UnexpectedError(format!("{other:?} for the data of a node"))),
+        })
+        .collect()
+}
+
+/// The line of a name, for people.
+pub(crate) async fn inspect(core: &Arc<Core>, name: &LockName) -> Result<Snapshot> {
+    core.check()?;
+    let parent = layout::parent(&core.target.base, name);
+    let desk = core.target.desk().await?;
+    let Some(mut line) = latest(&desk, &parent).await? else { return Ok(Snapshot::empty(name.clone())) };
+    let details = details(&desk, &parent, &line).await?;
+    let created = details.iter().map(|(name, (stat, _))| (name.clone(), stat.czxid)).collect();
+    line.order_by(&created);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut views = Vec::with_capacity(line.nodes().len());
+    for node in line.nodes() {
+        let Some((stat, data)) = details.get(&node.name) else { continue };
+        // By two wall clocks: for people, not for decisions.
+        let born = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or(0));
+        views.push(EntryView {
+            token: FencingToken::new(stat.czxid)?,
+            mode: node.mode,
+            note: layout::note(data),
+            age: Some(now.saturating_sub(born)),
+            expires_in: None,
+        });
+    }
+    let waiters = views.split_off(line.holders().min(views.len()));
+    Ok(Snapshot { name: name.clone(), holders: views, waiters })
+}
+
+/// Names with entries, in the order of their encoded form.
+pub(crate) async fn list(core: &Arc<Core>, prefix: &str, page: &Page) -> Result<Listing> {
+    check_prefix(prefix)?;
+    core.check()?;
+    let base = if core.target.base.is_empty() { "/" } else { &core.target.base };
+    let fail = |error| failed(error, "list", base);
+    let desk = core.target.desk().await?;
+    let client = desk.client().map_err(fail)?;
+    let mut names = match desk.ask(client.list_children(base)).await {
+        Ok(names) => names,
+        Err(zk::Error::NoNode) => return Ok(Listing::default()),
+        Err(error) => return Err(fail(error)),
+    };
+    let (prefix, cursor) = (encode(prefix), page.cursor.as_deref().map(encode));
+    names.retain(|name| name.starts_with(&prefix) && cursor.as_ref().is_none_or(|cursor| name > cursor));
+    names.sort_unstable();
+    let more = names.len() > page.limit;
+    names.truncate(page.limit);
+    let names: Vec<_> = names.iter().filter_map(|encoded| LockName::decode(encoded)).collect();
+    let mut listing = Listing::default();
+    for names in names.chunks(CHUNK) {
+        listing.names.extend(counts(core, &desk, names).await.map_err(fail)?);
+    }
+    // The last name that was looked at, though it may have had no entry.
+    listing.next = names.last().filter(|_| more).map(|last| last.as_str().to_owned());
+    Ok(listing)
+}
+
+/// How many hold and wait, for the names that have entries.
+async fn counts(core: &Core, desk: &Session, names: &[LockName]) -> Result<Vec<ListedName>, zk::Error> {
+    let client = desk.client()?;
+    let mut reader = client.new_multi_reader();
+    for name in names {
+        reader.add_get_children(&layout::parent(&core.target.base, name))?;
+    }
+    let results = desk.ask(reader.commit()).await?;
+    let mut listed = Vec::new();
+    for (name, result) in names.iter().zip(results) {
+        let children = match result {
+            zk::MultiReadResult::Children { children } => children,
+            // Gone meanwhile, or somebody else's.
+            zk::MultiReadResult::Error { err: zk::Error::NoNode | zk::Error::NoAuth } => continue,
+            zk::MultiReadResult::Error { err } => return Err(err),
+            other => return Err(zk::Error::UnexpectedError(format!("{other:?} for the children of a node"))),
+        };
+        let Ok(line) = Line::read(children) else { continue };
+        let (holders, all) = (line.holders(), line.nodes().len());
+        if all > 0 {
+            listed.push(ListedName { name: name.clone(), holders, waiters: all - holders });
+        }
+    }
+    Ok(listed)
+}

@@ -1,0 +1,172 @@
+//! Waiting: one watch on the one node that matters, kept over dropped calls.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt;
+use lock_core::{Error, ErrorKind, Mode, Result, Ticket, Wake};
+use zookeeper_client as zk;
+
+use crate::backend::Core;
+use crate::error::failed;
+use crate::line::{Line, Stand, Watch};
+use crate::look;
+use crate::table::{Entry, Fired, Step};
+
+/// Ends when the entry holds, or when asking again may help.
+pub(crate) async fn wait(core: &Arc<Core>, ticket: &Ticket) -> Result<Wake> {
+    core.check()?;
+    tokio::select! {
+        biased;
+        error = core.until_closed() => Err(error),
+        wake = until_promoted(core, ticket) => wake,
+    }
+}
+
+async fn until_promoted(core: &Arc<Core>, ticket: &Ticket) -> Result<Wake> {
+    let key = (ticket.name.clone(), ticket.holder);
+    // The mark that was seen last: a neighbour that was marked by others is not looked at again and again.
+    let mut seen = None;
+    loop {
+        let Some(entry) = core.table.get(&key, core.target.clock.now()) else { return Ok(Wake::Ask) };
+        if entry.is_held() {
+            return Ok(Wake::Held(entry.token));
+        }
+        let next = match entry.take_step() {
+            Step::Look => {
+                let line = look::line(&entry.session, &entry.parent).await?;
+                judge(core, &entry, &line)
+            }
+            Step::Arm(Watch::Children) => arm_children(core, &entry).await?,
+            Step::Arm(Watch::Gone { node, sure }) => arm(core, &entry, &node, sure, None).await?,
+            Step::Arm(Watch::Mark { node }) => arm(core, &entry, &node, false, Some(&mut seen)).await?,
+            Step::Armed { fired, sure } => {
+                let mut armed = Armed { entry: &entry, sure, fired: Some(fired) };
+                let event = AssertUnwindSafe(&mut armed).catch_unwind().await;
+                armed.fired = None;
+                match event {
+                    Ok(event) if event.event_type == zk::EventType::Session => return Ok(Wake::Ask),
+                    Ok(event) if sure && event.event_type == zk::EventType::NodeDeleted => {
+                        promoted(core, &entry, true);
+                        continue;
+                    }
+                    Ok(_) => Some(Step::Look),
+                    Err(_) => {
+                        let text = "the session's task has ended with the runtime it ran on";
+                        return Err(Error::new(ErrorKind::Unavailable, text));
+                    }
+                }
+            }
+        };
+        match next {
+            Some(step) => entry.put_step(step),
+            None if entry.is_held() => {}
+            // It is not in the line any more: asking says so.
+            None => return Ok(Wake::Ask),
+        }
+    }
+}
+
+/// What to do after seeing the line; nothing when it holds, or is gone.
+fn judge(core: &Arc<Core>, entry: &Arc<Entry>, line: &Line) -> Option<Step> {
+    match line.stand(&entry.node) {
+        Some(Stand::Waits(watch)) => Some(Step::Arm(watch)),
+        Some(Stand::Held { followed }) => {
+            promoted(core, entry, followed);
+            None
+        }
+        None => None,
+    }
+}
+
+/// Notes a promotion. A permit tells the one behind it, which watches its node, by writing the node's data once more:
+/// nothing else in the tree changes when a permit is promoted.
+pub(crate) fn promoted(core: &Core, entry: &Arc<Entry>, followed: bool) {
+    if !entry.hold() || !followed || !matches!(entry.mode, Mode::Permit(_)) {
+        return;
+    }
+    let entry = Arc::clone(entry);
+    core.target.runtime.spawn(async move {
+        let Ok(client) = entry.session.client() else { return };
+        // If it fails the neighbour sees the promotion when it renews.
+        let _ = entry.session.ask(client.set_data(&entry.path, &entry.data, None)).await;
+    });
+}
+
+/// Sets a watch on a node.
+async fn arm(
+    core: &Arc<Core>,
+    entry: &Arc<Entry>,
+    node: &str,
+    sure: bool,
+    seen: Option<&mut Option<(String, i32)>>,
+) -> Result<Option<Step>> {
+    let path = format!("{}/{node}", entry.parent);
+    let fail = |error| failed(error, "watch", &path);
+    let client = entry.session.client().map_err(fail)?;
+    match entry.session.ask(client.get_and_watch_data(&path)).await {
+        Ok((_, stat, watcher)) => {
+            if let Some(seen) = seen {
+                let mark = Some((node.to_owned(), stat.version));
+                if stat.version > 0 && *seen != mark {
+                    // Promoted before the watch was set: the line that was seen is older than that.
+                    *seen = mark;
+                    entry.session.ask(client.sync(&entry.parent)).await.map_err(fail)?;
+                    return Ok(Some(Step::Look));
+                }
+            }
+            Ok(Some(Step::Armed { fired: Box::pin(watcher.changed()), sure }))
+        }
+        Err(zk::Error::NoNode) if sure => {
+            promoted(core, entry, true);
+            Ok(None)
+        }
+        Err(zk::Error::NoNode) => Ok(Some(Step::Look)),
+        Err(error) => Err(fail(error)),
+    }
+}
+
+/// Sets a watch on all that come and go.
+async fn arm_children(core: &Arc<Core>, entry: &Arc<Entry>) -> Result<Option<Step>> {
+    let fail = |error| failed(error, "watch", &entry.parent);
+    let client = entry.session.client().map_err(fail)?;
+    let (children, watcher) =
+        entry.session.ask(client.list_and_watch_children(&entry.parent)).await.map_err(fail)?;
+    let line = look::read(children, &entry.parent)?;
+    let line = look::ordered(&entry.session, &entry.parent, line).await?;
+    Ok(match judge(core, entry, &line) {
+        Some(Step::Arm(Watch::Children)) => {
+            Some(Step::Armed { fired: Box::pin(watcher.changed()), sure: false })
+        }
+        other => other,
+    })
+}
+
+/// A watch under way; put back when the call is dropped.
+struct Armed<'a> {
+    entry: &'a Arc<Entry>,
+    sure: bool,
+    fired: Option<Fired>,
+}
+
+impl Future for Armed<'_> {
+    type Output = zk::WatchedEvent;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<zk::WatchedEvent> {
+        match &mut self.fired {
+            Some(fired) => fired.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Armed<'_> {
+    fn drop(&mut self) {
+        if let Some(fired) = self.fired.take() {
+            self.entry.put_step(Step::Armed { fired, sure: self.sure });
+        }
+    }
+}
