@@ -1,0 +1,153 @@
+//! What etcd's errors mean for a lock.
+
+use std::error::Error as _;
+
+use etcd_client::Error as Etcd;
+use lock_core::{Error, ErrorKind};
+use tonic::{Code, Status};
+
+/// etcd's answer to a key put on a lease that is gone.
+const LEASE_GONE: &str = "requested lease not found";
+
+/// Why a request failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The lease it named is gone, so nothing happened.
+    LeaseGone,
+    /// Everything else.
+    Other(Error),
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::LeaseGone => Self::new(ErrorKind::Unavailable, "etcd dropped the lease of a request"),
+            Failure::Other(error) => error,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// Reads an error of the driver.
+pub(crate) fn failure(error: Etcd) -> Failure {
+    match &error {
+        Etcd::GRpcStatus(status) if status.message().contains(LEASE_GONE) => Failure::LeaseGone,
+        _ => Failure::Other(read(error)),
+    }
+}
+
+fn read(error: Etcd) -> Error {
+    let (kind, text) = match &error {
+        Etcd::GRpcStatus(status) => of_status(status),
+        Etcd::InvalidArgs(_) | Etcd::InvalidUri(_) => (ErrorKind::InvalidConfig, error.to_string()),
+        Etcd::IoError(_) | Etcd::TransportError(_) => (ErrorKind::Unavailable, with_causes(&error)),
+        _ => (ErrorKind::Unavailable, error.to_string()),
+    };
+    Error::new(kind, text)
+}
+
+fn of_status(status: &Status) -> (ErrorKind, String) {
+    let text = status.message();
+    let denied = |text: &str| {
+        let hint = "the user needs a role with `readwrite` on the keys under the prefix";
+        (ErrorKind::Denied, format!("{text}; {hint}"))
+    };
+    match status.code() {
+        Code::PermissionDenied => denied(text),
+        Code::Unauthenticated => (ErrorKind::Denied, text.to_owned()),
+        // Wrong passwords and missing users come as invalid arguments or failed preconditions.
+        Code::InvalidArgument | Code::FailedPrecondition
+            if ["auth", "user", "password"].iter().any(|word| text.contains(word)) =>
+        {
+            (ErrorKind::Denied, text.to_owned())
+        }
+        Code::ResourceExhausted if text.contains("space") || text.contains("quota") => {
+            (ErrorKind::Full, text.to_owned())
+        }
+        Code::Unavailable | Code::ResourceExhausted | Code::Aborted => {
+            (ErrorKind::Unavailable, with_source(status))
+        }
+        Code::DeadlineExceeded | Code::Cancelled => (ErrorKind::Timeout, text.to_owned()),
+        // A connection that breaks inside a request has no code of its own.
+        Code::Unknown | Code::Internal if status.source().is_some() => {
+            (ErrorKind::Unavailable, with_source(status))
+        }
+        Code::Unknown if text.contains("transport") || text.contains("leader") => {
+            (ErrorKind::Unavailable, with_source(status))
+        }
+        code => (ErrorKind::Protocol, format!("{code:?}: {text}")),
+    }
+}
+
+fn with_source(status: &Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        let part = error.to_string();
+        if !text.contains(&part) {
+            text = format!("{text}: {part}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+fn with_causes(error: &Etcd) -> String {
+    let mut text = error.to_string();
+    let mut cause = match error {
+        Etcd::TransportError(error) => error.source(),
+        _ => None,
+    };
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// A right is missing on a watch: etcd says so in a text only.
+pub(crate) fn watch_refused(reason: &str) -> Error {
+    let status = Status::new(Code::PermissionDenied, reason);
+    let (kind, text) = of_status(&status);
+    Error::new(kind, text).during("watch")
+}
+
+/// An answer that makes no sense.
+pub(crate) fn protocol(text: &str) -> Error {
+    Error::new(ErrorKind::Protocol, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: Code, text: &str) -> ErrorKind {
+        match failure(Etcd::GRpcStatus(Status::new(code, text))) {
+            Failure::LeaseGone => panic!("not a lease"),
+            Failure::Other(error) => error.kind(),
+        }
+    }
+
+    #[test]
+    fn the_texts_of_etcd_have_their_kinds() {
+        let say = |text: &str| format!("etcdserver: {text}");
+        assert_eq!(kind(Code::PermissionDenied, &say("permission denied")), ErrorKind::Denied);
+        assert_eq!(kind(Code::InvalidArgument, &say("user name is empty")), ErrorKind::Denied);
+        assert_eq!(
+            kind(Code::InvalidArgument, &say("authentication failed, invalid user ID or password")),
+            ErrorKind::Denied
+        );
+        assert_eq!(kind(Code::Unavailable, &say("no leader")), ErrorKind::Unavailable);
+        assert_eq!(kind(Code::ResourceExhausted, &say("mvcc: database space exceeded")), ErrorKind::Full);
+        assert_eq!(kind(Code::ResourceExhausted, &say("too many requests")), ErrorKind::Unavailable);
+        assert_eq!(kind(Code::DeadlineExceeded, "late"), ErrorKind::Timeout);
+        assert_eq!(kind(Code::DataLoss, "?"), ErrorKind::Protocol);
+        let gone = Etcd::GRpcStatus(Status::new(Code::NotFound, say(LEASE_GONE)));
+        assert!(matches!(failure(gone), Failure::LeaseGone));
+    }
+}

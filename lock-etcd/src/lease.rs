@@ -1,0 +1,314 @@
+//! Leases: one per length for the whole client, shared by every entry of that length.
+//!
+//! An entry must last at least its lease from the moment it joins, but the lease it joins may have been kept alive a
+//! while ago. So an etcd lease is [`SLACK`] longer than what its entries ask for, and before an entry relies on it the
+//! lease must have been kept alive less than [`FRESH`] ago, or is kept alive now.
+//!
+//! A request with an unclear outcome may still reach the store long after its caller gave up, and put an entry on a
+//! lease that others keep alive for ever. Its lease is therefore *retired*: never kept alive again. Living entries move
+//! to a new lease at their next renewal, and what comes late dies with the old one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use etcd_client::{Client, Error as Etcd, LeaseKeepAliveStream, LeaseKeeper};
+use lock_core::{Clock, Error, ErrorKind, Result, Timestamp};
+use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use tokio::time::timeout;
+
+use crate::error::{Failure, failure, protocol};
+use crate::members::Members;
+
+/// How much longer an etcd lease is than what is asked of it.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
+/// How old the last sign of life may be for an entry to rely on it. Half of the slack: the rest is for clocks that run
+/// at different rates.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// One lease of the store.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) id: i64,
+    /// What the store gave, which may be more than was asked.
+    granted: Duration,
+    /// The moment before the last request that the store answered with a living lease.
+    kept: Mutex<Timestamp>,
+    stream: AsyncMutex<Option<Stream>>,
+    retired: AtomicBool,
+    gone: AtomicBool,
+    /// Where the lease goes when it is retired and the last entry has left it.
+    spent: mpsc::UnboundedSender<i64>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    member: usize,
+    keeper: LeaseKeeper,
+    answers: LeaseKeepAliveStream,
+}
+
+/// Whether a lease still lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Kept,
+    Gone,
+}
+
+impl Lease {
+    /// How long an entry with this lock-delay lasts on it, the delay not counted.
+    pub(crate) fn lasts(&self, delay: Duration) -> Duration {
+        self.granted.saturating_sub(SLACK + delay)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Timestamp> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn fresh(&self, now: Timestamp) -> bool {
+        now.saturating_since(*self.kept()) < FRESH
+    }
+
+    /// Whether new entries may join it.
+    pub(crate) fn open(&self, now: Timestamp) -> bool {
+        let usable = !self.retired.load(Ordering::Acquire) && !self.gone.load(Ordering::Acquire);
+        usable && now.saturating_since(*self.kept()) < self.granted
+    }
+
+    /// No request may be kept alive by it any more: see the top of this file.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn lost(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// Keeps it alive: a round trip that begins after the call, shared by those who ask meanwhile.
+    pub(crate) async fn keep_alive(&self, members: &Members, clock: &dyn Clock) -> Result<Life> {
+        let begun = clock.now();
+        let mut tries = members.tries();
+        loop {
+            let Some(limit) = tries.next().await else { return Err(members.late(members.try_time())) };
+            let at = members.current();
+            let answer = match timeout(limit, self.round(begun, members, clock)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(members.late(limit).into()),
+            };
+            match answer {
+                Ok(life) => return Ok(life),
+                Err(Failure::LeaseGone) => {
+                    self.lost();
+                    return Ok(Life::Gone);
+                }
+                Err(Failure::Other(error)) => {
+                    if error.is_retryable() {
+                        members.leave(at);
+                    }
+                    if !error.is_retryable() || !tries.more() {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn round(&self, begun: Timestamp, members: &Members, clock: &dyn Clock) -> Result<Life, Failure> {
+        let mut stream = self.stream.lock().await;
+        if self.is_gone() {
+            return Ok(Life::Gone);
+        }
+        if *self.kept() > begun {
+            return Ok(Life::Kept);
+        }
+        let sent = clock.now();
+        let (member, client) = members.client().await?;
+        // Taken out: whatever cuts this round ends the stream, so no late answer is taken for that of another round.
+        let open = stream.take().filter(|open| open.member == member);
+        let (next, ttl) = match open {
+            Some(mut open) => {
+                let ttl = open.ask(self.id).await?;
+                (open, ttl)
+            }
+            None => {
+                let (keeper, answers) = opened(client, self.id).await?;
+                (Stream { member, keeper, answers }, 1)
+            }
+        };
+        if ttl <= 0 {
+            return Err(Failure::LeaseGone);
+        }
+        *stream = Some(next);
+        let mut kept = self.kept();
+        *kept = sent.max(*kept);
+        Ok(Life::Kept)
+    }
+}
+
+impl Stream {
+    async fn ask(&mut self, id: i64) -> Result<i64, Failure> {
+        let broken = || Error::new(ErrorKind::Unavailable, "the stream that keeps a lease alive ended");
+        self.keeper.keep_alive().await.map_err(|_| broken())?;
+        let answer = self.answers.message().await.map_err(failure)?.ok_or_else(broken)?;
+        if answer.id() != id {
+            return Err(protocol("etcd answered for another lease than it was asked").into());
+        }
+        Ok(answer.ttl())
+    }
+}
+
+/// Opens a stream, which keeps the lease alive once.
+async fn opened(client: Client, id: i64) -> Result<(LeaseKeeper, LeaseKeepAliveStream), Failure> {
+    match client.lease_client().keep_alive(id).await {
+        Ok(open) => Ok(open),
+        // The driver's own word for a ttl of 0.
+        Err(Etcd::LeaseKeepAliveError(text)) if text == "lease not found" => Err(Failure::LeaseGone),
+        Err(error) => Err(failure(error)),
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.retired.load(Ordering::Acquire) && !self.is_gone() {
+            // Nobody hears it on a client that is going: then the lease ends by itself.
+            let _ = self.spent.send(self.id);
+        }
+    }
+}
+
+/// The leases of a client.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    clock: Arc<dyn Clock>,
+    lengths: Mutex<HashMap<u64, Arc<Length>>>,
+    /// Every lease that may still live, to be given back on close.
+    all: Mutex<Vec<Weak<Lease>>>,
+    spent: mpsc::UnboundedSender<i64>,
+}
+
+/// The lease new entries of one length join.
+#[derive(Debug, Default)]
+struct Length {
+    current: Mutex<Option<Arc<Lease>>>,
+    /// Held while a new one is made, so that one is made.
+    making: AsyncMutex<()>,
+}
+
+impl Length {
+    fn current(&self, now: Timestamp) -> Option<Arc<Lease>> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().filter(|lease| lease.open(now)).map(Arc::clone)
+    }
+
+    fn set(&self, lease: &Arc<Lease>) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(lease));
+    }
+}
+
+impl Leases {
+    /// No leases yet; those that are spent are told to the other end of `spent`.
+    pub(crate) fn new(clock: Arc<dyn Clock>, spent: mpsc::UnboundedSender<i64>) -> Self {
+        Self { clock, lengths: Mutex::default(), all: Mutex::default(), spent }
+    }
+
+    /// The lease that entries of this lease and lock-delay join now.
+    pub(crate) async fn get(
+        &self,
+        members: &Members,
+        lease: Duration,
+        delay: Duration,
+    ) -> Result<Arc<Lease>> {
+        let seconds = whole_seconds(lease + delay + SLACK)?;
+        let length = {
+            let mut lengths = self.lengths.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(lengths.entry(seconds).or_default())
+        };
+        if let Some(lease) = length.current(self.clock.now()) {
+            return Ok(lease);
+        }
+        let _making = length.making.lock().await;
+        if let Some(lease) = length.current(self.clock.now()) {
+            return Ok(lease);
+        }
+        let lease = self.grant(members, seconds).await?;
+        length.set(&lease);
+        self.forget_lapsed();
+        Ok(lease)
+    }
+
+    async fn grant(&self, members: &Members, seconds: u64) -> Result<Arc<Lease>> {
+        let ttl = i64::try_from(seconds).map_err(|_| protocol("a lease too long for etcd"))?;
+        // From before the first try: an answer to any of them is younger.
+        let sent = self.clock.now();
+        let call = |client: Client| async move { client.lease_client().grant(ttl, None).await };
+        let answer = members.request(call).await?;
+        let granted = u64::try_from(answer.ttl()).unwrap_or(0);
+        if granted < seconds {
+            return Err(protocol("etcd gave a shorter lease than it was asked for"));
+        }
+        let lease = Arc::new(Lease {
+            id: answer.id(),
+            granted: Duration::from_secs(granted),
+            kept: Mutex::new(sent),
+            stream: AsyncMutex::default(),
+            retired: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            spent: self.spent.clone(),
+        });
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|lease| lease.strong_count() > 0);
+        all.push(Arc::downgrade(&lease));
+        Ok(lease)
+    }
+
+    /// Forgets lengths nobody uses: their leases have ended in the store by themselves.
+    fn forget_lapsed(&self) {
+        let now = self.clock.now();
+        let mut lengths = self.lengths.lock().unwrap_or_else(PoisonError::into_inner);
+        lengths.retain(|_, length| length.current(now).is_some() || length.making.try_lock().is_err());
+    }
+
+    /// Every lease that may still be in the store.
+    pub(crate) fn take_all(&self) -> Vec<Arc<Lease>> {
+        self.lengths.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.drain(..).filter_map(|lease| lease.upgrade()).filter(|lease| !lease.is_gone()).collect()
+    }
+}
+
+/// Rounded up: a lease is never shorter than asked.
+fn whole_seconds(time: Duration) -> Result<u64> {
+    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    // The longest lease etcd takes.
+    if seconds > 9_000_000_000 {
+        return Err(Error::new(ErrorKind::InvalidLease, "etcd has no lease that long"));
+    }
+    Ok(seconds)
+}
+
+/// Gives a lease back, with everything on it.
+pub(crate) async fn revoke(members: &Members, id: i64) -> Result<()> {
+    let call = |client: Client| async move { client.lease_client().revoke(id).await };
+    match members.request(call).await {
+        Ok(_) | Err(Failure::LeaseGone) => Ok(()),
+        Err(Failure::Other(error)) => Err(error.during("revoke")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_rounded_up() {
+        let ms = Duration::from_millis;
+        assert_eq!(whole_seconds(ms(3_000)).unwrap(), 3);
+        assert_eq!(whole_seconds(ms(3_001)).unwrap(), 4);
+        assert_eq!(whole_seconds(Duration::MAX).unwrap_err().kind(), ErrorKind::InvalidLease);
+    }
+}

@@ -1,0 +1,36 @@
+#![doc = include_str!("../README.md")]
+
+mod acquire;
+mod backend;
+mod config;
+mod entries;
+mod error;
+mod keys;
+mod lease;
+mod lines;
+mod members;
+mod mirror;
+mod renew;
+mod watch;
+
+pub use backend::EtcdBackend;
+pub use config::{EtcdConfig, OPTIONS};
+
+use std::sync::Arc;
+
+use lock_core::{Backend, Driver};
+
+/// How an `etcd://` or `etcds://` URL becomes a backend.
+pub const DRIVER: Driver = Driver {
+    name: "etcd",
+    schemes: &["etcd", "etcds"],
+    example: "etcd://user:password@a:2379,b:2379,c:2379/?prefix=onelock/",
+    about: "an etcd cluster, 3.4 or later (in production 3.5.23 or later); etcds is the same over TLS",
+    options: OPTIONS,
+    open: |url, clock| {
+        Box::pin(async move {
+            let config = EtcdConfig::try_from(url)?;
+            Ok(Arc::new(EtcdBackend::connect_on(config, clock).await?) as Arc<dyn Backend>)
+        })
+    },
+};

@@ -1,0 +1,84 @@
+//! Reading lines.
+
+use etcd_client::proto::{PbKeyValue, PbRangeResponse};
+use etcd_client::{Client, GetOptions, KvClient, SortOrder, SortTarget, TxnOp};
+use lock_core::Result;
+
+use crate::error::{Failure, protocol};
+use crate::keys::{Seat, Span};
+use crate::members::Members;
+
+/// The largest answer that is read: a line of some hundred thousand entries.
+const LARGEST_ANSWER: usize = 64 << 20;
+
+pub(crate) fn kv(client: &Client) -> KvClient {
+    client.kv_client().max_decoding_message_size(LARGEST_ANSWER)
+}
+
+/// A line as it was at one revision.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    /// In line order.
+    pub(crate) line: Vec<Seat>,
+    pub(crate) revision: i64,
+}
+
+/// What to read of a line: its entries with a number up to `upto`, in line order, without values.
+fn up_to(span: &Span, upto: Option<i64>) -> GetOptions {
+    let options = GetOptions::new()
+        .with_range(span.end.clone())
+        .with_sort(SortTarget::Create, SortOrder::Ascend)
+        .with_keys_only();
+    match upto {
+        Some(upto) => options.with_max_create_revision(upto),
+        None => options,
+    }
+}
+
+/// Reads a line inside a transaction.
+pub(crate) fn read_op(span: &Span, upto: Option<i64>) -> TxnOp {
+    TxnOp::get(span.start.clone(), Some(up_to(span, upto)))
+}
+
+/// Reads whether a key is there, in which revision it was made and on which lease it is.
+pub(crate) fn look_op(key: &[u8]) -> TxnOp {
+    TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
+}
+
+/// Reads a line: up to `upto` if given, else whole.
+pub(crate) async fn read(members: &Members, span: &Span, upto: Option<i64>) -> Result<Reading, Failure> {
+    get(members, span, up_to(span, upto)).await
+}
+
+/// Reads a whole line with its values.
+pub(crate) async fn read_values(members: &Members, span: &Span) -> Result<Reading, Failure> {
+    let options = GetOptions::new().with_range(span.end.clone());
+    get(members, span, options).await
+}
+
+async fn get(members: &Members, span: &Span, options: GetOptions) -> Result<Reading, Failure> {
+    let call = |client: Client| {
+        let (start, options) = (span.start.clone(), options.clone());
+        async move { kv(&client).get(start, Some(options)).await }
+    };
+    let answer = members.request(call).await?.0;
+    let revision = answer.header.as_ref().map_or(0, |header| header.revision);
+    if revision <= 0 {
+        return Err(protocol("etcd answered without a revision").into());
+    }
+    Ok(Reading { line: seats(span, answer), revision })
+}
+
+/// The entries of an answer, in line order.
+pub(crate) fn seats(span: &Span, answer: PbRangeResponse) -> Vec<Seat> {
+    let seat = |kv: PbKeyValue| Seat {
+        number: kv.create_revision,
+        mode: span.mode_of(&kv.key),
+        key: kv.key,
+        lease: kv.lease,
+        value: kv.value,
+    };
+    let mut line: Vec<_> = answer.kvs.into_iter().map(seat).collect();
+    line.sort_by(|a, b| a.place().cmp(&b.place()));
+    line
+}

@@ -1,0 +1,238 @@
+//! The members of the cluster: one is used at a time, and another takes over when it fails.
+//!
+//! The driver would spread requests over all members and does not leave out one that has stopped answering, so every
+//! member has a client of its own here.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use lock_core::url::host_port;
+use lock_core::{Error, ErrorKind, Result};
+use tokio::sync::{OnceCell, watch};
+use tokio::time::{Instant, timeout};
+
+use crate::config::EtcdConfig;
+use crate::error::{Failure, failure};
+
+/// Idle time before a connection with open streams is asked for a sign of life. etcd refuses clients that ask more
+/// often than every five seconds.
+const PING_EVERY: Duration = Duration::from_secs(6);
+
+type Clients = Arc<Vec<OnceCell<Client>>>;
+
+pub(crate) struct Members {
+    config: EtcdConfig,
+    tls: Option<TlsOptions>,
+    /// `None` once closed.
+    clients: RwLock<Option<Clients>>,
+    current: AtomicUsize,
+    /// Told when another member takes over, and on close.
+    pub(crate) moved: watch::Sender<usize>,
+}
+
+impl std::fmt::Debug for Members {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Members").field("address", &self.config.address()).finish_non_exhaustive()
+    }
+}
+
+impl Members {
+    /// Reads the certificates; connects to nobody yet.
+    pub(crate) async fn new(config: EtcdConfig) -> Result<Self> {
+        config.check()?;
+        let tls = if config.tls { Some(tls(&config).await?) } else { None };
+        let clients = Arc::new(config.members.iter().map(|_| OnceCell::new()).collect());
+        // Clients begin at different members, so that they share the work.
+        let random = getrandom::u32().unwrap_or_default();
+        let current = usize::try_from(random).unwrap_or_default() % config.members.len();
+        Ok(Self {
+            config,
+            tls,
+            clients: RwLock::new(Some(clients)),
+            current: AtomicUsize::new(current),
+            moved: watch::Sender::new(current),
+        })
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.config.address()
+    }
+
+    pub(crate) fn current(&self) -> usize {
+        self.current.load(Ordering::Acquire)
+    }
+
+    /// How long one try may take, so that others can follow within the time for the whole request.
+    pub(crate) fn try_time(&self) -> Duration {
+        let parts = u32::try_from(self.config.members.len().min(3)).unwrap_or(1);
+        self.config.request_timeout / parts
+    }
+
+    pub(crate) fn connect_time(&self) -> Duration {
+        self.config.connect_timeout
+    }
+
+    fn clients(&self) -> Result<Clients> {
+        self.clients.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(closed)
+    }
+
+    pub(crate) fn open(&self) -> Result<()> {
+        self.clients().map(|_| ())
+    }
+
+    pub(crate) fn close(&self) {
+        self.clients.write().unwrap_or_else(PoisonError::into_inner).take();
+        self.moved.send_modify(|_| {});
+    }
+
+    /// The client of the member in use, and which one that is.
+    pub(crate) async fn client(&self) -> Result<(usize, Client), Failure> {
+        let clients = self.clients()?;
+        let at = self.current();
+        let client = match clients[at].get() {
+            Some(client) => client.clone(),
+            None => clients[at].get_or_try_init(|| self.connect(at)).await?.clone(),
+        };
+        Ok((at, client))
+    }
+
+    async fn connect(&self, at: usize) -> Result<Client, Failure> {
+        let (host, port) = &self.config.members[at];
+        let url =
+            format!("http{}://{}", if self.config.tls { "s" } else { "" }, host_port(host, Some(*port)));
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(self.config.connect_timeout)
+            .with_keep_alive(PING_EVERY, self.config.connect_timeout)
+            .with_keep_alive_while_idle(false)
+            .with_require_leader(true);
+        if let (Some(user), Some(password)) = (&self.config.username, &self.config.password) {
+            options = options.with_user(user, password.reveal()).with_auto_token_refresh(true);
+        }
+        if let Some(tls) = &self.tls {
+            options = options.with_tls(tls.clone());
+        }
+        Client::connect([url], Some(options)).await.map_err(failure)
+    }
+
+    /// One try of a request on the member in use. A member that fails hands over to the next.
+    pub(crate) async fn attempt<T, F>(
+        &self,
+        limit: Duration,
+        call: impl FnOnce(Client) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
+        let at = self.current();
+        let work = async {
+            let (_, client) = self.client().await?;
+            call(client).await.map_err(failure)
+        };
+        let answer = match timeout(limit, work).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.late(limit).into()),
+        };
+        if let Err(Failure::Other(error)) = &answer
+            && error.is_retryable()
+        {
+            self.leave(at);
+        }
+        answer
+    }
+
+    pub(crate) fn late(&self, limit: Duration) -> Error {
+        let text = format!("etcd did not answer within {limit:?}");
+        Error::new(ErrorKind::Timeout, text).at(self.address())
+    }
+
+    /// Hands over to the next member, unless somebody did already.
+    pub(crate) fn leave(&self, at: usize) {
+        let next = (at + 1) % self.config.members.len();
+        let swap = self.current.compare_exchange(at, next, Ordering::AcqRel, Ordering::Acquire);
+        if swap.is_ok() && next != at {
+            self.moved.send_replace(next);
+        }
+    }
+
+    /// The tries of one request.
+    pub(crate) fn tries(&self) -> Tries {
+        Tries {
+            ends: Instant::now() + self.config.request_timeout,
+            one: self.try_time(),
+            left: self.config.members.len().max(2),
+            pause: Duration::ZERO,
+        }
+    }
+
+    /// A request that may be made more than once, on several members.
+    pub(crate) async fn request<T, F>(&self, call: impl Fn(Client) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
+        let mut tries = self.tries();
+        loop {
+            let Some(limit) = tries.next().await else {
+                return Err(self.late(self.config.request_timeout).into());
+            };
+            match self.attempt(limit, &call).await {
+                Err(Failure::Other(error)) if error.is_retryable() && tries.more() => {}
+                answer => return answer,
+            }
+        }
+    }
+}
+
+/// How often and how long a request may still be tried.
+#[derive(Debug)]
+pub(crate) struct Tries {
+    ends: Instant,
+    one: Duration,
+    left: usize,
+    pause: Duration,
+}
+
+impl Tries {
+    /// Whether another try is left.
+    pub(crate) fn more(&self) -> bool {
+        self.left > 0 && Instant::now() + self.pause < self.ends
+    }
+
+    /// How long the next try may take; after a little pause when it is not the first.
+    pub(crate) async fn next(&mut self) -> Option<Duration> {
+        self.left = self.left.checked_sub(1)?;
+        if !self.pause.is_zero() {
+            tokio::time::sleep(self.pause).await;
+        }
+        self.pause = (self.pause * 2).max(Duration::from_millis(10));
+        let left = self.ends.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then(|| left.min(self.one))
+    }
+}
+
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "this etcd client has been closed")
+}
+
+async fn tls(config: &EtcdConfig) -> Result<TlsOptions> {
+    async fn read(file: &std::path::Path) -> Result<Vec<u8>> {
+        tokio::fs::read(file).await.map_err(|e| {
+            let text = format!("cannot read {}: {e}", file.display());
+            Error::new(ErrorKind::InvalidConfig, text)
+        })
+    }
+    let mut options = TlsOptions::new();
+    options = match &config.tls_ca {
+        Some(file) => options.ca_certificate(Certificate::from_pem(read(file).await?)),
+        None => options.with_native_roots(),
+    };
+    if let (Some(cert), Some(key)) = (&config.tls_cert, &config.tls_key) {
+        options = options.identity(Identity::from_pem(read(cert).await?, read(key).await?));
+    }
+    if let Some(name) = &config.tls_name {
+        options = options.domain_name(name.clone());
+    }
+    Ok(options)
+}
