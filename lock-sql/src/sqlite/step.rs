@@ -15,6 +15,9 @@ use sqlx::{Executor as _, Row as _};
 use super::boot::Boot;
 use super::error::Fault;
 
+/// How many renewals share a statement at most.
+const RENEWED_TOGETHER: usize = 500;
+
 type Stepped<T> = Result<T, Fault>;
 
 /// One transaction under way.
@@ -131,7 +134,51 @@ impl<'c> Step<'c> {
         })
     }
 
-    pub(super) async fn renew(&mut self, renewal: &Renewal) -> Stepped<Renewed> {
+    /// Renews each item by itself, in order. What holds with nobody waiting behind it, nearly all of a large batch, is
+    /// renewed by a statement for many; the others go one by one.
+    pub(super) async fn renew_all(&mut self, due: &[Renewal]) -> Stepped<Vec<Result<Renewed>>> {
+        let mut answers = Vec::with_capacity(due.len());
+        for part in due.chunks(RENEWED_TOGETHER) {
+            let calm = if part.len() > 1 { self.calm(part).await? } else { vec![None; part.len()] };
+            let mut together = Vec::new();
+            for (renewal, calm) in part.iter().zip(calm) {
+                answers.push(match calm {
+                    Some(number) => {
+                        let end = self.end(renewal.lease, renewal.ticket.delay);
+                        together.push(format!("[{number},{end}]"));
+                        FencingToken::new(number)
+                            .map(|token| Renewed::Held(Grant { token, lease: renewal.lease }))
+                    }
+                    None => match self.renew(renewal).await {
+                        Ok(answer) => Ok(answer),
+                        Err(Fault::Verb(error)) => Err(error),
+                        Err(fault) => return Err(fault),
+                    },
+                });
+            }
+            if !together.is_empty() {
+                let sql = include_str!("sql/renew_all.sql");
+                let query = sqlx::query(sql).bind(format!("[{}]", together.join(",")));
+                query.execute(&mut *self.conn).await?;
+            }
+        }
+        Ok(answers)
+    }
+
+    /// For each item the number of its entry where it holds and nobody waits.
+    async fn calm(&mut self, due: &[Renewal]) -> Stepped<Vec<Option<i64>>> {
+        // Encoded names and hexadecimal digits need no escaping.
+        let keys: Vec<_> = due
+            .iter()
+            .map(|r| format!("[\"{}\",\"{}\"]", r.ticket.name.encoded(), r.ticket.holder.to_hex()))
+            .collect();
+        let query = sqlx::query(include_str!("sql/calm.sql")).bind(format!("[{}]", keys.join(",")));
+        let rows = query.fetch_all(&mut *self.conn).await?;
+        let numbers = rows.iter().map(|row| Ok(row.try_get(0)?)).collect::<Stepped<Vec<_>>>()?;
+        if numbers.len() == due.len() { Ok(numbers) } else { Err(sqlx::Error::RowNotFound.into()) }
+    }
+
+    async fn renew(&mut self, renewal: &Renewal) -> Stepped<Renewed> {
         let front = self.settle(&renewal.ticket.name.encoded(), renewal.ticket.holder).await?;
         self.renew_entry(&front, renewal).await
     }

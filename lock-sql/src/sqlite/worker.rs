@@ -418,17 +418,7 @@ async fn run(step: &mut Step<'_>, verb: &Verb) -> Result<Outcome, Fault> {
         Verb::Inspect(name) => Answer::Snapshot(step.inspect(name).await?),
         Verb::Evict(name, token) => Answer::Release(step.evict(name, *token).await?),
         Verb::List { prefix, after, limit } => Answer::Listing(step.list(prefix, after, *limit).await?),
-        Verb::Renew(due) => {
-            let mut renewed = Vec::with_capacity(due.len());
-            for renewal in due {
-                renewed.push(match step.renew(renewal).await {
-                    Ok(answer) => Ok(answer),
-                    Err(Fault::Verb(error)) => Err(error),
-                    Err(fault) => return Err(fault),
-                });
-            }
-            Answer::Renewed(renewed)
-        }
+        Verb::Renew(due) => Answer::Renewed(step.renew_all(due).await?),
         Verb::Wait(ticket) => match step.watch(ticket).await? {
             Watch::Held(token) => Answer::Wake(Wake::Held(token)),
             Watch::Gone => Answer::Wake(Wake::Ask),

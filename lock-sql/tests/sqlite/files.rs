@@ -181,7 +181,7 @@ async fn a_full_disk_refuses_to_join_and_still_lets_go() {
     hold(&store, &request("n", 1)).await;
 }
 
-/// A file system of one megabyte with some ballast to throw off, where the test may mount one.
+/// A file system of its own, of one megabyte with some ballast to throw off, where the test may mount one.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -199,6 +199,13 @@ impl SmallDisk {
 
     fn path(&self) -> &Path {
         self.0.path()
+    }
+
+    fn remount(&self, how: &str) {
+        let options = format!("remount,{how}");
+        let status =
+            std::process::Command::new("mount").args(["-o", &options]).arg(self.path()).status().unwrap();
+        assert!(status.success());
     }
 }
 
@@ -293,4 +300,26 @@ async fn many_names_leave_nothing_but_the_counter() {
     let pages: i64 = count("SELECT page_count FROM pragma_page_count").fetch_one(&mut conn).await.unwrap();
     assert_eq!((rows, meta), (0, 1));
     assert!(pages < 100, "{pages} pages");
+}
+
+#[tokio::test]
+async fn a_read_only_disk_is_refused_and_loses_nothing() {
+    let Some(small) = SmallDisk::mount() else {
+        eprintln!("skipped: no right to mount a small disk");
+        return;
+    };
+    let path = small.path().join("locks.db");
+    let store = open(&path).await;
+    let token = hold(&store, &request("n", 1)).await;
+    store.close().await.unwrap();
+    small.remount("ro");
+    for path in [path.clone(), small.path().join("new.db")] {
+        let error = refused(&path).await;
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
+    small.remount("rw");
+    let store = open(&path).await;
+    assert!(
+        matches!(store.renew(&[renewal(&request("n", 1))]).await[0], Ok(Renewed::Held(g)) if g.token == token)
+    );
 }
