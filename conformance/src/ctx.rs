@@ -183,9 +183,21 @@ impl Ctx {
     /// # Errors
     /// That `what` never came.
     pub async fn soon<T>(&self, what: &str, future: impl Future<Output = T>) -> Verdict<T> {
-        tokio::time::timeout(PATIENCE, future)
-            .await
-            .map_err(|_| Stop::failed(format!("{what}: not within {PATIENCE:?}")))
+        self.soon_for(PATIENCE, what, future).await
+    }
+
+    /// Waits for `future`, for at most `limit`.
+    ///
+    /// # Errors
+    /// That `what` never came.
+    pub async fn soon_for<T>(
+        &self,
+        limit: Duration,
+        what: &str,
+        future: impl Future<Output = T>,
+    ) -> Verdict<T> {
+        let ended = tokio::time::timeout(limit, future).await;
+        ended.map_err(|_| Stop::failed(format!("{what}: not within {limit:?}")))
     }
 
     /// Waits until the line of `name` has this many entries.

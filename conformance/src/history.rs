@@ -189,9 +189,11 @@ struct Resource {
 }
 
 impl Fenced {
-    /// What a client reads before it writes: the fenced list and its twin.
-    pub fn read(&self) -> (Vec<u64>, Vec<u64>) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    /// What a client reads before it writes: the fenced list and its twin. Reading shows the token, too: else a late
+    /// write could slip in between another's read and its first write, and be overwritten.
+    pub fn read(&self, token: FencingToken) -> (Vec<u64>, Vec<u64>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.largest = state.largest.max(token.get());
         (state.fenced.clone(), state.unfenced.clone())
     }
 
@@ -206,6 +208,12 @@ impl Fenced {
         state.largest = token.get();
         state.fenced = fenced;
         true
+    }
+
+    /// What became of both lists in the end.
+    pub fn lists(&self) -> (Vec<u64>, Vec<u64>) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.fenced.clone(), state.unfenced.clone())
     }
 
     /// How many writes were refused.
@@ -341,7 +349,9 @@ mod tests {
         assert!(resource.write(token(2), vec![1], vec![1]));
         assert!(resource.write(token(2), vec![1, 2], vec![1, 2]));
         assert!(!resource.write(token(1), vec![], vec![]));
-        assert_eq!(resource.read(), (vec![1, 2], vec![]));
-        assert_eq!(resource.refused(), 1);
+        assert_eq!(resource.lists(), (vec![1, 2], vec![]));
+        assert_eq!(resource.read(token(5)).0, [1, 2]);
+        assert!(!resource.write(token(4), vec![], vec![]), "a read shows its token, too");
+        assert_eq!(resource.refused(), 2);
     }
 }

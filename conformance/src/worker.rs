@@ -1,11 +1,183 @@
-//! A client in a process of its own.
+//! A client in a process of its own, to be stopped or killed: the test program starts itself again.
+//!
+//! A worker reads one command a line and answers with one line. It ends with its input, or with its parent.
 
-use std::process::ExitCode;
+use std::collections::HashMap;
+use std::io::{BufRead as _, Write as _};
+use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
+use lock_core::client::Locks;
+use lock_core::client::guard::Guard;
+use lock_core::{Settings, Timestamp};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::ctx::{Ctx, PATIENCE};
 use crate::harness::Harness;
+use crate::servers::signal_process;
+use crate::verdict::{Context as _, Stop, Verdict};
+
+const URL: &str = "ONELOCK_CONFORMANCE_WORKER";
+const LEASE: &str = "ONELOCK_CONFORMANCE_LEASE";
+/// Tells a worker's answers from what else a program may print.
+const MARK: &str = "worker: ";
 
 /// Runs as a worker when this process was started as one.
-pub fn run_if_asked(_harness: &Arc<dyn Harness>) -> Option<ExitCode> {
-    None
+pub fn run_if_asked(harness: &Arc<dyn Harness>) -> Option<ExitCode> {
+    let url = std::env::var(URL).ok()?;
+    match serve(harness, &url) {
+        Ok(()) => Some(ExitCode::SUCCESS),
+        Err(error) => {
+            eprintln!("the worker ends: {error}");
+            Some(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn serve(harness: &Arc<dyn Harness>, url: &str) -> Verdict {
+    // Also when it is stopped and cannot see that its input has ended.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let lease = std::env::var(LEASE).ok().and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
+    let lease = lease.context("a worker needs a lease")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let locks = runtime.block_on(async {
+        let backend = harness.open(url).await?;
+        let mut settings = Settings::default();
+        (settings.ttl, settings.waiter_lease) = (lease, lease);
+        Locks::builder(backend).clock(harness.clock()).settings(settings).build()
+    })?;
+    let mut guards = HashMap::new();
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let answer = runtime
+            .block_on(answer(&locks, &mut guards, &line))
+            .unwrap_or_else(|error| format!("error {error}"));
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{MARK}{answer}")?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+async fn answer(locks: &Locks, guards: &mut HashMap<String, Guard>, line: &str) -> Verdict<String> {
+    let (command, name) = line.split_once(' ').unwrap_or((line, ""));
+    let mut guard = || guards.remove(name).context("this lock was not asked for");
+    match command {
+        "acquire" => {
+            let guard = locks.mutex(name)?.acquire().await?;
+            let answer = format!("{} {}", guard.token()?, guard.deadline().since_origin().as_nanos());
+            guards.insert(name.to_owned(), guard);
+            Ok(answer)
+        }
+        "held" => {
+            let guard = guard()?;
+            let answer = format!("{} {}", guard.is_held(), guard.token().is_ok());
+            guards.insert(name.to_owned(), guard);
+            Ok(answer)
+        }
+        "release" => Ok(match guard()?.release().await {
+            Ok(()) => "released".to_owned(),
+            Err(error) => format!("{:?}", error.kind()),
+        }),
+        other => Err(Stop::failed(format!("a worker does not know `{other}`"))),
+    }
+}
+
+/// A running worker. Killed when dropped.
+#[derive(Debug)]
+pub struct Worker {
+    child: Child,
+    id: u32,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    /// Starts one as a client of the case's store, with leases of `lease` for holders and waiters.
+    ///
+    /// # Errors
+    /// When the program cannot be started again.
+    pub fn start(ctx: &Ctx, lease: Duration) -> Verdict<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .env(URL, ctx.store().url()?)
+            .env(LEASE, lease.as_millis().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("a worker")?;
+        let id = child.id().context("the worker has ended at once")?;
+        let input = child.stdin.take().context("the worker's input")?;
+        let output = BufReader::new(child.stdout.take().context("the worker's output")?).lines();
+        Ok(Self { child, id, input, output })
+    }
+
+    /// Sends a command without waiting for the answer.
+    ///
+    /// # Errors
+    /// When the worker has gone.
+    pub async fn send(&mut self, command: &str) -> Verdict {
+        self.input.write_all(format!("{command}\n").as_bytes()).await.context("the worker's input")
+    }
+
+    /// The next answer.
+    ///
+    /// # Errors
+    /// When the worker has gone, does not answer, or says that the command failed.
+    pub async fn answer(&mut self) -> Verdict<String> {
+        let line = async {
+            loop {
+                let line = self.output.next_line().await?.context("the worker has ended")?;
+                if let Some(answer) = line.strip_prefix(MARK) {
+                    return Ok::<_, Stop>(answer.to_owned());
+                }
+            }
+        };
+        let answer = tokio::time::timeout(PATIENCE, line)
+            .await
+            .map_err(|_| Stop::failed("no answer of the worker"))??;
+        match answer.strip_prefix("error ") {
+            Some(error) => Err(Stop::failed(error)),
+            None => Ok(answer),
+        }
+    }
+
+    /// Acquires an exclusive lock: its token and deadline.
+    ///
+    /// # Errors
+    /// As [`Worker::answer`].
+    pub async fn acquire(&mut self, name: &str) -> Verdict<(i64, Timestamp)> {
+        self.send(&format!("acquire {name}")).await?;
+        self.acquired().await
+    }
+
+    /// The answer to an `acquire` that was sent before.
+    ///
+    /// # Errors
+    /// As [`Worker::answer`].
+    pub async fn acquired(&mut self) -> Verdict<(i64, Timestamp)> {
+        let answer = self.answer().await?;
+        let (token, deadline) = answer.split_once(' ').context("an answer to acquire")?;
+        let deadline = Timestamp::from_origin(Duration::from_nanos(deadline.parse()?));
+        Ok((token.parse()?, deadline))
+    }
+
+    /// Stops it where it is, lets it go on, or kills it.
+    ///
+    /// # Errors
+    /// When it has gone.
+    pub fn signal(&self, signal: Signal) -> Verdict {
+        signal_process(self.id, signal)
+    }
+
+    /// Kills it and waits until it is gone.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub async fn kill(mut self) -> Verdict {
+        Ok(self.child.kill().await?)
+    }
 }

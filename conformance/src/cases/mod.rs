@@ -3,7 +3,9 @@
 use crate::case::Case;
 
 mod cancelling;
+mod churning;
 mod cost;
+mod crashing;
 mod cutting;
 mod holding;
 mod hostile;
@@ -25,4 +27,6 @@ pub const ALL: &[&[Case]] = &[
     cost::TABLE,
     cancelling::TABLE,
     cutting::TABLE,
+    crashing::TABLE,
+    churning::TABLE,
 ];

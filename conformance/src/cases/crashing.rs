@@ -1,0 +1,120 @@
+//! Clients in processes of their own are killed or stopped.
+
+use rustix::process::Signal;
+
+use crate::case::{Need, table};
+use crate::ctx::{Ctx, name};
+use crate::verdict::Verdict;
+use crate::worker::Worker;
+use crate::{ensure, ensure_eq};
+
+const FIFO: Need = Need::Can("fifo");
+
+table! {
+    crashed_holder: [5, 6], [Need::Processes, FIFO], 180;
+    crashed_waiter: [6], [Need::Processes, FIFO], 180;
+    stopped_holder: [7], [Need::Processes, FIFO], 180;
+    stopped_waiter: [6, 9], [Need::Processes, FIFO], 180;
+}
+
+/// A holder that is killed keeps the lock for what is left of its lease, not less, and then the next one holds.
+async fn crashed_holder(ctx: &Ctx) -> Verdict {
+    let locks = ctx.locks_for(ctx.units(5)).await?;
+    for round in 0..ctx.many(3) {
+        let text = format!("killed-{round}");
+        let mut worker = Worker::start(ctx, ctx.units(5))?;
+        let (token, deadline) = worker.acquire(&text).await?;
+        let lock = locks.mutex(&text)?;
+        let next = tokio::spawn(async move { lock.acquire().await });
+        ctx.until_line_has(locks.backend(), &name(&text)?, 2).await?;
+        worker.kill().await?;
+        let next = ctx.soon("the next one holds", next).await???;
+        ensure!(ctx.now() >= deadline, "taken over before the dead holder's deadline");
+        ensure!(next.token()?.get() > token, "token {} after {token}", next.token()?);
+        next.release().await?;
+    }
+    Ok(())
+}
+
+/// Waiters that are killed, at the head of the line and behind it, leave it: the next living one is served.
+async fn crashed_waiter(ctx: &Ctx) -> Verdict {
+    let locks = ctx.locks_for(ctx.units(5)).await?;
+    for round in 0..ctx.many(2) {
+        let text = format!("killed-waiter-{round}");
+        let line = name(&text)?;
+        let holder = locks.mutex(&text)?.acquire().await?;
+        let mut dead = Vec::new();
+        for i in 0..2 {
+            let mut worker = Worker::start(ctx, ctx.units(5))?;
+            worker.send(&format!("acquire {text}")).await?;
+            ctx.until_line_has(locks.backend(), &line, i + 2).await?;
+            dead.push(worker);
+        }
+        let lock = locks.mutex(&text)?;
+        let next = tokio::spawn(async move { lock.acquire().await });
+        ctx.until_line_has(locks.backend(), &line, 4).await?;
+        for worker in dead {
+            worker.kill().await?;
+        }
+        if round % 2 == 0 {
+            // They leave while the lock is held; else they are promoted first, dead as they are.
+            ctx.until_line_has(locks.backend(), &line, 2).await?;
+        }
+        holder.release().await?;
+        ctx.soon("the living waiter holds", next).await???.release().await?;
+    }
+    Ok(())
+}
+
+/// A holder that was stopped past its lease knows at the first look that it holds no more; the next one is not hurt.
+async fn stopped_holder(ctx: &Ctx) -> Verdict {
+    let locks = ctx.locks_for(ctx.units(5)).await?;
+    for round in 0..ctx.many(2) {
+        let text = format!("stopped-{round}");
+        let mut worker = Worker::start(ctx, ctx.units(5))?;
+        let (token, _) = worker.acquire(&text).await?;
+        worker.signal(Signal::STOP)?;
+        // What it will do first when it goes on.
+        worker.send(&format!("held {text}")).await?;
+        worker.send(&format!("release {text}")).await?;
+        let next = ctx.soon("the next one holds", locks.mutex(&text)?.acquire()).await??;
+        worker.signal(Signal::CONT)?;
+        ensure_eq!(worker.answer().await?, "false false", "is_held and token of the stopped holder");
+        ensure_eq!(worker.answer().await?, "Lost", "its release");
+        ensure!(next.is_held() && next.token()?.get() > token, "the next holder was hurt");
+        let line = locks.inspect(&text).await?;
+        ensure_eq!(line.holders.first().map(|h| h.token), Some(next.token()?), "the holder at the end");
+        next.release().await?;
+        worker.kill().await?;
+    }
+    Ok(())
+}
+
+/// A waiter that was stopped past its waiter lease is passed by, and comes in with a new number at the end of the line.
+async fn stopped_waiter(ctx: &Ctx) -> Verdict {
+    let locks = ctx.locks_for(ctx.units(5)).await?;
+    let text = "stopped-waiter";
+    let line = name(text)?;
+    let holder = locks.mutex(text)?.acquire().await?;
+    let mut worker = Worker::start(ctx, ctx.units(5))?;
+    worker.send(&format!("acquire {text}")).await?;
+    ctx.until_line_has(locks.backend(), &line, 2).await?;
+    let lock = locks.mutex(text)?;
+    let next = tokio::spawn(async move { lock.acquire().await });
+    ctx.until_line_has(locks.backend(), &line, 3).await?;
+    worker.signal(Signal::STOP)?;
+    // Its wake-up reaches a process that stands still.
+    holder.release().await?;
+    let next = ctx.soon("the line moves on", next).await???;
+    worker.signal(Signal::CONT)?;
+    ctx.until_line_has(locks.backend(), &line, 2).await?;
+    let shown = locks.inspect(text).await?;
+    ensure_eq!(shown.holders.first().map(|h| h.token), Some(next.token()?), "the holder");
+    let token = next.token()?.get();
+    next.release().await?;
+    let (late, _) = worker.acquired().await?;
+    ensure!(late > token, "token {late} after {token}");
+    worker.send(&format!("release {text}")).await?;
+    ensure_eq!(worker.answer().await?, "released", "its release");
+    Ok(())
+}
