@@ -1,0 +1,216 @@
+//! ZooKeeper for the shared suite. Servers take a second to start, so a case that has ended passes its own on to the
+//! next; every case works under a path of its own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_conformance::case::Need;
+use lock_conformance::faults::{Link, Proxy};
+use lock_conformance::harness::{Credentials, Harness, Store, Tls};
+use lock_conformance::servers::{data_folder, free_port, tls};
+use lock_conformance::verdict::{Context as _, Verdict};
+use lock_core::{Backend, Capabilities, LockName, Settings, StoreUrl};
+use zookeeper_client as zk;
+
+use super::counter::Counter;
+use super::server::{Setup, ZkServer};
+
+const FOREIGN: &[u8] = b"somebody else's";
+const OPTIONS: &str = "tick=200ms";
+
+/// Servers that wait for their next case.
+static IDLE: Mutex<Vec<ZkServer>> = Mutex::new(Vec::new());
+
+pub struct ZooKeeper;
+
+/// Opens `url` as a client would: the options that all stores share are not the driver's.
+pub async fn open(url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    let mut url: StoreUrl = url.parse()?;
+    url.check_options(&[lock_core::config::OPTIONS, lock_zk::DRIVER.options])?;
+    Settings::default().merge_url(&mut url)?;
+    (lock_zk::DRIVER.open)(url, Arc::new(lock_core::BootClock)).await
+}
+
+#[async_trait]
+impl Harness for ZooKeeper {
+    fn name(&self) -> &'static str {
+        "zookeeper"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        super::capabilities()
+    }
+
+    fn unit(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+
+    fn lacks(&self, _: Need) -> Option<String> {
+        None
+    }
+
+    async fn start(&self) -> Verdict<Box<dyn Store>> {
+        let waiting = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let server = match waiting {
+            Some(server) if server.mode().await.is_some() => server,
+            _ => ZkServer::start(Setup::default()).await?,
+        };
+        static CASES: AtomicU64 = AtomicU64::new(0);
+        let path = format!("/suite/{}-{}", std::process::id(), CASES.fetch_add(1, Ordering::Relaxed));
+        let counter = Counter::start(server.address(), &path)?;
+        Ok(Box::new(Running { path, counter, proxies: Mutex::default(), server: Some(server) }))
+    }
+
+    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+        open(url).await
+    }
+
+    fn threads(&self) -> Option<usize> {
+        Some(3)
+    }
+}
+
+struct Running {
+    path: String,
+    counter: Counter,
+    proxies: Mutex<Vec<Proxy>>,
+    server: Option<ZkServer>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(server) = self.server.take() else { return };
+        if server.pause(false).is_ok() {
+            IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(server);
+        }
+    }
+}
+
+impl Running {
+    fn server(&self) -> Verdict<&ZkServer> {
+        self.server.as_ref().context("the server")
+    }
+
+    async fn admin(&self) -> Verdict<zk::Client> {
+        let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(10));
+        Ok(connector.connect(&self.server()?.address().to_string()).await?)
+    }
+
+    fn planted_path(&self, name: &str) -> Verdict<String> {
+        Ok(format!("{}/{}", self.path, LockName::new(name)?.encoded()))
+    }
+}
+
+#[async_trait]
+impl Store for Running {
+    async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
+        Ok(open(&self.url()?).await?)
+    }
+
+    fn url(&self) -> Verdict<String> {
+        Ok(format!("zk://{}{}?{OPTIONS}", self.counter.address(), self.path))
+    }
+
+    async fn requests(&self) -> Verdict<u64> {
+        Ok(self.counter.counts().requests())
+    }
+
+    async fn connections(&self) -> Verdict<u64> {
+        Ok(self.counter.counts().connections())
+    }
+
+    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+        let proxy = Proxy::start(self.server()?.address(), link).await?;
+        let url = format!(
+            "zk://{}{}?{OPTIONS}&request_timeout=500ms&connect_timeout=1s",
+            proxy.address(),
+            self.path
+        );
+        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
+        Ok(open(&url).await?)
+    }
+
+    async fn restart(&self) -> Verdict {
+        self.server()?.restart().await
+    }
+
+    async fn pause(&self, stopped: bool) -> Verdict {
+        self.server()?.pause(stopped)
+    }
+
+    async fn residue(&self) -> Verdict<Vec<String>> {
+        let admin = self.admin().await?;
+        match admin.list_children(&self.path).await {
+            Ok(children) => Ok(children),
+            Err(zk::Error::NoNode) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn counters(&self) -> Verdict<u64> {
+        Ok(0)
+    }
+
+    async fn plant(&self, name: &str) -> Verdict {
+        let path = self.planted_path(name)?;
+        let admin = self.admin().await?;
+        let persistent = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+        admin.mkdir(&path, &persistent).await?;
+        admin.create(&format!("{path}/theirs"), FOREIGN, &persistent).await?;
+        Ok(())
+    }
+
+    async fn planted(&self, name: &str) -> Verdict<bool> {
+        let path = self.planted_path(name)?;
+        let admin = self.admin().await?;
+        let children = admin.list_children(&path).await?;
+        let (data, stat) = admin.get_data(&format!("{path}/theirs")).await?;
+        Ok(children == ["theirs"] && data == FOREIGN && stat.version == 0)
+    }
+
+    fn unreachable_url(&self) -> Verdict<String> {
+        Ok(format!("zk://127.0.0.1:{}?connect_timeout=300ms&request_timeout=300ms", free_port()?))
+    }
+
+    async fn with_password(&self) -> Verdict<Credentials> {
+        let (right, wrong) = ("correct-h0rse-battery", "wr0ng-h0rse-battery");
+        let with = |password: &str| {
+            Ok::<_, lock_conformance::Stop>(format!("zk://keeper:{password}@{}{}-secret", self.server()?.address(), self.path))
+        };
+        // The node above the names belongs to whoever makes it: by the first lock.
+        let good = with(right)?;
+        let backend = open(&good).await?;
+        let first = lock_conformance::ctx::exclusive(&LockName::new("first")?)?;
+        let grant = lock_conformance::ctx::held(&backend, &first).await?;
+        backend.release(&lock_conformance::ctx::ticket(&first, grant.token)).await?;
+        backend.close().await?;
+        Ok(Credentials {
+            good,
+            bad: with(wrong)?,
+            secrets: vec![right.to_owned(), wrong.to_owned()],
+            keep: Box::new(()),
+        })
+    }
+
+    async fn with_tls(&self) -> Verdict<Tls> {
+        let folder = data_folder()?;
+        let right = tls::authority(folder.path(), "right", "localhost")?;
+        let other = tls::authority(folder.path(), "other", "localhost")?;
+        let server = ZkServer::start(Setup { tls: Some(right.clone()), ..Setup::default() }).await?;
+        let port = server.tls_port();
+        let by = |host: &str, authority: &std::path::Path| {
+            format!("zks://{host}:{port}?tick=200ms&connect_timeout=2s&tls_ca={}", authority.display())
+        };
+        Ok(Tls {
+            good: by("localhost", &right.authority),
+            bad: vec![
+                (by("localhost", &other.authority), "an authority that did not sign the certificate"),
+                (by("127.0.0.1", &right.authority), "a host the certificate is not for"),
+                (format!("zks://localhost:{port}?connect_timeout=2s"), "an authority the system does not know"),
+            ],
+            keep: Box::new((server, folder)),
+        })
+    }
+}

@@ -1,0 +1,20 @@
+//! What the tests of this crate share: real ZooKeeper servers, and the store's side of the shared suite.
+#![allow(dead_code, reason = "every test file uses its part")]
+
+pub mod counter;
+pub mod harness;
+pub mod server;
+
+use std::time::Duration;
+
+use lock_core::Capabilities;
+
+/// What the store must declare on the test servers: their tick is 200 ms and their longest session two hours.
+pub fn capabilities() -> Capabilities {
+    let mut capabilities = Capabilities::full();
+    capabilities.raise = false;
+    capabilities.resume = false;
+    capabilities.min_lease = server::TICK * 2;
+    capabilities.max_lease = Duration::from_secs(7_200) * 9 / 10 - server::TICK * 2;
+    capabilities
+}

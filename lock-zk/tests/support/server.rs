@@ -1,0 +1,223 @@
+//! A ZooKeeper server as a child process: on free ports of the loopback, with its data in memory, stopped when dropped
+//! and by the kernel when the test process is killed.
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use lock_conformance::servers::tls::Files;
+use lock_conformance::servers::{Program, Server, data_folder, free_port, signal_process};
+use lock_conformance::verdict::{Context as _, Stop, Verdict};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const PROGRAM: Program = Program { name: "java", package: "zookeeper" };
+const START: Duration = Duration::from_secs(60);
+
+/// The servers' tick: small, so that sessions may be short.
+pub const TICK: Duration = Duration::from_millis(200);
+
+/// How a server is set up.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// Speaks TLS on a second port, with this certificate.
+    pub tls: Option<Files>,
+    /// Lines of the configuration.
+    pub lines: Vec<String>,
+    /// Definitions for the virtual machine.
+    pub defines: Vec<String>,
+    /// The number of this server in an ensemble; 0 when it stands alone.
+    pub id: u32,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct ZkServer {
+    setup: Setup,
+    folder: TempDir,
+    port: u16,
+    tls_port: u16,
+    server: Mutex<Option<Server>>,
+}
+
+impl ZkServer {
+    /// Starts one and waits until it serves.
+    pub async fn start(setup: Setup) -> Verdict<Self> {
+        let mut tries = 0;
+        loop {
+            let server = Self::begin(setup.clone())?;
+            match server.ready().await {
+                Ok(()) => return Ok(server),
+                // Somebody else may have taken the port meanwhile.
+                Err(error) if tries >= 3 || !server.log().contains("Address already in use") => return Err(error),
+                Err(_) => tries += 1,
+            }
+        }
+    }
+
+    /// Starts one and does not wait.
+    pub fn begin(setup: Setup) -> Verdict<Self> {
+        let (folder, port, tls_port) = (data_folder()?, free_port()?, free_port()?);
+        let server = Self { setup, folder, port, tls_port, server: Mutex::new(None) };
+        server.launch()?;
+        Ok(server)
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.folder().join("data").join("version-2")
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder().join("server.log")).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Server>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Kills it, as a crash would.
+    pub fn kill(&self) -> Verdict {
+        self.lock().take().map_or(Ok(()), |mut server| server.kill())
+    }
+
+    /// Starts it again on the same data and ports.
+    pub fn launch(&self) -> Verdict {
+        let mut lines = vec![
+            format!("dataDir={}", self.folder().join("data").display()),
+            format!("clientPort={}", self.port),
+            "clientPortAddress=127.0.0.1".to_owned(),
+            format!("tickTime={}", TICK.as_millis()),
+            "minSessionTimeout=400".to_owned(),
+            "maxSessionTimeout=7200000".to_owned(),
+            "maxClientCnxns=0".to_owned(),
+            "admin.enableServer=false".to_owned(),
+            "4lw.commands.whitelist=*".to_owned(),
+        ];
+        lines.extend(self.setup.lines.iter().cloned());
+        let mut defines = vec![
+            "-Dzookeeper.forceSync=no".to_owned(),
+            "-Dzookeeper.extendedTypesEnabled=true".to_owned(),
+            // Empty lock nodes go soon instead of once in a minute.
+            "-Dznode.container.checkIntervalMs=200".to_owned(),
+            "-Dznode.container.maxPerMinute=600000".to_owned(),
+        ];
+        defines.extend(self.setup.defines.iter().map(|define| format!("-D{define}")));
+        if let Some(files) = &self.setup.tls {
+            let store = self.folder().join("server.pem");
+            let (key, certificate) = (std::fs::read_to_string(&files.key)?, std::fs::read_to_string(&files.certificate)?);
+            std::fs::write(&store, format!("{key}{certificate}"))?;
+            lines.extend([
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
+                format!("secureClientPort={}", self.tls_port),
+                "secureClientPortAddress=127.0.0.1".to_owned(),
+                format!("ssl.keyStore.location={}", store.display()),
+                "ssl.keyStore.type=PEM".to_owned(),
+                format!("ssl.trustStore.location={}", files.authority.display()),
+                "ssl.trustStore.type=PEM".to_owned(),
+                "ssl.clientAuth=none".to_owned(),
+            ]);
+        }
+        let data = self.folder().join("data");
+        std::fs::create_dir_all(&data)?;
+        if self.setup.id > 0 {
+            std::fs::write(data.join("myid"), self.setup.id.to_string())?;
+        }
+        let config = self.folder().join("zoo.cfg");
+        std::fs::write(&config, lines.join("\n"))?;
+        std::fs::write(
+            self.folder().join("log4j.properties"),
+            "log4j.rootLogger=WARN, A\nlog4j.appender.A=org.apache.log4j.ConsoleAppender\n\
+             log4j.appender.A.layout=org.apache.log4j.PatternLayout\nlog4j.appender.A.layout.ConversionPattern=%d %p %c{1} %m%n\n",
+        )?;
+        let jars = [
+            "zookeeper", "zookeeper-jute", "slf4j-log4j12", "log4j-1.2", "slf4j-api", "netty-all", "metrics-core",
+            "snappy-java", "commons-io", "commons-cli", "netty-tcnative",
+        ];
+        let jars = jars.map(|jar| format!("/usr/share/java/{jar}.jar")).join(":");
+        let mut arguments: Vec<OsString> = vec!["-cp".into(), format!("{}:{jars}", self.folder().display()).into()];
+        arguments.extend(["-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1"].map(OsString::from));
+        arguments.extend(defines.into_iter().map(OsString::from));
+        arguments.extend(["org.apache.zookeeper.server.quorum.QuorumPeerMain".into(), config.into_os_string()]);
+        *self.lock() = Some(Server::start(PROGRAM, arguments, &self.folder().join("server.log"))?);
+        Ok(())
+    }
+
+    /// Waits until it serves.
+    pub async fn ready(&self) -> Verdict {
+        let end = Instant::now() + START;
+        loop {
+            if let Some(server) = self.lock().as_mut() {
+                server.check()?;
+            }
+            if self.mode().await.is_some() {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                return Err(Stop::failed(format!("ZooKeeper did not serve within {START:?}: {}", self.log())));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Kills it and starts it again.
+    pub async fn restart(&self) -> Verdict {
+        self.kill()?;
+        self.launch()?;
+        self.ready().await
+    }
+
+    /// Stops it where it is, or lets it go on.
+    pub fn pause(&self, stopped: bool) -> Verdict {
+        let id = self.lock().as_ref().context("a running server")?.id();
+        let signal = if stopped { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
+        signal_process(id, signal)
+    }
+
+    /// `standalone`, `leader` or `follower`; `None` while it does not serve.
+    pub async fn mode(&self) -> Option<String> {
+        let text = tokio::time::timeout(Duration::from_secs(1), self.word("srvr")).await.ok()?.ok()?;
+        text.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
+    }
+
+    /// Asks one of the four-letter questions.
+    pub async fn word(&self, word: &str) -> Verdict<String> {
+        let mut stream = TcpStream::connect(self.address()).await?;
+        stream.write_all(word.as_bytes()).await?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await?;
+        Ok(text)
+    }
+}
+
+/// An ensemble of three.
+pub async fn ensemble() -> Verdict<Vec<ZkServer>> {
+    let mut ports = Vec::new();
+    for _ in 0..3 {
+        ports.push((free_port()?, free_port()?));
+    }
+    let mut lines = vec!["initLimit=50".to_owned(), "syncLimit=20".to_owned(), "standaloneEnabled=false".to_owned()];
+    lines.extend(ports.iter().enumerate().map(|(i, (quorum, election))| {
+        format!("server.{}=127.0.0.1:{quorum}:{election}", i + 1)
+    }));
+    let begin = |id| ZkServer::begin(Setup { lines: lines.clone(), id, ..Setup::default() });
+    let servers = vec![begin(1)?, begin(2)?, begin(3)?];
+    for server in &servers {
+        server.ready().await?;
+    }
+    Ok(servers)
+}
