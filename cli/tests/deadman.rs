@@ -1,5 +1,5 @@
 //! The deadman by itself, spoken to over its socket.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
@@ -71,6 +71,14 @@ impl Deadman {
     }
 }
 
+/// The command dies with it.
+impl Drop for Deadman {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 fn boot_time() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::new(now.tv_sec.try_into().unwrap(), now.tv_nsec.try_into().unwrap())
@@ -133,10 +141,9 @@ fn a_closed_socket_ends_the_group_at_once() {
     deadman.start(HOUR, Duration::from_millis(200));
     let group = deadman.started();
     until("a beat", || !bench.history().is_empty());
-    let Deadman { mut process, socket, reports } = deadman;
-    drop((socket, reports));
+    deadman.socket.shutdown(std::net::Shutdown::Both).unwrap();
     until("the group's end", || !group_alive(group));
-    assert!(process.wait().unwrap().success());
+    assert!(deadman.process.wait().unwrap().success());
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! `status`, `list`, `evict`, `stores`, `completions`, errors and pipes.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod common;
 

@@ -256,7 +256,7 @@ fn processes() -> Vec<(i32, i32, i32, char)> {
 #[macro_export]
 macro_rules! on_every_store {
     ($($scenario:ident)*) => {
-        mod sqlite { $(#[test] fn $scenario() { super::$scenario(&crate::common::Bench::sqlite()); })* }
-        mod redis { $(#[test] fn $scenario() { super::$scenario(&crate::common::Bench::redis()); })* }
+        mod sqlite { $(#[test] fn $scenario() { super::$scenario(&$crate::common::Bench::sqlite()); })* }
+        mod redis { $(#[test] fn $scenario() { super::$scenario(&$crate::common::Bench::redis()); })* }
     };
 }
