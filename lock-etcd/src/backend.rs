@@ -22,7 +22,7 @@ use crate::error::{Failure, protocol};
 use crate::keys::{Keys, Seat, Span};
 use crate::lease::{Leases, revoke};
 use crate::lines::{kv, read, read_values};
-use crate::members::{Members, closed};
+use crate::members::Members;
 use crate::watch::Watches;
 
 /// How often a client looks for entries of its own whose time has passed.
@@ -57,8 +57,6 @@ impl EtcdBackend {
         let mut caps = Capabilities::full();
         // A number is a revision of the cluster: nobody can lift it.
         caps.raise = false;
-        // Entries are on leases that end with the client that made them.
-        caps.resume = false;
         caps.min_lease = Duration::from_secs(2);
         caps.lease_step = Duration::from_secs(1);
         caps.granularity = Duration::from_millis(50);
@@ -303,13 +301,16 @@ impl Shared {
         Ok((answer.kvs.into_iter().map(seat).collect(), answer.more))
     }
 
-    /// Gives every lease back, with what is still on it.
+    /// Gives back every lease that no entry is on. The others run out, or another client resumes what is on them.
     async fn close(&self) -> Result<()> {
-        self.members.open()?;
+        if self.members.open().is_err() {
+            return Ok(());
+        }
         self.watches.close();
-        self.entries.clear();
+        let in_use = self.entries.take_all();
         let leases = self.leases.take_all();
-        let given_back = join_all(leases.iter().map(|lease| revoke(&self.members, lease.id))).await;
+        let idle = leases.iter().filter(|lease| !in_use.contains(&lease.id));
+        let given_back = join_all(idle.map(|lease| revoke(&self.members, lease.id))).await;
         self.members.close();
         self.entries.some.notify_one();
         given_back.into_iter().collect()
@@ -389,9 +390,6 @@ impl Backend for EtcdBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        match self.shared.close().await {
-            Err(error) if error.kind() == ErrorKind::Closed => Err(closed()),
-            answer => answer.map_err(|error| self.place(error, "close")),
-        }
+        self.shared.close().await.map_err(|error| self.place(error, "close"))
     }
 }

@@ -4,7 +4,7 @@
 //! lease alive therefore also takes out its own entries when their time has passed; when it does not run, it keeps
 //! nothing alive either, and the store ends them all.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -90,8 +90,9 @@ impl Entries {
         map.iter().filter(|(_, e)| e.ends <= now).map(|(holder, e)| (*holder, e.clone())).collect()
     }
 
-    pub(crate) fn clear(&self) {
-        self.lock().clear();
+    /// Forgets all; the leases they were on.
+    pub(crate) fn take_all(&self) -> HashSet<i64> {
+        self.lock().drain().map(|(_, entry)| entry.lease.id).collect()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Leases: one per length for the whole client, shared by every entry of that length.
 //!
 //! An entry must last at least its lease from the moment it joins, but the lease it joins may have been kept alive a
-//! while ago. So an etcd lease is [`SLACK`] longer than what its entries ask for, and before an entry relies on it the
-//! lease must have been kept alive less than [`FRESH`] ago, or is kept alive now.
+//! while ago. So an etcd lease is a [`slack`] longer than what its entries ask for, and before an entry relies on it the
+//! lease must have been kept alive less than half the slack ago, or is kept alive now. The other half is for clocks
+//! that run at different rates.
 //!
 //! A request with an unclear outcome may still reach the store long after its caller gave up, and put an entry on a
 //! lease that others keep alive for ever. Its lease is therefore *retired*: never kept alive again. Living entries move
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use etcd_client::{Client, Error as Etcd, LeaseKeepAliveStream, LeaseKeeper};
+use etcd_client::{Client, Error as Etcd};
 use lock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio::time::timeout;
@@ -21,11 +22,10 @@ use tokio::time::timeout;
 use crate::error::{Failure, failure, protocol};
 use crate::members::Members;
 
-/// How much longer an etcd lease is than what is asked of it.
-pub(crate) const SLACK: Duration = Duration::from_secs(1);
-/// How old the last sign of life may be for an entry to rely on it. Half of the slack: the rest is for clocks that run
-/// at different rates.
-const FRESH: Duration = Duration::from_millis(500);
+/// How much longer the etcd lease is for entries that last `time`: a tenth, from 1 to 10 seconds.
+fn slack(time: Duration) -> Duration {
+    (time / 10).clamp(Duration::from_secs(1), Duration::from_secs(10))
+}
 
 /// One lease of the store.
 #[derive(Debug)]
@@ -33,20 +33,15 @@ pub(crate) struct Lease {
     pub(crate) id: i64,
     /// What the store gave, which may be more than was asked.
     granted: Duration,
+    slack: Duration,
     /// The moment before the last request that the store answered with a living lease.
     kept: Mutex<Timestamp>,
-    stream: AsyncMutex<Option<Stream>>,
+    /// Held while it is kept alive, so that those who ask meanwhile share one request.
+    asking: AsyncMutex<()>,
     retired: AtomicBool,
     gone: AtomicBool,
     /// Where the lease goes when it is retired and the last entry has left it.
     spent: mpsc::UnboundedSender<i64>,
-}
-
-#[derive(Debug)]
-struct Stream {
-    member: usize,
-    keeper: LeaseKeeper,
-    answers: LeaseKeepAliveStream,
 }
 
 /// Whether a lease still lives.
@@ -59,7 +54,7 @@ pub(crate) enum Life {
 impl Lease {
     /// How long an entry with this lock-delay lasts on it, the delay not counted.
     pub(crate) fn lasts(&self, delay: Duration) -> Duration {
-        self.granted.saturating_sub(SLACK + delay)
+        self.granted.saturating_sub(self.slack + delay)
     }
 
     fn kept(&self) -> MutexGuard<'_, Timestamp> {
@@ -67,7 +62,7 @@ impl Lease {
     }
 
     pub(crate) fn fresh(&self, now: Timestamp) -> bool {
-        now.saturating_since(*self.kept()) < FRESH
+        now.saturating_since(*self.kept()) < self.slack / 2
     }
 
     /// Whether new entries may join it.
@@ -119,7 +114,7 @@ impl Lease {
     }
 
     async fn round(&self, begun: Timestamp, members: &Members, clock: &dyn Clock) -> Result<Life, Failure> {
-        let mut stream = self.stream.lock().await;
+        let _one_at_a_time = self.asking.lock().await;
         if self.is_gone() {
             return Ok(Life::Gone);
         }
@@ -127,45 +122,19 @@ impl Lease {
             return Ok(Life::Kept);
         }
         let sent = clock.now();
-        let (member, client) = members.client().await?;
-        // Taken out: whatever cuts this round ends the stream, so no late answer is taken for that of another round.
-        let open = stream.take().filter(|open| open.member == member);
-        let (next, ttl) = match open {
-            Some(mut open) => {
-                let ttl = open.ask(self.id).await?;
-                (open, ttl)
-            }
-            None => {
-                let (keeper, answers) = opened(client, self.id).await?;
-                (Stream { member, keeper, answers }, 1)
-            }
-        };
-        if ttl <= 0 {
-            return Err(Failure::LeaseGone);
-        }
-        *stream = Some(next);
+        let (_, client) = members.client().await?;
+        ask(client, self.id).await?;
         let mut kept = self.kept();
         *kept = sent.max(*kept);
         Ok(Life::Kept)
     }
 }
 
-impl Stream {
-    async fn ask(&mut self, id: i64) -> Result<i64, Failure> {
-        let broken = || Error::new(ErrorKind::Unavailable, "the stream that keeps a lease alive ended");
-        self.keeper.keep_alive().await.map_err(|_| broken())?;
-        let answer = self.answers.message().await.map_err(failure)?.ok_or_else(broken)?;
-        if answer.id() != id {
-            return Err(protocol("etcd answered for another lease than it was asked").into());
-        }
-        Ok(answer.ttl())
-    }
-}
-
-/// Opens a stream, which keeps the lease alive once.
-async fn opened(client: Client, id: i64) -> Result<(LeaseKeeper, LeaseKeepAliveStream), Failure> {
+/// One sign of life, on a stream of its own: opening it costs nothing more, and no late answer can be taken for that of
+/// another.
+async fn ask(client: Client, id: i64) -> Result<(), Failure> {
     match client.lease_client().keep_alive(id).await {
-        Ok(open) => Ok(open),
+        Ok(_) => Ok(()),
         // The driver's own word for a ttl of 0.
         Err(Etcd::LeaseKeepAliveError(text)) if text == "lease not found" => Err(Failure::LeaseGone),
         Err(error) => Err(failure(error)),
@@ -223,7 +192,7 @@ impl Leases {
         lease: Duration,
         delay: Duration,
     ) -> Result<Arc<Lease>> {
-        let seconds = whole_seconds(lease + delay + SLACK)?;
+        let seconds = whole_seconds(lease.saturating_add(delay))?;
         let length = {
             let mut lengths = self.lengths.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(lengths.entry(seconds).or_default())
@@ -242,6 +211,8 @@ impl Leases {
     }
 
     async fn grant(&self, members: &Members, seconds: u64) -> Result<Arc<Lease>> {
+        let slack = slack(Duration::from_secs(seconds));
+        let seconds = whole_seconds(Duration::from_secs(seconds) + slack)?;
         let ttl = i64::try_from(seconds).map_err(|_| protocol("a lease too long for etcd"))?;
         // From before the first try: an answer to any of them is younger.
         let sent = self.clock.now();
@@ -254,8 +225,9 @@ impl Leases {
         let lease = Arc::new(Lease {
             id: answer.id(),
             granted: Duration::from_secs(granted),
+            slack,
             kept: Mutex::new(sent),
-            stream: AsyncMutex::default(),
+            asking: AsyncMutex::default(),
             retired: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             spent: self.spent.clone(),
@@ -273,7 +245,7 @@ impl Leases {
         lengths.retain(|_, length| length.current(now).is_some() || length.making.try_lock().is_err());
     }
 
-    /// Every lease that may still be in the store.
+    /// Every lease that may still be in the store, for a client that closes.
     pub(crate) fn take_all(&self) -> Vec<Arc<Lease>> {
         self.lengths.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -283,7 +255,7 @@ impl Leases {
 
 /// Rounded up: a lease is never shorter than asked.
 fn whole_seconds(time: Duration) -> Result<u64> {
-    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
     // The longest lease etcd takes.
     if seconds > 9_000_000_000 {
         return Err(Error::new(ErrorKind::InvalidLease, "etcd has no lease that long"));

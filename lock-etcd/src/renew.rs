@@ -4,20 +4,22 @@
 //! their own key, waiting ones by the line up to their number, which also repairs a wake-up that was lost. An entry
 //! that has come to hold moves from the lease of a waiter to that of a holder; the move sees the key by its guard.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::proto::PbTxnOpResponse;
 use etcd_client::{Client, Txn, TxnOp};
 use futures_util::future::join_all;
-use lock_core::{Error, FencingToken, Grant, Place, Renewal, Renewed, Result};
+use lock_core::mode::holders;
+use lock_core::{FencingToken, Grant, Place, Renewal, Renewed, Result};
 
 use crate::acquire::{move_op, moved_by};
 use crate::backend::Shared;
 use crate::entries::{Entry, ends};
 use crate::error::{Failure, protocol};
-use crate::keys::{Span, place_of};
+use crate::keys::{Seat, Span};
 use crate::lease::{Lease, Life};
 use crate::lines::{kv, look_op, read_op, seats};
 
@@ -100,11 +102,11 @@ impl Shared {
                 item.target = Some(Arc::clone(current));
                 continue;
             }
-            if !found.contains_key(&(lease, delay)) {
-                let made = self.leases.get(&self.members, lease, delay).await;
-                found.insert((lease, delay), made);
-            }
-            match &found[&(lease, delay)] {
+            let made = match found.entry((lease, delay)) {
+                MapEntry::Occupied(made) => made.into_mut(),
+                MapEntry::Vacant(place) => place.insert(self.leases.get(&self.members, lease, delay).await),
+            };
+            match made {
                 Ok(lease) => item.target = Some(Arc::clone(lease)),
                 Err(error) => item.answer = Some(Err(error.clone())),
             }
@@ -135,36 +137,40 @@ impl Shared {
         }
     }
 
-    /// Reads the keys, and for waiters the line before them.
+    /// Reads the keys of holders, and for waiters their lines, each once.
     async fn see_keys(&self, work: &mut [Work<'_>]) {
-        // A holder that moves is seen by the guard of the move.
-        let mut look: Vec<_> =
-            work.iter_mut().filter(|item| item.open() && !(item.held && item.moves())).collect();
-        let mut batches = Vec::new();
-        while !look.is_empty() {
-            let mut size = 0;
-            let fits = |item: &&mut Work<'_>| {
-                size += if item.held { 1 } else { 2 };
-                size > OPERATIONS
-            };
-            let count = look.iter().position(fits).unwrap_or(look.len());
-            let rest = look.split_off(count);
-            batches.push(std::mem::replace(&mut look, rest));
-        }
-        join_all(batches.into_iter().map(|batch| self.see_batch(batch))).await;
-    }
-
-    async fn see_batch(&self, mut batch: Vec<&mut Work<'_>>) {
-        let operations: Vec<_> = batch.iter().flat_map(|item| item.look()).collect();
-        match self.transact(operations).await {
-            Err(error) => fail(&mut batch, &error),
-            Ok(answers) => {
-                let mut answers = answers.into_iter();
-                for item in batch {
-                    if let Err(error) = item.seen(&mut answers) {
-                        item.answer = Some(Err(error));
+        let mut looks: Vec<Look> = Vec::new();
+        let mut lines: HashMap<Vec<u8>, usize> = HashMap::new();
+        for (i, item) in work.iter().enumerate().filter(|(_, item)| item.open()) {
+            match item.held {
+                // The guard of a move sees the key.
+                true if item.moves() => {}
+                true => looks.push(Look::Key(i)),
+                false => {
+                    let at = *lines.entry(item.span.start.clone()).or_insert_with(|| {
+                        looks.push(Look::Line(Vec::new(), item.number));
+                        looks.len() - 1
+                    });
+                    if let Some(Look::Line(items, upto)) = looks.get_mut(at) {
+                        items.push(i);
+                        // All of it if anybody's number is not known.
+                        *upto = (*upto).zip(item.number).map(|(a, b)| a.max(b));
                     }
                 }
+            }
+        }
+        let batches = looks.chunks(OPERATIONS).map(|looks| {
+            let operations = looks.iter().map(|look| look.operation(work)).collect();
+            async move { (looks, self.transact(operations).await) }
+        });
+        for (looks, answer) in join_all(batches).await {
+            let mut answers = answer.map(Vec::into_iter);
+            for look in looks {
+                let seats = match &mut answers {
+                    Ok(answers) => look.read(answers.next().flatten(), work),
+                    Err(error) => Err(error.clone()),
+                };
+                look.tell(seats, work);
             }
         }
     }
@@ -180,8 +186,13 @@ impl Shared {
             }
         }
         moving.retain(|item| item.open());
-        let batches = moving.chunks_mut(OPERATIONS).map(|batch| self.move_batch(batch));
-        join_all(batches).await;
+        while !moving.is_empty() {
+            // A transaction takes each key once.
+            let mut keys = HashSet::new();
+            let (mut now, later) = moving.into_iter().partition::<Vec<_>, _>(|item| keys.insert(item.key.clone()));
+            join_all(now.chunks_mut(OPERATIONS).map(|batch| self.move_batch(batch))).await;
+            moving = later;
+        }
     }
 
     async fn move_batch(&self, batch: &mut [&mut Work<'_>]) {
@@ -265,47 +276,64 @@ impl Shared {
     }
 }
 
-impl Work<'_> {
-    /// What to read for it.
-    fn look(&self) -> Vec<TxnOp> {
-        if self.held {
-            return vec![look_op(&self.key)];
+/// One reading: of one key, or of one line up to a number for all who wait in it.
+enum Look {
+    Key(usize),
+    Line(Vec<usize>, Option<i64>),
+}
+
+impl Look {
+    fn items(&self) -> &[usize] {
+        match self {
+            Self::Key(item) => std::slice::from_ref(item),
+            Self::Line(items, _) => items,
         }
-        vec![look_op(&self.key), read_op(&self.span, self.number)]
     }
 
-    /// Takes what was read for it.
-    fn seen(&mut self, answers: &mut impl Iterator<Item = Option<PbTxnOpResponse>>) -> Result<()> {
-        let mut next = || match answers.next().flatten() {
-            Some(PbTxnOpResponse::ResponseRange(range)) => Ok(range),
+    fn operation(&self, work: &[Work<'_>]) -> TxnOp {
+        match self {
+            Self::Key(item) => look_op(&work[*item].key),
+            Self::Line(items, upto) => read_op(&work[items[0]].span, *upto),
+        }
+    }
+
+    fn read(&self, answer: Option<PbTxnOpResponse>, work: &[Work<'_>]) -> Result<Vec<Seat>> {
+        match answer {
+            Some(PbTxnOpResponse::ResponseRange(range)) => Ok(seats(&work[self.items()[0]].span, range)),
             _ => Err(protocol("etcd left out a reading")),
-        };
-        let own = next()?.kvs.into_iter().next();
-        let line = if self.held { None } else { Some(next()?) };
-        let number = self.number;
-        let Some(own) = own.filter(|kv| number.is_none_or(|number| number == kv.create_revision)) else {
-            self.not_held();
-            return Ok(());
-        };
-        self.number = Some(own.create_revision);
-        self.on = own.lease;
-        if let Some(line) = line {
-            let line = seats(&self.span, line);
-            let (place, holders) =
-                place_of(&line, &self.key).ok_or_else(|| protocol("a line without its entry"))?;
-            self.held = place < holders;
         }
-        Ok(())
     }
 
-    /// The move it needs.
-    fn shift(&self) -> Option<TxnOp> {
-        Some(move_op(&self.key, self.number?, self.on, self.target.as_ref()?))
+    /// Tells those it was made for.
+    fn tell(&self, seen: Result<Vec<Seat>>, work: &mut [Work<'_>]) {
+        let line = match seen {
+            Ok(line) => line,
+            Err(error) => {
+                return self.items().iter().for_each(|i| work[*i].answer = Some(Err(error.clone())));
+            }
+        };
+        let holders = holders(line.iter().map(|seat| seat.mode));
+        let places: HashMap<&[u8], usize> =
+            line.iter().enumerate().map(|(place, seat)| (&seat.key[..], place)).collect();
+        for i in self.items() {
+            let item = &mut work[*i];
+            let place = places.get(&item.key[..]).copied();
+            let number = item.number;
+            match place.filter(|place| number.is_none_or(|number| number == line[*place].number)) {
+                None => item.not_held(),
+                Some(place) => {
+                    item.number = Some(line[place].number);
+                    item.on = line[place].lease;
+                    item.held |= place < holders;
+                }
+            }
+        }
     }
 }
 
-fn fail(batch: &mut [&mut Work<'_>], error: &Error) {
-    for item in batch {
-        item.answer = Some(Err(error.clone()));
+impl Work<'_> {
+    /// The move it needs.
+    fn shift(&self) -> Option<TxnOp> {
+        Some(move_op(&self.key, self.number?, self.on, self.target.as_ref()?))
     }
 }

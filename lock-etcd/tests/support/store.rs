@@ -1,0 +1,147 @@
+//! The shared suite's view of a single etcd server.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::GetOptions;
+use lock_conformance::case::Need;
+use lock_conformance::faults::{Link, Proxy};
+use lock_conformance::harness::redis::open_by;
+use lock_conformance::harness::{Credentials, Harness, Store, Tls};
+use lock_conformance::servers::{data_folder, free_port, tls};
+use lock_conformance::Verdict;
+use lock_core::{Backend, Capabilities};
+use lock_etcd::DRIVER;
+
+use super::server::Member;
+
+/// Each case has a server of its own.
+pub(crate) struct Etcd {
+    capabilities: Capabilities,
+}
+
+impl Etcd {
+    pub(crate) fn new(capabilities: Capabilities) -> Self {
+        Self { capabilities }
+    }
+}
+
+#[async_trait]
+impl Harness for Etcd {
+    fn name(&self) -> &'static str {
+        "etcd"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn unit(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    fn lacks(&self, need: Need) -> Option<String> {
+        (need == Need::Foreign).then(|| {
+            "any key in a line is somebody's entry: it is shown, waits its turn, and locks others out".to_owned()
+        })
+    }
+
+    async fn start(&self) -> Verdict<Box<dyn Store>> {
+        Ok(Box::new(Running { member: Member::single(None).await?, proxies: Mutex::default() }))
+    }
+
+    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+        open_by(&DRIVER, url).await
+    }
+}
+
+struct Running {
+    member: Member,
+    proxies: Mutex<Vec<Proxy>>,
+}
+
+#[async_trait]
+impl Store for Running {
+    async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
+        Ok(open_by(&DRIVER, &self.url()?).await?)
+    }
+
+    fn url(&self) -> Verdict<String> {
+        Ok(self.member.url())
+    }
+
+    async fn requests(&self) -> Verdict<u64> {
+        Ok(self.member.received().await?.into_iter().map(|(_, count)| count).sum())
+    }
+
+    async fn connections(&self) -> Verdict<u64> {
+        self.member.connections()
+    }
+
+    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+        let proxy = Proxy::start(self.member.address(), link).await?;
+        let by = format!("etcd://{}?request_timeout=500ms&connect_timeout=500ms", proxy.address());
+        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
+        Ok(open_by(&DRIVER, &by).await?)
+    }
+
+    async fn restart(&self) -> Verdict {
+        self.member.restart().await
+    }
+
+    async fn pause(&self, stopped: bool) -> Verdict {
+        self.member.pause(stopped)
+    }
+
+    async fn residue(&self) -> Verdict<Vec<String>> {
+        let options = GetOptions::new().with_all_keys().with_keys_only();
+        let keys = self.member.admin().await?.get("", Some(options)).await?;
+        Ok(keys.kvs().iter().map(|kv| String::from_utf8_lossy(kv.key()).into_owned()).collect())
+    }
+
+    async fn counters(&self) -> Verdict<u64> {
+        // Numbers are revisions of the cluster.
+        Ok(0)
+    }
+
+    fn unreachable_url(&self) -> Verdict<String> {
+        Ok(format!("etcd://127.0.0.1:{}?connect_timeout=300ms&request_timeout=300ms", free_port()?))
+    }
+
+    async fn with_password(&self) -> Verdict<Credentials> {
+        let (right, wrong) = ("correct-h0rse-battery", "wr0ng-h0rse-battery");
+        let server = Member::single(None).await?;
+        server.with_users(right, "onelock/").await?;
+        let with = |password: &str| format!("etcd://app:{password}@{}", server.address());
+        Ok(Credentials {
+            good: with(right),
+            bad: with(wrong),
+            secrets: vec![right.to_owned(), wrong.to_owned()],
+            keep: Box::new(server),
+        })
+    }
+
+    async fn with_tls(&self) -> Verdict<Tls> {
+        let folder = data_folder()?;
+        let right = tls::authority(folder.path(), "right", "localhost")?;
+        let other = tls::authority(folder.path(), "other", "localhost")?;
+        let server = Member::single(Some(&right)).await?;
+        let port = server.port();
+        let by = |host: &str, authority: &std::path::Path| {
+            format!("etcds://{host}:{port}?connect_timeout=1s&tls_ca={}", authority.display())
+        };
+        Ok(Tls {
+            good: by("localhost", &right.authority),
+            bad: vec![
+                (by("localhost", &other.authority), "an authority that did not sign the certificate"),
+                (by("127.0.0.1", &right.authority), "a host the certificate is not for"),
+                (
+                    format!("etcds://localhost:{port}?connect_timeout=1s"),
+                    "an authority the system does not know",
+                ),
+            ],
+            keep: Box::new((server, folder)),
+        })
+    }
+}
