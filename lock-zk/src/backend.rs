@@ -1,6 +1,7 @@
 //! The store behind the trait.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,7 +14,7 @@ use tokio::sync::watch;
 use zookeeper_client as zk;
 
 use crate::config::ZkConfig;
-use crate::error::failed;
+use crate::error::{failed, is_answer};
 use crate::pool::Target;
 use crate::table::{Table, reap};
 use crate::{join, keep, layout, leave, look, wait};
@@ -22,8 +23,40 @@ use crate::{join, keep, layout, leave, look, wait};
 pub(crate) struct Core {
     pub(crate) target: Arc<Target>,
     pub(crate) table: Table,
+    pub(crate) popular: Popular,
+    /// Whether there is one server only, which then knows everything there is to know.
+    pub(crate) standalone: bool,
     longest: Duration,
     closed: watch::Sender<bool>,
+}
+
+/// Names whose node was there when it was to be made: the next join does not try to make it.
+#[derive(Default)]
+pub(crate) struct Popular(Mutex<HashSet<LockName>>);
+
+impl Popular {
+    /// A hint only: when there are more, it begins anew.
+    const MOST: usize = 10_000;
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<LockName>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn has(&self, name: &LockName) -> bool {
+        self.lock().contains(name)
+    }
+
+    pub(crate) fn note(&self, name: &LockName, there: bool) {
+        let mut names = self.lock();
+        if !there {
+            names.remove(name);
+        } else if !names.contains(name) {
+            if names.len() >= Self::MOST {
+                names.clear();
+            }
+            names.insert(name.clone());
+        }
+    }
 }
 
 impl Core {
@@ -92,8 +125,20 @@ impl ZkBackend {
             Ok(_) | Err(zk::Error::NoNode) => {}
             Err(error) => return Err(failed(error, "list", root)),
         }
-        let longest = target.longest(&desk);
-        let core = Core { table: Table::default(), longest, closed: watch::Sender::new(false), target };
+        // A server that stands alone has no list of servers. Whoever may not read it is in an ensemble, as far as we know.
+        let standalone = match desk.ask(client.get_config()).await {
+            Ok((config, _)) => config.is_empty(),
+            Err(error) if is_answer(&error) => false,
+            Err(error) => return Err(failed(error, "read", "/zookeeper/config")),
+        };
+        let core = Core {
+            longest: target.longest(&desk),
+            table: Table::default(),
+            popular: Popular::default(),
+            closed: watch::Sender::new(false),
+            standalone,
+            target,
+        };
         let core = Arc::new(core);
         core.target.runtime.spawn(reap(Arc::clone(&core)));
         Ok(Self { core })

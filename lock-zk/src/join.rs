@@ -13,7 +13,7 @@ use zookeeper_client as zk;
 use crate::backend::Core;
 use crate::error::{failed, is_unclear};
 use crate::layout;
-use crate::leave::{delete, erase_later, latest};
+use crate::leave::{delete, erase_later, latest, synced};
 use crate::line::{Line, Stand};
 use crate::session::Session;
 use crate::table::{Entry, Made, pause};
@@ -31,24 +31,41 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Stand
     let need = request.lease.max(request.waiter_lease) + request.delay;
     core.check_need(need)?;
     let parent = layout::parent(&core.target.base, &request.name);
+    let mut denied = None;
     for _ in 0..TRIES {
         let session = core.target.session(need).await?;
         session.fresh().await?;
-        if !request.queue {
+        // As far as we know the node of the name is there or not.
+        let alone = denied.is_none() && !core.popular.has(&request.name);
+        if !request.queue && !alone {
             // Who may not wait must not stand in anybody's way: only a line that admits it is joined.
-            let line = latest(&session, &parent).await?;
-            if line.is_some_and(|line| !line.admits(request.mode)) {
-                return Ok(Standing::Busy(Busy { retry_after: None }));
+            match latest(core, &session, &parent).await? {
+                Some(line) if !line.admits(request.mode) => {
+                    return Ok(Standing::Busy(Busy { retry_after: None }));
+                }
+                Some(_) => {}
+                None if denied.is_some() => {}
+                None => {
+                    core.popular.note(&request.name, false);
+                    continue;
+                }
             }
         }
-        let join = Join { core, request, session, parent: &parent, prefix: layout::prefix(request.holder, request.mode) };
-        match join.place().await? {
+        let prefix = layout::prefix(request.holder, request.mode);
+        let join = Join { core, request, session, parent: &parent, prefix };
+        match join.place(alone).await? {
             Placed::Standing(standing) => return Ok(standing),
-            Placed::NoParent => join.make_parent().await?,
+            Placed::Occupied => core.popular.note(&request.name, true),
+            Placed::Denied(error) => denied = Some(error),
+            Placed::NoParent if alone => join.make_base().await?,
+            Placed::NoParent => match denied {
+                Some(error) => return Err(error),
+                None => core.popular.note(&request.name, false),
+            },
             Placed::Nothing => {}
         }
     }
-    Err(Error::new(ErrorKind::Unavailable, format!("the connection broke {TRIES} times while joining {parent}")))
+    Err(Error::new(ErrorKind::Unavailable, format!("{parent} came and went, or the connection broke, {TRIES} times")))
 }
 
 /// The answer when this holder has an entry.
@@ -77,17 +94,23 @@ struct Join<'a> {
 
 enum Placed {
     Standing(Standing),
-    /// The name has no node.
+    /// The node of the name was to be made, and is there.
+    Occupied,
+    /// The node of the name was to be made, and may not be.
+    Denied(Error),
+    /// The node above the new one is not there.
     NoParent,
     /// Nothing was created: it may be asked again.
     Nothing,
 }
 
-/// The answers to the two requests of a join.
+/// The answers to a join.
 struct Answers {
     sent: Timestamp,
+    /// Its node's name and number.
     created: Result<(String, i64), zk::Error>,
-    listed: Result<Vec<String>, zk::Error>,
+    /// The children, and whether they are in a container.
+    listed: Result<(Vec<String>, bool), zk::Error>,
 }
 
 impl Join<'_> {
@@ -95,7 +118,7 @@ impl Join<'_> {
         failed(error, "join", self.parent)
     }
 
-    async fn place(&self) -> Result<Placed> {
+    async fn place(&self, alone: bool) -> Result<Placed> {
         let core = self.core;
         let data = layout::data(self.request.mode, self.request.note.as_str());
         let mut sent = Sent {
@@ -103,7 +126,11 @@ impl Join<'_> {
             session: Arc::clone(&self.session),
             parent: self.parent.to_owned(),
             prefix: self.prefix.clone(),
-            call: Some(send(core, &self.session, self.parent, &self.prefix, &data)),
+            call: Some(if alone {
+                send_alone(core, &self.session, self.parent, &self.prefix, &data)
+            } else {
+                send(core, &self.session, self.parent, &self.prefix, &data)
+            }),
         };
         let answers = sent.answers(core.target.config.request_timeout).await;
         let Some(Answers { sent: at, created, listed }) = answers else {
@@ -112,6 +139,10 @@ impl Join<'_> {
         let (node, czxid) = match created {
             Ok(created) => created,
             Err(zk::Error::NoNode) => return Ok(Placed::NoParent),
+            Err(zk::Error::NodeExists) if alone => return Ok(Placed::Occupied),
+            Err(error @ zk::Error::NoAuth) if alone => {
+                return Ok(Placed::Denied(failed(error, "create", self.parent)));
+            }
             Err(error) if is_unclear(&error) => match self.resolve(error).await? {
                 Some(found) => found,
                 None => return Ok(Placed::Nothing),
@@ -121,8 +152,8 @@ impl Join<'_> {
         };
         let mut fresh = Fresh { core, session: &self.session, path: Some(format!("{}/{node}", self.parent)) };
         let line = match listed {
-            Ok(children) => match look::read(children, self.parent) {
-                Ok(line) => look::ordered(&self.session, self.parent, line).await,
+            Ok((children, container)) => match look::read(children, self.parent) {
+                Ok(line) => look::ordered(&self.session, self.parent, line.in_container(container)).await,
                 Err(foreign) => Err(foreign),
             },
             Err(_) => look::line(&self.session, self.parent).await,
@@ -134,9 +165,9 @@ impl Join<'_> {
                 return fresh.undo().await.and(Err(error));
             }
         };
-        let (lease, watch) = match stand {
-            Some(Stand::Held { .. }) => (self.request.lease, None),
-            Some(Stand::Waits(watch)) if self.request.queue => (self.request.waiter_lease, Some(watch)),
+        let (lease, alone, watch) = match stand {
+            Some(Stand::Held { alone, .. }) => (self.request.lease, alone, None),
+            Some(Stand::Waits(watch)) if self.request.queue => (self.request.waiter_lease, false, Some(watch)),
             Some(Stand::Waits(_)) => {
                 fresh.undo().await?;
                 return Ok(Placed::Standing(Standing::Busy(Busy { retry_after: None })));
@@ -162,7 +193,7 @@ impl Join<'_> {
             data,
             session: Arc::clone(&self.session),
         };
-        let entry = Entry::new(made, core.target.clock.now() + kept, watch);
+        let entry = Entry::new(made, core.target.clock.now() + kept, alone, watch);
         fresh.keep();
         core.table.insert(entry);
         Ok(Placed::Standing(if held {
@@ -182,25 +213,49 @@ impl Join<'_> {
         found
     }
 
-    /// Makes the node of the name: a container, which the server removes when it has been empty for a while.
-    async fn make_parent(&self) -> Result<()> {
-        let (session, base) = (&self.session, &self.core.target.base);
-        let acls = self.core.target.acls();
-        let client = session.client().map_err(|error| self.failed(error))?;
-        let container = zk::CreateMode::Container.with_acls(acls);
-        for _ in 0..2 {
-            match session.ask(client.create(self.parent, b"", &container)).await {
-                Ok(_) | Err(zk::Error::NodeExists) => return Ok(()),
-                Err(zk::Error::NoNode) if !base.is_empty() => {
-                    let folder = zk::CreateMode::Persistent.with_acls(acls);
-                    let made = session.ask(client.mkdir(base, &folder)).await;
-                    made.map_err(|error| failed(error, "create", base))?;
-                }
-                Err(error) => return Err(failed(error, "create", self.parent)),
-            }
-        }
-        Ok(())
+    /// Makes the node above all names.
+    async fn make_base(&self) -> Result<()> {
+        let base = &self.core.target.base;
+        let fail = |error| failed(error, "create", base);
+        let client = self.session.client().map_err(fail)?;
+        let folder = zk::CreateMode::Persistent.with_acls(self.core.target.acls());
+        self.session.ask(client.mkdir(base, &folder)).await.map_err(fail)
     }
+}
+
+/// Makes the node of the name, a container, and the entry in it, in one step: who made the first is alone with the
+/// second, and holds.
+fn send_alone(core: &Core, session: &Arc<Session>, parent: &str, prefix: &str, data: &[u8]) -> BoxFuture<'static, Answers> {
+    let (session, clock, acls) = (Arc::clone(session), Arc::clone(&core.target.clock), core.target.acls());
+    // What the server would call the first child of a new node; it counts on from there.
+    let node = format!("{prefix}{:010}", 0);
+    let (parent, path, data) = (parent.to_owned(), format!("{parent}/{node}"), data.to_vec());
+    Box::pin(async move {
+        let sent = clock.now();
+        let created = async {
+            let client = session.client()?;
+            let mut writer = client.new_multi_writer();
+            writer.add_create(&parent, b"", &zk::CreateMode::Container.with_acls(acls))?;
+            writer.add_create(&path, b"", &zk::CreateMode::Ephemeral.with_acls(acls))?;
+            // Servers do not tell the number of a node that is created in such a step. They tell it here.
+            writer.add_set_data(&path, &data, Some(0))?;
+            let Some(zk::MultiWriteResult::SetData { stat }) = writer.commit().await?.pop() else {
+                return Err(zk::Error::UnexpectedError("no answer to a write".into()));
+            };
+            session.heard(sent);
+            owned(&session, node, &stat)
+        };
+        let created = created.await;
+        let listed = created.as_ref().map(|(node, _)| (vec![node.clone()], true)).map_err(Clone::clone);
+        Answers { sent, created, listed }
+    })
+}
+
+fn owned(session: &Session, node: String, stat: &zk::Stat) -> Result<(String, i64), zk::Error> {
+    if stat.ephemeral_owner == session.id() {
+        return Ok((node, stat.czxid));
+    }
+    Err(zk::Error::UnexpectedError(format!("the new node has the owner {:#x}", stat.ephemeral_owner)))
 }
 
 /// Sends both requests at once, one behind the other: the listing shows the line as it is behind the new node.
@@ -216,16 +271,13 @@ fn send(core: &Core, session: &Arc<Session>, parent: &str, prefix: &str, data: &
         };
         let mode = zk::CreateMode::EphemeralSequential.with_acls(acls);
         let created = client.create(&path, &data, &mode);
-        let listed = client.list_children(&parent);
+        let listed = client.get_children(&parent);
         let (created, listed) = join!(created, listed);
         if created.is_ok() {
             session.heard(sent);
         }
-        let created = match created {
-            Ok((stat, sequence)) if stat.ephemeral_owner == session.id() => Ok((format!("{prefix}{sequence}"), stat.czxid)),
-            Ok((stat, _)) => Err(zk::Error::UnexpectedError(format!("the new node has the owner {:#x}", stat.ephemeral_owner))),
-            Err(error) => Err(error),
-        };
+        let created = created.and_then(|(stat, sequence)| owned(&session, format!("{prefix}{sequence}"), &stat));
+        let listed = listed.map(|(children, stat)| (children, look::is_container(&stat)));
         Answers { sent, created, listed }
     })
 }
@@ -297,7 +349,7 @@ impl Drop for Fresh<'_> {
 /// A server that had the request on the broken connection has dealt with it before it deals with this one, and what
 /// another server forwards late for a session that has moved the leader refuses: what is not there now will not come.
 async fn find(core: &Core, session: &Session, parent: &str, prefix: &str) -> Result<Option<(String, i64)>> {
-    let Some(line) = latest(session, parent).await? else { return Ok(None) };
+    let Some(line) = synced(session, parent).await? else { return Ok(None) };
     for node in ours(&line, prefix) {
         let path = format!("{parent}/{node}");
         let client = session.client().map_err(|error| failed(error, "read", &path))?;

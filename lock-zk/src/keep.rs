@@ -35,12 +35,15 @@ pub(crate) async fn renew(core: &Arc<Core>, due: &[Renewal]) -> Vec<Result<Renew
         return due.iter().map(|_| Err(error.clone())).collect();
     }
     let now = core.target.clock.now();
-    // What this client has no entry for it cannot renew: nodes belong to the session that made them.
     let mut answers: Vec<_> = due.iter().map(|_| Ok(Renewed::NotHeld)).collect();
+    let mut strangers = Vec::new();
     let mut sessions: HashMap<i64, Vec<Item>> = HashMap::new();
     for (index, renewal) in due.iter().enumerate() {
         let key = (renewal.ticket.name.clone(), renewal.ticket.holder);
-        let Some(entry) = core.table.get(&key, now) else { continue };
+        let Some(entry) = core.table.get(&key, now) else {
+            strangers.push(index);
+            continue;
+        };
         let delay = renewal.ticket.delay;
         let longest = entry.session.capacity().saturating_sub(delay);
         if renewal.lease.max(renewal.waiter_lease) > longest {
@@ -57,13 +60,31 @@ pub(crate) async fn renew(core: &Arc<Core>, due: &[Renewal]) -> Vec<Result<Renew
             batches.push(batch(core, std::mem::replace(&mut items, rest)));
         }
     }
-    for (index, answer) in future::join_all(batches).await.into_iter().flatten() {
+    let (batches, strangers) = join!(future::join_all(batches), unknown(core, due, strangers));
+    for (index, answer) in batches.into_iter().flatten().chain(strangers) {
         answers[index] = match (answer, due.get(index)) {
             (Ok(answer), Some(renewal)) => Ok(without_delay(answer, renewal.ticket.delay)),
             (answer, _) => answer,
         };
     }
     answers
+}
+
+/// Entries that this client does not know: gone, or another client's, which nobody else can renew, because a node belongs
+/// to the session that made it.
+async fn unknown(core: &Arc<Core>, due: &[Renewal], indices: Vec<usize>) -> Answers {
+    let tickets: Vec<_> = indices.iter().filter_map(|index| due.get(*index)).map(|renewal| &renewal.ticket).collect();
+    let names: Vec<_> = tickets.iter().map(|ticket| ticket.name.clone()).collect();
+    let lines = match look::lines(core, &names).await {
+        Ok(lines) => lines,
+        Err(error) => return indices.into_iter().map(|index| (index, Err(error.clone()))).collect(),
+    };
+    let answer = |(line, ticket): (Result<Line>, &lock_core::Ticket)| match line {
+        Ok(line) if line.of(ticket.holder).is_none() => Ok(Renewed::NotHeld),
+        Ok(_) => Err(Error::new(ErrorKind::Unsupported, "the entry belongs to another client, and only that one can renew it")),
+        Err(error) => Err(error),
+    };
+    indices.into_iter().zip(lines.into_iter().zip(tickets).map(answer)).collect()
 }
 
 fn too_long(asked: Duration, longest: Duration) -> Error {
@@ -94,7 +115,7 @@ async fn batch(core: &Arc<Core>, mut items: Vec<Item>) -> Answers {
             return answers;
         }
         let sent = core.target.clock.now();
-        match check(core, &session, &items).await {
+        match check(&session, &items).await {
             Ok((true, lines)) => {
                 answers.extend(items.into_iter().map(|item| (item.index, settle(core, &session, sent, &item, &lines))));
                 return answers;
@@ -145,7 +166,7 @@ type Lines = HashMap<String, Result<Line>>;
 
 /// Whether every node is there, by one write that changes nothing; with it, behind the write, the lines of those that
 /// wait.
-async fn check(core: &Core, session: &Arc<Session>, items: &[Item]) -> Result<(bool, Lines), zk::Error> {
+async fn check(session: &Arc<Session>, items: &[Item]) -> Result<(bool, Lines), zk::Error> {
     let client = session.client()?;
     let mut writer = client.new_multi_writer();
     for item in items {
@@ -174,18 +195,12 @@ async fn check(core: &Core, session: &Arc<Session>, items: &[Item]) -> Result<(b
     }
     let mut lines = Lines::new();
     for (parent, result) in parents.into_iter().zip(listed?) {
-        let line = match result {
-            zk::MultiReadResult::Children { children } => match look::read(children, parent) {
-                Ok(line) => look::ordered(session, parent, line).await,
-                Err(error) => Err(error),
-            },
-            zk::MultiReadResult::Error { err: zk::Error::NoNode } => Ok(Line::default()),
-            zk::MultiReadResult::Error { err } => Err(failed(err, "list", parent)),
-            other => Err(Error::new(ErrorKind::Protocol, format!("{other:?} for the children of {parent}"))),
+        let line = match look::one_of_many(parent, result) {
+            Ok(line) => look::ordered(session, parent, line).await,
+            Err(error) => Err(error),
         };
         lines.insert(parent.to_owned(), line);
     }
-    let _ = core;
     Ok((true, lines))
 }
 
@@ -200,7 +215,7 @@ fn settle(core: &Arc<Core>, session: &Session, sent: Timestamp, item: &Item, lin
             None => return Err(Error::new(ErrorKind::Unavailable, "the line was not read")),
         };
         match line.stand(&entry.node) {
-            Some(Stand::Held { followed }) => promoted(core, entry, followed),
+            Some(Stand::Held { followed, alone }) => promoted(core, entry, followed, alone),
             Some(Stand::Waits(_)) => {}
             None => {
                 core.table.remove(entry);

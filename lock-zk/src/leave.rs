@@ -12,21 +12,24 @@ use crate::layout;
 use crate::line::Line;
 use crate::look;
 use crate::session::Session;
-use crate::table::pause;
+use crate::table::{Entry, pause};
 
 /// Removes the entry of exactly this holder.
 pub(crate) async fn release(core: &Arc<Core>, ticket: &Ticket) -> Result<Release> {
     core.check()?;
     let key = (ticket.name.clone(), ticket.holder);
     if let Some(entry) = core.table.get(&key, core.target.clock.now()) {
-        let was = delete(core, &entry.session, &entry.path).await?;
+        let was = match tidy(core, &entry).await? {
+            Some(was) => was,
+            None => delete(core, &entry.session, &entry.path).await?,
+        };
         core.table.remove(&entry);
         return Ok(was);
     }
     // Not one of ours, or its number never came: the id finds it.
     let parent = layout::parent(&core.target.base, &ticket.name);
     let desk = core.target.desk().await?;
-    let Some(line) = latest(&desk, &parent).await? else { return Ok(Release::NotHeld) };
+    let Some(line) = latest(core, &desk, &parent).await? else { return Ok(Release::NotHeld) };
     match line.of(ticket.holder) {
         Some(node) => delete(core, &desk, &format!("{parent}/{}", node.name)).await,
         None => Ok(Release::NotHeld),
@@ -38,7 +41,7 @@ pub(crate) async fn evict(core: &Arc<Core>, name: &LockName, token: FencingToken
     core.check()?;
     let parent = layout::parent(&core.target.base, name);
     let desk = core.target.desk().await?;
-    let Some(line) = latest(&desk, &parent).await? else { return Ok(Release::NotHeld) };
+    let Some(line) = latest(core, &desk, &parent).await? else { return Ok(Release::NotHeld) };
     let created = look::created(&desk, &parent, &line).await?;
     let node = created.into_iter().find(|(_, czxid)| *czxid == token.get());
     match node {
@@ -48,18 +51,59 @@ pub(crate) async fn evict(core: &Arc<Core>, name: &LockName, token: FencingToken
     }
 }
 
+/// Leaves together with the node of the name, when nobody else was seen there: so a lock that is free leaves nothing
+/// behind, and the next join knows from creating that node that it is alone. `None` when that is not to be.
+async fn tidy(core: &Arc<Core>, entry: &Entry) -> Result<Option<Release>> {
+    if !entry.is_alone() || entry.session.is_over() {
+        return Ok(None);
+    }
+    let fail = |error| failed(error, "delete", &entry.path);
+    let client = entry.session.client().map_err(fail)?;
+    let mut writer = client.new_multi_writer();
+    writer.add_delete(&entry.path, None).map_err(fail)?;
+    writer.add_delete(&entry.parent, None).map_err(fail)?;
+    let deleted = writer.commit();
+    let deleted = async {
+        match deleted.await {
+            Ok(_) => Ok(Some(Release::Released)),
+            Err(zk::MultiWriteError::OperationFailed { index: 0, source: zk::Error::NoNode }) => Ok(Some(Release::NotHeld)),
+            // Somebody has joined, or the node of the name is not ours to delete.
+            Err(zk::MultiWriteError::OperationFailed { index: 1, .. }) => Ok(None),
+            Err(error) => Err(zk::Error::from(error)),
+        }
+    };
+    let deleted = entry.session.ask(deleted).await.map_err(fail)?;
+    core.popular.note(&entry.key.0, deleted.is_none());
+    Ok(deleted)
+}
+
 /// The line as the leader knows it now; `None` when nobody ever asked for the name, or all have gone.
-pub(crate) async fn latest(session: &Session, parent: &str) -> Result<Option<Line>> {
+pub(crate) async fn latest(core: &Core, session: &Session, parent: &str) -> Result<Option<Line>> {
+    if !core.standalone {
+        return synced(session, parent).await;
+    }
+    // A single server answers what it knows.
+    let fail = |error| failed(error, "list", parent);
+    let client = session.client().map_err(fail)?;
+    listed(session.ask(client.list_children(parent)).await, parent)
+}
+
+/// The same, whatever this client believes about the servers.
+pub(crate) async fn synced(session: &Session, parent: &str) -> Result<Option<Line>> {
     let fail = |error| failed(error, "list", parent);
     let client = session.client().map_err(fail)?;
     // One after the other on one connection: the listing is no older than the answer to the first.
-    let (synced, listed) = (client.sync(parent), client.list_children(parent));
-    let (synced, listed) = join!(session.ask(synced), session.ask(listed));
+    let (synced, children) = (client.sync(parent), client.list_children(parent));
+    let (synced, children) = join!(session.ask(synced), session.ask(children));
     synced.map_err(fail)?;
-    match listed {
+    listed(children, parent)
+}
+
+fn listed(children: Result<Vec<String>, zk::Error>, parent: &str) -> Result<Option<Line>> {
+    match children {
         Ok(children) => look::read(children, parent).map(Some),
         Err(zk::Error::NoNode) => Ok(None),
-        Err(error) => Err(fail(error)),
+        Err(error) => Err(failed(error, "list", parent)),
     }
 }
 

@@ -28,13 +28,17 @@ pub(crate) fn read(children: Vec<String>, parent: &str) -> Result<Line> {
     })
 }
 
+/// Whether the server removes the node by itself when it is empty.
+pub(crate) fn is_container(stat: &zk::Stat) -> bool {
+    stat.ephemeral_owner == i64::MIN
+}
+
 /// The line as the session sees it, in order.
 pub(crate) async fn line(session: &Session, parent: &str) -> Result<Line> {
     let fail = |error| failed(error, "list", parent);
     let client = session.client().map_err(fail)?;
-    let listed = session.ask(client.list_children(parent)).await;
-    match listed {
-        Ok(children) => ordered(session, parent, read(children, parent)?).await,
+    match session.ask(client.get_children(parent)).await {
+        Ok((children, stat)) => ordered(session, parent, read(children, parent)?.in_container(is_container(&stat))).await,
         Err(zk::Error::NoNode) => Ok(Line::default()),
         Err(error) => Err(fail(error)),
     }
@@ -95,7 +99,7 @@ pub(crate) async fn inspect(core: &Arc<Core>, name: &LockName) -> Result<Snapsho
     core.check()?;
     let parent = layout::parent(&core.target.base, name);
     let desk = core.target.desk().await?;
-    let Some(mut line) = latest(&desk, &parent).await? else { return Ok(Snapshot::empty(name.clone())) };
+    let Some(mut line) = latest(core, &desk, &parent).await? else { return Ok(Snapshot::empty(name.clone())) };
     let details = details(&desk, &parent, &line).await?;
     let created = details.iter().map(|(name, (stat, _))| (name.clone(), stat.czxid)).collect();
     line.order_by(&created);
@@ -137,36 +141,50 @@ pub(crate) async fn list(core: &Arc<Core>, prefix: &str, page: &Page) -> Result<
     names.truncate(page.limit);
     let names: Vec<_> = names.iter().filter_map(|encoded| LockName::decode(encoded)).collect();
     let mut listing = Listing::default();
-    for names in names.chunks(CHUNK) {
-        listing.names.extend(counts(core, &desk, names).await.map_err(fail)?);
+    for (name, line) in names.iter().zip(lines(core, &names).await?) {
+        // What is not a lock, or not for this user to see, is no name of ours.
+        let line = match line {
+            Ok(line) => line,
+            Err(error) if matches!(error.kind(), ErrorKind::Foreign | ErrorKind::Denied) => continue,
+            Err(error) => return Err(error),
+        };
+        let (holders, all) = (line.holders(), line.nodes().len());
+        if all > 0 {
+            listing.names.push(ListedName { name: name.clone(), holders, waiters: all - holders });
+        }
     }
     // The last name that was looked at, though it may have had no entry.
     listing.next = names.last().filter(|_| more).map(|last| last.as_str().to_owned());
     Ok(listing)
 }
 
-/// How many hold and wait, for the names that have entries.
-async fn counts(core: &Core, desk: &Session, names: &[LockName]) -> Result<Vec<ListedName>, zk::Error> {
-    let client = desk.client()?;
-    let mut reader = client.new_multi_reader();
-    for name in names {
-        reader.add_get_children(&layout::parent(&core.target.base, name))?;
+/// The lines of many names in few requests, in no particular order within a line.
+pub(crate) async fn lines(core: &Arc<Core>, names: &[LockName]) -> Result<Vec<Result<Line>>> {
+    let mut lines = Vec::with_capacity(names.len());
+    if names.is_empty() {
+        return Ok(lines);
     }
-    let results = desk.ask(reader.commit()).await?;
-    let mut listed = Vec::new();
-    for (name, result) in names.iter().zip(results) {
-        let children = match result {
-            zk::MultiReadResult::Children { children } => children,
-            // Gone meanwhile, or somebody else's.
-            zk::MultiReadResult::Error { err: zk::Error::NoNode | zk::Error::NoAuth } => continue,
-            zk::MultiReadResult::Error { err } => return Err(err),
-            other => return Err(zk::Error::UnexpectedError(format!("{other:?} for the children of a node"))),
-        };
-        let Ok(line) = Line::read(children) else { continue };
-        let (holders, all) = (line.holders(), line.nodes().len());
-        if all > 0 {
-            listed.push(ListedName { name: name.clone(), holders, waiters: all - holders });
+    let desk = core.target.desk().await?;
+    for names in names.chunks(CHUNK) {
+        let parents: Vec<_> = names.iter().map(|name| layout::parent(&core.target.base, name)).collect();
+        let fail = |error| failed(error, "list", parents.first().map_or("", String::as_str));
+        let client = desk.client().map_err(fail)?;
+        let mut reader = client.new_multi_reader();
+        for parent in &parents {
+            reader.add_get_children(parent).map_err(fail)?;
         }
+        let results = desk.ask(reader.commit()).await.map_err(fail)?;
+        lines.extend(parents.iter().zip(results).map(|(parent, result)| one_of_many(parent, result)));
     }
-    Ok(listed)
+    Ok(lines)
+}
+
+/// The line in one answer of a request for many.
+pub(crate) fn one_of_many(parent: &str, result: zk::MultiReadResult) -> Result<Line> {
+    match result {
+        zk::MultiReadResult::Children { children } => read(children, parent),
+        zk::MultiReadResult::Error { err: zk::Error::NoNode } => Ok(Line::default()),
+        zk::MultiReadResult::Error { err } => Err(failed(err, "list", parent)),
+        other => Err(Error::new(ErrorKind::Protocol, format!("{other:?} for the children of {parent}"))),
+    }
 }

@@ -55,6 +55,8 @@ struct State {
     /// When its lease ends, lock-delay included.
     ends: Timestamp,
     held: bool,
+    /// Nobody else was there when the line was last seen.
+    alone: bool,
     gone: bool,
     step: Step,
 }
@@ -71,10 +73,11 @@ pub(crate) struct Made {
 }
 
 impl Entry {
-    pub(crate) fn new(made: Made, ends: Timestamp, watch: Option<Watch>) -> Arc<Self> {
+    /// An entry that holds, or has something to watch.
+    pub(crate) fn new(made: Made, ends: Timestamp, alone: bool, watch: Option<Watch>) -> Arc<Self> {
         let Made { key, mode, token, parent, node, data, session } = made;
         let path = format!("{parent}/{node}");
-        let state = State { ends, held: watch.is_none(), gone: false, step: watch.map_or(Step::Look, Step::Arm) };
+        let state = State { ends, held: watch.is_none(), alone, gone: false, step: watch.map_or(Step::Look, Step::Arm) };
         Arc::new(Self { key, mode, token, parent, node, path, data, session, state: Mutex::new(state) })
     }
 
@@ -86,9 +89,15 @@ impl Entry {
         self.lock().held
     }
 
+    /// Whether nobody else was in the line when it was last seen.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.lock().alone
+    }
+
     /// Notes that it holds; whether that is new.
-    pub(crate) fn hold(&self) -> bool {
+    pub(crate) fn hold(&self, alone: bool) -> bool {
         let mut state = self.lock();
+        state.alone = alone;
         let step = std::mem::replace(&mut state.step, Step::Look);
         let new = !std::mem::replace(&mut state.held, true);
         // A watch that is dropped tells its session: not under the lock.

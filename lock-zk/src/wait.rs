@@ -50,7 +50,7 @@ async fn until_promoted(core: &Arc<Core>, ticket: &Ticket) -> Result<Wake> {
                 match event {
                     Ok(event) if event.event_type == zk::EventType::Session => return Ok(Wake::Ask),
                     Ok(event) if sure && event.event_type == zk::EventType::NodeDeleted => {
-                        promoted(core, &entry, true);
+                        promoted(core, &entry, true, false);
                         continue;
                     }
                     Ok(_) => Some(Step::Look),
@@ -74,8 +74,8 @@ async fn until_promoted(core: &Arc<Core>, ticket: &Ticket) -> Result<Wake> {
 fn judge(core: &Arc<Core>, entry: &Arc<Entry>, line: &Line) -> Option<Step> {
     match line.stand(&entry.node) {
         Some(Stand::Waits(watch)) => Some(Step::Arm(watch)),
-        Some(Stand::Held { followed }) => {
-            promoted(core, entry, followed);
+        Some(Stand::Held { followed, alone }) => {
+            promoted(core, entry, followed, alone);
             None
         }
         None => None,
@@ -84,8 +84,8 @@ fn judge(core: &Arc<Core>, entry: &Arc<Entry>, line: &Line) -> Option<Step> {
 
 /// Notes a promotion. A permit tells the one behind it, which watches its node, by writing the node's data once more:
 /// nothing else in the tree changes when a permit is promoted.
-pub(crate) fn promoted(core: &Core, entry: &Arc<Entry>, followed: bool) {
-    if !entry.hold() || !followed || !matches!(entry.mode, Mode::Permit(_)) {
+pub(crate) fn promoted(core: &Core, entry: &Arc<Entry>, followed: bool, alone: bool) {
+    if !entry.hold(alone) || !followed || !matches!(entry.mode, Mode::Permit(_)) {
         return;
     }
     let entry = Arc::clone(entry);
@@ -121,7 +121,7 @@ async fn arm(
             Ok(Some(Step::Armed { fired: Box::pin(watcher.changed()), sure }))
         }
         Err(zk::Error::NoNode) if sure => {
-            promoted(core, entry, true);
+            promoted(core, entry, true, false);
             Ok(None)
         }
         Err(zk::Error::NoNode) => Ok(Some(Step::Look)),

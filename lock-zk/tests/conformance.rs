@@ -5,5 +5,7 @@ mod support;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lock_conformance::run(support::harness::ZooKeeper)
+    let code = lock_conformance::run(support::harness::ZooKeeper);
+    support::harness::end();
+    code
 }

@@ -14,23 +14,23 @@ use lock_conformance::verdict::Verdict;
 
 /// Kept by every connection.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub(crate) struct Counts {
     requests: AtomicU64,
     connections: AtomicU64,
     by_code: Mutex<BTreeMap<i32, u64>>,
 }
 
 impl Counts {
-    pub fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::SeqCst)
     }
 
-    pub fn connections(&self) -> u64 {
+    pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::SeqCst)
     }
 
     /// How many requests of each code.
-    pub fn by_code(&self) -> BTreeMap<i32, u64> {
+    pub(crate) fn by_code(&self) -> BTreeMap<i32, u64> {
         self.by_code.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -51,14 +51,14 @@ impl Counts {
 
 /// The proxy. Threads, so that it serves clients of any runtime; they end with their connections.
 #[derive(Debug)]
-pub struct Counter {
+pub(crate) struct Counter {
     address: SocketAddr,
     counts: Arc<Counts>,
 }
 
 impl Counter {
     /// Counts requests to `target`; `beat` is the path that beats ask for.
-    pub fn start(target: SocketAddr, beat: &str) -> Verdict<Self> {
+    pub(crate) fn start(target: SocketAddr, beat: &str) -> Verdict<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let (address, counts) = (listener.local_addr()?, Arc::new(Counts::default()));
         let (own, beat) = (Arc::downgrade(&counts), beat.to_owned());
@@ -74,11 +74,11 @@ impl Counter {
         Ok(Self { address, counts })
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub fn counts(&self) -> &Counts {
+    pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }
 }

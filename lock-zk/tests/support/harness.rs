@@ -23,10 +23,15 @@ const OPTIONS: &str = "tick=200ms";
 /// Servers that wait for their next case.
 static IDLE: Mutex<Vec<ZkServer>> = Mutex::new(Vec::new());
 
-pub struct ZooKeeper;
+pub(crate) struct ZooKeeper;
+
+/// Ends the servers that wait for a next case: what is static is never dropped.
+pub(crate) fn end() {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}
 
 /// Opens `url` as a client would: the options that all stores share are not the driver's.
-pub async fn open(url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+pub(crate) async fn open(url: &str) -> lock_core::Result<Arc<dyn Backend>> {
     let mut url: StoreUrl = url.parse()?;
     url.check_options(&[lock_core::config::OPTIONS, lock_zk::DRIVER.options])?;
     Settings::default().merge_url(&mut url)?;
@@ -177,7 +182,7 @@ impl Store for Running {
     async fn with_password(&self) -> Verdict<Credentials> {
         let (right, wrong) = ("correct-h0rse-battery", "wr0ng-h0rse-battery");
         let with = |password: &str| {
-            Ok::<_, lock_conformance::Stop>(format!("zk://keeper:{password}@{}{}-secret", self.server()?.address(), self.path))
+            Ok::<_, lock_conformance::Stop>(format!("zk://keeper:{password}@{}{}-secret?{OPTIONS}", self.server()?.address(), self.path))
         };
         // The node above the names belongs to whoever makes it: by the first lock.
         let good = with(right)?;

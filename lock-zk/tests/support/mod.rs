@@ -1,16 +1,16 @@
 //! What the tests of this crate share: real ZooKeeper servers, and the store's side of the shared suite.
 #![allow(dead_code, reason = "every test file uses its part")]
 
-pub mod counter;
-pub mod harness;
-pub mod server;
+pub(crate) mod counter;
+pub(crate) mod harness;
+pub(crate) mod server;
 
 use std::time::Duration;
 
 use lock_core::Capabilities;
 
 /// What the store must declare on the test servers: their tick is 200 ms and their longest session two hours.
-pub fn capabilities() -> Capabilities {
+pub(crate) fn capabilities() -> Capabilities {
     let mut capabilities = Capabilities::full();
     capabilities.raise = false;
     capabilities.resume = false;

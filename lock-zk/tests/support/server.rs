@@ -18,11 +18,11 @@ const PROGRAM: Program = Program { name: "java", package: "zookeeper" };
 const START: Duration = Duration::from_secs(60);
 
 /// The servers' tick: small, so that sessions may be short.
-pub const TICK: Duration = Duration::from_millis(200);
+pub(crate) const TICK: Duration = Duration::from_millis(200);
 
 /// How a server is set up.
 #[derive(Clone, Debug, Default)]
-pub struct Setup {
+pub(crate) struct Setup {
     /// Speaks TLS on a second port, with this certificate.
     pub tls: Option<Files>,
     /// Lines of the configuration.
@@ -35,7 +35,7 @@ pub struct Setup {
 
 /// A running server.
 #[derive(Debug)]
-pub struct ZkServer {
+pub(crate) struct ZkServer {
     setup: Setup,
     folder: TempDir,
     port: u16,
@@ -45,7 +45,7 @@ pub struct ZkServer {
 
 impl ZkServer {
     /// Starts one and waits until it serves.
-    pub async fn start(setup: Setup) -> Verdict<Self> {
+    pub(crate) async fn start(setup: Setup) -> Verdict<Self> {
         let mut tries = 0;
         loop {
             let server = Self::begin(setup.clone())?;
@@ -59,30 +59,30 @@ impl ZkServer {
     }
 
     /// Starts one and does not wait.
-    pub fn begin(setup: Setup) -> Verdict<Self> {
+    pub(crate) fn begin(setup: Setup) -> Verdict<Self> {
         let (folder, port, tls_port) = (data_folder()?, free_port()?, free_port()?);
         let server = Self { setup, folder, port, tls_port, server: Mutex::new(None) };
         server.launch()?;
         Ok(server)
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    pub fn tls_port(&self) -> u16 {
+    pub(crate) fn tls_port(&self) -> u16 {
         self.tls_port
     }
 
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    pub fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.folder().join("data").join("version-2")
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder().join("server.log")).unwrap_or_default()
     }
 
@@ -91,12 +91,12 @@ impl ZkServer {
     }
 
     /// Kills it, as a crash would.
-    pub fn kill(&self) -> Verdict {
+    pub(crate) fn kill(&self) -> Verdict {
         self.lock().take().map_or(Ok(()), |mut server| server.kill())
     }
 
     /// Starts it again on the same data and ports.
-    pub fn launch(&self) -> Verdict {
+    pub(crate) fn launch(&self) -> Verdict {
         let mut lines = vec![
             format!("dataDir={}", self.folder().join("data").display()),
             format!("clientPort={}", self.port),
@@ -145,8 +145,9 @@ impl ZkServer {
              log4j.appender.A.layout=org.apache.log4j.PatternLayout\nlog4j.appender.A.layout.ConversionPattern=%d %p %c{1} %m%n\n",
         )?;
         let jars = [
-            "zookeeper", "zookeeper-jute", "slf4j-log4j12", "log4j-1.2", "slf4j-api", "netty-all", "metrics-core",
-            "snappy-java", "commons-io", "commons-cli", "netty-tcnative",
+            "zookeeper", "zookeeper-jute", "slf4j-log4j12", "log4j-1.2", "slf4j-api", "metrics-core",
+            "snappy-java", "commons-io", "netty-all", "netty-common", "netty-buffer", "netty-transport", "netty-handler",
+            "netty-codec", "netty-resolver", "netty-transport-native-epoll", "netty-transport-native-unix-common",
         ];
         let jars = jars.map(|jar| format!("/usr/share/java/{jar}.jar")).join(":");
         let mut arguments: Vec<OsString> = vec!["-cp".into(), format!("{}:{jars}", self.folder().display()).into()];
@@ -158,7 +159,7 @@ impl ZkServer {
     }
 
     /// Waits until it serves.
-    pub async fn ready(&self) -> Verdict {
+    pub(crate) async fn ready(&self) -> Verdict {
         let end = Instant::now() + START;
         loop {
             if let Some(server) = self.lock().as_mut() {
@@ -175,27 +176,27 @@ impl ZkServer {
     }
 
     /// Kills it and starts it again.
-    pub async fn restart(&self) -> Verdict {
+    pub(crate) async fn restart(&self) -> Verdict {
         self.kill()?;
         self.launch()?;
         self.ready().await
     }
 
     /// Stops it where it is, or lets it go on.
-    pub fn pause(&self, stopped: bool) -> Verdict {
+    pub(crate) fn pause(&self, stopped: bool) -> Verdict {
         let id = self.lock().as_ref().context("a running server")?.id();
         let signal = if stopped { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
         signal_process(id, signal)
     }
 
     /// `standalone`, `leader` or `follower`; `None` while it does not serve.
-    pub async fn mode(&self) -> Option<String> {
+    pub(crate) async fn mode(&self) -> Option<String> {
         let text = tokio::time::timeout(Duration::from_secs(1), self.word("srvr")).await.ok()?.ok()?;
         text.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
     }
 
     /// Asks one of the four-letter questions.
-    pub async fn word(&self, word: &str) -> Verdict<String> {
+    pub(crate) async fn word(&self, word: &str) -> Verdict<String> {
         let mut stream = TcpStream::connect(self.address()).await?;
         stream.write_all(word.as_bytes()).await?;
         let mut text = String::new();
@@ -205,7 +206,7 @@ impl ZkServer {
 }
 
 /// An ensemble of three.
-pub async fn ensemble() -> Verdict<Vec<ZkServer>> {
+pub(crate) async fn ensemble() -> Verdict<Vec<ZkServer>> {
     let mut ports = Vec::new();
     for _ in 0..3 {
         ports.push((free_port()?, free_port()?));
