@@ -21,8 +21,11 @@ on_every_store! {
     input_output_and_environment_are_the_commands_own
 }
 
+/// A lease so long that a lock which is not given back fails the test instead of slowing it down.
+const LONG: &str = "1h";
+
 fn tokens_grow_and_codes_pass_through(bench: &Bench) {
-    let run = |script: &str| bench.run(&["run", "a", "--", "sh", "-c", script]);
+    let run = |script: &str| bench.run(&["run", "a", "--ttl", LONG, "--", "sh", "-c", script]);
     let tokens: Vec<i64> = (0..3)
         .map(|code| {
             let done = run(&format!("echo $ONELOCK_TOKEN; exit {code}"));
@@ -47,8 +50,9 @@ fn two_at_once_never_overlap(bench: &Bench) {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..4 {
-                    let done = bench.run(&["run", "a", "--", "sh", "-c", script]);
+                    let done = bench.run(&["run", "a", "--ttl", LONG, "--", "sh", "-c", script]);
                     assert_eq!(done.code, Some(0), "{done:?}");
+                    assert!(!done.err.contains("given back"), "{done:?}");
                 }
             });
         }
