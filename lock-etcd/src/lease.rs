@@ -247,9 +247,10 @@ impl Leases {
 
     /// Every lease that may still be in the store, for a client that closes.
     pub(crate) fn take_all(&self) -> Vec<Arc<Lease>> {
+        let all = std::mem::take(&mut *self.all.lock().unwrap_or_else(PoisonError::into_inner));
+        let living = all.iter().filter_map(Weak::upgrade).filter(|lease| !lease.is_gone()).collect();
         self.lengths.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.drain(..).filter_map(|lease| lease.upgrade()).filter(|lease| !lease.is_gone()).collect()
+        living
     }
 }
 

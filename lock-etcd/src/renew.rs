@@ -189,7 +189,8 @@ impl Shared {
         while !moving.is_empty() {
             // A transaction takes each key once.
             let mut keys = HashSet::new();
-            let (mut now, later) = moving.into_iter().partition::<Vec<_>, _>(|item| keys.insert(item.key.clone()));
+            let (mut now, later) =
+                moving.into_iter().partition::<Vec<_>, _>(|item| keys.insert(item.key.clone()));
             join_all(now.chunks_mut(OPERATIONS).map(|batch| self.move_batch(batch))).await;
             moving = later;
         }

@@ -1,12 +1,13 @@
 //! An etcd server as a child process.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use etcd_client::{Client, PermissionType, Permission};
+use etcd_client::{Client, Permission, PermissionType};
 use lock_conformance::servers::tls::Files;
 use lock_conformance::servers::{Program, Server, data_folder, free_port};
 use lock_conformance::{Stop, Verdict};
@@ -153,9 +154,16 @@ impl Member {
             let rest = name.strip_prefix("grpc_server_msg_received_total{")?;
             Some(rest.split("grpc_method=\"").nth(1)?.split('"').next()?.to_owned())
         };
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
-        let count = |(name, value): (String, f64)| Some((method(&name)?, value as u64));
-        Ok(self.metrics().await?.into_iter().filter_map(count).collect())
+        let mut counts = BTreeMap::new();
+        for (name, value) in self.metrics().await? {
+            if let Some(method) = method(&name) {
+                // Two services may have a method of one name.
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
+                let value = value as u64;
+                *counts.entry(method).or_default() += value;
+            }
+        }
+        Ok(counts.into_iter().collect())
     }
 
     /// How many connections clients have open.
@@ -195,11 +203,20 @@ impl Member {
         self.launch().await
     }
 
-    pub(crate) fn pause(&self, stopped: bool) -> Verdict {
-        match &*self.lock() {
-            Some(server) => server.signal(if stopped { Signal::STOP } else { Signal::CONT }),
-            None => Err(Stop::failed("the member does not run")),
+    /// Stops it where it is, or lets it go on; returns when it has come to a stand.
+    pub(crate) async fn pause(&self, stopped: bool) -> Verdict {
+        let id = match &*self.lock() {
+            Some(server) => {
+                server.signal(if stopped { Signal::STOP } else { Signal::CONT })?;
+                server.id()
+            }
+            None => return Err(Stop::failed("the member does not run")),
+        };
+        // Its threads stop one by one, and until then it may still answer.
+        while stopped && !stands(id)? {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        Ok(())
     }
 
     /// A client that is not ours.
@@ -211,14 +228,13 @@ impl Member {
     pub(crate) async fn with_users(&self, password: &str, prefix: &str) -> Verdict {
         let mut auth = self.admin().await?.auth_client();
         auth.user_add("root", password, None).await?;
-        auth.user_grant_role("root", "root").await.or(Err(Stop::failed("no role root"))).ok();
+        auth.role_add("root").await?;
+        auth.user_grant_role("root", "root").await?;
         auth.role_add("locks").await?;
         let keys = Permission::new(PermissionType::Readwrite, prefix).with_prefix();
         auth.role_grant_permission("locks", keys).await?;
         auth.user_add("app", password, None).await?;
         auth.user_grant_role("app", "locks").await?;
-        let _ = auth.role_add("root").await;
-        auth.user_grant_role("root", "root").await?;
         auth.auth_enable().await?;
         Ok(())
     }
@@ -226,4 +242,15 @@ impl Member {
     fn lock(&self) -> MutexGuard<'_, Option<Server>> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn stands(id: u32) -> Verdict<bool> {
+    for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
+        let state = std::fs::read_to_string(thread?.path().join("stat"))?;
+        // The state follows the name, which is in brackets.
+        if !state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

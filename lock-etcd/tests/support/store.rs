@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::GetOptions;
+use lock_conformance::Verdict;
 use lock_conformance::case::Need;
 use lock_conformance::faults::{Link, Proxy};
 use lock_conformance::harness::redis::open_by;
 use lock_conformance::harness::{Credentials, Harness, Store, Tls};
 use lock_conformance::servers::{data_folder, free_port, tls};
-use lock_conformance::Verdict;
 use lock_core::{Backend, Capabilities};
 use lock_etcd::DRIVER;
 
@@ -43,7 +43,8 @@ impl Harness for Etcd {
 
     fn lacks(&self, need: Need) -> Option<String> {
         (need == Need::Foreign).then(|| {
-            "any key in a line is somebody's entry: it is shown, waits its turn, and locks others out".to_owned()
+            "any key in a line is somebody's entry: it is shown, waits its turn, and locks others out"
+                .to_owned()
         })
     }
 
@@ -91,7 +92,7 @@ impl Store for Running {
     }
 
     async fn pause(&self, stopped: bool) -> Verdict {
-        self.member.pause(stopped)
+        self.member.pause(stopped).await
     }
 
     async fn residue(&self) -> Verdict<Vec<String>> {

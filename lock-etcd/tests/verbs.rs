@@ -1,0 +1,274 @@
+//! What the shared suite does not know of etcd: its keys, requests by kind, foreign entries, rights.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lock_conformance::ctx::{exclusive, held, name, renewal, request, ticket, trying, waiting};
+use lock_conformance::harness::redis::open_by;
+use lock_core::{Backend, ErrorKind, Mode, Page, Renewed, Standing, Wake};
+use lock_etcd::DRIVER;
+use support::server::Member;
+
+type Outcome = lock_conformance::Verdict;
+
+async fn client(url: &str) -> Arc<dyn Backend> {
+    open_by(&DRIVER, url).await.unwrap()
+}
+
+/// What the server received since `before`, by method, without what was not.
+async fn since(server: &Member, before: &[(String, u64)]) -> Vec<(String, u64)> {
+    let old = |method: &str| before.iter().find(|(m, _)| m == method).map_or(0, |(_, count)| *count);
+    let mut new: Vec<_> = server
+        .received()
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|(method, count)| (method.clone(), count - old(&method)))
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    new.sort();
+    new
+}
+
+fn counts(pairs: &[(&str, u64)]) -> Vec<(String, u64)> {
+    pairs.iter().map(|(method, count)| ((*method).to_owned(), *count)).collect()
+}
+
+#[tokio::test]
+async fn a_cycle_is_a_transaction_and_a_deletion() -> Outcome {
+    let server = Member::single(None).await?;
+    let backend = client(&server.url()).await;
+    let name = name("cycle")?;
+    for mode in ["x", "s", "p3"] {
+        let mode: Mode = mode.parse()?;
+        for queue in [true, false] {
+            let mut warm = request(&name, mode)?;
+            warm.queue = queue;
+            backend.release(&ticket(&warm, held(&backend, &warm).await?.token)).await?;
+            let before = server.received().await?;
+            for _ in 0..10 {
+                let mut request = request(&name, mode)?;
+                request.queue = queue;
+                let grant = held(&backend, &request).await?;
+                backend.release(&ticket(&request, grant.token)).await?;
+            }
+            assert_eq!(since(&server, &before).await, counts(&[("DeleteRange", 10), ("Txn", 10)]));
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_busy_try_is_one_transaction() -> Outcome {
+    let server = Member::single(None).await?;
+    let (backend, other) = (client(&server.url()).await, client(&server.url()).await);
+    let name = name("busy")?;
+    held(&backend, &exclusive(&name)?).await?;
+    for mode in ["x", "s", "p3"] {
+        let attempt = trying(request(&name, mode.parse()?)?);
+        assert!(matches!(other.acquire(&attempt).await?, Standing::Busy(_)));
+        let before = server.received().await?;
+        for _ in 0..10 {
+            let attempt = trying(request(&name, mode.parse()?)?);
+            assert!(matches!(other.acquire(&attempt).await?, Standing::Busy(_)), "{mode}");
+        }
+        assert_eq!(since(&server, &before).await, counts(&[("Txn", 10)]), "{mode}");
+    }
+    Ok(())
+}
+
+/// The watch of a name stays open: fifty hand-overs need none of their own, and no reading.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_opens_no_watch() -> Outcome {
+    let server = Member::single(None).await?;
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let name = name("handed")?;
+    let mut holder = (Arc::clone(&a), exclusive(&name)?);
+    let mut token = held(&a, &holder.1).await?.token;
+    let mut next = (Arc::clone(&b), exclusive(&name)?);
+    let mut place = waiting(&b, &next.1).await?;
+    let mut before = Vec::new();
+    for round in 0..52 {
+        let (backend, wanted) = (Arc::clone(&next.0), ticket(&next.1, place.token));
+        let woken = tokio::spawn(async move { backend.wait(&wanted).await });
+        holder.0.release(&ticket(&holder.1, token)).await?;
+        assert_eq!(woken.await??, Wake::Held(place.token));
+        token = place.token;
+        let last = std::mem::replace(&mut holder, next);
+        next = (last.0, exclusive(&name)?);
+        place = waiting(&next.0, &next.1).await?;
+        if round == 1 {
+            // Both watches stand now.
+            before = server.received().await?;
+        }
+    }
+    let made = since(&server, &before).await;
+    assert_eq!(made, counts(&[("DeleteRange", 50), ("Txn", 50)]));
+    Ok(())
+}
+
+/// Whoever comes with a promoted entry's renewal finds it on the lease of a holder: one guarded move, then reads only.
+#[tokio::test]
+async fn a_promoted_waiter_moves_to_a_holders_lease() -> Outcome {
+    let server = Member::single(None).await?;
+    let backend = client(&server.url()).await;
+    let name = name("moved")?;
+    let first = exclusive(&name)?;
+    let grant = held(&backend, &first).await?;
+    let mut second = exclusive(&name)?;
+    (second.lease, second.waiter_lease) = (Duration::from_secs(60), Duration::from_secs(5));
+    let place = waiting(&backend, &second).await?;
+    assert_eq!(place.lease, Duration::from_secs(5));
+    backend.release(&ticket(&first, grant.token)).await?;
+    assert_eq!(backend.wait(&ticket(&second, place.token)).await?, Wake::Held(place.token));
+    let due = [renewal(&second, place.token)];
+    let before = server.received().await?;
+    let Renewed::Held(grant) = backend.renew(&due).await.remove(0)? else { panic!("it holds") };
+    assert_eq!((grant.token, grant.lease), (place.token, Duration::from_secs(60)));
+    let made: u64 = since(&server, &before).await.iter().map(|(_, count)| count).sum();
+    assert!(made <= 3, "a grant of the lease, the move, and no more: {made}");
+    let key = server.admin().await?.get(key_of("onelock/moved/", &second), None).await?;
+    let lease = key.kvs()[0].lease();
+    let ttl = server.admin().await?.lease_client().time_to_live(lease, None).await?;
+    assert!(ttl.granted_ttl() >= 60, "{}", ttl.granted_ttl());
+    Ok(())
+}
+
+fn key_of(line: &str, request: &lock_core::Request) -> String {
+    format!("{line}{}", request.holder.to_hex())
+}
+
+/// An entry of somebody else counts, is shown, wakes when it goes, and is evicted by its number only.
+#[tokio::test]
+async fn a_foreign_key_is_an_entry() -> Outcome {
+    let server = Member::single(None).await?;
+    let backend = client(&server.url()).await;
+    let (name, mut admin) = (name("shared")?, server.admin().await?);
+    admin.put("onelock/shared/694d7f3a2b", "not ours\n", None).await?;
+    admin.put("onelock/no-lock", "", None).await?;
+    admin.put("onelock/%zz/1", "", None).await?;
+    for mode in ["x", "s", "p3"] {
+        let attempt = trying(request(&name, mode.parse()?)?);
+        assert!(matches!(backend.acquire(&attempt).await?, Standing::Busy(_)), "{mode}");
+    }
+    let ours = request(&name, Mode::Shared)?;
+    let place = waiting(&backend, &ours).await?;
+    let line = backend.inspect(&name).await?;
+    assert_eq!((line.holders.len(), line.waiters.len()), (1, 1));
+    assert_eq!((line.holders[0].mode, &line.holders[0].note[..]), (Mode::Exclusive, "not ours"));
+    let listing = backend.list("", &Page::first(10)?).await?;
+    assert_eq!(listing.names.iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["shared"]);
+    admin.delete("onelock/shared/694d7f3a2b", None).await?;
+    assert_eq!(backend.wait(&ticket(&ours, place.token)).await?, Wake::Held(place.token));
+    let left = admin.get("onelock/%zz/1", None).await?;
+    assert_eq!(left.kvs().len(), 1);
+    Ok(())
+}
+
+/// A user with a role on the prefix, and nothing else, can use everything; one without it is told which right it needs.
+#[tokio::test]
+async fn a_role_on_the_prefix_is_enough() -> Outcome {
+    let server = Member::single(None).await?;
+    server.with_users("pa55", "onelock/").await?;
+    let url = format!("etcd://app:pa55@{}", server.address());
+    let (a, b) = (client(&url).await, client(&url).await);
+    let name = name("guarded")?;
+    let first = exclusive(&name)?;
+    let token = held(&a, &first).await?.token;
+    let second = exclusive(&name)?;
+    let place = waiting(&b, &second).await?;
+    let wait = tokio::spawn({
+        let (b, ticket) = (Arc::clone(&b), ticket(&second, place.token));
+        async move { b.wait(&ticket).await }
+    });
+    assert!(matches!(a.renew(&[renewal(&first, token)]).await.remove(0)?, Renewed::Held(_)));
+    assert_eq!(a.inspect(&name).await?.waiters.len(), 1);
+    assert_eq!(a.list("", &Page::first(5)?).await?.names.len(), 1);
+    a.evict(&name, token).await?;
+    assert_eq!(wait.await??, Wake::Held(place.token));
+    assert!(matches!(b.renew(&[renewal(&second, place.token)]).await.remove(0)?, Renewed::Held(_)));
+    b.release(&ticket(&second, place.token)).await?;
+    a.close().await?;
+    b.close().await?;
+
+    let error = open_by(&DRIVER, &format!("{url}?prefix=other/")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(error.to_string().contains("readwrite") && !error.to_string().contains("pa55"), "{error}");
+    let error = open_by(&DRIVER, &server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "without a user: {error}");
+    // With an empty prefix rights are seen at the first use of a name.
+    let bare = open_by(&DRIVER, &format!("{url}?prefix=")).await?;
+    let error = bare.acquire(&exclusive(&name)?).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(!error.is_unclear());
+    Ok(())
+}
+
+/// A closed client leaves no lease behind but those that entries are on.
+#[tokio::test]
+async fn a_closed_client_gives_its_leases_back() -> Outcome {
+    let server = Member::single(None).await?;
+    let backend = client(&server.url()).await;
+    let name = name("left")?;
+    for seconds in [5, 10, 20] {
+        let mut request = exclusive(&name)?;
+        request.lease = Duration::from_secs(seconds);
+        let token = held(&backend, &request).await?.token;
+        backend.release(&ticket(&request, token)).await?;
+    }
+    let stays = exclusive(&name)?;
+    held(&backend, &stays).await?;
+    let mut leases = server.admin().await?.lease_client();
+    assert_eq!(leases.leases().await?.leases().len(), 4, "one for each length");
+    backend.close().await?;
+    assert_eq!(leases.leases().await?.leases().len(), 1, "the one an entry is on");
+    Ok(())
+}
+
+/// How fast a lock goes from hand to hand; run by hand, in release.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+async fn rate_of_owner_changes() -> Outcome {
+    let server = Member::single(None).await?;
+    let mut tasks = tokio::task::JoinSet::new();
+    let until = Instant::now() + Duration::from_secs(4);
+    for _ in 0..8 {
+        let locks = lock_core::Locks::builder(client(&server.url()).await).build()?;
+        tasks.spawn(async move {
+            let lock = locks.mutex("hot").unwrap();
+            let mut count = 0_u64;
+            while Instant::now() < until {
+                lock.acquire().await.unwrap().release().await.unwrap();
+                count += 1;
+            }
+            count
+        });
+    }
+    let before = server.received().await?;
+    let counts = tasks.join_all().await;
+    let total: u64 = counts.iter().sum();
+    println!("{} owner changes/s {counts:?}; {:?}", total / 4, since(&server, &before).await);
+    let locks = lock_core::Locks::builder(client(&server.url()).await).build()?;
+    let lock = locks.mutex("free")?;
+    let mut times = Vec::new();
+    for _ in 0..2000 {
+        let start = Instant::now();
+        lock.acquire().await?.release().await?;
+        times.push(start.elapsed());
+    }
+    times.sort();
+    println!("uncontended p50 {:?} p99 {:?}", times[1000], times[1980]);
+    let mut admin = server.admin().await?;
+    let mut times = Vec::new();
+    for _ in 0..2000 {
+        let start = Instant::now();
+        admin.put("raw", "", None).await?;
+        admin.delete("raw", None).await?;
+        times.push(start.elapsed());
+    }
+    times.sort();
+    println!("raw put + delete p50 {:?} p99 {:?}", times[1000], times[1980]);
+    Ok(())
+}
