@@ -166,3 +166,23 @@ fn the_store_outlives_the_runtime_it_was_opened_on() {
         store.close().await.unwrap();
     });
 }
+
+#[tokio::test]
+async fn an_evicted_and_an_expired_waiter_are_told_to_ask() {
+    let folder = folder();
+    let clock = HandClock::new();
+    let store = open_with(&file(&folder), &clock).await;
+    hold(&store, &request("n", 1)).await;
+    let evicted = queue(&store, &request("n", 2)).await;
+    let brief = lock_core::Request { waiter_lease: Duration::from_secs(1), ..request("n", 3) };
+    queue(&store, &brief).await;
+    let (second, third) = (request("n", 2).ticket(), brief.ticket());
+    let (mut second, mut third) = (Box::pin(store.wait(&second)), Box::pin(store.wait(&third)));
+    assert!(second.as_mut().now_or_never().is_none() && third.as_mut().now_or_never().is_none());
+    store.evict(&name("n"), evicted).await.unwrap();
+    assert_eq!(second.await.unwrap(), Wake::Ask);
+    assert!(third.as_mut().now_or_never().is_none());
+    clock.advance(Duration::from_secs(2));
+    store.inspect(&name("another")).await.unwrap();
+    assert_eq!(third.await.unwrap(), Wake::Ask);
+}

@@ -1,0 +1,33 @@
+-- The line of every lock, and the counters its numbers come from. {schema} is a checked identifier.
+CREATE SCHEMA IF NOT EXISTS {schema};
+
+CREATE TABLE {schema}.version (
+    id  integer PRIMARY KEY CHECK (id = 1),
+    version integer NOT NULL
+);
+
+-- A fixed number of counters, each for the names of one bucket: numbers of a name only ever grow, and millions of names
+-- leave nothing behind. A bucket's row is also the lock that its names' verbs take first.
+CREATE TABLE {schema}.bucket (
+    id     integer PRIMARY KEY,
+    number bigint  NOT NULL CHECK (number >= 0)
+) WITH (fillfactor = 10);
+
+INSERT INTO {schema}.bucket (id, number) SELECT id, 0 FROM generate_series(0, 1023) AS id;
+
+CREATE TABLE {schema}.line (
+    name   text        COLLATE "C" NOT NULL, -- the encoded name
+    token  bigint      NOT NULL CHECK (token > 0), -- the place in the line and the fencing token
+    holder bytea       NOT NULL CHECK (length(holder) = 16),
+    mode   text        NOT NULL, -- x, s, or p and the limit
+    held   boolean     NOT NULL,
+    ends   timestamptz NOT NULL, -- when the lease ends, lock-delay included
+    joined timestamptz NOT NULL,
+    inbox  text        NOT NULL, -- the channel of its client
+    note   text        NOT NULL,
+    PRIMARY KEY (name, token),
+    UNIQUE (name, holder)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+CREATE INDEX line_held ON {schema}.line (name) WHERE held;
+CREATE INDEX line_ends ON {schema}.line (ends);

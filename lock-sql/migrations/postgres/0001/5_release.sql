@@ -1,0 +1,20 @@
+-- Whether the entry was there. Losing this with the server's power keeps the lock until its lease ends, which is safe, so it
+-- does not wait for the disk.
+CREATE FUNCTION {schema}.release(p_name text, p_holder bytea) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_there boolean;
+BEGIN
+    PERFORM {schema}.lock_names(ARRAY[p_name]);
+    PERFORM set_config('synchronous_commit', 'off', true);
+    -- Settled first: an entry whose lease has ended is no longer there to be released.
+    PERFORM {schema}.settle(p_name);
+    DELETE FROM {schema}.line AS l WHERE l.name = p_name AND l.holder = p_holder;
+    v_there := FOUND;
+    IF v_there THEN
+        PERFORM {schema}.settle(p_name);
+    END IF;
+    RETURN v_there;
+END
+$$;

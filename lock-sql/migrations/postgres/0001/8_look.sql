@@ -1,0 +1,38 @@
+-- The living entries of a name, in the order of the line.
+CREATE FUNCTION {schema}.inspect(p_name text)
+RETURNS TABLE (token bigint, mode text, note text, age bigint, expires bigint)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT l.token, l.mode, l.note,
+        greatest(0, extract(epoch FROM clock_timestamp() - l.joined) * 1000000)::bigint,
+        {schema}.micros_until(l.ends)
+    FROM {schema}.line AS l WHERE l.name = p_name AND l.ends > clock_timestamp() ORDER BY l.token
+$$;
+
+-- Names with living entries from p_first on, below p_end and behind p_after, with the modes of their lines.
+CREATE FUNCTION {schema}.list(p_first text, p_end text, p_after text, p_limit integer)
+RETURNS TABLE (name text, modes text[])
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT l.name, array_agg(l.mode ORDER BY l.token) FROM {schema}.line AS l
+    WHERE l.name >= p_first AND l.name < p_end AND l.name > p_after AND l.ends > clock_timestamp()
+    GROUP BY l.name ORDER BY l.name LIMIT p_limit
+$$;
+
+-- For each entry in order: its token when it holds, 0 when it waits, NULL when it is gone.
+CREATE FUNCTION {schema}.watched(p_names text[], p_holders bytea[]) RETURNS SETOF bigint
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE WHEN l.held THEN l.token WHEN l.token IS NOT NULL THEN 0 END
+    FROM unnest(p_names, p_holders) WITH ORDINALITY AS w (name, holder, place)
+    LEFT JOIN {schema}.line AS l
+        ON l.name = w.name AND l.holder = w.holder AND l.ends > clock_timestamp()
+    ORDER BY w.place
+$$;
+
+-- The schema version. The last thing to come into being: where it answers, all the rest is there.
+CREATE FUNCTION {schema}.onelock_version() RETURNS integer
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ SELECT version FROM {schema}.version $$;
+
+INSERT INTO {schema}.version (id, version) VALUES (1, 1);

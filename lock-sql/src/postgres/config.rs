@@ -1,0 +1,277 @@
+//! How to reach a server and where in it the tables are, from a URL or a serde struct.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::driver::Opening;
+use lock_core::url::host_port;
+use lock_core::{Backend, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl};
+use serde::{Deserialize, Deserializer, Serialize};
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+
+use super::PostgresBackend;
+
+/// The PostgreSQL store: `postgres://user:password@host:5432/database`.
+pub const POSTGRES_DRIVER: Driver = Driver {
+    name: "postgres",
+    schemes: &["postgres", "postgresql"],
+    example: "postgres://app:password@db.internal/app",
+    about: "two tables and some functions in a PostgreSQL database",
+    options: OPTIONS,
+    open,
+};
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec { name: "schema", default: "onelock", about: "the schema of the tables and functions" },
+    OptionSpec { name: "migrate", default: "true", about: "make the tables and functions when they are missing" },
+    OptionSpec { name: "connections", default: "4", about: "how many connections at most serve the verbs" },
+    OptionSpec { name: "connect_timeout", default: "5s", about: "how long reaching the server may take" },
+    OptionSpec { name: "request_timeout", default: "5s", about: "how long the server may take to answer" },
+    OptionSpec { name: "sslmode", default: "prefer", about: "disable, prefer, require, verify-ca or verify-full" },
+    OptionSpec { name: "sslrootcert", default: "the system's", about: "a PEM file with the authorities to trust" },
+    OptionSpec { name: "sslcert", default: "none", about: "a PEM file with the client's certificate" },
+    OptionSpec { name: "sslkey", default: "none", about: "a PEM file with the client's key" },
+];
+
+/// How a connection is secured: as libpq's `sslmode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum SslMode {
+    /// Never with TLS.
+    Disable,
+    /// With TLS where the server offers it. Whoever stands in between can turn it off.
+    #[default]
+    Prefer,
+    /// With TLS, whoever the server is.
+    Require,
+    /// With TLS, and a certificate of a trusted authority.
+    VerifyCa,
+    /// With TLS, and a certificate of a trusted authority for this very host.
+    VerifyFull,
+}
+
+/// How to reach one PostgreSQL server. Its `Debug` shows no password.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct PostgresConfig {
+    /// A host name or an address (IPv6 without brackets).
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The database; the user's name when there is none.
+    pub database: Option<String>,
+    /// The user; what `PGUSER` or the operating system says when there is none.
+    pub username: Option<String>,
+    /// The password. It is read by serde and never written.
+    #[serde(skip_serializing, deserialize_with = "secret")]
+    pub password: Option<Secret>,
+    /// The schema of the tables and functions: a letter or `_`, then letters, digits and `_`, at most 63.
+    pub schema: String,
+    /// Whether to make the tables and functions when they are missing. Without it somebody else does, with what
+    /// [`super::migration`] gives.
+    pub migrate: bool,
+    /// How many connections at most serve the verbs. One more listens.
+    pub connections: u16,
+    /// How long reaching the server may take.
+    #[serde(with = "humantime_serde")]
+    pub connect_timeout: Duration,
+    /// How long the server may take to answer. A connection that does not answer is replaced.
+    #[serde(with = "humantime_serde")]
+    pub request_timeout: Duration,
+    /// How a connection is secured.
+    pub sslmode: SslMode,
+    /// A PEM file with the authorities to trust, instead of the system's.
+    pub sslrootcert: Option<PathBuf>,
+    /// A PEM file with the client's certificate, for servers that ask for one.
+    pub sslcert: Option<PathBuf>,
+    /// A PEM file with the client's key.
+    pub sslkey: Option<PathBuf>,
+}
+
+fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<Secret>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.map(Secret::new))
+}
+
+impl Default for PostgresConfig {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".into(),
+            port: 5432,
+            database: None,
+            username: None,
+            password: None,
+            schema: "onelock".into(),
+            migrate: true,
+            connections: 4,
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(5),
+            sslmode: SslMode::default(),
+            sslrootcert: None,
+            sslcert: None,
+            sslkey: None,
+        }
+    }
+}
+
+impl PostgresConfig {
+    /// The server at `host` and `port`, everything else as by default.
+    #[must_use]
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self { host: host.into(), port, ..Self::default() }
+    }
+
+    /// Reads a URL, whose common options have been taken out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`], saying what is wrong.
+    pub fn from_url(mut url: StoreUrl) -> Result<Self> {
+        url.check_options(&[OPTIONS])?;
+        let (host, port) = url.single_host()?;
+        let mut config = Self::new(host, port.unwrap_or(5432));
+        let database = url.path.trim_start_matches('/');
+        if database.contains('/') {
+            return Err(bad("the path of a PostgreSQL URL is one database name"));
+        }
+        config.database = (!database.is_empty()).then(|| database.to_owned());
+        config.username = url.username.take();
+        config.password = url.password.take();
+        config.schema = url.take("schema")?.unwrap_or(config.schema);
+        config.migrate = url.take("migrate")?.unwrap_or(config.migrate);
+        config.connections = url.take("connections")?.unwrap_or(config.connections);
+        config.connect_timeout = url.take("connect_timeout")?.unwrap_or(config.connect_timeout);
+        config.request_timeout = url.take("request_timeout")?.unwrap_or(config.request_timeout);
+        config.sslmode = match url.take::<String>("sslmode")?.as_deref() {
+            None => config.sslmode,
+            Some("disable") => SslMode::Disable,
+            Some("prefer") => SslMode::Prefer,
+            Some("require") => SslMode::Require,
+            Some("verify-ca") => SslMode::VerifyCa,
+            Some("verify-full") => SslMode::VerifyFull,
+            Some(_) => return Err(bad("sslmode is disable, prefer, require, verify-ca or verify-full")),
+        };
+        config.sslrootcert = url.take::<String>("sslrootcert")?.map(PathBuf::from);
+        config.sslcert = url.take::<String>("sslcert")?.map(PathBuf::from);
+        config.sslkey = url.take::<String>("sslkey")?.map(PathBuf::from);
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks what can be checked without a server.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`], saying what is wrong.
+    pub fn check(&self) -> Result<()> {
+        check_schema(&self.schema)?;
+        if self.host.is_empty() || self.host.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            return Err(bad("the host is malformed"));
+        }
+        if self.port == 0 {
+            return Err(bad("the port is a number from 1 to 65535"));
+        }
+        if !(1..=64).contains(&self.connections) {
+            return Err(bad("connections is from 1 to 64"));
+        }
+        let times = Duration::from_millis(1)..=Duration::from_secs(600);
+        if !times.contains(&self.connect_timeout) || !times.contains(&self.request_timeout) {
+            return Err(bad("connect_timeout and request_timeout are from 1ms to 10m"));
+        }
+        if self.sslcert.is_some() != self.sslkey.is_some() {
+            return Err(bad("sslcert and sslkey go together"));
+        }
+        Ok(())
+    }
+
+    /// The address without user, password and options.
+    pub(super) fn address(&self) -> String {
+        let database = self.database.as_deref().unwrap_or_default();
+        format!("postgres://{}/{database}", host_port(&self.host, Some(self.port)))
+    }
+
+    /// What the driver takes. Its `Debug` shows the password: never print it.
+    pub(super) fn options(&self) -> PgConnectOptions {
+        let mut options = PgConnectOptions::new_without_pgpass()
+            .host(&self.host)
+            .port(self.port)
+            .application_name("onelock")
+            .ssl_mode(match self.sslmode {
+                SslMode::Disable => PgSslMode::Disable,
+                SslMode::Prefer => PgSslMode::Prefer,
+                SslMode::Require => PgSslMode::Require,
+                SslMode::VerifyCa => PgSslMode::VerifyCa,
+                SslMode::VerifyFull => PgSslMode::VerifyFull,
+            })
+            .disable_statement_logging();
+        if let Some(username) = &self.username {
+            options = options.username(username);
+        }
+        if let Some(password) = &self.password {
+            options = options.password(password.reveal());
+        }
+        if let Some(database) = &self.database {
+            options = options.database(database);
+        }
+        if let Some(file) = &self.sslrootcert {
+            options = options.ssl_root_cert(file);
+        }
+        if let (Some(cert), Some(key)) = (&self.sslcert, &self.sslkey) {
+            options = options.ssl_client_cert(cert).ssl_client_key(key);
+        }
+        options
+    }
+}
+
+/// The schema goes into the text of statements, so it is a plain identifier and nothing else.
+pub(super) fn check_schema(schema: &str) -> Result<()> {
+    let ok = (1..=63).contains(&schema.len())
+        && schema.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && schema.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        && !schema.starts_with("pg_");
+    if ok { Ok(()) } else { Err(bad("schema is 1 to 63 of a-z, 0-9 and `_`, not with a digit or `pg_` first")) }
+}
+
+fn open(url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
+    Box::pin(async move {
+        let backend = PostgresBackend::open(PostgresConfig::from_url(url)?).await?;
+        Ok(Arc::new(backend) as Arc<dyn Backend>)
+    })
+}
+
+fn bad(text: &str) -> Error {
+    Error::new(ErrorKind::InvalidConfig, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<PostgresConfig> {
+        PostgresConfig::from_url(url.parse()?)
+    }
+
+    #[test]
+    fn a_url_says_it_all_and_shows_no_password() {
+        let config =
+            read("postgres://us:hunter2@h:7/db?schema=a_1&connections=2&sslmode=verify-full&migrate=false").unwrap();
+        assert_eq!((config.host.as_str(), config.port, config.connections), ("h", 7, 2));
+        assert_eq!((config.schema.as_str(), config.sslmode, config.migrate), ("a_1", SslMode::VerifyFull, false));
+        assert_eq!(config.address(), "postgres://h:7/db");
+        let json = serde_json::to_string(&config).unwrap();
+        assert!(!format!("{config:?}{json}").contains("hunter2"));
+    }
+
+    #[test]
+    fn bad_urls_are_refused() {
+        for url in [
+            "postgres://", "postgres://a,b/db", "postgres://h/a/b", "postgres://h/db?schema=a.b",
+            "postgres://h/db?schema=%22x", "postgres://h/db?schema=1a", "postgres://h/db?schema=pg_x",
+            "postgres://h/db?schema=", "postgres://h/db?connections=0", "postgres://h/db?sslmode=maybe",
+            "postgres://h/db?sslcert=x", "postgres://h/db?request_timeout=0s", "postgres://h/db?shema=x",
+        ] {
+            assert_eq!(read(url).unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The tables and functions, and how they come into being.
+
+use lock_core::{Error, ErrorKind, Result};
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, Row as _};
+
+use super::config::check_schema;
+use super::error::{explain, is_missing};
+
+/// The version that these files make.
+const VERSION: i32 = 1;
+
+const FILES: &[&str] = &[
+    include_str!("../../migrations/postgres/0001/1_tables.sql"),
+    include_str!("../../migrations/postgres/0001/2_settle.sql"),
+    include_str!("../../migrations/postgres/0001/3_acquire.sql"),
+    include_str!("../../migrations/postgres/0001/4_renew.sql"),
+    include_str!("../../migrations/postgres/0001/5_release.sql"),
+    include_str!("../../migrations/postgres/0001/6_evict.sql"),
+    include_str!("../../migrations/postgres/0001/7_raise.sql"),
+    include_str!("../../migrations/postgres/0001/8_look.sql"),
+];
+
+/// The SQL that makes the tables and functions in `schema`, to be run once, in one transaction, by the role that is to
+/// own them. The role that takes locks then needs `GRANT USAGE ON SCHEMA … TO …` and nothing else.
+///
+/// # Errors
+/// [`ErrorKind::InvalidConfig`] when `schema` is not a plain lower-case identifier.
+pub fn migration(schema: &str) -> Result<String> {
+    check_schema(schema)?;
+    Ok(FILES.join("\n").replace("{schema}", schema))
+}
+
+/// Makes sure that the functions are there, of the version this program knows.
+pub(super) async fn ensure(conn: &mut PgConnection, schema: &str, may_make: bool) -> Result<()> {
+    match version(conn, schema).await {
+        Ok(VERSION) => return Ok(()),
+        Ok(other) => return Err(of_version(schema, other)),
+        Err(error) if is_missing(&error) => {}
+        Err(error) => return Err(explain(error)),
+    }
+    if !may_make {
+        let text = format!("schema {schema} is not there, and `migrate` is off: let its owner run the migration");
+        return Err(Error::new(ErrorKind::InvalidConfig, text));
+    }
+    let mut transaction = conn.begin().await.map_err(explain)?;
+    let made = make(&mut transaction, schema).await;
+    match made {
+        Ok(()) => transaction.commit().await.map_err(explain),
+        Err(error) => {
+            transaction.rollback().await.map_err(explain)?;
+            Err(error)
+        }
+    }
+}
+
+async fn version(conn: &mut PgConnection, schema: &str) -> Result<i32, sqlx::Error> {
+    let sql = AssertSqlSafe(format!("SELECT {schema}.onelock_version()"));
+    sqlx::query(sql).persistent(false).fetch_one(conn).await?.try_get(0)
+}
+
+async fn make(conn: &mut PgConnection, schema: &str) -> Result<()> {
+    // One at a time: whoever comes second finds what the first made.
+    let lock = "SELECT pg_advisory_xact_lock(hashtextextended('onelock migration ' || $1, 0))";
+    sqlx::query(lock).bind(schema).persistent(false).execute(&mut *conn).await.map_err(explain)?;
+    let sql = "SELECT to_regprocedure($1 || '.onelock_version()') IS NOT NULL, \
+               (SELECT count(*) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+                WHERE n.nspname = $1) + \
+               (SELECT count(*) FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace \
+                WHERE n.nspname = $1)";
+    let row = sqlx::query(sql).bind(schema).persistent(false).fetch_one(&mut *conn).await.map_err(explain)?;
+    let (there, things): (bool, i64) =
+        (row.try_get(0).map_err(explain)?, row.try_get(1).map_err(explain)?);
+    if there {
+        return match version(conn, schema).await.map_err(explain)? {
+            VERSION => Ok(()),
+            other => Err(of_version(schema, other)),
+        };
+    }
+    if things > 0 {
+        let text = format!("schema {schema} holds what onelock did not make; choose another with `schema=…`");
+        return Err(Error::new(ErrorKind::Foreign, text));
+    }
+    conn.execute(sqlx::raw_sql(AssertSqlSafe(migration(schema)?))).await.map_err(explain)?;
+    Ok(())
+}
+
+fn of_version(schema: &str, version: i32) -> Error {
+    let text = format!("schema {schema} is of version {version}, this program knows {VERSION}");
+    Error::new(ErrorKind::Unsupported, text)
+}

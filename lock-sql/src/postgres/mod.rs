@@ -1,0 +1,408 @@
+//! The PostgreSQL store: two tables and a function for each verb. See the crate's README for what it promises, the rights
+//! it needs and how to look at a lock with `psql`.
+
+mod config;
+mod error;
+mod inbox;
+mod listen;
+mod migrate;
+mod pool;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{
+    Backend, Busy, Capabilities, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, Info, ListedName,
+    Listing, LockName, Mode, Page, Place, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing,
+    Ticket, Wake,
+};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Postgres, Row as _};
+use tokio::task::JoinHandle;
+
+pub use config::{POSTGRES_DRIVER, PostgresConfig, SslMode};
+pub use migrate::migration;
+
+use error::explain;
+use inbox::Inbox;
+use pool::{Again, Pool};
+
+/// How many renewals share a request at most: the names of a request are locked together.
+const RENEWED_TOGETHER: usize = 1_000;
+
+/// Locks in a PostgreSQL database.
+///
+/// A verb is one call of a function, which first locks the counter of the name's bucket. A thousand locks and waiters share
+/// a handful of connections, and one more that listens for promotions.
+pub struct PostgresBackend {
+    info: Info,
+    shared: Arc<Shared>,
+    closed: AtomicBool,
+    tasks: [JoinHandle<()>; 2],
+}
+
+/// What the verbs and the background tasks use.
+struct Shared {
+    pool: Pool,
+    inbox: Inbox,
+    sql: Sql,
+}
+
+/// The statements, with the schema in them.
+struct Sql {
+    acquire: Arc<str>,
+    renew: Arc<str>,
+    release: Arc<str>,
+    evict: Arc<str>,
+    raise: Arc<str>,
+    inspect: Arc<str>,
+    list: Arc<str>,
+    watched: Arc<str>,
+}
+
+impl Sql {
+    fn new(schema: &str) -> Self {
+        // The schema was checked to be a plain identifier; everything else is bound.
+        let sql = |text: &str| text.replace("{schema}", schema).into();
+        Self {
+            acquire: sql(include_str!("sql/acquire.sql")),
+            renew: sql(include_str!("sql/renew.sql")),
+            release: sql(include_str!("sql/release.sql")),
+            evict: sql(include_str!("sql/evict.sql")),
+            raise: sql(include_str!("sql/raise.sql")),
+            inspect: sql(include_str!("sql/inspect.sql")),
+            list: sql(include_str!("sql/list.sql")),
+            watched: sql(include_str!("sql/watched.sql")),
+        }
+    }
+}
+
+impl Shared {
+    fn query<'q>(&self, sql: &Arc<str>) -> Query<'q, Postgres, PgArguments> {
+        sqlx::query(AssertSqlSafe(sql.clone()))
+    }
+}
+
+impl PostgresBackend {
+    /// Connects, makes the tables and functions when they are missing and `migrate` is on, and starts to listen.
+    /// To be called within a tokio runtime, which then serves the notifications.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidConfig`]: an option out of range, no such database, no schema and `migrate` off;
+    /// - [`ErrorKind::Denied`]: the login or a right is missing, or the connection is not as secure as asked;
+    /// - [`ErrorKind::Foreign`]: the schema holds what is not ours; [`ErrorKind::Unsupported`]: another version of it;
+    /// - [`ErrorKind::Unavailable`]: the server cannot be reached.
+    ///
+    /// # Cancel safety
+    /// Safe: a migration is one transaction.
+    pub async fn open(config: PostgresConfig) -> Result<Self> {
+        config.check()?;
+        let address = config.address();
+        let named = |error: Error| error.during("open").at(&address);
+        let pool = Pool::new(&config);
+        let mut conn = pool.connect().await.map_err(named)?;
+        migrate::ensure(&mut conn, &config.schema, config.migrate).await.map_err(named)?;
+        pool.give(conn);
+        let inbox = Inbox::new(HolderId::random()?);
+        let shared = Arc::new(Shared { pool, inbox, sql: Sql::new(&config.schema) });
+        let tasks = [tokio::spawn(listen::listen(shared.clone())), tokio::spawn(listen::look(shared.clone()))];
+        let info = Info { scheme: "postgres".into(), address };
+        Ok(Self { info, shared, closed: AtomicBool::new(false), tasks })
+    }
+
+    async fn fetch<'q>(
+        &self,
+        operation: &'static str,
+        again: Again,
+        build: impl Fn() -> Query<'q, Postgres, PgArguments> + Send + Sync,
+    ) -> Result<Vec<PgRow>> {
+        self.check_open().map_err(|e| self.named(operation, e))?;
+        self.shared.pool.fetch(again, build).await.map_err(|e| self.named(operation, e))
+    }
+
+    /// The only row of an answer, read.
+    async fn one<'q, T>(
+        &self,
+        operation: &'static str,
+        again: Again,
+        build: impl Fn() -> Query<'q, Postgres, PgArguments> + Send + Sync,
+        read: impl FnOnce(&PgRow) -> Result<T> + Send,
+    ) -> Result<T> {
+        let rows = self.fetch(operation, again, build).await?;
+        let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Protocol, "an answer without a row"));
+        row.and_then(read).map_err(|e| self.named(operation, e))
+    }
+
+    fn named(&self, operation: &'static str, error: Error) -> Error {
+        error.during(operation).at(&self.info.address)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "the PostgreSQL store was closed"));
+        }
+        Ok(())
+    }
+
+    fn query<'q>(&self, sql: &Arc<str>) -> Query<'q, Postgres, PgArguments> {
+        self.shared.query(sql)
+    }
+
+    async fn renew_some(&self, due: &[Renewal]) -> Result<Vec<Result<Renewed>>> {
+        let names: Vec<_> = due.iter().map(|r| r.ticket.name.encoded()).collect();
+        let holders: Vec<_> = due.iter().map(|r| blob(r.ticket.holder)).collect();
+        let leases: Vec<_> = due.iter().map(|r| micros(r.lease)).collect();
+        let waiter_leases: Vec<_> = due.iter().map(|r| micros(r.waiter_lease)).collect();
+        let delays: Vec<_> = due.iter().map(|r| micros(r.ticket.delay)).collect();
+        let build = || {
+            self.query(&self.shared.sql.renew)
+                .bind(&names)
+                .bind(&holders)
+                .bind(&leases)
+                .bind(&waiter_leases)
+                .bind(&delays)
+                .bind(&self.shared.inbox.channel)
+        };
+        let rows = self.fetch("renew", Again::Yes, build).await?;
+        if rows.len() != due.len() {
+            let error = Error::new(ErrorKind::Protocol, "not as many answers as renewals");
+            return Err(self.named("renew", error));
+        }
+        Ok(due.iter().zip(&rows).map(|(renewal, row)| self.renewed(renewal, row)).collect())
+    }
+
+    fn renewed(&self, renewal: &Renewal, row: &PgRow) -> Result<Renewed> {
+        let holder = renewal.ticket.holder;
+        match read_state(row)? {
+            State::Held(token) => {
+                // In case the push was lost.
+                self.shared.inbox.settle(holder, Wake::Held(token));
+                Ok(Renewed::Held(Grant { token, lease: renewal.lease }))
+            }
+            State::Waiting(token, retry_after) => {
+                Ok(Renewed::Waiting(Place { token, lease: renewal.waiter_lease, retry_after }))
+            }
+            State::None(_) => {
+                self.shared.inbox.settle(holder, Wake::Ask);
+                Ok(Renewed::NotHeld)
+            }
+        }
+    }
+}
+
+impl Drop for PostgresBackend {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl fmt::Debug for PostgresBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresBackend").field("address", &self.info.address).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Backend for PostgresBackend {
+    fn info(&self) -> Info {
+        self.info.clone()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::full()
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        let holder = request.holder;
+        if request.queue {
+            // Before it is sent: the promotion may be told before the answer is read.
+            self.shared.inbox.slot(&request.name, holder);
+        }
+        let (name, mode) = (request.name.encoded(), request.mode.to_string());
+        let build = || {
+            self.query(&self.shared.sql.acquire)
+                .bind(&name)
+                .bind(blob(holder))
+                .bind(&mode)
+                .bind(micros(request.lease))
+                .bind(micros(request.waiter_lease))
+                .bind(micros(request.delay))
+                .bind(request.queue)
+                .bind(&self.shared.inbox.channel)
+                .bind(request.note.as_str())
+        };
+        let state = self.one("acquire", Again::Yes, build, read_state).await;
+        if !matches!(state, Ok(State::Waiting(..))) {
+            self.shared.inbox.settle(holder, Wake::Ask);
+        }
+        Ok(match state? {
+            State::Held(token) => Standing::Held(Grant { token, lease: request.lease }),
+            State::Waiting(token, retry_after) => {
+                Standing::Waiting(Place { token, lease: request.waiter_lease, retry_after })
+            }
+            State::None(retry_after) => Standing::Busy(Busy { retry_after }),
+        })
+    }
+
+    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+        self.check_open().map_err(|e| self.named("wait", e))?;
+        let (slot, known) = self.shared.inbox.slot(&ticket.name, ticket.holder);
+        if !known {
+            // What was told before the slot was there went unheard.
+            let (names, holders) = (vec![ticket.name.encoded()], vec![blob(ticket.holder)]);
+            let build = || self.query(&self.shared.sql.watched).bind(&names).bind(&holders);
+            let number: Option<i64> =
+                self.one("wait", Again::Yes, build, |row| row.try_get(0).map_err(explain)).await?;
+            match number {
+                Some(0) => {}
+                Some(number) => slot.ring(Wake::Held(FencingToken::new(number)?)),
+                None => {
+                    self.shared.inbox.settle(ticket.holder, Wake::Ask);
+                    return Ok(Wake::Ask);
+                }
+            }
+        }
+        let wake = slot.wait().await;
+        self.check_open().map_err(|e| self.named("wait", e))?;
+        Ok(wake)
+    }
+
+    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        let mut answers = Vec::with_capacity(due.len());
+        for part in due.chunks(RENEWED_TOGETHER) {
+            match self.renew_some(part).await {
+                Ok(some) => answers.extend(some),
+                Err(error) => answers.extend(part.iter().map(|_| Err(error.clone()))),
+            }
+        }
+        answers
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        self.shared.inbox.settle(ticket.holder, Wake::Ask);
+        let name = ticket.name.encoded();
+        let build = || self.query(&self.shared.sql.release).bind(&name).bind(blob(ticket.holder));
+        self.one("release", Again::No, build, read_release).await
+    }
+
+    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+        let name = ticket.name.encoded();
+        let build =
+            || self.query(&self.shared.sql.raise).bind(&name).bind(blob(ticket.holder)).bind(token.get());
+        self.one("raise", Again::Yes, build, |row| {
+            let raised: bool = row.try_get(0).map_err(explain)?;
+            Ok(if raised { Raise::Raised } else { Raise::NotHeld })
+        })
+        .await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        let encoded = name.encoded();
+        let build = || self.query(&self.shared.sql.inspect).bind(&encoded);
+        let rows = self.fetch("inspect", Again::Yes, build).await?;
+        let views = rows.iter().map(read_view).collect::<Result<Vec<_>>>();
+        let mut holders = views.map_err(|e| self.named("inspect", e))?;
+        let waiters = holders.split_off(lock_core::mode::holders(holders.iter().map(|view| view.mode)));
+        Ok(Snapshot { name: name.clone(), holders, waiters })
+    }
+
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        lock_core::name::check_prefix(prefix)?;
+        let limit = page.limit.clamp(1, Page::MAX);
+        let first = lock_core::name::encode(prefix);
+        // Encoded names are of ASCII below 0x7F, so this is just behind all that begin with `first`.
+        let end = format!("{first}\u{7F}");
+        let after = page.cursor.clone().unwrap_or_default();
+        let more = i32::try_from(limit).unwrap_or(i32::MAX - 1) + 1;
+        let build = || self.query(&self.shared.sql.list).bind(&first).bind(&end).bind(&after).bind(more);
+        let rows = self.fetch("list", Again::Yes, build).await?;
+        let names = rows.iter().take(limit).map(read_listed).collect::<Result<Vec<_>>>();
+        let names = names.map_err(|e| self.named("list", e))?;
+        let next = if rows.len() > limit { names.last().map(|listed| listed.name.encoded()) } else { None };
+        Ok(Listing { names, next })
+    }
+
+    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        let name = name.encoded();
+        let build = || self.query(&self.shared.sql.evict).bind(&name).bind(token.get());
+        self.one("evict", Again::No, build, read_release).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Release);
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.shared.pool.close().await;
+        self.shared.inbox.ring_all();
+        Ok(())
+    }
+}
+
+/// Where an entry stands.
+enum State {
+    Held(FencingToken),
+    Waiting(FencingToken, Option<Duration>),
+    None(Option<Duration>),
+}
+
+fn read_state(row: &PgRow) -> Result<State> {
+    let read = || -> Result<(i32, Option<i64>, Option<i64>), sqlx::Error> {
+        Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
+    };
+    let (state, token, retry) = read().map_err(explain)?;
+    let retry = retry.map(span);
+    match (state, token) {
+        (2, Some(token)) => Ok(State::Held(FencingToken::new(token)?)),
+        (1, Some(token)) => Ok(State::Waiting(FencingToken::new(token)?, retry)),
+        (0, _) => Ok(State::None(retry)),
+        _ => Err(Error::new(ErrorKind::Protocol, format!("an entry in state {state}"))),
+    }
+}
+
+fn read_release(row: &PgRow) -> Result<Release> {
+    let released: bool = row.try_get(0).map_err(explain)?;
+    Ok(if released { Release::Released } else { Release::NotHeld })
+}
+
+fn read_view(row: &PgRow) -> Result<EntryView> {
+    let read = || -> Result<(i64, &str, String, i64, i64), sqlx::Error> {
+        Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?))
+    };
+    let (token, mode, note, age, expires) = read().map_err(explain)?;
+    Ok(EntryView {
+        token: FencingToken::new(token)?,
+        mode: mode.parse()?,
+        note,
+        age: Some(span(age)),
+        expires_in: Some(span(expires)),
+    })
+}
+
+fn read_listed(row: &PgRow) -> Result<ListedName> {
+    let encoded: &str = row.try_get(0).map_err(explain)?;
+    let modes: Vec<String> = row.try_get(1).map_err(explain)?;
+    let modes = modes.iter().map(|mode| mode.parse()).collect::<Result<Vec<Mode>>>()?;
+    let holders = lock_core::mode::holders(modes.iter().copied());
+    let name = LockName::decode(encoded)
+        .ok_or_else(|| Error::new(ErrorKind::Foreign, "the table holds a name that is none"))?;
+    Ok(ListedName { name, holders, waiters: modes.len() - holders })
+}
+
+fn blob(holder: HolderId) -> Vec<u8> {
+    holder.as_u128().to_be_bytes().to_vec()
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX)
+}
+
+fn span(micros: i64) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}

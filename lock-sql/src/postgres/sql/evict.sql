@@ -1,0 +1,1 @@
+SELECT {schema}.evict($1, $2)

@@ -1,0 +1,1 @@
+SELECT token, mode, note, age, expires FROM {schema}.inspect($1)

@@ -1,0 +1,1 @@
+SELECT state, token, retry FROM {schema}.renew($1, $2, $3, $4, $5, $6)

@@ -1,0 +1,1 @@
+SELECT {schema}.watched($1, $2)
