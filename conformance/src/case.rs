@@ -60,6 +60,8 @@ pub enum Need {
     Tls,
     /// A URL of this store that leads nowhere.
     Unreachable,
+    /// The lease of a waiter that is cut off ends by itself, however long a holder's would be.
+    WaiterLease,
 }
 
 impl Need {

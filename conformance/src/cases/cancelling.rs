@@ -1,6 +1,7 @@
 //! Futures dropped at any moment, and waiters that give up: nothing stays behind.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::client::Locks;
@@ -101,21 +102,28 @@ async fn impatient_waiters_leave(ctx: &Ctx) -> Verdict {
         let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
         let holder = other.mutex(&text)?.acquire().await?;
         let served = Arc::new(tokio::sync::Mutex::new(Vec::new()));
+        let gone = Arc::new(AtomicUsize::new(0));
         let (mut waiters, mut rng) = (tokio::task::JoinSet::new(), ctx.rng());
         for i in 0..64_usize {
             let patient = i % 3 == 0;
             let limit = if patient { PATIENCE * 2 } else { rng.time(ctx.units(1)) };
-            let (lock, served) = (locks.mutex(&text)?, Arc::clone(&served));
+            let (lock, served, gone) = (locks.mutex(&text)?, Arc::clone(&served), Arc::clone(&gone));
             waiters.spawn(async move {
                 if let Some(guard) = lock.acquire_timeout(limit).await? {
                     served.lock().await.push((i, guard.token()?));
                     guard.release().await?;
+                } else {
+                    gone.fetch_add(1, Ordering::SeqCst);
                 }
                 Ok::<_, lock_core::Error>(())
             });
         }
         // Those without patience are gone before the lock comes free.
         let patient = (0..64).filter(|i| i % 3 == 0).count();
+        ctx.eventually("the impatient have left", async || {
+            Ok((gone.load(Ordering::SeqCst) == 64 - patient).then_some(()))
+        })
+        .await?;
         ctx.until_line_has(other.backend(), &name(&text)?, 1 + patient).await?;
         holder.release().await?;
         while let Some(done) = ctx.soon("all waiters end", waiters.join_next()).await? {

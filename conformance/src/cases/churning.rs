@@ -212,8 +212,11 @@ async fn crowd_is_served_in_order(ctx: &Ctx) -> Verdict {
     verdict(&holds, true)?;
     if counted && ctx.harness().capabilities().push {
         let (cost, hand_overs) = (ctx.store().requests().await? - before, holds.len() as u64);
-        // Joining, leaving, and one renewal that makes a waiter's lease a holder's; the rest is for joining the crowd.
-        ensure!(cost <= hand_overs * 4 + 100, "{cost} requests for {hand_overs} hand-overs");
+        // The rest is for joining the crowd.
+        ensure!(
+            cost <= hand_overs * ctx.harness().hand_over_cost() + 100,
+            "{cost} requests for {hand_overs} hand-overs"
+        );
     }
     finish(ctx, &clients).await
 }

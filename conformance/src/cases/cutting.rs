@@ -13,7 +13,7 @@ const FIFO: Need = Need::Can("fifo");
 
 table! {
     lost_wake_is_repaired: [9], [Need::Link, FIFO], 120;
-    late_wake_is_discarded: [6, 9], [Need::Link, FIFO], 120;
+    late_wake_is_discarded: [6, 9], [Need::Link, FIFO, Need::WaiterLease], 120;
     partition_ends_the_hold_in_time: [5, 6], [Need::Link, FIFO], 120;
     resets_do_not_lose_the_lock: [7], [Need::Link], 120;
     lost_reply_to_acquire_is_given_back: [16], [Need::Link], 120;

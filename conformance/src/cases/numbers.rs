@@ -6,7 +6,7 @@ use lock_core::{Backend, FencingToken, LockName, Mode, Raise, Release, Renewed, 
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, exclusive, held, leased, name, renew, renewal, ticket, waiting};
-use crate::verdict::Verdict;
+use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq, expect};
 
 table! {
@@ -89,11 +89,21 @@ async fn tokens_grow_over_restart(ctx: &Ctx) -> Verdict {
     let grant = held(&backend, &holder).await?;
     for round in 0..2 {
         ctx.store().restart().await?;
-        let backend = ctx.backend().await?;
-        let token = cycle(&backend, &idle).await?;
+        let other = ctx.backend().await?;
+        let token = cycle(&other, &idle).await?;
         ensure!(token > last, "after restart {round}: token {token} after {last}");
         last = token;
-        let answer = renew(&backend, renewal(&holder, grant.token)).await?;
+        // Where an entry belongs to its client's session, only that client can renew it, once it has come back.
+        let by = if ctx.harness().capabilities().resume { &other } else { &backend };
+        let answer = ctx
+            .eventually("the holder's renewal after a restart", async || {
+                match by.renew(&[renewal(&holder, grant.token)]).await.pop() {
+                    Some(Err(error)) if error.is_retryable() => Ok(None),
+                    Some(answer) => Ok(Some(answer?)),
+                    None => Err(Stop::failed("no answer")),
+                }
+            })
+            .await?;
         let kept = expect!(answer, Renewed::Held(kept) => kept, "the holder after restart {round}");
         ensure_eq!(kept.token, grant.token, "its token");
     }

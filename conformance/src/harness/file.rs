@@ -67,6 +67,7 @@ impl Harness for File {
             | Need::Link
             | Need::Residue
             | Need::Unreachable
+            | Need::WaiterLease
             | Need::Can(_) => {
                 return None;
             }

@@ -66,7 +66,7 @@ impl Harness for Memory {
             Need::Connections | Need::Restart | Need::Pause => "there is no server",
             Need::Foreign => "nothing foreign can get into the store",
             Need::Password | Need::Tls | Need::Unreachable => "there is nothing to connect to",
-            Need::Requests | Need::Link | Need::Residue | Need::Can(_) => return None,
+            Need::WaiterLease | Need::Requests | Need::Link | Need::Residue | Need::Can(_) => return None,
         };
         Some(why.to_owned())
     }

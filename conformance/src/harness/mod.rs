@@ -41,6 +41,12 @@ pub trait Harness: Send + Sync + 'static {
         Arc::new(BootClock)
     }
 
+    /// How many requests a hand-over in a crowd may cost: joining, leaving, and one renewal that makes a waiter's lease a
+    /// holder's, with one to spare.
+    fn hand_over_cost(&self) -> u64 {
+        4
+    }
+
     /// How many cases may run at once; `None` leaves it to the command line.
     fn threads(&self) -> Option<usize> {
         None
