@@ -11,41 +11,45 @@
 //!   joins only if the entry holds at once and nobody waits, and leaves no trace otherwise.
 //!   (cases: `basic_cycle`, `try_is_busy`, `unfair_never_passes_a_waiter`)
 //! - **C2** Asking again with the same holder while its entry lives answers the same entry and the same number.
-//!   (cases: `acquire_is_idempotent`)
+//!   (cases: `acquire_is_idempotent`, `late_acquire_revives_nothing`)
 //! - **C3** The holders are the longest compatible prefix of the line; grants follow the order of the line.
-//!   (cases: `fifo_order`, `mixed_modes`, `shared_admission`, `permit_admission`)
+//!   (cases: `fifo_order`, `mixed_modes`, `shared_admission`, `permit_admission`,
+//!   `random_lines_follow_the_specification`, `churn_exclusive`, `churn_modes`)
 //! - **C4** Numbers are positive and grow with every later entry of a name: across release, expiry, eviction,
-//!   reconnect and, where the store is durable, restart. (cases: `tokens_grow`, `tokens_grow_over_reconnect`)
+//!   reconnect and, where the store is durable, restart. (cases: `tokens_grow`, `tokens_grow_over_reconnect`,
+//!   `tokens_grow_over_restart`)
 //! - **C5** A lease runs on the store's clock from the moment the store acts, lasts at least what the answer says
 //!   plus the lock-delay, and is `lease` for a holder, `waiter_lease` for a waiter.
-//!   (cases: `expiry_and_takeover`, `lock_delay`, `renewal_keeps_the_lock`)
+//!   (cases: `expiry_and_takeover`, `lock_delay`, `renewal_keeps_the_lock`, `promoted_waiter_keeps_its_waiter_lease`)
 //! - **C6** Every verb first drops expired entries and promotes whoever now holds; nothing else has to happen for the
 //!   line to move. (cases: `dead_waiter_leaves_the_line`, `crashed_holder`, `crashed_waiter`)
 //! - **C7** `renew` never shortens a lease, never brings back an entry that is gone (`NotHeld`), and answers each
-//!   item by itself, in order. (cases: `owner_only`, `renew_answers_each`, `late_renew_revives_nothing`)
+//!   item by itself, in order. (cases: `owner_only`, `renew_answers_each`, `renew_never_shortens`,
+//!   `late_renew_revives_nothing`)
 //! - **C8** `release` acts only on the entry of exactly this holder; again, or on another's entry, it answers
 //!   `NotHeld` and changes nothing. (cases: `owner_only`, `stale_handle`)
 //! - **C9** `wait` ends when asking again may help, or with the grant. A wake-up between joining and waiting is not
 //!   lost; the future may be dropped and made anew at any time. (cases: `early_wake_is_kept`, `lost_wake_is_repaired`,
 //!   `late_wake_is_discarded`)
-//! - **C10** Where `push` is declared only the promoted are woken. (cases: `only_the_promoted_are_woken`)
+//! - **C10** Where `push` is declared only the promoted are woken. (cases: `only_the_promoted_are_woken`, `idle_waiters_are_quiet`)
 //! - **C11** `evict` removes the entry with exactly this number, holder or waiter, and keeps the counter.
 //!   (cases: `evict_compares_the_token`)
 //! - **C12** `inspect` shows holders and waiters in line order, with modes, numbers and notes, and never a holder id.
 //!   (cases: `inspect_shows_the_line`)
 //! - **C13** `list` gives each name with a living entry once, by prefix, in pages. (cases: `list_by_prefix`)
 //! - **C14** Names are independent: no two names share a line, block each other or leave their namespace.
-//!   (cases: `hostile_names`)
+//!   (cases: `hostile_names`, `name_pairs_never_meet`)
 //! - **C15** An empty line leaves nothing in the store beside counters, and those are bounded for any number of names.
 //!   (cases: `no_residue`, `many_names_leave_bounded_storage`)
 //! - **C16** Every verb but `wait` ends within a bounded time. An error that is not [`Error::is_unclear`] means that
-//!   nothing happened. (cases: `unreachable_store`, `cancelled_acquires_leave_nothing`)
+//!   nothing happened. (cases: `unreachable_store`, `stopped_server`, `lost_reply_to_acquire_is_given_back`,
+//!   `cancelled_acquires_leave_nothing`)
 //! - **C17** `raise` lifts the counter only while the entry is ours; later entries get larger numbers.
 //!   (cases: `raise_while_ours`)
 //! - **C18** `capabilities` are true, and what is not declared is refused with `Unsupported`.
 //!   (cases: `capabilities_are_as_declared`)
 //! - **C19** What is not ours under our keys is answered with `Foreign` and left alone. (cases: `foreign_data`)
-//! - **C20** After `close` every verb fails with `Closed`. (cases: `close_drains`)
+//! - **C20** After `close` every verb fails with `Closed`. (cases: `close_drains`, `closed_backend_refuses`)
 //!
 //! `acquire`, `renew` and `release` are never cut half way by the core once they were polled: an acquire whose caller
 //! went away is finished in the background and given back. The other verbs may be dropped at any await.
