@@ -25,12 +25,24 @@ pub const POSTGRES_DRIVER: Driver = Driver {
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec { name: "schema", default: "onelock", about: "the schema of the tables and functions" },
-    OptionSpec { name: "migrate", default: "true", about: "make the tables and functions when they are missing" },
+    OptionSpec {
+        name: "migrate",
+        default: "true",
+        about: "make the tables and functions when they are missing",
+    },
     OptionSpec { name: "connections", default: "4", about: "how many connections at most serve the verbs" },
     OptionSpec { name: "connect_timeout", default: "5s", about: "how long reaching the server may take" },
     OptionSpec { name: "request_timeout", default: "5s", about: "how long the server may take to answer" },
-    OptionSpec { name: "sslmode", default: "prefer", about: "disable, prefer, require, verify-ca or verify-full" },
-    OptionSpec { name: "sslrootcert", default: "the system's", about: "a PEM file with the authorities to trust" },
+    OptionSpec {
+        name: "sslmode",
+        default: "prefer",
+        about: "disable, prefer, require, verify-ca or verify-full",
+    },
+    OptionSpec {
+        name: "sslrootcert",
+        default: "the system's",
+        about: "a PEM file with the authorities to trust",
+    },
     OptionSpec { name: "sslcert", default: "none", about: "a PEM file with the client's certificate" },
     OptionSpec { name: "sslkey", default: "none", about: "a PEM file with the client's key" },
 ];
@@ -230,7 +242,11 @@ pub(super) fn check_schema(schema: &str) -> Result<()> {
         && schema.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && schema.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
         && !schema.starts_with("pg_");
-    if ok { Ok(()) } else { Err(bad("schema is 1 to 63 of a-z, 0-9 and `_`, not with a digit or `pg_` first")) }
+    if ok {
+        Ok(())
+    } else {
+        Err(bad("schema is 1 to 63 of a-z, 0-9 and `_`, not with a digit or `pg_` first"))
+    }
 }
 
 fn open(url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
@@ -255,9 +271,13 @@ mod tests {
     #[test]
     fn a_url_says_it_all_and_shows_no_password() {
         let config =
-            read("postgres://us:hunter2@h:7/db?schema=a_1&connections=2&sslmode=verify-full&migrate=false").unwrap();
+            read("postgres://us:hunter2@h:7/db?schema=a_1&connections=2&sslmode=verify-full&migrate=false")
+                .unwrap();
         assert_eq!((config.host.as_str(), config.port, config.connections), ("h", 7, 2));
-        assert_eq!((config.schema.as_str(), config.sslmode, config.migrate), ("a_1", SslMode::VerifyFull, false));
+        assert_eq!(
+            (config.schema.as_str(), config.sslmode, config.migrate),
+            ("a_1", SslMode::VerifyFull, false)
+        );
         assert_eq!(config.address(), "postgres://h:7/db");
         let json = serde_json::to_string(&config).unwrap();
         assert!(!format!("{config:?}{json}").contains("hunter2"));
@@ -266,10 +286,19 @@ mod tests {
     #[test]
     fn bad_urls_are_refused() {
         for url in [
-            "postgres://", "postgres://a,b/db", "postgres://h/a/b", "postgres://h/db?schema=a.b",
-            "postgres://h/db?schema=%22x", "postgres://h/db?schema=1a", "postgres://h/db?schema=pg_x",
-            "postgres://h/db?schema=", "postgres://h/db?connections=0", "postgres://h/db?sslmode=maybe",
-            "postgres://h/db?sslcert=x", "postgres://h/db?request_timeout=0s", "postgres://h/db?shema=x",
+            "postgres://",
+            "postgres://a,b/db",
+            "postgres://h/a/b",
+            "postgres://h/db?schema=a.b",
+            "postgres://h/db?schema=%22x",
+            "postgres://h/db?schema=1a",
+            "postgres://h/db?schema=pg_x",
+            "postgres://h/db?schema=",
+            "postgres://h/db?connections=0",
+            "postgres://h/db?sslmode=maybe",
+            "postgres://h/db?sslcert=x",
+            "postgres://h/db?request_timeout=0s",
+            "postgres://h/db?shema=x",
         ] {
             assert_eq!(read(url).unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
         }

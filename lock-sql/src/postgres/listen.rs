@@ -65,7 +65,8 @@ pub(super) async fn look(shared: Arc<Shared>) {
             continue;
         }
         let names: Vec<_> = waiting.iter().map(|(_, slot)| slot.name.encoded()).collect();
-        let holders: Vec<_> = waiting.iter().map(|(holder, _)| holder.as_u128().to_be_bytes().to_vec()).collect();
+        let holders: Vec<_> =
+            waiting.iter().map(|(holder, _)| holder.as_u128().to_be_bytes().to_vec()).collect();
         let build = || shared.query(&shared.sql.watched).bind(&names).bind(&holders);
         let mut changed = false;
         // When the server cannot be asked, those who wait have renewals to tell them.

@@ -40,7 +40,8 @@ pub(super) async fn ensure(conn: &mut PgConnection, schema: &str, may_make: bool
         Err(error) => return Err(explain(error)),
     }
     if !may_make {
-        let text = format!("schema {schema} is not there, and `migrate` is off: let its owner run the migration");
+        let text =
+            format!("schema {schema} is not there, and `migrate` is off: let its owner run the migration");
         return Err(Error::new(ErrorKind::InvalidConfig, text));
     }
     let mut transaction = conn.begin().await.map_err(explain)?;
@@ -69,8 +70,7 @@ async fn make(conn: &mut PgConnection, schema: &str) -> Result<()> {
                (SELECT count(*) FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace \
                 WHERE n.nspname = $1)";
     let row = sqlx::query(sql).bind(schema).persistent(false).fetch_one(&mut *conn).await.map_err(explain)?;
-    let (there, things): (bool, i64) =
-        (row.try_get(0).map_err(explain)?, row.try_get(1).map_err(explain)?);
+    let (there, things): (bool, i64) = (row.try_get(0).map_err(explain)?, row.try_get(1).map_err(explain)?);
     if there {
         return match version(conn, schema).await.map_err(explain)? {
             VERSION => Ok(()),

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Backend, Busy, Capabilities, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, Info, ListedName,
-    Listing, LockName, Mode, Page, Place, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing,
-    Ticket, Wake,
+    Backend, Busy, Capabilities, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, Info,
+    ListedName, Listing, LockName, Mode, Page, Place, Raise, Release, Renewal, Renewed, Request, Result,
+    Snapshot, Standing, Ticket, Wake,
 };
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
@@ -109,7 +109,8 @@ impl PostgresBackend {
         pool.give(conn);
         let inbox = Inbox::new(HolderId::random()?);
         let shared = Arc::new(Shared { pool, inbox, sql: Sql::new(&config.schema) });
-        let tasks = [tokio::spawn(listen::listen(shared.clone())), tokio::spawn(listen::look(shared.clone()))];
+        let tasks =
+            [tokio::spawn(listen::listen(shared.clone())), tokio::spawn(listen::look(shared.clone()))];
         let info = Info { scheme: "postgres".into(), address };
         Ok(Self { info, shared, closed: AtomicBool::new(false), tasks })
     }
