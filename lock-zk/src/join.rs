@@ -51,13 +51,20 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Stand
                 }
             }
         }
+        if alone {
+            // Whoever else of this client comes now comes behind.
+            core.popular.note(&request.name, true);
+        }
         let prefix = layout::prefix(request.holder, request.mode);
         let join = Join { core, request, session, parent: &parent, prefix };
         match join.place(alone).await? {
             Placed::Standing(standing) => return Ok(standing),
-            Placed::Occupied => core.popular.note(&request.name, true),
+            Placed::Occupied => {}
             Placed::Denied(error) => denied = Some(error),
-            Placed::NoParent if alone => join.make_base().await?,
+            Placed::NoParent if alone => {
+                core.popular.note(&request.name, false);
+                join.make_base().await?;
+            }
             Placed::NoParent => match denied {
                 Some(error) => return Err(error),
                 None => core.popular.note(&request.name, false),

@@ -93,10 +93,16 @@ impl Session {
         // The connection's task lives on the runtime that the client was made in, whoever asks for it.
         let client = target.runtime.spawn(async move {
             let limit = connecting.config.connect_timeout;
-            match tokio::time::timeout(limit, connecting.connect(ask)).await {
-                Ok(client) => client,
-                Err(_) => Err(zk::Error::NoHosts),
-            }
+            let connect = async {
+                loop {
+                    match connecting.connect(ask).await {
+                        // The driver gives up after the session's timeout, which may be a short one.
+                        Err(zk::Error::Timeout) => {}
+                        other => return other,
+                    }
+                }
+            };
+            tokio::time::timeout(limit, connect).await.unwrap_or(Err(zk::Error::NoHosts))
         });
         let client = match client.await {
             Ok(Ok(client)) => client,

@@ -42,3 +42,28 @@ async fn what_a_cycle_costs() -> Verdict {
     eprintln!("{before:?} {:?}", counter.counts().by_code());
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_crowd_costs() -> Verdict {
+    let (_server, counter, url) = counted().await?;
+    let mut settings = lock_core::Settings::default();
+    settings.ttl = Duration::from_secs(120);
+    settings.waiter_lease = Duration::from_secs(120);
+    let locks = lock_core::Locks::builder(open(&url).await?).settings(settings).build()?;
+    let before = counter.counts().by_code();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..200 {
+        let lock = locks.mutex("crowd")?;
+        tasks.spawn(async move {
+            for _ in 0..2 {
+                lock.acquire().await?.release().await?;
+            }
+            Ok::<_, lock_core::Error>(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    eprintln!("{before:?} {:?}", counter.counts().by_code());
+    Ok(())
+}

@@ -52,8 +52,14 @@ impl Harness for ZooKeeper {
         Duration::from_millis(500)
     }
 
-    fn lacks(&self, _: Need) -> Option<String> {
-        None
+    fn lacks(&self, need: Need) -> Option<String> {
+        let why = "a node lives as long as its session, which is long enough for the holder it may become";
+        (need == Need::WaiterLease).then(|| why.to_owned())
+    }
+
+    fn hand_over_cost(&self) -> u64 {
+        // Joining is two, a watch is one, and so is the look at the line when it fires; leaving and a renewal.
+        6
     }
 
     async fn start(&self) -> Verdict<Box<dyn Store>> {
