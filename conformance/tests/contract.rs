@@ -1,4 +1,6 @@
 //! Holds the numbered contract of `Backend` and the table of cases together.
+// Helpers of tests, which may unwrap and panic as tests do.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
 

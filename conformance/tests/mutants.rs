@@ -1,4 +1,6 @@
 //! Known wrong ways to build a store, each around the memory store: the suite must name the fault of each.
+// Helpers of tests, which may unwrap and panic as tests do.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
