@@ -15,7 +15,7 @@ step cargo clippy --workspace --all-targets --all-features -- -D warnings
 
 if [ -z "$quick" ]; then
     # Each feature by itself: a feature must not lean on another.
-    for features in "" redis sqlite; do
+    for features in "" etcd redis sqlite zk; do
         step cargo clippy -p onelock --no-default-features --features "$features" -- -D warnings
     done
     step sh scripts/features.sh

@@ -17,4 +17,6 @@ refuse() { # refuse FEATURE CRATE...
 }
 refuse "" redis sqlx-core tonic zookeeper-client
 refuse redis sqlx sqlx-core tonic zookeeper-client
+refuse etcd sqlx redis zookeeper-client
+refuse zk sqlx redis tonic
 refuse sqlite redis tonic zookeeper-client sqlx-postgres sqlx-mysql

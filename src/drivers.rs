@@ -17,6 +17,8 @@ const FAMILIES: &[Family] = &[
     Family { name: "memory", schemes: &["memory"], feature: None },
     Family { name: "sqlite", schemes: &["sqlite"], feature: Some("sqlite") },
     Family { name: "redis", schemes: &["redis", "rediss"], feature: Some("redis") },
+    Family { name: "etcd", schemes: &["etcd", "etcds"], feature: Some("etcd") },
+    Family { name: "zookeeper", schemes: &["zk", "zookeeper", "zks"], feature: Some("zk") },
 ];
 
 /// Every store this project knows.
@@ -34,6 +36,10 @@ pub fn drivers() -> Vec<Driver> {
         lock_sql::SQLITE_DRIVER,
         #[cfg(feature = "redis")]
         lock_redis::DRIVER,
+        #[cfg(feature = "etcd")]
+        lock_etcd::DRIVER,
+        #[cfg(feature = "zk")]
+        lock_zk::DRIVER,
     ]
 }
 

@@ -20,6 +20,8 @@
 //! | (none) | `memory://` |
 //! | `sqlite` | `sqlite:///var/lib/app/locks.db` |
 //! | `redis` | `redis://host:6379`, `rediss://host:6379` |
+//! | `etcd` | `etcd://host:2379,host:2379`, `etcds://…`; building it needs `protoc` |
+//! | `zk` | `zk://host:2181,host:2181/chroot`, `zks://…` |
 
 mod drivers;
 
@@ -27,10 +29,14 @@ pub use lock_core::*;
 
 pub use drivers::{Family, drivers, families};
 
+#[cfg(feature = "etcd")]
+pub use lock_etcd as etcd;
 #[cfg(feature = "redis")]
 pub use lock_redis as redis;
 #[cfg(feature = "sqlite")]
 pub use lock_sql as sql;
+#[cfg(feature = "zk")]
+pub use lock_zk as zk;
 
 use std::sync::Arc;
 
