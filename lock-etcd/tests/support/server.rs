@@ -35,9 +35,15 @@ pub(crate) struct Member {
 impl Member {
     /// A server of its own.
     pub(crate) async fn single(tls: Option<&Files>) -> Verdict<Self> {
+        Self::with(tls, &[]).await
+    }
+
+    /// A server of its own with more arguments.
+    pub(crate) async fn with(tls: Option<&Files>, more: &[String]) -> Verdict<Self> {
         let mut tries = 0;
         loop {
-            let member = Self::prepared("one", free_port()?, None, tls)?;
+            let mut member = Self::prepared("one", free_port()?, None, tls)?;
+            member.arguments.extend(more.iter().map(OsString::from));
             match member.launch().await {
                 Ok(()) => return Ok(member),
                 // Somebody else may have taken a port meanwhile.

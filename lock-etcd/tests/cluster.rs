@@ -1,0 +1,293 @@
+//! Three members, and what happens to one: killed, frozen; and one server's restarts, compactions, sessions, certificates.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use etcd_client::GetOptions;
+use lock_conformance::Verdict;
+use lock_conformance::ctx::{PATIENCE, exclusive, held, name, renewal, ticket, waiting};
+use lock_conformance::faults::{Fault, Link, Proxy};
+use lock_conformance::harness::redis::open_by;
+use lock_conformance::servers::{data_folder, tls};
+use lock_core::{Backend, ErrorKind, Locks, Renewed, Settings, Wake};
+use lock_etcd::DRIVER;
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use support::server::Member;
+use tokio::time::timeout;
+
+async fn client(url: &str) -> Arc<dyn Backend> {
+    open_by(&DRIVER, url).await.unwrap()
+}
+
+fn url_of(members: &[Member]) -> String {
+    let hosts: Vec<_> = members.iter().map(|member| member.address().to_string()).collect();
+    format!("etcd://{}?request_timeout=3s&connect_timeout=1s", hosts.join(","))
+}
+
+async fn leader(members: &[Member]) -> Verdict<usize> {
+    for (i, member) in members.iter().enumerate() {
+        let status = member.admin().await?.maintenance_client().status().await?;
+        let own = status.header().map_or(0, etcd_client::ResponseHeader::member_id);
+        if status.leader() == own {
+            return Ok(i);
+        }
+    }
+    panic!("nobody leads");
+}
+
+fn with_ttl(backend: Arc<dyn Backend>, ttl: Duration) -> Verdict<Locks> {
+    let mut settings = Settings::default();
+    (settings.ttl, settings.waiter_lease) = (ttl, ttl);
+    Ok(Locks::builder(backend).settings(settings).build()?)
+}
+
+/// Contenders go on over the death of the leader: never two inside, tokens grow, and what was held stays held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_leader_dies_while_locks_churn() -> Verdict {
+    let members = Member::three().await?;
+    let url = url_of(&members);
+    let keeper = with_ttl(client(&url).await, Duration::from_secs(15))?;
+    let kept = keeper.mutex("kept")?.acquire().await?;
+    let (inside, turns, last) =
+        (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    const GOAL: usize = 400;
+    for _ in 0..4 {
+        let locks = with_ttl(client(&url).await, Duration::from_secs(5))?;
+        let (inside, turns, last) = (Arc::clone(&inside), Arc::clone(&turns), Arc::clone(&last));
+        tasks.spawn(async move {
+            let lock = locks.mutex("churn").unwrap();
+            while turns.load(Ordering::SeqCst) < GOAL {
+                let Ok(guard) = lock.acquire().await else { continue };
+                let Ok(token) = guard.token() else { continue };
+                let before = inside.fetch_add(1, Ordering::SeqCst);
+                let token = usize::try_from(token.get()).unwrap();
+                let older = last.swap(token, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                if guard.is_held() {
+                    assert_eq!(before, 0, "two inside");
+                    assert!(older < token, "token {token} after {older}");
+                    turns.fetch_add(1, Ordering::SeqCst);
+                }
+                inside.fetch_sub(1, Ordering::SeqCst);
+                // Unclear while the leader changes: then the client finishes it in the background.
+                let _ = guard.release().await;
+            }
+        });
+    }
+    let until = |count: usize| {
+        let turns = Arc::clone(&turns);
+        async move {
+            while turns.load(Ordering::SeqCst) < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    timeout(PATIENCE, until(GOAL / 4)).await?;
+    let first = leader(&members).await?;
+    members[first].kill()?;
+    timeout(PATIENCE * 2, until(GOAL / 2)).await?;
+    assert!(kept.is_held(), "what was held when the leader died");
+    members[first].restart().await?;
+    while let Some(done) = timeout(PATIENCE * 2, tasks.join_next()).await? {
+        done?;
+    }
+    kept.release().await?;
+    Ok(())
+}
+
+/// A member that has stopped answering is left: held locks are renewed elsewhere, waiters are woken elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_member_is_left() -> Verdict {
+    let members = Member::three().await?;
+    let url = url_of(&members);
+    for (i, member) in members.iter().enumerate() {
+        // Begins at the member that will freeze.
+        let locks = with_ttl(client(&url).await, Duration::from_secs(9))?;
+        let other = with_ttl(client(&url).await, Duration::from_secs(9))?;
+        let name = format!("frozen-{i}");
+        let held = locks.mutex(&name)?.acquire().await?;
+        let waiter = tokio::spawn({
+            let lock = other.mutex(&name)?;
+            async move { lock.acquire().await }
+        });
+        until_waiting(&locks, &name).await?;
+        member.pause(true).await?;
+        let mut deadline = held.deadline();
+        for _ in 0..2 {
+            let moved =
+                timeout(PATIENCE, held.renewed(deadline)).await?.expect("held over the frozen member");
+            assert!(moved > deadline);
+            deadline = moved;
+        }
+        held.release().await?;
+        let guard = timeout(PATIENCE, waiter).await???;
+        assert!(guard.is_held());
+        guard.release().await?;
+        member.pause(false).await?;
+    }
+    Ok(())
+}
+
+async fn until_waiting(locks: &Locks, name: &str) -> Verdict {
+    let end = Instant::now() + PATIENCE;
+    while locks.inspect(name).await?.waiters.is_empty() {
+        assert!(Instant::now() < end, "nobody waits");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// A waiter is woken after the server came back, and after the revision it joined at was compacted.
+#[tokio::test]
+async fn waiters_survive_restarts_and_compactions() -> Verdict {
+    let server = Member::single(None).await?;
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    for restart in [false, true] {
+        let name = name(&format!("survives-{restart}"))?;
+        let first = exclusive(&name)?;
+        let token = held(&a, &first).await?.token;
+        let second = exclusive(&name)?;
+        let place = waiting(&b, &second).await?;
+        let (waiter, wanted) = (Arc::clone(&b), ticket(&second, place.token));
+        let woken = tokio::spawn(async move {
+            loop {
+                match waiter.wait(&wanted).await {
+                    Ok(Wake::Held(token)) => return Ok(token),
+                    Ok(Wake::Ask) => {}
+                    Err(error) if error.is_retryable() => {}
+                    Err(error) => return Err(error),
+                }
+                // As the client above does.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        let mut admin = server.admin().await?;
+        for i in 0..20 {
+            admin.put("noise", i.to_string(), None).await?;
+        }
+        let revision = admin.get("noise", None).await?.header().map_or(0, |header| header.revision());
+        admin.compact(revision, None).await?;
+        if restart {
+            server.restart().await?;
+        }
+        let end = Instant::now() + PATIENCE;
+        while a.release(&ticket(&first, token)).await.is_err() {
+            assert!(Instant::now() < end, "the server does not come back");
+        }
+        assert_eq!(timeout(PATIENCE, woken).await???, place.token);
+    }
+    Ok(())
+}
+
+/// A session of the server's that ended is renewed behind every verb, waiting included.
+#[tokio::test]
+async fn an_expired_session_is_renewed() -> Verdict {
+    let server = Member::with(None, &["--auth-token-ttl=1".to_owned()]).await?;
+    server.with_users("pa55", "onelock/").await?;
+    let url = format!("etcd://app:pa55@{}", server.address());
+    let (a, b) = (client(&url).await, client(&url).await);
+    let name = name("session")?;
+    let first = exclusive(&name)?;
+    let token = held(&a, &first).await?.token;
+    // Long enough for the server to forget both.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let second = exclusive(&name)?;
+    let place = waiting(&b, &second).await?;
+    assert!(matches!(a.renew(&[renewal(&first, token)]).await.remove(0)?, Renewed::Held(_)));
+    let (waiter, wanted) = (Arc::clone(&b), ticket(&second, place.token));
+    let woken = tokio::spawn(async move { waiter.wait(&wanted).await });
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    a.release(&ticket(&first, token)).await?;
+    assert_eq!(timeout(PATIENCE, woken).await???, Wake::Held(place.token));
+    // A watch that has to be opened again by a client whose session is over: nobody used the first for a while.
+    let third = exclusive(&name)?;
+    let next = waiting(&a, &third).await?;
+    tokio::time::sleep(Duration::from_secs(17)).await;
+    let (waiter, wanted) = (Arc::clone(&a), ticket(&third, next.token));
+    let woken = tokio::spawn(async move { waiter.wait(&wanted).await });
+    b.release(&ticket(&second, place.token)).await?;
+    assert_eq!(timeout(PATIENCE, woken).await???, Wake::Held(next.token));
+    Ok(())
+}
+
+/// A server that asks for a client's certificate gets it, and refuses who has none.
+#[tokio::test]
+async fn client_certificates_are_shown() -> Verdict {
+    let folder = data_folder()?;
+    let files = tls::authority(folder.path(), "server", "localhost")?;
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate()?;
+    let authority = params.self_signed(&key)?;
+    let issuer = Issuer::new(params, key);
+    let client_key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&client_key, &issuer)?;
+    let file = |name: &str| folder.path().join(name);
+    std::fs::write(file("clients.pem"), authority.pem())?;
+    std::fs::write(file("cert.pem"), certificate.pem())?;
+    std::fs::write(file("key.pem"), client_key.serialize_pem())?;
+    let trusted = format!("--trusted-ca-file={}", file("clients.pem").display());
+    let server = Member::with(Some(&files), &["--client-cert-auth".to_owned(), trusted]).await?;
+    let without = format!(
+        "etcds://localhost:{}?tls_ca={}&connect_timeout=1s&request_timeout=1s",
+        server.port(),
+        files.authority.display()
+    );
+    let with =
+        format!("{without}&tls_cert={}&tls_key={}", file("cert.pem").display(), file("key.pem").display());
+    let backend = client(&with).await;
+    held(&backend, &exclusive(&name("certified")?)?).await?;
+    let error = open_by(&DRIVER, &without).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout), "{error}");
+    let missing =
+        open_by(&DRIVER, &format!("{without}&tls_cert=/no/such&tls_key=/no/such")).await.unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::InvalidConfig, "{missing}");
+    Ok(())
+}
+
+/// A request that may still arrive ends with its lease: nothing keeps that lease alive any more, and what lives moves on.
+#[tokio::test]
+async fn an_unclear_request_retires_its_lease() -> Verdict {
+    let server = Member::single(None).await?;
+    let link = Link::new();
+    let proxy = Proxy::start(server.address(), &link).await?;
+    let backend = client(&format!("etcd://{}?request_timeout=400ms", proxy.address())).await;
+    let request = exclusive(&name("living")?)?;
+    let token = held(&backend, &request).await?.token;
+    let key = format!("onelock/living/{}", request.holder.to_hex());
+    let mut admin = server.admin().await?;
+    let before = admin.get(&key[..], None).await?.kvs()[0].lease();
+
+    link.set(Fault::Stall);
+    let late = exclusive(&name("late")?)?;
+    let error = backend.acquire(&late).await.unwrap_err();
+    assert!(error.is_unclear(), "{error}");
+    link.heal();
+
+    let end = Instant::now() + PATIENCE;
+    while !matches!(backend.renew(&[renewal(&request, token)]).await.remove(0), Ok(Renewed::Held(_))) {
+        assert!(Instant::now() < end, "the link does not heal");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let kv = admin.get(&key[..], None).await?.kvs()[0].clone();
+    assert_ne!(kv.lease(), before, "it is on another lease");
+    assert_eq!(kv.create_revision(), token.get(), "it is the same entry");
+    // The old one is given back as soon as the last entry has left, with whatever came late.
+    loop {
+        let left = admin.lease_client().time_to_live(before, None).await?.ttl();
+        let orphans = admin.get("onelock/late/", Some(GetOptions::new().with_prefix())).await?.count();
+        if left < 0 && orphans == 0 {
+            break;
+        }
+        assert!(Instant::now() < end, "lease {left} s, {orphans} orphans");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(matches!(backend.renew(&[renewal(&request, token)]).await.remove(0)?, Renewed::Held(_)));
+    Ok(())
+}
