@@ -172,7 +172,8 @@ impl Backend for ZkBackend {
         // A node belongs to the session that made it.
         capabilities.resume = false;
         capabilities.min_lease = self.core.target.config.tick * 2;
-        capabilities.max_lease = Duration::from_millis(u64::try_from(self.core.longest.as_millis()).unwrap_or(0));
+        capabilities.max_lease =
+            Duration::from_millis(u64::try_from(self.core.longest.as_millis()).unwrap_or(0));
         capabilities
     }
 

@@ -26,7 +26,11 @@ pub const DRIVER: Driver = Driver {
 
 /// The options of a URL, beside those of every store.
 pub const OPTIONS: &[OptionSpec] = &[
-    OptionSpec { name: "tick", default: "2s", about: "the tickTime of the servers, or more; leases start at two ticks" },
+    OptionSpec {
+        name: "tick",
+        default: "2s",
+        about: "the tickTime of the servers, or more; leases start at two ticks",
+    },
     OptionSpec { name: "connect_timeout", default: "5s", about: "how long opening a session may take" },
     OptionSpec { name: "request_timeout", default: "5s", about: "how long the server may take to answer" },
     OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
@@ -127,7 +131,11 @@ impl ZkConfig {
                 *time = value;
             }
         }
-        let files = [("tls_ca", &mut config.tls_ca), ("tls_cert", &mut config.tls_cert), ("tls_key", &mut config.tls_key)];
+        let files = [
+            ("tls_ca", &mut config.tls_ca),
+            ("tls_cert", &mut config.tls_cert),
+            ("tls_key", &mut config.tls_key),
+        ];
         for (name, file) in files {
             *file = url.take::<String>(name)?.map(PathBuf::from);
         }
@@ -143,7 +151,10 @@ impl ZkConfig {
         if self.hosts.is_empty() {
             return Err(bad("no host is named"));
         }
-        let malformed = |host: &str| host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control() || "/,@".contains(c));
+        let malformed = |host: &str| {
+            host.is_empty()
+                || host.contains(|c: char| c.is_whitespace() || c.is_control() || "/,@".contains(c))
+        };
         if self.hosts.iter().any(|(host, port)| malformed(host) || *port == 0) {
             return Err(bad("a host or a port is malformed"));
         }
@@ -218,9 +229,11 @@ fn pem(der: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
     for (i, chunk) in der.chunks(3).enumerate() {
-        let bits = chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let bits =
+            chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
         for place in 0..4 {
-            let digit = if place <= chunk.len() { DIGITS[(bits >> (18 - 6 * place)) as usize & 63] } else { b'=' };
+            let digit =
+                if place <= chunk.len() { DIGITS[(bits >> (18 - 6 * place)) as usize & 63] } else { b'=' };
             text.push(char::from(digit));
         }
         if i % 16 == 15 {
@@ -284,7 +297,8 @@ mod tests {
     #[test]
     fn serde_reads_it_and_refuses_the_unknown() {
         let config: ZkConfig =
-            serde_json::from_str(r#"{"hosts": [["a", 1]], "username": "me", "password": "x", "tick": "1s"}"#).unwrap();
+            serde_json::from_str(r#"{"hosts": [["a", 1]], "username": "me", "password": "x", "tick": "1s"}"#)
+                .unwrap();
         assert_eq!(config.password.as_ref().map(Secret::reveal), Some("x"));
         config.check().unwrap();
         let error = serde_json::from_str::<ZkConfig>(r#"{"tik": "1s"}"#).unwrap_err().to_string();

@@ -18,10 +18,13 @@ pub(crate) fn failed(error: zk::Error, doing: &str, path: &str) -> Error {
         E::NotReadOnly => (ErrorKind::Unavailable, "the server has no quorum".into()),
         E::QuotaExceeded => (ErrorKind::Full, "the quota of the path is used up".into()),
         E::ClientClosed => (ErrorKind::Closed, "the session was closed".into()),
-        E::Unimplemented => {
-            (ErrorKind::Unsupported, "the server does not know the request: ZooKeeper 3.6 or later is needed".into())
+        E::Unimplemented => (
+            ErrorKind::Unsupported,
+            "the server does not know the request: ZooKeeper 3.6 or later is needed".into(),
+        ),
+        E::NoChildrenForEphemerals => {
+            (ErrorKind::Foreign, "an ephemeral node stands where the lock's node would".into())
         }
-        E::NoChildrenForEphemerals => (ErrorKind::Foreign, "an ephemeral node stands where the lock's node would".into()),
         // What the operating system says about the connection.
         E::Custom(cause) => (ErrorKind::Unavailable, cause.to_string()),
         other => (ErrorKind::Protocol, other.to_string()),
@@ -48,7 +51,10 @@ pub(crate) fn is_answer(error: &zk::Error) -> bool {
 
 /// Whether the session of the request is over.
 pub(crate) fn ends_session(error: &zk::Error) -> bool {
-    matches!(error, zk::Error::SessionExpired | zk::Error::SessionMoved | zk::Error::AuthFailed | zk::Error::ClientClosed)
+    matches!(
+        error,
+        zk::Error::SessionExpired | zk::Error::SessionMoved | zk::Error::AuthFailed | zk::Error::ClientClosed
+    )
 }
 
 /// Whether the server may have done what was asked although there was no answer.

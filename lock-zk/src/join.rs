@@ -6,7 +6,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::join;
 use lock_core::{
-    Busy, Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Request, Result, Standing, Timestamp,
+    Busy, Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Request, Result, Standing,
+    Timestamp,
 };
 use zookeeper_client as zk;
 
@@ -72,7 +73,10 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Stand
             Placed::Nothing => {}
         }
     }
-    Err(Error::new(ErrorKind::Unavailable, format!("{parent} came and went, or the connection broke, {TRIES} times")))
+    Err(Error::new(
+        ErrorKind::Unavailable,
+        format!("{parent} came and went, or the connection broke, {TRIES} times"),
+    ))
 }
 
 /// The answer when this holder has an entry.
@@ -174,7 +178,9 @@ impl Join<'_> {
         };
         let (lease, alone, watch) = match stand {
             Some(Stand::Held { alone, .. }) => (self.request.lease, alone, None),
-            Some(Stand::Waits(watch)) if self.request.queue => (self.request.waiter_lease, false, Some(watch)),
+            Some(Stand::Waits(watch)) if self.request.queue => {
+                (self.request.waiter_lease, false, Some(watch))
+            }
             Some(Stand::Waits(_)) => {
                 fresh.undo().await?;
                 return Ok(Placed::Standing(Standing::Busy(Busy { retry_after: None })));
@@ -232,7 +238,13 @@ impl Join<'_> {
 
 /// Makes the node of the name, a container, and the entry in it, in one step: who made the first is alone with the
 /// second, and holds.
-fn send_alone(core: &Core, session: &Arc<Session>, parent: &str, prefix: &str, data: &[u8]) -> BoxFuture<'static, Answers> {
+fn send_alone(
+    core: &Core,
+    session: &Arc<Session>,
+    parent: &str,
+    prefix: &str,
+    data: &[u8],
+) -> BoxFuture<'static, Answers> {
     let (session, clock, acls) = (Arc::clone(session), Arc::clone(&core.target.clock), core.target.acls());
     // What the server would call the first child of a new node; it counts on from there.
     let node = format!("{prefix}{:010}", 0);
@@ -266,7 +278,13 @@ fn owned(session: &Session, node: String, stat: &zk::Stat) -> Result<(String, i6
 }
 
 /// Sends both requests at once, one behind the other: the listing shows the line as it is behind the new node.
-fn send(core: &Core, session: &Arc<Session>, parent: &str, prefix: &str, data: &[u8]) -> BoxFuture<'static, Answers> {
+fn send(
+    core: &Core,
+    session: &Arc<Session>,
+    parent: &str,
+    prefix: &str,
+    data: &[u8],
+) -> BoxFuture<'static, Answers> {
     let (session, clock, acls) = (Arc::clone(session), Arc::clone(&core.target.clock), core.target.acls());
     let (parent, path, data) = (parent.to_owned(), format!("{parent}/{prefix}"), data.to_vec());
     let prefix = prefix.to_owned();
@@ -283,7 +301,8 @@ fn send(core: &Core, session: &Arc<Session>, parent: &str, prefix: &str, data: &
         if created.is_ok() {
             session.heard(sent);
         }
-        let created = created.and_then(|(stat, sequence)| owned(&session, format!("{prefix}{sequence}"), &stat));
+        let created =
+            created.and_then(|(stat, sequence)| owned(&session, format!("{prefix}{sequence}"), &stat));
         let listed = listed.map(|(children, stat)| (children, look::is_container(&stat)));
         Answers { sent, created, listed }
     })
@@ -360,8 +379,11 @@ async fn find(core: &Core, session: &Session, parent: &str, prefix: &str) -> Res
     for node in ours(&line, prefix) {
         let path = format!("{parent}/{node}");
         let client = session.client().map_err(|error| failed(error, "read", &path))?;
-        let stat = session.ask(client.check_stat(&path)).await.map_err(|error| failed(error, "read", &path))?;
-        if let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.id() && !core.table.has_path(&path)) {
+        let stat =
+            session.ask(client.check_stat(&path)).await.map_err(|error| failed(error, "read", &path))?;
+        if let Some(stat) =
+            stat.filter(|stat| stat.ephemeral_owner == session.id() && !core.table.has_path(&path))
+        {
             return Ok(Some((node.to_owned(), stat.czxid)));
         }
     }

@@ -73,7 +73,8 @@ pub(crate) async fn renew(core: &Arc<Core>, due: &[Renewal]) -> Vec<Result<Renew
 /// Entries that this client does not know: gone, or another client's, which nobody else can renew, because a node belongs
 /// to the session that made it.
 async fn unknown(core: &Arc<Core>, due: &[Renewal], indices: Vec<usize>) -> Answers {
-    let tickets: Vec<_> = indices.iter().filter_map(|index| due.get(*index)).map(|renewal| &renewal.ticket).collect();
+    let tickets: Vec<_> =
+        indices.iter().filter_map(|index| due.get(*index)).map(|renewal| &renewal.ticket).collect();
     let names: Vec<_> = tickets.iter().map(|ticket| ticket.name.clone()).collect();
     let lines = match look::lines(core, &names).await {
         Ok(lines) => lines,
@@ -81,7 +82,10 @@ async fn unknown(core: &Arc<Core>, due: &[Renewal], indices: Vec<usize>) -> Answ
     };
     let answer = |(line, ticket): (Result<Line>, &lock_core::Ticket)| match line {
         Ok(line) if line.of(ticket.holder).is_none() => Ok(Renewed::NotHeld),
-        Ok(_) => Err(Error::new(ErrorKind::Unsupported, "the entry belongs to another client, and only that one can renew it")),
+        Ok(_) => Err(Error::new(
+            ErrorKind::Unsupported,
+            "the entry belongs to another client, and only that one can renew it",
+        )),
         Err(error) => Err(error),
     };
     indices.into_iter().zip(lines.into_iter().zip(tickets).map(answer)).collect()
@@ -117,7 +121,9 @@ async fn batch(core: &Arc<Core>, mut items: Vec<Item>) -> Answers {
         let sent = core.target.clock.now();
         match check(&session, &items).await {
             Ok((true, lines)) => {
-                answers.extend(items.into_iter().map(|item| (item.index, settle(core, &session, sent, &item, &lines))));
+                answers.extend(
+                    items.into_iter().map(|item| (item.index, settle(core, &session, sent, &item, &lines))),
+                );
                 return answers;
             }
             Ok((false, _)) => {}
@@ -129,7 +135,8 @@ async fn batch(core: &Arc<Core>, mut items: Vec<Item>) -> Answers {
             Ok(found) => {
                 let mut found = found.into_iter();
                 items.retain(|item| {
-                    let there = found.next().flatten().is_some_and(|(stat, _)| stat.ephemeral_owner == session.id());
+                    let there =
+                        found.next().flatten().is_some_and(|(stat, _)| stat.ephemeral_owner == session.id());
                     if !there {
                         core.table.remove(&item.entry);
                         answers.push((item.index, Ok(Renewed::NotHeld)));
@@ -146,7 +153,13 @@ async fn batch(core: &Arc<Core>, mut items: Vec<Item>) -> Answers {
 }
 
 /// The answer when there is none: an entry of a session that is over is gone, everything else is not known.
-fn fail(core: &Arc<Core>, session: &Arc<Session>, items: Vec<Item>, mut answers: Answers, error: zk::Error) -> Answers {
+fn fail(
+    core: &Arc<Core>,
+    session: &Arc<Session>,
+    items: Vec<Item>,
+    mut answers: Answers,
+    error: zk::Error,
+) -> Answers {
     let over = ends_session(&error) && !core.is_closed();
     let first = items.first().map(|item| item.entry.path.clone()).unwrap_or_default();
     let error = failed(error, "renew", &first);
@@ -205,7 +218,13 @@ async fn check(session: &Arc<Session>, items: &[Item]) -> Result<(bool, Lines), 
 }
 
 /// What one entry is told after the write that was sent at `sent`.
-fn settle(core: &Arc<Core>, session: &Session, sent: Timestamp, item: &Item, lines: &Lines) -> Result<Renewed> {
+fn settle(
+    core: &Arc<Core>,
+    session: &Session,
+    sent: Timestamp,
+    item: &Item,
+    lines: &Lines,
+) -> Result<Renewed> {
     let entry = &item.entry;
     if !entry.is_held() {
         let line = match lines.get(&entry.parent) {

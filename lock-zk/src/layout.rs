@@ -67,7 +67,9 @@ fn owner(head: &str) -> Option<(HolderId, Mode)> {
     let holder = HolderId::from_hex(&id.split('-').collect::<String>())?;
     let mode = match rest {
         "-" => Mode::Exclusive,
-        _ => rest.strip_prefix('-')?.strip_suffix('-')?.parse().ok().filter(|mode| *mode != Mode::Exclusive)?,
+        _ => {
+            rest.strip_prefix('-')?.strip_suffix('-')?.parse().ok().filter(|mode| *mode != Mode::Exclusive)?
+        }
     };
     Some((holder, mode))
 }
@@ -121,7 +123,12 @@ mod tests {
         assert_eq!(prefix(holder, Mode::Exclusive), "_c_01234567-89ab-cdef-0123-456789abcdef-lock-");
         assert_eq!(prefix(holder, Mode::Shared), "_c_01234567-89ab-cdef-0123-456789abcdef-s-lock-");
         for mode in [Mode::Exclusive, Mode::Shared, Mode::permit(7).unwrap()] {
-            for (text, sequence) in [("0000000007", 7), ("2147483647", 2_147_483_647), ("-2147483648", -2_147_483_648), ("-000000001", -1)] {
+            for (text, sequence) in [
+                ("0000000007", 7),
+                ("2147483647", 2_147_483_647),
+                ("-2147483648", -2_147_483_648),
+                ("-000000001", -1),
+            ] {
                 let node = Node::read(&format!("{}{text}", prefix(holder, mode))).unwrap();
                 assert_eq!((node.holder, node.mode, node.sequence), (Some(holder), mode, sequence));
             }
@@ -142,7 +149,17 @@ mod tests {
             let node = Node::read(foreign).unwrap();
             assert_eq!((node.holder, node.mode), (None, Mode::Exclusive), "{foreign}");
         }
-        for none in ["", "x", "lock-", "lock-1", "lock-000000000x", "lock-+000000001", "__lock__0000000001", "lock--", "lock-99999999999999999999"] {
+        for none in [
+            "",
+            "x",
+            "lock-",
+            "lock-1",
+            "lock-000000000x",
+            "lock-+000000001",
+            "__lock__0000000001",
+            "lock--",
+            "lock-99999999999999999999",
+        ] {
             assert_eq!(Node::read(none), None, "{none}");
         }
     }
@@ -156,10 +173,22 @@ mod tests {
 
     #[test]
     fn paths_are_checked() {
-        for (path, wanted) in [("", ""), ("/", ""), ("/a", "/a"), ("/a/b/", "/a/b"), ("/zookeepers", "/zookeepers")] {
+        for (path, wanted) in
+            [("", ""), ("/", ""), ("/a", "/a"), ("/a/b/", "/a/b"), ("/zookeepers", "/zookeepers")]
+        {
             assert_eq!(base(path).unwrap(), wanted);
         }
-        for bad in ["a", "//", "/a//b", "/./a", "/a/..", "/a\u{e000}", "/\u{1f600}", "/zookeeper", "/zookeeper/quota"] {
+        for bad in [
+            "a",
+            "//",
+            "/a//b",
+            "/./a",
+            "/a/..",
+            "/a\u{e000}",
+            "/\u{1f600}",
+            "/zookeeper",
+            "/zookeeper/quota",
+        ] {
             assert_eq!(base(bad).unwrap_err().kind(), ErrorKind::InvalidConfig, "{bad:?}");
         }
     }

@@ -66,7 +66,9 @@ async fn tidy(core: &Arc<Core>, entry: &Entry) -> Result<Option<Release>> {
     let deleted = async {
         match deleted.await {
             Ok(_) => Ok(Some(Release::Released)),
-            Err(zk::MultiWriteError::OperationFailed { index: 0, source: zk::Error::NoNode }) => Ok(Some(Release::NotHeld)),
+            Err(zk::MultiWriteError::OperationFailed { index: 0, source: zk::Error::NoNode }) => {
+                Ok(Some(Release::NotHeld))
+            }
             // Somebody has joined, or the node of the name is not ours to delete.
             Err(zk::MultiWriteError::OperationFailed { index: 1, .. }) => Ok(None),
             Err(error) => Err(zk::Error::from(error)),

@@ -33,7 +33,10 @@ pub(crate) enum Watch {
 pub(crate) enum Stand {
     /// It holds. `followed` when a permit of its kind waits behind it; `alone` when nobody else is there, so that the
     /// node of the name may go with it.
-    Held { followed: bool, alone: bool },
+    Held {
+        followed: bool,
+        alone: bool,
+    },
     Waits(Watch),
 }
 
@@ -82,7 +85,8 @@ impl Line {
 
     /// Whether an entry of this mode would hold at once and pass nobody.
     pub(crate) fn admits(&self, mode: Mode) -> bool {
-        self.holders() == self.nodes.len() && mode.fits(self.nodes.len(), self.nodes.first().map(|node| node.mode))
+        self.holders() == self.nodes.len()
+            && mode.fits(self.nodes.len(), self.nodes.first().map(|node| node.mode))
     }
 
     pub(crate) fn of(&self, holder: HolderId) -> Option<&Node> {
@@ -94,7 +98,10 @@ impl Line {
         let at = self.nodes.iter().position(|node| node.name == name)?;
         let mode = self.nodes[at].mode;
         if at < self.holders() {
-            let followed = self.nodes.get(at + 1).is_some_and(|next| next.mode == mode && matches!(mode, Mode::Permit(_)));
+            let followed = self
+                .nodes
+                .get(at + 1)
+                .is_some_and(|next| next.mode == mode && matches!(mode, Mode::Permit(_)));
             let alone = self.container && self.nodes.len() == 1;
             return Some(Stand::Held { followed, alone });
         }
@@ -129,7 +136,9 @@ mod tests {
         let last = line.nodes.last().unwrap().name.clone();
         match line.stand(&last).unwrap() {
             Stand::Held { .. } => None,
-            Stand::Waits(Watch::Gone { node, sure }) => Some((line.nodes.iter().position(|n| n.name == node).unwrap(), sure)),
+            Stand::Waits(Watch::Gone { node, sure }) => {
+                Some((line.nodes.iter().position(|n| n.name == node).unwrap(), sure))
+            }
             Stand::Waits(other) => panic!("{other:?}"),
         }
     }
@@ -166,7 +175,11 @@ mod tests {
         for worn in ["2147483647", "-2147483648", "-000000001"] {
             let mut line = Line::read(vec!["a-lock-0000000005".into(), format!("b-lock-{worn}")]).unwrap();
             assert!(!line.is_ordered());
-            line.order_by(&HashMap::from([("b-lock-".to_owned() + worn, 1), ("a-lock-0000000005".into(), 2), ("gone".into(), 0)]));
+            line.order_by(&HashMap::from([
+                ("b-lock-".to_owned() + worn, 1),
+                ("a-lock-0000000005".into(), 2),
+                ("gone".into(), 0),
+            ]));
             assert!(line.nodes[0].name.starts_with('b'));
         }
     }

@@ -38,7 +38,9 @@ pub(crate) async fn line(session: &Session, parent: &str) -> Result<Line> {
     let fail = |error| failed(error, "list", parent);
     let client = session.client().map_err(fail)?;
     match session.ask(client.get_children(parent)).await {
-        Ok((children, stat)) => ordered(session, parent, read(children, parent)?.in_container(is_container(&stat))).await,
+        Ok((children, stat)) => {
+            ordered(session, parent, read(children, parent)?.in_container(is_container(&stat))).await
+        }
         Err(zk::Error::NoNode) => Ok(Line::default()),
         Err(error) => Err(fail(error)),
     }
@@ -55,14 +57,23 @@ pub(crate) async fn ordered(session: &Session, parent: &str, mut line: Line) -> 
 
 /// When each entry was created, as the server counts; without those that are gone.
 pub(crate) async fn created(session: &Session, parent: &str, line: &Line) -> Result<HashMap<String, i64>> {
-    Ok(details(session, parent, line).await?.into_iter().map(|(name, (stat, _))| (name, stat.czxid)).collect())
+    Ok(details(session, parent, line)
+        .await?
+        .into_iter()
+        .map(|(name, (stat, _))| (name, stat.czxid))
+        .collect())
 }
 
-async fn details(session: &Session, parent: &str, line: &Line) -> Result<HashMap<String, (zk::Stat, Vec<u8>)>> {
+async fn details(
+    session: &Session,
+    parent: &str,
+    line: &Line,
+) -> Result<HashMap<String, (zk::Stat, Vec<u8>)>> {
     let mut found = HashMap::new();
     for nodes in line.nodes().chunks(CHUNK) {
         let paths: Vec<_> = nodes.iter().map(|node| format!("{parent}/{}", node.name)).collect();
-        let results = read_all(session, &paths).await.map_err(|error| failed(error, "read the entries of", parent))?;
+        let results =
+            read_all(session, &paths).await.map_err(|error| failed(error, "read the entries of", parent))?;
         for (node, result) in nodes.iter().zip(results) {
             if let Some(found_one) = result {
                 found.insert(node.name.clone(), found_one);
@@ -99,7 +110,9 @@ pub(crate) async fn inspect(core: &Arc<Core>, name: &LockName) -> Result<Snapsho
     core.check()?;
     let parent = layout::parent(&core.target.base, name);
     let desk = core.target.desk().await?;
-    let Some(mut line) = latest(core, &desk, &parent).await? else { return Ok(Snapshot::empty(name.clone())) };
+    let Some(mut line) = latest(core, &desk, &parent).await? else {
+        return Ok(Snapshot::empty(name.clone()));
+    };
     let details = details(&desk, &parent, &line).await?;
     let created = details.iter().map(|(name, (stat, _))| (name.clone(), stat.czxid)).collect();
     line.order_by(&created);

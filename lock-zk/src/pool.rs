@@ -48,7 +48,12 @@ impl Slot {
 }
 
 impl Target {
-    pub(crate) fn new(config: ZkConfig, base: String, clock: Arc<dyn Clock>, runtime: Handle) -> Result<Self> {
+    pub(crate) fn new(
+        config: ZkConfig,
+        base: String,
+        clock: Arc<dyn Clock>,
+        runtime: Handle,
+    ) -> Result<Self> {
         let tls = config.tls_options()?;
         let slots = Mutex::default();
         Ok(Self { address: config.address(), config, base, clock, runtime, tls, slots })

@@ -162,7 +162,10 @@ impl Session {
     }
 
     /// Waits for the answer to a request that has just been sent, but not for ever.
-    pub(crate) async fn ask<T>(&self, call: impl Future<Output = Result<T, zk::Error>>) -> Result<T, zk::Error> {
+    pub(crate) async fn ask<T>(
+        &self,
+        call: impl Future<Output = Result<T, zk::Error>>,
+    ) -> Result<T, zk::Error> {
         let sent = self.target.clock.now();
         let answer = match tokio::time::timeout(self.target.config.request_timeout, call).await {
             Ok(answer) => answer,
@@ -212,7 +215,11 @@ impl Session {
         let Some(client) = self.lock_client().take() else { return };
         drop(client);
         let mut state = self.state.clone();
-        let over = async { while !state.peek_state().is_terminated() { state.changed().await; } };
+        let over = async {
+            while !state.peek_state().is_terminated() {
+                state.changed().await;
+            }
+        };
         let _ = tokio::time::timeout(self.target.config.request_timeout, over).await;
     }
 }

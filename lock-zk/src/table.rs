@@ -77,7 +77,13 @@ impl Entry {
     pub(crate) fn new(made: Made, ends: Timestamp, alone: bool, watch: Option<Watch>) -> Arc<Self> {
         let Made { key, mode, token, parent, node, data, session } = made;
         let path = format!("{parent}/{node}");
-        let state = State { ends, held: watch.is_none(), alone, gone: false, step: watch.map_or(Step::Look, Step::Arm) };
+        let state = State {
+            ends,
+            held: watch.is_none(),
+            alone,
+            gone: false,
+            step: watch.map_or(Step::Look, Step::Arm),
+        };
         Arc::new(Self { key, mode, token, parent, node, path, data, session, state: Mutex::new(state) })
     }
 

@@ -38,7 +38,8 @@ impl Counts {
         const EXISTS: i32 = 3;
         // Auth, ping, close, and both ways to set watches anew.
         const SILENT: [i32; 5] = [100, 11, -11, 101, 105];
-        let number = |at: usize| frame.get(at..at + 4).and_then(|b| b.try_into().ok()).map(i32::from_be_bytes);
+        let number =
+            |at: usize| frame.get(at..at + 4).and_then(|b| b.try_into().ok()).map(i32::from_be_bytes);
         let Some(code) = number(4) else { return };
         let path = number(8).and_then(|len| frame.get(12..12 + usize::try_from(len).ok()?));
         if SILENT.contains(&code) || (code == EXISTS && path == Some(beat.as_bytes())) {
@@ -101,7 +102,8 @@ fn serve(client: TcpStream, server: TcpStream, counts: Arc<Counts>, beat: String
         let mut connected = false;
         forward(client, server, |bytes| {
             pending.extend_from_slice(bytes);
-            while let Some(length) = pending.get(..4).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes) {
+            while let Some(length) = pending.get(..4).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes)
+            {
                 let end = 4 + length as usize;
                 let Some(frame) = pending.get(4..end) else { break };
                 if std::mem::replace(&mut connected, true) {
@@ -117,8 +119,7 @@ fn serve(client: TcpStream, server: TcpStream, counts: Arc<Counts>, beat: String
 
 fn forward(mut from: TcpStream, mut to: TcpStream, mut seen: impl FnMut(&[u8])) {
     let mut buffer = vec![0; 64 * 1024];
-    loop {
-        let Ok(count @ 1..) = from.read(&mut buffer) else { break };
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
         seen(&buffer[..count]);
         if to.write_all(&buffer[..count]).is_err() {
             break;

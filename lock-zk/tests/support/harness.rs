@@ -188,7 +188,11 @@ impl Store for Running {
     async fn with_password(&self) -> Verdict<Credentials> {
         let (right, wrong) = ("correct-h0rse-battery", "wr0ng-h0rse-battery");
         let with = |password: &str| {
-            Ok::<_, lock_conformance::Stop>(format!("zk://keeper:{password}@{}{}-secret?{OPTIONS}", self.server()?.address(), self.path))
+            Ok::<_, lock_conformance::Stop>(format!(
+                "zk://keeper:{password}@{}{}-secret?{OPTIONS}",
+                self.server()?.address(),
+                self.path
+            ))
         };
         // The node above the names belongs to whoever makes it: by the first lock.
         let good = with(right)?;
@@ -219,7 +223,10 @@ impl Store for Running {
             bad: vec![
                 (by("localhost", &other.authority), "an authority that did not sign the certificate"),
                 (by("127.0.0.1", &right.authority), "a host the certificate is not for"),
-                (format!("zks://localhost:{port}?connect_timeout=2s"), "an authority the system does not know"),
+                (
+                    format!("zks://localhost:{port}?connect_timeout=2s"),
+                    "an authority the system does not know",
+                ),
             ],
             keep: Box::new((server, folder)),
         })

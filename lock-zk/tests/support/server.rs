@@ -52,7 +52,9 @@ impl ZkServer {
             match server.ready().await {
                 Ok(()) => return Ok(server),
                 // Somebody else may have taken the port meanwhile.
-                Err(error) if tries >= 3 || !server.log().contains("Address already in use") => return Err(error),
+                Err(error) if tries >= 3 || !server.log().contains("Address already in use") => {
+                    return Err(error);
+                }
                 Err(_) => tries += 1,
             }
         }
@@ -119,7 +121,8 @@ impl ZkServer {
         defines.extend(self.setup.defines.iter().map(|define| format!("-D{define}")));
         if let Some(files) = &self.setup.tls {
             let store = self.folder().join("server.pem");
-            let (key, certificate) = (std::fs::read_to_string(&files.key)?, std::fs::read_to_string(&files.certificate)?);
+            let (key, certificate) =
+                (std::fs::read_to_string(&files.key)?, std::fs::read_to_string(&files.certificate)?);
             std::fs::write(&store, format!("{key}{certificate}"))?;
             lines.extend([
                 "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
@@ -145,15 +148,34 @@ impl ZkServer {
              log4j.appender.A.layout=org.apache.log4j.PatternLayout\nlog4j.appender.A.layout.ConversionPattern=%d %p %c{1} %m%n\n",
         )?;
         let jars = [
-            "zookeeper", "zookeeper-jute", "slf4j-log4j12", "log4j-1.2", "slf4j-api", "metrics-core",
-            "snappy-java", "commons-io", "netty-all", "netty-common", "netty-buffer", "netty-transport", "netty-handler",
-            "netty-codec", "netty-resolver", "netty-transport-native-epoll", "netty-transport-native-unix-common",
+            "zookeeper",
+            "zookeeper-jute",
+            "slf4j-log4j12",
+            "log4j-1.2",
+            "slf4j-api",
+            "metrics-core",
+            "snappy-java",
+            "commons-io",
+            "netty-all",
+            "netty-common",
+            "netty-buffer",
+            "netty-transport",
+            "netty-handler",
+            "netty-codec",
+            "netty-resolver",
+            "netty-transport-native-epoll",
+            "netty-transport-native-unix-common",
         ];
         let jars = jars.map(|jar| format!("/usr/share/java/{jar}.jar")).join(":");
-        let mut arguments: Vec<OsString> = vec!["-cp".into(), format!("{}:{jars}", self.folder().display()).into()];
-        arguments.extend(["-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1"].map(OsString::from));
+        let mut arguments: Vec<OsString> =
+            vec!["-cp".into(), format!("{}:{jars}", self.folder().display()).into()];
+        arguments.extend(
+            ["-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1"]
+                .map(OsString::from),
+        );
         arguments.extend(defines.into_iter().map(OsString::from));
-        arguments.extend(["org.apache.zookeeper.server.quorum.QuorumPeerMain".into(), config.into_os_string()]);
+        arguments
+            .extend(["org.apache.zookeeper.server.quorum.QuorumPeerMain".into(), config.into_os_string()]);
         *self.lock() = Some(Server::start(PROGRAM, arguments, &self.folder().join("server.log"))?);
         Ok(())
     }
@@ -169,7 +191,10 @@ impl ZkServer {
                 return Ok(());
             }
             if Instant::now() > end {
-                return Err(Stop::failed(format!("ZooKeeper did not serve within {START:?}: {}", self.log())));
+                return Err(Stop::failed(format!(
+                    "ZooKeeper did not serve within {START:?}: {}",
+                    self.log()
+                )));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -211,10 +236,14 @@ pub(crate) async fn ensemble() -> Verdict<Vec<ZkServer>> {
     for _ in 0..3 {
         ports.push((free_port()?, free_port()?));
     }
-    let mut lines = vec!["initLimit=50".to_owned(), "syncLimit=20".to_owned(), "standaloneEnabled=false".to_owned()];
-    lines.extend(ports.iter().enumerate().map(|(i, (quorum, election))| {
-        format!("server.{}=127.0.0.1:{quorum}:{election}", i + 1)
-    }));
+    let mut lines =
+        vec!["initLimit=50".to_owned(), "syncLimit=20".to_owned(), "standaloneEnabled=false".to_owned()];
+    lines.extend(
+        ports
+            .iter()
+            .enumerate()
+            .map(|(i, (quorum, election))| format!("server.{}=127.0.0.1:{quorum}:{election}", i + 1)),
+    );
     let begin = |id| ZkServer::begin(Setup { lines: lines.clone(), id, ..Setup::default() });
     let servers = vec![begin(1)?, begin(2)?, begin(3)?];
     for server in &servers {
