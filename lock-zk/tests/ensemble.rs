@@ -1,0 +1,105 @@
+//! Three servers: the leader dies, a follower stands still.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_conformance::ctx::{exclusive, held, name, ticket};
+use lock_conformance::verdict::{Context as _, Stop, Verdict};
+use lock_conformance::{ensure, ensure_eq};
+use lock_core::{Backend, Locks, Release, Settings};
+
+use support::harness::open;
+use support::server::{ZkServer, ensemble};
+
+fn url(servers: &[ZkServer]) -> String {
+    let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
+    format!("zk://{}/own?tick=200ms&request_timeout=2s", hosts.join(","))
+}
+
+fn client(backend: Arc<dyn Backend>, lease: Duration) -> Verdict<Locks> {
+    let mut settings = Settings::default();
+    (settings.ttl, settings.waiter_lease) = (lease, lease);
+    Ok(Locks::builder(backend).settings(settings).build()?)
+}
+
+async fn leader(servers: &[ZkServer]) -> Verdict<usize> {
+    for _ in 0..1_000 {
+        for (i, server) in servers.iter().enumerate() {
+            if server.mode().await.as_deref() == Some("leader") {
+                return Ok(i);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Err(Stop::failed("no leader"))
+}
+
+/// The leader is killed while a lock is held, waited for and churned: the holder keeps it, the waiter its place, nobody
+/// holds twice, and numbers go on growing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_leader_loses_nothing() -> Verdict {
+    let servers = ensemble().await?;
+    let lease = Duration::from_secs(30);
+    let (a, b) = (client(open(&url(&servers)).await?, lease)?, client(open(&url(&servers)).await?, lease)?);
+    let guard = a.mutex("kept")?.acquire().await?;
+    let before = guard.token()?;
+    let waiter = tokio::spawn({
+        let lock = b.mutex("kept")?.retry(lock_core::Retry::default().errors(u32::MAX));
+        async move { lock.acquire().await }
+    });
+    let churn = tokio::spawn({
+        let lock = b.mutex("churned")?.retry(lock_core::Retry::default().errors(u32::MAX));
+        async move {
+            let mut tokens = Vec::new();
+            for _ in 0..400 {
+                let guard = lock.acquire().await?;
+                tokens.push(guard.token()?);
+                // The connection may break just then: the lease or the background frees it.
+                drop(guard.release().await);
+            }
+            lock_core::Result::<_, lock_core::Error>::Ok(tokens)
+        }
+    });
+    for round in 0..2 {
+        let dead = leader(&servers).await?;
+        let seen = guard.deadline();
+        servers[dead].kill()?;
+        let moved = tokio::time::timeout(Duration::from_secs(60), guard.renewed(seen)).await?;
+        ensure!(moved.context("the holder lost its lock")? > seen, "round {round}: nothing was renewed");
+        ensure!(guard.is_held() && !waiter.is_finished(), "round {round}: two hold");
+        servers[dead].launch()?;
+        servers[dead].ready().await?;
+    }
+    ensure_eq!(guard.token()?, before, "the holder's token");
+    guard.release().await?;
+    let next = tokio::time::timeout(Duration::from_secs(60), waiter).await???;
+    ensure!(next.token()? > before, "token {} after {before}", next.token()?);
+    let tokens = tokio::time::timeout(Duration::from_secs(120), churn).await???;
+    ensure!(tokens.windows(2).all(|two| two[0] < two[1]), "tokens do not grow: {tokens:?}");
+    Ok(())
+}
+
+/// What one server has been told another one answers, however far behind it is: a try after a release is not busy.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_lags_is_not_asked_alone() -> Verdict {
+    let servers = ensemble().await?;
+    let mut clients = Vec::new();
+    for server in &servers {
+        clients.push(open(&url(std::slice::from_ref(server))).await?);
+    }
+    let name = name("seen")?;
+    for round in 0..60 {
+        let (first, second) = (&clients[round % 3], &clients[(round + 1) % 3]);
+        let request = exclusive(&name)?;
+        let grant = held(first, &request).await?;
+        let line = second.inspect(&name).await?;
+        ensure_eq!(line.holders.first().map(|view| view.token), Some(grant.token), "round {round}: who holds");
+        ensure_eq!(first.release(&ticket(&request, grant.token)).await?, Release::Released, "round {round}");
+        let attempt = lock_conformance::ctx::trying(exclusive(&name)?);
+        let grant = held(second, &attempt).await?;
+        ensure_eq!(second.evict(&name, grant.token).await?, Release::Released, "round {round}");
+    }
+    Ok(())
+}
