@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::error::{Failure, failure, protocol, watch_refused};
+use crate::error::{Failure, failure, watch_refused};
 use crate::keys::Span;
 use crate::lines::{self, Reading};
 use crate::members::{Members, closed};
@@ -25,6 +25,9 @@ use crate::mirror::{Known, Mirror};
 const LINGER: Duration = Duration::from_secs(10);
 /// The longest pause before a broken stream is opened again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often a watch may be refused to a user who can read the line.
+const REFUSALS: usize = 5;
 
 /// The watches of a client.
 #[derive(Debug)]
@@ -103,13 +106,13 @@ impl Watches {
     /// Waits until the entry with this key holds, or is gone, or its line has to be read again.
     pub(crate) async fn wait(&self, span: &Span, key: &[u8], number: Option<i64>) -> Result<Wake> {
         let members = &self.shared.members;
-        let mut refused = false;
+        let mut refusals = 0;
         loop {
             let user = User::new(self.shared.watch(span));
             if let Err(error) = user.0.live().await {
-                // An expired session is refused like a missing right; a request of its own tells which it is.
-                if error.kind() == ErrorKind::Denied && !refused {
-                    refused = true;
+                // A session that ended is refused like a missing right. A request tells, and begins a new session.
+                if error.kind() == ErrorKind::Denied && refusals < REFUSALS {
+                    refusals += 1;
                     lines::read(members, span, Some(1)).await?;
                     continue;
                 }
@@ -284,17 +287,15 @@ impl Shared {
     /// Takes one message of the stream.
     fn take(&self, message: WatchResponse) -> Result<(), Failure> {
         let message = message.0;
-        let Some(watch) = self.by_id(message.watch_id) else {
-            // A watch that was closed meanwhile; but a refusal that names no watch is for whichever waits.
-            let unnamed = message.canceled && message.watch_id < 0;
-            return if unnamed { Err(protocol(&message.cancel_reason).into()) } else { Ok(()) };
-        };
+        if message.canceled && is_refusal(&message.cancel_reason) {
+            // Some servers do not say which watch they refuse: then it is one of those that do not stand yet.
+            let id = message.watch_id;
+            self.refuse(&message.cancel_reason, |watch| watch.id == id || (id <= 0 && watch.is_opening()));
+            return Ok(());
+        }
+        // One that was closed meanwhile has none.
+        let Some(watch) = self.by_id(message.watch_id) else { return Ok(()) };
         if message.canceled {
-            if message.cancel_reason.contains("permission denied") {
-                self.lock().by_line.remove(&watch.span.start);
-                watch.fail(watch_refused(&message.cancel_reason));
-                return Ok(());
-            }
             // Compacted, or the server has other reasons: the whole stream begins anew.
             let text = format!("etcd ended a watch: {}", message.cancel_reason);
             return Err(Error::new(ErrorKind::Unavailable, text).into());
@@ -309,24 +310,28 @@ impl Shared {
         Ok(())
     }
 
+    /// Ends watches that the user may not have, or not before a new session: their waiters find out which.
+    fn refuse(&self, reason: &str, which: impl Fn(&Watch) -> bool) {
+        let mut refused = Vec::new();
+        self.lock().by_line.retain(|_, watch| {
+            let keep = !which(watch);
+            if !keep {
+                refused.push(Arc::clone(watch));
+            }
+            keep
+        });
+        refused.iter().for_each(|watch| watch.fail(watch_refused(reason)));
+    }
+
     /// The stream is gone: everybody has to ask, and nothing that was known counts.
     fn broken(&self, error: &Failure) {
-        let watches: Vec<_> = {
-            let mut state = self.lock();
-            // A right that is missing does not come back by asking again.
-            let denied = matches!(error, Failure::Other(e) if e.kind() == ErrorKind::Denied);
-            if denied {
-                state.by_line.drain().map(|(_, w)| w).collect()
-            } else {
-                state.by_line.values().cloned().collect()
-            }
-        };
-        for watch in watches {
-            match error {
-                Failure::Other(error) if error.kind() == ErrorKind::Denied => watch.fail(error.clone()),
-                _ => watch.reopens(),
-            }
+        if let Failure::Other(error) = error
+            && error.kind() == ErrorKind::Denied
+        {
+            return self.refuse(&error.to_string(), |_| true);
         }
+        let watches: Vec<_> = self.lock().by_line.values().cloned().collect();
+        watches.iter().for_each(|watch| watch.reopens());
     }
 
     /// Closes what nobody used for a while; whether nothing is left, and then the task ends.
@@ -349,6 +354,11 @@ impl Shared {
         }
         false
     }
+}
+
+/// Whether etcd ended a watch for want of a right or of a session.
+fn is_refusal(reason: &str) -> bool {
+    ["permission denied", "auth", "user"].iter().any(|word| reason.contains(word))
 }
 
 async fn next(answers: &mut WatchResponseStream) -> Result<WatchResponse, Failure> {
