@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
-use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError, mpsc};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -58,16 +58,33 @@ pub fn run_case(harness: Arc<dyn Harness>, case: &'static Case) -> Verdict {
             return Err(Stop::NotApplicable(reason));
         }
     }
-    let thread = format!("{}::{}", harness.name(), case.name);
     watch_panics();
+    let thread = format!("{}::{}", harness.name(), case.name);
+    let volume = number("ONELOCK_VOLUME").unwrap_or(1).clamp(1, 100);
+    let limit = case.limit * u32::try_from(volume).unwrap_or(1);
+    let (done, ended) = mpsc::channel();
+    // A thread of its own: a case that spins without ever yielding must be a failure with a name, too.
+    std::thread::Builder::new().name(thread.clone()).spawn(move || {
+        // Nobody listens any more when it ended after all.
+        let _ = done.send(on_a_runtime(harness, case, &thread, limit, volume));
+    })?;
+    let late = |_| Err(Stop::Failed(format!("not done within {limit:?}, and it does not even yield")));
+    ended.recv_timeout(limit + WIND_UP * 4).unwrap_or_else(late)
+}
+
+fn on_a_runtime(
+    harness: Arc<dyn Harness>,
+    case: &'static Case,
+    thread: &str,
+    limit: Duration,
+    volume: u64,
+) -> Verdict {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        .thread_name(&thread)
+        .thread_name(thread)
         .enable_all()
         .build()?;
     let seed = number("ONELOCK_SEED").unwrap_or(0x05ee_d0fe_1ec7);
-    let volume = number("ONELOCK_VOLUME").unwrap_or(1).clamp(1, 100);
-    let limit = case.limit * u32::try_from(volume).unwrap_or(1);
     let body = async {
         let store = harness.start().await?;
         let ctx = Ctx::new(Arc::clone(&harness), store, seed, volume);
@@ -76,7 +93,7 @@ pub fn run_case(harness: Arc<dyn Harness>, case: &'static Case) -> Verdict {
     let guarded = AssertUnwindSafe(async { tokio::time::timeout(limit, body).await }).catch_unwind();
     let ended = runtime.block_on(guarded);
     runtime.shutdown_timeout(WIND_UP);
-    let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner).remove(&thread);
+    let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner).remove(thread);
     let verdict = match ended {
         Ok(Ok(verdict)) => verdict,
         Ok(Err(_)) => {

@@ -1,0 +1,87 @@
+#!/bin/sh
+# Breaks the sources of a copy of this tree, one fault at a time, and expects the named case of the suite to fail.
+# What the mutants of tests/mutants.rs cannot reach is broken here: the client itself, and the scripts of stores.
+#
+#   conformance/mutate.sh [PATTERN]     only the faults whose names match
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT INT TERM
+(cd "$root" && git ls-files -z | tar --null -T - -cf -) | tar -C "$copy" -xf -
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$root/target}"
+pattern=${1:-.}
+survivors=0
+
+# fault NAME FILE PERL-SUBSTITUTION STORE CASE
+fault() {
+    echo "$1" | grep -q "$pattern" || return 0
+    cd "$copy"
+    cp "$2" "$2.kept"
+    perl -0pi -e "$3" "$2"
+    if cmp -s "$2" "$2.kept"; then
+        echo "BROKEN   $1: nothing to change in $2"
+        survivors=$((survivors + 1))
+        return 0
+    fi
+    case $4 in
+    memory) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test memory ;;
+    redis) set -- "$1" "$2" "$3" "$4" "$5" -p lock-redis --test conformance ;;
+    sqlite) set -- "$1" "$2" "$3" "$4" "$5" -p lock-sql --features sqlite --test conformance_sqlite ;;
+    esac
+    name=$1 file=$2 store=$4 case=$5
+    shift 5
+    if ! cargo test --quiet "$@" --no-run >"$copy/log" 2>&1; then
+        echo "BROKEN   $name: does not compile"
+        tail -20 "$copy/log"
+        survivors=$((survivors + 1))
+    elif cargo test --quiet "$@" -- --exact "$store::$case" >"$copy/log" 2>&1; then
+        echo "LIVES    $name: $store::$case passes"
+        survivors=$((survivors + 1))
+    else
+        echo "killed   $name: $store::$case: $(grep -A1 -- "---- $store::$case" "$copy/log" | tail -1 | cut -c1-160)"
+    fi
+    mv "$file.kept" "$file"
+}
+
+client=lock-core/src/client
+fault "deadline from the reply's time (acquire)" $client/acquire.rs \
+    's/let now = client\.clock\.now\(\);\n    let \(answer, raw\)/let now = client.clock.now();\n    let sent = now;\n    let (answer, raw)/' \
+    memory deadline_is_before_the_store
+fault "deadline from the reply's time (renewal)" $client/entry.rs \
+    's/state\.apply\(&self\.upkeep, sent, now, \*answer\)/state.apply(&self.upkeep, now, now, *answer)/' \
+    memory deadline_is_before_the_store
+fault "renewal skipped by the keeper" $client/keeper.rs \
+    's/entries\.push\(entry\);\n\s*due\.push\(renewal\);/drop((entry, renewal));/' \
+    memory renewal_is_kept_up
+fault "the deadline is not looked at" $client/entry.rs \
+    's/now >= self\.end\(\) \{/now >= self.end() + Duration::from_secs(3600) {/' \
+    memory fixed_lease_ends
+fault "a late push counts" $client/entry.rs \
+    's/let good = ours && matches!\(state\.view\(now\), View::Waiting \{ \.\. \}\);/let good = ours; let _ = View::Waiting { ask_at: None, deadline: now }; state.deadline = now + state.lease; state.phase = Phase::Waiting;/' \
+    memory late_wake_is_discarded
+fault "an abandoned acquire is not given back" $client/acquire.rs \
+    's/    if !nothing \{\n/    if !nothing \&\& false {\n/' \
+    memory cancelled_acquires_leave_nothing
+fault "an unclear acquire is not given back" $client/acquire.rs \
+    's/settle_unclear\(client, &request, &Err\(error\.clone\(\)\)\);//' \
+    memory lost_reply_to_acquire_is_given_back
+fault "a dropped guard is not given back" $client/acquire.rs \
+    's/self\.client\.give_back\(&self\.entry\);\n    \}\n\}/\n    }\n}/' \
+    memory drop_in_every_state
+fault "max_hold is forgotten" $client/entry.rs \
+    's/self\.hold_until = upkeep\.max_hold\.map\(\|hold\| now \+ hold\);/let _ = (upkeep.max_hold, now);/' \
+    memory max_hold_ends_it
+fault "renewals one by one" $client/keeper.rs \
+    's/const BATCH: usize = \d+;/const BATCH: usize = 1;/' \
+    memory renewals_are_batched
+fault "Redis: release without the owner check" lock-redis/src/scripts/release.lua \
+    "s/if call\('HDEL', E, ARGV\[1\]\) == 0 then return 0 end/local any = call('ZRANGE', O, 0, 0)[1]\nif call('HDEL', E, ARGV[1]) == 0 then if any then call('HDEL', E, any) call('ZREM', O, any) return 1 end return 0 end/" \
+    redis owner_only
+fault "Redis: renew without the expiry step" lock-redis/src/scripts/common.lua \
+    "s/local dropped = sweep\(O\)\n/local dropped = false\n/" \
+    redis expiry_and_takeover
+fault "Redis: no push" lock-redis/src/scripts/common.lua \
+    "s/redis\.pcall\('PUBLISH', inbox, head \.\. ' ' \.\. number\)/local _ = inbox/" \
+    redis only_the_promoted_are_woken
+
+[ "$survivors" -eq 0 ] || { echo "$survivors faults were not named"; exit 1; }
