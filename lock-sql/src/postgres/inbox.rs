@@ -17,6 +17,8 @@ pub(super) struct Inbox {
     /// Told when `heard` or the slots change: the poller's bell.
     pub(super) bell: Notify,
     proofs: AtomicU64,
+    /// Told when listening was tried for the first time.
+    pub(super) tried: Notify,
 }
 
 /// One entry that waits.
@@ -66,6 +68,7 @@ impl Inbox {
             heard: AtomicBool::new(false),
             bell: Notify::new(),
             proofs: AtomicU64::new(0),
+            tried: Notify::new(),
         }
     }
 

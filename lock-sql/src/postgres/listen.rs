@@ -22,6 +22,7 @@ pub(super) async fn listen(shared: Arc<Shared>) {
     loop {
         // An error here means no notifications; the looks serve meanwhile.
         let listened = listen_once(&shared).await.unwrap_or(false);
+        shared.inbox.tried.notify_one();
         shared.inbox.deaf();
         // What came in between is lost.
         shared.inbox.ring_all();
@@ -43,6 +44,7 @@ async fn listen_once(shared: &Shared) -> Result<bool, sqlx::Error> {
     let proof = shared.inbox.proof();
     let build = || sqlx::query("SELECT pg_notify($1, $2)").bind(&shared.inbox.channel).bind(&proof);
     let told = shared.pool.fetch(Again::Yes, build).await.is_ok();
+    shared.inbox.tried.notify_one();
     while told {
         match listener.try_recv().await? {
             Some(notification) => shared.inbox.deliver(notification.payload()),

@@ -103,14 +103,18 @@ impl PostgresBackend {
         config.check()?;
         let address = config.address();
         let named = |error: Error| error.during("open").at(&address);
-        let pool = Pool::new(&config);
+        let sql = Sql::new(&config.schema);
+        let prepared = [&sql.acquire, &sql.renew, &sql.release].map(Arc::clone).to_vec();
+        let pool = Pool::new(&config, prepared);
         let mut conn = pool.connect().await.map_err(named)?;
         migrate::ensure(&mut conn, &config.schema, config.migrate).await.map_err(named)?;
-        pool.give(conn);
+        pool.take_in(conn).await.map_err(named)?;
         let inbox = Inbox::new(HolderId::random()?);
-        let shared = Arc::new(Shared { pool, inbox, sql: Sql::new(&config.schema) });
+        let shared = Arc::new(Shared { pool, inbox, sql });
         let tasks =
             [tokio::spawn(listen::listen(shared.clone())), tokio::spawn(listen::look(shared.clone()))];
+        // So that the first waiter need not be looked after. Where listening does not work it is done without.
+        let _ = tokio::time::timeout(config.connect_timeout, shared.inbox.tried.notified()).await;
         let info = Info { scheme: "postgres".into(), address };
         Ok(Self { info, shared, closed: AtomicBool::new(false), tasks })
     }

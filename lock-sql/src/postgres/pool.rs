@@ -1,13 +1,13 @@
 //! A handful of connections. Not the driver's pool: that one asks the server before and after each use.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, Result};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
 use sqlx::query::Query;
-use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Postgres};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Postgres, SqlSafeStr as _};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::config::PostgresConfig;
@@ -18,6 +18,8 @@ const SESSION: &str = "SET default_transaction_isolation = 'read committed'";
 
 pub(super) struct Pool {
     options: PgConnectOptions,
+    /// What every connection prepares when it is made, so that these requests take one round trip from the first on.
+    prepared: Vec<Arc<str>>,
     connect_timeout: Duration,
     request_timeout: Duration,
     free: Mutex<Vec<PgConnection>>,
@@ -54,8 +56,9 @@ pub(super) enum Again {
 }
 
 impl Pool {
-    pub(super) fn new(config: &PostgresConfig) -> Self {
+    pub(super) fn new(config: &PostgresConfig, prepared: Vec<Arc<str>>) -> Self {
         Self {
+            prepared,
             options: config.options(),
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
@@ -69,15 +72,46 @@ impl Pool {
         &self.options
     }
 
-    /// Takes in a connection that is ready for the next request.
-    pub(super) fn give(&self, conn: PgConnection) {
+    /// Takes in a connection.
+    ///
+    /// # Errors
+    /// When what it prepares cannot be prepared.
+    pub(super) async fn take_in(&self, mut conn: PgConnection) -> Result<()> {
+        self.make_ready(&mut conn).await.map_err(explain)?;
+        self.give(conn);
+        Ok(())
+    }
+
+    async fn make_ready(&self, conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+        for sql in &self.prepared {
+            if !self.prepare.load(Ordering::Relaxed) {
+                break;
+            }
+            match conn.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await {
+                Ok(_) => {}
+                Err(error) if is_unprepared(&error) => self.prepare.store(false, Ordering::Relaxed),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn give(&self, conn: PgConnection) {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
     }
 
+    /// A connection that has prepared nothing yet.
     pub(super) async fn connect(&self) -> Result<PgConnection> {
+        self.connected(false).await
+    }
+
+    async fn connected(&self, ready: bool) -> Result<PgConnection> {
         let connect = async {
             let mut conn = self.options.connect().await?;
             conn.execute(SESSION).await?;
+            if ready {
+                self.make_ready(&mut conn).await?;
+            }
             Ok(conn)
         };
         match tokio::time::timeout(self.connect_timeout, connect).await {
@@ -141,7 +175,7 @@ impl Pool {
         let fresh = free.is_none();
         let conn = match free {
             Some(conn) => conn,
-            None => self.connect().await?,
+            None => self.connected(true).await?,
         };
         Ok((Lent { pool: self, conn: Some(conn), answered: false, _permit: permit }, fresh))
     }

@@ -180,6 +180,19 @@ impl PostgresServer {
     }
 }
 
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        // At once, but by its own hand: killed it would leave shared memory behind.
+        let mut server = self.lock();
+        if server.signal(rustix::process::Signal::QUIT).is_ok() {
+            let end = Instant::now() + Duration::from_secs(5);
+            while server.check().is_ok() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
 fn kill(signal: &str, ids: &[String]) -> Verdict {
     Command::new("kill").arg(signal).args(ids).status().context("kill")?;
     Ok(())

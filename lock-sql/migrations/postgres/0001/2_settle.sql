@@ -14,7 +14,7 @@ BEGIN
     END IF;
     -- In one order, so that two batches never wait for each other.
     PERFORM FROM {schema}.bucket AS b
-    WHERE b.id IN (SELECT {schema}.bucket_of(n) FROM unnest(p_names) AS n)
+    WHERE b.id = ANY (ARRAY(SELECT {schema}.bucket_of(n) FROM unnest(p_names) AS n))
     ORDER BY b.id FOR UPDATE;
 END
 $$;

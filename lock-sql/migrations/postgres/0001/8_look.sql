@@ -1,12 +1,20 @@
 -- The living entries of a name, in the order of the line.
 CREATE FUNCTION {schema}.inspect(p_name text)
 RETURNS TABLE (token bigint, mode text, note text, age bigint, expires bigint)
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT l.token, l.mode, l.note,
+BEGIN
+    -- What has expired is cleared away by a look, but a look at a quiet line writes nothing.
+    PERFORM FROM {schema}.line AS l WHERE l.name = p_name AND l.ends <= clock_timestamp();
+    IF FOUND THEN
+        PERFORM {schema}.lock_names(ARRAY[p_name]);
+        PERFORM {schema}.settle(p_name);
+    END IF;
+    RETURN QUERY SELECT l.token, l.mode, l.note,
         greatest(0, extract(epoch FROM clock_timestamp() - l.joined) * 1000000)::bigint,
         {schema}.micros_until(l.ends)
-    FROM {schema}.line AS l WHERE l.name = p_name AND l.ends > clock_timestamp() ORDER BY l.token
+    FROM {schema}.line AS l WHERE l.name = p_name AND l.ends > clock_timestamp() ORDER BY l.token;
+END
 $$;
 
 -- Names with living entries from p_first on, below p_end and behind p_after, with the modes of their lines.

@@ -1,0 +1,303 @@
+//! How to reach a server and which tables to use there, from a URL or a serde struct.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::driver::Opening;
+use lock_core::url::{FromOption, host_port};
+use lock_core::{Backend, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::MySqlBackend;
+
+/// The MySQL and MariaDB store: `mysql://user:password@host:3306/database?option=value`; `mariadb` means the same.
+pub const MYSQL_DRIVER: Driver = Driver {
+    name: "mysql",
+    schemes: &["mysql", "mariadb"],
+    example: "mysql://locks:secret@127.0.0.1:3306/app",
+    about: "three tables in a MariaDB or MySQL database",
+    options: OPTIONS,
+    open,
+};
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec { name: "table_prefix", default: "onelock_", about: "what the names of the tables begin with" },
+    OptionSpec { name: "pool", default: "8", about: "connections for the verbs; one more is for the waiters" },
+    OptionSpec { name: "connect_timeout", default: "5s", about: "how long reaching the server may take" },
+    OptionSpec { name: "request_timeout", default: "5s", about: "how long a verb may take" },
+    OptionSpec { name: "poll", default: "10ms", about: "how often at least waiters look for other processes" },
+    OptionSpec { name: "tls", default: "prefer", about: "off, prefer, require, verify-ca or verify-full" },
+    OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
+    OptionSpec { name: "tls_cert", default: "none", about: "a PEM file with the client's certificate" },
+    OptionSpec { name: "tls_key", default: "none", about: "a PEM file with the client's key" },
+];
+
+/// How much TLS to ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum MySqlTls {
+    /// None.
+    Off,
+    /// When the server offers it, and then without looking at its certificate. Protects from nobody who stands between.
+    #[default]
+    Prefer,
+    /// Always, without looking at the certificate.
+    Require,
+    /// Always, with a certificate of an authority that is trusted.
+    VerifyCa,
+    /// Always, with such a certificate that is for this host.
+    VerifyFull,
+}
+
+impl FromOption for MySqlTls {
+    fn from_option(text: &str) -> Result<Self, &'static str> {
+        Ok(match text {
+            "off" => Self::Off,
+            "prefer" => Self::Prefer,
+            "require" => Self::Require,
+            "verify-ca" => Self::VerifyCa,
+            "verify-full" => Self::VerifyFull,
+            _ => return Err("one of off, prefer, require, verify-ca, verify-full"),
+        })
+    }
+}
+
+/// How to reach one server. Its `Debug` shows no password.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct MySqlConfig {
+    /// A host name or an address (IPv6 without brackets).
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The user. It needs SELECT, INSERT, UPDATE and DELETE on the three tables, and CREATE where they are to be made.
+    pub username: String,
+    /// The password. It is read by serde and never written.
+    #[serde(skip_serializing, deserialize_with = "secret")]
+    pub password: Option<Secret>,
+    /// The database, which must exist.
+    pub database: String,
+    /// What the names of the tables begin with: a lower-case ASCII letter or `_`, then those and
+    /// digits, at most 48 (servers differ in how they treat upper-case letters).
+    pub table_prefix: String,
+    /// How many connections the verbs share, from 1 to 100. Waiting takes one more, whatever the number of waiters.
+    pub pool: u32,
+    /// How long reaching the server may take.
+    #[serde(with = "humantime_serde")]
+    pub connect_timeout: Duration,
+    /// How long a verb may take, waiting for row locks included. A connection that does not answer is replaced.
+    #[serde(with = "humantime_serde")]
+    pub request_timeout: Duration,
+    /// How long at most a waiter takes to see what another process did, from 1ms to 1s. All waiters of a client share
+    /// one look; it comes every millisecond after a change and ever more rarely, down to this, while nothing happens.
+    #[serde(with = "humantime_serde")]
+    pub poll: Duration,
+    /// How much TLS to ask for.
+    pub tls: MySqlTls,
+    /// A PEM file with the authorities to trust, instead of the system's.
+    pub tls_ca: Option<PathBuf>,
+    /// A PEM file with the client's certificate, for servers that ask for one.
+    pub tls_cert: Option<PathBuf>,
+    /// A PEM file with the client's key.
+    pub tls_key: Option<PathBuf>,
+}
+
+impl Default for MySqlConfig {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".into(),
+            port: 3306,
+            username: String::new(),
+            password: None,
+            database: String::new(),
+            table_prefix: "onelock_".into(),
+            pool: 8,
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(5),
+            poll: Duration::from_millis(10),
+            tls: MySqlTls::default(),
+            tls_ca: None,
+            tls_cert: None,
+            tls_key: None,
+        }
+    }
+}
+
+impl MySqlConfig {
+    /// The defaults for this user and database at `host`.
+    #[must_use]
+    pub fn new(host: impl Into<String>, username: impl Into<String>, database: impl Into<String>) -> Self {
+        Self { host: host.into(), username: username.into(), database: database.into(), ..Self::default() }
+    }
+
+    /// Reads a URL, whose common options have been taken out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`], saying what is wrong.
+    pub fn from_url(mut url: StoreUrl) -> Result<Self> {
+        fn over<T: FromOption>(url: &mut StoreUrl, key: &str, field: &mut T) -> Result<()> {
+            if let Some(value) = url.take(key)? {
+                *field = value;
+            }
+            Ok(())
+        }
+        url.check_options(&[OPTIONS, lock_core::config::OPTIONS])?;
+        let mut config = Self::default();
+        let (host, port) = url.single_host()?;
+        config.host = host.to_owned();
+        config.port = port.unwrap_or(config.port);
+        config.database = url.path.strip_prefix('/').unwrap_or_default().to_owned();
+        config.username = url.username.take().unwrap_or_default();
+        config.password = url.password.take();
+        over(&mut url, "table_prefix", &mut config.table_prefix)?;
+        over(&mut url, "pool", &mut config.pool)?;
+        over(&mut url, "connect_timeout", &mut config.connect_timeout)?;
+        over(&mut url, "request_timeout", &mut config.request_timeout)?;
+        over(&mut url, "poll", &mut config.poll)?;
+        over(&mut url, "tls", &mut config.tls)?;
+        config.tls_ca = url.take::<String>("tls_ca")?.map(PathBuf::from);
+        config.tls_cert = url.take::<String>("tls_cert")?.map(PathBuf::from);
+        config.tls_key = url.take::<String>("tls_key")?.map(PathBuf::from);
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks what can be checked without a server.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`], saying what is wrong.
+    pub fn check(&self) -> Result<()> {
+        let plain = |text: &str| !text.chars().any(char::is_control);
+        if self.host.is_empty() || self.host.contains(char::is_whitespace) || !plain(&self.host) {
+            return Err(bad("the host is malformed"));
+        }
+        if self.port == 0 {
+            return Err(bad("the port is a number from 1 to 65535"));
+        }
+        if self.username.is_empty() || !plain(&self.username) {
+            return Err(bad("the MySQL store needs a user: mysql://user:password@host/database"));
+        }
+        if self.database.is_empty() || self.database.contains('/') || !plain(&self.database) {
+            return Err(bad("the MySQL store needs a database: mysql://user:password@host/database"));
+        }
+        let first = self.table_prefix.bytes().next();
+        let prefix_ok = (1..=48).contains(&self.table_prefix.len())
+            && first.is_some_and(|b| b.is_ascii_lowercase() || b == b'_')
+            && self.table_prefix.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+        if !prefix_ok {
+            return Err(bad("table_prefix is 1 to 48 of lower-case ASCII letters, digits and `_`, the first no digit"));
+        }
+        if !(1..=100).contains(&self.pool) {
+            return Err(bad("pool is from 1 to 100"));
+        }
+        let times = Duration::from_millis(1)..=Duration::from_secs(600);
+        if !times.contains(&self.connect_timeout) || !times.contains(&self.request_timeout) {
+            return Err(bad("connect_timeout and request_timeout are from 1ms to 10m"));
+        }
+        if !(Duration::from_millis(1)..=Duration::from_secs(1)).contains(&self.poll) {
+            return Err(bad("poll is from 1ms to 1s"));
+        }
+        let files = self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
+        if files && matches!(self.tls, MySqlTls::Off | MySqlTls::Prefer) {
+            return Err(bad("tls_ca, tls_cert and tls_key need tls=require, verify-ca or verify-full"));
+        }
+        if self.tls_ca.is_some() && self.tls == MySqlTls::Require {
+            return Err(bad("tls=require looks at no certificate: with tls_ca use verify-ca or verify-full"));
+        }
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
+            return Err(bad("tls_cert and tls_key go together"));
+        }
+        Ok(())
+    }
+
+    /// The address without user, password and options.
+    pub(super) fn address(&self) -> String {
+        format!("mysql://{}/{}", host_port(&self.host, Some(self.port)), self.database)
+    }
+}
+
+fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.map(Secret::new))
+}
+
+fn open(url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
+    Box::pin(async move {
+        let backend = MySqlBackend::connect(MySqlConfig::from_url(url)?).await?;
+        Ok(Arc::new(backend) as Arc<dyn Backend>)
+    })
+}
+
+fn bad(text: &str) -> Error {
+    Error::new(ErrorKind::InvalidConfig, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<MySqlConfig> {
+        MySqlConfig::from_url(url.parse()?)
+    }
+
+    #[test]
+    fn a_url_is_read() {
+        let config = read(
+            "mariadb://us%40er:p%3Aw@h:3307/app?table_prefix=l_&pool=3&poll=2ms&request_timeout=1s\
+             &connect_timeout=2s&tls=verify-full&tls_ca=/ca.pem",
+        )
+        .unwrap();
+        assert_eq!((config.host.as_str(), config.port, config.pool), ("h", 3307, 3));
+        assert_eq!((config.username.as_str(), config.database.as_str()), ("us@er", "app"));
+        assert_eq!(config.password.as_ref().unwrap().reveal(), "p:w");
+        assert_eq!((config.tls, config.table_prefix.as_str()), (MySqlTls::VerifyFull, "l_"));
+        assert_eq!(config.address(), "mysql://h:3307/app");
+        assert!(!format!("{config:?} {}", config.address()).contains("p:w"));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_before_any_request() {
+        for url in [
+            "mysql://h/app",
+            "mysql://u@h",
+            "mysql://u@h/",
+            "mysql://u@h/a/b",
+            "mysql://u@/app",
+            "mysql://u@a,b/app",
+            "mysql://u@h/app?pool=0",
+            "mysql://u@h/app?pool=101",
+            "mysql://u@h/app?poll=0s",
+            "mysql://u@h/app?poll=2s",
+            "mysql://u@h/app?request_timeout=0s",
+            "mysql://u@h/app?connect_timeout=1h",
+            "mysql://u@h/app?table_prefix=a%60b",
+            "mysql://u@h/app?table_prefix=",
+            "mysql://u@h/app?table_prefix=1a",
+            "mysql://u@h/app?table_prefix=Aa",
+            "mysql://u@h/app?tls=maybe",
+            "mysql://u@h/app?tls_ca=/ca.pem",
+            "mysql://u@h/app?tls=require&tls_ca=/ca.pem",
+            "mysql://u@h/app?tls=require&tls_cert=/c.pem",
+            "mysql://u@h/app?tsl=off",
+        ] {
+            assert_eq!(read(url).unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
+        }
+        let text = read("mysql://u@h/app?tsl=off").unwrap_err().to_string();
+        assert!(text.contains("`tsl`") && text.contains("table_prefix"), "{text}");
+    }
+
+    #[test]
+    fn a_config_survives_serde_without_its_password_and_refuses_the_unknown() {
+        let mut config = MySqlConfig::new("h", "u", "app");
+        let json = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<MySqlConfig>(&json).unwrap(), config);
+        config.password = Some(Secret::new("hunter2"));
+        assert!(!serde_json::to_string(&config).unwrap().contains("hunter2"));
+        let read: MySqlConfig = serde_json::from_str(r#"{"password": "hunter2", "tls": "verify-ca"}"#).unwrap();
+        assert_eq!((read.password.unwrap().reveal(), read.tls), ("hunter2", MySqlTls::VerifyCa));
+        let error = serde_json::from_str::<MySqlConfig>(r#"{"hots": "h"}"#).unwrap_err();
+        assert!(error.to_string().contains("hots"), "{error}");
+    }
+}

@@ -1,0 +1,74 @@
+//! What the server's errors mean for a lock.
+
+use lock_core::{Error, ErrorKind};
+use sqlx::mysql::MySqlDatabaseError;
+
+/// The server's number of an error; `None` when it did not come from the server.
+pub(super) fn number(error: &sqlx::Error) -> Option<u16> {
+    let sqlx::Error::Database(error) = error else { return None };
+    error.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
+}
+
+/// Whether other transactions were in the way; this one was rolled back, so asking again is safe.
+pub(super) fn is_contention(error: &sqlx::Error) -> bool {
+    // Lock wait timeout, deadlock, MariaDB's changed record.
+    matches!(number(error), Some(1205 | 1213 | 1020))
+}
+
+/// Whether the connection is of no use any more.
+pub(super) fn ends_connection(error: &sqlx::Error) -> bool {
+    match number(error) {
+        // Shutdown, kill, idle for too long.
+        Some(code) => matches!(code, 1053 | 1077 | 1078 | 1079 | 1080 | 1094 | 1927 | 3168 | 4031),
+        None => true,
+    }
+}
+
+/// Whether a table of ours is missing.
+pub(super) fn is_missing_table(error: &sqlx::Error) -> bool {
+    number(error) == Some(1146)
+}
+
+/// The error for the caller. No text that the driver or the server gives holds a password.
+pub(super) fn explain(error: sqlx::Error) -> Error {
+    let (kind, text) = match number(&error) {
+        Some(code) => server(code),
+        None => match &error {
+            sqlx::Error::Io(_) => (ErrorKind::Unavailable, "the connection to the server failed"),
+            sqlx::Error::Tls(_) => (ErrorKind::Denied, "no secure connection to the server"),
+            sqlx::Error::Configuration(_) => (ErrorKind::InvalidConfig, "the connection cannot be set up"),
+            _ => (ErrorKind::Protocol, "the server's answer makes no sense"),
+        },
+    };
+    Error::new(kind, format!("{text}: {error}")).caused_by(error)
+}
+
+fn server(code: u16) -> (ErrorKind, &'static str) {
+    match code {
+        1044 | 1045 | 1698 | 1396 | 1862 | 3118 | 4151 => (ErrorKind::Denied, "the server refuses this user"),
+        1142 | 1143 | 1227 | 1370 | 1410 => (ErrorKind::Denied, "the user lacks a right"),
+        1290 | 1792 | 1836 => (ErrorKind::Denied, "the server is read-only"),
+        1049 | 1046 => (ErrorKind::InvalidConfig, "there is no such database; create it first"),
+        1146 => (ErrorKind::Foreign, "a table of onelock is missing"),
+        1054 | 1048 | 1136 | 1366 | 1406 | 1364 => {
+            (ErrorKind::Foreign, "the tables are not those of this version of onelock")
+        }
+        1690 | 3819 | 4025 => (ErrorKind::Full, "no number is left for this name"),
+        1021 | 1026 | 1030 | 1114 | 1180 => (ErrorKind::Full, "the server cannot write"),
+        1205 | 1213 | 1020 => (ErrorKind::Unavailable, "other transactions were in the way for too long"),
+        1040 | 1203 | 1226 => (ErrorKind::Unavailable, "the server takes no more connections"),
+        1037 | 1038 | 1041 | 1053 | 1077 | 1078 | 1079 | 1080 | 1094 | 1158..=1161 | 1317 | 1927 | 1969
+        | 3024 | 3168 | 4031 => (ErrorKind::Unavailable, "the server cannot serve now"),
+        1153 => (ErrorKind::InvalidConfig, "max_allowed_packet of the server is too small"),
+        1665 => (
+            ErrorKind::InvalidConfig,
+            "binlog_format=STATEMENT does not go with READ COMMITTED; use ROW or MIXED",
+        ),
+        _ => (ErrorKind::Protocol, "an unexpected error of the server"),
+    }
+}
+
+/// The client was closed.
+pub(super) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the MySQL store was closed")
+}

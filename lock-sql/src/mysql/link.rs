@@ -1,0 +1,244 @@
+//! The connections of one client, and how a request goes over one of them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::TryStreamExt as _;
+use lock_core::{Error, ErrorKind, Result};
+use sqlx::mysql::{MySqlConnectOptions, MySqlRow, MySqlSslMode};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Executor as _, MySqlConnection};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
+
+use super::config::{MySqlConfig, MySqlTls};
+use super::error::{closed, ends_connection, explain, is_contention};
+use super::sql::{Sql, Value};
+
+/// Who asks: looks for waiters never queue behind verbs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    Verbs,
+    Looks,
+}
+
+/// How often a verb that lost against other transactions is tried in all. Each loss means that another one got on.
+const ATTEMPTS: u32 = 12;
+
+/// A few connections, all alike. One is taken for each request and given back after its answer; a request that was not
+/// answered in full, because it failed, took too long or was dropped, takes its connection with it, and the server rolls
+/// back what had not been committed. So no connection waits here inside a transaction.
+pub(super) struct Link {
+    pub(super) sql: Sql,
+    options: MySqlConnectOptions,
+    connect_timeout: Duration,
+    request_timeout: Duration,
+    verbs: Semaphore,
+    looks: Semaphore,
+    idle: Mutex<Vec<MySqlConnection>>,
+    closed: AtomicBool,
+}
+
+/// The answer to a request: the rows of its one result.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) rows: Vec<MySqlRow>,
+    /// Whether it was sent twice, because the first connection broke: the server may have acted twice.
+    pub(super) again: bool,
+}
+
+/// Why a request was not answered.
+enum Failure {
+    Sql(sqlx::Error),
+    Late,
+}
+
+impl Link {
+    pub(super) fn new(config: &MySqlConfig) -> Self {
+        let mode = match config.tls {
+            MySqlTls::Off => MySqlSslMode::Disabled,
+            MySqlTls::Prefer => MySqlSslMode::Preferred,
+            MySqlTls::Require => MySqlSslMode::Required,
+            MySqlTls::VerifyCa => MySqlSslMode::VerifyCa,
+            MySqlTls::VerifyFull => MySqlSslMode::VerifyIdentity,
+        };
+        // The session is set up in one request of ours, and no statement is logged: they hold holder ids.
+        let mut options = MySqlConnectOptions::new()
+            .host(&config.host)
+            .port(config.port)
+            .username(&config.username)
+            .database(&config.database)
+            .ssl_mode(mode)
+            .pipes_as_concat(false)
+            .no_engine_substitution(false)
+            .timezone(None)
+            .set_names(false)
+            .disable_statement_logging();
+        if let Some(password) = &config.password {
+            options = options.password(password.reveal());
+        }
+        if let Some(file) = &config.tls_ca {
+            options = options.ssl_ca(file);
+        }
+        if let (Some(cert), Some(key)) = (&config.tls_cert, &config.tls_key) {
+            options = options.ssl_client_cert(cert).ssl_client_key(key);
+        }
+        Self {
+            sql: Sql::new(&config.table_prefix),
+            options,
+            connect_timeout: config.connect_timeout,
+            request_timeout: config.request_timeout,
+            verbs: Semaphore::new(config.pool as usize),
+            looks: Semaphore::new(1),
+            idle: Mutex::default(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Sends one request and gives its answer, within the request timeout (and, where a connection has to be made, the
+    /// connect timeout). A request that lost against other transactions is sent again, as long as there is time.
+    ///
+    /// # Cancel safety
+    /// The request may or may not be carried out; its connection is closed.
+    pub(super) async fn request(&self, lane: Lane, sql: &str) -> Result<Answer> {
+        self.open()?;
+        let end = Instant::now() + self.request_timeout;
+        let _slot = self.slot(lane, end).await?;
+        let (mut attempt, mut again) = (1, false);
+        loop {
+            self.open()?;
+            let (mut connection, used) = match self.take_idle() {
+                Some(connection) => (connection, true),
+                None => (self.connect().await?, false),
+            };
+            // Connecting has a limit of its own.
+            let end = end.max(Instant::now() + self.request_timeout / 4);
+            let failure = match timeout_at(end, run(&mut connection, sql)).await {
+                Ok(Ok(rows)) => {
+                    self.give_back(connection);
+                    return Ok(Answer { rows, again });
+                }
+                Ok(Err(error)) => Failure::Sql(error),
+                Err(_) => Failure::Late,
+            };
+            let error = match failure {
+                Failure::Late => {
+                    return Err(Error::new(
+                        ErrorKind::Timeout,
+                        format!("the server did not answer within {:?}", self.request_timeout),
+                    ));
+                }
+                Failure::Sql(error) => error,
+            };
+            if ends_connection(&error) {
+                drop(connection);
+                // After a restart of the server all idle connections are dead at once; this request was the one to
+                // find out. A second, on a new connection, is harmless: every verb may be asked twice.
+                self.forget_idle();
+                if used && !again && Instant::now() < end {
+                    again = true;
+                    continue;
+                }
+                return Err(explain(error));
+            }
+            // Some errors end the statement only: without this its transaction would go on.
+            if let Ok(Ok(_)) = timeout_at(end, run(&mut connection, "ROLLBACK")).await {
+                self.give_back(connection);
+            }
+            if !is_contention(&error) || attempt == ATTEMPTS {
+                return Err(explain(error));
+            }
+            let pause = Duration::from_micros(500) * attempt * (1 + jitter());
+            if Instant::now() + pause >= end {
+                return Err(explain(error));
+            }
+            tokio::time::sleep(pause).await;
+            attempt += 1;
+        }
+    }
+
+    /// Ends all connections; requests under way end with theirs.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.forget_idle();
+    }
+
+    pub(super) fn open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(()) }
+    }
+
+    /// How long a request may take.
+    pub(super) fn patience(&self) -> Duration {
+        self.request_timeout
+    }
+
+    async fn slot(&self, lane: Lane, end: Instant) -> Result<SemaphorePermit<'_>> {
+        let slots = match lane {
+            Lane::Verbs => &self.verbs,
+            Lane::Looks => &self.looks,
+        };
+        match timeout_at(end, slots.acquire()).await {
+            Ok(Ok(slot)) => Ok(slot),
+            Ok(Err(_)) => Err(closed()),
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, "all connections were busy for too long")),
+        }
+    }
+
+    async fn connect(&self) -> Result<MySqlConnection> {
+        let seconds = i64::try_from(self.request_timeout.as_secs()).unwrap_or(i64::MAX).max(1);
+        let session = self.sql.session.fill(&[("lock_wait", Value::Int(seconds))]);
+        let connecting = async {
+            let mut connection = self.options.connect().await?;
+            run(&mut connection, &session).await?;
+            Ok(connection)
+        };
+        match tokio::time::timeout(self.connect_timeout, connecting).await {
+            Ok(connected) => connected.map_err(explain),
+            Err(_) => {
+                let text = format!("the server could not be reached within {:?}", self.connect_timeout);
+                Err(Error::new(ErrorKind::Unavailable, text))
+            }
+        }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<MySqlConnection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_idle(&self) -> Option<MySqlConnection> {
+        self.idle().pop()
+    }
+
+    fn give_back(&self, connection: MySqlConnection) {
+        let mut idle = self.idle();
+        // Looked at under the lock, so that none comes back after `close`.
+        if !self.closed.load(Ordering::Acquire) {
+            idle.push(connection);
+        }
+    }
+
+    fn forget_idle(&self) {
+        let all = std::mem::take(&mut *self.idle());
+        drop(all);
+    }
+}
+
+async fn run(connection: &mut MySqlConnection, sql: &str) -> Result<Vec<MySqlRow>, sqlx::Error> {
+    // Safe: `sql` was filled in by a `Template`, which writes values as numbers and hexadecimal literals only.
+    let mut answers = connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
+    let mut rows = Vec::new();
+    while let Some(part) = answers.try_next().await? {
+        if let Either::Right(row) = part {
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+/// 0 to 3, to keep those who met once from meeting again.
+fn jitter() -> u32 {
+    let mut byte = [0];
+    // Without random numbers they meet a little longer.
+    let _ = getrandom::fill(&mut byte);
+    u32::from(byte[0] % 4)
+}

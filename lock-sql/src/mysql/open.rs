@@ -1,0 +1,134 @@
+//! What is looked at once, when a client connects: the server, its settings, the tables and the user's rights.
+
+use lock_core::{Error, ErrorKind, Result};
+
+use super::error::is_missing_table;
+use super::link::{Lane, Link};
+use super::rows;
+use super::sql::Value;
+
+/// The version of the tables that this code reads and writes.
+const VERSION: i64 = 1;
+
+/// What was found out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    /// Whether a commit that was answered survives a crash of the server's machine.
+    pub(super) durable: bool,
+}
+
+/// Looks at everything, and makes the tables when there are none.
+pub(super) async fn open(link: &Link) -> Result<Found> {
+    let found = server(link).await?;
+    tables(link).await?;
+    // Needs each right and each column that a verb needs.
+    link.request(Lane::Verbs, &link.sql.check.fill(&[])).await?;
+    Ok(found)
+}
+
+async fn server(link: &Link) -> Result<Found> {
+    let answer = link.request(Lane::Verbs, &link.sql.variables.fill(&[])).await?;
+    let all = rows::pairs(&answer.rows)?;
+    let value = |name: &str| all.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+    let version = value("version").unwrap_or_default();
+    check_version(version)?;
+    if value("wsrep_on") == Some("ON") {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "the server is a Galera node (wsrep_on=ON): two nodes may commit conflicting transactions before they \
+             notice, so a lock there may have two holders; use a server that is no cluster, or another store",
+        ));
+    }
+    Ok(Found { durable: value("innodb_flush_log_at_trx_commit") == Some("1") })
+}
+
+/// Window functions, CHECK constraints that are obeyed.
+fn check_version(version: &str) -> Result<()> {
+    let mut parts = version.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut part = || parts.next().unwrap_or(0);
+    let found = (part(), part(), part());
+    let (name, least) =
+        if version.contains("MariaDB") { ("MariaDB", (10, 6, 0)) } else { ("MySQL", (8, 0, 16)) };
+    if found >= least {
+        return Ok(());
+    }
+    let (a, b, c) = least;
+    let text = format!("the server is {name} {version:?}; the store needs {a}.{b}.{c} or later");
+    Err(Error::new(ErrorKind::Unsupported, text))
+}
+
+async fn tables(link: &Link) -> Result<()> {
+    if !present(link).await? {
+        link.request(Lane::Verbs, &link.sql.migration).await.map_err(|error| explain_migration(link, error))?;
+        if !present(link).await? {
+            return Err(Error::new(ErrorKind::Foreign, "the tables are there, but not the row of the floor"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether our tables are there and are ours.
+async fn present(link: &Link) -> Result<bool> {
+    let own = ["name", "line", "floor"].map(|table| format!("{}{table}", link.sql.prefix));
+    let list: Vec<_> = own.iter().map(String::as_str).collect();
+    let sql = link.sql.tables.fill(&[("tables", Value::List(&list))]);
+    let found = rows::pairs(&link.request(Lane::Verbs, &sql).await?.rows)?;
+    for (table, engine) in &found {
+        if engine != "InnoDB" {
+            let engine = if engine.is_empty() { "no engine (a view)" } else { engine };
+            let text = format!("`{table}` is on {engine}, the tables of onelock are on InnoDB");
+            return Err(Error::new(ErrorKind::Foreign, text));
+        }
+    }
+    if found.len() < own.len() {
+        return Ok(false);
+    }
+    let version = match link.request(Lane::Verbs, &link.sql.version.fill(&[])).await {
+        Ok(answer) => rows::int(&answer.rows)?,
+        Err(error) if is_gone(&error) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    match version {
+        None => Ok(false),
+        Some(VERSION) => Ok(true),
+        Some(other) => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("the tables are of version {other}; this version of onelock knows version {VERSION}"),
+        )),
+    }
+}
+
+/// Whether a table went away between two looks.
+fn is_gone(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
+    source.is_some_and(is_missing_table)
+}
+
+fn explain_migration(link: &Link, error: Error) -> Error {
+    if error.kind() != ErrorKind::Denied {
+        return error;
+    }
+    let text = format!(
+        "the tables `{}…` are missing, and this user may not make them: let an administrator run \
+         migrations/mysql/0001_line.sql, or grant CREATE and INSERT",
+        link.sql.prefix
+    );
+    Error::new(ErrorKind::Denied, text).caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_servers_are_refused_by_name() {
+        for good in ["10.11.19-MariaDB-0+deb12u1", "11.4.2-MariaDB", "10.6.0-MariaDB", "8.0.16", "8.4.0", "9.7.4"] {
+            assert!(check_version(good).is_ok(), "{good}");
+        }
+        for bad in ["10.5.9-MariaDB", "5.7.44-log", "8.0.15", "", "x"] {
+            assert_eq!(check_version(bad).unwrap_err().kind(), ErrorKind::Unsupported, "{bad}");
+        }
+        let text = check_version("10.5.9-MariaDB").unwrap_err().to_string();
+        assert!(text.contains("MariaDB") && text.contains("10.6.0"), "{text}");
+    }
+}

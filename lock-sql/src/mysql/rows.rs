@@ -1,0 +1,174 @@
+//! What the answers say.
+
+use std::time::Duration;
+
+use lock_core::mode::holders;
+use lock_core::{
+    Busy, EntryView, Error, ErrorKind, FencingToken, Grant, ListedName, Listing, LockName, Mode, Note, Place,
+    Release, Renewed, Request, Result, Snapshot, Standing,
+};
+use sqlx::Row as _;
+use sqlx::mysql::MySqlRow;
+
+/// A row of whole numbers and byte strings.
+struct Cells<'a>(&'a MySqlRow);
+
+impl Cells<'_> {
+    fn maybe(&self, at: usize) -> Result<Option<i64>> {
+        self.0.try_get(at).map_err(|e| protocol(&e.to_string()))
+    }
+
+    fn int(&self, at: usize) -> Result<i64> {
+        self.maybe(at)?.ok_or_else(|| protocol("a number is missing"))
+    }
+
+    fn flag(&self, at: usize) -> Result<bool> {
+        Ok(self.int(at)? != 0)
+    }
+
+    fn token(&self, at: usize) -> Result<FencingToken> {
+        FencingToken::new(self.int(at)?)
+    }
+
+    fn text(&self, at: usize) -> Result<String> {
+        let bytes: Vec<u8> = self.0.try_get(at).map_err(|e| protocol(&e.to_string()))?;
+        String::from_utf8(bytes).map_err(|_| foreign("a text that is not UTF-8"))
+    }
+}
+
+fn protocol(text: &str) -> Error {
+    Error::new(ErrorKind::Protocol, text)
+}
+
+fn foreign(text: &str) -> Error {
+    Error::new(ErrorKind::Foreign, format!("the table of the lines holds {text}"))
+}
+
+fn one(rows: &[MySqlRow]) -> Result<Cells<'_>> {
+    match rows {
+        [row] => Ok(Cells(row)),
+        _ => Err(protocol(&format!("{} rows instead of one", rows.len()))),
+    }
+}
+
+fn micros(count: i64) -> Duration {
+    Duration::from_micros(u64::try_from(count).unwrap_or(0))
+}
+
+pub(super) fn standing(rows: &[MySqlRow], request: &Request) -> Result<Standing> {
+    let row = one(rows)?;
+    let retry_after = row.maybe(2)?.map(micros);
+    if row.maybe(0)?.is_none() {
+        return Ok(Standing::Busy(Busy { retry_after }));
+    }
+    let token = row.token(0)?;
+    Ok(if row.flag(1)? {
+        Standing::Held(Grant { token, lease: request.lease })
+    } else {
+        Standing::Waiting(Place { token, lease: request.waiter_lease, retry_after })
+    })
+}
+
+/// The answers by item; an item without a row is not held.
+pub(super) fn renewed(rows: &[MySqlRow], leases: &[(Duration, Duration)]) -> Result<Vec<Renewed>> {
+    let mut answers = vec![Renewed::NotHeld; leases.len()];
+    for row in rows.iter().map(Cells) {
+        let item = usize::try_from(row.int(0)?).unwrap_or(usize::MAX);
+        let (Some(answer), Some(&(lease, waiter_lease))) = (answers.get_mut(item), leases.get(item)) else {
+            return Err(protocol("an answer to nothing"));
+        };
+        let token = row.token(1)?;
+        *answer = if row.flag(2)? {
+            Renewed::Held(Grant { token, lease })
+        } else {
+            let retry_after = row.maybe(3)?.map(micros);
+            Renewed::Waiting(Place { token, lease: waiter_lease, retry_after })
+        };
+    }
+    Ok(answers)
+}
+
+/// What a release or an eviction says.
+pub(super) struct Left {
+    pub(super) release: Release,
+    /// Whether the line has entries yet.
+    pub(super) more: bool,
+    /// What the look at the first waiter of this client says: it holds.
+    pub(super) next: bool,
+}
+
+pub(super) fn left(rows: &[MySqlRow]) -> Result<Left> {
+    let row = one(rows)?;
+    let release = if row.flag(0)? { Release::Released } else { Release::NotHeld };
+    Ok(Left { release, more: row.flag(1)?, next: row.flag(2)? })
+}
+
+pub(super) fn flag(rows: &[MySqlRow]) -> Result<bool> {
+    one(rows)?.flag(0)
+}
+
+pub(super) fn int(rows: &[MySqlRow]) -> Result<Option<i64>> {
+    if rows.is_empty() { Ok(None) } else { one(rows)?.maybe(0) }
+}
+
+/// The line of a name, and whether it has entries that wait to be dropped.
+pub(super) fn snapshot(rows: &[MySqlRow], name: &LockName) -> Result<(Snapshot, bool)> {
+    let mut views = Vec::with_capacity(rows.len());
+    let mut dead = false;
+    for row in rows.iter().map(Cells) {
+        let left = row.int(4)?;
+        if left <= 0 {
+            dead = true;
+            continue;
+        }
+        let note = Note::new(row.text(2)?).map_err(|_| foreign("a malformed note"))?;
+        views.push(EntryView {
+            token: row.token(0)?,
+            mode: row.text(1)?.parse()?,
+            note: note.as_str().to_owned(),
+            age: Some(micros(row.int(3)?)),
+            expires_in: Some(micros(left)),
+        });
+    }
+    let count = holders(views.iter().map(|view| view.mode));
+    let waiters = views.split_off(count);
+    Ok((Snapshot { name: name.clone(), holders: views, waiters }, dead))
+}
+
+/// A page of at most `limit` names, of rows of at most one name more.
+pub(super) fn listing(rows: &[MySqlRow], limit: usize) -> Result<Listing> {
+    let mut lines: Vec<(LockName, Vec<Mode>)> = Vec::new();
+    for row in rows.iter().map(Cells) {
+        let encoded = row.text(0)?;
+        let name = LockName::decode(&encoded).ok_or_else(|| foreign("a name that is not one"))?;
+        let mode = row.text(1)?.parse()?;
+        match lines.last_mut() {
+            Some((last, modes)) if *last == name => modes.push(mode),
+            _ => lines.push((name, vec![mode])),
+        }
+    }
+    let more = lines.len() > limit;
+    lines.truncate(limit);
+    let next = lines.last().filter(|_| more).map(|(name, _)| name.as_str().to_owned());
+    let listed = |(name, modes): (LockName, Vec<Mode>)| {
+        let holders = holders(modes.iter().copied());
+        ListedName { name, holders, waiters: modes.len() - holders }
+    };
+    Ok(Listing { names: lines.into_iter().map(listed).collect(), next })
+}
+
+/// Pairs of texts.
+pub(super) fn pairs(rows: &[MySqlRow]) -> Result<Vec<(String, String)>> {
+    rows.iter().map(Cells).map(|row| Ok((row.text(0)?, row.text(1)?))).collect()
+}
+
+/// Encoded names.
+pub(super) fn names(rows: &[MySqlRow]) -> Result<Vec<String>> {
+    rows.iter().map(Cells).map(|row| row.text(0)).collect()
+}
+
+/// What a look says: which items, and whether they are there yet (else they are gone).
+pub(super) fn looks(rows: &[MySqlRow]) -> Result<Vec<(usize, bool)>> {
+    let item = |row: Cells<'_>| Ok((usize::try_from(row.int(0)?).unwrap_or(usize::MAX), row.flag(1)?));
+    rows.iter().map(Cells).map(item).collect()
+}

@@ -1,0 +1,172 @@
+//! The requests: templates from the `sql/` folder, filled in with literals.
+//!
+//! A verb is one text request of several statements, and a text request has no parameters. So every value becomes a
+//! number or a hexadecimal literal, which no content can break out of.
+
+use std::fmt::Write as _;
+
+/// A value in a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'a> {
+    /// Bytes, as a hexadecimal literal.
+    Bytes(&'a [u8]),
+    /// A number.
+    Int(i64),
+    /// A list of byte strings, separated by commas.
+    List(&'a [&'a str]),
+    /// A part of a request that was made here.
+    Part(&'a str),
+}
+
+impl Value<'_> {
+    fn write(self, out: &mut String) {
+        match self {
+            Self::Bytes(bytes) => {
+                out.push_str("x'");
+                for byte in bytes {
+                    let _ = write!(out, "{byte:02x}");
+                }
+                out.push('\'');
+            }
+            Self::Int(number) => {
+                let _ = write!(out, "{number}");
+            }
+            Self::List(items) => {
+                for (i, item) in items.iter().enumerate() {
+                    if i > 0 {
+                        out.push(',');
+                    }
+                    Value::Bytes(item.as_bytes()).write(out);
+                }
+            }
+            Self::Part(text) => out.push_str(text),
+        }
+    }
+}
+
+/// One request of the `sql/` folder, cut at its placeholders.
+#[derive(Debug)]
+pub(super) struct Template {
+    /// A piece of text and the name of the placeholder behind it; the last has none.
+    pieces: Vec<(String, &'static str)>,
+}
+
+impl Template {
+    fn new(text: &'static str, prefix: &str) -> Self {
+        let mut pieces = Vec::new();
+        let mut piece = String::new();
+        for line in text.lines().filter(|line| !line.starts_with("--")) {
+            let mut rest = line;
+            while let Some(at) = placeholder(rest) {
+                let name = &rest[at + 1..];
+                let end = name.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(name.len());
+                piece.push_str(&rest[..at]);
+                pieces.push((own_tables(&std::mem::take(&mut piece), prefix), &name[..end]));
+                rest = &name[end..];
+            }
+            piece.push_str(rest.trim_start());
+            piece.push('\n');
+        }
+        pieces.push((own_tables(&piece, prefix), ""));
+        Self { pieces }
+    }
+
+    /// The request with these values. Every placeholder must have one: the tests of this module see to it.
+    pub(super) fn fill(&self, values: &[(&str, Value<'_>)]) -> String {
+        let mut out = String::with_capacity(2048);
+        for (text, name) in &self.pieces {
+            out.push_str(text);
+            if let Some((_, value)) = values.iter().find(|(key, _)| key == name) {
+                value.write(&mut out);
+            }
+        }
+        out
+    }
+}
+
+/// Where the next `:name` begins; `:=` is none.
+fn placeholder(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    (0..bytes.len()).find(|&i| bytes[i] == b':' && bytes.get(i + 1).is_some_and(u8::is_ascii_lowercase))
+}
+
+fn own_tables(text: &str, prefix: &str) -> String {
+    text.replace("`onelock_", &format!("`{prefix}"))
+}
+
+macro_rules! templates {
+    ($($name:ident)*) => {
+        /// All requests, for one table prefix.
+        #[derive(Debug)]
+        pub(super) struct Sql {
+            /// What the tables' names begin with.
+            pub(super) prefix: String,
+            /// The statements that make the tables.
+            pub(super) migration: String,
+            $(pub(super) $name: Template,)*
+        }
+
+        impl Sql {
+            /// The requests on the tables that begin with `prefix`, a checked identifier.
+            pub(super) fn new(prefix: &str) -> Self {
+                let migration = include_str!("../../migrations/mysql/0001_line.sql");
+                Self {
+                    prefix: prefix.to_owned(),
+                    migration: Template::new(migration, prefix).fill(&[]),
+                    $($name: Template::new(include_str!(concat!("sql/", stringify!($name), ".sql")), prefix),)*
+                }
+            }
+        }
+    };
+}
+
+templates! {
+    acquire check evict expired idle inspect list raise release renew retire session tables variables version
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_numbers_or_hexadecimal() {
+        let sql = Sql::new("p_");
+        let text = sql.evict.fill(&[
+            ("name", Value::Bytes(b"a'; DROP TABLE x")),
+            ("number", Value::Int(-7)),
+            ("after", Value::Part("NULL")),
+        ]);
+        assert!(text.contains("x'61273b2044524f50205441424c452078'"), "{text}");
+        assert!(text.contains("number = -7;") && text.contains("`p_line`"), "{text}");
+        assert!(!text.contains("DROP") && !text.contains("onelock") && !text.contains("--"), "{text}");
+        let list = sql.retire.fill(&[("names", Value::List(&["a", "b"]))]);
+        assert!(list.contains("IN (x'61',x'62')"), "{list}");
+        assert!(sql.migration.contains("`p_floor`") && !sql.migration.contains("onelock_"));
+    }
+
+    #[test]
+    fn placeholders_are_those_of_the_comment() {
+        let sql = Sql::new("onelock_");
+        let names = |template: &Template| {
+            let mut names: Vec<_> = template.pieces.iter().map(|p| p.1).filter(|n| !n.is_empty()).collect();
+            names.sort_unstable();
+            names.dedup();
+            names
+        };
+        let acquire = ["holder", "lease", "mode", "name", "note", "queue", "room", "waiter_lease"];
+        assert_eq!(names(&sql.acquire), acquire);
+        assert_eq!(names(&sql.release), ["after", "holder", "name"]);
+        assert_eq!(names(&sql.evict), ["after", "name", "number"]);
+        assert_eq!(names(&sql.raise), ["holder", "name", "number"]);
+        assert_eq!(names(&sql.renew), ["due", "names"]);
+        assert_eq!(names(&sql.inspect), ["name"]);
+        assert_eq!(names(&sql.list), ["after", "from", "limit", "until"]);
+        assert_eq!(names(&sql.retire), ["names"]);
+        assert_eq!(names(&sql.session), ["lock_wait"]);
+        assert_eq!(names(&sql.tables), ["tables"]);
+        assert_eq!((names(&sql.idle), names(&sql.expired)), (vec!["limit"], vec!["limit"]));
+        for none in [&sql.check, &sql.variables, &sql.version] {
+            assert!(names(none).is_empty());
+        }
+    }
+}

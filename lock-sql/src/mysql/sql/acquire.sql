@@ -1,0 +1,34 @@
+-- :name :holder :mode :room :queue :lease :waiter_lease (lock-delay included, microseconds) :note
+-- One row: the number of the entry (NULL: none was made), whether it holds, microseconds to the earliest lease end
+-- ahead (for the first waiter and for who was not let in).
+START TRANSACTION;
+INSERT INTO `onelock_name` (name, number) VALUES (:name, 0) ON DUPLICATE KEY UPDATE number = number;
+SET @now := TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), @entry := NULL, @mode := :mode, @room := :room;
+DELETE FROM `onelock_line` WHERE name = :name AND ends <= @now;
+SELECT number, mode, room INTO @entry, @mode, @room FROM `onelock_line` WHERE holder = :holder AND name = :name;
+SELECT COUNT(*), MIN(mode), MAX(mode), MIN(room), MIN(ends) INTO @ahead, @low, @high, @space, @earliest
+FROM `onelock_line` WHERE name = :name AND number < COALESCE(@entry, 9223372036854775807);
+SET @holds := (@ahead = 0 OR (@low = @high AND @low = @mode AND @ahead < @room));
+SET @joins := (@entry IS NULL AND (:queue OR @holds));
+-- A name that was retired starts above the floor. The floor is read after the name is locked: whoever retired the name
+-- had raised it before.
+SET @next := IF(@joins, (
+    SELECT IF(n.number > 0, n.number, f.number) + 1
+    FROM `onelock_name` n JOIN `onelock_floor` f ON f.id = 1 WHERE n.name = :name
+), NULL);
+UPDATE `onelock_name` SET number = @next WHERE name = :name AND @joins;
+INSERT INTO `onelock_line` (name, number, holder, mode, room, ends, joined, note)
+SELECT :name, COALESCE(@entry, @next), :holder, @mode, @room, @now + IF(@holds, :lease, :waiter_lease), @now, :note
+FROM DUAL WHERE @joins OR @entry IS NOT NULL
+ON DUPLICATE KEY UPDATE ends = GREATEST(`onelock_line`.ends, @now + IF(@holds, :lease, :waiter_lease));
+SELECT CAST(COALESCE(@entry, @next) AS SIGNED), CAST(@holds AS SIGNED), CAST(CASE
+    WHEN @low = @high AND @ahead <= @space THEN @earliest - @now
+    WHEN @joins OR @entry IS NOT NULL THEN NULL
+    ELSE (
+        SELECT MIN(s.ends) FROM (
+            SELECT ends, MIN(mode) OVER w = MAX(mode) OVER w AND ROW_NUMBER() OVER w <= room AS held
+            FROM `onelock_line` WHERE name = :name WINDOW w AS (ORDER BY number)
+        ) s WHERE s.held
+    ) - @now
+END AS SIGNED);
+COMMIT;

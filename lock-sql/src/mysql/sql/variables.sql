@@ -1,0 +1,2 @@
+-- What the promises depend on.
+SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'wsrep_on', 'innodb_flush_log_at_trx_commit', 'read_only');

@@ -1,0 +1,308 @@
+//! Waiting. MySQL tells nobody anything, so a client looks: one task and one connection for all its waiters.
+//!
+//! Grants follow the line, so of the waiters of one name only the foremost needs a look. Each look also sees lease ends
+//! ahead that nobody has acted on yet. A release by this client itself looks for its own waiter in the same request and
+//! wakes it without waiting for the next look.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::{FencingToken, Mode, Result, Ticket, Wake};
+use tokio::sync::{Notify, oneshot};
+
+use super::error::closed;
+use super::link::{Lane, Link};
+use super::rows;
+use super::sql::Value;
+
+/// How soon after a change the next look comes.
+const SOON: Duration = Duration::from_millis(1);
+/// How many names one look asks for.
+const NAMES: usize = 64;
+/// How long the task stays when nobody waits.
+const LINGER: Duration = Duration::from_secs(1);
+/// How rarely to look while the server cannot be reached.
+const UNREACHED: Duration = Duration::from_millis(500);
+
+/// Who waits in this client.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    state: Mutex<State>,
+    /// Somebody became the foremost waiter of a name, or the line moved.
+    moved: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    closed: bool,
+    looking: bool,
+    next: u64,
+    /// By encoded name and number.
+    names: BTreeMap<String, BTreeMap<FencingToken, Waiter>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    id: u64,
+    mode: Mode,
+    tell: oneshot::Sender<Wake>,
+}
+
+/// What to look at: an entry that waits.
+#[derive(Clone, Debug)]
+struct Mark {
+    name: String,
+    token: FencingToken,
+    mode: Mode,
+}
+
+impl Watch {
+    /// Waits until the entry holds or is gone.
+    ///
+    /// # Cancel safety
+    /// Safe: the waiter is forgotten. What the store says is looked at anew each time, so no wake-up is lost between two
+    /// waits.
+    pub(super) async fn wait(self: &Arc<Self>, link: &Arc<Link>, ticket: &Ticket) -> Result<Wake> {
+        // Only a renewal can tell the number.
+        let Some(token) = ticket.token else { return Ok(Wake::Ask) };
+        let name = ticket.name.encoded();
+        let (tell, told) = oneshot::channel();
+        let id = {
+            let mut state = self.lock();
+            if state.closed {
+                return Err(closed());
+            }
+            state.next += 1;
+            let id = state.next;
+            let line = state.names.entry(name.clone()).or_default();
+            line.insert(token, Waiter { id, mode: ticket.mode, tell });
+            if line.first_key_value().is_some_and(|(first, _)| *first == token) {
+                self.moved.notify_one();
+            }
+            if !std::mem::replace(&mut state.looking, true) {
+                let looking = Looking(Arc::clone(self));
+                tokio::spawn(looking.run(Arc::clone(link)));
+            }
+            id
+        };
+        let _forget = Forget { watch: self, name: &name, token, id };
+        match told.await {
+            Ok(wake) => Ok(wake),
+            Err(_) if self.lock().closed => Err(closed()),
+            Err(_) => Ok(Wake::Ask),
+        }
+    }
+
+    /// A condition for a release on `name`: whether the foremost waiter of this client there holds then. Runs after
+    /// `@now` was set and the expired were dropped.
+    pub(super) fn after(&self, link: &Link, name: &str) -> (String, Option<FencingToken>) {
+        let mark = self.foremost(name);
+        match mark {
+            None => ("0".into(), None),
+            Some(mark) => {
+                let there = there(link, &mark, "@now");
+                let held = holds(link, &mark, "@now");
+                (format!("CAST(({there} AND {held}) AS SIGNED)"), Some(mark.token))
+            }
+        }
+    }
+
+    /// Ends the wait of the entry with this number.
+    pub(super) fn wake(&self, name: &str, token: FencingToken, wake: Wake) {
+        let waiter = {
+            let mut state = self.lock();
+            let Some(line) = state.names.get_mut(name) else { return };
+            let waiter = line.remove(&token);
+            if line.is_empty() {
+                state.names.remove(name);
+            }
+            waiter
+        };
+        if let Some(waiter) = waiter {
+            // An error means that it went away by itself.
+            let _ = waiter.tell.send(wake);
+            // The next in the line may hold beside it.
+            self.moved.notify_one();
+        }
+    }
+
+    /// Ends all waits.
+    pub(super) fn close(&self) {
+        let names = {
+            let mut state = self.lock();
+            state.closed = true;
+            std::mem::take(&mut state.names)
+        };
+        drop(names);
+        self.moved.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn foremost(&self, name: &str) -> Option<Mark> {
+        self.lock().names.get(name).and_then(|line| mark(name, line))
+    }
+
+    /// The foremost waiter of every name.
+    fn marks(&self) -> Vec<Mark> {
+        self.lock().names.iter().filter_map(|(name, line)| mark(name, line)).collect()
+    }
+
+    /// One look at all that waits; whether something has moved.
+    async fn look(&self, link: &Link) -> Result<bool> {
+        let (mut moved, mut marks) = (false, self.marks());
+        while !marks.is_empty() {
+            let mut again = Vec::new();
+            for marks in marks.chunks(NAMES) {
+                let answer = link.request(Lane::Looks, &question(link, marks)).await?;
+                for (item, there) in rows::looks(&answer.rows)? {
+                    let Some(mark) = marks.get(item) else { continue };
+                    let wake = if there { Wake::Held(mark.token) } else { Wake::Ask };
+                    self.wake(&mark.name, mark.token, wake);
+                    again.push(mark.name.clone());
+                }
+            }
+            moved |= !again.is_empty();
+            marks = again.iter().filter_map(|name| self.foremost(name)).collect();
+        }
+        Ok(moved)
+    }
+}
+
+fn mark(name: &str, line: &BTreeMap<FencingToken, Waiter>) -> Option<Mark> {
+    let (token, waiter) = line.first_key_value()?;
+    Some(Mark { name: name.to_owned(), token: *token, mode: waiter.mode })
+}
+
+/// Which of these hold or are gone: a row each, the item and whether it is there.
+fn question(link: &Link, marks: &[Mark]) -> String {
+    const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+    // The comment lets an administrator (and a test) tell looks from verbs.
+    let mut sql = String::from("/* onelock looks */ ");
+    for (item, mark) in marks.iter().enumerate() {
+        let (there, held) = (there(link, mark, NOW), holds(link, mark, NOW));
+        let union = if item > 0 { " UNION ALL " } else { "" };
+        let _ = write!(sql, "{union}SELECT {item}, CAST({there} AS SIGNED) FROM DUAL WHERE NOT {there} OR ({held})");
+    }
+    sql
+}
+
+fn there(link: &Link, mark: &Mark, now: &str) -> String {
+    let Line { table, name, token } = line(link, mark);
+    format!("EXISTS (SELECT 1 FROM {table} WHERE name = {name} AND number = {token} AND ends > {now})")
+}
+
+/// Whether everything ahead of the entry is of its mode, and less than there is room for. Looks at no more entries than
+/// decide that.
+fn holds(link: &Link, mark: &Mark, now: &str) -> String {
+    let Line { table, name, token } = line(link, mark);
+    let ahead = format!("SELECT 1 FROM {table} WHERE name = {name} AND number < {token} AND ends > {now}");
+    let mode = mark.mode.to_string();
+    let (mode, room) = (literal(mode.as_bytes()), room(mark.mode));
+    match mark.mode {
+        Mode::Exclusive => format!("NOT EXISTS ({ahead})"),
+        Mode::Shared => format!("NOT EXISTS ({ahead} AND mode <> {mode})"),
+        Mode::Permit(_) => format!(
+            "NOT EXISTS ({ahead} AND mode <> {mode}) AND (SELECT COUNT(*) FROM ({ahead} LIMIT {room}) a) < {room}"
+        ),
+    }
+}
+
+struct Line {
+    table: String,
+    name: String,
+    token: i64,
+}
+
+fn line(link: &Link, mark: &Mark) -> Line {
+    let table = format!("`{}line`", link.sql.prefix);
+    Line { table, name: literal(mark.name.as_bytes()), token: mark.token.get() }
+}
+
+fn literal(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    Value::Bytes(bytes).write(&mut out);
+    out
+}
+
+/// How many entries of this mode hold at most.
+pub(super) fn room(mode: Mode) -> u32 {
+    match mode {
+        Mode::Exclusive => 1,
+        Mode::Shared => u32::MAX,
+        Mode::Permit(limit) => limit.get(),
+    }
+}
+
+/// Forgets a waiter whose future ended or was dropped.
+struct Forget<'a> {
+    watch: &'a Watch,
+    name: &'a str,
+    token: FencingToken,
+    id: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        let mut state = self.watch.lock();
+        let Some(line) = state.names.get_mut(self.name) else { return };
+        if line.get(&self.token).is_some_and(|waiter| waiter.id == self.id) {
+            line.remove(&self.token);
+        }
+        if line.is_empty() {
+            state.names.remove(self.name);
+        }
+    }
+}
+
+/// The task that looks, while somebody waits.
+struct Looking(Arc<Watch>);
+
+impl Looking {
+    async fn run(self, link: Arc<Link>) {
+        let mut pause = SOON;
+        loop {
+            match self.0.look(&link).await {
+                Ok(true) => pause = SOON,
+                Ok(false) => pause = (pause * 5 / 4).min(link.poll),
+                // The renewals of those who wait tell them; they keep their places.
+                Err(_) => pause = (pause * 2).clamp(link.poll, UNREACHED),
+            }
+            let idle = self.0.marks().is_empty();
+            let rest = if idle { LINGER } else { pause };
+            let woken = tokio::time::timeout(rest, self.0.moved.notified()).await.is_ok();
+            if woken {
+                pause = SOON;
+            } else if idle {
+                // Decided under the lock: who comes after this starts a new task.
+                let mut state = self.0.lock();
+                if state.names.is_empty() {
+                    state.looking = false;
+                    return;
+                }
+            }
+            if self.0.lock().closed {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        // The runtime of this task may have ended while others wait on another one: they ask, and start a new task.
+        let mut state = self.0.lock();
+        if state.looking && !state.names.is_empty() {
+            let left = std::mem::take(&mut state.names);
+            state.looking = false;
+            drop(state);
+            drop(left);
+        } else if state.closed {
+            state.looking = false;
+        }
+    }
+}

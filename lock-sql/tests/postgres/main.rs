@@ -1,0 +1,9 @@
+//! The PostgreSQL store against real servers.
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "../postgres_server/mod.rs"]
+mod postgres_server;
+
+mod server;
+mod sharing;
