@@ -1,4 +1,5 @@
 //! Three members, and what happens to one: killed, frozen; and one server's restarts, compactions, sessions, certificates.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! One lock shared with `etcdctl lock`, which is Go's `concurrency.Mutex`: a plain name and an empty prefix.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! What the shared suite does not know of etcd: its keys, requests by kind, foreign entries, rights.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod support;
 
