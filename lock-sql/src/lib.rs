@@ -1,15 +1,20 @@
 //! SQL stores of onelock, one per cargo feature.
 //!
 //! - `sqlite`: [`SqliteBackend`], the embedded store. Processes on one host share locks through one file.
+//! - `mysql`: [`MySqlBackend`], three tables in a MariaDB or MySQL database.
 //! - `postgres`: [`PostgresBackend`], two tables and some functions in a PostgreSQL database.
 //!
 //! A store is opened from a URL through its [`lock_core::Driver`] ([`SQLITE_DRIVER`]) or from a config struct.
 
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+#[cfg(feature = "mysql")]
+pub use mysql::{MYSQL_DRIVER, MySqlBackend, MySqlConfig};
 #[cfg(feature = "postgres")]
 pub use postgres::{POSTGRES_DRIVER, PostgresBackend, PostgresConfig};
 #[cfg(feature = "sqlite")]

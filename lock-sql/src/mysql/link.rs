@@ -33,6 +33,8 @@ pub(super) struct Link {
     options: MySqlConnectOptions,
     connect_timeout: Duration,
     request_timeout: Duration,
+    /// How rarely waiters look at most.
+    pub(super) poll: Duration,
     verbs: Semaphore,
     looks: Semaphore,
     idle: Mutex<Vec<MySqlConnection>>,
@@ -88,6 +90,7 @@ impl Link {
             options,
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
+            poll: config.poll,
             verbs: Semaphore::new(config.pool as usize),
             looks: Semaphore::new(1),
             idle: Mutex::default(),
@@ -165,11 +168,6 @@ impl Link {
 
     pub(super) fn open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(()) }
-    }
-
-    /// How long a request may take.
-    pub(super) fn patience(&self) -> Duration {
-        self.request_timeout
     }
 
     async fn slot(&self, lane: Lane, end: Instant) -> Result<SemaphorePermit<'_>> {

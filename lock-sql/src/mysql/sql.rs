@@ -19,7 +19,7 @@ pub(super) enum Value<'a> {
 }
 
 impl Value<'_> {
-    fn write(self, out: &mut String) {
+    pub(super) fn write(self, out: &mut String) {
         match self {
             Self::Bytes(bytes) => {
                 out.push_str("x'");
@@ -56,7 +56,7 @@ impl Template {
         let mut pieces = Vec::new();
         let mut piece = String::new();
         for line in text.lines().filter(|line| !line.starts_with("--")) {
-            let mut rest = line;
+            let mut rest = line.trim_start();
             while let Some(at) = placeholder(rest) {
                 let name = &rest[at + 1..];
                 let end = name.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(name.len());
@@ -64,7 +64,7 @@ impl Template {
                 pieces.push((own_tables(&std::mem::take(&mut piece), prefix), &name[..end]));
                 rest = &name[end..];
             }
-            piece.push_str(rest.trim_start());
+            piece.push_str(rest);
             piece.push('\n');
         }
         pieces.push((own_tables(&piece, prefix), ""));

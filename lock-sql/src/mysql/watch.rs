@@ -82,7 +82,7 @@ impl Watch {
                 self.moved.notify_one();
             }
             if !std::mem::replace(&mut state.looking, true) {
-                let looking = Looking(Arc::clone(self));
+                let looking = Looking { watch: Arc::clone(self), over: false };
                 tokio::spawn(looking.run(Arc::clone(link)));
             }
             id
@@ -260,32 +260,31 @@ impl Drop for Forget<'_> {
 }
 
 /// The task that looks, while somebody waits.
-struct Looking(Arc<Watch>);
+struct Looking {
+    watch: Arc<Watch>,
+    over: bool,
+}
 
 impl Looking {
-    async fn run(self, link: Arc<Link>) {
+    async fn run(mut self, link: Arc<Link>) {
         let mut pause = SOON;
         loop {
-            match self.0.look(&link).await {
+            match self.watch.look(&link).await {
                 Ok(true) => pause = SOON,
                 Ok(false) => pause = (pause * 5 / 4).min(link.poll),
                 // The renewals of those who wait tell them; they keep their places.
                 Err(_) => pause = (pause * 2).clamp(link.poll, UNREACHED),
             }
-            let idle = self.0.marks().is_empty();
+            let idle = self.watch.lock().names.is_empty();
             let rest = if idle { LINGER } else { pause };
-            let woken = tokio::time::timeout(rest, self.0.moved.notified()).await.is_ok();
-            if woken {
+            if tokio::time::timeout(rest, self.watch.moved.notified()).await.is_ok() {
                 pause = SOON;
-            } else if idle {
-                // Decided under the lock: who comes after this starts a new task.
-                let mut state = self.0.lock();
-                if state.names.is_empty() {
-                    state.looking = false;
-                    return;
-                }
             }
-            if self.0.lock().closed {
+            // Decided under the lock: who comes after this starts a new task.
+            let mut state = self.watch.lock();
+            if state.closed || (idle && state.names.is_empty()) {
+                state.looking = false;
+                self.over = true;
                 return;
             }
         }
@@ -294,15 +293,14 @@ impl Looking {
 
 impl Drop for Looking {
     fn drop(&mut self) {
-        // The runtime of this task may have ended while others wait on another one: they ask, and start a new task.
-        let mut state = self.0.lock();
-        if state.looking && !state.names.is_empty() {
-            let left = std::mem::take(&mut state.names);
-            state.looking = false;
-            drop(state);
-            drop(left);
-        } else if state.closed {
-            state.looking = false;
+        if self.over {
+            return;
         }
+        // The runtime of this task has ended; others may wait on another one. They ask, and start a new task.
+        let mut state = self.watch.lock();
+        state.looking = false;
+        let left = std::mem::take(&mut state.names);
+        drop(state);
+        drop(left);
     }
 }

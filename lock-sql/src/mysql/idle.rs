@@ -1,0 +1,113 @@
+//! Names that nobody uses any more. Their rows go, so that a million names leave no more than a few; their numbers are
+//! not lost, because the floor is raised above them in the same transaction.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use lock_core::Result;
+use tokio::time::Instant;
+
+use super::link::{Lane, Link};
+use super::rows;
+use super::sql::Value;
+
+/// How many idle names a client lets stand, and how many one request retires. A name that is used again before keeps
+/// its row, which is cheaper than a new one.
+const MANY: usize = 256;
+/// How long a name stands idle before it goes, and how often the store is cleared of what others left.
+pub(super) const QUIET: Duration = Duration::from_secs(5);
+/// In how many rounds all names are searched for idle ones once; the expired are found by an index in each.
+const SEARCH: u32 = 24;
+
+/// The names that this client has left empty.
+#[derive(Debug, Default)]
+pub(super) struct Idle {
+    names: Mutex<HashMap<String, Instant>>,
+}
+
+impl Idle {
+    /// `name` is used.
+    pub(super) fn used(&self, name: &str) {
+        self.lock().remove(name);
+    }
+
+    /// The line of `name` is empty. Gives the names to retire when there are many.
+    pub(super) fn emptied(&self, name: String) -> Option<Vec<String>> {
+        let mut names = self.lock();
+        names.insert(name, Instant::now());
+        (names.len() >= MANY).then(|| names.drain().map(|(name, _)| name).collect())
+    }
+
+    /// The names that have been idle for this long.
+    fn quiet(&self, quiet: Duration) -> Vec<String> {
+        let mut names = self.lock();
+        names.extract_if(|_, since| since.elapsed() >= quiet).map(|(name, _)| name).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Retires these names as far as nobody uses them now.
+pub(super) async fn retire(link: &Link, names: &[String]) -> Result<()> {
+    for names in names.chunks(MANY) {
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let sql = link.sql.retire.fill(&[("names", Value::List(&names))]);
+        // The comment lets an administrator (and a test) tell house-keeping from verbs.
+        link.request(Lane::Verbs, &format!("/* onelock tidies */ {sql}")).await?;
+    }
+    Ok(())
+}
+
+/// Retires all that this client has left empty for that long.
+pub(super) async fn retire_quiet(link: &Link, idle: &Idle, quiet: Duration) -> Result<()> {
+    let names = idle.quiet(quiet);
+    retire(link, &names).await
+}
+
+/// Clears what clients that are gone have left: expired entries and, when `search`, idle names.
+pub(super) async fn tidy(link: &Link, search: bool) -> Result<()> {
+    let limit = [("limit", Value::Int(MANY as i64))];
+    let mut queries = vec![link.sql.expired.fill(&limit)];
+    if search {
+        queries.push(link.sql.idle.fill(&limit));
+    }
+    for query in queries {
+        let query = format!("/* onelock tidies */ {query}");
+        loop {
+            let names = rows::names(&link.request(Lane::Verbs, &query).await?.rows)?;
+            retire(link, &names).await?;
+            if names.len() < MANY {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tidies for as long as the client lives. One small request every few seconds.
+pub(super) async fn keep_tidy(link: Weak<Link>, idle: Weak<Idle>) {
+    let mut round = 0_u32;
+    loop {
+        tokio::time::sleep(QUIET).await;
+        let (Some(link), Some(idle)) = (link.upgrade(), idle.upgrade()) else { return };
+        if link.open().is_err() {
+            return;
+        }
+        round = round.wrapping_add(1);
+        // What fails is found again in a later round, by this client or another.
+        let _ = retire_quiet(&link, &idle, QUIET).await;
+        let _ = tidy(&link, round.is_multiple_of(SEARCH)).await;
+    }
+}
+
+/// Retires in the background.
+pub(super) fn retire_later(link: &Arc<Link>, names: Vec<String>) {
+    let link = Arc::clone(link);
+    tokio::spawn(async move {
+        // What fails is found by a later search for idle names.
+        let _ = retire(&link, &names).await;
+    });
+}

@@ -1,0 +1,145 @@
+//! A way to the server that counts the commands of clients by kind.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lock_conformance::verdict::Verdict;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// How many commands have come by.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Of verbs, and what sets up connections.
+    pub(crate) verbs: AtomicU64,
+    /// Looks for waiters.
+    pub(crate) looks: AtomicU64,
+    /// House-keeping.
+    pub(crate) tidying: AtomicU64,
+    /// Connections that are open.
+    pub(crate) open: AtomicU64,
+}
+
+/// Forwards connections. Ends when dropped.
+pub(crate) struct Counter {
+    address: SocketAddr,
+    counts: Arc<Counts>,
+    task: JoinHandle<()>,
+}
+
+impl Counter {
+    pub(crate) async fn start(target: SocketAddr) -> Verdict<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let (address, counts) = (listener.local_addr()?, Arc::new(Counts::default()));
+        let shared = Arc::clone(&counts);
+        let task = tokio::spawn(async move {
+            let mut all = tokio::task::JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                all.spawn(connection(client, target, Arc::clone(&shared)));
+            }
+        });
+        Ok(Self { address, counts, task })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    pub(crate) fn verbs(&self) -> u64 {
+        self.counts.verbs.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn connection(client: TcpStream, target: SocketAddr, counts: Arc<Counts>) {
+    let Ok(server) = TcpStream::connect(target).await else { return };
+    if client.set_nodelay(true).and(server.set_nodelay(true)).is_err() {
+        return;
+    }
+    counts.open.fetch_add(1, Ordering::SeqCst);
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let there = async {
+        let (mut buffer, mut packets) = (vec![0; 64 * 1024], Packets::default());
+        while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
+            packets.see(&buffer[..count], &counts);
+            if to_server.write_all(&buffer[..count]).await.is_err() {
+                return;
+            }
+        }
+    };
+    let back = async {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
+            if to_client.write_all(&buffer[..count]).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! { () = there => {}, () = back => {} }
+    counts.open.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Cuts a client's stream into packets: three bytes of length, one of sequence (0 begins a command), the payload.
+#[derive(Default)]
+struct Packets {
+    header: Vec<u8>,
+    start: Vec<u8>,
+    left: usize,
+}
+
+const LOOKS: &[u8] = b"\x03/* onelock looks */";
+const TIDIES: &[u8] = b"\x03/* onelock tidies */";
+const QUIT: u8 = 1;
+
+impl Packets {
+    fn see(&mut self, bytes: &[u8], counts: &Counts) {
+        for &byte in bytes {
+            if self.left == 0 {
+                self.header.push(byte);
+                if let [a, b, c, _] = self.header[..] {
+                    self.left = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
+                    self.start.clear();
+                    if self.left == 0 {
+                        self.header.clear();
+                    }
+                }
+                continue;
+            }
+            if self.start.len() < TIDIES.len() {
+                self.start.push(byte);
+            }
+            self.left -= 1;
+            if self.left == 0 {
+                if self.header[3] == 0 {
+                    self.count(counts);
+                }
+                self.header.clear();
+            }
+        }
+    }
+
+    fn count(&self, counts: &Counts) {
+        let counter = if self.start.starts_with(LOOKS) {
+            &counts.looks
+        } else if self.start.starts_with(TIDIES) {
+            &counts.tidying
+        } else if self.start.first() == Some(&QUIT) {
+            return;
+        } else {
+            &counts.verbs
+        };
+        counter.fetch_add(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,203 @@
+//! A MariaDB server as a child process, with its data in memory where that is possible, and a way to it that counts.
+
+pub(crate) mod counter;
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use lock_conformance::servers::{Program, Server, data_folder, free_port, tls};
+use lock_conformance::verdict::{Context as _, Stop, Verdict};
+use rustix::process::Signal;
+use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, MySqlConnection, Row as _};
+use tempfile::TempDir;
+
+const PROGRAM: Program = Program { name: "mariadbd", package: "mariadb-server" };
+
+/// The log of InnoDB, small, because every server gets a copy.
+const LOG_SIZE: &str = "--innodb-log-file-size=8M";
+
+/// How long a server may take to answer its first request.
+const START: Duration = Duration::from_secs(60);
+
+/// A running server with a database `locks` and a user `root` without a password.
+pub(crate) struct MariaDb {
+    folder: TempDir,
+    port: u16,
+    settings: Vec<String>,
+    server: Mutex<Server>,
+}
+
+/// Dropping root's rights would also drop the parent-death signal, so a server of root stays one of root.
+fn as_root() -> Verdict<Vec<OsString>> {
+    let root = std::fs::metadata("/proc/self")?.uid() == 0;
+    Ok(if root { vec!["--user=root".into()] } else { Vec::new() })
+}
+
+fn option(name: &str, path: &Path) -> OsString {
+    let mut option = OsString::from(format!("--{name}="));
+    option.push(path);
+    option
+}
+
+/// Makes the system tables once per run; the servers get copies.
+fn template() -> Verdict<&'static Path> {
+    static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
+    let make = || -> Verdict<TempDir> {
+        let folder = data_folder()?;
+        let output = Command::new("mariadb-install-db")
+            .arg("--no-defaults")
+            .args(as_root()?)
+            .arg(option("datadir", &folder.path().join("data")))
+            .args(["--auth-root-authentication-method=normal", "--skip-test-db", LOG_SIZE])
+            .output()
+            .context("mariadb-install-db: apt-get install mariadb-server")?;
+        if output.status.success() {
+            return Ok(folder);
+        }
+        Err(Stop::failed(String::from_utf8_lossy(&output.stderr)))
+    };
+    match TEMPLATE.get_or_init(|| make().map_err(|stop| format!("{stop:?}"))) {
+        Ok(folder) => Ok(folder.path()),
+        Err(error) => Err(Stop::failed(error)),
+    }
+}
+
+impl MariaDb {
+    /// Starts one with further settings and waits until it answers.
+    pub(crate) async fn start(settings: &[&str]) -> Verdict<Self> {
+        let folder = data_folder()?;
+        let copied = Command::new("cp")
+            .arg("-r")
+            .args([template()?.join("data"), folder.path().join("data")])
+            .status()
+            .context("cp")?;
+        if !copied.success() {
+            return Err(Stop::failed("the server's data could not be copied"));
+        }
+        let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let mut tries = 0;
+        let (port, server) = loop {
+            let port = free_port()?;
+            match launch(folder.path(), port, &settings).await {
+                Ok(server) => break (port, server),
+                // Somebody else may have taken the port meanwhile.
+                Err(error) if tries >= 5 || !error.to_string().contains("in use") => return Err(error),
+                Err(_) => tries += 1,
+            }
+        };
+        let server = Self { folder, port, settings, server: Mutex::new(server) };
+        server.run("CREATE DATABASE locks").await?;
+        Ok(server)
+    }
+
+    /// Starts one that speaks TLS with this certificate.
+    pub(crate) async fn start_with_tls(files: &tls::Files) -> Verdict<Self> {
+        let settings = [
+            format!("--ssl-ca={}", files.authority.display()),
+            format!("--ssl-cert={}", files.certificate.display()),
+            format!("--ssl-key={}", files.key.display()),
+        ];
+        Self::start(&settings.each_ref().map(String::as_str)).await
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("mysql://root@127.0.0.1:{}/locks", self.port)
+    }
+
+    /// A connection past the store.
+    pub(crate) async fn admin(&self) -> Verdict<MySqlConnection> {
+        Ok(admin(self.port).await?)
+    }
+
+    /// Runs statements past the store and gives their rows.
+    pub(crate) async fn run(&self, sql: &str) -> Verdict<Vec<MySqlRow>> {
+        let mut admin = self.admin().await?;
+        Ok(sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut admin).await?)
+    }
+
+    /// The first column of the answer, as text.
+    pub(crate) async fn texts(&self, sql: &str) -> Verdict<Vec<String>> {
+        let texts = |row: MySqlRow| -> Verdict<String> {
+            let bytes: Vec<u8> = row.try_get_unchecked(0)?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        self.run(sql).await?.into_iter().map(texts).collect()
+    }
+
+    /// A number.
+    pub(crate) async fn count(&self, sql: &str) -> Verdict<u64> {
+        let texts = self.texts(sql).await?;
+        Ok(texts.first().context("no row")?.parse()?)
+    }
+
+    /// Kills it and starts it again on the same port and data.
+    pub(crate) async fn restart(&self) -> Verdict {
+        self.lock().kill()?;
+        let server = launch(self.folder.path(), self.port, &self.settings).await?;
+        *self.lock() = server;
+        Ok(())
+    }
+
+    /// Stops it where it is, or lets it go on.
+    pub(crate) fn pause(&self, stopped: bool) -> Verdict {
+        self.lock().signal(if stopped { Signal::STOP } else { Signal::CONT })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Server> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn admin(port: u16) -> Result<MySqlConnection, sqlx::Error> {
+    let options = MySqlConnectOptions::new().host("127.0.0.1").port(port).username("root");
+    options.disable_statement_logging().connect().await
+}
+
+async fn launch(folder: &Path, port: u16, settings: &[String]) -> Verdict<Server> {
+    let data = folder.join("data");
+    let mut arguments = vec![OsString::from("--no-defaults")];
+    arguments.extend(as_root()?);
+    arguments.extend([
+        option("datadir", &data),
+        option("socket", &data.join("socket")),
+        option("pid-file", &data.join("pid")),
+        format!("--port={port}").into(),
+        LOG_SIZE.into(),
+    ]);
+    let common = [
+        "--bind-address=127.0.0.1",
+        "--skip-name-resolve",
+        "--skip-log-bin",
+        "--performance-schema=OFF",
+        "--innodb-buffer-pool-size=64M",
+        "--innodb-temp-data-file-path=ibtmp1:1M:autoextend",
+        "--max-connections=400",
+        // A killed server is started again at once.
+        "--innodb-flush-log-at-trx-commit=1",
+    ];
+    arguments.extend(common.map(OsString::from));
+    arguments.extend(settings.iter().map(OsString::from));
+    let mut server = Server::start(PROGRAM, arguments, &folder.join("log"))?;
+    let end = Instant::now() + START;
+    loop {
+        server.check()?;
+        if let Ok(mut admin) = admin(port).await
+            && admin.execute("DO 1").await.is_ok()
+        {
+            return Ok(server);
+        }
+        if Instant::now() > end {
+            return Err(Stop::failed(format!("mariadbd did not answer within {START:?}")));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
