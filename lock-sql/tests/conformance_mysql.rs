@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use lock_conformance::Need;
 use lock_conformance::faults::{Link, Proxy};
 use lock_conformance::harness::redis::open_by;
 use lock_conformance::harness::{Credentials, Harness, Store, Tls};
 use lock_conformance::servers::{data_folder, free_port, tls};
 use lock_conformance::verdict::Verdict;
-use lock_conformance::Need;
 use lock_core::{Backend, Capabilities};
 use mysql_server::MariaDb;
 use mysql_server::counter::Counter;
@@ -90,10 +90,8 @@ impl Store for Running {
         let target: SocketAddr = (Ipv4Addr::LOCALHOST, self.server.port()).into();
         let proxy = Proxy::start(target, link).await?;
         // Short, so that a case with lost replies does not take minutes.
-        let by = format!(
-            "mysql://root@{}/locks?request_timeout=500ms&connect_timeout=500ms",
-            proxy.address()
-        );
+        let by =
+            format!("mysql://root@{}/locks?request_timeout=500ms&connect_timeout=500ms", proxy.address());
         self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
         Ok(open_by(&lock_sql::MYSQL_DRIVER, &by).await?)
     }
@@ -123,7 +121,10 @@ impl Store for Running {
     }
 
     fn unreachable_url(&self) -> Verdict<String> {
-        Ok(format!("mysql://root@127.0.0.1:{}/locks?connect_timeout=300ms&request_timeout=300ms", free_port()?))
+        Ok(format!(
+            "mysql://root@127.0.0.1:{}/locks?connect_timeout=300ms&request_timeout=300ms",
+            free_port()?
+        ))
     }
 
     async fn with_password(&self) -> Verdict<Credentials> {

@@ -22,11 +22,23 @@ pub const MYSQL_DRIVER: Driver = Driver {
 };
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec { name: "table_prefix", default: "onelock_", about: "what the names of the tables begin with" },
-    OptionSpec { name: "pool", default: "8", about: "connections for the verbs; one more is for the waiters" },
+    OptionSpec {
+        name: "table_prefix",
+        default: "onelock_",
+        about: "what the names of the tables begin with",
+    },
+    OptionSpec {
+        name: "pool",
+        default: "8",
+        about: "connections for the verbs; one more is for the waiters",
+    },
     OptionSpec { name: "connect_timeout", default: "5s", about: "how long reaching the server may take" },
     OptionSpec { name: "request_timeout", default: "5s", about: "how long a verb may take" },
-    OptionSpec { name: "poll", default: "10ms", about: "how often at least waiters look for other processes" },
+    OptionSpec {
+        name: "poll",
+        default: "10ms",
+        about: "how often at least waiters look for other processes",
+    },
     OptionSpec { name: "tls", default: "prefer", about: "off, prefer, require, verify-ca or verify-full" },
     OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
     OptionSpec { name: "tls_cert", default: "none", about: "a PEM file with the client's certificate" },
@@ -188,7 +200,9 @@ impl MySqlConfig {
             && first.is_some_and(|b| b.is_ascii_lowercase() || b == b'_')
             && self.table_prefix.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
         if !prefix_ok {
-            return Err(bad("table_prefix is 1 to 48 of lower-case ASCII letters, digits and `_`, the first no digit"));
+            return Err(bad(
+                "table_prefix is 1 to 48 of lower-case ASCII letters, digits and `_`, the first no digit",
+            ));
         }
         if !(1..=100).contains(&self.pool) {
             return Err(bad("pool is from 1 to 100"));
@@ -295,7 +309,8 @@ mod tests {
         assert_eq!(serde_json::from_str::<MySqlConfig>(&json).unwrap(), config);
         config.password = Some(Secret::new("hunter2"));
         assert!(!serde_json::to_string(&config).unwrap().contains("hunter2"));
-        let read: MySqlConfig = serde_json::from_str(r#"{"password": "hunter2", "tls": "verify-ca"}"#).unwrap();
+        let read: MySqlConfig =
+            serde_json::from_str(r#"{"password": "hunter2", "tls": "verify-ca"}"#).unwrap();
         assert_eq!((read.password.unwrap().reveal(), read.tls), ("hunter2", MySqlTls::VerifyCa));
         let error = serde_json::from_str::<MySqlConfig>(r#"{"hots": "h"}"#).unwrap_err();
         assert!(error.to_string().contains("hots"), "{error}");

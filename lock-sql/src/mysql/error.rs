@@ -57,8 +57,22 @@ fn server(code: u16) -> (ErrorKind, &'static str) {
         1021 | 1026 | 1030 | 1114 | 1180 => (ErrorKind::Full, "the server cannot write"),
         1205 | 1213 | 1020 => (ErrorKind::Unavailable, "other transactions were in the way for too long"),
         1040 | 1203 | 1226 => (ErrorKind::Unavailable, "the server takes no more connections"),
-        1037 | 1038 | 1041 | 1053 | 1077 | 1078 | 1079 | 1080 | 1094 | 1158..=1161 | 1317 | 1927 | 1969
-        | 3024 | 3168 | 4031 => (ErrorKind::Unavailable, "the server cannot serve now"),
+        1037
+        | 1038
+        | 1041
+        | 1053
+        | 1077
+        | 1078
+        | 1079
+        | 1080
+        | 1094
+        | 1158..=1161
+        | 1317
+        | 1927
+        | 1969
+        | 3024
+        | 3168
+        | 4031 => (ErrorKind::Unavailable, "the server cannot serve now"),
         1153 => (ErrorKind::InvalidConfig, "max_allowed_packet of the server is too small"),
         1665 => (
             ErrorKind::InvalidConfig,

@@ -89,7 +89,12 @@ impl MySqlBackend {
     }
 
     /// Leaves a line by `template`; `which` says whose entry goes.
-    async fn leave(&self, name: &LockName, template: &sql::Template, which: (&str, Value<'_>)) -> Result<Release> {
+    async fn leave(
+        &self,
+        name: &LockName,
+        template: &sql::Template,
+        which: (&str, Value<'_>),
+    ) -> Result<Release> {
         let name = name.encoded();
         let (after, next) = self.watch.after(&self.link, &name);
         let values = [("name", Value::Bytes(name.as_bytes())), which, ("after", Value::Part(&after))];

@@ -59,7 +59,9 @@ fn check_version(version: &str) -> Result<()> {
 
 async fn tables(link: &Link) -> Result<()> {
     if !present(link).await? {
-        link.request(Lane::Verbs, &link.sql.migration).await.map_err(|error| explain_migration(link, error))?;
+        link.request(Lane::Verbs, &link.sql.migration)
+            .await
+            .map_err(|error| explain_migration(link, error))?;
         if !present(link).await? {
             return Err(Error::new(ErrorKind::Foreign, "the tables are there, but not the row of the floor"));
         }
@@ -122,7 +124,9 @@ mod tests {
 
     #[test]
     fn old_servers_are_refused_by_name() {
-        for good in ["10.11.19-MariaDB-0+deb12u1", "11.4.2-MariaDB", "10.6.0-MariaDB", "8.0.16", "8.4.0", "9.7.4"] {
+        for good in
+            ["10.11.19-MariaDB-0+deb12u1", "11.4.2-MariaDB", "10.6.0-MariaDB", "8.0.16", "8.4.0", "9.7.4"]
+        {
             assert!(check_version(good).is_ok(), "{good}");
         }
         for bad in ["10.5.9-MariaDB", "5.7.44-log", "8.0.15", "", "x"] {

@@ -186,7 +186,10 @@ fn question(link: &Link, marks: &[Mark]) -> String {
     for (item, mark) in marks.iter().enumerate() {
         let (there, held) = (there(link, mark, NOW), holds(link, mark, NOW));
         let union = if item > 0 { " UNION ALL " } else { "" };
-        let _ = write!(sql, "{union}SELECT {item}, CAST({there} AS SIGNED) FROM DUAL WHERE NOT {there} OR ({held})");
+        let _ = write!(
+            sql,
+            "{union}SELECT {item}, CAST({there} AS SIGNED) FROM DUAL WHERE NOT {there} OR ({held})"
+        );
     }
     sql
 }

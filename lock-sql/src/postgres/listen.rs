@@ -45,13 +45,13 @@ async fn listen_once(shared: &Shared) -> Result<bool, sqlx::Error> {
     let build = || sqlx::query("SELECT pg_notify($1, $2)").bind(&shared.inbox.channel).bind(&proof);
     let told = shared.pool.fetch(Again::Yes, build).await.is_ok();
     shared.inbox.tried.notify_one();
-    while told {
-        match listener.try_recv().await? {
-            Some(notification) => shared.inbox.deliver(notification.payload()),
-            None => return Ok(shared.inbox.hears()),
-        }
+    if !told {
+        return Ok(false);
     }
-    Ok(false)
+    while let Some(notification) = listener.try_recv().await? {
+        shared.inbox.deliver(notification.payload());
+    }
+    Ok(shared.inbox.hears())
 }
 
 /// Where no notification comes through, looks for all that wait with one request.

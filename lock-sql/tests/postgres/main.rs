@@ -1,6 +1,6 @@
 //! The PostgreSQL store against real servers.
 #![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, dead_code)]
 
 #[path = "../postgres_server/mod.rs"]
 mod postgres_server;

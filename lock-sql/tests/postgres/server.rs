@@ -1,15 +1,217 @@
-//! Rights, schemas, poolers and connections.
+//! Rights, schemas, sessions and connections.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use lock_core::{BootClock, StoreUrl};
-use lock_sql::{POSTGRES_DRIVER, PostgresBackend, PostgresConfig};
+use futures_util::FutureExt as _;
+use lock_core::{Backend, ErrorKind, Page, Renewal, Renewed, Standing, StoreUrl, Wake};
+use lock_sql::{PostgresBackend, PostgresConfig};
+use sqlx::{AssertSqlSafe, Executor as _, Row as _};
+
+use crate::postgres_server::PostgresServer;
+use crate::sharing::request;
 
 pub(crate) async fn open(url: &str) -> PostgresBackend {
     try_open(url).await.unwrap()
 }
 
-pub(crate) async fn try_open(url: &str) -> lock_core::Result<PostgresBackend> {
-    let _ = (POSTGRES_DRIVER, Arc::new(BootClock));
+async fn try_open(url: &str) -> lock_core::Result<PostgresBackend> {
     PostgresBackend::open(PostgresConfig::from_url(url.parse::<StoreUrl>()?)?).await
+}
+
+fn as_user(server: &PostgresServer, user: &str, options: &str) -> String {
+    format!("postgres://{user}@127.0.0.1:{}/postgres?{options}", server.port())
+}
+
+#[tokio::test]
+async fn the_user_of_the_locks_needs_no_right_on_the_tables() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let mut admin = server.admin().await.unwrap();
+    admin.execute("CREATE ROLE app LOGIN").await.unwrap();
+    let error = try_open(&as_user(&server, "app", "")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "may not make a schema: {error}");
+    let error = try_open(&as_user(&server, "app", "migrate=false")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+
+    let sql = lock_sql::postgres::migration("onelock").unwrap();
+    admin.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+    let error = try_open(&as_user(&server, "app", "")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "may not use the schema: {error}");
+    admin.execute("GRANT USAGE ON SCHEMA onelock TO app").await.unwrap();
+
+    let store = open(&as_user(&server, "app", "migrate=false")).await;
+    let (first, second) = (request("n"), request("n"));
+    let Standing::Held(grant) = store.acquire(&first).await.unwrap() else { panic!() };
+    let Standing::Waiting(place) = store.acquire(&second).await.unwrap() else { panic!() };
+    let due = [Renewal { ticket: first.ticket(), lease: first.lease, waiter_lease: first.waiter_lease }];
+    assert!(matches!(store.renew(&due).await[0], Ok(Renewed::Held(_))));
+    store.raise(&first.ticket(), grant.token).await.unwrap();
+    assert_eq!(store.inspect(&first.name).await.unwrap().waiters.len(), 1);
+    assert_eq!(store.list("", &Page::first(9).unwrap()).await.unwrap().names.len(), 1);
+    store.evict(&first.name, grant.token).await.unwrap();
+    assert_eq!(store.wait(&second.ticket()).await.unwrap(), Wake::Held(place.token));
+    store.release(&second.ticket()).await.unwrap();
+
+    admin.execute("SET ROLE app").await.unwrap();
+    for table in ["line", "bucket", "version"] {
+        for sql in [format!("SELECT 1 FROM onelock.{table}"), format!("DELETE FROM onelock.{table}")] {
+            let error = admin.execute(AssertSqlSafe(sql)).await.unwrap_err();
+            assert_eq!(error.as_database_error().unwrap().code().unwrap(), "42501");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_schema_of_others_is_left_alone() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let mut admin = server.admin().await.unwrap();
+    admin
+        .execute("CREATE SCHEMA theirs; CREATE TABLE theirs.line (x int); INSERT INTO theirs.line VALUES (7)")
+        .await
+        .unwrap();
+    let error = try_open(&format!("{}?schema=theirs", server.url())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
+    let rows = admin.fetch_all("SELECT x FROM theirs.line").await.unwrap();
+    assert_eq!((rows.len(), rows[0].get::<i32, _>(0)), (1, 7));
+    // Beside it there is room, and two schemas do not meet.
+    let (one, two) = (
+        open(&format!("{}?schema=one", server.url())).await,
+        open(&format!("{}?schema=two", server.url())).await,
+    );
+    for store in [one, two] {
+        assert!(matches!(store.acquire(&request("n")).await.unwrap(), Standing::Held(_)));
+    }
+    admin.execute("UPDATE one.version SET version = 99").await.unwrap();
+    let error = try_open(&format!("{}?schema=one", server.url())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+#[tokio::test]
+async fn many_open_a_new_database_at_once() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let url = server.url();
+    let stores = futures_util::future::join_all((0..16).map(|_| open(&url))).await;
+    let held = futures_util::future::join_all(
+        stores
+            .iter()
+            .map(|store| async { matches!(store.acquire(&request("n")).await.unwrap(), Standing::Held(_)) }),
+    );
+    assert_eq!(held.await.into_iter().filter(|held| *held).count(), 1);
+}
+
+#[tokio::test]
+async fn the_isolation_level_is_pinned_and_joins_are_durable() {
+    let settings = ["default_transaction_isolation=serializable", "synchronous_commit=off"];
+    let server = PostgresServer::start(&settings).await.unwrap();
+    let store = open(&server.url()).await;
+    assert!(matches!(store.acquire(&request("n")).await.unwrap(), Standing::Held(_)));
+    let mut admin = server.admin().await.unwrap();
+    let error = admin.execute("SELECT onelock.lock_names(ARRAY['n'])").await.unwrap_err();
+    assert_eq!(error.as_database_error().unwrap().code().unwrap(), "25001");
+    // What the functions set lasts for their transaction.
+    let level = "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT onelock.raise('n', '\\x00', 1)";
+    admin.execute(sqlx::raw_sql(level)).await.unwrap();
+    let row = admin.fetch_one("SELECT current_setting('synchronous_commit')").await.unwrap();
+    assert_eq!(row.get::<&str, _>(0), "on");
+    admin.execute("COMMIT").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_thousand_waiters_need_a_handful_of_connections() {
+    let server = PostgresServer::start(&["synchronous_commit=off"]).await.unwrap();
+    let store = Arc::new(open(&server.url()).await);
+    let first = request("n");
+    assert!(matches!(store.acquire(&first).await.unwrap(), Standing::Held(_)));
+    let waiters: Vec<_> = (0..1_000).map(|_| request("n")).collect();
+    let joined = futures_util::future::join_all(waiters.iter().map(|waiter| store.acquire(waiter))).await;
+    assert!(joined.iter().all(|answer| matches!(answer, Ok(Standing::Waiting(_)))));
+    let tickets: Vec<_> = waiters.iter().map(lock_core::Request::ticket).collect();
+    let mut waits: Vec<_> = tickets.iter().map(|ticket| Box::pin(store.wait(ticket))).collect();
+    for wait in &mut waits {
+        assert!(wait.as_mut().now_or_never().is_none());
+    }
+    let mut admin = server.admin().await.unwrap();
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onelock'";
+    let connections: i64 = admin.fetch_one(sql).await.unwrap().get(0);
+    assert!(connections <= 5, "{connections} connections");
+    // In the order of their tokens, each told and nobody else.
+    store.release(&first.ticket()).await.unwrap();
+    let mut first_tokens: Vec<_> = joined
+        .iter()
+        .enumerate()
+        .filter_map(|(i, answer)| match answer {
+            Ok(Standing::Waiting(place)) => Some((place.token, i)),
+            _ => None,
+        })
+        .collect();
+    first_tokens.sort();
+    for &(token, i) in &first_tokens[..5] {
+        assert_eq!(waits[i].as_mut().await.unwrap(), Wake::Held(token));
+        store.release(&tickets[i]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn waiters_without_notifications_are_looked_after() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let (here, there) = (open(&server.url()).await, open(&server.url()).await);
+    let (first, second) = (request("n"), request("n"));
+    assert!(matches!(here.acquire(&first).await.unwrap(), Standing::Held(_)));
+    let Standing::Waiting(place) = there.acquire(&second).await.unwrap() else { panic!() };
+    // As behind a pooler: what the server tells arrives nowhere.
+    let mut admin = server.admin().await.unwrap();
+    admin.execute("UPDATE onelock.line SET inbox = 'nobody'").await.unwrap();
+    let mut listeners = admin
+        .fetch_all("SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get::<i32, _>(0))
+        .collect::<Vec<_>>();
+    assert_eq!(listeners.len(), 2);
+    let mut beside = server.admin_beside().await.unwrap();
+    beside.execute("ALTER DATABASE postgres ALLOW_CONNECTIONS false").await.unwrap();
+    for pid in listeners.drain(..) {
+        admin.execute(AssertSqlSafe(format!("SELECT pg_terminate_backend({pid})"))).await.unwrap();
+    }
+    let ticket = second.ticket();
+    let released = async {
+        here.release(&first.ticket()).await.unwrap();
+    };
+    let waited = async {
+        loop {
+            match there.wait(&ticket).await.unwrap() {
+                Wake::Ask => tokio::time::sleep(Duration::from_millis(5)).await,
+                Wake::Held(token) => break token,
+            }
+        }
+    };
+    let (token, ()) = tokio::join!(waited, released);
+    assert_eq!(token, place.token);
+}
+
+#[tokio::test]
+async fn a_restart_of_the_server_is_survived() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let store = open(&server.url()).await;
+    let (first, second) = (request("n"), request("n"));
+    let Standing::Held(grant) = store.acquire(&first).await.unwrap() else { panic!() };
+    let Standing::Waiting(place) = store.acquire(&second).await.unwrap() else { panic!() };
+    server.restart().await.unwrap();
+    let due = [&first, &second].map(|r| Renewal {
+        ticket: r.ticket(),
+        lease: r.lease,
+        waiter_lease: r.waiter_lease,
+    });
+    let answers = store.renew(&due).await;
+    assert!(matches!(answers[0], Ok(Renewed::Held(g)) if g.token == grant.token), "{answers:?}");
+    assert!(matches!(answers[1], Ok(Renewed::Waiting(p)) if p.token == place.token), "{answers:?}");
+    store.release(&first.ticket()).await.unwrap();
+    // As a client does: when told to ask it asks.
+    let ticket = second.ticket();
+    while store.wait(&ticket).await.unwrap() == Wake::Ask {
+        if matches!(store.renew(&due[1..]).await[0], Ok(Renewed::Held(g)) if g.token == place.token) {
+            return;
+        }
+    }
 }

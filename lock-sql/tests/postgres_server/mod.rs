@@ -132,7 +132,12 @@ impl PostgresServer {
 
     /// A connection that the counts leave out.
     pub(crate) async fn admin(&self) -> Verdict<PgConnection> {
-        Ok(admin(self.port).await?)
+        Ok(admin(self.port, "postgres").await?)
+    }
+
+    /// The same, in another database than the clients'.
+    pub(crate) async fn admin_beside(&self) -> Verdict<PgConnection> {
+        Ok(admin(self.port, "template1").await?)
     }
 
     /// How many requests of clients were logged so far.
@@ -198,9 +203,9 @@ fn kill(signal: &str, ids: &[String]) -> Verdict {
     Ok(())
 }
 
-async fn admin(port: u16) -> Result<PgConnection, sqlx::Error> {
+async fn admin(port: u16, database: &str) -> Result<PgConnection, sqlx::Error> {
     let options = PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port).username("postgres");
-    options.database("postgres").application_name("admin").connect().await
+    options.database(database).application_name("admin").connect().await
 }
 
 async fn launch(folder: &TempDir, arguments: &[String], port: u16) -> Verdict<Server> {
@@ -214,7 +219,7 @@ async fn launch(folder: &TempDir, arguments: &[String], port: u16) -> Verdict<Se
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         server.check()?;
-        if let Ok(mut conn) = admin(port).await {
+        if let Ok(mut conn) = admin(port, "postgres").await {
             conn.execute("SELECT 1").await?;
             return Ok(server);
         }
