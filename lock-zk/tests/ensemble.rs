@@ -95,7 +95,11 @@ async fn a_follower_that_lags_is_not_asked_alone() -> Verdict {
         let request = exclusive(&name)?;
         let grant = held(first, &request).await?;
         let line = second.inspect(&name).await?;
-        ensure_eq!(line.holders.first().map(|view| view.token), Some(grant.token), "round {round}: who holds");
+        ensure_eq!(
+            line.holders.first().map(|view| view.token),
+            Some(grant.token),
+            "round {round}: who holds"
+        );
         ensure_eq!(first.release(&ticket(&request, grant.token)).await?, Release::Released, "round {round}");
         let attempt = lock_conformance::ctx::trying(exclusive(&name)?);
         let grant = held(second, &attempt).await?;

@@ -5,7 +5,9 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_conformance::ctx::{exclusive, held, leased, name, renew, renewal, request, ticket, trying, waiting};
+use lock_conformance::ctx::{
+    exclusive, held, leased, name, renew, renewal, request, ticket, trying, waiting,
+};
 use lock_conformance::faults::{Fault, Link, Proxy};
 use lock_conformance::verdict::{Context as _, Stop, Verdict};
 use lock_conformance::{ensure, ensure_eq, expect};
@@ -135,7 +137,8 @@ async fn lines_follow_the_specification() -> Verdict {
     let server = ZkServer::start(Setup::default()).await?;
     let clients = [open(&url(&server)).await?, open(&url(&server)).await?, open(&url(&server)).await?];
     let mut rng = lock_conformance::rng::Rng::new(0x5eed);
-    let modes = [Mode::Exclusive, Mode::Shared, Mode::Shared, Mode::permit(2)?, Mode::permit(2)?, Mode::permit(3)?];
+    let modes =
+        [Mode::Exclusive, Mode::Shared, Mode::Shared, Mode::permit(2)?, Mode::permit(2)?, Mode::permit(3)?];
     let now = Timestamp::from_origin(Duration::from_secs(1));
     for round in 0..8 {
         let name = name(&format!("spec-{round}"))?;
@@ -155,7 +158,8 @@ async fn lines_follow_the_specification() -> Verdict {
                 };
                 ensure!(token.is_none_or(|token| token.get() > last), "{what}: {token:?} after {last}");
                 last = token.map_or(last, FencingToken::get);
-                let wanted = line.acquire(now, &request, || token.unwrap_or(FencingToken::new(i64::MAX).unwrap()));
+                let wanted =
+                    line.acquire(now, &request, || token.unwrap_or(FencingToken::new(i64::MAX).unwrap()));
                 let same = matches!(
                     (answer, wanted),
                     (Standing::Held(_), Standing::Held(_))
@@ -178,7 +182,8 @@ async fn lines_follow_the_specification() -> Verdict {
             line.settle(now, &mut Vec::new());
             let seen = clients[by].inspect(&name).await?;
             let (holders, waiters) = line.view(now);
-            let tokens = |views: &[lock_core::EntryView]| views.iter().map(|v| (v.token, v.mode)).collect::<Vec<_>>();
+            let tokens =
+                |views: &[lock_core::EntryView]| views.iter().map(|v| (v.token, v.mode)).collect::<Vec<_>>();
             ensure_eq!(tokens(&seen.holders), tokens(&holders), "{what}: holders");
             ensure_eq!(tokens(&seen.waiters), tokens(&waiters), "{what}: waiters");
             for (own, request, token) in &entries {
@@ -213,7 +218,8 @@ impl Curator {
         };
         loop {
             let mut children = self.client.list_children(&self.parent).await?;
-            let key = |child: &str| child.rfind("lock-").map_or(child.to_owned(), |at| child[at + 5..].to_owned());
+            let key =
+                |child: &str| child.rfind("lock-").map_or(child.to_owned(), |at| child[at + 5..].to_owned());
             children.sort_by_key(|child| key(child));
             let own = node.rsplit('/').next().context("a name")?;
             let at = children.iter().position(|child| child == own).context("the own node")?;
@@ -256,7 +262,8 @@ async fn curator_and_we_exclude_each_other() -> Verdict {
             }
             Ok(40)
         });
-        let (locks, inside) = (lock_core::Locks::builder(open(&url(&server)).await?).build()?, Arc::clone(&inside));
+        let (locks, inside) =
+            (lock_core::Locks::builder(open(&url(&server)).await?).build()?, Arc::clone(&inside));
         tasks.spawn(async move {
             for round in 0..40 {
                 let lock = locks.mutex("both")?;
@@ -315,7 +322,8 @@ async fn nodes_belong_to_their_user() -> Verdict {
     let error = expect!(guest.acquire(&exclusive(&lock)?).await, Err(error) => error, "no right to create");
     ensure_eq!(error.kind(), ErrorKind::Denied, "no right to create");
     ensure!(error.to_string().contains("/shown/gold"), "which path: {error}");
-    let error = expect!(guest.acquire(&trying(exclusive(&lock)?)).await, Err(error) => error, "no right to create");
+    let error =
+        expect!(guest.acquire(&trying(exclusive(&lock)?)).await, Err(error) => error, "no right to create");
     ensure_eq!(error.kind(), ErrorKind::Denied, "a try without the right");
     ensure_eq!(owner.release(&ticket(&request, grant.token)).await?, Release::Released, "the owner");
     Ok(())
@@ -347,15 +355,15 @@ async fn an_expired_session_is_loss_and_not_the_end() -> Verdict {
     let server = ZkServer::start(Setup::default()).await?;
     let link = Link::new();
     let proxy = Proxy::start(server.address(), &link).await?;
-    let client =
-        open(&format!("zk://{}/own?tick=200ms&request_timeout=300ms", proxy.address())).await?;
+    let client = open(&format!("zk://{}/own?tick=200ms&request_timeout=300ms", proxy.address())).await?;
     let other = open(&url(&server)).await?;
     let lock = name("cut-off")?;
     let request = leased(exclusive(&lock)?, Duration::from_secs(60));
     let short = leased(exclusive(&name("short")?)?, Duration::from_secs(1));
     let (long, brief) = (held(&client, &request).await?, held(&client, &short).await?);
     link.set(Fault::Reset);
-    let error = expect!(renew(&client, renewal(&short, brief.token)).await, Err(error) => error, "a cut link");
+    let error =
+        expect!(renew(&client, renewal(&short, brief.token)).await, Err(error) => error, "a cut link");
     ensure!(!matches!(error, Stop::NotApplicable(_)), "{error}");
     // The short session ends on the server; the client cannot know.
     eventually("the short lease ends", async || {

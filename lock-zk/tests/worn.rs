@@ -80,16 +80,27 @@ async fn the_line_outlives_its_counter() -> Verdict {
     for i in 0..12 {
         let client = &clients[i % 2];
         let request = request(&name, Mode::Exclusive)?;
-        let token = if i == 0 { held(client, &request).await?.token } else { waiting(client, &request).await?.token };
+        let token =
+            if i == 0 { held(client, &request).await?.token } else { waiting(client, &request).await?.token };
         ensure!(line.last().is_none_or(|(_, _, last)| token > *last), "entry {i}: its number");
         line.push((client, request, token));
         let children = admin.list_children("/own/worn").await?;
-        tails = children.iter().map(|child| child.rsplit("lock-").next().unwrap_or_default().to_owned()).collect();
+        tails = children
+            .iter()
+            .map(|child| child.rsplit("lock-").next().unwrap_or_default().to_owned())
+            .collect();
     }
     tails.sort();
     let end = i32::MAX.to_string();
-    ensure!(tails.contains(&end) && tails.contains(&(i32::MAX - 4).to_string()), "the counter is not worn: {tails:?}");
-    ensure!(tails.iter().any(|tail| tail.starts_with('-')) || tails.iter().filter(|tail| **tail == end).count() > 1, "the counter is as good as new: {tails:?}");
+    ensure!(
+        tails.contains(&end) && tails.contains(&(i32::MAX - 4).to_string()),
+        "the counter is not worn: {tails:?}"
+    );
+    ensure!(
+        tails.iter().any(|tail| tail.starts_with('-'))
+            || tails.iter().filter(|tail| **tail == end).count() > 1,
+        "the counter is as good as new: {tails:?}"
+    );
     for i in 0..line.len() {
         let shown = clients[0].inspect(&name).await?;
         let tokens: Vec<_> = shown.holders.iter().chain(&shown.waiters).map(|view| view.token).collect();
