@@ -39,6 +39,7 @@ const OPTIONS: &[OptionSpec] = &[
         default: "10ms",
         about: "how often at least waiters look for other processes",
     },
+    OptionSpec { name: "blocks", default: "true", about: "on MariaDB, send a verb as one compound block: faster" },
     OptionSpec { name: "tls", default: "prefer", about: "off, prefer, require, verify-ca or verify-full" },
     OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
     OptionSpec { name: "tls_cert", default: "none", about: "a PEM file with the client's certificate" },
@@ -107,6 +108,9 @@ pub struct MySqlConfig {
     /// one look; it comes every millisecond after a change and ever more rarely, down to this, while nothing happens.
     #[serde(with = "humantime_serde")]
     pub poll: Duration,
+    /// Whether a verb is sent as one compound block where the server is MariaDB, in about half the time. Without it, and
+    /// on MySQL, it is several statements in one request: for a proxy that does not understand blocks.
+    pub blocks: bool,
     /// How much TLS to ask for.
     pub tls: MySqlTls,
     /// A PEM file with the authorities to trust, instead of the system's.
@@ -130,6 +134,7 @@ impl Default for MySqlConfig {
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(5),
             poll: Duration::from_millis(10),
+            blocks: true,
             tls: MySqlTls::default(),
             tls_ca: None,
             tls_cert: None,
@@ -169,6 +174,7 @@ impl MySqlConfig {
         over(&mut url, "connect_timeout", &mut config.connect_timeout)?;
         over(&mut url, "request_timeout", &mut config.request_timeout)?;
         over(&mut url, "poll", &mut config.poll)?;
+        over(&mut url, "blocks", &mut config.blocks)?;
         over(&mut url, "tls", &mut config.tls)?;
         config.tls_ca = url.take::<String>("tls_ca")?.map(PathBuf::from);
         config.tls_cert = url.take::<String>("tls_cert")?.map(PathBuf::from);

@@ -55,8 +55,7 @@ pub(super) async fn retire(link: &Link, names: &[String]) -> Result<()> {
     for names in names.chunks(MANY) {
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let sql = link.sql.retire.fill(&[("names", Value::List(&names))]);
-        // The comment lets an administrator (and a test) tell house-keeping from verbs.
-        link.request(Lane::Verbs, &format!("/* onelock tidies */ {sql}")).await?;
+        link.request(Lane::Tidy, &sql).await?;
     }
     Ok(())
 }
@@ -75,9 +74,8 @@ pub(super) async fn tidy(link: &Link, search: bool) -> Result<()> {
         queries.push(link.sql.idle.fill(&limit));
     }
     for query in queries {
-        let query = format!("/* onelock tidies */ {query}");
         loop {
-            let names = rows::names(&link.request(Lane::Verbs, &query).await?.rows)?;
+            let names = rows::names(&link.request(Lane::Tidy, &query).await?.rows)?;
             retire(link, &names).await?;
             if names.len() < MANY {
                 break;

@@ -63,7 +63,7 @@ impl MySqlBackend {
         let address = config.address();
         let link = Arc::new(Link::new(&config));
         let at = |error: Error| error.during("open").at(&address);
-        let found = open::open(&link).await.map_err(at)?;
+        let found = open::open(&link, config.blocks).await.map_err(at)?;
         idle::tidy(&link, true).await.map_err(at)?;
         let idle = Arc::new(Idle::default());
         tokio::spawn(idle::keep_tidy(Arc::downgrade(&link), Arc::downgrade(&idle)));
@@ -85,7 +85,7 @@ impl MySqlBackend {
             ("waiter_lease", Value::Int(micros(request.waiter_lease, request.delay))),
             ("note", Value::Bytes(request.note.as_str().as_bytes())),
         ]);
-        rows::standing(&self.link.request(Lane::Verbs, &sql).await?.rows, request)
+        rows::standing(&self.link.request(Lane::Verb, &sql).await?.rows, request)
     }
 
     /// Leaves a line by `template`; `which` says whose entry goes.
@@ -98,7 +98,7 @@ impl MySqlBackend {
         let name = name.encoded();
         let (after, next) = self.watch.after(&self.link, &name);
         let values = [("name", Value::Bytes(name.as_bytes())), which, ("after", Value::Part(&after))];
-        let answer = self.link.request(Lane::Verbs, &template.fill(&values)).await?;
+        let answer = self.link.request(Lane::Verb, &template.fill(&values)).await?;
         let left = rows::left(&answer.rows)?;
         if let Some(token) = next.filter(|_| left.next) {
             self.watch.wake(&name, token, Wake::Held(token));
@@ -122,14 +122,14 @@ impl MySqlBackend {
             ("holder", Value::Bytes(&holder)),
             ("number", Value::Int(token.get())),
         ]);
-        let ours = rows::flag(&self.link.request(Lane::Verbs, &sql).await?.rows)?;
+        let ours = rows::flag(&self.link.request(Lane::Verb, &sql).await?.rows)?;
         Ok(if ours { Raise::Raised } else { Raise::NotHeld })
     }
 
     async fn try_inspect(&self, name: &LockName) -> Result<Snapshot> {
         let encoded = name.encoded();
         let sql = self.link.sql.inspect.fill(&[("name", Value::Bytes(encoded.as_bytes()))]);
-        let answer = self.link.request(Lane::Verbs, &sql).await?;
+        let answer = self.link.request(Lane::Verb, &sql).await?;
         let (snapshot, dead) = rows::snapshot(&answer.rows, name)?;
         if dead {
             idle::retire(&self.link, &[encoded]).await?;
@@ -151,7 +151,7 @@ impl MySqlBackend {
             ("after", Value::Bytes(after.as_bytes())),
             ("limit", Value::Int(i64::try_from(limit).unwrap_or(1) + 1)),
         ]);
-        rows::listing(&self.link.request(Lane::Verbs, &sql).await?.rows, limit)
+        rows::listing(&self.link.request(Lane::Verb, &sql).await?.rows, limit)
     }
 
     async fn renew_batch(&self, due: &[&Renewal]) -> Result<Vec<Renewed>> {
@@ -181,7 +181,7 @@ impl MySqlBackend {
         names.sort_unstable();
         names.dedup();
         let values = [("names", Value::List(&names)), ("due", Value::Part(&rows))];
-        let answer = self.link.request(Lane::Verbs, &self.link.sql.renew.fill(&values)).await?;
+        let answer = self.link.request(Lane::Verb, &self.link.sql.renew.fill(&values)).await?;
         rows::renewed(&answer.rows, &leases)
     }
 

@@ -17,17 +17,18 @@ pub(super) struct Found {
     pub(super) durable: bool,
 }
 
-/// Looks at everything, and makes the tables when there are none.
-pub(super) async fn open(link: &Link) -> Result<Found> {
-    let found = server(link).await?;
+/// Looks at everything, and makes the tables when there are none. `blocks`: send compound blocks to a server
+/// that takes them.
+pub(super) async fn open(link: &Link, blocks: bool) -> Result<Found> {
+    let found = server(link, blocks).await?;
     tables(link).await?;
     // Needs each right and each column that a verb needs.
-    link.request(Lane::Verbs, &link.sql.check.fill(&[])).await?;
+    link.request(Lane::Verb, &link.sql.check.fill(&[])).await?;
     Ok(found)
 }
 
-async fn server(link: &Link) -> Result<Found> {
-    let answer = link.request(Lane::Verbs, &link.sql.variables.fill(&[])).await?;
+async fn server(link: &Link, blocks: bool) -> Result<Found> {
+    let answer = link.request(Lane::Verb, &link.sql.variables.fill(&[])).await?;
     let all = rows::pairs(&answer.rows)?;
     let value = |name: &str| all.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let version = value("version").unwrap_or_default();
@@ -38,6 +39,9 @@ async fn server(link: &Link) -> Result<Found> {
             "the server is a Galera node (wsrep_on=ON): two nodes may commit conflicting transactions before they \
              notice, so a lock there may have two holders; use a server that is no cluster, or another store",
         ));
+    }
+    if version.contains("MariaDB") && blocks {
+        link.use_blocks();
     }
     Ok(Found { durable: value("innodb_flush_log_at_trx_commit") == Some("1") })
 }
@@ -59,7 +63,7 @@ fn check_version(version: &str) -> Result<()> {
 
 async fn tables(link: &Link) -> Result<()> {
     if !present(link).await? {
-        link.request(Lane::Verbs, &link.sql.migration)
+        link.request(Lane::Verb, &link.sql.migration)
             .await
             .map_err(|error| explain_migration(link, error))?;
         if !present(link).await? {
@@ -74,7 +78,7 @@ async fn present(link: &Link) -> Result<bool> {
     let own = ["name", "line", "floor"].map(|table| format!("{}{table}", link.sql.prefix));
     let list: Vec<_> = own.iter().map(String::as_str).collect();
     let sql = link.sql.tables.fill(&[("tables", Value::List(&list))]);
-    let found = rows::pairs(&link.request(Lane::Verbs, &sql).await?.rows)?;
+    let found = rows::pairs(&link.request(Lane::Verb, &sql).await?.rows)?;
     for (table, engine) in &found {
         if engine != "InnoDB" {
             let engine = if engine.is_empty() { "no engine (a view)" } else { engine };
@@ -85,7 +89,7 @@ async fn present(link: &Link) -> Result<bool> {
     if found.len() < own.len() {
         return Ok(false);
     }
-    let version = match link.request(Lane::Verbs, &link.sql.version.fill(&[])).await {
+    let version = match link.request(Lane::Verb, &link.sql.version.fill(&[])).await {
         Ok(answer) => rows::int(&answer.rows)?,
         Err(error) if is_gone(&error) => return Ok(false),
         Err(error) => return Err(error),

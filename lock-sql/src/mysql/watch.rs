@@ -158,7 +158,7 @@ impl Watch {
         while !marks.is_empty() {
             let mut again = Vec::new();
             for marks in marks.chunks(NAMES) {
-                let answer = link.request(Lane::Looks, &question(link, marks)).await?;
+                let answer = link.request(Lane::Look, &question(link, marks)).await?;
                 for (item, there) in rows::looks(&answer.rows)? {
                     let Some(mark) = marks.get(item) else { continue };
                     let wake = if there { Wake::Held(mark.token) } else { Wake::Ask };
@@ -181,8 +181,7 @@ fn mark(name: &str, line: &BTreeMap<FencingToken, Waiter>) -> Option<Mark> {
 /// Which of these hold or are gone: a row each, the item and whether it is there.
 fn question(link: &Link, marks: &[Mark]) -> String {
     const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
-    // The comment lets an administrator (and a test) tell looks from verbs.
-    let mut sql = String::from("/* onelock looks */ ");
+    let mut sql = String::new();
     for (item, mark) in marks.iter().enumerate() {
         let (there, held) = (there(link, mark, NOW), holds(link, mark, NOW));
         let union = if item > 0 { " UNION ALL " } else { "" };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lock_conformance::verdict::Verdict;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::runtime::Runtime;
 
 /// How many commands have come by.
 #[derive(Debug, Default)]
@@ -22,25 +22,28 @@ pub(crate) struct Counts {
     pub(crate) open: AtomicU64,
 }
 
-/// Forwards connections. Ends when dropped.
+/// Forwards connections, on a runtime of its own: a test may count the tasks of its runtime. Ends when dropped.
 pub(crate) struct Counter {
     address: SocketAddr,
     counts: Arc<Counts>,
-    task: JoinHandle<()>,
+    runtime: Option<Runtime>,
 }
 
 impl Counter {
-    pub(crate) async fn start(target: SocketAddr) -> Verdict<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    pub(crate) fn start(target: SocketAddr) -> Verdict<Self> {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
         let (address, counts) = (listener.local_addr()?, Arc::new(Counts::default()));
         let shared = Arc::clone(&counts);
-        let task = tokio::spawn(async move {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_io().build()?;
+        runtime.spawn(async move {
+            let Ok(listener) = TcpListener::from_std(listener) else { return };
             let mut all = tokio::task::JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 all.spawn(connection(client, target, Arc::clone(&shared)));
             }
         });
-        Ok(Self { address, counts, task })
+        Ok(Self { address, counts, runtime: Some(runtime) })
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -58,7 +61,9 @@ impl Counter {
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        self.task.abort();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

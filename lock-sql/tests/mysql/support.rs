@@ -1,0 +1,52 @@
+//! What the tests share.
+
+use std::time::Duration;
+
+use lock_core::{Backend, Grant, HolderId, LockName, Mode, Note, Place, Request, Standing, Ticket};
+use lock_sql::{MySqlBackend, MySqlConfig};
+
+/// Longer than any test.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+pub(crate) fn name(text: &str) -> LockName {
+    LockName::new(text).unwrap()
+}
+
+pub(crate) fn config(url: &str) -> MySqlConfig {
+    MySqlConfig::from_url(url.parse().unwrap()).unwrap()
+}
+
+pub(crate) async fn connect(url: &str) -> MySqlBackend {
+    MySqlBackend::connect(config(url)).await.unwrap()
+}
+
+pub(crate) fn request(on: &str, mode: Mode) -> Request {
+    Request {
+        name: name(on),
+        holder: HolderId::random().unwrap(),
+        mode,
+        lease: LONG,
+        waiter_lease: LONG,
+        delay: Duration::ZERO,
+        queue: true,
+        note: Note::default(),
+    }
+}
+
+pub(crate) async fn held(store: &dyn Backend, request: &Request) -> Grant {
+    match store.acquire(request).await.unwrap() {
+        Standing::Held(grant) => grant,
+        other => panic!("must hold: {other:?}"),
+    }
+}
+
+pub(crate) async fn waiting(store: &dyn Backend, request: &Request) -> Place {
+    match store.acquire(request).await.unwrap() {
+        Standing::Waiting(place) => place,
+        other => panic!("must wait: {other:?}"),
+    }
+}
+
+pub(crate) fn ticket(request: &Request, token: lock_core::FencingToken) -> Ticket {
+    Ticket { token: Some(token), ..request.ticket() }
+}
