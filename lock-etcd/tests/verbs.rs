@@ -6,11 +6,14 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_conformance::ctx::{exclusive, held, name, renewal, request, ticket, trying, waiting};
+use lock_conformance::ctx::{
+    PATIENCE, exclusive, held, leased, name, renewal, request, ticket, trying, waiting,
+};
 use lock_conformance::harness::redis::open_by;
 use lock_core::{Backend, ErrorKind, Mode, Page, Renewed, Standing, Wake};
 use lock_etcd::DRIVER;
 use support::server::Member;
+use tokio::time::timeout;
 
 type Outcome = lock_conformance::Verdict;
 
@@ -95,7 +98,7 @@ async fn a_hand_over_opens_no_watch() -> Outcome {
         let (backend, wanted) = (Arc::clone(&next.0), ticket(&next.1, place.token));
         let woken = tokio::spawn(async move { backend.wait(&wanted).await });
         holder.0.release(&ticket(&holder.1, token)).await?;
-        assert_eq!(woken.await??, Wake::Held(place.token));
+        assert_eq!(timeout(PATIENCE, woken).await???, Wake::Held(place.token));
         token = place.token;
         let last = std::mem::replace(&mut holder, next);
         next = (last.0, exclusive(&name)?);
@@ -204,6 +207,62 @@ async fn a_role_on_the_prefix_is_enough() -> Outcome {
     let error = bare.acquire(&exclusive(&name)?).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(!error.is_unclear());
+    Ok(())
+}
+
+/// Two entries on one lease: the one that is renewed keeps the lease alive, the other one ends all the same.
+#[tokio::test]
+async fn an_entry_nobody_renews_ends_on_a_living_lease() -> Outcome {
+    let server = Member::single(None).await?;
+    let backend = client(&server.url()).await;
+    let lease = Duration::from_secs(2);
+    let (kept, silent) = (name("kept")?, name("silent")?);
+    let (kept, silent) = (leased(exclusive(&kept)?, lease), leased(exclusive(&silent)?, lease));
+    let (token, lost) = (held(&backend, &kept).await?.token, held(&backend, &silent).await?.token);
+    let mut admin = server.admin().await?;
+    let on = |kvs: &[etcd_client::KeyValue]| kvs[0].lease();
+    let one = on(admin.get(key_of("onelock/kept/", &kept), None).await?.kvs());
+    let two = on(admin.get(key_of("onelock/silent/", &silent), None).await?.kvs());
+    assert_eq!(one, two, "one lease for both");
+    let end = Instant::now() + PATIENCE;
+    while !backend.inspect(&silent.name).await?.holders.is_empty() {
+        assert!(Instant::now() < end, "it never ends");
+        assert!(matches!(backend.renew(&[renewal(&kept, token)]).await.remove(0)?, Renewed::Held(_)));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(backend.renew(&[renewal(&silent, lost)]).await.remove(0)?, Renewed::NotHeld);
+    assert_eq!(on(admin.get(key_of("onelock/kept/", &kept), None).await?.kvs()), one, "the lease lives");
+    Ok(())
+}
+
+/// Tries for permits from several clients at the same moment: as many hold as there are permits, and no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn racing_tries_never_exceed_the_permits() -> Outcome {
+    let server = Member::single(None).await?;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(client(&server.url()).await);
+    }
+    for round in 0..30 {
+        let name = name(&format!("permits-{round}"))?;
+        let start = Arc::new(tokio::sync::Barrier::new(12));
+        let mut tasks = tokio::task::JoinSet::new();
+        for i in 0..12 {
+            let (backend, start) = (Arc::clone(&clients[i % 4]), Arc::clone(&start));
+            let attempt = trying(request(&name, "p3".parse()?)?);
+            tasks.spawn(async move {
+                start.wait().await;
+                backend.acquire(&attempt).await
+            });
+        }
+        let mut holders = 0;
+        while let Some(answer) = tasks.join_next().await {
+            holders += usize::from(matches!(answer??, Standing::Held(_)));
+        }
+        assert_eq!(holders, 3, "round {round}");
+        let line = clients[0].inspect(&name).await?;
+        assert_eq!((line.holders.len(), line.waiters.len()), (3, 0), "round {round}");
+    }
     Ok(())
 }
 
