@@ -7,8 +7,9 @@ set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT INT TERM
-(cd "$root" && git ls-files -z | tar --null -T - -cf -) | tar -C "$copy" -xf -
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$root/target}"
+(cd "$root" && git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf -) | tar -C "$copy" -xf -
+# A build folder of its own: cargo takes packages at the same place in two workspaces for the same, and would mix them up.
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$root/target}/mutants"
 pattern=${1:-.}
 survivors=0
 
@@ -58,10 +59,10 @@ fault "the deadline is not looked at" $client/entry.rs \
     memory fixed_lease_ends
 fault "a late push counts" $client/entry.rs \
     's/let good = ours && matches!\(state\.view\(now\), View::Waiting \{ \.\. \}\);/let good = ours; let _ = View::Waiting { ask_at: None, deadline: now }; state.deadline = now + state.lease; state.phase = Phase::Waiting;/' \
-    memory late_wake_is_discarded
+    memory late_wake_of_a_stalled_process
 fault "an abandoned acquire is not given back" $client/acquire.rs \
     's/    if !nothing \{\n/    if !nothing \&\& false {\n/' \
-    memory cancelled_acquires_leave_nothing
+    redis cancelled_acquires_leave_nothing
 fault "an unclear acquire is not given back" $client/acquire.rs \
     's/settle_unclear\(client, &request, &Err\(error\.clone\(\)\)\);//' \
     memory lost_reply_to_acquire_is_given_back
@@ -77,9 +78,9 @@ fault "renewals one by one" $client/keeper.rs \
 fault "Redis: release without the owner check" lock-redis/src/scripts/release.lua \
     "s/if call\('HDEL', E, ARGV\[1\]\) == 0 then return 0 end/local any = call('ZRANGE', O, 0, 0)[1]\nif call('HDEL', E, ARGV[1]) == 0 then if any then call('HDEL', E, any) call('ZREM', O, any) return 1 end return 0 end/" \
     redis owner_only
-fault "Redis: renew without the expiry step" lock-redis/src/scripts/common.lua \
+fault "Redis: expired holders stay" lock-redis/src/scripts/common.lua \
     "s/local dropped = sweep\(O\)\n/local dropped = false\n/" \
-    redis expiry_and_takeover
+    redis expired_among_living_holders
 fault "Redis: no push" lock-redis/src/scripts/common.lua \
     "s/redis\.pcall\('PUBLISH', inbox, head \.\. ' ' \.\. number\)/local _ = inbox/" \
     redis only_the_promoted_are_woken

@@ -99,7 +99,7 @@ impl Ctx {
     ///
     /// # Errors
     /// When the store cannot be reached.
-    pub async fn backend_on(&self, runtime: &tokio::runtime::Runtime) -> Verdict<Arc<dyn Backend>> {
+    pub async fn backend_on(&self, runtime: &tokio::runtime::Handle) -> Verdict<Arc<dyn Backend>> {
         if self.harness.lacks(Need::Processes).is_some() {
             // A store inside this process has no tasks.
             return self.backend().await;

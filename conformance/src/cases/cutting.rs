@@ -1,11 +1,13 @@
 //! The way to the store is cut, or loses replies, while locks are held and waited for.
 
+use std::sync::Arc;
+
 use lock_core::client::guard::LossReason;
 use lock_core::client::retry::Retry;
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, name};
-use crate::faults::{Fault, Link};
+use crate::faults::{Courier, Fault, Link};
 use crate::verdict::{Context as _, Verdict};
 use crate::{ensure, ensure_eq, expect};
 
@@ -14,6 +16,7 @@ const FIFO: Need = Need::Can("fifo");
 table! {
     lost_wake_is_repaired: [9], [Need::Link, FIFO], 120;
     late_wake_is_discarded: [6, 9], [Need::Link, FIFO, Need::WaiterLease], 120;
+    late_wake_of_a_stalled_process: [6, 9], [FIFO], 120;
     partition_ends_the_hold_in_time: [5, 6], [Need::Link, FIFO], 120;
     resets_do_not_lose_the_lock: [7], [Need::Link], 120;
     lost_reply_to_acquire_is_given_back: [16], [Need::Link], 120;
@@ -81,6 +84,59 @@ async fn late_wake_is_discarded(ctx: &Ctx) -> Verdict {
     next.release().await?;
     let guard = ctx.soon("the late waiter's turn", waiter).await???;
     ensure!(guard.token()? > token, "token {} after {token}: the old place", guard.token()?);
+    Ok(())
+}
+
+/// A process that stands still past its waiter lease, while it is promoted: when it goes on, the push is there before it
+/// has looked at a clock, and still it does not hold.
+async fn late_wake_of_a_stalled_process(ctx: &Ctx) -> Verdict {
+    let text = "stalled";
+    let other = ctx.client(ctx.backend().await?, LONG, ctx.units(5))?;
+    // One thread: whoever blocks it blocks timers, renewals and wake-ups alike.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        // Driven until the case is over, whichever way that comes.
+        let _over = runtime.block_on(ended);
+    });
+    let backend = Arc::new(Courier::new(ctx.backend().await?, &tokio::runtime::Handle::current()));
+    let locks = {
+        let _inside = handle.enter();
+        ctx.client(backend, LONG, ctx.units(4))?
+    };
+    let holder = other.mutex(text)?.acquire().await?;
+    let lock = locks.mutex(text)?.retry(patient());
+    let mut waiter = handle.spawn(async move { lock.acquire().await });
+    ctx.until_line_has(other.backend(), &name(text)?, 2).await?;
+    let lock = other.mutex(text)?;
+    let next = tokio::spawn(async move { lock.acquire().await });
+    ctx.until_line_has(other.backend(), &name(text)?, 3).await?;
+    let (go_on, stalled) = std::sync::mpsc::channel::<()>();
+    let (standing, stands) = tokio::sync::oneshot::channel();
+    handle.spawn(async move {
+        let _told = standing.send(());
+        // Blocks the thread on purpose; ends when the case lets go of the sender, too.
+        let _gone_on = stalled.recv();
+    });
+    ctx.soon("the process stands still", stands).await??;
+    holder.release().await?;
+    let next = ctx.soon("the line moves on", next).await???;
+    go_on.send(())?;
+    let until = ctx.now() + ctx.units(3);
+    while ctx.now() < until {
+        ensure!(next.is_held(), "the next holder was hurt");
+        let early = tokio::time::timeout(ctx.units(1) / 4, &mut waiter).await;
+        expect!(early, Err(_) => (), "the stalled waiter came through while another holds");
+    }
+    let token = next.token()?;
+    next.release().await?;
+    let guard = ctx.soon("the stalled waiter's turn", waiter).await???;
+    ensure!(guard.token()? > token, "token {} after {token}: the old place", guard.token()?);
+    guard.release().await?;
+    let _over = end.send(());
+    let joined = tokio::task::spawn_blocking(move || thread.join().is_ok()).await?;
+    ensure!(joined, "the thread panicked");
     Ok(())
 }
 

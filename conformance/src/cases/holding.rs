@@ -359,7 +359,7 @@ async fn drop_at_shutdown(ctx: &Ctx) -> Verdict {
     let lease = ctx.units(3);
     for state in ["in a task", "after the runtime"] {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let backend = ctx.backend_on(&runtime).await?;
+        let backend = ctx.backend_on(runtime.handle()).await?;
         let locks = {
             let _inside = runtime.enter();
             ctx.client(backend, lease, lease)?

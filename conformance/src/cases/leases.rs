@@ -20,6 +20,7 @@ table! {
     lock_delay: [5], [Need::Can("delay")], 60;
     dead_waiter_leaves_the_line: [6], [FIFO], 60;
     promoted_waiter_keeps_its_waiter_lease: [5, 6], [FIFO], 60;
+    expired_among_living_holders: [6], [FIFO, Need::Can("permits")], 60;
     leases_are_at_least_what_is_asked: [5], [], 30;
 }
 
@@ -206,6 +207,28 @@ async fn promoted_waiter_keeps_its_waiter_lease(ctx: &Ctx) -> Verdict {
         Renewed::NotHeld => Err(crate::Stop::failed("the last waiter is gone")),
     })
     .await
+}
+
+/// One holder's lease ends while another's goes on: its place is free, and only its.
+async fn expired_among_living_holders(ctx: &Ctx) -> Verdict {
+    let backend = ctx.backend().await?;
+    let (name, two) = (name("among-living")?, crate::ctx::permit(2)?);
+    let (dead, living) = (crate::ctx::request(&name, two)?, crate::ctx::request(&name, two)?);
+    let dead = leased(dead, ctx.units(2));
+    let gone = held(&backend, &dead).await?.token;
+    let stays = held(&backend, &living).await?.token;
+    let (third, fourth) = (crate::ctx::request(&name, two)?, crate::ctx::request(&name, two)?);
+    let next = waiting(&backend, &third).await?.token;
+    let last = waiting(&backend, &fourth).await?.token;
+    ctx.eventually("the place is free", async || match renew(&backend, renewal(&third, next)).await? {
+        Renewed::Held(_) => Ok(Some(())),
+        _ => Ok(None),
+    })
+    .await?;
+    ensure_eq!(renew(&backend, renewal(&dead, gone)).await?, Renewed::NotHeld, "the dead holder");
+    expect!(renew(&backend, renewal(&living, stays)).await?, Renewed::Held(_) => (), "the living holder");
+    expect!(renew(&backend, renewal(&fourth, last)).await?, Renewed::Waiting(_) => (), "the last waiter");
+    Ok(())
 }
 
 /// What the store answers is never less than what was asked for, in odd amounts and up to the longest.

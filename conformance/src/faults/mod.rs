@@ -3,6 +3,7 @@
 //! A [`Link`] is what a case holds in its hand. A store behind TCP puts a [`Proxy`] on it; a store inside this process a
 //! [`Gate`] around its backend.
 
+mod courier;
 mod gate;
 mod proxy;
 mod slow;
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
+pub use courier::Courier;
 pub use gate::Gate;
 pub use proxy::Proxy;
 pub use slow::Slow;
