@@ -8,10 +8,12 @@ mod error;
 mod keys;
 mod lease;
 mod lines;
+mod looking;
 mod members;
 mod mirror;
 mod renew;
 mod watch;
+mod watches;
 
 pub use backend::EtcdBackend;
 pub use config::{EtcdConfig, OPTIONS};

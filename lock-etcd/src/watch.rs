@@ -1,64 +1,26 @@
-//! Waiting: one stream of watches per client, one watch per waited-for name, opened ahead and kept for a while.
-//!
-//! etcd serves a watch that starts at a past revision from a loop that runs every 100 ms, so a watch opened for each
-//! wait costs that much at every hand-over. Here a watch starts at the present, the line is read after it stands, and
-//! from then on every deletion reaches it at once. It stays open for [`LINGER`] after the last waiter left, so a busy
-//! name keeps its watch.
+//! The watch of one line: what it knows, and who waits for it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream};
-use lock_core::{Error, ErrorKind, FencingToken, Result, Wake};
-use tokio::runtime::Handle;
+use etcd_client::{WatchFilterType, WatchOptions};
+use lock_core::{Error, FencingToken, Result, Wake};
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::Instant;
 
-use crate::error::{Failure, failure, watch_refused};
 use crate::keys::Span;
-use crate::lines::{self, Reading};
-use crate::members::{Members, closed};
+use crate::lines::Reading;
 use crate::mirror::{Known, Mirror};
 
 /// How long a watch stays open without a waiter.
-const LINGER: Duration = Duration::from_secs(10);
-/// The longest pause before a broken stream is opened again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// How often a watch may be refused to a user who can read the line.
-const REFUSALS: usize = 5;
-
-/// The watches of a client.
-#[derive(Debug)]
-pub(crate) struct Watches {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    members: Arc<Members>,
-    runtime: Handle,
-    state: Mutex<State>,
-    /// Told when there is something to send.
-    todo: Notify,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    by_line: HashMap<Vec<u8>, Arc<Watch>>,
-    /// What the task must open and close on its stream.
-    open: Vec<Arc<Watch>>,
-    close: Vec<i64>,
-    last_id: i64,
-    running: bool,
-}
+pub(crate) const LINGER: Duration = Duration::from_secs(10);
 
 /// The watch of one name.
 #[derive(Debug)]
-struct Watch {
-    id: i64,
-    span: Span,
+pub(crate) struct Watch {
+    pub(crate) id: i64,
+    pub(crate) span: Span,
     inner: Mutex<Inner>,
     /// Told when the phase changes.
     changed: Notify,
@@ -84,290 +46,8 @@ enum Phase {
     Failed(Error),
 }
 
-impl Watches {
-    pub(crate) fn new(members: Arc<Members>, runtime: Handle) -> Self {
-        let shared = Shared { members, runtime, state: Mutex::default(), todo: Notify::new() };
-        Self { shared: Arc::new(shared) }
-    }
-
-    /// Opens the watch of a line before anybody waits.
-    pub(crate) fn prepare(&self, span: &Span) {
-        self.shared.watch(span);
-    }
-
-    /// Takes what a request has read of a line up to the number `upto`, if the line is watched.
-    pub(crate) fn learn(&self, span: &Span, reading: &Reading, upto: i64) {
-        let watch = self.shared.lock().by_line.get(&span.start).cloned();
-        if let Some(watch) = watch {
-            watch.learn(reading, upto);
-        }
-    }
-
-    /// Waits until the entry with this key holds, or is gone, or its line has to be read again.
-    pub(crate) async fn wait(&self, span: &Span, key: &[u8], number: Option<i64>) -> Result<Wake> {
-        let members = &self.shared.members;
-        let mut refusals = 0;
-        loop {
-            let user = User::new(self.shared.watch(span));
-            if let Err(error) = user.0.live().await {
-                // A session that ended is refused like a missing right. A request tells, and begins a new session.
-                if error.kind() == ErrorKind::Denied && refusals < REFUSALS {
-                    refusals += 1;
-                    lines::read(members, span, Some(1)).await?;
-                    continue;
-                }
-                return Err(error);
-            }
-            match user.0.look(key, number) {
-                Look::Now(wake) => return wake,
-                Look::Later(told) => {
-                    let _waiting = Waiting { watch: &user.0, key };
-                    return told.await.unwrap_or_else(|_| members.open().map(|()| Wake::Ask));
-                }
-                Look::Read => {
-                    let reading = lines::read(members, span, number).await?;
-                    let upto = number.unwrap_or(reading.revision);
-                    user.0.learn(&reading, upto);
-                    let seen = reading.line.iter().any(|seat| seat.key == key);
-                    if number.is_none() && !seen {
-                        return Ok(Wake::Ask);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Ends every wait.
-    pub(crate) fn close(&self) {
-        let watches: Vec<_> = self.shared.lock().by_line.drain().map(|(_, watch)| watch).collect();
-        for watch in watches {
-            watch.fail(closed());
-        }
-        self.shared.todo.notify_one();
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The watch of a line; a new one is opened in the background.
-    fn watch(self: &Arc<Self>, span: &Span) -> Arc<Watch> {
-        let mut state = self.lock();
-        if let Some(watch) = state.by_line.get(&span.start) {
-            return Arc::clone(watch);
-        }
-        state.last_id += 1;
-        let watch = Arc::new(Watch::new(state.last_id, span.clone()));
-        if self.members.open().is_err() {
-            watch.fail(closed());
-            return watch;
-        }
-        state.by_line.insert(span.start.clone(), Arc::clone(&watch));
-        state.open.push(Arc::clone(&watch));
-        if !state.running {
-            state.running = true;
-            self.runtime.spawn(Arc::clone(self).run());
-        }
-        drop(state);
-        self.todo.notify_one();
-        watch
-    }
-
-    fn by_id(&self, id: i64) -> Option<Arc<Watch>> {
-        self.lock().by_line.values().find(|watch| watch.id == id).cloned()
-    }
-
-    /// The task: it runs while there is a watch.
-    async fn run(self: Arc<Self>) {
-        let mut pause = Duration::ZERO;
-        loop {
-            let started = Instant::now();
-            if self.members.open().is_err() {
-                return;
-            }
-            match self.stream().await {
-                Ok(()) => return,
-                Err(error) => self.broken(&error),
-            }
-            // A stream that stood for a while is opened again at once.
-            let stood = started.elapsed() > LONGEST_PAUSE;
-            pause = if stood { Duration::ZERO } else { (pause * 2).max(Duration::from_millis(20)) };
-            tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
-        }
-    }
-
-    /// One stream, until no watch is left (`Ok`) or it breaks.
-    async fn stream(&self) -> Result<(), Failure> {
-        let limit = self.members.connect_time() + self.members.try_time();
-        let mut moved = self.members.moved.subscribe();
-        let first = {
-            let mut state = self.lock();
-            state.close.clear();
-            state.open = state.by_line.values().cloned().collect();
-            match state.open.pop() {
-                Some(first) => first,
-                None => {
-                    state.running = false;
-                    return Ok(());
-                }
-            }
-        };
-        let member = self.members.current();
-        let open = async {
-            let (_, client) = self.members.client().await?;
-            let (start, options) = (first.span.start.clone(), first.options());
-            client.watch_client().watch(start, Some(options)).await.map_err(failure)
-        };
-        let stream = match timeout(limit, open).await {
-            Ok(stream) => stream,
-            Err(_) => Err(self.members.late(limit).into()),
-        };
-        let stream = stream.inspect_err(|_| self.members.leave(member))?;
-        let (mut sender, mut answers) = stream.split();
-        // Until every watch stands the server owes an answer.
-        let mut owed = Some(Instant::now() + limit);
-        let mut idle = tokio::time::interval(LINGER / 2);
-        self.todo.notify_one();
-        loop {
-            let waiting = owed.unwrap_or_else(|| Instant::now() + LINGER);
-            tokio::select! {
-                message = next(&mut answers) => {
-                    self.take(message?)?;
-                    if !self.lock().by_line.values().any(|watch| watch.is_opening()) {
-                        owed = None;
-                    }
-                }
-                () = self.todo.notified() => {
-                    if self.send(&mut sender, limit).await? {
-                        owed = owed.or(Some(Instant::now() + limit));
-                    }
-                }
-                _ = moved.changed() => {
-                    self.members.open()?;
-                    let text = "another member of the cluster took over";
-                    return Err(Error::new(ErrorKind::Unavailable, text).into());
-                }
-                () = sleep_until(waiting), if owed.is_some() => {
-                    self.members.leave(member);
-                    return Err(self.members.late(limit).into());
-                }
-                _ = idle.tick() => {
-                    if self.close_idle() {
-                        return Ok(());
-                    }
-                }
-            }
-        }
-    }
-
-    /// Sends what is to be opened and closed; whether something is to be opened.
-    async fn send(&self, sender: &mut WatchRequestSender, limit: Duration) -> Result<bool, Failure> {
-        let (open, close) = {
-            let mut state = self.lock();
-            (std::mem::take(&mut state.open), std::mem::take(&mut state.close))
-        };
-        let opens = !open.is_empty();
-        let work = async {
-            for id in close {
-                sender.cancel(id).await?;
-            }
-            for watch in open {
-                sender.watch(watch.span.start.clone(), Some(watch.options())).await?;
-            }
-            Ok(opens)
-        };
-        match timeout(limit, work).await {
-            Ok(sent) => sent.map_err(failure),
-            Err(_) => Err(self.members.late(limit).into()),
-        }
-    }
-
-    /// Takes one message of the stream.
-    fn take(&self, message: WatchResponse) -> Result<(), Failure> {
-        let message = message.0;
-        if message.canceled && is_refusal(&message.cancel_reason) {
-            // Some servers do not say which watch they refuse: then it is one of those that do not stand yet.
-            let id = message.watch_id;
-            self.refuse(&message.cancel_reason, |watch| watch.id == id || (id <= 0 && watch.is_opening()));
-            return Ok(());
-        }
-        // One that was closed meanwhile has none.
-        let Some(watch) = self.by_id(message.watch_id) else { return Ok(()) };
-        if message.canceled {
-            // Compacted, or the server has other reasons: the whole stream begins anew.
-            let text = format!("etcd ended a watch: {}", message.cancel_reason);
-            return Err(Error::new(ErrorKind::Unavailable, text).into());
-        }
-        if message.created {
-            let revision = message.header.as_ref().map_or(0, |header| header.revision);
-            watch.stands(revision);
-        }
-        // Type 1 is a deletion, whoever or whatever did it.
-        let deletions = message.events.into_iter().filter(|event| event.r#type == 1);
-        watch.deleted(deletions.filter_map(|event| event.kv).map(|kv| (kv.key, kv.mod_revision)));
-        Ok(())
-    }
-
-    /// Ends watches that the user may not have, or not before a new session: their waiters find out which.
-    fn refuse(&self, reason: &str, which: impl Fn(&Watch) -> bool) {
-        let mut refused = Vec::new();
-        self.lock().by_line.retain(|_, watch| {
-            let keep = !which(watch);
-            if !keep {
-                refused.push(Arc::clone(watch));
-            }
-            keep
-        });
-        refused.iter().for_each(|watch| watch.fail(watch_refused(reason)));
-    }
-
-    /// The stream is gone: everybody has to ask, and nothing that was known counts.
-    fn broken(&self, error: &Failure) {
-        if let Failure::Other(error) = error
-            && error.kind() == ErrorKind::Denied
-        {
-            return self.refuse(&error.to_string(), |_| true);
-        }
-        let watches: Vec<_> = self.lock().by_line.values().cloned().collect();
-        watches.iter().for_each(|watch| watch.reopens());
-    }
-
-    /// Closes what nobody used for a while; whether nothing is left, and then the task ends.
-    fn close_idle(&self) -> bool {
-        let mut state = self.lock();
-        let State { by_line, close, .. } = &mut *state;
-        by_line.retain(|_, watch| {
-            let keep = watch.is_used();
-            if !keep {
-                close.push(watch.id);
-            }
-            keep
-        });
-        if state.by_line.is_empty() {
-            state.running = false;
-            return true;
-        }
-        if !state.close.is_empty() {
-            self.todo.notify_one();
-        }
-        false
-    }
-}
-
-/// Whether etcd ended a watch for want of a right or of a session.
-fn is_refusal(reason: &str) -> bool {
-    ["permission denied", "auth", "user"].iter().any(|word| reason.contains(word))
-}
-
-async fn next(answers: &mut WatchResponseStream) -> Result<WatchResponse, Failure> {
-    let ended = || Error::new(ErrorKind::Unavailable, "etcd ended the stream of watches");
-    Ok(answers.message().await.map_err(failure)?.ok_or_else(ended)?)
-}
-
 impl Watch {
-    fn new(id: i64, span: Span) -> Self {
+    pub(crate) fn new(id: i64, span: Span) -> Self {
         let inner = Inner {
             phase: Phase::Opening,
             mirror: Mirror::default(),
@@ -383,24 +63,24 @@ impl Watch {
     }
 
     /// Deletions of the line from the present on.
-    fn options(&self) -> WatchOptions {
+    pub(crate) fn options(&self) -> WatchOptions {
         WatchOptions::new()
             .with_range(self.span.end.clone())
             .with_filters([WatchFilterType::NoPut])
             .with_watch_id(self.id)
     }
 
-    fn is_opening(&self) -> bool {
+    pub(crate) fn is_opening(&self) -> bool {
         matches!(self.lock().phase, Phase::Opening)
     }
 
-    fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         let inner = self.lock();
         inner.users > 0 || inner.idle_since.elapsed() < LINGER
     }
 
     /// Ends when the watch stands.
-    async fn live(&self) -> Result<()> {
+    pub(crate) async fn live(&self) -> Result<()> {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -413,7 +93,7 @@ impl Watch {
         }
     }
 
-    fn stands(&self, revision: i64) {
+    pub(crate) fn stands(&self, revision: i64) {
         let mut inner = self.lock();
         inner.phase = Phase::Live;
         inner.mirror = Mirror::from(revision);
@@ -421,7 +101,7 @@ impl Watch {
         self.changed.notify_waiters();
     }
 
-    fn reopens(&self) {
+    pub(crate) fn reopens(&self) {
         let mut inner = self.lock();
         inner.phase = Phase::Opening;
         inner.mirror = Mirror::default();
@@ -430,7 +110,7 @@ impl Watch {
         }
     }
 
-    fn fail(&self, error: Error) {
+    pub(crate) fn fail(&self, error: Error) {
         let mut inner = self.lock();
         for (_, waiter) in inner.waiters.drain() {
             let _ = waiter.send(Err(error.clone()));
@@ -440,14 +120,14 @@ impl Watch {
         self.changed.notify_waiters();
     }
 
-    fn learn(&self, reading: &Reading, upto: i64) {
+    pub(crate) fn learn(&self, reading: &Reading, upto: i64) {
         let mut inner = self.lock();
         if matches!(inner.phase, Phase::Live) && inner.mirror.read(&reading.line, upto, reading.revision) {
             inner.promote();
         }
     }
 
-    fn deleted(&self, deletions: impl Iterator<Item = (Vec<u8>, i64)>) {
+    pub(crate) fn deleted(&self, deletions: impl Iterator<Item = (Vec<u8>, i64)>) {
         let mut inner = self.lock();
         for (key, revision) in deletions {
             inner.mirror.delete(&key, revision);
@@ -459,7 +139,7 @@ impl Watch {
     }
 
     /// Looks where the entry is, and stands ready to be told if it waits: one step, so nothing falls between.
-    fn look(&self, key: &[u8], number: Option<i64>) -> Look {
+    pub(crate) fn look(&self, key: &[u8], number: Option<i64>) -> Look {
         let mut inner = self.lock();
         if !matches!(inner.phase, Phase::Live) {
             return Look::Now(Ok(Wake::Ask));
@@ -496,17 +176,17 @@ fn held(number: i64) -> Result<Wake> {
     FencingToken::new(number).map(Wake::Held)
 }
 
-enum Look {
+pub(crate) enum Look {
     Now(Result<Wake>),
     Later(oneshot::Receiver<Result<Wake>>),
     Read,
 }
 
 /// A call that uses a watch.
-struct User(Arc<Watch>);
+pub(crate) struct User(pub(crate) Arc<Watch>);
 
 impl User {
-    fn new(watch: Arc<Watch>) -> Self {
+    pub(crate) fn new(watch: Arc<Watch>) -> Self {
         watch.lock().users += 1;
         Self(watch)
     }
@@ -521,9 +201,9 @@ impl Drop for User {
 }
 
 /// Forgets a waiter whose call ends or is dropped.
-struct Waiting<'a> {
-    watch: &'a Watch,
-    key: &'a [u8],
+pub(crate) struct Waiting<'a> {
+    pub(crate) watch: &'a Watch,
+    pub(crate) key: &'a [u8],
 }
 
 impl Drop for Waiting<'_> {
