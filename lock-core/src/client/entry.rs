@@ -53,6 +53,8 @@ struct State {
     granted: Duration,
     /// Until when the last answer may be believed.
     deadline: Timestamp,
+    /// When this client learned that it holds.
+    held_since: Timestamp,
     /// When the hold ends whatever the lease says.
     hold_until: Option<Timestamp>,
     /// When to renew next.
@@ -97,6 +99,7 @@ impl Entry {
             waiter_lease: request.waiter_lease,
             granted: Duration::ZERO,
             deadline: sent,
+            held_since: sent,
             hold_until: None,
             due: sent,
             short: false,
@@ -279,6 +282,7 @@ impl State {
     fn hold(&mut self, upkeep: &Upkeep, now: Timestamp) {
         self.phase = Phase::Held;
         self.ask_at = None;
+        self.held_since = now;
         self.hold_until = upkeep.max_hold.map(|hold| now + hold);
     }
 
@@ -290,6 +294,11 @@ impl State {
                 }
                 self.short = false;
                 grant.lease
+            }
+            // Sent by the waiter and overtaken by the push: it says nothing of the hold, and the lease it got is good.
+            Renewed::Waiting(place) if self.phase == Phase::Held && sent <= self.held_since => {
+                self.deadline = self.deadline.max(upkeep.margin.deadline(sent, place.lease));
+                return;
             }
             // A holder never goes back to waiting: the store does not know this hold.
             Renewed::Waiting(_) if self.phase == Phase::Held => {

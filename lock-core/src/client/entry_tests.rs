@@ -162,3 +162,17 @@ fn a_holder_that_the_store_puts_back_in_the_line_is_lost() {
     assert_eq!(entry.view(at(111)), View::Over(LossReason::NotHeld));
     assert!(entry.take_owed().is_some());
 }
+
+#[test]
+fn a_waiters_answer_that_the_push_overtook_is_no_loss() {
+    let entry = entry(upkeep(), waiting(10));
+    // Sent at 104, answered by the store before it promoted the entry, read only after the push.
+    assert!(entry.pushed(token(), at(105)));
+    entry.renewed(at(104), at(106), &Ok(waiting(10)));
+    assert_eq!(deadline(&entry, 106), Some(at(113)));
+    assert!(matches!(entry.view(at(106)), View::Held { .. }));
+    assert!(entry.due_renewal(at(106)).is_some(), "the renewal that follows a push is still owed");
+    // What was sent after the push must know of the hold.
+    entry.renewed(at(106), at(107), &Ok(waiting(10)));
+    assert_eq!(entry.view(at(107)), View::Over(LossReason::NotHeld));
+}

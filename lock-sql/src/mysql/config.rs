@@ -39,7 +39,11 @@ const OPTIONS: &[OptionSpec] = &[
         default: "10ms",
         about: "how often at least waiters look for other processes",
     },
-    OptionSpec { name: "blocks", default: "true", about: "on MariaDB, send a verb as one compound block: faster" },
+    OptionSpec {
+        name: "blocks",
+        default: "true",
+        about: "on MariaDB, send a verb as one compound block: faster",
+    },
     OptionSpec { name: "tls", default: "prefer", about: "off, prefer, require, verify-ca or verify-full" },
     OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
     OptionSpec { name: "tls_cert", default: "none", about: "a PEM file with the client's certificate" },

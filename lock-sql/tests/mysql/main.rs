@@ -4,4 +4,8 @@
 mod mysql_server;
 mod support;
 
-mod speed;
+mod against_the_line;
+mod cost;
+mod faults;
+mod numbers;
+mod server;
