@@ -1,0 +1,165 @@
+//! Locks in the way, a server that goes away, futures that are dropped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{Backend, ErrorKind, Mode, Page, Release, Standing};
+use sqlx::Executor as _;
+
+use crate::mysql_server::MariaDb;
+use crate::support::{connect, held, name, request, ticket, waiting};
+
+/// A row lock of somebody else is waited for, within the request timeout.
+#[tokio::test]
+async fn row_locks_are_waited_for() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let store = Arc::new(connect(&format!("{}?request_timeout=20s", server.url())).await);
+    let hasty = connect(&format!("{}?request_timeout=300ms", server.url())).await;
+    let first = request("locked", Mode::Exclusive);
+    held(&*store, &first).await;
+    let mut other = server.admin().await.unwrap();
+    other.execute("START TRANSACTION").await.unwrap();
+    other.execute("SELECT * FROM locks.onelock_name WHERE name = 'locked' FOR UPDATE").await.unwrap();
+    let waits = tokio::spawn({
+        let (store, first) = (Arc::clone(&store), first.clone());
+        async move { store.release(&first.ticket()).await }
+    });
+    let error = hasty.acquire(&request("locked", Mode::Exclusive)).await.unwrap_err();
+    assert!(error.is_unclear(), "{error}");
+    assert!(!waits.is_finished());
+    // A name beside it is not in the way of anybody.
+    held(&hasty, &request("free", Mode::Exclusive)).await;
+    other.execute("ROLLBACK").await.unwrap();
+    assert_eq!(waits.await.unwrap().unwrap(), Release::Released);
+}
+
+/// A deadlock is resolved by the server at the cost of one side, and that one tries again.
+#[tokio::test]
+async fn deadlocks_are_tried_again() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let store = Arc::new(connect(&format!("{}?request_timeout=30s", server.url())).await);
+    let (a, b) = (request("a", Mode::Exclusive), request("b", Mode::Exclusive));
+    held(&*store, &a).await;
+    held(&*store, &b).await;
+    for round in 0..5 {
+        let mut other = server.admin().await.unwrap();
+        other.execute("START TRANSACTION").await.unwrap();
+        // Weighs more than a renewal, so that the server ends the renewal.
+        other
+            .execute("CREATE TEMPORARY TABLE IF NOT EXISTS locks.heavy (n INT) ENGINE = InnoDB")
+            .await
+            .unwrap();
+        other.execute("INSERT INTO locks.heavy SELECT seq FROM locks.seq_1_to_500").await.unwrap();
+        other.execute("SELECT * FROM locks.onelock_name WHERE name = 'b' FOR UPDATE").await.unwrap();
+        let due = [&a, &b].map(|entry| lock_core::Renewal {
+            ticket: entry.ticket(),
+            lease: entry.lease,
+            waiter_lease: entry.lease,
+        });
+        let renewing = tokio::spawn({
+            let store = Arc::clone(&store);
+            async move { store.renew(&due).await }
+        });
+        // The renewal has `a` and waits for `b`.
+        let trx = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
+        while server.count(trx).await.unwrap() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        other.execute("SELECT * FROM locks.onelock_name WHERE name = 'a' FOR UPDATE").await.ok();
+        other.execute("ROLLBACK").await.unwrap();
+        let answers = renewing.await.unwrap();
+        assert!(answers.iter().all(|a| matches!(a, Ok(lock_core::Renewed::Held(_)))), "{round}: {answers:?}");
+    }
+    let deadlocks = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Innodb_deadlocks'";
+    assert!(server.count(deadlocks).await.unwrap() > 0, "there was no deadlock");
+}
+
+/// After a restart of the server the first request of every idle connection succeeds, and locks are still held.
+#[tokio::test]
+async fn a_restart_is_survived() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let store = connect(&server.url()).await;
+    let first = request("kept", Mode::Exclusive);
+    let grant = held(&store, &first).await;
+    let second = request("kept", Mode::Exclusive);
+    let place = waiting(&store, &second).await;
+    let ticket = ticket(&second, place.token);
+    let mut wait = std::pin::pin!(store.wait(&ticket));
+    assert!(futures_util::poll!(&mut wait).is_pending());
+    server.restart().await.unwrap();
+    let again = held(&store, &first).await;
+    assert_eq!(again.token, grant.token);
+    assert_eq!(store.release(&first.ticket()).await.unwrap(), Release::Released);
+    let wake = tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap().unwrap();
+    assert_eq!(wake, lock_core::Wake::Held(place.token));
+}
+
+/// Futures that are dropped at any moment leave no transaction open and no connection in use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_futures_leave_no_transaction() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let store = connect(&format!("{}?pool=3", server.url())).await;
+    let mut cut = 0;
+    for i in 0..300_u64 {
+        let entry = request("dropped", Mode::Exclusive);
+        let limit = Duration::from_micros(i * 7);
+        cut += u32::from(tokio::time::timeout(limit, store.acquire(&entry)).await.is_err());
+        let page = Page::first(10).unwrap();
+        cut += u32::from(tokio::time::timeout(limit, store.list("d", &page)).await.is_err());
+        let _ = store.release(&entry.ticket()).await.unwrap();
+    }
+    assert!(cut > 20, "{cut} were cut: nothing was proven");
+    let open = "SELECT COUNT(*) FROM information_schema.INNODB_TRX";
+    let none = async {
+        while server.count(open).await.unwrap() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), none).await.unwrap();
+    // Acquires that the server carried out after their release was answered are in the line yet; nothing else is wrong.
+    for view in store.inspect(&name("dropped")).await.unwrap().holders {
+        store.evict(&name("dropped"), view.token).await.unwrap();
+    }
+    assert!(matches!(store.acquire(&request("after", Mode::Exclusive)).await.unwrap(), Standing::Held(_)));
+}
+
+/// A backend outlives the runtime it was made in: dropping it is quiet, and using it on another one works or fails with an
+/// error.
+#[test]
+fn runtimes_come_and_go() {
+    let runtime =
+        || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let first = runtime();
+    let (server, store, entry) = first.block_on(async {
+        let server = MariaDb::start(&[]).await.unwrap();
+        let store = Arc::new(connect(&server.url()).await);
+        let entry = request("moved", Mode::Exclusive);
+        held(&*store, &entry).await;
+        (server, store, entry)
+    });
+    let second = request("moved", Mode::Exclusive);
+    let place = first.block_on(waiting(&*store, &second));
+    let second = ticket(&second, place.token);
+    let waiter = {
+        let (store, second) = (Arc::clone(&store), second.clone());
+        first.spawn(async move { store.wait(&second).await })
+    };
+    first.shutdown_timeout(Duration::from_secs(5));
+    drop(waiter);
+    let other = runtime();
+    other.block_on(async {
+        // The connections of the first runtime are gone with it; the next are made here.
+        match store.release(&entry.ticket()).await {
+            Ok(released) => assert_eq!(released, Release::Released),
+            // The request may have gone out on a connection whose answers nobody reads any more.
+            Err(error) => assert!(error.is_unclear(), "{error}"),
+        }
+        let wake = tokio::time::timeout(Duration::from_secs(30), store.wait(&second)).await.unwrap().unwrap();
+        assert_eq!(wake, lock_core::Wake::Held(place.token));
+        store.close().await.unwrap();
+        assert_eq!(store.inspect(&name("moved")).await.unwrap_err().kind(), ErrorKind::Closed);
+    });
+    drop(other);
+    drop(store);
+    drop(server);
+}
