@@ -8,6 +8,7 @@ need() { # need PROGRAM PACKAGE
 }
 need redis-server redis-server
 need etcd etcd-server
+need etcdctl etcd-client
 need mariadbd mariadb-server
 need protoc protobuf-compiler
 need java default-jre-headless
