@@ -30,6 +30,30 @@ async fn until_nothing_is_left(ctx: &Ctx, locks: &Locks, names: &[String], tasks
     ctx.eventually("no task is left", async || Ok((metrics.num_alive_tasks() <= tasks).then_some(()))).await
 }
 
+/// A round trip on this machine, now.
+async fn trip(locks: &Locks, name: &str) -> Verdict<Duration> {
+    let began = std::time::Instant::now();
+    for _ in 0..20 {
+        locks.inspect(name).await?;
+    }
+    Ok(began.elapsed() / 20)
+}
+
+/// Polls `work` until about `after` from now, to the microsecond: timers tick in milliseconds.
+async fn cut_at<T>(work: impl Future<Output = T>, after: Duration) -> Option<T> {
+    let end = std::time::Instant::now() + after;
+    let moment = async {
+        while std::time::Instant::now() < end {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = moment => None,
+    }
+}
+
 /// Thousands of acquires dropped at random moments, among others that run to their end.
 async fn cancelled_acquires_leave_nothing(ctx: &Ctx) -> Verdict {
     let locks = ctx.locks().await?;
@@ -37,17 +61,12 @@ async fn cancelled_acquires_leave_nothing(ctx: &Ctx) -> Verdict {
     locks.mutex(&names[0])?.acquire().await?.release().await?;
     ctx.eventually("the first cycle is over", async || Ok((locks.owed() == 0).then_some(()))).await?;
     let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    // A round trip, so that the moments fall into every part of an acquire.
-    let began = tokio::time::Instant::now();
-    for _ in 0..20 {
-        locks.inspect(&names[0]).await?;
-    }
-    let trip = began.elapsed() / 20;
-    let (mut tasks, each) = (tokio::task::JoinSet::new(), ctx.volume(4000) / 8);
+    let trip = trip(&locks, &names[0]).await?;
+    let (mut tasks, each) = (tokio::task::JoinSet::new(), ctx.volume(10_000) / 8);
     for _ in 0..8 {
         let (locks, names, mut rng) = (locks.clone(), names.clone(), ctx.rng());
         tasks.spawn(async move {
-            let (mut cut, mut done) = (0_u64, 0_u64);
+            let (mut cut, mut done, mut range) = (0_u64, 0_u64, trip * 4);
             for i in 0..each {
                 let lock = locks.mutex(&names[rng.index(names.len())])?;
                 let lock = if i % 5 == 0 { lock.unfair() } else { lock };
@@ -56,12 +75,16 @@ async fn cancelled_acquires_leave_nothing(ctx: &Ctx) -> Verdict {
                 while locks.owed() > 16 {
                     tokio::time::sleep(trip).await;
                 }
-                let moment = rng.time(trip * 4);
-                match tokio::time::timeout(moment, lock.acquire()).await {
-                    Err(_) => cut += 1,
-                    Ok(guard) => {
+                // The range follows the machine, so that about half of them are cut.
+                match cut_at(lock.acquire(), rng.time(range)).await {
+                    None => {
+                        cut += 1;
+                        range = (range * 11 / 10).min(Duration::from_secs(1));
+                    }
+                    Some(guard) => {
                         let guard = guard?;
                         done += 1;
+                        range = (range * 9 / 10).max(Duration::from_nanos(100));
                         if rng.below(2) == 0 {
                             guard.release().await?;
                         }
@@ -90,11 +113,11 @@ async fn cancelled_releases_leave_nothing(ctx: &Ctx) -> Verdict {
     let names = vec!["given-back".to_owned()];
     locks.mutex(&names[0])?.acquire().await?.release().await?;
     let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    let mut rng = ctx.rng();
+    let (mut rng, trip) = (ctx.rng(), trip(&locks, &names[0]).await?);
     for _ in 0..ctx.volume(300) {
         let guard = locks.mutex(&names[0])?.acquire().await?;
         // Whether it was cut or not makes no difference to anybody.
-        let _cut = tokio::time::timeout(rng.time(Duration::from_micros(300)), guard.release()).await;
+        let _cut = cut_at(guard.release(), rng.time(trip * 2)).await;
     }
     until_nothing_is_left(ctx, &locks, &names, alive).await
 }
