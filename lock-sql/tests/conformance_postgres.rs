@@ -1,5 +1,7 @@
 //! The shared suite on real PostgreSQL servers.
 
+// Some of it only the store's own tests use.
+#[allow(dead_code)]
 mod postgres_server;
 
 use std::process::ExitCode;

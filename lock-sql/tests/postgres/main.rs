@@ -1,7 +1,9 @@
 //! The PostgreSQL store against real servers.
 #![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, clippy::panic, dead_code)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
+// Some of it only the shared suite uses.
+#[allow(dead_code)]
 #[path = "../postgres_server/mod.rs"]
 mod postgres_server;
 
