@@ -154,7 +154,23 @@ impl MySqlBackend {
         rows::listing(&self.link.request(Lane::Verb, &sql).await?.rows, limit)
     }
 
+    async fn renew_one(&self, due: &Renewal) -> Result<Renewed> {
+        let ticket = &due.ticket;
+        let (name, holder) = (ticket.name.encoded(), ticket.holder.as_u128().to_be_bytes());
+        let sql = self.link.sql.renew_one.fill(&[
+            ("name", Value::Bytes(name.as_bytes())),
+            ("holder", Value::Bytes(&holder)),
+            ("lease", Value::Int(micros(due.lease, ticket.delay))),
+            ("waiter_lease", Value::Int(micros(due.waiter_lease, ticket.delay))),
+        ]);
+        let answer = self.link.request(Lane::Verb, &sql).await?;
+        rows::renewed_one(&answer.rows, due.lease, due.waiter_lease)
+    }
+
     async fn renew_batch(&self, due: &[&Renewal]) -> Result<Vec<Renewed>> {
+        if let [due] = due {
+            return Ok(vec![self.renew_one(due).await?]);
+        }
         let mut rows = String::new();
         let mut leases = Vec::with_capacity(due.len());
         let encoded: Vec<_> = due.iter().map(|renewal| renewal.ticket.name.encoded()).collect();

@@ -36,8 +36,8 @@ async fn server(link: &Link, blocks: bool) -> Result<Found> {
     if value("wsrep_on") == Some("ON") {
         return Err(Error::new(
             ErrorKind::Unsupported,
-            "the server is a Galera node (wsrep_on=ON): two nodes may commit conflicting transactions before they \
-             notice, so a lock there may have two holders; use a server that is no cluster, or another store",
+            "the server is a Galera node (wsrep_on=ON): its row locks do not reach the other nodes, \
+             so a lock there may have two holders; use a server that is no cluster, or another store",
         ));
     }
     if version.contains("MariaDB") && blocks {

@@ -69,6 +69,21 @@ pub(super) fn standing(rows: &[MySqlRow], request: &Request) -> Result<Standing>
     })
 }
 
+/// The answer to a single renewal.
+pub(super) fn renewed_one(rows: &[MySqlRow], lease: Duration, waiter_lease: Duration) -> Result<Renewed> {
+    let row = one(rows)?;
+    if row.maybe(0)?.is_none() {
+        return Ok(Renewed::NotHeld);
+    }
+    let token = row.token(0)?;
+    Ok(if row.flag(1)? {
+        Renewed::Held(Grant { token, lease })
+    } else {
+        let retry_after = row.maybe(2)?.map(micros);
+        Renewed::Waiting(Place { token, lease: waiter_lease, retry_after })
+    })
+}
+
 /// The answers by item; an item without a row is not held.
 pub(super) fn renewed(rows: &[MySqlRow], leases: &[(Duration, Duration)]) -> Result<Vec<Renewed>> {
     let mut answers = vec![Renewed::NotHeld; leases.len()];

@@ -121,7 +121,7 @@ macro_rules! templates {
 }
 
 templates! {
-    acquire check evict expired idle inspect list raise release renew retire session tables variables version
+    acquire check evict expired idle inspect list raise release renew renew_one retire session tables variables version
 }
 
 #[cfg(test)]
@@ -159,6 +159,7 @@ mod tests {
         assert_eq!(names(&sql.evict), ["after", "name", "number"]);
         assert_eq!(names(&sql.raise), ["holder", "name", "number"]);
         assert_eq!(names(&sql.renew), ["due", "names"]);
+        assert_eq!(names(&sql.renew_one), ["holder", "lease", "name", "waiter_lease"]);
         assert_eq!(names(&sql.inspect), ["name"]);
         assert_eq!(names(&sql.list), ["after", "from", "limit", "until"]);
         assert_eq!(names(&sql.retire), ["names"]);

@@ -1,5 +1,8 @@
 //! A MariaDB server as a child process, with its data in memory where that is possible, and a way to it that counts.
 
+// Each test program uses a part of this.
+#![allow(dead_code)]
+
 pub(crate) mod counter;
 
 use std::ffi::OsString;
@@ -168,6 +171,8 @@ async fn launch(folder: &Path, port: u16, settings: &[String]) -> Verdict<Server
     arguments.extend(as_root()?);
     arguments.extend([
         option("datadir", &data),
+        // Servers that share a folder for temporary tables remove each other's.
+        option("tmpdir", &data),
         option("socket", &data.join("socket")),
         option("pid-file", &data.join("pid")),
         format!("--port={port}").into(),
