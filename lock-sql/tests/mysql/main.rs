@@ -1,4 +1,5 @@
 //! The store on a real MariaDB server.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../mysql_server/mod.rs"]
 mod mysql_server;

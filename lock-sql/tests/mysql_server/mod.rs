@@ -1,4 +1,6 @@
 //! A MariaDB server as a child process, with its data in memory where that is possible, and a way to it that counts.
+//!
+//! With `ONELOCK_MYSQLD` set to the path of a `mysqld` of MySQL the tests run on that instead.
 
 // Each test program uses a part of this.
 #![allow(dead_code)]
@@ -21,8 +23,20 @@ use tempfile::TempDir;
 
 const PROGRAM: Program = Program { name: "mariadbd", package: "mariadb-server" };
 
+/// The server program of MySQL to use, if any.
+pub(crate) fn mysqld() -> Option<&'static str> {
+    static PATH: OnceLock<Option<String>> = OnceLock::new();
+    PATH.get_or_init(|| std::env::var("ONELOCK_MYSQLD").ok()).as_deref()
+}
+
 /// The log of InnoDB, small, because every server gets a copy.
-const LOG_SIZE: &str = "--innodb-log-file-size=8M";
+fn log_size() -> &'static str {
+    if mysqld().is_some() { "--innodb-redo-log-capacity=16M" } else { "--innodb-log-file-size=8M" }
+}
+
+/// MySQL makes root for the socket only.
+const INIT: &str = "CREATE USER IF NOT EXISTS root@'127.0.0.1';\n\
+                    GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n";
 
 /// How long a server may take to answer its first request.
 const START: Duration = Duration::from_secs(60);
@@ -52,11 +66,16 @@ fn template() -> Verdict<&'static Path> {
     static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
     let make = || -> Verdict<TempDir> {
         let folder = data_folder()?;
-        let output = Command::new("mariadb-install-db")
+        let (program, options) = match mysqld() {
+            Some(path) => (path, ["--initialize-insecure", "--skip-log-bin"]),
+            None => ("mariadb-install-db", ["--auth-root-authentication-method=normal", "--skip-test-db"]),
+        };
+        let output = Command::new(program)
             .arg("--no-defaults")
             .args(as_root()?)
             .arg(option("datadir", &folder.path().join("data")))
-            .args(["--auth-root-authentication-method=normal", "--skip-test-db", LOG_SIZE])
+            .args(options)
+            .arg(log_size())
             .output()
             .context("mariadb-install-db: apt-get install mariadb-server")?;
         if output.status.success() {
@@ -176,22 +195,29 @@ async fn launch(folder: &Path, port: u16, settings: &[String]) -> Verdict<Server
         option("socket", &data.join("socket")),
         option("pid-file", &data.join("pid")),
         format!("--port={port}").into(),
-        LOG_SIZE.into(),
+        log_size().into(),
     ]);
+    let mut program = PROGRAM;
+    if let Some(path) = mysqld() {
+        let init = folder.join("init.sql");
+        std::fs::write(&init, INIT)?;
+        arguments.extend([option("init-file", &init), "--mysqlx=OFF".into()]);
+        program.name = path;
+    }
     let common = [
         "--bind-address=127.0.0.1",
         "--skip-name-resolve",
         "--skip-log-bin",
         "--performance-schema=OFF",
         "--innodb-buffer-pool-size=64M",
-        "--innodb-temp-data-file-path=ibtmp1:1M:autoextend",
+        "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
         "--max-connections=400",
         // A killed server is started again at once.
         "--innodb-flush-log-at-trx-commit=1",
     ];
     arguments.extend(common.map(OsString::from));
     arguments.extend(settings.iter().map(OsString::from));
-    let mut server = Server::start(PROGRAM, arguments, &folder.join("log"))?;
+    let mut server = Server::start(program, arguments, &folder.join("log"))?;
     let end = Instant::now() + START;
     loop {
         server.check()?;
