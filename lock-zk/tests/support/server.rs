@@ -211,7 +211,16 @@ impl ZkServer {
     pub(crate) fn pause(&self, stopped: bool) -> Verdict {
         let id = self.lock().as_ref().context("a running server")?.id();
         let signal = if stopped { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
-        signal_process(id, signal)
+        signal_process(id, signal)?;
+        // Its threads stop one by one: until the last has, it may answer yet.
+        let end = Instant::now() + START;
+        while stopped && !is_stopped(id)? {
+            if Instant::now() > end {
+                return Err(Stop::failed("the server does not stop"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// `standalone`, `leader` or `follower`; `None` while it does not serve.
@@ -228,6 +237,18 @@ impl ZkServer {
         stream.read_to_string(&mut text).await?;
         Ok(text)
     }
+}
+
+/// Whether all threads of a process stand still.
+fn is_stopped(id: u32) -> Verdict<bool> {
+    for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
+        let Ok(stat) = std::fs::read_to_string(thread?.path().join("stat")) else { continue };
+        // Behind the name, which is in parentheses and may hold anything.
+        if !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// An ensemble of three.
