@@ -37,10 +37,11 @@ pub(crate) struct Setup {
 #[derive(Debug)]
 pub(crate) struct ZkServer {
     setup: Setup,
-    folder: TempDir,
     port: u16,
     tls_port: u16,
     server: Mutex<Option<Server>>,
+    /// Dropped after the server, which would write into it again.
+    folder: TempDir,
 }
 
 impl ZkServer {
