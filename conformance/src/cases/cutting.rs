@@ -29,6 +29,11 @@ fn patient() -> Retry {
     Retry::default().errors(u32::MAX)
 }
 
+/// Waits until the client has read the answers to its acquires: the store knows of an entry before its client does.
+async fn answered(ctx: &Ctx, locks: &lock_core::Locks) -> Verdict {
+    ctx.eventually("the client has its answer", async || Ok((locks.owed() == 0).then_some(()))).await
+}
+
 /// A push that is lost with its connection is repaired by the next renewal.
 async fn lost_wake_is_repaired(ctx: &Ctx) -> Verdict {
     let link = Link::new();
@@ -39,6 +44,7 @@ async fn lost_wake_is_repaired(ctx: &Ctx) -> Verdict {
         let lock = locks.mutex(&text)?.retry(patient());
         let waiter = tokio::spawn(async move { lock.acquire().await });
         ctx.until_line_has(other.backend(), &name(&text)?, 2).await?;
+        answered(ctx, &locks).await?;
         link.set(fault);
         let token = other.inspect(&text).await?.waiters.first().context("the waiter")?.token;
         holder.release().await?;
@@ -69,6 +75,7 @@ async fn late_wake_is_discarded(ctx: &Ctx) -> Verdict {
     let lock = other.mutex("moved-on")?;
     let next = tokio::spawn(async move { lock.acquire().await });
     ctx.until_line_has(other.backend(), &name("moved-on")?, 3).await?;
+    answered(ctx, &locks).await?;
     link.set(Fault::Stall);
     holder.release().await?;
     // The cut-off waiter holds by the store's book until its waiter lease ends; far sooner than a holder's lease would.

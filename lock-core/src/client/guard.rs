@@ -277,12 +277,14 @@ impl Guard {
         let before = self.hold.view();
         let Stake { client, entry } = self.stake();
         client.keeper.forget(entry);
-        entry.end(LossReason::Released);
         if let View::Over(reason) = before {
             client.give_back(entry);
             return Err(self.lost_error(reason));
         }
-        let Some(ticket) = entry.take_owed() else { return Err(self.lost_error(LossReason::NotHeld)) };
+        // Ours before it is over: a renewal still under way gives back what it finds over.
+        let owed = entry.take_owed();
+        entry.end(LossReason::Released);
+        let Some(ticket) = owed else { return Err(self.lost_error(LossReason::NotHeld)) };
         let call = debts::release(Arc::clone(client), ticket, entry.store_lease());
         match Uncut::new(client, call, |_, _| ()).await {
             Ok(Release::Released) => Ok(()),
