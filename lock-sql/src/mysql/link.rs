@@ -1,10 +1,11 @@
 //! The connections of one client, and how a request goes over one of them.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::TryStreamExt as _;
+use futures_util::{FutureExt as _, TryStreamExt as _};
 use lock_core::{Error, ErrorKind, Result};
 use sqlx::mysql::{MySqlConnectOptions, MySqlRow, MySqlSslMode};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Executor as _, MySqlConnection};
@@ -159,7 +160,7 @@ impl Link {
             };
             // Connecting has a limit of its own.
             let end = end.max(Instant::now() + self.request_timeout / 4);
-            let failure = match timeout_at(end, run(&mut connection, &text)).await {
+            let failure = match timeout_at(end, unharmed(run(&mut connection, &text))).await {
                 Ok(Ok(rows)) => {
                     self.give_back(slots, connection);
                     return Ok(Answer { rows, again });
@@ -237,7 +238,7 @@ impl Link {
             run(&mut connection, &session).await?;
             Ok(connection)
         };
-        match tokio::time::timeout(self.connect_timeout, connecting).await {
+        match tokio::time::timeout(self.connect_timeout, unharmed(connecting)).await {
             Ok(connected) => connected.map_err(explain),
             Err(_) => {
                 let text = format!("the server could not be reached within {:?}", self.connect_timeout);
@@ -260,6 +261,13 @@ impl Link {
             drop(all);
         }
     }
+}
+
+/// An answer that the driver was not made for must not end the caller's task: the driver may panic on one, and its
+/// connection is not used again then.
+async fn unharmed<T>(future: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    let broken = |_| Err(sqlx::Error::Protocol("the driver broke off over an answer".into()));
+    AssertUnwindSafe(future).catch_unwind().await.unwrap_or_else(broken)
 }
 
 async fn run(connection: &mut MySqlConnection, sql: &str) -> Result<Vec<MySqlRow>, sqlx::Error> {

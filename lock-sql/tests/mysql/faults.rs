@@ -163,3 +163,35 @@ fn runtimes_come_and_go() {
     drop(store);
     drop(server);
 }
+
+/// Whatever answers on the port: an error, never a panic, never a backend.
+#[tokio::test]
+async fn what_is_no_server_is_an_error() {
+    use tokio::io::AsyncWriteExt as _;
+    let greetings: [&[u8]; 7] = [
+        b"",
+        b"\0\0\0\0",
+        b"\x01\0\0\0\x0a",
+        b"\x05\0\0\0\xff\x10\x04no",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\xff\xff\xff\0",
+        b"\x30\0\0\0\x0a8.0.0\0\x01\0\0\0aaaaaaaa\0\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+    ];
+    for (i, greeting) in greetings.into_iter().enumerate() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                // Half of what comes is read by nobody; that is part of it.
+                let _ = client.write_all(greeting).await;
+                let _ = client.shutdown().await;
+            }
+        });
+        let url = format!("mysql://u:hunter2@127.0.0.1:{port}/locks?connect_timeout=2s&request_timeout=2s");
+        let error = lock_sql::MySqlBackend::connect(crate::support::config(&url)).await.unwrap_err();
+        let kinds = [ErrorKind::Protocol, ErrorKind::Unavailable, ErrorKind::Denied];
+        assert!(kinds.contains(&error.kind()), "{i}: {error}");
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        server.abort();
+    }
+}
