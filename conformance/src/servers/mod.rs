@@ -10,8 +10,9 @@ use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Once;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
 use crate::verdict::{Context as _, Stop, Verdict};
@@ -22,12 +23,30 @@ use crate::verdict::{Context as _, Stop, Verdict};
 /// When no folder can be made.
 pub fn data_folder() -> Verdict<TempDir> {
     let memory = Path::new("/dev/shm");
-    let made = if memory.is_dir() {
-        tempfile::Builder::new().prefix("onelock-").tempdir_in(memory)
-    } else {
-        tempfile::Builder::new().prefix("onelock-").tempdir()
-    };
+    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    static SWEPT: Once = Once::new();
+    SWEPT.call_once(|| sweep(&parent));
+    let made =
+        tempfile::Builder::new().prefix(&format!("{FOLDER}{}-", std::process::id())).tempdir_in(parent);
     made.context("a folder for the server's data")
+}
+
+const FOLDER: &str = "onelock-suite-";
+
+/// Removes the folders of test processes that were killed and could not do it themselves.
+fn sweep(parent: &Path) {
+    let Ok(entries) = std::fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let id =
+            name.to_str().and_then(|name| name.strip_prefix(FOLDER)).and_then(|rest| rest.split('-').next());
+        let Some(id) = id.and_then(|id| id.parse::<i32>().ok()).and_then(Pid::from_raw) else { continue };
+        // Another user's process that lives answers with an error of its own: only "no such process" is an answer.
+        if test_kill_process(id) == Err(rustix::io::Errno::SRCH) {
+            // Another process may be sweeping, too.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// A port of the loopback that was free a moment ago.
