@@ -79,7 +79,7 @@ async fn cancelled_acquires_leave_nothing(ctx: &Ctx) -> Verdict {
                 match cut_at(lock.acquire(), rng.time(range)).await {
                     None => {
                         cut += 1;
-                        range = (range * 11 / 10).min(Duration::from_secs(1));
+                        range = (range * 11 / 10).min(Duration::from_millis(20));
                     }
                     Some(guard) => {
                         let guard = guard?;
