@@ -19,4 +19,6 @@ refuse "" redis sqlx-core tonic zookeeper-client
 refuse redis sqlx sqlx-core tonic zookeeper-client
 refuse etcd sqlx redis zookeeper-client
 refuse zk sqlx redis tonic
+refuse postgres redis tonic zookeeper-client sqlx-sqlite sqlx-mysql
+refuse mysql redis tonic zookeeper-client sqlx-sqlite sqlx-postgres
 refuse sqlite redis tonic zookeeper-client sqlx-postgres sqlx-mysql

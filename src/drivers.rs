@@ -18,6 +18,8 @@ const FAMILIES: &[Family] = &[
     Family { name: "sqlite", schemes: &["sqlite"], feature: Some("sqlite") },
     Family { name: "redis", schemes: &["redis", "rediss"], feature: Some("redis") },
     Family { name: "etcd", schemes: &["etcd", "etcds"], feature: Some("etcd") },
+    Family { name: "postgres", schemes: &["postgres", "postgresql"], feature: Some("postgres") },
+    Family { name: "mysql", schemes: &["mysql", "mariadb"], feature: Some("mysql") },
     Family { name: "zookeeper", schemes: &["zk", "zookeeper", "zks"], feature: Some("zk") },
 ];
 
@@ -38,6 +40,10 @@ pub fn drivers() -> Vec<Driver> {
         lock_redis::DRIVER,
         #[cfg(feature = "etcd")]
         lock_etcd::DRIVER,
+        #[cfg(feature = "postgres")]
+        lock_sql::POSTGRES_DRIVER,
+        #[cfg(feature = "mysql")]
+        lock_sql::MYSQL_DRIVER,
         #[cfg(feature = "zk")]
         lock_zk::DRIVER,
     ]

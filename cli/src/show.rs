@@ -168,6 +168,7 @@ struct StoreJson<'a> {
     feature: Option<&'a str>,
     about: Option<&'a str>,
     example: Option<&'a str>,
+    capabilities: Option<&'a onelock::Capabilities>,
     options: Vec<OptionJson<'a>>,
 }
 
@@ -194,6 +195,7 @@ pub(crate) fn stores(args: &StoresArgs) -> Outcome {
                 feature: family.feature,
                 about: driver.map(|driver| driver.about),
                 example: driver.map(|driver| driver.example),
+                capabilities: driver.map(|driver| &driver.capabilities),
                 options: (specs.iter().chain(common).map(option))
                     .map(|(name, default, about)| OptionJson { name, default, about })
                     .collect(),
@@ -211,6 +213,7 @@ pub(crate) fn stores(args: &StoresArgs) -> Outcome {
         line(format_args!("{}: {}", driver.name, driver.about))?;
         line(format_args!("  schemes  {}", driver.schemes.join(", ")))?;
         line(format_args!("  example  {}", driver.example))?;
+        line(format_args!("  can      {}", abilities(&driver.capabilities)))?;
         for spec in specs {
             line(format_args!("  option   {}={}  {}", spec.name, spec.default, spec.about))?;
         }
@@ -227,6 +230,22 @@ pub(crate) fn stores(args: &StoresArgs) -> Outcome {
         }
     }
     Ok(Exit::OK)
+}
+
+/// What a store can do, and which leases, in one line.
+fn abilities(of: &onelock::Capabilities) -> String {
+    let (has, lacks): (Vec<_>, Vec<_>) = of.flags().into_iter().partition(|(_, has)| *has);
+    let names =
+        |flags: Vec<(&'static str, bool)>| flags.iter().map(|flag| flag.0).collect::<Vec<_>>().join(", ");
+    let lacks = if lacks.is_empty() { String::new() } else { format!("; not {}", names(lacks)) };
+    let time = humantime::format_duration;
+    format!(
+        "{}{lacks}; leases {} to {} in steps of {}",
+        names(has),
+        time(of.min_lease),
+        time(of.max_lease),
+        time(of.lease_step)
+    )
 }
 
 pub(crate) fn completions(shell: Shell) -> Outcome {

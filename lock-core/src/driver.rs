@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::backend::Backend;
+use crate::capabilities::Capabilities;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::url::StoreUrl;
@@ -23,6 +24,9 @@ pub struct Driver {
     pub example: &'static str,
     /// One line that says what it is.
     pub about: &'static str,
+    /// What it can do with the options and the server's settings as they are by default; an opened backend says it
+    /// exactly.
+    pub capabilities: Capabilities,
     /// Its own options, beside those of [`crate::config::OPTIONS`].
     pub options: &'static [OptionSpec],
     /// Opens a backend: checks the URL before any I/O, then connects. The clock is the client's; a store that runs

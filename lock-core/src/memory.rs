@@ -30,11 +30,20 @@ pub const DRIVER: Driver = Driver {
     schemes: &["memory"],
     example: "memory://jobs",
     about: "inside this process; always there",
+    capabilities: CAPABILITIES,
     options: OPTIONS,
     open,
 };
 
 const OPTIONS: &[OptionSpec] = &[];
+
+const CAPABILITIES: Capabilities = {
+    let mut caps = Capabilities::full();
+    caps.durable = false;
+    // One clock serves the store and the client.
+    caps.granularity = std::time::Duration::ZERO;
+    caps
+};
 
 fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
     Box::pin(async move {
@@ -175,11 +184,7 @@ impl Backend for MemoryBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut caps = Capabilities::full();
-        caps.durable = false;
-        // One clock serves the store and the client.
-        caps.granularity = std::time::Duration::ZERO;
-        caps
+        CAPABILITIES
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {

@@ -48,7 +48,7 @@ pub(crate) struct Shared {
 impl EtcdBackend {
     /// What every etcd cluster can do.
     #[must_use]
-    pub fn declared() -> Capabilities {
+    pub const fn declared() -> Capabilities {
         let mut caps = Capabilities::full();
         // A number is a revision of the cluster: nobody can lift it.
         caps.raise = false;

@@ -28,6 +28,7 @@ pub const DRIVER: Driver = Driver {
     schemes: &["etcd", "etcds"],
     example: "etcd://user:password@a:2379,b:2379,c:2379/?prefix=onelock/",
     about: "an etcd cluster, 3.4 or later (in production 3.5.23 or later); etcds is the same over TLS",
+    capabilities: EtcdBackend::declared(),
     options: OPTIONS,
     open: |url, clock| {
         Box::pin(async move {

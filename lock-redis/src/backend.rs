@@ -36,6 +36,14 @@ pub struct RedisBackend {
 }
 
 impl RedisBackend {
+    /// What a server with its settings as they come can do.
+    pub(crate) const fn declared() -> Capabilities {
+        let mut caps = Capabilities::full();
+        // It keeps no append-only file unless told to.
+        caps.durable = false;
+        caps
+    }
+
     /// Connects, and checks that the server can keep locks: rights, memory policy, role.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ pub const DRIVER: Driver = Driver {
     schemes: &["redis", "rediss"],
     example: "redis://user:password@127.0.0.1:6379/0?prefix=onelock",
     about: "one Redis server, 7.0 or later; rediss is the same over TLS",
+    capabilities: RedisBackend::declared(),
     options: OPTIONS,
     open: |url, _clock| {
         Box::pin(async move {

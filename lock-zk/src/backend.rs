@@ -104,6 +104,18 @@ pub struct ZkBackend {
 }
 
 impl ZkBackend {
+    /// What servers with this `tickTime` can do, whose sessions carry leases up to `longest`.
+    pub(crate) const fn declared(tick: Duration, longest: Duration) -> Capabilities {
+        let mut capabilities = Capabilities::full();
+        // The number is the server's transaction count: nobody can lift it.
+        capabilities.raise = false;
+        // A node belongs to the session that made it.
+        capabilities.resume = false;
+        capabilities.min_lease = tick.saturating_mul(2);
+        capabilities.max_lease = Duration::from_millis(longest.as_millis() as u64);
+        capabilities
+    }
+
     /// Opens a session and looks at the node above all names.
     ///
     /// # Errors
@@ -166,15 +178,7 @@ impl Backend for ZkBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::full();
-        // The number is the server's transaction count: nobody can lift it.
-        capabilities.raise = false;
-        // A node belongs to the session that made it.
-        capabilities.resume = false;
-        capabilities.min_lease = self.core.target.config.tick * 2;
-        capabilities.max_lease =
-            Duration::from_millis(u64::try_from(self.core.longest.as_millis()).unwrap_or(0));
-        capabilities
+        Self::declared(self.core.target.config.tick, self.core.longest)
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {

@@ -20,6 +20,7 @@ pub const DRIVER: Driver = Driver {
     schemes: &["zk", "zookeeper", "zks"],
     example: "zk://zk1:2181,zk2:2181,zk3:2181/locks",
     about: "Apache ZooKeeper, laid out as Curator's InterProcessMutex",
+    capabilities: ZkBackend::declared(Duration::from_secs(2), Duration::from_secs(32)),
     options: OPTIONS,
     open,
 };

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use lock_core::driver::Opening;
 use lock_core::url::{FromOption, host_port};
-use lock_core::{Backend, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl};
+use lock_core::{
+    Backend, Capabilities, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl,
+};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::MySqlBackend;
@@ -17,6 +19,7 @@ pub const MYSQL_DRIVER: Driver = Driver {
     schemes: &["mysql", "mariadb"],
     example: "mysql://locks:secret@127.0.0.1:3306/app",
     about: "three tables in a MariaDB or MySQL database",
+    capabilities: Capabilities::full(),
     options: OPTIONS,
     open,
 };

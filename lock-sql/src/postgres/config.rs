@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use lock_core::driver::Opening;
 use lock_core::url::host_port;
-use lock_core::{Backend, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl};
+use lock_core::{
+    Backend, Capabilities, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl,
+};
 use serde::{Deserialize, Deserializer, Serialize};
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -19,6 +21,7 @@ pub const POSTGRES_DRIVER: Driver = Driver {
     schemes: &["postgres", "postgresql"],
     example: "postgres://app:password@db.internal/app",
     about: "two tables and some functions in a PostgreSQL database",
+    capabilities: Capabilities::full(),
     options: OPTIONS,
     open,
 };

@@ -20,6 +20,7 @@ pub const SQLITE_DRIVER: Driver = Driver {
     schemes: &["sqlite"],
     example: "sqlite:///var/lib/app/locks.db",
     about: "one file, shared by the processes of one host",
+    capabilities: super::CAPABILITIES,
     options: OPTIONS,
     open,
 };

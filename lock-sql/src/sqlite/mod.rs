@@ -24,6 +24,13 @@ use tokio::sync::{mpsc, oneshot};
 pub use config::{SQLITE_DRIVER, SqliteConfig};
 use worker::{Answer, Message, Verb};
 
+const CAPABILITIES: Capabilities = {
+    let mut all = Capabilities::full();
+    // The store's clock is the client's own.
+    all.granularity = Duration::ZERO;
+    all
+};
+
 /// Locks in one SQLite file.
 ///
 /// Any number of processes, containers included, may share the file as long as they run on one kernel. Leases run on
@@ -107,10 +114,7 @@ impl Backend for SqliteBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut all = Capabilities::full();
-        // The store's clock is the client's own.
-        all.granularity = Duration::ZERO;
-        all
+        CAPABILITIES
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
