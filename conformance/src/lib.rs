@@ -20,6 +20,7 @@
 //! | [`cases`] | the cases, one module per theme |
 //! | [`case`] | the table of all cases and the contract clauses they prove |
 //! | [`ctx`] | what a case works with |
+//! | [`churn`] | clients at work while a test breaks the store under them |
 //! | [`history`] | the checkers of histories: exclusion, tokens, order, the fenced resource |
 //! | [`faults`] | a TCP proxy and a gate around a backend that lose requests and replies |
 //! | [`servers`] | real servers as child processes |
@@ -28,6 +29,7 @@
 
 pub mod case;
 pub mod cases;
+pub mod churn;
 pub mod ctx;
 pub mod faults;
 pub mod harness;

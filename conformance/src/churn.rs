@@ -1,0 +1,337 @@
+//! Clients that take locks again and again while a test breaks the store under them.
+//!
+//! A failover test starts a [`Churn`] over clients of its own, breaks something, waits until [`Churn::goes_on`], and
+//! ends it with [`Churn::stop`], which says what happened. [`Report::check`] then fails for two holders at once, for
+//! tokens that go back, and for a kept guard that believes in a lock which the store does not know as its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lock_core::client::Locks;
+use lock_core::client::guard::Guard;
+use lock_core::{Clock, Error, ErrorKind, Timestamp};
+use tokio::task::JoinSet;
+
+use crate::ctx::PATIENCE;
+use crate::ensure;
+use crate::history::{self, Hold};
+use crate::rng::Rng;
+use crate::verdict::{Context as _, Stop, Verdict};
+
+/// How many locks the tasks fight for.
+const LOCKS: u64 = 3;
+/// How many tasks each client has.
+const TASKS: u32 = 3;
+/// The longest hold: short against a lease, so that a fault meets waiters, holders and calls under way alike.
+const LONGEST_HOLD: Duration = Duration::from_millis(8);
+/// The pause of a task whose store did not answer.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Clients at work.
+pub struct Churn {
+    clients: Vec<Locks>,
+    tasks: JoinSet<Verdict<Tally>>,
+    kept: Vec<(Locks, Guard)>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    stop: AtomicBool,
+    /// Full cycles so far, of each client.
+    cycles: Vec<AtomicU64>,
+}
+
+/// What one task has seen.
+#[derive(Debug, Default)]
+struct Tally {
+    holds: Vec<Hold>,
+    lost: u64,
+    errors: BTreeMap<&'static str, u64>,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub struct Report {
+    /// Every hold that is known for certain.
+    pub holds: Vec<Hold>,
+    /// Holds that were lost before they were given back.
+    pub lost: u64,
+    /// Calls that failed, by the kind of their error.
+    pub errors: BTreeMap<&'static str, u64>,
+    /// Guards held across the fault: still held at the end.
+    pub kept: usize,
+    /// Guards held across the fault: lost, and known to be.
+    pub kept_lost: usize,
+    /// Kept guards that believe in a lock which the store does not show as theirs.
+    pub deceived: Vec<String>,
+}
+
+impl Churn {
+    /// Lets every client work: three tasks on three locks which all clients share, and one guard each, kept until the
+    /// end. The names start with `prefix`; give the clients leases of a few seconds.
+    ///
+    /// # Errors
+    /// When a kept guard cannot be had.
+    pub async fn start(clients: Vec<Locks>, prefix: &str, seed: u64) -> Verdict<Self> {
+        let clock = Arc::clone(clients.first().context("a churn needs a client")?.clock());
+        let cycles = clients.iter().map(|_| AtomicU64::new(0)).collect();
+        let shared = Arc::new(Shared { clock, stop: AtomicBool::new(false), cycles });
+        let mut kept = Vec::new();
+        for (i, locks) in clients.iter().enumerate() {
+            let guard = locks.mutex(format!("{prefix}-kept-{i}"))?.acquire().await?;
+            kept.push((locks.clone(), guard));
+        }
+        let mut tasks = JoinSet::new();
+        for (client, locks) in clients.iter().enumerate() {
+            for task in 0..TASKS {
+                let who = u32::try_from(client)? * TASKS + task;
+                let rng = Rng::new(seed ^ (u64::from(who) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                let work = Work {
+                    locks: locks.clone(),
+                    prefix: prefix.to_owned(),
+                    client,
+                    who,
+                    shared: Arc::clone(&shared),
+                };
+                tasks.spawn(work.run(rng));
+            }
+        }
+        Ok(Self { clients, tasks, kept, shared })
+    }
+
+    /// Waits until every client has made `cycles` full cycles more from now on: the store serves them (again).
+    ///
+    /// # Errors
+    /// When a client does not within `limit`.
+    pub async fn goes_on(&self, cycles: u64, limit: Duration) -> Verdict {
+        let done = || self.shared.cycles.iter().map(|n| n.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let (before, end) = (done(), Instant::now() + limit);
+        loop {
+            let now = done();
+            if before.iter().zip(&now).all(|(before, now)| now - before >= cycles) {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < end,
+                "not every client goes on within {limit:?}: cycles before {before:?}, now {now:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Ends the work and says what happened. The store must be reachable.
+    ///
+    /// # Errors
+    /// When a task met an error that no fault explains, or does not end.
+    pub async fn stop(mut self) -> Verdict<Report> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let mut report = Report {
+            holds: Vec::new(),
+            lost: 0,
+            errors: BTreeMap::new(),
+            kept: 0,
+            kept_lost: 0,
+            deceived: Vec::new(),
+        };
+        loop {
+            let next = tokio::time::timeout(PATIENCE * 2, self.tasks.join_next()).await;
+            let Some(tally) = next.map_err(|_| Stop::failed("the tasks do not end"))? else { break };
+            let tally = tally??;
+            report.holds.extend(tally.holds);
+            report.lost += tally.lost;
+            for (kind, count) in tally.errors {
+                *report.errors.entry(kind).or_default() += count;
+            }
+        }
+        for (locks, guard) in self.kept {
+            judge(&mut report, &locks, guard).await?;
+        }
+        for locks in &self.clients {
+            let end = Instant::now() + PATIENCE;
+            while locks.owed() > 0 {
+                ensure!(Instant::now() < end, "a client still owes {} releases", locks.owed());
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// A guard kept across the fault is either lost, or the store shows its token as the holder's.
+async fn judge(report: &mut Report, locks: &Locks, guard: Guard) -> Verdict {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let Ok(token) = guard.token() else {
+            // It is known at once why.
+            let reason = tokio::time::timeout(PATIENCE, guard.lost()).await;
+            reason.map_err(|_| Stop::failed("a lost guard that does not say so"))?;
+            report.kept_lost += 1;
+            return Ok(());
+        };
+        let shown = locks.inspect(guard.name().as_str()).await?;
+        if shown.holders.iter().any(|holder| holder.token == token) {
+            report.kept += 1;
+            guard.release().await?;
+            return Ok(());
+        }
+        // What the store has forgotten, the next renewal finds out: until then the guard may believe.
+        if Instant::now() > end {
+            report.deceived.push(format!("{:?} with token {token}; the store shows {shown:?}", guard.name()));
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+struct Work {
+    locks: Locks,
+    prefix: String,
+    client: usize,
+    who: u32,
+    shared: Arc<Shared>,
+}
+
+impl Work {
+    async fn run(self, mut rng: Rng) -> Verdict<Tally> {
+        let mut tally = Tally::default();
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            let number = u32::try_from(rng.below(LOCKS))?;
+            let lock = self.locks.mutex(format!("{}-{number}", self.prefix))?;
+            let asked = self.shared.clock.now();
+            match lock.acquire().await {
+                Ok(guard) => self.hold(&mut tally, guard, number, asked, rng.time(LONGEST_HOLD)).await?,
+                Err(error) => {
+                    tally.failed(&error)?;
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+        Ok(tally)
+    }
+
+    async fn hold(
+        &self,
+        tally: &mut Tally,
+        guard: Guard,
+        number: u32,
+        asked: Timestamp,
+        time: Duration,
+    ) -> Verdict {
+        let clock = &self.shared.clock;
+        let from = clock.now();
+        let token = guard.token();
+        let mut deadline = guard.deadline();
+        tokio::time::sleep(time).await;
+        deadline = deadline.max(guard.deadline());
+        let until = clock.now().min(deadline).max(from);
+        match guard.release().await {
+            Ok(()) => {
+                self.shared.cycles[self.client].fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) if error.kind() == ErrorKind::Lost => tally.lost += 1,
+            Err(error) => tally.failed(&error)?,
+        }
+        // A guard that was lost before its token was read proves nothing.
+        if let Ok(token) = token {
+            tally.holds.push(Hold {
+                lock: number,
+                client: self.who,
+                mode: lock_core::Mode::Exclusive,
+                token: token.get(),
+                asked: nanos(asked),
+                from: nanos(from),
+                until: nanos(until),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Tally {
+    /// Counts what a fault explains; anything else ends the run.
+    fn failed(&mut self, error: &Error) -> Verdict {
+        let kind = match error.kind() {
+            ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Lost => "lost",
+            _ => return Err(Stop::failed(format!("no fault explains this error: {error}"))),
+        };
+        *self.errors.entry(kind).or_default() += 1;
+        Ok(())
+    }
+}
+
+impl Report {
+    /// Fails for two holders at once, tokens that repeat or go back, and deceived guards; for a store that promises to
+    /// keep its locks through the fault.
+    ///
+    /// # Errors
+    /// The first violation, as a readable timeline.
+    pub fn check(&self) -> Verdict {
+        if let Some(violation) = history::check(&self.holds) {
+            return Err(Stop::failed(violation));
+        }
+        ensure!(self.deceived.is_empty(), "guards that believe too long: {:?}", self.deceived);
+        Ok(())
+    }
+
+    /// How many pairs of holds overlapped; for a store whose page says that a fault may do that.
+    #[must_use]
+    pub fn has_overlap(&self) -> bool {
+        history::exclusion(&self.holds).is_some()
+    }
+}
+
+fn nanos(time: Timestamp) -> u64 {
+    u64::try_from(time.since_origin().as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+    use lock_core::{BootClock, MemoryBackend, MemoryStore, Settings};
+
+    fn clients(n: usize) -> Vec<Locks> {
+        let clock: Arc<dyn Clock> = Arc::new(BootClock);
+        let store = MemoryStore::new(Arc::clone(&clock));
+        let client = |_| {
+            let backend = Arc::new(MemoryBackend::new(&store));
+            let mut settings = Settings::default();
+            settings.ttl = Duration::from_secs(5);
+            Locks::builder(backend).clock(Arc::clone(&clock)).settings(settings).build().unwrap()
+        };
+        (0..n).map(client).collect()
+    }
+
+    #[tokio::test]
+    async fn a_sound_store_gives_a_clean_report() {
+        let churn = Churn::start(clients(2), "sound", 1).await.unwrap();
+        churn.goes_on(20, PATIENCE).await.unwrap();
+        let report = churn.stop().await.unwrap();
+        report.check().unwrap();
+        assert!(report.holds.len() >= 40 && report.kept == 2 && report.kept_lost == 0, "{report:?}");
+    }
+
+    #[tokio::test]
+    async fn an_evicted_guard_is_counted_as_lost() {
+        let clients = clients(2);
+        let churn = Churn::start(clients.clone(), "evicted", 1).await.unwrap();
+        let shown = clients[1].inspect("evicted-kept-0").await.unwrap();
+        clients[1].evict("evicted-kept-0", shown.holders[0].token).await.unwrap();
+        let report = churn.stop().await.unwrap();
+        report.check().unwrap();
+        assert_eq!((report.kept, report.kept_lost), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn two_stores_taken_for_one_are_found_out() {
+        let both = [clients(1), clients(1)].concat();
+        let churn = Churn::start(both, "split", 1).await.unwrap();
+        churn.goes_on(50, PATIENCE).await.unwrap();
+        let report = churn.stop().await.unwrap();
+        assert!(report.has_overlap() && report.check().is_err());
+    }
+}
