@@ -248,6 +248,19 @@ impl Entry {
         self.changed.notify_waiters();
     }
 
+    /// Ends it and takes what is owed in one step: a renewal still under way, which gives back what it finds over,
+    /// comes either before or after, never between.
+    pub(crate) fn end_for_release(&self) -> Option<Ticket> {
+        let mut state = self.lock();
+        if !matches!(state.phase, Phase::Over(_)) {
+            state.phase = Phase::Over(LossReason::Released);
+        }
+        let owed = std::mem::take(&mut state.owed);
+        drop(state);
+        self.changed.notify_waiters();
+        owed.then(|| self.ticket.clone())
+    }
+
     /// The entry to give back to the store; once only, and never when the store said it is gone.
     pub(crate) fn take_owed(&self) -> Option<Ticket> {
         let mut state = self.lock();

@@ -1,3 +1,5 @@
+use std::future::Future as _;
+
 use super::*;
 use crate::backend::{Grant, Note, Place};
 use crate::error::ErrorKind;
@@ -175,4 +177,28 @@ fn a_waiters_answer_that_the_push_overtook_is_no_loss() {
     // What was sent after the push must know of the hold.
     entry.renewed(at(106), at(107), &Ok(waiting(10)));
     assert_eq!(entry.view(at(107)), View::Over(LossReason::NotHeld));
+}
+
+/// Takes what is owed as soon as it hears of a change, as a renewal does that finds the entry over.
+struct Rival(std::sync::Weak<Entry>, Mutex<Option<Ticket>>);
+
+impl std::task::Wake for Rival {
+    fn wake(self: std::sync::Arc<Self>) {
+        let over = |entry: &Entry| matches!(entry.view(at(104)), View::Over(_));
+        if let Some(entry) = self.0.upgrade().filter(|entry| over(entry)) {
+            *self.1.lock().unwrap() = entry.take_owed();
+        }
+    }
+}
+
+#[test]
+fn nobody_gives_back_what_a_release_is_about_to() {
+    let entry = std::sync::Arc::new(entry(upkeep(), held(30)));
+    let rival = std::sync::Arc::new(Rival(std::sync::Arc::downgrade(&entry), Mutex::default()));
+    let mut told = std::pin::pin!(entry.changed.notified());
+    let waker = std::sync::Arc::clone(&rival).into();
+    assert!(told.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+    assert_eq!(entry.end_for_release().map(|ticket| ticket.holder), Some(HolderId::from_u128(1)));
+    assert!(rival.1.lock().unwrap().is_none(), "the release would have answered `lost`");
+    assert_eq!(entry.view(at(104)), View::Over(LossReason::Released));
 }

@@ -281,10 +281,7 @@ impl Guard {
             client.give_back(entry);
             return Err(self.lost_error(reason));
         }
-        // Ours before it is over: a renewal still under way gives back what it finds over.
-        let owed = entry.take_owed();
-        entry.end(LossReason::Released);
-        let Some(ticket) = owed else { return Err(self.lost_error(LossReason::NotHeld)) };
+        let Some(ticket) = entry.end_for_release() else { return Err(self.lost_error(LossReason::NotHeld)) };
         let call = debts::release(Arc::clone(client), ticket, entry.store_lease());
         match Uncut::new(client, call, |_, _| ()).await {
             Ok(Release::Released) => Ok(()),
