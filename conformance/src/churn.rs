@@ -255,6 +255,7 @@ impl Tally {
     fn failed(&mut self, error: &Error) -> Verdict {
         let kind = match error.kind() {
             ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Timeout => "timeout",
             ErrorKind::Lost => "lost",
             _ => return Err(Stop::failed(format!("no fault explains this error: {error}"))),
         };

@@ -207,7 +207,12 @@ impl Ctx {
     pub async fn until_line_has(&self, backend: &Arc<dyn Backend>, name: &LockName, count: usize) -> Verdict {
         let what = format!("a line of {count} for {name:?}");
         self.eventually(&what, async || {
-            let line = backend.inspect(name).await?;
+            // A server that is busy with a crowd may be late; the bound is the case's patience.
+            let line = match backend.inspect(name).await {
+                Ok(line) => line,
+                Err(error) if error.is_retryable() => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
             Ok((line.holders.len() + line.waiters.len() == count).then_some(()))
         })
         .await
