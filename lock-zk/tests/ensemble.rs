@@ -5,7 +5,8 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_conformance::ctx::{exclusive, held, name, ticket};
+use lock_conformance::churn::Churn;
+use lock_conformance::ctx::{PATIENCE, exclusive, held, name, ticket};
 use lock_conformance::verdict::{Context as _, Stop, Verdict};
 use lock_conformance::{ensure, ensure_eq};
 use lock_core::{Backend, Locks, Release, Settings};
@@ -105,5 +106,39 @@ async fn a_follower_that_lags_is_not_asked_alone() -> Verdict {
         let grant = held(second, &attempt).await?;
         ensure_eq!(second.evict(&name, grant.token).await?, Release::Released, "round {round}");
     }
+    Ok(())
+}
+
+/// Clients take locks again and again while the leader is killed and comes back, and then a follower: nobody holds
+/// beside another, no guard is lost, and every client goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_churn_over_every_failover() -> Verdict {
+    let servers = ensemble().await?;
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(client(open(&url(&servers)).await?, Duration::from_secs(30))?);
+    }
+    let churn = Churn::start(clients, "churn", 7).await?;
+    churn.goes_on(30, PATIENCE).await?;
+    for round in 0..2 {
+        let dead = leader(&servers).await?;
+        servers[dead].kill()?;
+        churn.goes_on(30, PATIENCE * 2).await?;
+        servers[dead].launch()?;
+        servers[dead].ready().await?;
+        churn.goes_on(30, PATIENCE).await?;
+        let follower = (leader(&servers).await? + 1 + round) % 3;
+        servers[follower].restart().await?;
+        churn.goes_on(30, PATIENCE).await?;
+    }
+    let report = churn.stop().await?;
+    report.check()?;
+    println!("{} holds, {} lost, errors {:?}", report.holds.len(), report.lost, report.errors);
+    ensure_eq!(
+        (report.kept, report.kept_lost),
+        (3, 0),
+        "guards kept over two elections: {:?}",
+        report.errors
+    );
     Ok(())
 }

@@ -4,9 +4,10 @@
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use lock_conformance::faults::{Link, Proxy};
 use lock_conformance::servers::tls::Files;
 use lock_conformance::servers::{Program, Server, data_folder, free_port, signal_process};
 use lock_conformance::verdict::{Context as _, Stop, Verdict};
@@ -252,24 +253,57 @@ fn is_stopped(id: u32) -> Verdict<bool> {
     Ok(true)
 }
 
-/// An ensemble of three.
-pub(crate) async fn ensemble() -> Verdict<Vec<ZkServer>> {
-    let mut ports = Vec::new();
-    for _ in 0..3 {
-        ports.push((free_port()?, free_port()?));
-    }
-    let mut lines =
-        vec!["initLimit=50".to_owned(), "syncLimit=20".to_owned(), "standaloneEnabled=false".to_owned()];
+/// What an ensemble agrees on: whoever lags may lag for twenty seconds before it is left.
+fn shared_lines() -> Vec<String> {
+    ["initLimit=50", "syncLimit=100", "standaloneEnabled=false"].map(str::to_owned).to_vec()
+}
+
+/// Where the members find each other: the ports of the quorum and of the elections.
+type Ports = Vec<(u16, u16)>;
+
+fn ports() -> Verdict<Ports> {
+    (0..3).map(|_| Ok((free_port()?, free_port()?))).collect()
+}
+
+/// A member that is not ready yet, with its own view of where the others are.
+fn member(id: u32, view: &Ports) -> Verdict<ZkServer> {
+    let mut lines = shared_lines();
     lines.extend(
-        ports
-            .iter()
+        view.iter()
             .enumerate()
             .map(|(i, (quorum, election))| format!("server.{}=127.0.0.1:{quorum}:{election}", i + 1)),
     );
-    let begin = |id| ZkServer::begin(Setup { lines: lines.clone(), id, ..Setup::default() });
-    let servers = vec![begin(1)?, begin(2)?, begin(3)?];
+    ZkServer::begin(Setup { lines, id, ..Setup::default() })
+}
+
+/// An ensemble of three.
+pub(crate) async fn ensemble() -> Verdict<Vec<ZkServer>> {
+    let view = ports()?;
+    let servers = vec![member(1, &view)?, member(2, &view)?, member(3, &view)?];
     for server in &servers {
         server.ready().await?;
     }
     Ok(servers)
+}
+
+/// An ensemble of three whose last member is a follower that reaches its leader by `link` only.
+pub(crate) async fn ensemble_on(link: &Arc<Link>) -> Verdict<(Vec<ZkServer>, Vec<Proxy>)> {
+    let view = ports()?;
+    let mut servers = vec![member(1, &view)?, member(2, &view)?];
+    // These two elect one of them before the third comes.
+    for server in &servers {
+        server.ready().await?;
+    }
+    let (mut proxies, mut far) = (Vec::new(), view.clone());
+    for (quorum, _) in &mut far[..2] {
+        let proxy = Proxy::start((Ipv4Addr::LOCALHOST, *quorum).into(), link).await?;
+        *quorum = proxy.address().port();
+        proxies.push(proxy);
+    }
+    servers.push(member(3, &far)?);
+    servers[2].ready().await?;
+    if servers[2].mode().await.as_deref() != Some("follower") {
+        return Err(Stop::failed("the last member is no follower"));
+    }
+    Ok((servers, proxies))
 }
