@@ -1,4 +1,4 @@
-//! The shared suite on MariaDB servers.
+//! The shared suite on MariaDB servers, as a user who has the run-time rights of the store's page and no other.
 
 mod mysql_server;
 
@@ -53,7 +53,7 @@ impl Harness for MySql {
     }
 
     async fn start(&self) -> Verdict<Box<dyn Store>> {
-        let server = MariaDb::start(&[]).await?;
+        let server = MariaDb::start(&[]).await?.with_locker().await?;
         let counter = Counter::start((Ipv4Addr::LOCALHOST, server.port()).into())?;
         Ok(Box::new(Running { counter, proxies: Mutex::default(), server }))
     }
@@ -77,7 +77,7 @@ impl Store for Running {
 
     fn url(&self) -> Verdict<String> {
         // What is encrypted cannot be counted.
-        Ok(format!("mysql://root@127.0.0.1:{}/locks?tls=off", self.counter.port()))
+        Ok(format!("mysql://locker@127.0.0.1:{}/locks?tls=off", self.counter.port()))
     }
 
     /// Verbs and what sets up connections. Looks for waiters and house-keeping are bounded by time, not by verbs: the
@@ -91,7 +91,7 @@ impl Store for Running {
         let proxy = Proxy::start(target, link).await?;
         // Short, so that a case with lost replies does not take minutes.
         let by =
-            format!("mysql://root@{}/locks?request_timeout=500ms&connect_timeout=500ms", proxy.address());
+            format!("mysql://locker@{}/locks?request_timeout=500ms&connect_timeout=500ms", proxy.address());
         self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
         Ok(open_by(&lock_sql::MYSQL_DRIVER, &by).await?)
     }

@@ -18,8 +18,10 @@ pub(super) fn is_contention(error: &sqlx::Error) -> bool {
 /// Whether the connection is of no use any more.
 pub(super) fn ends_connection(error: &sqlx::Error) -> bool {
     match number(error) {
-        // Shutdown, kill, idle for too long.
-        Some(code) => matches!(code, 1053 | 1077 | 1078 | 1079 | 1080 | 1094 | 1927 | 3168 | 4031),
+        // Shutdown, kill, idle for too long; read-only: another server may be the primary by now.
+        Some(code) => {
+            matches!(code, 1053 | 1077..=1080 | 1094 | 1290 | 1792 | 1836 | 1927 | 3168 | 4031)
+        }
         None => true,
     }
 }
@@ -47,7 +49,7 @@ fn server(code: u16) -> (ErrorKind, &'static str) {
     match code {
         1044 | 1045 | 1698 | 1396 | 1862 | 3118 | 4151 => (ErrorKind::Denied, "the server refuses this user"),
         1142 | 1143 | 1227 | 1370 | 1410 => (ErrorKind::Denied, "the user lacks a right"),
-        1290 | 1792 | 1836 => (ErrorKind::Denied, "the server is read-only"),
+        1290 | 1792 | 1836 => (ErrorKind::Unavailable, "the server is read-only"),
         1049 | 1046 => (ErrorKind::InvalidConfig, "there is no such database; create it first"),
         1146 => (ErrorKind::Foreign, "a table of onelock is missing"),
         1054 | 1048 | 1136 | 1366 | 1406 | 1364 => {
@@ -61,10 +63,7 @@ fn server(code: u16) -> (ErrorKind, &'static str) {
         | 1038
         | 1041
         | 1053
-        | 1077
-        | 1078
-        | 1079
-        | 1080
+        | 1077..=1080
         | 1094
         | 1158..=1161
         | 1317

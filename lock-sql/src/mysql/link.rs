@@ -231,7 +231,9 @@ impl Link {
     }
 
     async fn connect(&self) -> Result<MySqlConnection> {
-        let seconds = i64::try_from(self.request_timeout.as_secs()).unwrap_or(i64::MAX).max(1);
+        // A part of it: so a verb hears from the server that it lost and asks again, and one that was given up here does
+        // not wait there for much longer.
+        let seconds = i64::try_from(self.request_timeout.as_secs() / 4).unwrap_or(i64::MAX).max(1);
         let session = self.sql.session.fill(&[("lock_wait", Value::Int(seconds))]);
         let connecting = async {
             let mut connection = self.options.connect().await?;

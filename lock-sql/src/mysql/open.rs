@@ -40,10 +40,19 @@ async fn server(link: &Link, blocks: bool) -> Result<Found> {
              so a lock there may have two holders; use a server that is no cluster, or another store",
         ));
     }
+    if value("group_replication_single_primary_mode") == Some("OFF") {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "the server is set to group replication with several primaries \
+             (group_replication_single_primary_mode=OFF): its row locks do not reach the other members, \
+             so a lock there may have two holders; use a single primary, or another store",
+        ));
+    }
     if version.contains("MariaDB") && blocks {
         link.use_blocks();
     }
-    Ok(Found { durable: value("innodb_flush_log_at_trx_commit") == Some("1") })
+    // 3 is MariaDB's: as 1, and once more before the commit.
+    Ok(Found { durable: matches!(value("innodb_flush_log_at_trx_commit"), Some("1" | "3")) })
 }
 
 /// Window functions, CHECK constraints that are obeyed.
@@ -115,8 +124,9 @@ fn explain_migration(link: &Link, error: Error) -> Error {
         return error;
     }
     let text = format!(
-        "the tables `{}…` are missing, and this user may not make them: let an administrator run \
-         migrations/mysql/0001_line.sql, or grant CREATE and INSERT",
+        "the tables `{0}…` are missing or this user has no right on some of them, and it may not make them: \
+         let an administrator run migrations/mysql/0001_line.sql and grant SELECT, INSERT, UPDATE and DELETE on \
+         `{0}name` and `{0}line`, SELECT and UPDATE on `{0}floor` ({error})",
         link.sql.prefix
     );
     Error::new(ErrorKind::Denied, text).caused_by(error)

@@ -33,6 +33,41 @@ async fn row_locks_are_waited_for() {
     assert_eq!(waits.await.unwrap().unwrap(), Release::Released);
 }
 
+/// A row lock of somebody else that stays for longer than the server lets a statement wait: the verb asks again by
+/// itself, and gets on when the lock has gone.
+#[tokio::test]
+async fn lock_wait_timeouts_are_tried_again() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    for options in ["", "&blocks=false"] {
+        // The server gives up a wait after a quarter of the request timeout.
+        let store = Arc::new(connect(&format!("{}?request_timeout=11s{options}", server.url())).await);
+        let first = request("slow", Mode::Exclusive);
+        let grant = held(&*store, &first).await;
+        let mut other = server.admin().await.unwrap();
+        other.execute("START TRANSACTION").await.unwrap();
+        other.execute("SELECT * FROM locks.onelock_name WHERE name = 'slow' FOR UPDATE").await.unwrap();
+        let timeouts = "SELECT COUNT FROM information_schema.INNODB_METRICS WHERE NAME = 'lock_timeouts'";
+        let before = server.count(timeouts).await.unwrap();
+        let renewal =
+            lock_core::Renewal { ticket: first.ticket(), lease: first.lease, waiter_lease: first.lease };
+        let waits = tokio::spawn({
+            let store = Arc::clone(&store);
+            async move { store.renew(&[renewal]).await }
+        });
+        while server.count(timeouts).await.unwrap() == before {
+            assert!(!waits.is_finished(), "{:?}", waits.await);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        other.execute("ROLLBACK").await.unwrap();
+        let answers = waits.await.unwrap();
+        assert!(
+            matches!(answers[..], [Ok(lock_core::Renewed::Held(again))] if again.token == grant.token),
+            "{answers:?}"
+        );
+        store.release(&first.ticket()).await.unwrap();
+    }
+}
+
 /// A deadlock is resolved by the server at the cost of one side, and that one tries again.
 #[tokio::test]
 async fn deadlocks_are_tried_again() {

@@ -9,4 +9,5 @@ mod against_the_line;
 mod cost;
 mod faults;
 mod numbers;
+mod restarts;
 mod server;

@@ -1,10 +1,12 @@
 //! What a client finds out about the server, the tables and its rights before it gives a lock.
 
-use lock_core::{Backend, ErrorKind, Mode};
+use lock_core::{Backend, ErrorKind, Mode, Release};
 use lock_sql::MySqlBackend;
 
-use crate::mysql_server::{MariaDb, mysqld};
+use crate::mysql_server::{MariaDb, RUN_TIME_RIGHTS, mysqld};
 use crate::support::{config, connect, held, request};
+
+const OUR_TABLES: &str = "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'locks'";
 
 async fn refused(url: &str) -> lock_core::Error {
     MySqlBackend::connect(config(url)).await.unwrap_err()
@@ -17,7 +19,7 @@ fn url_of(server: &MariaDb, user: &str) -> String {
 #[tokio::test]
 async fn rights_are_checked_and_named() {
     let server = MariaDb::start(&[]).await.unwrap();
-    for user in ["stranger", "creator", "worker", "reader"] {
+    for user in ["stranger", "creator", "worker"] {
         server.run(&format!("CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'pw-{user}'")).await.unwrap();
     }
     let with = |user: &str| url_of(&server, &format!("{user}:pw-{user}"));
@@ -40,24 +42,65 @@ async fn rights_are_checked_and_named() {
     held(&store, &entry).await;
     store.release(&entry.ticket()).await.unwrap();
     store.close().await.unwrap();
-    // One right is missing, on one table.
-    server.run("GRANT SELECT, INSERT, UPDATE ON locks.* TO reader@'127.0.0.1'").await.unwrap();
-    let error = refused(&with("reader")).await;
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    assert!(error.to_string().contains("DELETE"), "{error}");
-    // A server that takes no writes.
-    server.run("SET GLOBAL read_only = ON").await.unwrap();
-    let error = refused(&with("worker")).await;
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    assert!(error.to_string().contains("read-only"), "{error}");
     // A right that goes later.
-    server.run("SET GLOBAL read_only = OFF").await.unwrap();
     let store = connect(&with("worker")).await;
     server.run("REVOKE INSERT ON locks.* FROM worker@'127.0.0.1'").await.unwrap();
     // Rights are looked up anew by each connection that uses the database.
     let error = refused(&with("worker")).await;
     assert!(error.to_string().contains("INSERT"), "{error}");
     store.close().await.unwrap();
+}
+
+/// The rights of the page are enough, and none of them is too much: without it a client does not even connect, and the
+/// error names the right and the table.
+#[tokio::test]
+async fn each_missing_right_is_named() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let file = include_str!("../../migrations/mysql/0001_line.sql");
+    server.run(&format!("USE locks; {file}")).await.unwrap();
+    let all: Vec<_> = RUN_TIME_RIGHTS
+        .iter()
+        .flat_map(|(table, rights)| rights.iter().map(move |right| (*table, *right)))
+        .collect();
+    assert_eq!(all.len(), 10);
+    for missing in all.iter().map(Some).chain([None]) {
+        server.run("DROP USER IF EXISTS locker@'127.0.0.1'; CREATE USER locker@'127.0.0.1'").await.unwrap();
+        for (table, right) in all.iter().filter(|&right| Some(right) != missing) {
+            server.run(&format!("GRANT {right} ON locks.{table} TO locker@'127.0.0.1'")).await.unwrap();
+        }
+        let url = url_of(&server, "locker");
+        let Some((table, right)) = missing else {
+            let store = connect(&url).await;
+            held(&store, &request("a", Mode::Exclusive)).await;
+            continue;
+        };
+        let error = refused(&url).await;
+        assert_eq!(error.kind(), ErrorKind::Denied, "{right} on {table}: {error}");
+        let text = error.to_string();
+        assert!(text.contains(right) && text.contains(table), "{right} on {table}: {text}");
+    }
+}
+
+/// A server that takes no writes is not the primary (any more): refused at first, and an error that may be over soon
+/// for who is connected.
+#[tokio::test]
+async fn a_read_only_server_is_one_that_cannot_serve_now() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    connect(&server.url()).await;
+    server.run("CREATE USER worker@'127.0.0.1'").await.unwrap();
+    server.run("GRANT SELECT, INSERT, UPDATE, DELETE ON locks.* TO worker@'127.0.0.1'").await.unwrap();
+    let store = connect(&url_of(&server, "worker")).await;
+    let entry = request("a", Mode::Exclusive);
+    held(&store, &entry).await;
+    server.run("SET GLOBAL read_only = ON").await.unwrap();
+    for error in
+        [refused(&url_of(&server, "worker")).await, store.release(&entry.ticket()).await.unwrap_err()]
+    {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("read-only"), "{error}");
+    }
+    server.run("SET GLOBAL read_only = OFF").await.unwrap();
+    assert_eq!(store.release(&entry.ticket()).await.unwrap(), Release::Released);
 }
 
 #[tokio::test]
@@ -138,17 +181,56 @@ async fn what_cannot_keep_the_promises_is_said() {
     store.release(&entry.ticket()).await.unwrap();
 }
 
-/// The server says that it is a Galera node.
+/// A cluster in which several servers take writes is refused, and the message says why.
 #[tokio::test]
-async fn galera_is_refused() {
-    if mysqld().is_some() {
-        println!("only MariaDB has Galera built in");
-        return;
+async fn clusters_with_several_writers_are_refused() {
+    let cases: &[(&[&str], &str, &str)] = if mysqld().is_some() {
+        &[(
+            &[
+                "--plugin-load-add=group_replication.so",
+                "--loose-group-replication-single-primary-mode=OFF",
+                "--loose-group-replication-enforce-update-everywhere-checks=ON",
+                "--loose-group-replication-start-on-boot=OFF",
+            ],
+            "SELECT @@GLOBAL.group_replication_single_primary_mode = 0",
+            "several primaries",
+        )]
+    } else {
+        &[
+            // Set to be a node, without the library.
+            (
+                &["--wsrep-on=ON", "--wsrep-provider=none", "--binlog-format=ROW"],
+                "SELECT @@GLOBAL.wsrep_on",
+                "Galera",
+            ),
+            // The first node of a real cluster.
+            (
+                &[
+                    "--wsrep-on=ON",
+                    "--wsrep-provider=/usr/lib/galera/libgalera_smm.so",
+                    "--wsrep-cluster-address=gcomm://",
+                    "--wsrep-new-cluster",
+                    "--wsrep-node-address=127.0.0.1",
+                    "--wsrep-provider-options=gmcast.listen_addr=tcp://127.0.0.1:0",
+                    "--binlog-format=ROW",
+                    "--innodb-autoinc-lock-mode=2",
+                ],
+                "SELECT VARIABLE_VALUE = 'Primary' FROM information_schema.GLOBAL_STATUS \
+                 WHERE VARIABLE_NAME = 'wsrep_cluster_status'",
+                "Galera",
+            ),
+        ]
+    };
+    for (settings, is_one, says) in cases {
+        let server = MariaDb::start(settings).await.unwrap();
+        assert_eq!(server.count(is_one).await.unwrap(), 1, "{settings:?}");
+        let error = refused(&server.url()).await;
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+        assert_eq!(
+            server.count(OUR_TABLES).await.unwrap(),
+            0,
+            "tables were made on a server that is refused"
+        );
     }
-    let server =
-        MariaDb::start(&["--wsrep-on=ON", "--wsrep-provider=none", "--binlog-format=ROW"]).await.unwrap();
-    assert_eq!(server.texts("SELECT @@GLOBAL.wsrep_on").await.unwrap(), ["1"]);
-    let error = refused(&server.url()).await;
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    assert!(error.to_string().contains("Galera"), "{error}");
 }

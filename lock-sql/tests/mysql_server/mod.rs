@@ -38,6 +38,13 @@ fn log_size() -> &'static str {
 const INIT: &str = "CREATE USER IF NOT EXISTS root@'127.0.0.1';\n\
                     GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n";
 
+/// What a user needs who only takes locks, by table: as on the store's page.
+pub(crate) const RUN_TIME_RIGHTS: [(&str, &[&str]); 3] = [
+    ("onelock_name", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
+    ("onelock_line", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
+    ("onelock_floor", &["SELECT", "UPDATE"]),
+];
+
 /// How long a server may take to answer its first request.
 const START: Duration = Duration::from_secs(60);
 
@@ -135,6 +142,18 @@ impl MariaDb {
         format!("mysql://root@127.0.0.1:{}/locks", self.port)
     }
 
+    /// Makes the tables and a user `locker` without a password who may only take locks.
+    pub(crate) async fn with_locker(self) -> Verdict<Self> {
+        let file = include_str!("../../migrations/mysql/0001_line.sql");
+        self.run(&format!("USE locks; {file}")).await?;
+        self.run("CREATE USER locker@'127.0.0.1'").await?;
+        for (table, rights) in RUN_TIME_RIGHTS {
+            let rights = rights.join(", ");
+            self.run(&format!("GRANT {rights} ON locks.{table} TO locker@'127.0.0.1'")).await?;
+        }
+        Ok(self)
+    }
+
     /// A connection past the store.
     pub(crate) async fn admin(&self) -> Verdict<MySqlConnection> {
         Ok(admin(self.port).await?)
@@ -163,7 +182,19 @@ impl MariaDb {
 
     /// Kills it and starts it again on the same port and data.
     pub(crate) async fn restart(&self) -> Verdict {
-        self.lock().kill()?;
+        self.restart_after(Signal::KILL).await
+    }
+
+    /// Ends it by this signal, waits until it is gone, and starts it again on the same port and data.
+    pub(crate) async fn restart_after(&self, signal: Signal) -> Verdict {
+        self.lock().signal(signal)?;
+        let end = Instant::now() + START;
+        while self.lock().check().is_ok() {
+            if Instant::now() > end {
+                return Err(Stop::failed(format!("mariadbd did not end within {START:?}")));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let server = launch(self.folder.path(), self.port, &self.settings).await?;
         *self.lock() = server;
         Ok(())

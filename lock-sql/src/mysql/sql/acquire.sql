@@ -25,10 +25,12 @@ SELECT CAST(COALESCE(@entry, @next) AS SIGNED), CAST(@holds AS SIGNED), CAST(CAS
     WHEN @low = @high AND @ahead <= @space THEN @earliest - @now
     WHEN @joins OR @entry IS NOT NULL THEN NULL
     ELSE (
-        SELECT MIN(s.ends) FROM (
-            SELECT ends, MIN(mode) OVER w = MAX(mode) OVER w AND ROW_NUMBER() OVER w <= room AS held
-            FROM `onelock_line` WHERE name = :name WINDOW w AS (ORDER BY number)
-        ) s WHERE s.held
+        SELECT MIN(l.ends) FROM `onelock_line` l JOIN (
+            SELECT MIN(IF(mode = front AND place <= room, NULL, number)) AS next FROM (
+                SELECT number, mode, room, FIRST_VALUE(mode) OVER w AS front, ROW_NUMBER() OVER w AS place
+                FROM `onelock_line` WHERE name = :name WINDOW w AS (ORDER BY number)
+            ) p
+        ) s ON s.next IS NULL OR l.number < s.next WHERE l.name = :name
     ) - @now
 END AS SIGNED);
 COMMIT;

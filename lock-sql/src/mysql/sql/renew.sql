@@ -1,6 +1,6 @@
 -- :names (in any order; they are locked in their own) :due, rows of (item, name, holder, lease, waiter_lease)
 -- A row for each entry that is there: the item, the number, whether it holds, and for the first waiter microseconds to
--- the earliest lease end ahead.
+-- the earliest lease end ahead. The derived table gives the first number of each name that does not hold.
 START TRANSACTION;
 SELECT COUNT(number) INTO @names FROM `onelock_name` FORCE INDEX (PRIMARY) WHERE name IN (:names) FOR UPDATE;
 SET @now := TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
@@ -8,19 +8,21 @@ DELETE FROM `onelock_line` WHERE name IN (:names) AND ends <= @now;
 UPDATE (:due) d
 STRAIGHT_JOIN `onelock_line` l ON l.holder = d.holder AND l.name = d.name
 STRAIGHT_JOIN (
-    SELECT name, number, MIN(mode) OVER w = MAX(mode) OVER w AND ROW_NUMBER() OVER w <= room AS held
-    FROM `onelock_line` WHERE name IN (:names) WINDOW w AS (PARTITION BY name ORDER BY number)
-) s ON s.name = l.name AND s.number = l.number
-SET l.ends = GREATEST(l.ends, @now + IF(s.held, d.lease, d.waiter_lease));
-SELECT CAST(d.item AS SIGNED), l.number, CAST(s.held AS SIGNED), CAST(IF(s.next, s.earliest - @now, NULL) AS SIGNED)
+    SELECT name, COALESCE(MIN(IF(mode = front AND place <= room, NULL, number)), 9223372036854775807) AS next FROM (
+        SELECT name, number, mode, room, FIRST_VALUE(mode) OVER w AS front, ROW_NUMBER() OVER w AS place
+        FROM `onelock_line` WHERE name IN (:names) WINDOW w AS (PARTITION BY name ORDER BY number)
+    ) p GROUP BY name
+) s ON s.name = l.name
+SET l.ends = GREATEST(l.ends, @now + IF(l.number < s.next, d.lease, d.waiter_lease));
+SELECT CAST(d.item AS SIGNED), l.number, CAST(l.number < s.next AS SIGNED), CAST(IF(l.number = s.next, (
+    SELECT MIN(a.ends) FROM `onelock_line` a WHERE a.name = l.name AND a.number < l.number
+) - @now, NULL) AS SIGNED)
 FROM (:due) d
 STRAIGHT_JOIN `onelock_line` l ON l.holder = d.holder AND l.name = d.name
 STRAIGHT_JOIN (
-    SELECT name, number, MIN(mode) OVER w = MAX(mode) OVER w AND ROW_NUMBER() OVER w <= room AS held,
-        MIN(mode) OVER a = MAX(mode) OVER a AND COUNT(*) OVER a <= MIN(room) OVER a AS next,
-        MIN(ends) OVER a AS earliest
-    FROM `onelock_line` WHERE name IN (:names)
-    WINDOW w AS (PARTITION BY name ORDER BY number),
-        a AS (PARTITION BY name ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-) s ON s.name = l.name AND s.number = l.number;
+    SELECT name, COALESCE(MIN(IF(mode = front AND place <= room, NULL, number)), 9223372036854775807) AS next FROM (
+        SELECT name, number, mode, room, FIRST_VALUE(mode) OVER w AS front, ROW_NUMBER() OVER w AS place
+        FROM `onelock_line` WHERE name IN (:names) WINDOW w AS (PARTITION BY name ORDER BY number)
+    ) p GROUP BY name
+) s ON s.name = l.name;
 COMMIT;

@@ -1,2 +1,3 @@
 -- What the promises depend on.
-SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'wsrep_on', 'innodb_flush_log_at_trx_commit', 'read_only');
+SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'wsrep_on', 'innodb_flush_log_at_trx_commit',
+    'group_replication_single_primary_mode');
