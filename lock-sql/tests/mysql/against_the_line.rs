@@ -13,7 +13,7 @@ use lock_core::{
 };
 use lock_sql::MySqlBackend;
 
-use crate::mysql_server::MariaDb;
+use crate::mysql_server::{MariaDb, mysqld};
 use crate::support::{config, name};
 
 /// A small generator of pseudo-random numbers; its seed is in every message.
@@ -230,5 +230,33 @@ async fn random_verbs_give_the_same_answers() {
     }
     for seed in 1..=6 {
         play(&server, &stores, 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed), 300).await;
+    }
+}
+
+/// A server with strange defaults: every one of them changes what a careless statement does.
+#[tokio::test]
+async fn strange_defaults_change_nothing() {
+    let mut settings = vec![
+        "--default-time-zone=-07:30",
+        "--sql-mode=ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE",
+        "--character-set-server=latin1",
+        "--collation-server=latin1_german1_ci",
+        "--transaction-isolation=SERIALIZABLE",
+        // For users without special rights.
+        "--init-connect=SET autocommit = 0, completion_type = 'RELEASE', sql_select_limit = 1, sql_safe_updates = 1, \
+         sql_auto_is_null = 1, sql_big_selects = 0, max_join_size = 1, innodb_lock_wait_timeout = 1",
+    ];
+    if mysqld().is_none() {
+        // MySQL keeps the one from its first start and does not know the other.
+        settings.extend(["--lower-case-table-names=1", "--skip-character-set-client-handshake"]);
+    }
+    let server = MariaDb::start(&settings).await.unwrap().with_locker().await.unwrap();
+    let mut stores = Vec::new();
+    for options in ["", "?blocks=false"] {
+        let config = config(&format!("{}{options}", server.locker_url()));
+        stores.push(MySqlBackend::connect(config).await.unwrap());
+    }
+    for seed in 1..=2 {
+        play(&server, &stores, 0x2545_F491_4F6C_DD1D_u64.wrapping_mul(seed), 200).await;
     }
 }

@@ -154,6 +154,11 @@ impl MariaDb {
         Ok(self)
     }
 
+    /// The store as that user.
+    pub(crate) fn locker_url(&self) -> String {
+        format!("mysql://locker@127.0.0.1:{}/locks", self.port)
+    }
+
     /// A connection past the store.
     pub(crate) async fn admin(&self) -> Verdict<MySqlConnection> {
         Ok(admin(self.port).await?)
