@@ -10,6 +10,7 @@ need redis-server redis-server
 need etcd etcd-server
 need etcdctl etcd-client
 need mariadbd mariadb-server
+need pgbouncer pgbouncer
 need protoc protobuf-compiler
 need java default-jre-headless
 need cc gcc

@@ -212,6 +212,8 @@ impl PostgresConfig {
             .host(&self.host)
             .port(self.port)
             .application_name("onelock")
+            // Poolers refuse it, and no number here has a fraction.
+            .extra_float_digits(None)
             .ssl_mode(match self.sslmode {
                 SslMode::Disable => PgSslMode::Disable,
                 SslMode::Prefer => PgSslMode::Prefer,

@@ -7,30 +7,45 @@ pub(super) fn state(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
 
-/// Whether the functions are missing.
-pub(super) fn is_missing(error: &sqlx::Error) -> bool {
-    matches!(state(error).as_deref(), Some("42883" | "3F000" | "42P01"))
+fn is(error: &sqlx::Error, states: &[&str]) -> bool {
+    state(error).is_some_and(|state| states.contains(&state.as_str()))
 }
 
-/// Whether a pooler gave us a connection that does not know what we prepared on another one.
+/// Whether the functions are missing.
+pub(super) fn is_missing(error: &sqlx::Error) -> bool {
+    is(error, &["42883", "3F000", "42P01"])
+}
+
+/// Whether the session does not know, or does not know as ours, what we prepared in it.
 pub(super) fn is_unprepared(error: &sqlx::Error) -> bool {
-    matches!(state(error).as_deref(), Some("26000" | "42P05" | "08P01"))
+    is(error, &["26000", "42P05"])
 }
 
 /// Whether the server rolled back and the same may work now.
 pub(super) fn is_collision(error: &sqlx::Error) -> bool {
-    matches!(state(error).as_deref(), Some("40001" | "40P01"))
+    is(error, &["40001", "40P01"])
+}
+
+/// Whether the server takes no writes.
+pub(super) fn is_not_the_primary(error: &sqlx::Error) -> bool {
+    is(error, &["25006"])
+}
+
+/// As [`explain`], naming the rights that what was asked needs, where one is missing.
+pub(super) fn denied(error: sqlx::Error, needs: &str) -> Error {
+    if !is(&error, &["42501"]) {
+        return explain(error);
+    }
+    // The server's text names the object in any language.
+    Error::new(ErrorKind::Denied, format!("a right is missing: this needs {needs} ({error})"))
+        .caused_by(error)
 }
 
 /// Puts an error of the driver into words. The server's own text holds no password.
 pub(super) fn explain(error: sqlx::Error) -> Error {
     let state = state(&error);
     let (kind, text) = match state.as_deref() {
-        Some("42501") => (
-            ErrorKind::Denied,
-            "a right is missing; the user needs USAGE on the schema and EXECUTE on its functions, or let its \
-             owner make them first",
-        ),
+        Some("42501") => (ErrorKind::Denied, "a right is missing"),
         Some(s) if s.starts_with("28") => (ErrorKind::Denied, "the server refused the login"),
         Some("3D000") => (ErrorKind::InvalidConfig, "there is no such database"),
         Some("53100" | "53400") => (ErrorKind::Full, "the server is full"),

@@ -26,6 +26,8 @@ pub(super) struct Slot {
     pub(super) name: LockName,
     wake: Mutex<Option<Wake>>,
     rung: Notify,
+    /// Whether the server has said that it waits: before that there is nothing to look for.
+    waits: AtomicBool,
 }
 
 impl Slot {
@@ -82,11 +84,21 @@ impl Inbox {
         if let Some(slot) = slots.get(&holder) {
             return (slot.clone(), true);
         }
-        let slot = Arc::new(Slot { name: name.clone(), wake: Mutex::default(), rung: Notify::new() });
+        let slot = Arc::new(Slot {
+            name: name.clone(),
+            wake: Mutex::default(),
+            rung: Notify::new(),
+            waits: AtomicBool::new(false),
+        });
         slots.insert(holder, slot.clone());
-        drop(slots);
-        self.bell.notify_one();
         (slot, false)
+    }
+
+    /// The entry waits, as far as is known.
+    pub(super) fn waits(&self, slot: &Slot) {
+        if !slot.waits.swap(true, Ordering::AcqRel) {
+            self.bell.notify_one();
+        }
     }
 
     /// The entry waits no more: it holds, or is gone.
@@ -99,12 +111,15 @@ impl Inbox {
 
     /// All that wait, for the poller.
     pub(super) fn waiting(&self) -> Vec<(HolderId, Arc<Slot>)> {
-        self.slots().iter().map(|(holder, slot)| (*holder, slot.clone())).collect()
+        let slots = self.slots();
+        let waiting = slots.iter().filter(|(_, slot)| slot.waits.load(Ordering::Acquire));
+        waiting.map(|(holder, slot)| (*holder, slot.clone())).collect()
     }
 
-    /// Something may have been missed: everybody asks.
+    /// Something may have been missed: everybody asks, those under way to the server included.
     pub(super) fn ring_all(&self) {
-        for (_, slot) in self.waiting() {
+        let slots: Vec<_> = self.slots().values().cloned().collect();
+        for slot in slots {
             slot.ring(Wake::Ask);
         }
     }
@@ -123,16 +138,19 @@ impl Inbox {
         format!("p{}", self.proofs.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Takes in a notification. What is not understood is not ours.
-    pub(super) fn deliver(&self, payload: &str) {
+    /// Takes in a notification; whether it is the proof. What is not understood is not ours.
+    pub(super) fn deliver(&self, payload: &str) -> bool {
         if payload.starts_with('p') {
             self.heard.store(true, Ordering::Release);
-        } else if let Some((holder, wake)) = read(payload) {
+            return true;
+        }
+        if let Some((holder, wake)) = read(payload) {
             let slot = self.slots().get(&holder).cloned();
             if let Some(slot) = slot {
                 slot.ring(wake);
             }
         }
+        false
     }
 }
 

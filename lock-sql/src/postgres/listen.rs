@@ -1,13 +1,15 @@
 //! The task that listens, and the one that looks where listening does not work.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use std::sync::Arc;
+
 use lock_core::{FencingToken, Wake};
-use sqlx::Row as _;
 use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::{Executor as _, Row as _};
 
 use super::Shared;
+use super::call::{Call, Value};
 use super::pool::Again;
 
 /// How long a look takes to come while something changes, and at most while nothing does.
@@ -16,42 +18,115 @@ const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_mi
 /// How long to wait before listening again, at first and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
+/// How long to wait before listening again behind a pooler.
+const POOLED: Duration = Duration::from_secs(60);
+
+/// How long to wait for the proof before going on without, at first and at most.
+const PROOF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// How often to see whether the connection lives, while somebody waits and nothing is heard.
+const PING: Duration = Duration::from_secs(15);
+
+/// How listening ended.
+enum End {
+    /// The connection was lost.
+    Lost,
+    /// Two connections met the same session of the server.
+    Pooled,
+}
+
 /// Listens for ever, reconnecting when it must.
 pub(super) async fn listen(shared: Arc<Shared>) {
     let mut pause = AGAIN.0;
     loop {
-        // An error here means no notifications; the looks serve meanwhile.
-        let listened = listen_once(&shared).await.unwrap_or(false);
-        shared.inbox.tried.notify_one();
+        let end = listen_once(&shared).await;
+        let heard = shared.inbox.hears();
+        // No notifications any more; the looks serve meanwhile. New connections may lead somewhere else.
+        shared.pool.set_direct(false);
         shared.inbox.deaf();
+        shared.inbox.tried.notify_one();
         // What came in between is lost.
         shared.inbox.ring_all();
-        pause = if listened { AGAIN.0 } else { (pause * 2).min(AGAIN.1) };
+        pause = match end {
+            Ok(End::Pooled) => POOLED,
+            _ if heard => AGAIN.0,
+            _ => (pause * 2).min(AGAIN.1),
+        };
         tokio::time::sleep(pause).await;
     }
 }
 
-/// Listens until the connection is lost; whether it heard anything.
-async fn listen_once(shared: &Shared) -> Result<bool, sqlx::Error> {
+/// Listens until the connection is lost.
+async fn listen_once(shared: &Shared) -> Result<End, sqlx::Error> {
+    // A server that stands still must not hold this up for ever.
+    let Ok(begun) = tokio::time::timeout(shared.pool.patience(), begin(shared)).await else {
+        return Ok(End::Lost);
+    };
+    let Some(mut listener) = begun? else { return Ok(End::Pooled) };
+    // That the sessions were two proves nothing: a busy pooler has several. Through one that gives each transaction
+    // a session of its choice the proof never arrives.
+    let mut patience = PROOF.0;
+    prove(shared).await;
+    loop {
+        let hears = shared.inbox.hears();
+        match tokio::time::timeout(if hears { PING } else { patience }, listener.try_recv()).await {
+            Ok(Ok(Some(notification))) => {
+                if shared.inbox.deliver(notification.payload()) && !hears {
+                    shared.pool.set_direct(true);
+                    // What was promoted before is told; from here on the others tell the server our channel.
+                    shared.inbox.ring_all();
+                    shared.inbox.tried.notify_one();
+                }
+            }
+            Ok(Ok(None)) => return Ok(End::Lost),
+            Ok(Err(error)) => return Err(error),
+            Err(_) if !hears => {
+                shared.inbox.tried.notify_one();
+                patience = (patience * 2).min(PROOF.1);
+                prove(shared).await;
+            }
+            Err(_) if shared.inbox.waiting().is_empty() => {}
+            // A connection whose other end is gone without a word would be silent for ever.
+            Err(_) => {
+                let ping = tokio::time::timeout(shared.pool.patience(), listener.execute("SELECT 1"));
+                match ping.await {
+                    Ok(pong) => {
+                        pong?;
+                    }
+                    Err(_) => return Ok(End::Lost),
+                }
+            }
+        }
+    }
+}
+
+/// A connection that listens; none behind a pooler that was noticed.
+async fn begin(shared: &Shared) -> Result<Option<PgListener>, sqlx::Error> {
     let options = shared.pool.options().clone();
     let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.eager_reconnect(false);
+    if is_shared(shared, &mut listener).await? {
+        return Ok(None);
+    }
     listener.listen(&shared.inbox.channel).await?;
-    // Promotions told before this moment went unheard.
-    shared.inbox.ring_all();
-    // Behind a pooler that gives each transaction another connection this never arrives.
-    let proof = shared.inbox.proof();
-    let build = || sqlx::query("SELECT pg_notify($1, $2)").bind(&shared.inbox.channel).bind(&proof);
-    let told = shared.pool.fetch(Again::Yes, build).await.is_ok();
-    shared.inbox.tried.notify_one();
-    if !told {
-        return Ok(false);
-    }
-    while let Some(notification) = listener.try_recv().await? {
-        shared.inbox.deliver(notification.payload());
-    }
-    Ok(shared.inbox.hears())
+    Ok(Some(listener))
+}
+
+/// Whether another connection, open at the same time, is served by the same session: then there is a pooler between,
+/// and it need not be told to listen.
+async fn is_shared(shared: &Shared, listener: &mut PgListener) -> Result<bool, sqlx::Error> {
+    let row = listener.fetch_one(sqlx::raw_sql("SELECT pg_backend_pid()")).await?;
+    let here: i32 = row.try_get(0)?;
+    let rows = shared.pool.fetch(Again::Yes, &Call::new(&shared.sql.session, Vec::new())).await;
+    let there = rows.ok().and_then(|rows| rows.first()?.try_get::<i32, _>(0).ok());
+    Ok(there == Some(here))
+}
+
+/// Sends a notification to ourselves. Where it cannot be sent there is no proof either.
+async fn prove(shared: &Shared) {
+    let values = vec![Value::Text(shared.inbox.channel.clone()), Value::Text(shared.inbox.proof())];
+    let _ = shared.pool.fetch(Again::Yes, &Call::new(&shared.sql.notify, values)).await;
 }
 
 /// Where no notification comes through, looks for all that wait with one request.
@@ -66,13 +141,12 @@ pub(super) async fn look(shared: Arc<Shared>) {
             tokio::time::sleep(LOOK.0).await;
             continue;
         }
-        let names: Vec<_> = waiting.iter().map(|(_, slot)| slot.name.encoded()).collect();
-        let holders: Vec<_> =
-            waiting.iter().map(|(holder, _)| holder.as_u128().to_be_bytes().to_vec()).collect();
-        let build = || shared.query(&shared.sql.watched).bind(&names).bind(&holders);
+        let names = waiting.iter().map(|(_, slot)| slot.name.encoded()).collect();
+        let holders = waiting.iter().map(|(holder, _)| holder.as_u128().to_be_bytes().to_vec()).collect();
+        let call = Call::new(&shared.sql.watched, vec![Value::Texts(names), Value::Blobs(holders)]);
         let mut changed = false;
         // When the server cannot be asked, those who wait have renewals to tell them.
-        if let Ok(rows) = shared.pool.fetch(Again::Yes, build).await {
+        if let Ok(rows) = shared.pool.fetch(Again::Yes, &call).await {
             for ((_, slot), row) in waiting.iter().zip(&rows) {
                 let wake = match row.try_get::<Option<i64>, _>(0) {
                     Ok(Some(0)) => continue,

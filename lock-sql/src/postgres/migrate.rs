@@ -5,7 +5,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, Row as _};
 
 use super::config::check_schema;
-use super::error::{explain, is_missing};
+use super::error::{denied, explain, is_missing};
 
 /// The version that these files make.
 const VERSION: i32 = 1;
@@ -22,13 +22,19 @@ const FILES: &[&str] = &[
 ];
 
 /// The SQL that makes the tables and functions in `schema`, to be run once, in one transaction, by the role that is to
-/// own them. The role that takes locks then needs `GRANT USAGE ON SCHEMA … TO …` and nothing else.
+/// own them. The role that takes locks then needs `GRANT USAGE ON SCHEMA … TO …` and
+/// `GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA … TO …`, and no right on a table.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidConfig`] when `schema` is not a plain lower-case identifier.
 pub fn migration(schema: &str) -> Result<String> {
     check_schema(schema)?;
-    Ok(FILES.join("\n").replace("{schema}", schema))
+    Ok(FILES.join("\n").replace("{schema}", &quoted(schema)))
+}
+
+/// The checked name as it stands in a statement.
+fn quoted(schema: &str) -> String {
+    format!("\"{schema}\"")
 }
 
 /// Makes sure that the functions are there, of the version this program knows.
@@ -37,14 +43,19 @@ pub(super) async fn ensure(conn: &mut PgConnection, schema: &str, may_make: bool
         Ok(VERSION) => return Ok(()),
         Ok(other) => return Err(of_version(schema, other)),
         Err(error) if is_missing(&error) => {}
-        Err(error) => return Err(explain(error)),
+        Err(error) => {
+            let function = "EXECUTE on function";
+            let needs = format!("USAGE on schema {schema} and {function} {schema}.onelock_version");
+            return Err(denied(error, &needs));
+        }
     }
     if !may_make {
         let text =
             format!("schema {schema} is not there, and `migrate` is off: let its owner run the migration");
         return Err(Error::new(ErrorKind::InvalidConfig, text));
     }
-    let mut transaction = conn.begin().await.map_err(explain)?;
+    // What others committed while this waited for them is to be seen.
+    let mut transaction = conn.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(explain)?;
     let made = make(&mut transaction, schema).await;
     match made {
         Ok(()) => transaction.commit().await.map_err(explain),
@@ -56,8 +67,9 @@ pub(super) async fn ensure(conn: &mut PgConnection, schema: &str, may_make: bool
 }
 
 async fn version(conn: &mut PgConnection, schema: &str) -> Result<i32, sqlx::Error> {
-    let sql = AssertSqlSafe(format!("SELECT {schema}.onelock_version()"));
-    sqlx::query(sql).persistent(false).fetch_one(conn).await?.try_get(0)
+    // In one message: there may be a pooler between.
+    let sql = AssertSqlSafe(format!("SELECT {}.onelock_version()", quoted(schema)));
+    conn.fetch_one(sqlx::raw_sql(sql)).await?.try_get(0)
 }
 
 async fn make(conn: &mut PgConnection, schema: &str) -> Result<()> {
@@ -66,10 +78,16 @@ async fn make(conn: &mut PgConnection, schema: &str) -> Result<()> {
     sqlx::query(lock).bind(schema).persistent(false).execute(&mut *conn).await.map_err(explain)?;
     let sql = "SELECT to_regprocedure($1 || '.onelock_version()') IS NOT NULL, \
                (SELECT count(*) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
-                WHERE n.nspname = $1) + \
+                WHERE n.nspname = $2) + \
                (SELECT count(*) FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace \
-                WHERE n.nspname = $1)";
-    let row = sqlx::query(sql).bind(schema).persistent(false).fetch_one(&mut *conn).await.map_err(explain)?;
+                WHERE n.nspname = $2)";
+    let row = sqlx::query(sql)
+        .bind(quoted(schema))
+        .bind(schema)
+        .persistent(false)
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(explain)?;
     let (there, things): (bool, i64) = (row.try_get(0).map_err(explain)?, row.try_get(1).map_err(explain)?);
     if there {
         return match version(conn, schema).await.map_err(explain)? {
@@ -81,7 +99,10 @@ async fn make(conn: &mut PgConnection, schema: &str) -> Result<()> {
         let text = format!("schema {schema} holds what onelock did not make; choose another with `schema=…`");
         return Err(Error::new(ErrorKind::Foreign, text));
     }
-    conn.execute(sqlx::raw_sql(AssertSqlSafe(migration(schema)?))).await.map_err(explain)?;
+    let needs =
+        "CREATE on the database; or let the schema's owner run the migration, and set `migrate=false`";
+    let sql = sqlx::raw_sql(AssertSqlSafe(migration(schema)?));
+    conn.execute(sql).await.map_err(|error| denied(error, needs))?;
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The PostgreSQL store: two tables and a function for each verb. See the crate's README for what it promises, the rights
 //! it needs and how to look at a lock with `psql`.
 
+mod call;
 mod config;
 mod error;
 mod inbox;
@@ -19,14 +20,14 @@ use lock_core::{
     ListedName, Listing, LockName, Mode, Page, Place, Raise, Release, Renewal, Renewed, Request, Result,
     Snapshot, Standing, Ticket, Wake,
 };
-use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Postgres, Row as _};
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
 use tokio::task::JoinHandle;
 
 pub use config::{POSTGRES_DRIVER, PostgresConfig, SslMode};
 pub use migrate::migration;
 
+use call::{Call, Value, Verb};
 use error::explain;
 use inbox::Inbox;
 use pool::{Again, Pool};
@@ -52,38 +53,41 @@ struct Shared {
     sql: Sql,
 }
 
-/// The statements, with the schema in them.
+/// The calls, with the schema in them.
 struct Sql {
-    acquire: Arc<str>,
-    renew: Arc<str>,
-    release: Arc<str>,
-    evict: Arc<str>,
-    raise: Arc<str>,
-    inspect: Arc<str>,
-    list: Arc<str>,
-    watched: Arc<str>,
+    acquire: Verb,
+    renew: Verb,
+    release: Verb,
+    evict: Verb,
+    raise: Verb,
+    inspect: Verb,
+    list: Verb,
+    watched: Verb,
+    /// Tells a channel something.
+    notify: Verb,
+    /// Which session of the server this is.
+    session: Verb,
 }
 
 impl Sql {
     fn new(schema: &str) -> Self {
-        // The schema was checked to be a plain identifier; everything else is bound.
-        let sql = |text: &str| text.replace("{schema}", schema).into();
+        // The schema was checked to be a plain identifier; in quotes it may be a word of the language, too.
+        let verb = |function: &'static str, text: &str| Verb {
+            function,
+            sql: text.trim_end().replace("{schema}", &format!("\"{schema}\"")).into(),
+        };
         Self {
-            acquire: sql(include_str!("sql/acquire.sql")),
-            renew: sql(include_str!("sql/renew.sql")),
-            release: sql(include_str!("sql/release.sql")),
-            evict: sql(include_str!("sql/evict.sql")),
-            raise: sql(include_str!("sql/raise.sql")),
-            inspect: sql(include_str!("sql/inspect.sql")),
-            list: sql(include_str!("sql/list.sql")),
-            watched: sql(include_str!("sql/watched.sql")),
+            acquire: verb("acquire", include_str!("sql/acquire.sql")),
+            renew: verb("renew", include_str!("sql/renew.sql")),
+            release: verb("release", include_str!("sql/release.sql")),
+            evict: verb("evict", include_str!("sql/evict.sql")),
+            raise: verb("raise", include_str!("sql/raise.sql")),
+            inspect: verb("inspect", include_str!("sql/inspect.sql")),
+            list: verb("list", include_str!("sql/list.sql")),
+            watched: verb("watched", include_str!("sql/watched.sql")),
+            notify: verb("pg_notify", "SELECT pg_notify($1, $2)"),
+            session: verb("pg_backend_pid", "SELECT pg_backend_pid()"),
         }
-    }
-}
-
-impl Shared {
-    fn query<'q>(&self, sql: &Arc<str>) -> Query<'q, Postgres, PgArguments> {
-        sqlx::query(AssertSqlSafe(sql.clone()))
     }
 }
 
@@ -104,40 +108,36 @@ impl PostgresBackend {
         let address = config.address();
         let named = |error: Error| error.during("open").at(&address);
         let sql = Sql::new(&config.schema);
-        let prepared = [&sql.acquire, &sql.renew, &sql.release].map(Arc::clone).to_vec();
+        let prepared = [&sql.acquire, &sql.renew, &sql.release].map(|verb| verb.sql.clone()).to_vec();
         let pool = Pool::new(&config, prepared);
         let mut conn = pool.connect().await.map_err(named)?;
         migrate::ensure(&mut conn, &config.schema, config.migrate).await.map_err(named)?;
-        pool.take_in(conn).await.map_err(named)?;
+        pool.take_in(conn);
         let inbox = Inbox::new(HolderId::random()?);
         let shared = Arc::new(Shared { pool, inbox, sql });
         let tasks =
             [tokio::spawn(listen::listen(shared.clone())), tokio::spawn(listen::look(shared.clone()))];
         // So that the first waiter need not be looked after. Where listening does not work it is done without.
         let _ = tokio::time::timeout(config.connect_timeout, shared.inbox.tried.notified()).await;
+        shared.pool.warm().await.map_err(named)?;
         let info = Info { scheme: "postgres".into(), address };
         Ok(Self { info, shared, closed: AtomicBool::new(false), tasks })
     }
 
-    async fn fetch<'q>(
-        &self,
-        operation: &'static str,
-        again: Again,
-        build: impl Fn() -> Query<'q, Postgres, PgArguments> + Send + Sync,
-    ) -> Result<Vec<PgRow>> {
+    async fn fetch(&self, operation: &'static str, again: Again, call: Call<'_>) -> Result<Vec<PgRow>> {
         self.check_open().map_err(|e| self.named(operation, e))?;
-        self.shared.pool.fetch(again, build).await.map_err(|e| self.named(operation, e))
+        self.shared.pool.fetch(again, &call).await.map_err(|e| self.named(operation, e))
     }
 
     /// The only row of an answer, read.
-    async fn one<'q, T>(
+    async fn one<T>(
         &self,
         operation: &'static str,
         again: Again,
-        build: impl Fn() -> Query<'q, Postgres, PgArguments> + Send + Sync,
+        call: Call<'_>,
         read: impl FnOnce(&PgRow) -> Result<T> + Send,
     ) -> Result<T> {
-        let rows = self.fetch(operation, again, build).await?;
+        let rows = self.fetch(operation, again, call).await?;
         let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Protocol, "an answer without a row"));
         row.and_then(read).map_err(|e| self.named(operation, e))
     }
@@ -153,26 +153,22 @@ impl PostgresBackend {
         Ok(())
     }
 
-    fn query<'q>(&self, sql: &Arc<str>) -> Query<'q, Postgres, PgArguments> {
-        self.shared.query(sql)
+    /// Where the server is to tell a promotion: nowhere while nothing would be heard.
+    fn channel(&self) -> Value {
+        let inbox = &self.shared.inbox;
+        Value::Text(if inbox.hears() { inbox.channel.clone() } else { String::new() })
     }
 
     async fn renew_some(&self, due: &[Renewal]) -> Result<Vec<Result<Renewed>>> {
-        let names: Vec<_> = due.iter().map(|r| r.ticket.name.encoded()).collect();
-        let holders: Vec<_> = due.iter().map(|r| blob(r.ticket.holder)).collect();
-        let leases: Vec<_> = due.iter().map(|r| micros(r.lease)).collect();
-        let waiter_leases: Vec<_> = due.iter().map(|r| micros(r.waiter_lease)).collect();
-        let delays: Vec<_> = due.iter().map(|r| micros(r.ticket.delay)).collect();
-        let build = || {
-            self.query(&self.shared.sql.renew)
-                .bind(&names)
-                .bind(&holders)
-                .bind(&leases)
-                .bind(&waiter_leases)
-                .bind(&delays)
-                .bind(&self.shared.inbox.channel)
-        };
-        let rows = self.fetch("renew", Again::Yes, build).await?;
+        let values = vec![
+            Value::Texts(due.iter().map(|r| r.ticket.name.encoded()).collect()),
+            Value::Blobs(due.iter().map(|r| blob(r.ticket.holder)).collect()),
+            Value::Bigs(due.iter().map(|r| micros(r.lease)).collect()),
+            Value::Bigs(due.iter().map(|r| micros(r.waiter_lease)).collect()),
+            Value::Bigs(due.iter().map(|r| micros(r.ticket.delay)).collect()),
+            self.channel(),
+        ];
+        let rows = self.fetch("renew", Again::Yes, Call::new(&self.shared.sql.renew, values)).await?;
         if rows.len() != due.len() {
             let error = Error::new(ErrorKind::Protocol, "not as many answers as renewals");
             return Err(self.named("renew", error));
@@ -225,26 +221,25 @@ impl Backend for PostgresBackend {
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
         let holder = request.holder;
-        if request.queue {
-            // Before it is sent: the promotion may be told before the answer is read.
-            self.shared.inbox.slot(&request.name, holder);
-        }
-        let (name, mode) = (request.name.encoded(), request.mode.to_string());
-        let build = || {
-            self.query(&self.shared.sql.acquire)
-                .bind(&name)
-                .bind(blob(holder))
-                .bind(&mode)
-                .bind(micros(request.lease))
-                .bind(micros(request.waiter_lease))
-                .bind(micros(request.delay))
-                .bind(request.queue)
-                .bind(&self.shared.inbox.channel)
-                .bind(request.note.as_str())
-        };
-        let state = self.one("acquire", Again::Yes, build, read_state).await;
+        // Before it is sent: the promotion may be told before the answer is read.
+        let slot = request.queue.then(|| self.shared.inbox.slot(&request.name, holder).0);
+        let values = vec![
+            Value::Text(request.name.encoded()),
+            Value::Blob(blob(holder)),
+            Value::Text(request.mode.to_string()),
+            Value::Big(micros(request.lease)),
+            Value::Big(micros(request.waiter_lease)),
+            Value::Big(micros(request.delay)),
+            Value::Flag(request.queue),
+            self.channel(),
+            Value::Text(request.note.as_str().to_owned()),
+        ];
+        let call = Call::new(&self.shared.sql.acquire, values);
+        let state = self.one("acquire", Again::Yes, call, read_state).await;
         if !matches!(state, Ok(State::Waiting(..))) {
             self.shared.inbox.settle(holder, Wake::Ask);
+        } else if let Some(slot) = slot {
+            self.shared.inbox.waits(&slot);
         }
         Ok(match state? {
             State::Held(token) => Standing::Held(Grant { token, lease: request.lease }),
@@ -258,12 +253,14 @@ impl Backend for PostgresBackend {
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
         self.check_open().map_err(|e| self.named("wait", e))?;
         let (slot, known) = self.shared.inbox.slot(&ticket.name, ticket.holder);
+        self.shared.inbox.waits(&slot);
         if !known {
             // What was told before the slot was there went unheard.
-            let (names, holders) = (vec![ticket.name.encoded()], vec![blob(ticket.holder)]);
-            let build = || self.query(&self.shared.sql.watched).bind(&names).bind(&holders);
+            let values =
+                vec![Value::Texts(vec![ticket.name.encoded()]), Value::Blobs(vec![blob(ticket.holder)])];
+            let call = Call::new(&self.shared.sql.watched, values);
             let number: Option<i64> =
-                self.one("wait", Again::Yes, build, |row| row.try_get(0).map_err(explain)).await?;
+                self.one("wait", Again::Yes, call, |row| row.try_get(0).map_err(explain)).await?;
             match number {
                 Some(0) => {}
                 Some(number) => slot.ring(Wake::Held(FencingToken::new(number)?)),
@@ -291,16 +288,17 @@ impl Backend for PostgresBackend {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         self.shared.inbox.settle(ticket.holder, Wake::Ask);
-        let name = ticket.name.encoded();
-        let build = || self.query(&self.shared.sql.release).bind(&name).bind(blob(ticket.holder));
-        self.one("release", Again::No, build, read_release).await
+        let values = vec![Value::Text(ticket.name.encoded()), Value::Blob(blob(ticket.holder))];
+        self.one("release", Again::No, Call::new(&self.shared.sql.release, values), read_release).await
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        let name = ticket.name.encoded();
-        let build =
-            || self.query(&self.shared.sql.raise).bind(&name).bind(blob(ticket.holder)).bind(token.get());
-        self.one("raise", Again::Yes, build, |row| {
+        let values = vec![
+            Value::Text(ticket.name.encoded()),
+            Value::Blob(blob(ticket.holder)),
+            Value::Big(token.get()),
+        ];
+        self.one("raise", Again::Yes, Call::new(&self.shared.sql.raise, values), |row| {
             let raised: bool = row.try_get(0).map_err(explain)?;
             Ok(if raised { Raise::Raised } else { Raise::NotHeld })
         })
@@ -308,9 +306,8 @@ impl Backend for PostgresBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        let encoded = name.encoded();
-        let build = || self.query(&self.shared.sql.inspect).bind(&encoded);
-        let rows = self.fetch("inspect", Again::Yes, build).await?;
+        let call = Call::new(&self.shared.sql.inspect, vec![Value::Text(name.encoded())]);
+        let rows = self.fetch("inspect", Again::Yes, call).await?;
         let views = rows.iter().map(read_view).collect::<Result<Vec<_>>>();
         let mut holders = views.map_err(|e| self.named("inspect", e))?;
         let waiters = holders.split_off(lock_core::mode::holders(holders.iter().map(|view| view.mode)));
@@ -325,8 +322,8 @@ impl Backend for PostgresBackend {
         let end = format!("{first}\u{7F}");
         let after = page.cursor.clone().unwrap_or_default();
         let more = i32::try_from(limit).unwrap_or(i32::MAX - 1) + 1;
-        let build = || self.query(&self.shared.sql.list).bind(&first).bind(&end).bind(&after).bind(more);
-        let rows = self.fetch("list", Again::Yes, build).await?;
+        let values = vec![Value::Text(first), Value::Text(end), Value::Text(after), Value::Int(more)];
+        let rows = self.fetch("list", Again::Yes, Call::new(&self.shared.sql.list, values)).await?;
         let names = rows.iter().take(limit).map(read_listed).collect::<Result<Vec<_>>>();
         let names = names.map_err(|e| self.named("list", e))?;
         let next = if rows.len() > limit { names.last().map(|listed| listed.name.encoded()) } else { None };
@@ -334,9 +331,8 @@ impl Backend for PostgresBackend {
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let name = name.encoded();
-        let build = || self.query(&self.shared.sql.evict).bind(&name).bind(token.get());
-        self.one("evict", Again::No, build, read_release).await
+        let values = vec![Value::Text(name.encoded()), Value::Big(token.get())];
+        self.one("evict", Again::No, Call::new(&self.shared.sql.evict, values), read_release).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -5,33 +5,40 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, Result};
-use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
-use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Postgres, SqlSafeStr as _};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::call::Call;
 use super::config::PostgresConfig;
-use super::error::{explain, is_collision, is_unprepared};
+use super::error::{denied, explain, is_collision, is_not_the_primary, is_unprepared, state};
 
 /// Makes sure of the level that the functions ask for, whatever the database's default is.
 const SESSION: &str = "SET default_transaction_isolation = 'read committed'";
 
 pub(super) struct Pool {
     options: PgConnectOptions,
-    /// What every connection prepares when it is made, so that these requests take one round trip from the first on.
+    schema: String,
+    /// What every session prepares when it is first used, so that these requests take one round trip from then on.
     prepared: Vec<Arc<str>>,
     connect_timeout: Duration,
     request_timeout: Duration,
-    free: Mutex<Vec<PgConnection>>,
+    free: Mutex<Vec<Conn>>,
     permits: Semaphore,
-    /// Whether statements are prepared: not behind a pooler that gives each transaction another connection.
-    prepare: AtomicBool,
+    /// Whether a connection made now is one session of the server: proven, or it is not used as one.
+    direct: AtomicBool,
+}
+
+struct Conn {
+    conn: PgConnection,
+    /// Whether it has its level set and its statements prepared.
+    ready: bool,
 }
 
 /// A connection in use. It goes back only when its last request was answered.
 struct Lent<'p> {
     pool: &'p Pool,
-    conn: Option<PgConnection>,
+    conn: Option<Conn>,
     answered: bool,
     _permit: SemaphorePermit<'p>,
 }
@@ -41,7 +48,7 @@ impl Drop for Lent<'_> {
         if self.answered
             && let Some(conn) = self.conn.take()
         {
-            self.pool.give(conn);
+            self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
         }
     }
 }
@@ -60,11 +67,12 @@ impl Pool {
         Self {
             prepared,
             options: config.options(),
+            schema: config.schema.clone(),
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
             free: Mutex::new(Vec::new()),
             permits: Semaphore::new(config.connections.into()),
-            prepare: AtomicBool::new(true),
+            direct: AtomicBool::new(false),
         }
     }
 
@@ -72,72 +80,52 @@ impl Pool {
         &self.options
     }
 
+    /// How long to connect and to be answered may take.
+    pub(super) fn patience(&self) -> Duration {
+        self.connect_timeout + self.request_timeout
+    }
+
+    /// Whether connections made from now on are sessions of the server. Those that are in use stay what they are.
+    pub(super) fn set_direct(&self, direct: bool) {
+        self.direct.store(direct, Ordering::Release);
+    }
+
     /// Takes in a connection.
-    ///
-    /// # Errors
-    /// When what it prepares cannot be prepared.
-    pub(super) async fn take_in(&self, mut conn: PgConnection) -> Result<()> {
-        self.make_ready(&mut conn).await.map_err(explain)?;
-        self.give(conn);
-        Ok(())
+    pub(super) fn take_in(&self, conn: PgConnection) {
+        self.give(Conn { conn, ready: false });
     }
 
-    async fn make_ready(&self, conn: &mut PgConnection) -> Result<(), sqlx::Error> {
-        for sql in &self.prepared {
-            if !self.prepare.load(Ordering::Relaxed) {
-                break;
-            }
-            match conn.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await {
-                Ok(_) => {}
-                Err(error) if is_unprepared(&error) => self.prepare.store(false, Ordering::Relaxed),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn give(&self, conn: PgConnection) {
+    fn give(&self, conn: Conn) {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
     }
 
-    /// A connection that has prepared nothing yet.
+    /// Connects; nothing is set in the session yet.
     pub(super) async fn connect(&self) -> Result<PgConnection> {
-        self.connected(false).await
-    }
-
-    async fn connected(&self, ready: bool) -> Result<PgConnection> {
-        let connect = async {
-            let mut conn = self.options.connect().await?;
-            conn.execute(SESSION).await?;
-            if ready {
-                self.make_ready(&mut conn).await?;
-            }
-            Ok(conn)
-        };
-        match tokio::time::timeout(self.connect_timeout, connect).await {
-            Ok(conn) => conn.map_err(explain),
+        match tokio::time::timeout(self.connect_timeout, self.options.connect()).await {
+            Ok(conn) => conn.map_err(|e| denied(e, "CONNECT on the database")),
             // Nothing was asked yet.
             Err(_) => Err(Error::new(ErrorKind::Unavailable, "the server could not be reached in time")),
         }
     }
 
+    async fn make_ready(&self, conn: &mut Conn) -> Result<(), sqlx::Error> {
+        conn.conn.execute(SESSION).await?;
+        for sql in &self.prepared {
+            conn.conn.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await?;
+        }
+        conn.ready = true;
+        Ok(())
+    }
+
     /// Sends a request in one round trip and gives the rows of its answer.
-    pub(super) async fn fetch<'q>(
-        &self,
-        again: Again,
-        build: impl Fn() -> Query<'q, Postgres, PgArguments> + Send + Sync,
-    ) -> Result<Vec<PgRow>> {
+    pub(super) async fn fetch(&self, again: Again, call: &Call<'_>) -> Result<Vec<PgRow>> {
         let mut tries = 0;
         loop {
-            let mut lent = self.lend().await?;
-            let fresh = lent.1;
-            let lent = &mut lent.0;
+            let (mut lent, fresh) = self.lend().await?;
             let Some(conn) = &mut lent.conn else {
                 return Err(Error::new(ErrorKind::Unavailable, "no connection"));
             };
-            let prepare = self.prepare.load(Ordering::Relaxed);
-            let answer = build().persistent(prepare).fetch_all(conn);
-            let error = match tokio::time::timeout(self.request_timeout, answer).await {
+            let error = match tokio::time::timeout(self.request_timeout, self.ask(conn, call)).await {
                 Ok(Ok(rows)) => {
                     lent.answered = true;
                     return Ok(rows);
@@ -146,22 +134,49 @@ impl Pool {
                 Err(_) => return Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
             };
             tries += 1;
-            let answered = error.as_database_error().is_some();
-            if is_unprepared(&error) && prepare {
-                self.prepare.store(false, Ordering::Relaxed);
-                continue;
-            }
-            let broken = !answered || super::error::state(&error).is_some_and(|s| s.starts_with("57P"));
-            lent.answered = !broken;
-            let retry = if broken { !fresh && again == Again::Yes } else { is_collision(&error) };
+            let broken = is_broken(&error);
+            // Somebody threw away what the session had prepared: nothing was done, another connection will do.
+            let unprepared = is_unprepared(&error);
+            lent.answered = !broken && !unprepared;
+            let retry =
+                if broken { !fresh && again == Again::Yes } else { unprepared || is_collision(&error) };
             if broken {
                 // The others broke with it.
                 self.free.lock().unwrap_or_else(PoisonError::into_inner).clear();
             }
             if !retry || tries > 3 {
-                return Err(explain(error));
+                let (schema, function) = (&self.schema, call.verb.function);
+                let needs = format!("USAGE on schema {schema} and EXECUTE on function {schema}.{function}");
+                return Err(denied(error, &needs));
             }
         }
+    }
+
+    async fn ask(&self, conn: &mut Conn, call: &Call<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
+        if !conn.ready && self.direct.load(Ordering::Acquire) {
+            self.make_ready(conn).await?;
+        }
+        if conn.ready {
+            call.bound().fetch_all(&mut conn.conn).await
+        } else {
+            conn.conn.fetch_all(sqlx::raw_sql(call.spelled())).await
+        }
+    }
+
+    /// Readies a connection before it is needed.
+    pub(super) async fn warm(&self) -> Result<()> {
+        let (mut lent, _) = self.lend().await?;
+        if let Some(conn) = &mut lent.conn
+            && self.direct.load(Ordering::Acquire)
+        {
+            let ready = tokio::time::timeout(self.request_timeout, self.make_ready(conn)).await;
+            match ready {
+                Ok(done) => done.map_err(explain)?,
+                Err(_) => return Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
+            }
+        }
+        lent.answered = true;
+        Ok(())
     }
 
     /// A connection, and whether it was made for this use.
@@ -175,7 +190,7 @@ impl Pool {
         let fresh = free.is_none();
         let conn = match free {
             Some(conn) => conn,
-            None => self.connected(true).await?,
+            None => Conn { conn: self.connect().await?, ready: false },
         };
         Ok((Lent { pool: self, conn: Some(conn), answered: false, _permit: permit }, fresh))
     }
@@ -186,7 +201,17 @@ impl Pool {
         let free = std::mem::take(&mut *self.free.lock().unwrap_or_else(PoisonError::into_inner));
         for conn in free {
             // The server ends what it does not hear of any more.
-            let _ = tokio::time::timeout(self.request_timeout, conn.close()).await;
+            let _ = tokio::time::timeout(self.request_timeout, conn.conn.close()).await;
         }
+    }
+}
+
+/// Whether the connection is of no use any more, and what was asked may or may not have been done. A server that is
+/// shut down and a pooler that has lost its server say so; a standby takes no writes, and the next connection may
+/// find the primary.
+fn is_broken(error: &sqlx::Error) -> bool {
+    match state(error) {
+        None => true,
+        Some(state) => state.starts_with("57P") || state.starts_with("08") || is_not_the_primary(error),
     }
 }

@@ -7,5 +7,9 @@
 #[path = "../postgres_server/mod.rs"]
 mod postgres_server;
 
+mod failover;
+mod notified;
+mod pooler;
+mod rights;
 mod server;
 mod sharing;

@@ -1,10 +1,10 @@
-//! Rights, schemas, sessions and connections.
+//! Schemas, sessions and connections.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use lock_core::{Backend, ErrorKind, Page, Renewal, Renewed, Standing, StoreUrl, Wake};
+use lock_core::{Backend, ErrorKind, Renewal, Renewed, Standing, StoreUrl, Wake};
 use lock_sql::{PostgresBackend, PostgresConfig};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
@@ -15,50 +15,8 @@ pub(crate) async fn open(url: &str) -> PostgresBackend {
     try_open(url).await.unwrap()
 }
 
-async fn try_open(url: &str) -> lock_core::Result<PostgresBackend> {
+pub(crate) async fn try_open(url: &str) -> lock_core::Result<PostgresBackend> {
     PostgresBackend::open(PostgresConfig::from_url(url.parse::<StoreUrl>()?)?).await
-}
-
-fn as_user(server: &PostgresServer, user: &str, options: &str) -> String {
-    format!("postgres://{user}@127.0.0.1:{}/postgres?{options}", server.port())
-}
-
-#[tokio::test]
-async fn the_user_of_the_locks_needs_no_right_on_the_tables() {
-    let server = PostgresServer::start(&[]).await.unwrap();
-    let mut admin = server.admin().await.unwrap();
-    admin.execute("CREATE ROLE app LOGIN").await.unwrap();
-    let error = try_open(&as_user(&server, "app", "")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Denied, "may not make a schema: {error}");
-    let error = try_open(&as_user(&server, "app", "migrate=false")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
-
-    let sql = lock_sql::postgres::migration("onelock").unwrap();
-    admin.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
-    let error = try_open(&as_user(&server, "app", "")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Denied, "may not use the schema: {error}");
-    admin.execute("GRANT USAGE ON SCHEMA onelock TO app").await.unwrap();
-
-    let store = open(&as_user(&server, "app", "migrate=false")).await;
-    let (first, second) = (request("n"), request("n"));
-    let Standing::Held(grant) = store.acquire(&first).await.unwrap() else { panic!() };
-    let Standing::Waiting(place) = store.acquire(&second).await.unwrap() else { panic!() };
-    let due = [Renewal { ticket: first.ticket(), lease: first.lease, waiter_lease: first.waiter_lease }];
-    assert!(matches!(store.renew(&due).await[0], Ok(Renewed::Held(_))));
-    store.raise(&first.ticket(), grant.token).await.unwrap();
-    assert_eq!(store.inspect(&first.name).await.unwrap().waiters.len(), 1);
-    assert_eq!(store.list("", &Page::first(9).unwrap()).await.unwrap().names.len(), 1);
-    store.evict(&first.name, grant.token).await.unwrap();
-    assert_eq!(store.wait(&second.ticket()).await.unwrap(), Wake::Held(place.token));
-    store.release(&second.ticket()).await.unwrap();
-
-    admin.execute("SET ROLE app").await.unwrap();
-    for table in ["line", "bucket", "version"] {
-        for sql in [format!("SELECT 1 FROM onelock.{table}"), format!("DELETE FROM onelock.{table}")] {
-            let error = admin.execute(AssertSqlSafe(sql)).await.unwrap_err();
-            assert_eq!(error.as_database_error().unwrap().code().unwrap(), "42501");
-        }
-    }
 }
 
 #[tokio::test]
@@ -84,6 +42,15 @@ async fn a_schema_of_others_is_left_alone() {
     admin.execute("UPDATE one.version SET version = 99").await.unwrap();
     let error = try_open(&format!("{}?schema=one", server.url())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+#[tokio::test]
+async fn a_schema_may_be_called_as_a_word_of_the_language() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    for schema in ["select", "user", "_", "a1"] {
+        let store = open(&format!("{}?schema={schema}", server.url())).await;
+        let Standing::Held(_) = store.acquire(&request("n")).await.unwrap() else { panic!("{schema}") };
+    }
 }
 
 #[tokio::test]

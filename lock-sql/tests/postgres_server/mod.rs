@@ -1,5 +1,8 @@
 //! A PostgreSQL server as a child process, with its data in memory where that is possible.
 
+pub(crate) mod harness;
+pub(crate) mod pgbouncer;
+
 use std::ffi::OsString;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -10,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use lock_conformance::servers::{Program, Server, data_folder, free_port, tls};
 use lock_conformance::verdict::{Context as _, Stop, Verdict};
-use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions as _, Executor as _};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _};
 use tempfile::TempDir;
 
 /// A running server. User `postgres` needs no password on it, user `secret` needs one.
@@ -140,19 +143,56 @@ impl PostgresServer {
         Ok(admin(self.port, "template1").await?)
     }
 
+    /// Makes the schema, and a role with the rights of the store's page.
+    pub(crate) async fn migrate(&self, role: &str) -> Verdict {
+        let sql = lock_sql::postgres::migration("onelock")?;
+        let grants = format!(
+            "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA onelock TO {role}; \
+             GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA onelock TO {role};"
+        );
+        self.admin().await?.execute(sqlx::raw_sql(AssertSqlSafe(sql + &grants))).await?;
+        Ok(())
+    }
+
     /// How many requests of clients were logged so far.
     pub(crate) fn requests(&self) -> Verdict<u64> {
+        Ok(self.asked()?.len() as u64)
+    }
+
+    /// What clients have asked so far.
+    pub(crate) fn asked(&self) -> Verdict<Vec<String>> {
         let log = std::fs::read_to_string(self.folder.path().join("log"))?;
         let asked = |line: &&str| {
             line.starts_with("onelock| ")
                 && (line.contains("LOG:  execute ") || line.contains("LOG:  statement: "))
         };
-        Ok(log.lines().filter(asked).count() as u64)
+        Ok(log.lines().filter(asked).map(str::to_owned).collect())
     }
 
     /// Kills it and starts it again on the same data and port.
     pub(crate) async fn restart(&self) -> Verdict {
         self.lock().kill()?;
+        self.start_again().await
+    }
+
+    /// Has it end at once, all its sessions with it, and starts it again on the same data and port.
+    pub(crate) async fn restart_at_once(&self) -> Verdict {
+        self.quit();
+        self.start_again().await
+    }
+
+    /// Its immediate shutdown.
+    fn quit(&self) {
+        let mut server = self.lock();
+        if server.signal(rustix::process::Signal::QUIT).is_ok() {
+            let end = Instant::now() + Duration::from_secs(15);
+            while server.check().is_ok() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+
+    async fn start_again(&self) -> Verdict {
         // Its children end when they notice.
         let pid = self.folder.path().join("data/postmaster.pid");
         let end = Instant::now() + Duration::from_secs(20);
@@ -188,13 +228,7 @@ impl PostgresServer {
 impl Drop for PostgresServer {
     fn drop(&mut self) {
         // At once, but by its own hand: killed it would leave shared memory behind.
-        let mut server = self.lock();
-        if server.signal(rustix::process::Signal::QUIT).is_ok() {
-            let end = Instant::now() + Duration::from_secs(5);
-            while server.check().is_ok() && Instant::now() < end {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        }
+        self.quit();
     }
 }
 
@@ -204,8 +238,15 @@ fn kill(signal: &str, ids: &[String]) -> Verdict {
 }
 
 async fn admin(port: u16, database: &str) -> Result<PgConnection, sqlx::Error> {
+    connect(port, database, "admin").await
+}
+
+/// A connection to a server or a pooler, by this name in the server's log.
+pub(crate) async fn connect(port: u16, database: &str, by: &str) -> Result<PgConnection, sqlx::Error> {
     let options = PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port).username("postgres");
-    options.database(database).application_name("admin").connect().await
+    // A pooler refuses what else the driver would send.
+    let options = options.extra_float_digits(None).ssl_mode(PgSslMode::Disable);
+    options.database(database).application_name(by).connect().await
 }
 
 async fn launch(folder: &TempDir, arguments: &[String], port: u16) -> Verdict<Server> {

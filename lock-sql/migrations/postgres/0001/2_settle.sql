@@ -88,12 +88,12 @@ CREATE FUNCTION {schema}.micros_until(p_end timestamptz) RETURNS bigint
 LANGUAGE sql VOLATILE
 AS $$ SELECT greatest(0, extract(epoch FROM p_end - clock_timestamp()) * 1000000)::bigint $$;
 
--- What joins or renews is on the disk before it is answered, whatever the session says.
+-- What joins or renews is on the disk, and on synchronous standbys, before it is answered, whatever the session says.
 CREATE FUNCTION {schema}.commit_durably() RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-    IF current_setting('synchronous_commit') = 'off' THEN
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
 END

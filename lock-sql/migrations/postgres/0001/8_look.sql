@@ -44,3 +44,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT version FROM {schema}.version $$;
 
 INSERT INTO {schema}.version (id, version) VALUES (1, 1);
+
+-- Who may call them is granted role by role.
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;

@@ -1,0 +1,188 @@
+//! A call of one of the functions, and the two ways to send it: by a prepared statement where the connection is one
+//! session of the server, and spelled out in one message where it may be another one for each transaction.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Postgres};
+
+/// The functions need it, whatever the session's default is; it lasts for the one transaction of its message.
+const LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
+
+/// A statement with `$1`, `$2`, … in it, and the function that it calls.
+pub(super) struct Verb {
+    pub(super) function: &'static str,
+    pub(super) sql: Arc<str>,
+}
+
+/// What stands for a `$n`.
+pub(super) enum Value {
+    Text(String),
+    Blob(Vec<u8>),
+    Big(i64),
+    Int(i32),
+    Flag(bool),
+    Texts(Vec<String>),
+    Blobs(Vec<Vec<u8>>),
+    Bigs(Vec<i64>),
+}
+
+pub(super) struct Call<'v> {
+    pub(super) verb: &'v Verb,
+    values: Vec<Value>,
+}
+
+impl<'v> Call<'v> {
+    pub(super) fn new(verb: &'v Verb, values: Vec<Value>) -> Self {
+        Self { verb, values }
+    }
+
+    /// With the values beside the statement, which is prepared once per connection.
+    pub(super) fn bound<'q>(&self) -> Query<'q, Postgres, PgArguments> {
+        // The text of a verb is ours, with a checked schema in it; everything else is bound.
+        let query = sqlx::query(AssertSqlSafe(self.verb.sql.clone()));
+        self.values.iter().fold(query, |query, value| match value {
+            Value::Text(text) => query.bind(text.clone()),
+            Value::Blob(blob) => query.bind(blob.clone()),
+            Value::Big(number) => query.bind(*number),
+            Value::Int(number) => query.bind(*number),
+            Value::Flag(flag) => query.bind(*flag),
+            Value::Texts(texts) => query.bind(texts.clone()),
+            Value::Blobs(blobs) => query.bind(blobs.clone()),
+            Value::Bigs(numbers) => query.bind(numbers.clone()),
+        })
+    }
+
+    /// With the values in its text: one message, so one transaction on one session of the server, and nothing is left
+    /// behind in it. A statement without a name would take two messages, and the second could meet another session
+    /// with somebody else's statement.
+    pub(super) fn spelled(&self) -> AssertSqlSafe<String> {
+        let mut text = LEVEL.to_owned();
+        let mut parts = self.verb.sql.split('$');
+        text.push_str(parts.next().unwrap_or_default());
+        for part in parts {
+            let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+            let (number, rest) = part.split_at(digits);
+            let value = number.parse::<usize>().ok().and_then(|n| self.values.get(n.checked_sub(1)?));
+            match value {
+                Some(value) => value.spell(&mut text),
+                // The server refuses it.
+                None => text.push('$'),
+            }
+            text.push_str(rest);
+        }
+        AssertSqlSafe(text)
+    }
+}
+
+impl Value {
+    /// Appends it as a literal. Text that is more than plain goes as hexadecimal digits: that holds no quotes and no
+    /// backslashes, whatever they mean to this server.
+    fn spell(&self, to: &mut String) {
+        match self {
+            Self::Text(text) => spell_text(text, to),
+            Self::Blob(blob) => {
+                to.push_str("decode('");
+                spell_hex(blob, to);
+                to.push_str("', 'hex')");
+            }
+            // In brackets, as `-1::bigint` would be `-(1::bigint)`.
+            Self::Big(number) => push(to, format_args!("({number})::bigint")),
+            Self::Int(number) => push(to, format_args!("({number})::integer")),
+            Self::Flag(flag) => push(to, format_args!("{flag}")),
+            Self::Texts(texts) => spell_list("text", texts, to, |text, to| spell_text(text, to)),
+            Self::Blobs(blobs) => spell_list("bytea", blobs, to, |blob, to| {
+                to.push_str("decode('");
+                spell_hex(blob, to);
+                to.push_str("', 'hex')");
+            }),
+            Self::Bigs(numbers) => {
+                spell_list("bigint", numbers, to, |number, to| push(to, format_args!("({number})")));
+            }
+        }
+    }
+}
+
+fn push(to: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a string does not fail.
+    let _ = to.write_fmt(text);
+}
+
+fn spell_text(text: &str, to: &mut String) {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:@%".contains(&b);
+    if text.bytes().all(plain) {
+        push(to, format_args!("'{text}'::text"));
+    } else {
+        to.push_str("convert_from(decode('");
+        spell_hex(text.as_bytes(), to);
+        to.push_str("', 'hex'), 'UTF8')");
+    }
+}
+
+fn spell_hex(bytes: &[u8], to: &mut String) {
+    for byte in bytes {
+        push(to, format_args!("{byte:02x}"));
+    }
+}
+
+fn spell_list<T>(kind: &str, items: &[T], to: &mut String, spell: impl Fn(&T, &mut String)) {
+    to.push_str("ARRAY[");
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 {
+            to.push(',');
+        }
+        spell(item, to);
+    }
+    push(to, format_args!("]::{kind}[]"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spelled(sql: &str, values: Vec<Value>) -> String {
+        let verb = Verb { function: "f", sql: sql.into() };
+        let text = Call::new(&verb, values).spelled().0;
+        text.strip_prefix(LEVEL).unwrap().to_owned()
+    }
+
+    #[test]
+    fn values_stand_where_their_numbers_are() {
+        let values = (1..=11).map(Value::Big).collect();
+        assert_eq!(
+            spelled("SELECT f($11, $1, $2)", values),
+            "SELECT f((11)::bigint, (1)::bigint, (2)::bigint)"
+        );
+        let values = vec![Value::Text("$1".into()), Value::Flag(true)];
+        assert_eq!(
+            spelled("SELECT f($1, $2)", values),
+            "SELECT f(convert_from(decode('2431', 'hex'), 'UTF8'), true)"
+        );
+    }
+
+    #[test]
+    fn no_text_gets_out_of_its_quotes() {
+        for text in ["'; DROP TABLE x; --", "\\'", "é", "a b", "\"", "$$", "\n"] {
+            let spelled = spelled("$1", vec![Value::Text(text.into())]);
+            assert!(
+                spelled.bytes().all(|b| b.is_ascii_alphanumeric() || b"_('), ".contains(&b)),
+                "{spelled}"
+            );
+            assert_eq!(spelled.matches('\'').count(), 6, "{spelled}");
+        }
+        assert_eq!(spelled("$1", vec![Value::Text("a-b_c.d:e@%2F".into())]), "'a-b_c.d:e@%2F'::text");
+    }
+
+    #[test]
+    fn lists_keep_their_type_when_empty() {
+        assert_eq!(spelled("$1", vec![Value::Texts(vec![])]), "ARRAY[]::text[]");
+        let blobs = vec![vec![0_u8, 255], vec![]];
+        assert_eq!(
+            spelled("$1", vec![Value::Blobs(blobs)]),
+            "ARRAY[decode('00ff', 'hex'),decode('', 'hex')]::bytea[]"
+        );
+        assert_eq!(spelled("$1", vec![Value::Bigs(vec![-1, 2])]), "ARRAY[(-1),(2)]::bigint[]");
+    }
+}

@@ -1,0 +1,52 @@
+//! The server restarted, killed and replaced while clients churn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_conformance::churn::{Churn, Report};
+use lock_core::{Locks, Settings};
+
+use crate::postgres_server::PostgresServer;
+use crate::server::open;
+
+/// Far more than a loaded machine needs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn clients(url: &str, count: usize) -> Vec<Locks> {
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let mut settings = Settings::default();
+        settings.ttl = Duration::from_secs(6);
+        let backend = Arc::new(open(&format!("{url}?request_timeout=2s&connect_timeout=2s")).await);
+        clients.push(Locks::builder(backend).settings(settings).build().unwrap());
+    }
+    clients
+}
+
+/// No two holders, tokens grow, every guard is valid or lost; and the fault was felt.
+fn judge(report: &Report, clients: usize) {
+    report.check().unwrap();
+    assert_eq!(report.kept + report.kept_lost, clients, "{report:?}");
+    assert!(!report.errors.is_empty() || report.lost > 0, "the fault did nothing: {report:?}");
+    let (holds, lost) = (report.holds.len(), report.lost);
+    println!("{holds} holds, {lost} lost, guards {}+{}; {:?}", report.kept, report.kept_lost, report.errors);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_churn_over_restarts() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let churn = Churn::start(clients(&server.url(), 3).await, "restart", 7).await.unwrap();
+    for round in 0..4 {
+        churn.goes_on(5, PATIENCE).await.unwrap();
+        if round % 2 == 0 {
+            server.restart_at_once().await.unwrap();
+        } else {
+            server.restart().await.unwrap();
+        }
+    }
+    churn.goes_on(10, PATIENCE).await.unwrap();
+    let report = churn.stop().await.unwrap();
+    judge(&report, 3);
+    // Leases outlive a restart that is shorter than they are, on any machine that starts a server within seconds.
+    println!("kept over the restarts: {}", report.kept);
+}

@@ -1,0 +1,65 @@
+//! A pooler as a child process.
+
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use lock_conformance::servers::{Program, Server, free_port};
+use lock_conformance::verdict::{Stop, Verdict};
+use tempfile::TempDir;
+
+use super::{as_server_user, connect, shared_folder, text};
+
+/// A running pooler in front of one server; it asks for no passwords.
+pub(crate) struct PgBouncer {
+    port: u16,
+    _server: Server,
+    _folder: TempDir,
+}
+
+impl PgBouncer {
+    /// Starts one in this pool mode with further settings and waits until it answers.
+    pub(crate) async fn start(server: u16, mode: &str, settings: &[&str]) -> Verdict<Self> {
+        let (folder, port) = (shared_folder()?, free_port()?);
+        let path = folder.path().display();
+        let users: String = ["postgres", "app"].map(|user| format!("\"{user}\" \"\"\n")).concat();
+        std::fs::write(folder.path().join("users"), users)?;
+        let file = folder.path().join("pgbouncer.ini");
+        // A server that restarts is asked for again soon; else as a pooler is set up by default.
+        let mut lines = format!(
+            "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr=127.0.0.1\n\
+             listen_port={port}\nunix_socket_dir=\nauth_type=trust\nauth_file={path}/users\npool_mode={mode}\n\
+             max_client_conn=1000\nserver_login_retry=1\n"
+        );
+        for setting in settings {
+            lines.push_str(setting);
+            lines.push('\n');
+        }
+        std::fs::write(&file, lines)?;
+        // As with the server: the user is changed before the parent-death signal is asked for.
+        let mut words = as_server_user()?;
+        words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
+        words.extend(["/usr/sbin/pgbouncer", text(&file)?].map(OsString::from));
+        if !std::path::Path::new("/usr/sbin/pgbouncer").is_file() {
+            return Err(Stop::failed("the suite needs the program `pgbouncer`: apt-get install pgbouncer"));
+        }
+        let program = Program { name: "setpriv", package: "util-linux" };
+        let mut process = Server::start(program, words, &folder.path().join("log"))?;
+        let end = Instant::now() + Duration::from_secs(30);
+        while connect(port, "postgres", "pgbouncer-probe").await.is_err() {
+            process.check()?;
+            if Instant::now() > end {
+                return Err(Stop::failed("pgbouncer did not answer"));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(Self { port, _server: process, _folder: folder })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self, user: &str) -> String {
+        format!("postgres://{user}@127.0.0.1:{}/postgres", self.port)
+    }
+}
