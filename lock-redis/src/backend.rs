@@ -1,4 +1,4 @@
-//! The verbs of a lock on one Redis server.
+//! The verbs of a lock, in the layout of a line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use lock_core::{
 };
 use redis::Cmd;
 
-use crate::config::RedisConfig;
+use crate::config::{Layout, RedisConfig};
 use crate::inbox::Inbox;
-use crate::keys::{LineKeys, counter};
-use crate::link::Link;
+use crate::keys::{LineKeys, counter, slot_of};
 use crate::scripts::{self, Script};
-use crate::{client, listing, reply};
+use crate::servers::{Servers, too_few};
+use crate::{examine, listing, reply};
 
 /// How many entries one renewal script takes: enough to spread the cost of a call, few enough not to hold up others.
 const BATCH: usize = 64;
@@ -23,15 +23,16 @@ const BATCH: usize = 64;
 /// The largest token [`Backend::raise`] takes. Scripts count up to 2^53, so 2^52 leaves as many numbers again.
 const LARGEST_RAISE: i64 = 1 << 52;
 
-/// Locks on one Redis server.
+/// Locks on Redis: one server, the master that sentinels watch over, or a cluster.
 ///
-/// It keeps one connection, replaced when it fails or does not answer, and no task while nobody waits.
+/// It keeps one connection to each server it needs, replaced when it fails or does not answer, and no task while nobody
+/// waits.
 #[derive(Debug)]
 pub struct RedisBackend {
-    config: RedisConfig,
+    config: Arc<RedisConfig>,
     capabilities: Capabilities,
     inbox: Arc<Inbox>,
-    pub(crate) link: Arc<Link>,
+    pub(crate) servers: Servers,
     pub(crate) walks: listing::Walks,
 }
 
@@ -60,71 +61,16 @@ impl RedisBackend {
     }
 
     async fn open(config: RedisConfig) -> Result<Self> {
+        if config.layout != Layout::Line {
+            let text = "the plain layout has a backend of its own: `PlainBackend`";
+            return Err(Error::new(ErrorKind::InvalidConfig, text));
+        }
+        let config = Arc::new(config);
         let inbox = Arc::new(Inbox::new(format!("{}:inbox:{}", config.prefix, HolderId::random()?.to_hex())));
-        let link = Link::new(&config, client::new(&config)?, inbox.clone());
-        let mut backend =
-            Self { config, capabilities: Capabilities::full(), inbox, link, walks: Default::default() };
-        backend.probe().await?;
-        backend.examine().await?;
-        Ok(backend)
-    }
-
-    /// Fails when the access list refuses a command the verbs need.
-    async fn probe(&self) -> Result<()> {
-        let mut command = scripts::PROBE.call(3);
-        for kind in ["h", "z", "s"] {
-            let own = self.inbox.channel().rsplit(':').next().unwrap_or_default();
-            command.arg(format!("{}:{{0}}:{kind}:{own}", self.prefix()));
-        }
-        command.arg(self.inbox.channel());
-        let missing = self.call(&scripts::PROBE, &command).await?;
-        let missing: Vec<_> = reply::items(&missing)?.iter().map(reply::string).collect::<Result<_>>()?;
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let text = format!(
-            "the user lacks rights on the keys {0}:* or the channels {0}:inbox:*, or for the commands: {1}",
-            self.prefix(),
-            missing.join(", ")
-        );
-        Err(Error::new(ErrorKind::Denied, text))
-    }
-
-    /// Learns what the server would do with locks when its memory is full, and whether it keeps them over a restart.
-    /// Without the right to ask, it is taken not to keep them.
-    async fn examine(&mut self) -> Result<()> {
-        let memory = self.section("memory").await?;
-        let limited =
-            memory.as_deref().and_then(|text| field(text, "maxmemory")).is_some_and(|max| max != "0");
-        let policy =
-            memory.as_deref().and_then(|text| field(text, "maxmemory_policy")).unwrap_or("noeviction");
-        if limited && policy != "noeviction" {
-            if !self.config.allow_eviction {
-                let text = format!(
-                    "the server drops keys when its memory is full (maxmemory-policy {policy}), and with them locks; \
-                     use a server with noeviction, or say allow_eviction=true"
-                );
-                return Err(Error::new(ErrorKind::InvalidConfig, text));
-            }
-            // A counter has no expiry: only these policies can drop it, and then tokens start again.
-            let counters_last = !policy.starts_with("allkeys");
-            self.capabilities.fencing = counters_last;
-            self.capabilities.raise = counters_last;
-        }
-        let persistence = self.section("persistence").await?;
-        self.capabilities.durable =
-            persistence.as_deref().and_then(|text| field(text, "aof_enabled")).is_some_and(|on| on == "1");
-        Ok(())
-    }
-
-    async fn section(&self, name: &str) -> Result<Option<String>> {
-        let mut command = Cmd::new();
-        command.arg("INFO").arg(name);
-        match self.link.command(&command).await {
-            Ok(answer) => Ok(Some(reply::string(&answer)?.to_owned())),
-            Err(e) if e.kind() == ErrorKind::Denied => Ok(None),
-            Err(e) => Err(e),
-        }
+        let servers = Servers::new(&config, &inbox);
+        examine::rights(&servers, &config.prefix, inbox.channel()).await?;
+        let capabilities = examine::capabilities(&servers, &config, Self::declared()).await?;
+        Ok(Self { config, capabilities, inbox, servers, walks: Default::default() })
     }
 
     pub(crate) fn prefix(&self) -> &str {
@@ -135,8 +81,21 @@ impl RedisBackend {
         LineKeys::new(self.prefix(), name)
     }
 
-    async fn call(&self, script: &'static Script, command: &Cmd) -> Result<redis::Value> {
-        self.link.call(script, command).await
+    async fn call(&self, bucket: u32, script: &'static Script, command: &Cmd) -> Result<redis::Value> {
+        self.servers.call(slot_of(bucket), script, command).await
+    }
+
+    /// What one script may take: up to [`BATCH`] lines, given by their buckets; of one bucket where there are many
+    /// servers. Each with its slot.
+    pub(crate) fn batches(&self, buckets: impl Iterator<Item = u32>) -> Vec<(u16, Vec<usize>)> {
+        let mut lines: Vec<_> = buckets.enumerate().map(|(i, bucket)| (bucket, i)).collect();
+        let many = self.servers.are_many();
+        if many {
+            lines.sort_unstable();
+        }
+        let same = |a: &(u32, usize), b: &(u32, usize)| !many || a.0 == b.0;
+        let batches = lines.chunk_by(same).flat_map(|lines| lines.chunks(BATCH));
+        batches.map(|batch| (slot_of(batch[0].0), batch.iter().map(|(_, i)| *i).collect())).collect()
     }
 
     fn named<T>(&self, verb: &'static str, result: Result<T>) -> Result<T> {
@@ -152,36 +111,50 @@ impl RedisBackend {
         command.arg(request.holder.to_hex()).arg(request.mode.to_string());
         command.arg(lease).arg(waiter_lease).arg(u8::from(request.queue));
         command.arg(self.inbox.channel()).arg(request.note.as_str());
-        let answer = self.call(&scripts::ACQUIRE, &command).await?;
+        let (answer, short) = self.servers.join(slot_of(keys.bucket), &scripts::ACQUIRE, &command).await?;
         let (lease, waiter_lease) = times.leases();
-        reply::standing(&answer, lease, waiter_lease)
+        let standing = reply::standing(&answer, lease, waiter_lease)?;
+        match (standing, short) {
+            (Standing::Busy(_), _) | (_, None) => Ok(standing),
+            (_, Some(replicas)) => {
+                // Whether or not this arrives, the error tells the caller that something may be left.
+                let _ = self.leave(&request.ticket()).await;
+                Err(too_few(replicas))
+            }
+        }
     }
 
-    /// All of `due` in one round trip, in scripts of up to [`BATCH`] entries each.
+    async fn leave(&self, ticket: &Ticket) -> Result<Release> {
+        let keys = self.keys(&ticket.name);
+        let mut command = scripts::RELEASE.call(4);
+        command.arg(&keys.line).arg(ticket.holder.to_hex());
+        reply::release(&self.call(keys.bucket, &scripts::RELEASE, &command).await?)
+    }
+
+    /// All of `due` in one round trip to each server, in scripts of up to [`BATCH`] entries each.
     async fn renew_all(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
         let mut answers: Vec<_> = due.iter().map(|_| Err(Times::too_long())).collect();
         let timed = |(i, item): (usize, _)| Some((i, item, Times::of(item).ok()?));
-        let items: Vec<_> = due.iter().enumerate().filter_map(timed).collect();
-        let calls = items.chunks(BATCH).map(|chunk| {
-            let mut command = scripts::RENEW.call(4 * chunk.len());
-            for (_, item, _) in chunk {
-                command.arg(&self.keys(&item.ticket.name).line);
+        let items: Vec<(usize, &Renewal, Times)> = due.iter().enumerate().filter_map(timed).collect();
+        let keys: Vec<_> = items.iter().map(|(_, item, _)| self.keys(&item.ticket.name)).collect();
+        let batches = self.batches(keys.iter().map(|keys| keys.bucket));
+        let calls = batches.iter().map(|(slot, batch)| {
+            let mut command = scripts::RENEW.call(4 * batch.len());
+            for i in batch {
+                command.arg(&keys[*i].line);
             }
-            for (_, item, times) in chunk {
+            for (_, item, times) in batch.iter().map(|i| &items[*i]) {
                 let (lease, waiter_lease) = times.with_delay();
                 command.arg(item.ticket.holder.to_hex()).arg(lease).arg(waiter_lease);
             }
-            command
+            (*slot, command)
         });
-        let replies = match self.link.call_all(&scripts::RENEW, calls.collect()).await {
-            Ok(replies) => replies,
-            Err(e) => items.iter().map(|_| Err(e.clone())).collect(),
-        };
-        for (chunk, reply) in items.chunks(BATCH).zip(replies) {
-            let leases: Vec<_> = chunk.iter().map(|(_, _, times)| times.leases()).collect();
+        let replies = self.servers.call_all(&scripts::RENEW, calls.collect()).await;
+        for ((_, batch), reply) in batches.iter().zip(replies) {
+            let leases: Vec<_> = batch.iter().map(|i| items[*i].2.leases()).collect();
             match reply.and_then(|reply| reply::renewals(&reply, &leases)) {
-                Ok(renewed) => renewed.into_iter().zip(chunk).for_each(|(r, (i, ..))| answers[*i] = r),
-                Err(e) => chunk.iter().for_each(|(i, ..)| answers[*i] = Err(e.clone())),
+                Ok(renewed) => renewed.into_iter().zip(batch).for_each(|(r, i)| answers[items[*i].0] = r),
+                Err(e) => batch.iter().for_each(|i| answers[items[*i].0] = Err(e.clone())),
             }
         }
         answers
@@ -233,10 +206,7 @@ impl Backend for RedisBackend {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         self.inbox.forget(ticket.holder);
-        let mut command = scripts::RELEASE.call(4);
-        command.arg(&self.keys(&ticket.name).line).arg(ticket.holder.to_hex());
-        let answer = self.call(&scripts::RELEASE, &command).await;
-        self.named("release", answer.and_then(|answer| reply::release(&answer)))
+        self.named("release", self.leave(ticket).await)
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
@@ -248,14 +218,15 @@ impl Backend for RedisBackend {
         let mut command = scripts::RAISE.call(5);
         command.arg(&keys.line).arg(counter(self.prefix(), keys.bucket));
         command.arg(ticket.holder.to_hex()).arg(token.get());
-        let answer = self.call(&scripts::RAISE, &command).await;
+        let answer = self.call(keys.bucket, &scripts::RAISE, &command).await;
         self.named("raise", answer.and_then(|answer| reply::raise(&answer)))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        let keys = self.keys(name);
         let mut command = scripts::INSPECT.call(4);
-        command.arg(&self.keys(name).line);
-        let answer = self.call(&scripts::INSPECT, &command).await;
+        command.arg(&keys.line);
+        let answer = self.call(keys.bucket, &scripts::INSPECT, &command).await;
         self.named("inspect", answer.and_then(|answer| reply::snapshot(&answer, name)))
     }
 
@@ -264,21 +235,23 @@ impl Backend for RedisBackend {
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        let keys = self.keys(name);
         let mut command = scripts::EVICT.call(4);
-        command.arg(&self.keys(name).line).arg(token.get());
-        let answer = self.call(&scripts::EVICT, &command).await;
+        command.arg(&keys.line).arg(token.get());
+        let answer = self.call(keys.bucket, &scripts::EVICT, &command).await;
         self.named("evict", answer.and_then(|answer| reply::release(&answer)))
     }
 
     async fn close(&self) -> Result<()> {
-        self.link.close();
+        self.servers.close();
+        self.inbox.close();
         Ok(())
     }
 }
 
 /// The times of one entry in the whole milliseconds of the scripts, rounded up.
 #[derive(Clone, Copy)]
-struct Times {
+pub(crate) struct Times {
     lease: u64,
     waiter_lease: u64,
     delay: u64,
@@ -288,7 +261,7 @@ impl Times {
     /// Far beyond what the core allows; the sum of two and the clock stays far below 2^53.
     const MOST: u64 = 1 << 45;
 
-    fn new(lease: Duration, waiter_lease: Duration, delay: Duration) -> Result<Self> {
+    pub(crate) fn new(lease: Duration, waiter_lease: Duration, delay: Duration) -> Result<Self> {
         let millis = |time: Duration| {
             let whole = u64::try_from(time.as_nanos().div_ceil(1_000_000)).ok();
             whole.filter(|ms| *ms <= Self::MOST).ok_or_else(Self::too_long)
@@ -296,24 +269,19 @@ impl Times {
         Ok(Self { lease: millis(lease)?, waiter_lease: millis(waiter_lease)?, delay: millis(delay)? })
     }
 
-    fn of(item: &Renewal) -> Result<Self> {
+    pub(crate) fn of(item: &Renewal) -> Result<Self> {
         Self::new(item.lease, item.waiter_lease, item.ticket.delay)
     }
 
-    fn with_delay(self) -> (u64, u64) {
+    pub(crate) fn with_delay(self) -> (u64, u64) {
         (self.lease + self.delay, self.waiter_lease + self.delay)
     }
 
-    fn leases(self) -> (Duration, Duration) {
+    pub(crate) fn leases(self) -> (Duration, Duration) {
         (Duration::from_millis(self.lease), Duration::from_millis(self.waiter_lease))
     }
 
-    fn too_long() -> Error {
+    pub(crate) fn too_long() -> Error {
         Error::new(ErrorKind::InvalidLease, "a lease is longer than Redis can count")
     }
-}
-
-/// A field of an `INFO` answer.
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }

@@ -1,4 +1,4 @@
-//! The driver's client, from the configuration: address, TLS, credentials, socket options.
+//! The driver's client for one server, from the configuration: address, TLS, credentials, socket options.
 
 use std::time::Duration;
 
@@ -6,12 +6,21 @@ use lock_core::{Error, ErrorKind, Result};
 use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
-use crate::config::RedisConfig;
+use crate::config::{Host, RedisConfig};
 use crate::error;
 
-/// The driver's client: it connects to nothing yet.
-pub(crate) fn new(config: &RedisConfig) -> Result<Client> {
-    let (host, port) = (config.host.clone(), config.port);
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// A user of locks, of a server that keeps them.
+    Locker,
+    /// Somebody who looks for the master, of a sentinel.
+    Seeker,
+}
+
+/// The driver's client of the server at `host`: it connects to nothing yet.
+pub(crate) fn new(config: &RedisConfig, host: &Host, role: Role) -> Result<Client> {
+    let (host, port) = (host.host.clone(), host.port);
     let addr = if config.tls {
         // Several crates may bring a provider of cryptography; without a choice the driver would panic.
         let _already_chosen = rustls::crypto::ring::default_provider().install_default();
@@ -25,13 +34,16 @@ pub(crate) fn new(config: &RedisConfig) -> Result<Client> {
     let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(target_os = "linux")]
     let tcp = tcp.set_user_timeout(Duration::from_secs(20));
-    let mut settings = RedisConnectionInfo::default()
-        .set_protocol(ProtocolVersion::RESP3)
-        .set_db(i64::from(config.database));
-    if let Some(user) = &config.username {
+    let (database, username, password) = match role {
+        Role::Locker => (config.database, &config.username, &config.password),
+        Role::Seeker => (0, &config.sentinel_username, &config.sentinel_password),
+    };
+    let mut settings =
+        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_db(i64::from(database));
+    if let Some(user) = username {
         settings = settings.set_username(user);
     }
-    if let Some(password) = &config.password {
+    if let Some(password) = password {
         settings = settings.set_password(password.reveal());
     }
     let broken = |e: &redis::RedisError| {

@@ -1,42 +1,77 @@
-//! How to reach a server and under which names to write there: from a URL or by serde.
+//! How to reach Redis and under which names to write there: by serde, or from a URL (see [`crate::url`]).
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::url::{FromOption, host_port};
-use lock_core::{Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl};
+use lock_core::url::host_port;
+use lock_core::{Error, ErrorKind, Result, Secret};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The options of a `redis://` URL, beside those of every store.
-pub const OPTIONS: &[OptionSpec] = &[
-    OptionSpec { name: "prefix", default: "onelock", about: "what every key and channel starts with" },
-    OptionSpec { name: "connect_timeout", default: "2s", about: "how long reaching the server may take" },
-    OptionSpec { name: "request_timeout", default: "2s", about: "how long the server may take to answer" },
-    OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
-    OptionSpec { name: "tls_cert", default: "none", about: "a PEM file with the client's certificate" },
-    OptionSpec { name: "tls_key", default: "none", about: "a PEM file with the client's key" },
-    OptionSpec {
-        name: "tls_insecure",
-        default: "false",
-        about: "do not check the server's certificate: tests only",
-    },
-    OptionSpec {
-        name: "allow_eviction",
-        default: "false",
-        about: "use a server that may evict locks when its memory is full",
-    },
-];
-
-/// How to reach one Redis server. Its `Debug` shows no password.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+/// How the servers stand together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub struct RedisConfig {
+pub enum Topology {
+    /// One server.
+    #[default]
+    Single,
+    /// A master and its replicas, watched by sentinels: the hosts are the sentinels'.
+    Sentinel {
+        /// The name under which the sentinels watch the master.
+        master: String,
+    },
+    /// A cluster: the hosts are some of its nodes.
+    Cluster,
+}
+
+/// How a lock is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Layout {
+    /// A line of entries: everything this project offers.
+    #[default]
+    Line,
+    /// One key, as `SET name value NX PX` makes it: exclusive locks that exclude the users of other libraries.
+    Plain,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
     /// A host name or an address (IPv6 without brackets).
     pub host: String,
     /// The port.
     pub port: u16,
-    /// The number of the database.
+}
+
+impl Host {
+    /// This host and port.
+    #[must_use]
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self { host: host.into(), port }
+    }
+}
+
+impl std::fmt::Display for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&host_port(&self.host, Some(self.port)))
+    }
+}
+
+/// How to reach Redis. Its `Debug` shows no password.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RedisConfig {
+    /// The server, the sentinels, or some nodes of the cluster.
+    pub hosts: Vec<Host>,
+    /// How the servers stand together.
+    pub topology: Topology,
+    /// How a lock is written.
+    pub layout: Layout,
+    /// The number of the database; a cluster has only 0.
     pub database: u32,
     /// The user of the access list; the server's default user when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,7 +79,13 @@ pub struct RedisConfig {
     /// The password. It is read by serde and never written.
     #[serde(skip_serializing, deserialize_with = "secret")]
     pub password: Option<Secret>,
-    /// Whether to speak TLS.
+    /// The user of the sentinels' access list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sentinel_username: Option<String>,
+    /// The sentinels' password. It is read by serde and never written.
+    #[serde(skip_serializing, deserialize_with = "secret")]
+    pub sentinel_password: Option<Secret>,
+    /// Whether to speak TLS, to sentinels too.
     pub tls: bool,
     /// A PEM file with the authorities to trust, instead of the system's.
     pub tls_ca: Option<PathBuf>,
@@ -54,8 +95,14 @@ pub struct RedisConfig {
     pub tls_key: Option<PathBuf>,
     /// Whether to accept any certificate. Whoever stands in between can then take and break locks.
     pub tls_insecure: bool,
-    /// What every key and channel starts with: 1 to 64 of ASCII letters, digits, `-`, `_`, `.` and `:`.
+    /// What every key and channel starts with: 1 to 64 of ASCII letters, digits, `-`, `_`, `.` and `:`. In the plain
+    /// layout it may be empty: a lock's key is this and its name, nothing between.
     pub prefix: String,
+    /// How many replicas must have an acquired or renewed entry before it counts.
+    pub replicas: u32,
+    /// How long they may take to say so.
+    #[serde(with = "humantime_serde")]
+    pub replicas_timeout: Duration,
     /// How long reaching the server may take, the wait between attempts included.
     #[serde(with = "humantime_serde")]
     pub connect_timeout: Duration,
@@ -69,17 +116,22 @@ pub struct RedisConfig {
 impl Default for RedisConfig {
     fn default() -> Self {
         Self {
-            host: "127.0.0.1".into(),
-            port: 6379,
+            hosts: vec![Host::new("127.0.0.1", 6379)],
+            topology: Topology::Single,
+            layout: Layout::Line,
             database: 0,
             username: None,
             password: None,
+            sentinel_username: None,
+            sentinel_password: None,
             tls: false,
             tls_ca: None,
             tls_cert: None,
             tls_key: None,
             tls_insecure: false,
             prefix: "onelock".into(),
+            replicas: 0,
+            replicas_timeout: Duration::from_millis(500),
             connect_timeout: Duration::from_secs(2),
             request_timeout: Duration::from_secs(2),
             allow_eviction: false,
@@ -91,7 +143,7 @@ impl RedisConfig {
     /// The server at `host` and `port`, everything else as by default.
     #[must_use]
     pub fn new(host: impl Into<String>, port: u16) -> Self {
-        Self { host: host.into(), port, ..Self::default() }
+        Self { hosts: vec![Host::new(host, port)], ..Self::default() }
     }
 
     /// Checks what can be checked without a server.
@@ -99,20 +151,48 @@ impl RedisConfig {
     /// # Errors
     /// [`ErrorKind::InvalidConfig`], saying what is wrong.
     pub fn check(&self) -> Result<()> {
-        let prefix_ok = (1..=64).contains(&self.prefix.len())
+        let least = usize::from(self.layout == Layout::Line);
+        let prefix_ok = (least..=64).contains(&self.prefix.len())
             && self.prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
         if !prefix_ok {
             return Err(bad("the prefix is 1 to 64 of ASCII letters, digits, `-`, `_`, `.` and `:`"));
         }
-        if self.host.is_empty() || self.host.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err(bad("the host is malformed"));
+        if self.hosts.is_empty() || (self.hosts.len() > 1 && self.topology == Topology::Single) {
+            return Err(bad("one server has one host; several are for sentinels and clusters"));
         }
-        if self.port == 0 {
-            return Err(bad("the port is a number from 1 to 65535"));
+        for Host { host, port } in &self.hosts {
+            if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
+                return Err(bad("the host is malformed"));
+            }
+            if *port == 0 {
+                return Err(bad("the port is a number from 1 to 65535"));
+            }
+        }
+        let sentinels_own = self.sentinel_username.is_some() || self.sentinel_password.is_some();
+        match &self.topology {
+            Topology::Sentinel { master } => {
+                if master.is_empty() || master.contains(|c: char| c.is_whitespace() || c.is_control()) {
+                    return Err(bad("sentinels need the name of the master: redis+sentinel://host/name"));
+                }
+                if self.sentinel_username.is_some() && self.sentinel_password.is_none() {
+                    return Err(bad("a user of the sentinels without a password"));
+                }
+            }
+            _ if sentinels_own => {
+                return Err(bad("sentinel_username and sentinel_password need a redis+sentinel:// URL"));
+            }
+            Topology::Cluster if self.database != 0 => return Err(bad("a cluster has only database 0")),
+            Topology::Single | Topology::Cluster => {}
         }
         let times = Duration::from_millis(1)..=Duration::from_secs(600);
         if !times.contains(&self.connect_timeout) || !times.contains(&self.request_timeout) {
             return Err(bad("connect_timeout and request_timeout are from 1ms to 10m"));
+        }
+        if self.replicas > 64 {
+            return Err(bad("replicas is at most 64"));
+        }
+        if self.replicas_timeout < Duration::from_millis(1) || self.replicas_timeout >= self.request_timeout {
+            return Err(bad("replicas_timeout is from 1ms to less than request_timeout"));
         }
         if self.username.is_some() && self.password.is_none() {
             return Err(bad("a user without a password"));
@@ -120,7 +200,7 @@ impl RedisConfig {
         let tls_options =
             self.tls_insecure || self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
         if tls_options && !self.tls {
-            return Err(bad("the options that start with tls need a rediss:// URL"));
+            return Err(bad("the options that start with tls need a URL of TLS, such as rediss://"));
         }
         if self.tls_cert.is_some() != self.tls_key.is_some() {
             return Err(bad("tls_cert and tls_key go together"));
@@ -130,59 +210,25 @@ impl RedisConfig {
 
     /// The scheme of its URL.
     pub(crate) fn scheme(&self) -> &'static str {
-        if self.tls { "rediss" } else { "redis" }
+        match (&self.topology, self.tls) {
+            (Topology::Single, false) => "redis",
+            (Topology::Single, true) => "rediss",
+            (Topology::Sentinel { .. }, false) => "redis+sentinel",
+            (Topology::Sentinel { .. }, true) => "rediss+sentinel",
+            (Topology::Cluster, false) => "redis+cluster",
+            (Topology::Cluster, true) => "rediss+cluster",
+        }
     }
 
     /// The address without user, password and options.
     pub(crate) fn address(&self) -> String {
-        format!("{}://{}/{}", self.scheme(), host_port(&self.host, Some(self.port)), self.database)
-    }
-}
-
-impl TryFrom<StoreUrl> for RedisConfig {
-    type Error = Error;
-
-    /// Reads `redis://user:password@host:port/database?option=value`; `rediss` is the same over TLS.
-    fn try_from(mut url: StoreUrl) -> Result<Self> {
-        fn over<T: FromOption>(url: &mut StoreUrl, key: &str, field: &mut T) -> Result<()> {
-            if let Some(value) = url.take(key)? {
-                *field = value;
-            }
-            Ok(())
-        }
-        url.check_options(&[OPTIONS, lock_core::config::OPTIONS])?;
-        let tls = match url.scheme.as_str() {
-            "redis" => false,
-            "rediss" => true,
-            other => {
-                return Err(bad(format!("`{other}` is not a scheme of Redis; those are redis and rediss")));
-            }
+        let hosts: Vec<_> = self.hosts.iter().map(ToString::to_string).collect();
+        let path = match &self.topology {
+            Topology::Single => format!("/{}", self.database),
+            Topology::Sentinel { master } => format!("/{master}/{}", self.database),
+            Topology::Cluster => String::new(),
         };
-        let mut config = Self { tls, ..Self::default() };
-        if !url.hosts.is_empty() {
-            let (host, port) = url.single_host()?;
-            config.host = host.to_owned();
-            config.port = port.unwrap_or(config.port);
-        }
-        config.database = match url.path.trim_start_matches('/') {
-            "" => 0,
-            number => match number.parse() {
-                Ok(database) if number.bytes().all(|b| b.is_ascii_digit()) => database,
-                _ => return Err(bad("the path of a Redis URL is the number of a database")),
-            },
-        };
-        config.username = url.username.take();
-        config.password = url.password.take();
-        over(&mut url, "prefix", &mut config.prefix)?;
-        over(&mut url, "connect_timeout", &mut config.connect_timeout)?;
-        over(&mut url, "request_timeout", &mut config.request_timeout)?;
-        over(&mut url, "tls_insecure", &mut config.tls_insecure)?;
-        over(&mut url, "allow_eviction", &mut config.allow_eviction)?;
-        config.tls_ca = url.take::<String>("tls_ca")?.map(PathBuf::from);
-        config.tls_cert = url.take::<String>("tls_cert")?.map(PathBuf::from);
-        config.tls_key = url.take::<String>("tls_key")?.map(PathBuf::from);
-        config.check()?;
-        Ok(config)
+        format!("{}://{}{path}", self.scheme(), hosts.join(","))
     }
 }
 
@@ -190,7 +236,7 @@ fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, 
     Ok(Option::<String>::deserialize(deserializer)?.map(Secret::new))
 }
 
-fn bad(text: impl Into<String>) -> Error {
+pub(crate) fn bad(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidConfig, text)
 }
 
@@ -198,56 +244,12 @@ fn bad(text: impl Into<String>) -> Error {
 mod tests {
     use super::*;
 
-    fn read(url: &str) -> Result<RedisConfig> {
-        RedisConfig::try_from(url.parse::<StoreUrl>().unwrap())
-    }
-
-    #[test]
-    fn a_full_url_is_read() {
-        let config = read(
-            "rediss://app:p%40ss@db.example:7000/3?prefix=shop&request_timeout=700ms&tls_ca=/ca.pem&ttl=15s",
-        )
-        .unwrap();
-        assert_eq!((config.host.as_str(), config.port, config.database), ("db.example", 7000, 3));
-        assert_eq!(config.username.as_deref(), Some("app"));
-        assert_eq!(config.password.as_ref().unwrap().reveal(), "p@ss");
-        assert!(config.tls && !config.tls_insecure);
-        assert_eq!(config.tls_ca.as_deref(), Some("/ca.pem".as_ref()));
-        assert_eq!(config.request_timeout, Duration::from_millis(700));
-        assert_eq!(config.address(), "rediss://db.example:7000/3");
-        assert_eq!(read("redis://").unwrap(), RedisConfig::default());
-        assert_eq!(read("redis://[::1]/").unwrap().address(), "redis://[::1]:6379/0");
-    }
-
-    #[test]
-    fn what_cannot_work_is_refused_before_any_connection() {
-        for url in [
-            "redis://h/x",
-            "redis://h/-1",
-            "redis://h/+1",
-            "redis://h/1/2",
-            "redis://a,b",
-            "redis://user@h",
-            "redis://h?prefix=",
-            "redis://h?prefix=a{b}",
-            "redis://h?prefix=a*",
-            "redis://h?tls_ca=/x",
-            "rediss://h?tls_cert=/x",
-            "redis://h?request_timeout=0s",
-            "redis://h?connect_timeout=1h",
-            "redis://h?tls_insecure=maybe",
-            "redis+sentinel://h",
-        ] {
-            assert_eq!(read(url).unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
-        }
-        let text = read("redis://h?prefx=a").unwrap_err().to_string();
-        assert!(text.contains("`prefx`") && text.contains("prefix") && text.contains("ttl"), "{text}");
-    }
-
     #[test]
     fn serde_reads_a_password_and_never_writes_it() {
-        let config: RedisConfig =
-            serde_json::from_str(r#"{"host": "h", "password": "hunter2", "request_timeout": "1s"}"#).unwrap();
+        let config: RedisConfig = serde_json::from_str(
+            r#"{"hosts": [{"host": "h", "port": 1}], "password": "hunter2", "request_timeout": "1s"}"#,
+        )
+        .unwrap();
         assert_eq!(config.password.as_ref().unwrap().reveal(), "hunter2");
         let shown = format!("{config:?} {}", serde_json::to_string(&config).unwrap());
         assert!(!shown.contains("hunter2"), "{shown}");

@@ -17,6 +17,16 @@ pub(crate) struct LineKeys {
     pub(crate) line: [String; 4],
 }
 
+/// The hash tag of a bucket.
+fn tag(bucket: u32) -> String {
+    bucket.to_string()
+}
+
+/// The slot of a bucket.
+pub(crate) fn slot_of(bucket: u32) -> u16 {
+    slot(&tag(bucket))
+}
+
 impl LineKeys {
     pub(crate) fn new(prefix: &str, name: &LockName) -> Self {
         let encoded = name.encoded();
@@ -34,6 +44,16 @@ pub(crate) fn counter(prefix: &str, bucket: u32) -> String {
 pub(crate) fn bucket(encoded: &str) -> u32 {
     let hash = encoded.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
     hash % BUCKETS
+}
+
+/// The slot of a cluster in which all keys with this hash tag are: CRC16 (XMODEM) modulo 16384.
+pub(crate) fn slot(tag: &str) -> u16 {
+    let crc = tag.bytes().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    });
+    crc % 16384
 }
 
 /// The glob that finds one key of every line whose name starts with `names`. Neither the prefix nor the encoded name
@@ -67,6 +87,15 @@ mod tests {
         let tag = format!("app:{{{}}}:", keys.bucket);
         assert!(keys.line.iter().all(|k| k.starts_with(&tag) && k.ends_with(":orders%2F%7B42%7D")));
         assert!(counter("app", keys.bucket).starts_with(&tag));
+    }
+
+    #[test]
+    fn slots_are_those_of_redis() {
+        // From `CLUSTER KEYSLOT`; 0x31c3 is the check value of this CRC.
+        assert_eq!(
+            ["123456789", "foo", "user", "0", "127", ""].map(slot),
+            [0x31c3, 12182, 5474, 13907, 6102, 0]
+        );
     }
 
     #[test]

@@ -2,21 +2,31 @@
 
 mod backend;
 mod client;
+mod cluster;
 mod config;
 mod error;
+mod examine;
+mod fence;
 mod inbox;
 mod keys;
 mod link;
 mod listing;
 mod reply;
 mod scripts;
+mod sentinel;
+mod servers;
+mod survey;
+mod topology;
+mod url;
 
 pub use backend::RedisBackend;
-pub use config::{OPTIONS, RedisConfig};
+pub use config::{Host, Layout, RedisConfig, Topology};
+pub use url::OPTIONS;
 
 use std::sync::Arc;
 
-use lock_core::{Backend, Driver};
+use lock_core::driver::Opening;
+use lock_core::{Backend, Clock, Driver, StoreUrl};
 
 /// How a `redis://` or `rediss://` URL becomes a backend.
 pub const DRIVER: Driver = Driver {
@@ -26,10 +36,34 @@ pub const DRIVER: Driver = Driver {
     about: "one Redis server, 7.0 or later; rediss is the same over TLS",
     capabilities: RedisBackend::declared(),
     options: OPTIONS,
-    open: |url, _clock| {
-        Box::pin(async move {
-            let config = RedisConfig::try_from(url)?;
-            Ok(Arc::new(RedisBackend::connect(config).await?) as Arc<dyn Backend>)
-        })
-    },
+    open,
 };
+
+/// How a `redis+sentinel://` or `rediss+sentinel://` URL becomes a backend.
+pub const SENTINEL_DRIVER: Driver = Driver {
+    name: "redis-sentinel",
+    schemes: &["redis+sentinel", "rediss+sentinel"],
+    example: "redis+sentinel://user:password@host1:26379,host2,host3/master-name/0?replicas=1",
+    about: "the Redis master that sentinels watch over; rediss+sentinel is the same over TLS",
+    capabilities: RedisBackend::declared(),
+    options: OPTIONS,
+    open,
+};
+
+/// How a `redis+cluster://` or `rediss+cluster://` URL becomes a backend.
+pub const CLUSTER_DRIVER: Driver = Driver {
+    name: "redis-cluster",
+    schemes: &["redis+cluster", "rediss+cluster"],
+    example: "redis+cluster://user:password@host1:6379,host2,host3?replicas=1",
+    about: "a Redis Cluster, names spread over its nodes; rediss+cluster is the same over TLS",
+    capabilities: RedisBackend::declared(),
+    options: OPTIONS,
+    open,
+};
+
+fn open(url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
+    Box::pin(async move {
+        let config = RedisConfig::try_from(url)?;
+        Ok(Arc::new(RedisBackend::connect(config).await?) as Arc<dyn Backend>)
+    })
+}

@@ -1,38 +1,56 @@
-//! The connection: one socket for requests and pushes, replaced when it fails or does not answer.
+//! The connection to one server: one socket for requests and pushes, replaced when it fails or does not answer.
 //!
 //! It speaks RESP3, so the inbox is subscribed on the very connection that carries the requests. A grant can then
 //! never come on a connection that is not there yet, the two cannot fail apart, and a client needs one socket. A new
 //! connection subscribes before it is used; whatever was published in between is made good by asking again.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, PushInfo, PushKind, Value};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use crate::config::RedisConfig;
-use crate::error;
+use crate::client::{self, Role};
+use crate::cluster::Cluster;
+use crate::config::{Host, RedisConfig};
+use crate::fence::{Fence, field};
 use crate::inbox::{Inbox, closed, lock};
 use crate::scripts::{self, Script};
+use crate::{error, reply, sentinel};
 
 /// The wait after the first failed attempt to connect; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+const OPEN: u8 = 0;
+const RETIRED: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// Which server the connection leads to.
+#[derive(Debug)]
+pub(crate) enum Lead {
+    /// The one at this address.
+    Server(Host),
+    /// Whichever the sentinels call the master of this name.
+    Master(String),
+    /// A node of a cluster.
+    Node(Host, Weak<Cluster>),
+}
+
 pub(crate) struct Link {
-    client: Client,
-    connect_timeout: Duration,
-    request_timeout: Duration,
+    config: Arc<RedisConfig>,
+    lead: Lead,
     inbox: Arc<Inbox>,
     live: Mutex<Option<Live>>,
     connections: AtomicU64,
     /// Held by the one caller that connects; what it knows of failed attempts.
     connecting: tokio::sync::Mutex<Pause>,
     reviving: AtomicBool,
-    closed: AtomicBool,
+    state: AtomicU8,
     this: Weak<Link>,
 }
 
@@ -41,6 +59,7 @@ pub(crate) struct Link {
 struct Live {
     connection: MultiplexedConnection,
     number: u64,
+    fence: Option<Arc<Fence>>,
 }
 
 #[derive(Default)]
@@ -49,95 +68,147 @@ struct Pause {
     until: Option<Instant>,
 }
 
+/// What the server said: errors of its own are values here.
+pub(crate) struct Answers {
+    pub(crate) values: Vec<Value>,
+    /// How many replicas had it in time, where that was fewer than asked for.
+    pub(crate) short: Option<i64>,
+}
+
 impl Link {
-    pub(crate) fn new(config: &RedisConfig, client: Client, inbox: Arc<Inbox>) -> Arc<Self> {
+    pub(crate) fn new(config: &Arc<RedisConfig>, lead: Lead, inbox: &Arc<Inbox>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
-            client,
-            connect_timeout: config.connect_timeout,
-            request_timeout: config.request_timeout,
-            inbox,
+            config: Arc::clone(config),
+            lead,
+            inbox: Arc::clone(inbox),
             live: Mutex::new(None),
             connections: AtomicU64::new(0),
             connecting: tokio::sync::Mutex::default(),
             reviving: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
+            state: AtomicU8::new(OPEN),
             this: this.clone(),
         })
     }
 
-    /// Calls one script: one round trip, two when the server has forgotten its scripts.
-    pub(crate) async fn call(&self, script: &'static Script, command: &Cmd) -> Result<Value> {
-        let live = self.live().await?;
-        let answer = self.send(&live, command).await?;
-        match answer {
-            Value::ServerError(e) if error::is_no_script(&e) => {
-                let mut pipeline = Pipeline::with_capacity(2);
-                pipeline.add_command(script.load()).add_command(command.clone());
-                let mut answers = self.send_all(&live, &pipeline).await?;
-                self.checked(&live, answers.pop().unwrap_or(Value::Nil))
+    /// Calls one script, once or several times, in one round trip; in two when the server has forgotten its scripts.
+    pub(crate) async fn ask(
+        &self,
+        script: &'static Script,
+        commands: &[Cow<'_, Cmd>],
+        asking: bool,
+    ) -> Result<Answers> {
+        let mut stale = 0;
+        loop {
+            let live = self.live().await?;
+            let mut answers = self.round(&live, script, commands, asking, false).await?;
+            let missed: Vec<_> =
+                (0..commands.len()).filter(|i| code_is(&answers.values[*i], error::is_no_script)).collect();
+            if !missed.is_empty() {
+                let again: Vec<_> = missed.iter().map(|i| Cow::Borrowed(&*commands[*i])).collect();
+                let second = self.round(&live, script, &again, asking, true).await?;
+                answers.short = second.short;
+                for (i, answer) in missed.into_iter().zip(second.values) {
+                    answers.values[i] = answer;
+                }
             }
-            answer => self.checked(&live, answer),
+            if answers.values.iter().any(|answer| code_is(answer, error::is_read_only)) {
+                // The name may lead to another server by now.
+                self.drop_connection(live.number);
+            }
+            // It was promoted since this connection was made, and has done nothing: the next one knows the new epoch.
+            if stale < 2
+                && answers.values.iter().any(|answer| code_is(answer, |e| e.code() == "ONELOCKEPOCH"))
+            {
+                stale += 1;
+                self.drop_connection(live.number);
+                continue;
+            }
+            return Ok(answers);
         }
     }
 
-    /// Calls one script several times in one round trip; each call has its own answer.
-    pub(crate) async fn call_all(
+    async fn round(
         &self,
+        live: &Live,
         script: &'static Script,
-        commands: Vec<Cmd>,
-    ) -> Result<Vec<Result<Value>>> {
+        commands: &[Cow<'_, Cmd>],
+        asking: bool,
+        load: bool,
+    ) -> Result<Answers> {
+        let fenced = |command: &Cow<'_, Cmd>| -> Cmd {
+            let mut command = command.clone().into_owned();
+            if let Some(fence) = live.fence.as_ref().filter(|_| script.fenced) {
+                command.arg(fence.floor).arg(&fence.replid);
+            }
+            command
+        };
+        let replicas = self.config.replicas;
+        let counts = script.counts && replicas > 0;
+        if let ([command], false) = (commands, asking || load || counts) {
+            let value = if live.fence.is_some() && script.fenced {
+                self.send(live, &fenced(command)).await?
+            } else {
+                self.send(live, command).await?
+            };
+            return Ok(Answers { values: vec![value], short: None });
+        }
+        let mut pipeline = Pipeline::with_capacity(2 * commands.len() + 2);
+        if load {
+            pipeline.add_command(script.load());
+        }
+        for command in commands {
+            if asking {
+                pipeline.cmd("ASKING");
+            }
+            pipeline.add_command(fenced(command));
+        }
+        if counts {
+            let longest = u64::try_from(self.config.replicas_timeout.as_millis()).unwrap_or(u64::MAX);
+            pipeline.cmd("WAIT").arg(replicas).arg(longest);
+        }
+        let mut values = self.send_all(live, &pipeline).await?;
+        let short = match values.pop_if(|_| counts) {
+            None => None,
+            Some(Value::Int(acknowledged)) => (acknowledged < i64::from(replicas)).then_some(acknowledged),
+            Some(Value::ServerError(e)) => return Err(server_said(&e)),
+            Some(_) => return Err(Error::new(ErrorKind::Protocol, "WAIT did not answer with a number")),
+        };
+        if load {
+            values.remove(0);
+        }
+        if asking {
+            let mut keep = [false, true].into_iter().cycle();
+            values.retain(|_| keep.next() == Some(true));
+        }
+        Ok(Answers { values, short })
+    }
+
+    /// Sends plain commands.
+    pub(crate) async fn commands(&self, commands: &[Cmd]) -> Result<Vec<Value>> {
         let live = self.live().await?;
         let mut pipeline = Pipeline::with_capacity(commands.len());
-        for command in &commands {
+        commands.iter().for_each(|command| {
             pipeline.add_command(command.clone());
-        }
-        let mut answers = self.send_all(&live, &pipeline).await?;
-        let forgotten = |answer: &Value| matches!(answer, Value::ServerError(e) if error::is_no_script(e));
-        let missed: Vec<_> = (0..answers.len()).filter(|i| forgotten(&answers[*i])).collect();
-        if !missed.is_empty() {
-            let mut again = Pipeline::with_capacity(missed.len() + 1);
-            again.add_command(script.load());
-            for i in &missed {
-                again.add_command(commands[*i].clone());
-            }
-            let second = self.send_all(&live, &again).await?;
-            for (i, answer) in missed.into_iter().zip(second.into_iter().skip(1)) {
-                answers[i] = answer;
-            }
-        }
-        Ok(answers.into_iter().map(|answer| self.checked(&live, answer)).collect())
+        });
+        self.send_all(&live, &pipeline).await?.into_iter().map(sound).collect()
     }
 
     /// Sends one plain command.
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value> {
         let live = self.live().await?;
-        let answer = self.send(&live, command).await?;
-        self.checked(&live, answer)
-    }
-
-    fn checked(&self, live: &Live, answer: Value) -> Result<Value> {
-        match answer {
-            Value::ServerError(e) => {
-                if error::is_read_only(&e) {
-                    // The name may lead to another server by now.
-                    self.drop_connection(live.number);
-                }
-                Err(error::from_server(e.code(), e.details().unwrap_or_default()))
-            }
-            answer => Ok(answer),
-        }
+        self.send(&live, command).await.and_then(sound)
     }
 
     async fn send(&self, live: &Live, command: &Cmd) -> Result<Value> {
         let mut connection = live.connection.clone();
-        let answer = timeout(self.request_timeout, connection.send_packed_command(command)).await;
+        let answer = timeout(self.config.request_timeout, connection.send_packed_command(command)).await;
         self.arrived(live, answer)
     }
 
     async fn send_all(&self, live: &Live, pipeline: &Pipeline) -> Result<Vec<Value>> {
         let mut connection = live.connection.clone();
         let sent = connection.send_packed_commands(pipeline, 0, pipeline.len());
-        let answer = timeout(self.request_timeout, sent).await;
+        let answer = timeout(self.config.request_timeout, sent).await;
         let answers = self.arrived(live, answer)?;
         if answers.len() != pipeline.len() {
             return Err(Error::new(
@@ -164,7 +235,7 @@ impl Link {
             }
             Err(_) => {
                 self.drop_connection(live.number);
-                let text = format!("no answer within {:?}", self.request_timeout);
+                let text = format!("no answer within {:?}", self.config.request_timeout);
                 Err(Error::new(ErrorKind::Timeout, text))
             }
         }
@@ -175,21 +246,27 @@ impl Link {
         if let Some(live) = self.current()? {
             return Ok(live);
         }
-        let deadline = Instant::now() + self.connect_timeout;
+        let deadline = Instant::now() + self.config.connect_timeout;
         match timeout_at(deadline, self.reconnect()).await {
             Ok(live) => live,
             Err(_) => {
-                let text = format!("no connection within {:?}", self.connect_timeout);
+                let text = format!("no connection within {:?}", self.config.connect_timeout);
                 Err(Error::new(ErrorKind::Unavailable, text))
             }
         }
     }
 
     fn current(&self) -> Result<Option<Live>> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(closed());
-        }
+        self.in_use()?;
         Ok(lock(&self.live).clone())
+    }
+
+    fn in_use(&self) -> Result<()> {
+        match self.state.load(Ordering::Acquire) {
+            OPEN => Ok(()),
+            RETIRED => Err(Error::new(ErrorKind::Unavailable, "this node serves no locks any more")),
+            _ => Err(closed()),
+        }
     }
 
     /// One caller connects at a time, and not at once after a failure.
@@ -207,9 +284,9 @@ impl Link {
         let live = self.open().await?;
         *pause = Pause::default();
         *lock(&self.live) = Some(live.clone());
-        if self.closed.load(Ordering::Acquire) {
+        if let Err(over) = self.in_use() {
             lock(&self.live).take();
-            return Err(closed());
+            return Err(over);
         }
         if live.number > 1 {
             self.inbox.ask_all();
@@ -219,8 +296,15 @@ impl Link {
 
     async fn open(&self) -> Result<Live> {
         let number = self.connections.fetch_add(1, Ordering::AcqRel) + 1;
+        let (host, epoch) = match &self.lead {
+            Lead::Server(host) | Lead::Node(host, _) => (host.clone(), None),
+            Lead::Master(name) => {
+                let master = sentinel::find(&self.config, name).await?;
+                (master.host, Some(master.epoch))
+            }
+        };
         let this = self.this.clone();
-        let config = AsyncConnectionConfig::new()
+        let settings = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1024)
@@ -230,11 +314,22 @@ impl Link {
                 }
                 Ok::<(), redis::aio::SendError>(())
             });
-        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
+        let client = client::new(&self.config, &host, Role::Locker)?;
+        let connection = client.get_multiplexed_async_connection_with_config(&settings).await;
         let connection = connection.map_err(|e| error::from_redis(&e))?;
-        let mut load = Pipeline::with_capacity(scripts::ALL.len());
+        let mut load = Pipeline::with_capacity(scripts::ALL.len() + 3);
         for script in scripts::ALL {
             load.add_command(script.load());
+        }
+        // The epoch is the same before and after the id was read, so the two belong together.
+        match &self.lead {
+            Lead::Server(_) => {}
+            Lead::Master(_) => {
+                load.cmd("INFO").arg("replication");
+            }
+            Lead::Node(..) => {
+                load.cmd("CLUSTER").arg("INFO").cmd("INFO").arg("replication").cmd("CLUSTER").arg("INFO");
+            }
         }
         let (mut subscriber, mut loader) = (connection.clone(), connection.clone());
         let (subscribed, loaded) = tokio::join!(
@@ -242,12 +337,33 @@ impl Link {
             loader.send_packed_commands(&load, 0, load.len()),
         );
         subscribed.map_err(|e| error::from_redis(&e))?;
-        for answer in loaded.map_err(|e| error::from_redis(&e))? {
-            if let Value::ServerError(e) = answer {
-                return Err(error::from_server(e.code(), e.details().unwrap_or_default()));
+        let loaded = loaded.map_err(|e| error::from_redis(&e))?;
+        let loaded: Vec<_> = loaded.into_iter().map(sound).collect::<Result<_>>()?;
+        let fence = match (&loaded[scripts::ALL.len().min(loaded.len())..], epoch) {
+            ([], _) => None,
+            ([replication], Some(epoch)) => {
+                let replication = reply::string(replication)?;
+                if field(replication, "role") != Some("master") {
+                    let text = format!("the sentinels name {host}, which is not a master (yet, or any more)");
+                    return Err(Error::new(ErrorKind::Unavailable, text));
+                }
+                Some(Fence::new(epoch, replication)?)
             }
-        }
-        Ok(Live { connection, number })
+            ([before, replication, after], None) => {
+                let (before, after) = (own_epoch(before)?, own_epoch(after)?);
+                if before != after {
+                    return Err(Error::new(ErrorKind::Unavailable, format!("{host} is just being promoted")));
+                }
+                Some(Fence::new(before, reply::string(replication)?)?)
+            }
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::Protocol,
+                    "the server gave another number of answers than asked for",
+                ));
+            }
+        };
+        Ok(Live { connection, number, fence: fence.map(Arc::new) })
     }
 
     fn pushed(&self, number: u64, push: &PushInfo) {
@@ -275,26 +391,69 @@ impl Link {
         }
     }
 
+    /// Where it leads, when that never changes.
+    pub(crate) fn host(&self) -> Option<&Host> {
+        match &self.lead {
+            Lead::Server(host) | Lead::Node(host, _) => Some(host),
+            Lead::Master(_) => None,
+        }
+    }
+
+    /// Ends the connection of a client that is closed.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.end(CLOSED);
+    }
+
+    /// Ends the connection to a node that serves no locks any more.
+    pub(crate) fn retire(&self) {
+        self.end(RETIRED);
+    }
+
+    fn end(&self, state: u8) {
+        self.state.fetch_max(state, Ordering::AcqRel);
         lock(&self.live).take();
-        self.inbox.close();
     }
 }
 
 /// Connects again while somebody waits: the one task of a client, and only then.
 async fn revive(link: Weak<Link>) {
     while let Some(link) = link.upgrade() {
-        let done = link.inbox.is_empty() || link.closed.load(Ordering::Acquire) || link.live().await.is_ok();
+        let done = link.inbox.is_empty() || link.in_use().is_err() || link.live().await.is_ok();
         if done {
             link.reviving.store(false, Ordering::Release);
             // Lost again before the flag was down: then nobody else starts the next revival.
             let lost = lock(&link.live).is_none() && !link.inbox.is_empty();
-            if !lost || link.closed.load(Ordering::Acquire) || link.reviving.swap(true, Ordering::AcqRel) {
+            if !lost || link.in_use().is_err() || link.reviving.swap(true, Ordering::AcqRel) {
                 return;
             }
+        } else if let Lead::Node(_, cluster) = &link.lead
+            && let Some(cluster) = cluster.upgrade()
+        {
+            // Perhaps another node serves its slots by now.
+            cluster.look_again().await;
         }
     }
+}
+
+fn own_epoch(info: &Value) -> Result<u64> {
+    let epoch = field(reply::string(info)?, "cluster_my_epoch").and_then(|epoch| epoch.parse().ok());
+    epoch.ok_or_else(|| Error::new(ErrorKind::Protocol, "the node does not say its epoch"))
+}
+
+/// An answer that is not an error of the server.
+fn sound(answer: Value) -> Result<Value> {
+    match answer {
+        Value::ServerError(e) => Err(server_said(&e)),
+        answer => Ok(answer),
+    }
+}
+
+fn server_said(e: &redis::ServerError) -> Error {
+    error::from_server(e.code(), e.details().unwrap_or_default())
+}
+
+fn code_is(answer: &Value, test: impl Fn(&redis::ServerError) -> bool) -> bool {
+    matches!(answer, Value::ServerError(e) if test(e))
 }
 
 impl std::fmt::Debug for Link {

@@ -1,5 +1,6 @@
 //! Walks through the names. A scan of Redis may show a key twice while its table grows or shrinks, so the client
 //! remembers for each walk what it has shown; and it may show more keys than asked for, which wait for the next page.
+//! The nodes of a cluster are walked one after the other, in the order of their addresses.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Mutex;
@@ -10,14 +11,13 @@ use redis::Cmd;
 use crate::backend::RedisBackend;
 use crate::inbox::lock;
 use crate::keys::{LineKeys, glob, name_of};
+use crate::link::Link;
 use crate::{reply, scripts};
 
 /// How many walks a client remembers. The page of an older one is still given; only a name may then come twice.
 const WALKS: usize = 16;
 /// How many scans one page may take, so that a page of a large database ends in a bounded time.
 const SCANS: usize = 16;
-/// How many lines one script counts.
-const CHUNK: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Walks {
@@ -35,23 +35,24 @@ struct Walk {
     id: u64,
     /// What every name of this walk starts with: a cursor cannot be used for another.
     names: String,
-    /// Where the scan goes on; `None` at its end.
-    scan: Option<u64>,
+    /// Where the scan goes on: which server, and its cursor there; `None` at its end.
+    scan: Option<(usize, u64)>,
     seen: HashSet<LockName>,
     /// Found, not yet shown.
     found: VecDeque<LockName>,
 }
 
 impl Walks {
-    /// A cursor is the number of the walk and the scan cursor by which the walk can be taken up without it.
+    /// A cursor is the number of the walk, and the server and its scan cursor by which it can be taken up without that.
     fn begin(&self, names: &str, cursor: Option<&str>) -> Result<Walk> {
         let mut state = lock(&self.state);
-        let mut scan = 0;
+        let mut scan = (0, 0);
         if let Some(cursor) = cursor {
             let bad = || Error::new(ErrorKind::InvalidConfig, "this is not the cursor of a listing");
-            let (id, from) = cursor.split_once('.').ok_or_else(bad)?;
-            let id: u64 = id.parse().map_err(|_| bad())?;
-            scan = from.parse().map_err(|_| bad())?;
+            let mut parts = cursor.split('.');
+            let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or_else(bad);
+            let (id, server, from) = (number()?, number()?, number()?);
+            scan = (usize::try_from(server).map_err(|_| bad())?, from);
             if let Some(walk) = state.open.remove(&id).filter(|walk| walk.names == names) {
                 return Ok(walk);
             }
@@ -76,11 +77,16 @@ pub(crate) async fn page(backend: &RedisBackend, names: &str, page: &Page) -> Re
     lock_core::name::check_prefix(names)?;
     let limit = page.limit.clamp(1, Page::MAX);
     let mut walk = backend.walks.begin(names, page.cursor.as_deref())?;
-    let from = walk.scan.unwrap_or(0);
+    let from = walk.scan.unwrap_or_default();
+    let servers = backend.servers.all().await?;
     let mut scans = 0;
     while walk.found.len() < limit && scans < SCANS {
-        let Some(cursor) = walk.scan else { break };
-        walk.step(backend, cursor, limit).await?;
+        let Some((server, cursor)) = walk.scan else { break };
+        let Some((link, _)) = servers.get(server) else {
+            walk.scan = None;
+            break;
+        };
+        walk.step(backend.prefix(), link, server, cursor, limit).await?;
         scans += 1;
     }
     let shown: Vec<_> = walk.found.drain(..limit.min(walk.found.len())).collect();
@@ -88,7 +94,8 @@ pub(crate) async fn page(backend: &RedisBackend, names: &str, page: &Page) -> Re
     let more = walk.scan.is_some() || !walk.found.is_empty();
     // Were the walk forgotten, names found and not shown would be found again from where this page began.
     let next = more.then(|| {
-        format!("{}.{}", walk.id, if walk.found.is_empty() { walk.scan.unwrap_or(0) } else { from })
+        let (server, cursor) = if walk.found.is_empty() { walk.scan.unwrap_or_default() } else { from };
+        format!("{}.{server}.{cursor}", walk.id)
     });
     if more {
         backend.walks.keep(walk);
@@ -97,20 +104,27 @@ pub(crate) async fn page(backend: &RedisBackend, names: &str, page: &Page) -> Re
 }
 
 impl Walk {
-    async fn step(&mut self, backend: &RedisBackend, cursor: u64, limit: usize) -> Result<()> {
+    async fn step(
+        &mut self,
+        prefix: &str,
+        link: &Link,
+        server: usize,
+        cursor: u64,
+        limit: usize,
+    ) -> Result<()> {
         let mut command = Cmd::new();
-        command.arg("SCAN").arg(cursor).arg("MATCH").arg(glob(backend.prefix(), &self.names));
+        command.arg("SCAN").arg(cursor).arg("MATCH").arg(glob(prefix, &self.names));
         command.arg("COUNT").arg(limit.clamp(100, 1000));
-        let answer = backend.link.command(&command).await?;
+        let answer = link.command(&command).await?;
         let (next, keys) = reply::scan(&answer)?;
         for key in keys {
-            if let Some(name) = name_of(backend.prefix(), reply::bytes(key)?)
+            if let Some(name) = name_of(prefix, reply::bytes(key)?)
                 && self.seen.insert(name.clone())
             {
                 self.found.push_back(name);
             }
         }
-        self.scan = (next != 0).then_some(next);
+        self.scan = Some(if next == 0 { (server + 1, 0) } else { (server, next) });
         Ok(())
     }
 }
@@ -120,23 +134,25 @@ async fn counted(backend: &RedisBackend, names: Vec<LockName>) -> Result<Vec<Lis
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let chunks: Vec<_> = names.chunks(CHUNK).collect();
-    let calls = chunks.iter().map(|chunk| {
-        let mut command = scripts::COUNT.call(4 * chunk.len());
-        for name in *chunk {
-            command.arg(&LineKeys::new(backend.prefix(), name).line);
-        }
-        command
+    let keys: Vec<_> = names.iter().map(|name| LineKeys::new(backend.prefix(), name)).collect();
+    let batches = backend.batches(keys.iter().map(|keys| keys.bucket));
+    let calls = batches.iter().map(|(slot, batch)| {
+        let mut command = scripts::COUNT.call(4 * batch.len());
+        batch.iter().for_each(|i| {
+            command.arg(&keys[*i].line);
+        });
+        (*slot, command)
     });
-    let answers = backend.link.call_all(&scripts::COUNT, calls.collect()).await?;
-    let mut listed = Vec::with_capacity(names.len());
-    for (chunk, answer) in chunks.iter().zip(answers) {
-        let counts = reply::counts(&answer?, chunk.len())?;
-        for (name, count) in chunk.iter().zip(counts) {
-            if let Some((holders, waiters)) = count.filter(|(h, w)| h + w > 0) {
-                listed.push(ListedName { name: name.clone(), holders, waiters });
-            }
+    let answers = backend.servers.call_all(&scripts::COUNT, calls.collect()).await;
+    let mut counts = vec![None; names.len()];
+    for ((_, batch), answer) in batches.iter().zip(answers) {
+        for (i, count) in batch.iter().zip(reply::counts(&answer?, batch.len())?) {
+            counts[*i] = count;
         }
     }
-    Ok(listed)
+    let living = |(name, count): (LockName, Option<(usize, usize)>)| {
+        let (holders, waiters) = count.filter(|(h, w)| h + w > 0)?;
+        Some(ListedName { name, holders, waiters })
+    };
+    Ok(names.into_iter().zip(counts).filter_map(living).collect())
 }

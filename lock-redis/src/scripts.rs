@@ -8,28 +8,36 @@ use redis::Cmd;
 pub(crate) struct Script {
     source: &'static str,
     digest: LazyLock<String>,
+    /// Whether it takes numbers: then a server that can be replaced is told where those of its epoch start.
+    pub(crate) fenced: bool,
+    /// Whether replicas must have what it wrote, where that is asked for.
+    pub(crate) counts: bool,
 }
 
 macro_rules! script {
-    ($name:ident, $file:literal) => {
+    ($name:ident, $file:literal, fenced $fenced:literal, counts $counts:literal) => {
         pub(crate) static $name: Script = Script {
             source: concat!(include_str!("scripts/common.lua"), include_str!(concat!("scripts/", $file))),
             digest: LazyLock::new(|| redis::Script::new($name.source).get_hash().to_owned()),
+            fenced: $fenced,
+            counts: $counts,
         };
     };
 }
 
-script!(ACQUIRE, "acquire.lua");
-script!(RENEW, "renew.lua");
-script!(RELEASE, "release.lua");
-script!(RAISE, "raise.lua");
-script!(INSPECT, "inspect.lua");
-script!(EVICT, "evict.lua");
-script!(COUNT, "count.lua");
+script!(ACQUIRE, "acquire.lua", fenced true, counts true);
+script!(RENEW, "renew.lua", fenced false, counts true);
+script!(RELEASE, "release.lua", fenced false, counts false);
+script!(RAISE, "raise.lua", fenced true, counts false);
+script!(INSPECT, "inspect.lua", fenced false, counts false);
+script!(EVICT, "evict.lua", fenced false, counts false);
+script!(COUNT, "count.lua", fenced false, counts false);
 /// Without the common part, which already fails where a right is missing.
 pub(crate) static PROBE: Script = Script {
     source: include_str!("scripts/probe.lua"),
     digest: LazyLock::new(|| redis::Script::new(PROBE.source).get_hash().to_owned()),
+    fenced: false,
+    counts: false,
 };
 
 /// All of them: loaded on every new connection.

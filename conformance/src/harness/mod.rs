@@ -3,6 +3,7 @@
 pub mod file;
 pub mod memory;
 pub mod redis;
+pub mod redis_group;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +46,11 @@ pub trait Harness: Send + Sync + 'static {
     /// holder's, with one to spare.
     fn hand_over_cost(&self) -> u64 {
         4
+    }
+
+    /// How many requests a lease may cost that keep a thousand entries of as many names: three rounds, batched.
+    fn upkeep_cost(&self) -> u64 {
+        100
     }
 
     /// How many cases may run at once; `None` leaves it to the command line.

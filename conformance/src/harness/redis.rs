@@ -234,8 +234,8 @@ impl Store for Running {
 const FOREIGN: &str = "somebody else's";
 
 /// Counts the commands of clients with `MONITOR`: unlike the server's statistics it tells a script's own commands apart.
-struct Watcher {
-    admin: Resp,
+pub(super) struct Watcher {
+    pub(super) admin: Resp,
     seen: Arc<AtomicU64>,
     marks: watch::Receiver<u64>,
     mark: u64,
@@ -243,7 +243,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    async fn start(address: SocketAddr) -> Verdict<Self> {
+    pub(super) async fn start(address: SocketAddr) -> Verdict<Self> {
         let admin = Resp::connect(address).await?;
         let mut monitor = Resp::connect(address).await?;
         monitor.call(&["MONITOR"]).await?;
@@ -257,7 +257,7 @@ impl Watcher {
                     if let Some(mark) = mark {
                         told.send_replace(mark);
                     }
-                } else if !line.contains(" lua] ") {
+                } else if !line.contains(" lua] ") && !is_housekeeping(&line) {
                     count.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -266,7 +266,7 @@ impl Watcher {
     }
 
     /// What the server has served until now: the monitor has seen all of it when it has seen our mark.
-    async fn count(&mut self) -> Verdict<u64> {
+    pub(super) async fn count(&mut self) -> Verdict<u64> {
         self.mark += 1;
         let mark = self.mark;
         self.admin.call(&["ECHO", &mark.to_string()]).await?;
@@ -277,6 +277,14 @@ impl Watcher {
             _ => Err(Stop::failed("the monitor has stopped")),
         }
     }
+}
+
+/// What replicas and sentinels send on their own account.
+fn is_housekeeping(line: &str) -> bool {
+    let command = line.split("] ").nth(1).unwrap_or_default();
+    ["\"PING\"", "\"INFO\"", "\"REPLCONF\"", "\"PUBLISH\" \"__sentinel__"]
+        .iter()
+        .any(|own| command.starts_with(own))
 }
 
 impl Drop for Watcher {

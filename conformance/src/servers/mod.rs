@@ -2,7 +2,9 @@
 //! stopped by process id when dropped, and by the kernel when the test process is killed.
 
 pub mod redis;
+pub mod redis_group;
 pub mod resp;
+pub mod rewriter;
 pub mod tls;
 
 use std::ffi::OsString;

@@ -27,6 +27,8 @@ pub struct Setup {
     pub lines: Vec<String>,
     /// Speaks TLS, with this certificate.
     pub tls: Option<Files>,
+    /// Is a sentinel.
+    pub sentinel: bool,
 }
 
 /// A running server. Its data is on an append-only file, so that it comes back after [`RedisServer::restart`].
@@ -88,6 +90,14 @@ impl RedisServer {
         self.lock().signal(if stopped { Signal::STOP } else { Signal::CONT })
     }
 
+    /// Kills it for good.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn kill(&self) -> Verdict {
+        self.lock().kill()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Server> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,7 +129,11 @@ async fn launch(setup: &Setup, folder: &TempDir, port: u16) -> Verdict<Server> {
     lines.extend(setup.lines.iter().cloned());
     let config = folder.path().join("redis.conf");
     std::fs::write(&config, lines.join("\n"))?;
-    let mut server = Server::start(PROGRAM, vec![OsString::from(config)], &log)?;
+    let mut arguments = vec![OsString::from(config)];
+    if setup.sentinel {
+        arguments.push("--sentinel".into());
+    }
+    let mut server = Server::start(PROGRAM, arguments, &log)?;
     let end = Instant::now() + START;
     loop {
         server.check()?;

@@ -1,12 +1,18 @@
 -- KEYS: E O W X and the counter. ARGV: holder, mode, lease, waiter lease (ms, lock-delay included), queue, inbox, note.
+-- Behind them, where a replica can be promoted: where the numbers of this epoch start, and the server's replication id.
 -- Answers status, number, time until asking again may help (-1: unknown).
 local holder, mode, queue = ARGV[1], ARGV[2], ARGV[5] == '1'
 local lease, waiter_lease = tonumber(ARGV[3]), tonumber(ARGV[4])
 at(1)
+promoted(ARGV[9])
 
 -- The first write of a join: where it is refused nothing has happened.
 local function number()
   local n = call('INCR', KEYS[5])
+  if ARGV[8] and n <= tonumber(ARGV[8]) then
+    n = tonumber(ARGV[8]) + 1
+    call('SET', KEYS[5], string.format('%.0f', n))
+  end
   if n >= 9007199254740992 then error({err = 'ONELOCKLIMIT the counter of this bucket has no numbers left'}) end
   return n
 end

@@ -15,6 +15,13 @@ local function at(first)
   E, O, W, X = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
 end
 
+-- Fails when the server was promoted since the client learned its epoch: it has another replication id then.
+local function promoted(id)
+  if id and not string.find(call('INFO', 'replication'), 'master_replid:' .. id, 1, true) then
+    error({err = 'ONELOCKEPOCH the server was promoted, or may not say so'})
+  end
+end
+
 local function read(text)
   local number, mode, joined, inbox
   if text then number, mode, joined, inbox = string.match(text, '^(%d+) ([xsp]%d*) (%d+) (%S+) ') end

@@ -1,0 +1,407 @@
+//! Several redis-servers that belong together: a master with replicas and sentinels, or a cluster.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+
+use super::free_port;
+use super::redis::{RedisServer, Setup};
+use super::resp::Resp;
+use crate::verdict::{Stop, Verdict};
+
+/// The name under which sentinels watch the master.
+pub const MASTER: &str = "locks";
+
+/// How long a group may take until all of it agrees.
+const START: Duration = Duration::from_secs(40);
+
+/// How a group is set up.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Masters: 1 with sentinels, from 3 in a cluster.
+    pub masters: usize,
+    /// Replicas of each master.
+    pub replicas: usize,
+    /// How many sentinels watch; none in a cluster.
+    pub sentinels: usize,
+    /// How long a server may be silent before it is replaced.
+    pub patience: Duration,
+    /// What every server that keeps data has: password, TLS, lines of the configuration.
+    pub servers: Setup,
+    /// The sentinels' own password.
+    pub sentinel_password: Option<String>,
+}
+
+impl Plan {
+    /// A master, a replica and three sentinels.
+    #[must_use]
+    pub fn sentinel(patience: Duration) -> Self {
+        let servers = Setup::default();
+        Self { masters: 1, replicas: 1, sentinels: 3, patience, servers, sentinel_password: None }
+    }
+
+    /// Three masters, each with so many replicas.
+    #[must_use]
+    pub fn cluster(replicas: usize, patience: Duration) -> Self {
+        let servers = Setup::default();
+        Self { masters: 3, replicas, sentinels: 0, patience, servers, sentinel_password: None }
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.sentinels == 0
+    }
+
+    fn patience_ms(&self) -> u128 {
+        self.patience.as_millis()
+    }
+}
+
+/// What is missing yet; `None` when nothing is.
+type Missing = for<'a> fn(&'a Group) -> BoxFuture<'a, Verdict<Option<String>>>;
+
+/// A running group.
+#[derive(Debug)]
+pub struct Group {
+    plan: Plan,
+    /// The masters as they were at the start, then the replicas of the first, of the second, and so on.
+    servers: Vec<RedisServer>,
+    sentinels: Vec<RedisServer>,
+    /// Where the servers take commands without TLS.
+    admin: Vec<SocketAddr>,
+}
+
+impl Group {
+    /// Starts one and waits until all of it agrees.
+    ///
+    /// # Errors
+    /// When the program is not installed, or the group does not come up.
+    pub async fn start(plan: Plan) -> Verdict<Self> {
+        let mut group = Self { plan, servers: Vec::new(), sentinels: Vec::new(), admin: Vec::new() };
+        if group.plan.is_cluster() {
+            group.form_cluster().await?
+        } else {
+            group.form_watched().await?
+        }
+        Ok(group)
+    }
+
+    async fn server(&mut self, lines: Vec<String>) -> Verdict<SocketAddr> {
+        let mut setup = self.plan.servers.clone();
+        setup.lines.extend(lines);
+        setup.lines.push(format!("cluster-enabled {}", if self.plan.is_cluster() { "yes" } else { "no" }));
+        setup.lines.extend(setup.password.iter().map(|password| format!("masterauth {password}")));
+        let plain = if setup.tls.is_some() {
+            let port = free_port()?;
+            setup.lines.extend([
+                format!("port {port}"),
+                "tls-cluster yes".into(),
+                "tls-replication yes".into(),
+            ]);
+            Some(SocketAddr::from(([127, 0, 0, 1], port)))
+        } else {
+            None
+        };
+        let server = RedisServer::start(setup).await?;
+        let address = server.address();
+        self.admin.push(plain.unwrap_or(address));
+        self.servers.push(server);
+        Ok(address)
+    }
+
+    async fn form_watched(&mut self) -> Verdict {
+        let master = self.server(Vec::new()).await?;
+        for _ in 0..self.plan.replicas {
+            let lines = vec![
+                format!("replicaof {} {}", master.ip(), master.port()),
+                "repl-diskless-sync-delay 0".to_owned(),
+            ];
+            self.server(lines).await?;
+        }
+        let quorum = self.plan.sentinels / 2 + 1;
+        for _ in 0..self.plan.sentinels {
+            let patience = self.plan.patience_ms();
+            let mut lines = vec![
+                "appendonly no".to_owned(),
+                format!("sentinel monitor {MASTER} {} {} {quorum}", master.ip(), master.port()),
+                format!("sentinel down-after-milliseconds {MASTER} {patience}"),
+                format!("sentinel failover-timeout {MASTER} {}", patience * 3),
+            ];
+            let own = self.plan.servers.password.iter();
+            lines.extend(own.map(|password| format!("sentinel auth-pass {MASTER} {password}")));
+            let password = self.plan.sentinel_password.clone();
+            lines.extend(password.iter().map(|password| format!("sentinel sentinel-pass {password}")));
+            let tls = self.plan.servers.tls.clone();
+            if tls.is_some() {
+                lines.push("tls-replication yes".to_owned());
+            }
+            let setup = Setup { password, lines, tls, sentinel: true };
+            self.sentinels.push(RedisServer::start(setup).await?);
+        }
+        self.agreed("the replicas are in step", |group| {
+            Box::pin(async move {
+                for (i, address) in group.admin.iter().enumerate().skip(1) {
+                    let info = group.say(*address, &["INFO", "replication"]).await?.concat();
+                    if !info.contains("master_link_status:up") {
+                        return Ok(Some(format!("server {i}")));
+                    }
+                }
+                Ok(None)
+            })
+        })
+        .await
+    }
+
+    async fn form_cluster(&mut self) -> Verdict {
+        let mut buses = Vec::new();
+        let count = self.plan.masters * (1 + self.plan.replicas);
+        for _ in 0..count {
+            let bus = free_port()?;
+            let patience = self.plan.patience_ms();
+            let lines = vec![
+                format!("cluster-port {bus}"),
+                format!("cluster-node-timeout {patience}"),
+                "repl-diskless-sync-delay 0".to_owned(),
+            ];
+            buses.push((self.server(lines).await?, bus));
+        }
+        let share = 16384 / self.plan.masters;
+        for (i, address) in self.admin.iter().enumerate() {
+            self.say(*address, &["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()]).await?;
+            if i < self.plan.masters {
+                let last = if i + 1 == self.plan.masters { 16383 } else { (i + 1) * share - 1 };
+                let (first, last) = ((i * share).to_string(), last.to_string());
+                self.say(*address, &["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await?;
+            }
+        }
+        for (i, address) in self.admin.iter().enumerate() {
+            let (other, bus) = buses[(i + 1) % count];
+            let (port, bus) = (other.port().to_string(), bus.to_string());
+            self.say(*address, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
+        }
+        self.knows_all().await?;
+        for i in self.plan.masters..count {
+            let master = (i - self.plan.masters) / self.plan.replicas;
+            let id = self.say(self.admin[master], &["CLUSTER", "MYID"]).await?.concat();
+            self.say(self.admin[i], &["CLUSTER", "REPLICATE", &id]).await?;
+        }
+        self.serves().await
+    }
+
+    async fn knows_all(&self) -> Verdict {
+        self.agreed("all nodes know each other", |group| {
+            Box::pin(async move {
+                for address in &group.admin {
+                    let nodes = group.say(*address, &["CLUSTER", "NODES"]).await?.concat();
+                    let known = nodes
+                        .lines()
+                        .filter(|line| line.contains(" connected") && !line.contains("handshake"));
+                    if known.count() < group.servers.len() {
+                        return Ok(Some(format!("{address} knows only: {nodes}")));
+                    }
+                }
+                Ok(None)
+            })
+        })
+        .await
+    }
+
+    /// Waits until every node serves, and every replica is in step.
+    ///
+    /// # Errors
+    /// When that never comes.
+    pub async fn serves(&self) -> Verdict {
+        self.agreed("the cluster serves", |group| {
+            Box::pin(async move {
+                for (i, address) in group.admin.iter().enumerate() {
+                    let info = group.say(*address, &["CLUSTER", "INFO"]).await?.concat();
+                    let slots = group.say(*address, &["CLUSTER", "SLOTS"]).await?;
+                    let here = slots.iter().filter(|text| *text == "127.0.0.1").count();
+                    if !info.contains("cluster_state:ok") || here < group.servers.len() {
+                        return Ok(Some(format!("node {i} says: {info}")));
+                    }
+                    let replication = group.say(*address, &["INFO", "replication"]).await?.concat();
+                    if replication.contains("role:slave") && !replication.contains("master_link_status:up") {
+                        return Ok(Some(format!("node {i} is not in step")));
+                    }
+                }
+                Ok(None)
+            })
+        })
+        .await
+    }
+
+    /// Waits until the sentinels know each other and the replicas, so that they can replace the master.
+    ///
+    /// # Errors
+    /// When that never comes.
+    pub async fn is_watched(&self) -> Verdict {
+        self.agreed("the sentinels agree", |group| {
+            Box::pin(async move {
+                for sentinel in &group.sentinels {
+                    let state = group.ask_sentinel(sentinel, &["SENTINEL", "MASTER", MASTER]).await?;
+                    let field = |name: &str| {
+                        state
+                            .chunks_exact(2)
+                            .find(|pair| pair[0] == name)
+                            .and_then(|pair| pair[1].parse::<usize>().ok())
+                    };
+                    let others = field("num-other-sentinels").unwrap_or(0);
+                    let replicas = field("num-slaves").unwrap_or(0);
+                    if others + 1 < group.plan.sentinels || replicas < group.plan.replicas {
+                        return Ok(Some(format!("{others} other sentinels, {replicas} replicas")));
+                    }
+                }
+                Ok(None)
+            })
+        })
+        .await
+    }
+
+    async fn ask_sentinel(&self, sentinel: &RedisServer, command: &[&str]) -> Verdict<Vec<String>> {
+        let mut connection = Resp::connect(sentinel.address()).await?;
+        if let Some(password) = &self.plan.sentinel_password {
+            connection.call(&["AUTH", password]).await?;
+        }
+        Ok(connection.call(command).await?.texts())
+    }
+
+    async fn agreed(&self, what: &str, missing: Missing) -> Verdict {
+        let end = Instant::now() + START;
+        loop {
+            // A server that is still coming up fails now and then.
+            let state = missing(self).await.unwrap_or_else(|error| Some(error.to_string()));
+            let Some(state) = state else { return Ok(()) };
+            if Instant::now() > end {
+                return Err(Stop::failed(format!("{what}: not within {START:?}: {state}")));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Runs a command on one of the servers.
+    ///
+    /// # Errors
+    /// When it fails, or with what the server says.
+    pub async fn say(&self, server: SocketAddr, command: &[&str]) -> Verdict<Vec<String>> {
+        Ok(self.connect(server).await?.call(command).await?.texts())
+    }
+
+    /// A connection to one of [`Group::admin`].
+    ///
+    /// # Errors
+    /// When nobody answers there.
+    pub async fn connect(&self, server: SocketAddr) -> Verdict<Resp> {
+        let mut connection = Resp::connect(server).await?;
+        if let Some(password) = &self.plan.servers.password {
+            connection.call(&["AUTH", password]).await?;
+        }
+        Ok(connection)
+    }
+
+    /// The servers that keep data: the masters of the start first, then their replicas.
+    #[must_use]
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// Where the servers that keep data take commands without TLS, in the same order.
+    #[must_use]
+    pub fn admin(&self) -> &[SocketAddr] {
+        &self.admin
+    }
+
+    /// The same of those that were masters at the start.
+    #[must_use]
+    pub fn masters(&self) -> &[SocketAddr] {
+        &self.admin[..self.plan.masters]
+    }
+
+    /// Those whose addresses stand in a URL: the sentinels, or the masters of the cluster.
+    #[must_use]
+    pub fn doors(&self) -> Vec<SocketAddr> {
+        let doors = if self.plan.is_cluster() { &self.servers[..self.plan.masters] } else { &self.sentinels };
+        doors.iter().map(RedisServer::address).collect()
+    }
+
+    /// Every server that clients may talk to.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers.iter().chain(&self.sentinels).map(RedisServer::address).collect()
+    }
+
+    /// A URL of the group where its doors are at other addresses; `user` is empty or ends with `@`.
+    #[must_use]
+    pub fn url_by(&self, doors: &[String], user: &str) -> String {
+        let tls = if self.plan.servers.tls.is_some() { "s" } else { "" };
+        let hosts = doors.join(",");
+        if self.plan.is_cluster() {
+            format!("redis{tls}+cluster://{user}{hosts}")
+        } else {
+            format!("redis{tls}+sentinel://{user}{hosts}/{MASTER}")
+        }
+    }
+
+    /// The URL of the group.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let doors: Vec<_> = self.doors().iter().map(ToString::to_string).collect();
+        self.url_by(&doors, "")
+    }
+
+    /// Kills the masters and starts them again on the same data, before anybody replaces them.
+    ///
+    /// # Errors
+    /// When they do not come back.
+    pub async fn restart(&self) -> Verdict {
+        for server in &self.servers[..self.plan.masters] {
+            server.restart().await?;
+        }
+        if self.plan.is_cluster() { self.serves().await } else { Ok(()) }
+    }
+
+    /// Stops all servers where they are, or lets them go on.
+    ///
+    /// # Errors
+    /// When one is gone.
+    pub fn pause(&self, stopped: bool) -> Verdict {
+        self.servers.iter().chain(&self.sentinels).try_for_each(|server| server.pause(stopped))
+    }
+
+    /// Empties it and waits until no client of an earlier user is connected; whether that came to be.
+    ///
+    /// # Errors
+    /// When a server does not answer.
+    pub async fn clean(&self) -> Verdict<bool> {
+        let end = Instant::now() + Duration::from_secs(6);
+        for address in self.admin() {
+            let mut admin = self.connect(*address).await?;
+            let own = format!(" addr={} ", admin.local());
+            loop {
+                let list = admin.call(&["CLIENT", "LIST"]).await?.texts().concat();
+                if !list.lines().any(|line| is_client(line) && !line.contains(&own)) {
+                    break;
+                }
+                if Instant::now() > end {
+                    return Ok(false);
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        for address in self.masters() {
+            self.say(*address, &["FLUSHALL"]).await?;
+        }
+        Ok(true)
+    }
+}
+
+/// Whether a line of `CLIENT LIST` is a client's, not a replica's, a master's, a sentinel's or a monitor's.
+#[must_use]
+pub fn is_client(line: &str) -> bool {
+    !(line.contains(" name=sentinel-")
+        || line.contains(" flags=S ")
+        || line.contains(" flags=M ")
+        || line.contains("cmd=monitor")
+        || line.contains("cmd=replconf")
+        || line.contains("cmd=psync"))
+}

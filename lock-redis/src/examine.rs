@@ -1,0 +1,86 @@
+//! What a client must know of its servers before it trusts them with locks: rights, memory policy, persistence.
+
+use lock_core::{Capabilities, Error, ErrorKind, Result};
+use redis::Cmd;
+
+use crate::config::RedisConfig;
+use crate::fence::field;
+use crate::keys::slot_of;
+use crate::link::Link;
+use crate::reply;
+use crate::scripts;
+use crate::servers::Servers;
+
+/// Fails when an access list refuses a command the verbs need.
+pub(crate) async fn rights(servers: &Servers, prefix: &str, channel: &str) -> Result<()> {
+    let own = channel.rsplit(':').next().unwrap_or_default();
+    for (_, bucket) in servers.all().await? {
+        let mut command = scripts::PROBE.call(3);
+        for kind in ["h", "z", "s"] {
+            command.arg(format!("{prefix}:{{{bucket}}}:{kind}:{own}"));
+        }
+        command.arg(channel);
+        let missing = match servers.call(slot_of(bucket), &scripts::PROBE, &command).await {
+            // A node that is down when the client comes up is for the verbs to find out.
+            Err(e) if servers.are_many() && e.is_retryable() => continue,
+            missing => missing?,
+        };
+        let missing: Vec<_> = reply::items(&missing)?.iter().map(reply::string).collect::<Result<_>>()?;
+        if !missing.is_empty() {
+            let text = format!(
+                "the user lacks rights on the keys {prefix}:* or the channels {prefix}:inbox:*, or for the commands: {}",
+                missing.join(", ")
+            );
+            return Err(Error::new(ErrorKind::Denied, text));
+        }
+    }
+    Ok(())
+}
+
+/// Learns what the servers would do with locks when their memory is full, and whether they keep them over a restart.
+/// Without the right to ask, they are taken not to keep them.
+pub(crate) async fn capabilities(
+    servers: &Servers,
+    config: &RedisConfig,
+    mut capabilities: Capabilities,
+) -> Result<Capabilities> {
+    let mut durable = true;
+    for (link, _) in servers.all().await? {
+        let sections = async { Ok((section(&link, "memory").await?, section(&link, "persistence").await?)) };
+        let (memory, persistence) = match sections.await {
+            Err::<_, Error>(e) if servers.are_many() && e.is_retryable() => continue,
+            sections => sections?,
+        };
+        let limited =
+            memory.as_deref().and_then(|text| field(text, "maxmemory")).is_some_and(|max| max != "0");
+        let policy =
+            memory.as_deref().and_then(|text| field(text, "maxmemory_policy")).unwrap_or("noeviction");
+        if limited && policy != "noeviction" {
+            if !config.allow_eviction {
+                let text = format!(
+                    "the server drops keys when its memory is full (maxmemory-policy {policy}), and with them locks; \
+                     use a server with noeviction, or say allow_eviction=true"
+                );
+                return Err(Error::new(ErrorKind::InvalidConfig, text));
+            }
+            // A counter has no expiry: only these policies can drop it, and then tokens start again.
+            let counters_last = !policy.starts_with("allkeys");
+            capabilities.fencing &= counters_last;
+            capabilities.raise &= counters_last;
+        }
+        durable &=
+            persistence.as_deref().and_then(|text| field(text, "aof_enabled")).is_some_and(|on| on == "1");
+    }
+    capabilities.durable = durable;
+    Ok(capabilities)
+}
+
+async fn section(link: &Link, name: &str) -> Result<Option<String>> {
+    let mut command = Cmd::new();
+    command.arg("INFO").arg(name);
+    match link.command(&command).await {
+        Ok(answer) => Ok(Some(reply::string(&answer)?.to_owned())),
+        Err(e) if e.kind() == ErrorKind::Denied => Ok(None),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,73 @@
+//! Asks several servers the same, and waits for as many answers as are worth waiting for.
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use lock_core::{Error, ErrorKind, Result};
+
+/// How long a majority may be waited for once one has answered.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// The answers of a majority of `asked`, or of those that answered soon after the first. What one of them knows alone
+/// may be old; so the caller takes the newest of several.
+///
+/// # Errors
+/// The last failure, when nobody answers.
+pub(crate) async fn survey<T>(asked: Vec<impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
+    let enough = asked.len() / 2 + 1;
+    let mut asked: FuturesUnordered<_> = asked.into_iter().collect();
+    let mut answers = Vec::new();
+    let mut failure = Error::new(ErrorKind::Unavailable, "there is no server to ask");
+    let mut patience = std::pin::pin!(None);
+    while answers.len() < enough {
+        let next = match patience.as_mut().as_pin_mut() {
+            None => asked.next().await,
+            Some(patience) => tokio::select! { biased; next = asked.next() => next, () = patience => None },
+        };
+        match next {
+            Some(Ok(answer)) => {
+                answers.push(answer);
+                if patience.is_none() {
+                    patience.set(Some(tokio::time::sleep(GRACE)));
+                }
+            }
+            Some(Err(error)) => failure = error,
+            None => break,
+        }
+    }
+    if answers.is_empty() { Err(failure) } else { Ok(answers) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn answer(after: Option<u64>, what: Result<u32>) -> Result<u32> {
+        match after {
+            Some(after) => tokio::time::sleep(Duration::from_millis(after)).await,
+            None => std::future::pending().await,
+        }
+        what
+    }
+
+    fn down() -> Result<u32> {
+        Err(Error::new(ErrorKind::Unavailable, "down"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_majority_is_enough_and_one_is_better_than_none() {
+        let of = async |asked: Vec<(Option<u64>, Result<u32>)>| {
+            survey(asked.into_iter().map(|(after, what)| answer(after, what)).collect()).await
+        };
+        assert_eq!(of(vec![(Some(2), Ok(2)), (None, Ok(3)), (Some(1), Ok(1))]).await.unwrap(), [1, 2]);
+        assert_eq!(of(vec![(Some(5), Ok(7)), (None, Ok(8)), (None, Ok(9))]).await.unwrap(), [7]);
+        assert_eq!(of(vec![(Some(1), down()), (Some(9), Ok(4))]).await.unwrap(), [4]);
+        assert_eq!(
+            of(vec![(Some(1), down()), (Some(2), down())]).await.unwrap_err().kind(),
+            ErrorKind::Unavailable
+        );
+        assert!(of(vec![]).await.is_err());
+    }
+}

@@ -1,0 +1,212 @@
+//! A store URL as a configuration.
+
+use std::path::PathBuf;
+
+use lock_core::url::FromOption;
+use lock_core::{Error, OptionSpec, Result, Secret, StoreUrl};
+
+use crate::config::{Host, Layout, RedisConfig, Topology, bad};
+
+/// The options of the URLs, beside those of every store.
+pub const OPTIONS: &[OptionSpec] = &[
+    OptionSpec { name: "prefix", default: "onelock", about: "what every key and channel starts with" },
+    OptionSpec { name: "connect_timeout", default: "2s", about: "how long reaching the server may take" },
+    OptionSpec { name: "request_timeout", default: "2s", about: "how long the server may take to answer" },
+    OptionSpec {
+        name: "replicas",
+        default: "0",
+        about: "how many replicas must have a lock before it counts as held or renewed",
+    },
+    OptionSpec { name: "replicas_timeout", default: "500ms", about: "how long they may take to say so" },
+    OptionSpec {
+        name: "layout",
+        default: "line",
+        about: "plain: one key per lock, shared with users of SET NX PX (redis-py, redsync, node-redlock)",
+    },
+    OptionSpec { name: "sentinel_username", default: "none", about: "the user of the sentinels" },
+    OptionSpec { name: "sentinel_password", default: "none", about: "the password of the sentinels" },
+    OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
+    OptionSpec { name: "tls_cert", default: "none", about: "a PEM file with the client's certificate" },
+    OptionSpec { name: "tls_key", default: "none", about: "a PEM file with the client's key" },
+    OptionSpec {
+        name: "tls_insecure",
+        default: "false",
+        about: "do not check the server's certificate: tests only",
+    },
+    OptionSpec {
+        name: "allow_eviction",
+        default: "false",
+        about: "use a server that may evict locks when its memory is full",
+    },
+];
+
+/// Where sentinels listen when the URL does not say.
+const SENTINEL_PORT: u16 = 26379;
+const PORT: u16 = 6379;
+
+impl TryFrom<StoreUrl> for RedisConfig {
+    type Error = Error;
+
+    /// Reads `redis://user:password@host:port/database?option=value`,
+    /// `redis+sentinel://host,host/master-name/database` and `redis+cluster://host,host`; `rediss…` is the same over TLS.
+    fn try_from(mut url: StoreUrl) -> Result<Self> {
+        fn over<T: FromOption>(url: &mut StoreUrl, key: &str, field: &mut T) -> Result<()> {
+            if let Some(value) = url.take(key)? {
+                *field = value;
+            }
+            Ok(())
+        }
+        url.check_options(&[OPTIONS, lock_core::config::OPTIONS])?;
+        let (tls, kind) = match url.scheme.as_str() {
+            "redis" => (false, ""),
+            "rediss" => (true, ""),
+            other => match other.split_once('+') {
+                Some(("redis", kind @ ("sentinel" | "cluster"))) => (false, kind),
+                Some(("rediss", kind @ ("sentinel" | "cluster"))) => (true, kind),
+                _ => {
+                    let text = "is not a scheme of Redis; those are redis, redis+sentinel, redis+cluster, and rediss… for TLS";
+                    return Err(bad(format!("`{other}` {text}")));
+                }
+            },
+        };
+        let mut config = Self { tls, ..Self::default() };
+        let path = url.path.trim_matches('/').to_owned();
+        let (topology, database, port) = match kind {
+            "sentinel" => {
+                let (master, database) = path.split_once('/').unwrap_or((&path, ""));
+                (Topology::Sentinel { master: master.to_owned() }, database, SENTINEL_PORT)
+            }
+            "cluster" => (Topology::Cluster, &*path, PORT),
+            _ => {
+                if !url.hosts.is_empty() {
+                    url.single_host()?;
+                }
+                (Topology::Single, &*path, PORT)
+            }
+        };
+        config.topology = topology;
+        config.database = match database {
+            "" => 0,
+            number => match number.parse() {
+                Ok(database) if number.bytes().all(|b| b.is_ascii_digit()) => database,
+                _ => return Err(bad("the path of a Redis URL ends with the number of a database")),
+            },
+        };
+        let hosts = url.hosts.iter().map(|(host, given)| Host::new(host.clone(), given.unwrap_or(port)));
+        config.hosts = hosts.collect();
+        if config.hosts.is_empty() {
+            config.hosts.push(Host::new("127.0.0.1", port));
+        }
+        config.username = url.username.take();
+        config.password = url.password.take();
+        config.sentinel_username = url.take("sentinel_username")?;
+        config.sentinel_password = url.take::<Secret>("sentinel_password")?;
+        match url.take::<String>("layout")?.as_deref() {
+            None | Some("line") => {}
+            Some("plain") => {
+                config.layout = Layout::Plain;
+                // Others write the bare name.
+                config.prefix = String::new();
+            }
+            Some(_) => return Err(bad("layout is line or plain")),
+        }
+        over(&mut url, "prefix", &mut config.prefix)?;
+        over(&mut url, "connect_timeout", &mut config.connect_timeout)?;
+        over(&mut url, "request_timeout", &mut config.request_timeout)?;
+        over(&mut url, "replicas", &mut config.replicas)?;
+        match url.take("replicas_timeout")? {
+            Some(timeout) => config.replicas_timeout = timeout,
+            None => config.replicas_timeout = config.replicas_timeout.min(config.request_timeout / 2),
+        }
+        over(&mut url, "tls_insecure", &mut config.tls_insecure)?;
+        over(&mut url, "allow_eviction", &mut config.allow_eviction)?;
+        config.tls_ca = url.take::<String>("tls_ca")?.map(PathBuf::from);
+        config.tls_cert = url.take::<String>("tls_cert")?.map(PathBuf::from);
+        config.tls_key = url.take::<String>("tls_key")?.map(PathBuf::from);
+        config.check()?;
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lock_core::ErrorKind;
+
+    use super::*;
+
+    fn read(url: &str) -> Result<RedisConfig> {
+        RedisConfig::try_from(url.parse::<StoreUrl>().unwrap())
+    }
+
+    #[test]
+    fn a_full_url_is_read() {
+        let config = read(
+            "rediss://app:p%40ss@db.example:7000/3?prefix=shop&request_timeout=700ms&tls_ca=/ca.pem&ttl=15s",
+        )
+        .unwrap();
+        assert_eq!((&config.hosts[..], config.database), (&[Host::new("db.example", 7000)][..], 3));
+        assert_eq!(config.topology, Topology::Single);
+        assert_eq!(config.username.as_deref(), Some("app"));
+        assert_eq!(config.password.as_ref().unwrap().reveal(), "p@ss");
+        assert!(config.tls && !config.tls_insecure);
+        assert_eq!(config.tls_ca.as_deref(), Some("/ca.pem".as_ref()));
+        assert_eq!(config.request_timeout, Duration::from_millis(700));
+        assert_eq!(config.address(), "rediss://db.example:7000/3");
+        assert_eq!(read("redis://").unwrap(), RedisConfig::default());
+        assert_eq!(read("redis://[::1]/").unwrap().address(), "redis://[::1]:6379/0");
+    }
+
+    #[test]
+    fn sentinels_and_clusters_are_read() {
+        let config =
+            read("redis+sentinel://app:secret@h1:7,[::1],h3/locks/2?sentinel_username=w&sentinel_password=x")
+                .unwrap();
+        assert_eq!(config.topology, Topology::Sentinel { master: "locks".into() });
+        assert_eq!(config.hosts, [Host::new("h1", 7), Host::new("::1", 26379), Host::new("h3", 26379)]);
+        assert_eq!((config.database, config.sentinel_username.as_deref()), (2, Some("w")));
+        assert_eq!(config.address(), "redis+sentinel://h1:7,[::1]:26379,h3:26379/locks/2");
+        assert!(!format!("{config:?}").contains("secret"));
+        let config = read("rediss+cluster://h1,h2:7?replicas=2&request_timeout=600ms").unwrap();
+        assert_eq!((config.topology.clone(), config.tls, config.replicas), (Topology::Cluster, true, 2));
+        assert_eq!(config.address(), "rediss+cluster://h1:6379,h2:7");
+        assert!(config.replicas_timeout < config.request_timeout);
+        let config = read("redis://h?layout=plain").unwrap();
+        assert_eq!((config.layout, config.prefix.as_str()), (Layout::Plain, ""));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_before_any_connection() {
+        for url in [
+            "redis://h/x",
+            "redis://h/-1",
+            "redis://h/+1",
+            "redis://h/1/2",
+            "redis://a,b",
+            "redis://user@h",
+            "redis://h?prefix=",
+            "redis://h?prefix=a{b}",
+            "redis://h?prefix=a*",
+            "redis://h?tls_ca=/x",
+            "rediss://h?tls_cert=/x",
+            "redis://h?request_timeout=0s",
+            "redis://h?connect_timeout=1h",
+            "redis://h?tls_insecure=maybe",
+            "redis+sentinel://h",
+            "redis+sentinel://h/name/x",
+            "redis+sentinel://h/name?sentinel_username=u",
+            "redis+cluster://h/1",
+            "redis+cluster://h?sentinel_password=p",
+            "redis+other://h",
+            "redis://h?layout=other",
+            "redis://h?replicas=-1",
+            "redis://h?replicas=65",
+            "redis://h?replicas_timeout=3s",
+        ] {
+            assert_eq!(read(url).unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
+        }
+        let text = read("redis://h?prefx=a").unwrap_err().to_string();
+        assert!(text.contains("`prefx`") && text.contains("prefix") && text.contains("ttl"), "{text}");
+    }
+}
