@@ -44,9 +44,8 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
         "ONELOCKEPOCH" => (ErrorKind::Unavailable, short.to_owned()),
         "OOM" => (ErrorKind::Full, format!("the server has no memory left: {said}")),
         "READONLY" => (ErrorKind::Unavailable, format!("the server is a replica: {said}")),
-        "LOADING" | "MASTERDOWN" | "NOREPLICAS" | "MISCONF" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN" => {
-            (ErrorKind::Unavailable, format!("the server cannot serve now: {said}"))
-        }
+        "LOADING" | "MASTERDOWN" | "NOREPLICAS" | "MISCONF" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN"
+        | "MOVED" | "ASK" => (ErrorKind::Unavailable, format!("the server cannot serve now: {said}")),
         "ERR" if short.contains("not an integer") => {
             (ErrorKind::Foreign, format!("a counter of ours is not a number: {said}"))
         }

@@ -368,6 +368,14 @@ impl Group {
         self.servers.iter().chain(&self.sentinels).try_for_each(|server| server.pause(stopped))
     }
 
+    /// Stops only the sentinels, or lets them go on.
+    ///
+    /// # Errors
+    /// When one is gone.
+    pub fn stop_sentinels(&self, stopped: bool) -> Verdict {
+        self.sentinels.iter().try_for_each(|server| server.pause(stopped))
+    }
+
     /// Empties it and waits until no client of an earlier user is connected; whether that came to be.
     ///
     /// # Errors

@@ -1,0 +1,286 @@
+//! Masters that die, stand still, come back and change places, under clients at work.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{held, renew_one, request, soon, waits};
+use lock_conformance::churn::{Churn, Report};
+use lock_conformance::history;
+use lock_conformance::servers::redis_group::{Group, Plan};
+use lock_core::{Backend, BootClock, ErrorKind, Locks, Renewed, Settings, StoreUrl, Wake};
+use lock_redis::{RedisBackend, RedisConfig};
+
+/// How many numbers an epoch has, as a power of two.
+const SHIFT: i64 = 36;
+/// How long a server may be silent before it is replaced.
+const SILENCE: Duration = Duration::from_millis(1500);
+const LIMIT: Duration = Duration::from_secs(90);
+
+async fn group(plan: Plan) -> Group {
+    Group::start(plan).await.unwrap()
+}
+
+async fn backend(url: &str) -> Arc<RedisBackend> {
+    let config = RedisConfig::try_from(url.parse::<StoreUrl>().unwrap()).unwrap();
+    Arc::new(RedisBackend::connect(config).await.unwrap())
+}
+
+async fn clients(url: &str) -> Vec<Locks> {
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        let mut settings = Settings::default();
+        (settings.ttl, settings.waiter_lease) = (Duration::from_secs(10), Duration::from_secs(10));
+        let builder = Locks::builder(backend(url).await).clock(Arc::new(BootClock)).settings(settings);
+        clients.push(builder.build().unwrap());
+    }
+    clients
+}
+
+/// Churns over clients at `url`, breaks something, and says what happened.
+async fn churned(url: &str, seed: u64, fault: impl AsyncFnOnce()) -> Report {
+    let churn = Churn::start(clients(url).await, "failover", seed).await.unwrap();
+    churn.goes_on(20, LIMIT).await.unwrap();
+    let since = std::time::Instant::now();
+    fault().await;
+    churn.goes_on(20, LIMIT).await.unwrap();
+    let report = churn.stop().await.unwrap();
+    println!(
+        "after {:?}: {} holds, {} lost, errors {:?}, kept {}, lost {}, overlap: {}",
+        since.elapsed(),
+        report.holds.len(),
+        report.lost,
+        report.errors,
+        report.kept,
+        report.kept_lost,
+        report.has_overlap()
+    );
+    report
+}
+
+/// What holds although replication is asynchronous: a resource that looks at tokens is safe, and no guard is deceived.
+fn fenced(report: &Report) {
+    if let Some(violation) = history::tokens(&report.holds) {
+        panic!("{violation}");
+    }
+    assert!(report.deceived.is_empty(), "{:?}", report.deceived);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_replace_a_dead_master_and_clients_go_on() {
+    let group = group(Plan::sentinel(SILENCE)).await;
+    group.is_watched().await.unwrap();
+    let report = churned(&group.url(), 1, async || group.servers()[0].kill().unwrap()).await;
+    fenced(&report);
+    let last = report.holds.iter().max_by_key(|hold| hold.from).unwrap().token;
+    assert!(last >> SHIFT >= 1, "token {last} does not carry the epoch of the failover");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_replica_asked_for_no_lock_is_given_twice() {
+    let mut plan = Plan::sentinel(SILENCE);
+    plan.replicas = 2;
+    let group = group(plan).await;
+    group.is_watched().await.unwrap();
+    let url = format!("{}?replicas=1&replicas_timeout=1s", group.url());
+    let report = churned(&url, 2, async || group.servers()[0].kill().unwrap()).await;
+    fenced(&report);
+    report.check().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_replaces_a_dead_master_and_clients_go_on() {
+    let group = group(Plan::cluster(1, SILENCE)).await;
+    let report = churned(&group.url(), 3, async || {
+        // Whoever serves the names of the churn is among the three.
+        group.servers()[owner(&group, "failover-0").await].kill().unwrap();
+    })
+    .await;
+    fenced(&report);
+}
+
+/// The bucket of a name that needs no escape.
+fn bucket(lock: &str) -> u32 {
+    lock.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193)) % 128
+}
+
+/// Which of the masters serves a name.
+async fn owner(group: &Group, lock: &str) -> usize {
+    let key = format!("onelock:{{{}}}:n", bucket(lock));
+    for (i, address) in group.masters().iter().enumerate() {
+        if group.say(*address, &["GET", &key]).await.is_ok() {
+            return i;
+        }
+    }
+    panic!("nobody serves {lock:?}");
+}
+
+#[tokio::test]
+async fn a_master_that_was_cut_off_gives_smaller_tokens() {
+    let group = group(Plan::sentinel(SILENCE)).await;
+    group.is_watched().await.unwrap();
+    let old = backend(&group.url()).await;
+    held(old.acquire(&request("a", "x")).await.unwrap());
+    group.servers()[0].pause(true).unwrap();
+    // The replica is promoted; nobody has asked over the old connection meanwhile.
+    let new = soon_until(async || RedisBackend::connect(config(&group.url())).await.ok()).await;
+    let fresh = held(new.acquire(&request("b", "x")).await.unwrap()).token.get();
+    group.stop_sentinels(true).unwrap();
+    group.servers()[0].pause(false).unwrap();
+    let stale = held(old.acquire(&request("b", "x")).await.unwrap()).token.get();
+    assert!(stale < fresh, "token {stale} of the old master, {fresh} of the new one");
+    assert_eq!((stale >> SHIFT, fresh >> SHIFT), (0, 1));
+    // Seen by the sentinels again it is a replica, and the client finds the new master.
+    group.stop_sentinels(false).unwrap();
+    let next = soon_until(async || {
+        let ask = request("c", "x");
+        let token = held(old.acquire(&ask).await.ok()?).token.get();
+        old.release(&ask.ticket()).await.ok()?;
+        (token >> SHIFT == 1).then_some(token)
+    })
+    .await;
+    assert!(next > stale);
+}
+
+fn config(url: &str) -> RedisConfig {
+    RedisConfig::try_from(url.parse::<StoreUrl>().unwrap()).unwrap()
+}
+
+/// Polls until there is something.
+async fn soon_until<T>(probe: impl AsyncFn() -> Option<T>) -> T {
+    let end = std::time::Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = probe().await {
+            return found;
+        }
+        assert!(std::time::Instant::now() < end, "not within {LIMIT:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_idle_client_does_not_use_the_epoch_of_an_earlier_promotion() {
+    let group = group(Plan::cluster(1, SILENCE)).await;
+    let admin = group.admin();
+    let old = owner(&group, "a").await;
+    let idle = backend(&group.url()).await;
+    let ask = request("a", "x");
+    let first = held(idle.acquire(&ask).await.unwrap()).token.get();
+    idle.release(&ask.ticket()).await.unwrap();
+    // Away from the server and back to it, over the head of the idle connection.
+    let masters = group.masters().len();
+    for promoted in [old + masters, old] {
+        soon_until(async || group.say(admin[promoted], &["CLUSTER", "FAILOVER"]).await.ok()).await;
+        soon_until(async || {
+            let said = group.say(admin[promoted], &["INFO", "replication"]).await.ok()?.concat();
+            said.contains("role:master").then_some(())
+        })
+        .await;
+        group.serves().await.unwrap();
+    }
+    let epoch = group.say(admin[old], &["CLUSTER", "INFO"]).await.unwrap().concat();
+    let epoch: i64 = epoch
+        .lines()
+        .find_map(|line| line.strip_prefix("cluster_my_epoch:"))
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let token = held(idle.acquire(&request("a", "x")).await.unwrap()).token.get();
+    assert_eq!(token >> SHIFT, epoch, "first token {first}, then {token}");
+}
+
+/// The keys of a slot, by the node that has it, to another.
+async fn moved(group: &Group, slot: &str, from: usize, to: usize) {
+    let (source, target) = (group.masters()[from], group.masters()[to]);
+    loop {
+        let keys = group.say(source, &["CLUSTER", "GETKEYSINSLOT", slot, "100"]).await.unwrap();
+        if keys.is_empty() {
+            break;
+        }
+        let port = target.port().to_string();
+        let mut command = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        command.extend(keys.iter().map(String::as_str));
+        group.say(source, &command).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn locks_move_with_their_slot() {
+    let group = group(Plan::cluster(0, SILENCE * 4)).await;
+    let holder = backend(&group.url()).await;
+    let waiter = backend(&format!("{}?request_timeout=400ms", group.url())).await;
+    let from = owner(&group, "a").await;
+    let to = (from + 1) % 3;
+    let (source, target) = (group.masters()[from], group.masters()[to]);
+    let tag = bucket("a").to_string();
+    let slot = group.say(source, &["CLUSTER", "KEYSLOT", &tag]).await.unwrap().concat();
+    let mut ids = Vec::new();
+    for address in group.masters() {
+        ids.push(group.say(*address, &["CLUSTER", "MYID"]).await.unwrap().concat());
+    }
+    let (first, second) = (request("a", "x"), request("a", "x"));
+    let old = held(holder.acquire(&first).await.unwrap()).token;
+    waits(waiter.acquire(&second).await.unwrap());
+    // Another line of the same bucket, of fewer keys.
+    let other = (0..).map(|i| format!("b{i}")).find(|other| bucket(other) == bucket("a")).unwrap();
+    let alone = request(&other, "x");
+    let alone_token = held(holder.acquire(&alone).await.unwrap()).token;
+    group.say(target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[from]]).await.unwrap();
+    group.say(source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[to]]).await.unwrap();
+    for step in ["on its way", "there"] {
+        if step == "there" {
+            moved(&group, &slot, from, to).await;
+        }
+        // A line all of whose keys are there is served where they are; of others the cluster cannot tell.
+        let (third, fourth) = (request("a", "x"), request(&other, "x"));
+        waits(waiter.acquire(&third).await.unwrap());
+        waiter.release(&third.ticket()).await.unwrap();
+        let error = waiter.acquire(&fourth).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true), "{step}: {error}");
+    }
+    for address in [target, source].iter().chain(group.masters()) {
+        group.say(*address, &["CLUSTER", "SETSLOT", &slot, "NODE", &ids[to]]).await.unwrap();
+    }
+    for (ask, token) in [(&first, old), (&alone, alone_token)] {
+        let answer = renew_one(&*holder, &ask.ticket()).await;
+        assert!(matches!(answer, Ok(Renewed::Held(grant)) if grant.token == token), "{answer:?}");
+    }
+    holder.release(&first.ticket()).await.unwrap();
+    // Pushed by another node than the one it waited at; or it has looked at the cluster meanwhile, and asks.
+    let token = loop {
+        match soon(waiter.wait(&second.ticket())).await.unwrap() {
+            Wake::Held(token) => break token,
+            Wake::Ask => match renew_one(&*waiter, &second.ticket()).await {
+                Ok(Renewed::Held(grant)) => break grant.token,
+                other => assert!(matches!(other, Ok(Renewed::Waiting(_)) | Err(_)), "{other:?}"),
+            },
+        }
+    };
+    assert!(token > old);
+}
+
+#[tokio::test]
+async fn what_too_few_replicas_have_is_not_held() {
+    let group = group(Plan::sentinel(Duration::from_secs(60))).await;
+    let backend = backend(&format!("{}?replicas=1&replicas_timeout=200ms", group.url())).await;
+    let kept = request("kept", "x");
+    held(backend.acquire(&kept).await.unwrap());
+    assert!(matches!(renew_one(&*backend, &kept.ticket()).await, Ok(Renewed::Held(_))));
+    group.servers()[1].pause(true).unwrap();
+    for mode in ["x", "s", "p3"] {
+        let error = backend.acquire(&request("fresh", mode)).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_unclear()), (ErrorKind::Unavailable, true));
+        assert!(error.to_string().contains("replicas"), "{error}");
+    }
+    let keys = group.say(group.masters()[0], &["KEYS", "onelock:*:fresh"]).await.unwrap();
+    assert_eq!(keys, Vec::<String>::new(), "what was not held is left behind");
+    let error = renew_one(&*backend, &kept.ticket()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    group.servers()[1].pause(false).unwrap();
+    soon_until(async || renew_one(&*backend, &kept.ticket()).await.ok()).await;
+    held(backend.acquire(&request("fresh", "x")).await.unwrap());
+}
