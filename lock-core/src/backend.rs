@@ -131,7 +131,8 @@ pub struct Request {
     pub waiter_lease: Duration,
     /// The lock-delay: how much longer than the lease the store keeps the entry.
     pub delay: Duration,
-    /// Whether it may wait in the line; if not it joins only to hold at once.
+    /// Whether it may wait in the line; if not it joins only to hold at once. A store without
+    /// [`fifo`](Capabilities::fifo) has no line to wait in: it answers as if this were off.
     pub queue: bool,
     /// The holder's label for people.
     pub note: Note,

@@ -1,10 +1,11 @@
 //! Ways to lose requests and replies between a client and its store.
 //!
 //! A [`Link`] is what a case holds in its hand. A store behind TCP puts a [`Proxy`] on it; a store inside this process a
-//! [`Gate`] around its backend.
+//! [`Gate`] around its backend. A [`Node`] is a store behind a simulated network, late and lossy from a seed.
 
 mod courier;
 mod gate;
+mod node;
 mod proxy;
 mod slow;
 
@@ -15,6 +16,7 @@ use tokio::sync::watch;
 
 pub use courier::Courier;
 pub use gate::Gate;
+pub use node::{Net, Node, Weather};
 pub use proxy::Proxy;
 pub use slow::Slow;
 

@@ -1,0 +1,101 @@
+//! What this client holds on which member.
+
+use std::time::Duration;
+
+use crate::backend::{Note, Request, Ticket};
+use crate::error::Result;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::token::FencingToken;
+
+/// One successful attempt.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) name: LockName,
+    pub(super) mode: Mode,
+    pub(super) delay: Duration,
+    pub(super) lease: Duration,
+    pub(super) token: FencingToken,
+    /// The note of entries that join later.
+    pub(super) note: Note,
+    /// The entry on each member that has one, under that member's number.
+    pub(super) entries: Vec<Option<Ticket>>,
+    /// Members that are being asked for an entry again.
+    pub(super) joining: Vec<bool>,
+}
+
+/// Marks the entries of one attempt in the members' notes, so that people and [`super::look`] see what belongs
+/// together. Random, and not the holder id: whoever reads it can release nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Mark(u64);
+
+const OPEN: &str = " [quorum ";
+
+impl Mark {
+    pub(super) fn random() -> Result<Self> {
+        let high = crate::holder::HolderId::random()?.as_u128() >> 64;
+        Ok(Self(u64::try_from(high).unwrap_or_default()))
+    }
+
+    /// The note with the mark, and with the token once it is known. What does not fit is cut from the user's text.
+    pub(super) fn on(self, note: &Note, token: Option<FencingToken>) -> Result<Note> {
+        let token = token.map(|token| format!(" {token}")).unwrap_or_default();
+        let mark = format!("{OPEN}{:016x}{token}]", self.0);
+        let mut end = note.as_str().len().min(Note::MAX_BYTES - mark.len());
+        while !note.as_str().is_char_boundary(end) {
+            end -= 1;
+        }
+        Note::new(format!("{}{mark}", &note.as_str()[..end]))
+    }
+
+    /// The mark of a note, the user's text and the token if it is told.
+    pub(super) fn read(note: &str) -> Option<(Self, &str, Option<FencingToken>)> {
+        let (text, mark) = note.strip_suffix(']')?.rsplit_once(OPEN)?;
+        let (mark, token) = mark.split_once(' ').map_or((mark, None), |(mark, token)| (mark, Some(token)));
+        let token = token.and_then(|token| FencingToken::new(token.parse().ok()?).ok());
+        Some((Self(u64::from_str_radix(mark, 16).ok()?), text, token))
+    }
+}
+
+impl Hold {
+    pub(super) fn new(
+        request: &Request,
+        note: Note,
+        token: FencingToken,
+        entries: Vec<Option<Ticket>>,
+    ) -> Self {
+        Self {
+            name: request.name.clone(),
+            mode: request.mode,
+            delay: request.delay,
+            lease: request.lease,
+            token,
+            note,
+            joining: vec![false; entries.len()],
+            entries,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_read_back_and_long_notes_are_cut() {
+        let mark = Mark(0xfeed);
+        let token = FencingToken::new(42).unwrap();
+        for text in ["", "host a", "odd ] text [quorum 1]", &"ü".repeat(256)] {
+            let note = Note::new(text).unwrap();
+            for token in [None, Some(token)] {
+                let marked = mark.on(&note, token).unwrap();
+                let (read, kept, told) = Mark::read(marked.as_str()).unwrap();
+                assert_eq!((read, told), (mark, token));
+                assert!(text.starts_with(kept) && (kept == text || text.len() > 470), "{kept}");
+            }
+        }
+        for foreign in ["", "]", "somebody's", " [quorum xyz]", "[quorum 1"] {
+            assert_eq!(Mark::read(foreign), None, "{foreign}");
+        }
+    }
+}

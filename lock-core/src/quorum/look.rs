@@ -1,0 +1,87 @@
+//! What people see: the entries of one attempt on several members, put together by their mark.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Shared;
+use super::ask::tally;
+use super::hold::Mark;
+use crate::backend::{Backend, Release};
+use crate::error::Result;
+use crate::name::LockName;
+use crate::snapshot::{EntryView, Snapshot};
+use crate::token::FencingToken;
+
+/// One attempt's entries, by member: one at least.
+type Group = Vec<(usize, EntryView)>;
+
+/// Who holds a majority, or may: members that do not answer count for everybody.
+pub(super) async fn inspect(shared: &Arc<Shared>, name: &LockName) -> Result<Snapshot> {
+    let groups = groups(shared, name).await?;
+    let holders = groups.iter().filter_map(view).collect();
+    Ok(Snapshot { holders, ..Snapshot::empty(name.clone()) })
+}
+
+/// Evicts the hold that `inspect` shows with this token, on every member that has it.
+pub(super) async fn evict(shared: &Arc<Shared>, name: &LockName, token: FencingToken) -> Result<Release> {
+    let groups = groups(shared, name).await?;
+    let Some(group) = groups.into_iter().find(|group| view(group).is_some_and(|shown| shown.token == token))
+    else {
+        return Ok(Release::NotHeld);
+    };
+    let call = |i: usize, member: Arc<dyn Backend>| {
+        let number = group.iter().find(|(member, _)| *member == i)?.1.token;
+        let name = name.clone();
+        Some(async move { member.evict(&name, number).await })
+    };
+    let answers = shared.ask(call, |_: &[Option<Result<Release>>]| false, |_, _| ()).await;
+    let (answered, errors) = tally(&answers);
+    if answers.iter().any(|answer| matches!(answer, Some(Ok(Release::Released))))
+        && group.len() - answered < shared.majority()
+    {
+        Ok(Release::Released)
+    } else if answered == group.len() {
+        Ok(Release::NotHeld)
+    } else {
+        Err(shared.too_few(answered, &errors))
+    }
+}
+
+async fn groups(shared: &Arc<Shared>, name: &LockName) -> Result<Vec<Group>> {
+    let call = |_, member: Arc<dyn Backend>| {
+        let name = name.clone();
+        Some(async move { member.inspect(&name).await })
+    };
+    let majority = shared.majority();
+    let enough = |answers: &[Option<Result<Snapshot>>]| tally(answers).0 >= majority;
+    let answers = shared.ask(call, enough, |_, _| ()).await;
+    let (answered, errors) = tally(&answers);
+    if answered < majority {
+        return Err(shared.too_few(answered, &errors));
+    }
+    let silent = shared.members.len() - answered;
+    let mut groups: BTreeMap<Mark, Group> = BTreeMap::new();
+    for (member, answer) in answers.into_iter().enumerate() {
+        let Some(Ok(snapshot)) = answer else { continue };
+        for entry in snapshot.holders {
+            // What has no mark was put there without the quorum.
+            if let Some((mark, ..)) = Mark::read(&entry.note) {
+                groups.entry(mark).or_default().push((member, entry));
+            }
+        }
+    }
+    let mut groups: Vec<_> = groups.into_values().filter(|group| group.len() + silent >= majority).collect();
+    groups.sort_by_key(|group| view(group).map(|shown| shown.token));
+    Ok(groups)
+}
+
+/// A group as one entry. Who joined late tells the token; without such an entry it is the largest number.
+fn view(group: &Group) -> Option<EntryView> {
+    let told = group.iter().find_map(|(_, entry)| Mark::read(&entry.note)?.2);
+    let mut shown = group.iter().max_by_key(|(_, entry)| entry.token)?.1.clone();
+    shown.token = told.unwrap_or(shown.token);
+    shown.note = Mark::read(&shown.note).map_or_else(String::new, |(_, text, _)| text.to_owned());
+    shown.age = group.iter().filter_map(|(_, entry)| entry.age).max();
+    shown.expires_in = group.iter().filter_map(|(_, entry)| entry.expires_in).max();
+    Some(shown)
+}

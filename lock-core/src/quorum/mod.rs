@@ -1,0 +1,328 @@
+//! One lock over several independent stores: held while a majority of them says so.
+//!
+//! [`Quorum`] is a [`Backend`] over other backends. Over Redis servers that do not replicate each other it is Redlock;
+//! the members may as well be of different kinds. It outlives the loss of a minority, and pays for it: every verb goes
+//! to all members at once, nobody waits in a line (two clients could head different members' lines and wait for each
+//! other for ever), and there are no permits (two majorities can each admit the last one).
+//!
+//! # Holding
+//!
+//! An attempt asks every member under one fresh holder id and never asks a member twice. It holds when a majority
+//! granted; the lease counts from before the first request was sent, less the client's margin, and the client checks
+//! that after the last answer. An attempt that fails is given back on every member before the caller may try again, a
+//! grant that comes late is given back when it comes.
+//!
+//! # Fencing
+//!
+//! A member numbers the entry in the same step in which it grants. The token is the largest number of the granting
+//! members; before the attempt succeeds, the counters of the granting members that are behind are lifted to it
+//! ([`Backend::raise`]), each only while the entry there is still this attempt's, until a majority of all members is at
+//! the token. Any two majorities share a member, and on that member one attempt's stretch from grant to raise lies
+//! before the other's: so tokens of successful attempts differ and grow, whatever the clocks do, as long as no member's
+//! counter goes back. Raising a majority that did not grant, or without looking whether the entry is still there, is
+//! wrong: a late request of a slow attempt then gets a number below the token of a holder that was faster.
+//!
+//! Readers that hold at the same time may share a number: their stretches on that member overlap. A writer's differs from
+//! every other, and is above those of all holders before it.
+//!
+//! A quorum is fenced only when every member can `raise`; otherwise [`Capabilities::fencing`] is false.
+
+mod ask;
+mod attempt;
+mod hold;
+mod look;
+mod upkeep;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::runtime::Handle;
+
+use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
+use crate::capabilities::Capabilities;
+use crate::error::{Error, ErrorKind, Result};
+use crate::holder::HolderId;
+use crate::lease::round_up;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::snapshot::{Listing, Page, Snapshot};
+use crate::token::FencingToken;
+use ask::Background;
+use hold::Hold;
+
+/// The most members: more make every verb slower and nothing safer.
+const MOST_MEMBERS: usize = 15;
+
+/// Locks held by a majority of several stores. See the [module](self).
+#[derive(Debug)]
+pub struct Quorum {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    members: Vec<Arc<dyn Backend>>,
+    member_timeout: Duration,
+    capabilities: Capabilities,
+    info: Info,
+    runtime: Handle,
+    holds: Mutex<HashMap<HolderId, Hold>>,
+    background: Background,
+}
+
+impl Quorum {
+    /// How long a member may take to answer, unless [`Quorum::with_member_timeout`] says otherwise.
+    pub const MEMBER_TIMEOUT: Duration = Duration::from_millis(200);
+
+    /// A quorum over `members`, which must be different, independent stores: not replicas of each other.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`] unless there are 2 to 15 members at different addresses;
+    /// [`ErrorKind::Misuse`] outside a tokio runtime.
+    pub fn new(members: Vec<Arc<dyn Backend>>) -> Result<Self> {
+        Self::with_member_timeout(members, Self::MEMBER_TIMEOUT)
+    }
+
+    /// The same with another time for each member's answer: long enough for a healthy member, short against the lease,
+    /// because a dead member can cost an attempt this time.
+    ///
+    /// # Errors
+    /// As [`Quorum::new`]; and [`ErrorKind::InvalidConfig`] when the time is not from 1 ms to 1 minute.
+    pub fn with_member_timeout(members: Vec<Arc<dyn Backend>>, member_timeout: Duration) -> Result<Self> {
+        let bad = |text: String| Err(Error::new(ErrorKind::InvalidConfig, text));
+        if !(2..=MOST_MEMBERS).contains(&members.len()) {
+            return bad(format!("a quorum has 2 to {MOST_MEMBERS} members, not {}", members.len()));
+        }
+        if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&member_timeout) {
+            return bad("the time for a member's answer is from 1ms to 1m".to_owned());
+        }
+        let infos: Vec<_> = members.iter().map(|member| member.info()).collect();
+        for (i, info) in infos.iter().enumerate() {
+            if infos[..i].contains(info) {
+                return bad(format!("{} is a member twice: one store has one vote", info.address));
+            }
+        }
+        let runtime = Handle::try_current()
+            .map_err(|_| Error::new(ErrorKind::Misuse, "a quorum is made inside a tokio runtime"))?;
+        let addresses: Vec<_> = infos.into_iter().map(|info| info.address).collect();
+        let shared = Shared {
+            capabilities: combined(&members),
+            members,
+            member_timeout,
+            info: Info {
+                scheme: "quorum".to_owned(),
+                address: format!("quorum of {}", addresses.join(", ")),
+            },
+            runtime,
+            holds: Mutex::default(),
+            background: Background::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+}
+
+impl Shared {
+    /// How many members are a majority.
+    fn majority(&self) -> usize {
+        self.members.len() / 2 + 1
+    }
+
+    fn holds(&self) -> MutexGuard<'_, HashMap<HolderId, Hold>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unsupported<T>(&self, what: &str) -> Result<T> {
+        self.capabilities.require(false, what, "a quorum").and_then(|()| {
+            Err(Error::new(ErrorKind::Unsupported, format!("a quorum does not offer `{what}`")))
+        })
+    }
+
+    /// The error when fewer than a majority of the members answered; it shows what the others said.
+    fn too_few(&self, answered: usize, errors: &[Error]) -> Error {
+        let mut text = format!("{answered} of {} members answered", self.members.len());
+        for error in errors {
+            text = format!("{text}; {error}");
+        }
+        Error::new(ErrorKind::Unavailable, text)
+    }
+}
+
+/// What all members can do together.
+fn combined(members: &[Arc<dyn Backend>]) -> Capabilities {
+    let all: Vec<_> = members.iter().map(|member| member.capabilities()).collect();
+    let every = |has: fn(&Capabilities) -> bool| all.iter().all(has);
+    let mut caps = Capabilities::full();
+    caps.shared = every(|caps| caps.shared);
+    caps.permits = false;
+    caps.fifo = false;
+    caps.push = false;
+    caps.list = false;
+    caps.resume = false;
+    caps.fencing = every(|caps| caps.fencing && caps.raise);
+    caps.raise = caps.fencing;
+    caps.delay = every(|caps| caps.delay);
+    caps.durable = every(|caps| caps.durable);
+    let max = |time: fn(&Capabilities) -> Duration| all.iter().map(time).max().unwrap_or_default();
+    caps.lease_step = max(|caps| caps.lease_step);
+    caps.min_lease = round_up(max(|caps| caps.min_lease), caps.lease_step);
+    caps.max_lease = all.iter().map(|caps| caps.max_lease).min().unwrap_or_default();
+    caps.granularity = max(|caps| caps.granularity);
+    caps
+}
+
+#[async_trait]
+impl Backend for Quorum {
+    fn info(&self) -> Info {
+        self.shared.info.clone()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.shared.capabilities
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        self.shared.open()?;
+        if matches!(request.mode, Mode::Permit(_)) {
+            return self.shared.unsupported("permits");
+        }
+        attempt::acquire(&self.shared, request).await
+    }
+
+    async fn wait(&self, _ticket: &Ticket) -> Result<Wake> {
+        self.shared.open()?;
+        self.shared.unsupported("fifo")
+    }
+
+    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        match self.shared.open() {
+            Ok(()) => upkeep::renew(&self.shared, due).await,
+            Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        self.shared.open()?;
+        upkeep::release(&self.shared, ticket).await
+    }
+
+    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+        self.shared.open()?;
+        if !self.shared.capabilities.raise {
+            return self.shared.unsupported("raise");
+        }
+        upkeep::raise(&self.shared, ticket, token).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        self.shared.open()?;
+        look::inspect(&self.shared, name).await
+    }
+
+    async fn list(&self, _prefix: &str, _page: &Page) -> Result<Listing> {
+        self.shared.open()?;
+        self.shared.unsupported("list")
+    }
+
+    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        self.shared.open()?;
+        look::evict(&self.shared, name, token).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.shared.background.close(self.shared.member_timeout).await;
+        let mut worst = Ok(());
+        for member in &self.shared.members {
+            worst = worst.and(member.close().await);
+        }
+        worst
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::TokioClock;
+    use crate::memory::{MemoryBackend, MemoryStore};
+
+    fn memory() -> Arc<dyn Backend> {
+        Arc::new(MemoryBackend::new(&MemoryStore::new(Arc::new(TokioClock::default()))))
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_a_quorum_is_refused() {
+        let kind = |members, time| Quorum::with_member_timeout(members, time).unwrap_err().kind();
+        let second = Duration::from_secs(1);
+        assert_eq!(kind(vec![], second), ErrorKind::InvalidConfig);
+        assert_eq!(kind(vec![memory()], second), ErrorKind::InvalidConfig);
+        assert_eq!(kind((0..16).map(|_| memory()).collect(), second), ErrorKind::InvalidConfig);
+        let twice = Quorum::new(vec![memory(), memory()]).unwrap_err().to_string();
+        assert!(twice.contains("is a member twice"), "{twice}");
+        assert_eq!(kind(vec![memory(), memory()], Duration::ZERO), ErrorKind::InvalidConfig);
+        assert_eq!(kind(vec![memory(), memory()], Duration::from_secs(61)), ErrorKind::InvalidConfig);
+    }
+
+    #[test]
+    fn it_needs_a_runtime() {
+        let store: Arc<dyn Backend> = memory();
+        let named: Arc<dyn Backend> = Arc::new(Renamed(memory()));
+        assert_eq!(Quorum::new(vec![store, named]).unwrap_err().kind(), ErrorKind::Misuse);
+    }
+
+    /// A memory store under another address.
+    #[derive(Debug)]
+    struct Renamed(Arc<dyn Backend>);
+
+    #[async_trait]
+    impl Backend for Renamed {
+        fn info(&self) -> Info {
+            Info { scheme: "memory".into(), address: "another".into() }
+        }
+        fn capabilities(&self) -> Capabilities {
+            let mut caps = self.0.capabilities();
+            caps.raise = false;
+            caps.min_lease = Duration::from_millis(1500);
+            caps.lease_step = Duration::from_secs(1);
+            caps
+        }
+        async fn acquire(&self, request: &Request) -> Result<Standing> {
+            self.0.acquire(request).await
+        }
+        async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+            self.0.wait(ticket).await
+        }
+        async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+            self.0.renew(due).await
+        }
+        async fn release(&self, ticket: &Ticket) -> Result<Release> {
+            self.0.release(ticket).await
+        }
+        async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+            self.0.raise(ticket, token).await
+        }
+        async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+            self.0.inspect(name).await
+        }
+        async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+            self.0.list(prefix, page).await
+        }
+        async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+            self.0.evict(name, token).await
+        }
+        async fn close(&self) -> Result<()> {
+            self.0.close().await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_member_that_cannot_raise_makes_it_unfenced_and_permits_are_refused() {
+        let quorum = Arc::new(Quorum::new(vec![memory(), Arc::new(Renamed(memory()))]).unwrap());
+        let caps = quorum.capabilities();
+        assert!(!caps.fencing && !caps.raise && !caps.permits && caps.shared);
+        assert_eq!((caps.min_lease, caps.lease_step), (Duration::from_secs(2), Duration::from_secs(1)));
+        let locks = crate::Locks::builder(quorum).clock(Arc::new(TokioClock::default())).build().unwrap();
+        let refused = locks.semaphore("n", 3).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+    }
+}
