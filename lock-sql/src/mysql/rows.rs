@@ -1,5 +1,6 @@
 //! What the answers say.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use lock_core::mode::holders;
@@ -182,8 +183,16 @@ pub(super) fn names(rows: &[MySqlRow]) -> Result<Vec<String>> {
     rows.iter().map(Cells).map(|row| row.text(0)).collect()
 }
 
-/// What a look says: which items, and whether they are there yet (else they are gone).
-pub(super) fn looks(rows: &[MySqlRow]) -> Result<Vec<(usize, bool)>> {
-    let item = |row: Cells<'_>| Ok((usize::try_from(row.int(0)?).unwrap_or(usize::MAX), row.flag(1)?));
-    rows.iter().map(Cells).map(item).collect()
+/// Entries: the encoded name and the number of each.
+pub(super) type Entries = HashSet<(String, FencingToken)>;
+
+pub(super) fn entries(rows: &[MySqlRow]) -> Result<Entries> {
+    rows.iter().map(Cells).map(|row| Ok((row.text(0)?, row.token(1)?))).collect()
+}
+
+/// What a look says: who holds, and how many are there.
+pub(super) fn look(rows: &[MySqlRow]) -> Result<(Entries, usize)> {
+    let (last, held) = rows.split_last().ok_or_else(|| protocol("a look without an answer"))?;
+    let count = usize::try_from(Cells(last).int(1)?).unwrap_or(0);
+    Ok((entries(held)?, count))
 }

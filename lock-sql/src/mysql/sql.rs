@@ -121,7 +121,8 @@ macro_rules! templates {
 }
 
 templates! {
-    acquire check evict expired idle inspect list raise release renew renew_one retire session tables variables version
+    acquire check evict expired idle inspect list look raise release renew renew_one retire session tables there variables
+    version
 }
 
 #[cfg(test)]
@@ -165,6 +166,7 @@ mod tests {
         assert_eq!(names(&sql.retire), ["names"]);
         assert_eq!(names(&sql.session), ["lock_wait"]);
         assert_eq!(names(&sql.tables), ["tables"]);
+        assert_eq!((names(&sql.look), names(&sql.there)), (vec!["holders"], vec!["holders"]));
         assert_eq!((names(&sql.idle), names(&sql.expired)), (vec!["limit"], vec!["limit"]));
         for none in [&sql.check, &sql.variables, &sql.version] {
             assert!(names(none).is_empty());

@@ -5,22 +5,24 @@
 //! wakes it without waiting for the next look.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{FencingToken, Mode, Result, Ticket, Wake};
+use lock_core::{FencingToken, HolderId, Mode, Result, Ticket, Wake};
 use tokio::sync::{Notify, oneshot};
 
 use super::error::closed;
 use super::link::{Lane, Link};
-use super::rows;
+use super::rows::{self, Entries};
 use super::sql::Value;
 
 /// How soon after a change the next look comes.
 const SOON: Duration = Duration::from_millis(1);
-/// How many names one look asks for.
-const NAMES: usize = 64;
+/// How many entries one request looks at.
+const ENTRIES: usize = 512;
+/// The pause after a look, at least, for each entry it looked at: however many lines, the looks of one client keep the
+/// server no busier than that.
+const PER_ENTRY: Duration = Duration::from_micros(100);
 /// How long the task stays when nobody waits.
 const LINGER: Duration = Duration::from_secs(1);
 /// How rarely to look while the server cannot be reached.
@@ -46,6 +48,7 @@ struct State {
 #[derive(Debug)]
 struct Waiter {
     id: u64,
+    holder: HolderId,
     mode: Mode,
     tell: oneshot::Sender<Wake>,
 }
@@ -55,6 +58,7 @@ struct Waiter {
 struct Mark {
     name: String,
     token: FencingToken,
+    holder: HolderId,
     mode: Mode,
 }
 
@@ -77,7 +81,7 @@ impl Watch {
             state.next += 1;
             let id = state.next;
             let line = state.names.entry(name.clone()).or_default();
-            line.insert(token, Waiter { id, mode: ticket.mode, tell });
+            line.insert(token, Waiter { id, holder: ticket.holder, mode: ticket.mode, tell });
             if line.first_key_value().is_some_and(|(first, _)| *first == token) {
                 self.moved.notify_one();
             }
@@ -102,8 +106,7 @@ impl Watch {
         match mark {
             None => ("0".into(), None),
             Some(mark) => {
-                let there = there(link, &mark, "@now");
-                let held = holds(link, &mark, "@now");
+                let (there, held) = (there(link, &mark), holds(link, &mark));
                 (format!("CAST(({there} AND {held}) AS SIGNED)"), Some(mark.token))
             }
         }
@@ -157,16 +160,33 @@ impl Watch {
         let (mut moved, mut marks) = (false, self.marks());
         while !marks.is_empty() {
             let mut again = Vec::new();
-            for marks in marks.chunks(NAMES) {
-                let answer = link.request(Lane::Look, &question(link, marks)).await?;
-                for (item, there) in rows::looks(&answer.rows)? {
-                    let Some(mark) = marks.get(item) else { continue };
-                    let wake = if there { Wake::Held(mark.token) } else { Wake::Ask };
+            for marks in marks.chunks(ENTRIES) {
+                let mut holders = String::new();
+                for (item, mark) in marks.iter().enumerate() {
+                    holders.push_str(if item > 0 { "," } else { "" });
+                    Value::Bytes(&mark.holder.as_u128().to_be_bytes()).write(&mut holders);
+                }
+                let values = [("holders", Value::Part(&holders))];
+                let answer = link.request(Lane::Look, &link.sql.look.fill(&values)).await?;
+                let (held, count) = rows::look(&answer.rows)?;
+                let there = if count < marks.len() {
+                    Some(rows::entries(&link.request(Lane::Look, &link.sql.there.fill(&values)).await?.rows)?)
+                } else {
+                    None
+                };
+                for mark in marks {
+                    let among = |entries: &Entries| entries.contains(&(mark.name.clone(), mark.token));
+                    let wake = match &there {
+                        _ if among(&held) => Wake::Held(mark.token),
+                        Some(there) if !among(there) => Wake::Ask,
+                        _ => continue,
+                    };
                     self.wake(&mark.name, mark.token, wake);
                     again.push(mark.name.clone());
                 }
             }
             moved |= !again.is_empty();
+            // Who is behind them may hold beside them.
             marks = again.iter().filter_map(|name| self.foremost(name)).collect();
         }
         Ok(moved)
@@ -175,34 +195,19 @@ impl Watch {
 
 fn mark(name: &str, line: &BTreeMap<FencingToken, Waiter>) -> Option<Mark> {
     let (token, waiter) = line.first_key_value()?;
-    Some(Mark { name: name.to_owned(), token: *token, mode: waiter.mode })
+    Some(Mark { name: name.to_owned(), token: *token, holder: waiter.holder, mode: waiter.mode })
 }
 
-/// Which of these hold or are gone: a row each, the item and whether it is there.
-fn question(link: &Link, marks: &[Mark]) -> String {
-    const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
-    let mut sql = String::new();
-    for (item, mark) in marks.iter().enumerate() {
-        let (there, held) = (there(link, mark, NOW), holds(link, mark, NOW));
-        let union = if item > 0 { " UNION ALL " } else { "" };
-        let _ = write!(
-            sql,
-            "{union}SELECT {item}, CAST({there} AS SIGNED) FROM DUAL WHERE NOT {there} OR ({held})"
-        );
-    }
-    sql
-}
-
-fn there(link: &Link, mark: &Mark, now: &str) -> String {
+fn there(link: &Link, mark: &Mark) -> String {
     let Line { table, name, token } = line(link, mark);
-    format!("EXISTS (SELECT 1 FROM {table} WHERE name = {name} AND number = {token} AND ends > {now})")
+    format!("EXISTS (SELECT 1 FROM {table} WHERE name = {name} AND number = {token} AND ends > @now)")
 }
 
 /// Whether everything ahead of the entry is of its mode, and less than there is room for. Looks at no more entries than
 /// decide that.
-fn holds(link: &Link, mark: &Mark, now: &str) -> String {
+fn holds(link: &Link, mark: &Mark) -> String {
     let Line { table, name, token } = line(link, mark);
-    let ahead = format!("SELECT 1 FROM {table} WHERE name = {name} AND number < {token} AND ends > {now}");
+    let ahead = format!("SELECT 1 FROM {table} WHERE name = {name} AND number < {token} AND ends > @now");
     let mode = mark.mode.to_string();
     let (mode, room) = (literal(mode.as_bytes()), room(mark.mode));
     match mark.mode {
@@ -277,8 +282,10 @@ impl Looking {
                 // The renewals of those who wait tell them; they keep their places.
                 Err(_) => pause = (pause * 2).clamp(link.poll, UNREACHED),
             }
-            let idle = self.watch.lock().names.is_empty();
-            let rest = if idle { LINGER } else { pause };
+            let lines = u32::try_from(self.watch.lock().names.len()).unwrap_or(u32::MAX);
+            let idle = lines == 0;
+            let least = PER_ENTRY.saturating_mul(lines).min(UNREACHED);
+            let rest = if idle { LINGER } else { pause.max(least) };
             if tokio::time::timeout(rest, self.watch.moved.notified()).await.is_ok() {
                 pause = SOON;
             }

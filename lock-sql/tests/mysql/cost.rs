@@ -10,7 +10,7 @@ use lock_core::{Backend, Mode, Renewal, Wake};
 
 use crate::mysql_server::MariaDb;
 use crate::mysql_server::counter::Counter;
-use crate::support::{LONG, config, held, name, request, ticket, waiting};
+use crate::support::{LONG, config, connect, held, name, request, ticket, waiting};
 use lock_sql::MySqlBackend;
 
 async fn counted(server: &MariaDb, options: &str) -> (Counter, MySqlBackend) {
@@ -87,34 +87,93 @@ async fn many_locks_and_waiters_share_a_few_connections() {
     }
 }
 
-/// However many wait, one look serves them all, and looks come no more often than `poll` says while nothing moves.
+/// However many wait, one look serves them all, and looks come no more often than `poll` says while nothing moves, and
+/// more rarely when there are many lines to look at.
 #[tokio::test]
 async fn looks_are_bounded() {
     let server = MariaDb::start(&[]).await.unwrap();
-    let (counter, store) = counted(&server, "&poll=50ms").await;
-    let store = Arc::new(store);
-    held(&*store, &request("busy", Mode::Exclusive)).await;
-    let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..50 {
-        let entry = request("busy", Mode::Exclusive);
-        let place = waiting(&*store, &entry).await;
-        let (store, ticket) = (Arc::clone(&store), ticket(&entry, place.token));
-        tasks.spawn(async move { store.wait(&ticket).await });
+    for (lines, least_millis) in [(1_u64, 50), (600, 60)] {
+        let (counter, store) = counted(&server, "&poll=50ms").await;
+        let store = Arc::new(store);
+        for i in 0..lines {
+            held(&*store, &request(&format!("busy-{lines}-{i}"), Mode::Exclusive)).await;
+        }
+        let mut tasks = tokio::task::JoinSet::new();
+        for i in 0..lines.max(50) {
+            let entry = request(&format!("busy-{lines}-{}", i % lines), Mode::Exclusive);
+            let place = waiting(&*store, &entry).await;
+            let (store, ticket) = (Arc::clone(&store), ticket(&entry, place.token));
+            tasks.spawn(async move { store.wait(&ticket).await });
+        }
+        // One request looks at so many lines.
+        let requests = lines.div_ceil(512);
+        let looks = || counter.counts().looks.load(Ordering::SeqCst);
+        // Looks become rarer by and by.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (before, since) = (looks(), std::time::Instant::now());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (seen, most) =
+            (looks() - before, requests * (since.elapsed().as_millis() as u64 / least_millis + 2));
+        assert!((1..=most).contains(&seen), "{seen} looks at {lines} lines, at most {most}");
+        tasks.abort_all();
+        while tasks.join_next().await.is_some() {}
+        // With nobody waiting there is nothing to look at.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let before = looks();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(looks(), before);
     }
-    let looks = || counter.counts().looks.load(Ordering::SeqCst);
-    // Looks become rarer by and by; two of the same second are then at most 20 apart.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let (before, since) = (looks(), std::time::Instant::now());
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let (seen, most) = (looks() - before, since.elapsed().as_millis() as u64 / 50 + 2);
-    assert!((1..=most).contains(&seen), "{seen} looks, at most {most}");
-    tasks.abort_all();
-    while tasks.join_next().await.is_some() {}
-    // With nobody waiting there is nothing to look at.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let before = looks();
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(looks(), before);
+}
+
+/// A look tells those who hold, those who are gone and those who wait on from each other, in every mode, when it is made
+/// for many of them at once.
+#[tokio::test]
+async fn a_look_wakes_the_right_ones() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let (store, other) = (Arc::new(connect(&server.url()).await), connect(&server.url()).await);
+    let modes = [Mode::Exclusive, Mode::Shared, Mode::permit(2).unwrap(), Mode::permit(3).unwrap()];
+    // In front of each waiter, by another client: something that does not go with it, and one more of its own mode, so
+    // that an exclusive one waits on when the first leaves.
+    let mut fronts = Vec::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..40_usize {
+        let (on, mode) = (format!("looked-{i}"), modes[i % 4]);
+        let first = request(&on, if mode == Mode::Shared { Mode::Exclusive } else { Mode::Shared });
+        held(&other, &first).await;
+        let second = request(&on, mode);
+        waiting(&other, &second).await;
+        let entry = request(&on, mode);
+        let token = waiting(&*store, &entry).await.token;
+        fronts.push((first, second, entry.name.clone(), token));
+        let (store, ticket) = (Arc::clone(&store), ticket(&entry, token));
+        tasks.spawn(async move { (i, token, store.wait(&ticket).await.unwrap()) });
+    }
+    // Every third waiter is evicted; of the others the one in front leaves.
+    for (i, (first, _, name, token)) in fronts.iter().enumerate() {
+        if i % 3 == 0 {
+            other.evict(name, *token).await.unwrap();
+        } else {
+            other.release(&first.ticket()).await.unwrap();
+        }
+    }
+    let mut woken = std::collections::BTreeMap::new();
+    let wakes_now = |i: usize| i % 3 == 0 || i % 4 != 0;
+    while woken.len() < (0..40).filter(|&i| wakes_now(i)).count() {
+        let (i, token, wake) = tokio::time::timeout(LONG, tasks.join_next()).await.unwrap().unwrap().unwrap();
+        assert!(wakes_now(i), "waiter {i} has another ahead: {wake:?}");
+        let expected = if i % 3 == 0 { Wake::Ask } else { Wake::Held(token) };
+        assert_eq!(wake, expected, "waiter {i}");
+        woken.insert(i, wake);
+    }
+    // The exclusive ones have waited on for the second in front of them.
+    for (i, (_, second, ..)) in fronts.iter().enumerate().filter(|(i, _)| !wakes_now(*i)) {
+        assert!(!woken.contains_key(&i));
+        other.release(&second.ticket()).await.unwrap();
+    }
+    while let Some(done) = tokio::time::timeout(LONG, tasks.join_next()).await.unwrap() {
+        let (i, token, wake) = done.unwrap();
+        assert_eq!(wake, Wake::Held(token), "waiter {i}");
+    }
 }
 
 /// A release by this client wakes its own next waiter before it returns: no look is needed.

@@ -1,0 +1,16 @@
+-- :holders (entries that wait, the foremost of their lines in this client). Rows of a name and a number: those that
+-- hold, and at the end one without a name: how many are there.
+-- Of the entries ahead one is enough that does not go with it; only permits are counted.
+SELECT l.name, l.number FROM `onelock_line` l FORCE INDEX (holder)
+WHERE l.holder IN (:holders) AND l.ends > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+    AND NOT EXISTS (
+        SELECT 1 FROM `onelock_line` a WHERE a.name = l.name AND a.number < l.number
+            AND a.ends > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+            AND (l.mode = 'x' OR a.mode <> l.mode)
+    ) AND (l.mode IN ('x', 's') OR l.room > (
+        SELECT COUNT(*) FROM `onelock_line` a WHERE a.name = l.name AND a.number < l.number
+            AND a.ends > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+    ))
+UNION ALL
+SELECT '', COUNT(*) FROM `onelock_line` l FORCE INDEX (holder)
+WHERE l.holder IN (:holders) AND l.ends > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
