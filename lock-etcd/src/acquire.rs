@@ -17,7 +17,8 @@ use crate::entries::{Entry, ends};
 use crate::error::{Failure, protocol};
 use crate::keys::{Seat, Span, place_of};
 use crate::lease::{Lease, Life};
-use crate::lines::{Reading, kv, look_op, read_op, seats};
+use crate::lines::{Reading, kv, look_op, read_new_op, read_op, seats};
+use crate::members::closed;
 
 /// How often a try for a permit looks again because somebody joined between looking and joining; then it is busy.
 const LOOKS: usize = 16;
@@ -26,8 +27,8 @@ const LOOKS: usize = 16;
 enum Joined {
     /// The entry holds, on the lease of a holder.
     Held(i64),
-    /// The entry waits, on the lease of a waiter.
-    Waits(i64, Reading),
+    /// The entry waits, on the lease of a waiter. With what was read of the line behind it, if anything was.
+    Waits(i64, Option<Reading>),
     /// The entry waits, but on the lease of a holder.
     WaitsAsHolder(i64, Reading),
     /// There is no entry.
@@ -48,6 +49,11 @@ struct Spot<'a> {
 impl Shared {
     pub(crate) async fn join(&self, request: &Request) -> Result<Standing> {
         self.members.open()?;
+        let Ok(turn) = timeout(self.members.queue_time(), self.joins.acquire()).await else {
+            let text = "too many acquisitions of this client are under way";
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        };
+        let _turn = turn.map_err(|_| closed())?;
         let mut tries = self.members.tries();
         loop {
             let Some(limit) = tries.next().await else {
@@ -74,14 +80,14 @@ impl Shared {
                     Err(error) => return Err(self.abandon(&spot, number, &spot.hold, error)),
                 },
                 Ok(Joined::Waits(number, reading)) => match wait_life {
-                    Ok(Life::Kept) => self.in_line(&spot, number, &reading)?,
+                    Ok(Life::Kept) => self.in_line(&spot, number, reading.as_ref())?,
                     Ok(Life::Gone) => continue,
                     Err(error) => return Err(self.abandon(&spot, number, &spot.wait, error)),
                 },
                 Ok(Joined::WaitsAsHolder(number, reading)) => {
                     match self.move_entry(&spot.key, number, spot.hold.id, &spot.wait).await {
                         Ok(true) if matches!(wait_life, Ok(Life::Kept)) => {
-                            self.in_line(&spot, number, &reading)?
+                            self.in_line(&spot, number, Some(&reading))?
                         }
                         Ok(_) => match wait_life {
                             Ok(_) => continue,
@@ -127,8 +133,10 @@ impl Shared {
         lease.keep_alive(&self.members, &*self.clock).await
     }
 
-    fn in_line(&self, spot: &Spot<'_>, number: i64, reading: &Reading) -> Result<Standing> {
-        self.watches.learn(&spot.span, reading, reading.revision);
+    fn in_line(&self, spot: &Spot<'_>, number: i64, reading: Option<&Reading>) -> Result<Standing> {
+        if let Some(reading) = reading {
+            self.watches.learn(&spot.span, reading, reading.revision);
+        }
         self.watches.prepare(&spot.span);
         self.joined(spot, number, false)
     }
@@ -167,8 +175,11 @@ impl Shared {
     async fn attempt_join(&self, spot: &Spot<'_>, limit: Duration) -> Result<Joined, Failure> {
         let request = spot.request;
         if request.queue {
-            let answer = self.send(limit, spot.queue()).await?;
-            return spot.queued(answer);
+            // Where a watch brings what leaves, what is new is all there is to read; otherwise a reading would come too
+            // early to be of use, and the first to wait reads for all.
+            let known = self.watches.known(&spot.span);
+            let answer = self.send(limit, spot.queue(known)).await?;
+            return spot.queued(answer, known);
         }
         let Mode::Permit(_) = request.mode else {
             let answer = self.send(limit, spot.alone()).await?;
@@ -279,20 +290,27 @@ impl Spot<'_> {
         self.span.against(self.request.mode).iter().map(Self::empty).collect()
     }
 
-    /// Joins in any case. A permit cannot be counted by the store, so it always reads.
-    fn queue(&self) -> Txn {
-        let mut holds = vec![self.put(&self.hold)];
+    /// Joins in any case. A permit cannot be counted by the store, so it reads the whole line; the others read what is new
+    /// since `known`, if they wait.
+    fn queue(&self, known: Option<i64>) -> Txn {
+        let (mut holds, mut waits) = (vec![self.put(&self.hold)], vec![self.put(&self.wait)]);
         if matches!(self.request.mode, Mode::Permit(_)) {
             holds.push(read_op(&self.span, None));
+            waits.push(read_op(&self.span, None));
+        } else if let Some(known) = known {
+            waits.push(read_new_op(&self.span, known));
         }
-        let join = Txn::new()
-            .when(self.clear())
-            .and_then(holds)
-            .or_else([self.put(&self.wait), read_op(&self.span, None)]);
-        Txn::new().when([self.absent()]).and_then([TxnOp::txn(join)])
+        let join = Txn::new().when(self.clear()).and_then(holds).or_else(waits);
+        Txn::new().when([self.absent()]).and_then([TxnOp::txn(join), self.needs_write()])
     }
 
-    fn queued(&self, answer: PbTxnResponse) -> Result<Joined, Failure> {
+    /// Deletes nothing, for want of a key of that name. etcd does not check rights inside an inner transaction, and who
+    /// may not write must not join.
+    fn needs_write(&self) -> TxnOp {
+        TxnOp::delete([&self.key[..], b"/"].concat(), None)
+    }
+
+    fn queued(&self, answer: PbTxnResponse, known: Option<i64>) -> Result<Joined, Failure> {
         if !answer.succeeded {
             return Ok(Joined::There);
         }
@@ -303,16 +321,21 @@ impl Spot<'_> {
             return Err(protocol("etcd left out the answer to a join").into());
         };
         let as_holder = join.succeeded;
-        let Some(range) = ranges(join).pop() else {
-            // Only a mode that holds whenever its part of the line is clear does not read.
-            return if as_holder { Ok(Joined::Held(revision)) } else { Err(unread().into()) };
-        };
-        let reading = Reading { line: seats(&self.span, range), revision };
+        let line = ranges(join).pop().map(|range| seats(&self.span, range));
+        if !matches!(self.request.mode, Mode::Permit(_)) {
+            // What is against these modes is ahead of them, wherever in the line.
+            let reading = |line| Reading { line, above: known.unwrap_or_default(), revision };
+            return Ok(match as_holder {
+                true => Joined::Held(revision),
+                false => Joined::Waits(revision, line.map(reading)),
+            });
+        }
+        let reading = Reading { line: line.ok_or_else(unread)?, above: 0, revision };
         let (place, holders) = place_of(&reading.line, &self.key).ok_or_else(unread)?;
         match (place < holders, as_holder) {
             (true, true) => Ok(Joined::Held(revision)),
             (false, true) => Ok(Joined::WaitsAsHolder(revision, reading)),
-            (false, false) => Ok(Joined::Waits(revision, reading)),
+            (false, false) => Ok(Joined::Waits(revision, Some(reading))),
             (true, false) => Err(protocol("an entry holds in a line that is against it").into()),
         }
     }

@@ -11,7 +11,7 @@ use lock_core::{
     LockName, Page, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::config::EtcdConfig;
 use crate::entries::{Entries, Entry, take_out};
@@ -21,6 +21,10 @@ use crate::lease::{Leases, revoke};
 use crate::lines::{kv, read};
 use crate::members::Members;
 use crate::watches::Watches;
+
+/// How many joins a client sends at once. A crowd that joins one line takes turns, because the store answers them one
+/// after the other: what waits there too long is given up and asked again, which makes the crowd larger.
+const JOINS: usize = 32;
 
 /// How often a client looks for entries of its own whose time has passed.
 const SWEEP: Duration = Duration::from_millis(250);
@@ -42,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) leases: Leases,
     pub(crate) watches: Watches,
     pub(crate) entries: Entries,
+    /// Taken by a join while it is under way.
+    pub(crate) joins: Semaphore,
     info: Info,
 }
 
@@ -91,6 +97,7 @@ impl EtcdBackend {
             leases: Leases::new(Arc::clone(&clock), spent),
             watches: Watches::new(Arc::clone(&members), runtime.clone()),
             entries: Entries::default(),
+            joins: Semaphore::new(JOINS),
             clock,
             members,
             info,

@@ -33,17 +33,17 @@ impl From<Error> for Failure {
     }
 }
 
-/// Reads an error of the driver.
-pub(crate) fn failure(error: Etcd) -> Failure {
+/// Reads an error of the driver; `prefix` is what the keys of locks start with.
+pub(crate) fn failure(error: Etcd, prefix: &str) -> Failure {
     match &error {
         Etcd::GRpcStatus(status) if status.message().contains(LEASE_GONE) => Failure::LeaseGone,
-        _ => Failure::Other(read(error)),
+        _ => Failure::Other(read(error, prefix)),
     }
 }
 
-fn read(error: Etcd) -> Error {
+fn read(error: Etcd, prefix: &str) -> Error {
     let (kind, text) = match &error {
-        Etcd::GRpcStatus(status) => of_status(status),
+        Etcd::GRpcStatus(status) => of_status(status, prefix),
         Etcd::InvalidArgs(_) | Etcd::InvalidUri(_) => (ErrorKind::InvalidConfig, error.to_string()),
         Etcd::IoError(_) | Etcd::TransportError(_) => (ErrorKind::Unavailable, with_causes(&error)),
         _ => (ErrorKind::Unavailable, error.to_string()),
@@ -51,14 +51,15 @@ fn read(error: Etcd) -> Error {
     Error::new(kind, text)
 }
 
-fn of_status(status: &Status) -> (ErrorKind, String) {
+fn of_status(status: &Status, prefix: &str) -> (ErrorKind, String) {
     let text = status.message();
-    let denied = |text: &str| {
-        let hint = "the user needs a role with `readwrite` on the keys under the prefix";
-        (ErrorKind::Denied, format!("{text}; {hint}"))
-    };
     match status.code() {
-        Code::PermissionDenied => denied(text),
+        // etcd does not say which right on which key.
+        Code::PermissionDenied => {
+            let keys = if prefix.is_empty() { "the lock's name and a slash" } else { prefix };
+            let right = format!("the user needs a role with `readwrite` on the keys that start with {keys}");
+            (ErrorKind::Denied, format!("{text}; {right}"))
+        }
         Code::Unauthenticated => (ErrorKind::Denied, text.to_owned()),
         // Wrong passwords and missing users come as invalid arguments or failed preconditions.
         Code::InvalidArgument | Code::FailedPrecondition
@@ -111,9 +112,9 @@ fn with_causes(error: &Etcd) -> String {
 }
 
 /// A right is missing on a watch: etcd says so in a text only.
-pub(crate) fn watch_refused(reason: &str) -> Error {
+pub(crate) fn watch_refused(reason: &str, prefix: &str) -> Error {
     let status = Status::new(Code::PermissionDenied, reason);
-    let (kind, text) = of_status(&status);
+    let (kind, text) = of_status(&status, prefix);
     Error::new(kind, text).during("watch")
 }
 
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     fn kind(code: Code, text: &str) -> ErrorKind {
-        match failure(Etcd::GRpcStatus(Status::new(code, text))) {
+        match failure(Etcd::GRpcStatus(Status::new(code, text)), "") {
             Failure::LeaseGone => panic!("not a lease"),
             Failure::Other(error) => error.kind(),
         }
@@ -148,6 +149,6 @@ mod tests {
         assert_eq!(kind(Code::DeadlineExceeded, "late"), ErrorKind::Timeout);
         assert_eq!(kind(Code::DataLoss, "?"), ErrorKind::Protocol);
         let gone = Etcd::GRpcStatus(Status::new(Code::NotFound, say(LEASE_GONE)));
-        assert!(matches!(failure(gone), Failure::LeaseGone));
+        assert!(matches!(failure(gone, ""), Failure::LeaseGone));
     }
 }

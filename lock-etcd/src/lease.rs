@@ -19,7 +19,7 @@ use lock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio::time::timeout;
 
-use crate::error::{Failure, failure, protocol};
+use crate::error::{Failure, protocol};
 use crate::members::Members;
 
 /// How much longer the etcd lease is for entries that last `time`: a tenth, from 1 to 10 seconds.
@@ -123,7 +123,11 @@ impl Lease {
         }
         let sent = clock.now();
         let (_, client) = members.client().await?;
-        ask(client, self.id).await?;
+        ask(client, self.id).await.map_err(|error| match error {
+            // The driver's own word for a ttl of 0.
+            Etcd::LeaseKeepAliveError(text) if text == "lease not found" => Failure::LeaseGone,
+            error => members.failure(error),
+        })?;
         let mut kept = self.kept();
         *kept = sent.max(*kept);
         Ok(Life::Kept)
@@ -132,13 +136,8 @@ impl Lease {
 
 /// One sign of life, on a stream of its own: opening it costs nothing more, and no late answer can be taken for that of
 /// another.
-async fn ask(client: Client, id: i64) -> Result<(), Failure> {
-    match client.lease_client().keep_alive(id).await {
-        Ok(_) => Ok(()),
-        // The driver's own word for a ttl of 0.
-        Err(Etcd::LeaseKeepAliveError(text)) if text == "lease not found" => Err(Failure::LeaseGone),
-        Err(error) => Err(failure(error)),
-    }
+async fn ask(client: Client, id: i64) -> Result<(), Etcd> {
+    client.lease_client().keep_alive(id).await.map(|_| ())
 }
 
 impl Drop for Lease {

@@ -20,6 +20,8 @@ pub(crate) fn kv(client: &Client) -> KvClient {
 pub(crate) struct Reading {
     /// In line order.
     pub(crate) line: Vec<Seat>,
+    /// Only entries with a larger number were read.
+    pub(crate) above: i64,
     pub(crate) revision: i64,
 }
 
@@ -40,6 +42,15 @@ pub(crate) fn read_op(span: &Span, upto: Option<i64>) -> TxnOp {
     TxnOp::get(span.start.clone(), Some(up_to(span, upto)))
 }
 
+/// Reads the entries with a larger number than `above` inside a transaction.
+pub(crate) fn read_new_op(span: &Span, above: i64) -> TxnOp {
+    TxnOp::get(span.start.clone(), Some(newer(span, above)))
+}
+
+fn newer(span: &Span, above: i64) -> GetOptions {
+    up_to(span, None).with_min_create_revision(above.saturating_add(1))
+}
+
 /// Reads whether a key is there, in which revision it was made and on which lease it is.
 pub(crate) fn look_op(key: &[u8]) -> TxnOp {
     TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
@@ -48,6 +59,12 @@ pub(crate) fn look_op(key: &[u8]) -> TxnOp {
 /// Reads a line: up to `upto` if given, else whole.
 pub(crate) async fn read(members: &Members, span: &Span, upto: Option<i64>) -> Result<Reading, Failure> {
     get(members, span, up_to(span, upto)).await
+}
+
+/// Reads the entries with a larger number than `above`.
+pub(crate) async fn read_new(members: &Members, span: &Span, above: i64) -> Result<Reading, Failure> {
+    let reading = get(members, span, newer(span, above)).await?;
+    Ok(Reading { above, ..reading })
 }
 
 /// Reads a whole line with its values.
@@ -66,7 +83,7 @@ async fn get(members: &Members, span: &Span, options: GetOptions) -> Result<Read
     if revision <= 0 {
         return Err(protocol("etcd answered without a revision").into());
     }
-    Ok(Reading { line: seats(span, answer), revision })
+    Ok(Reading { line: seats(span, answer), above: 0, revision })
 }
 
 /// The entries of an answer, in line order.

@@ -71,6 +71,11 @@ impl Members {
         self.config.request_timeout / parts
     }
 
+    /// How long a request may wait for its turn among those of this client.
+    pub(crate) fn queue_time(&self) -> Duration {
+        self.config.request_timeout * 10
+    }
+
     pub(crate) fn connect_time(&self) -> Duration {
         self.config.connect_timeout
     }
@@ -114,7 +119,7 @@ impl Members {
         if let Some(tls) = &self.tls {
             options = options.with_tls(tls.clone());
         }
-        Client::connect([url], Some(options)).await.map_err(failure)
+        Client::connect([url], Some(options)).await.map_err(|error| self.failure(error))
     }
 
     /// One try of a request on the member in use. A member that fails hands over to the next.
@@ -129,7 +134,7 @@ impl Members {
         let at = self.current();
         let work = async {
             let (_, client) = self.client().await?;
-            call(client).await.map_err(failure)
+            call(client).await.map_err(|error| self.failure(error))
         };
         let answer = match timeout(limit, work).await {
             Ok(answer) => answer,
@@ -141,6 +146,15 @@ impl Members {
             self.leave(at);
         }
         answer
+    }
+
+    /// Reads an error of the driver.
+    pub(crate) fn failure(&self, error: etcd_client::Error) -> Failure {
+        failure(error, &self.config.prefix)
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.config.prefix
     }
 
     pub(crate) fn late(&self, limit: Duration) -> Error {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use etcd_client::{WatchFilterType, WatchOptions};
 use lock_core::{Error, FencingToken, Result, Wake};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::keys::Span;
@@ -24,6 +24,8 @@ pub(crate) struct Watch {
     inner: Mutex<Inner>,
     /// Told when the phase changes.
     changed: Notify,
+    /// Held while the line is read, so that one reads for all.
+    pub(crate) reading: AsyncMutex<()>,
 }
 
 #[derive(Debug)]
@@ -31,7 +33,7 @@ struct Inner {
     phase: Phase,
     mirror: Mirror,
     /// By key.
-    waiters: HashMap<Vec<u8>, oneshot::Sender<Result<Wake>>>,
+    waiters: HashMap<Vec<u8>, oneshot::Sender<Told>>,
     /// How many calls use it now.
     users: usize,
     idle_since: Instant,
@@ -55,7 +57,7 @@ impl Watch {
             users: 0,
             idle_since: Instant::now(),
         };
-        Self { id, span, inner: Mutex::new(inner), changed: Notify::new() }
+        Self { id, span, inner: Mutex::new(inner), changed: Notify::new(), reading: AsyncMutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -101,19 +103,20 @@ impl Watch {
         self.changed.notify_waiters();
     }
 
+    /// Nothing that was known counts any more. Whoever waits looks again when the watch stands: one reading for all.
     pub(crate) fn reopens(&self) {
         let mut inner = self.lock();
         inner.phase = Phase::Opening;
         inner.mirror = Mirror::default();
         for (_, waiter) in inner.waiters.drain() {
-            let _ = waiter.send(Ok(Wake::Ask));
+            let _ = waiter.send(Told::LookAgain);
         }
     }
 
     pub(crate) fn fail(&self, error: Error) {
         let mut inner = self.lock();
         for (_, waiter) in inner.waiters.drain() {
-            let _ = waiter.send(Err(error.clone()));
+            let _ = waiter.send(Told::Wake(Err(error.clone())));
         }
         inner.phase = Phase::Failed(error);
         drop(inner);
@@ -122,9 +125,15 @@ impl Watch {
 
     pub(crate) fn learn(&self, reading: &Reading, upto: i64) {
         let mut inner = self.lock();
-        if matches!(inner.phase, Phase::Live) && inner.mirror.read(&reading.line, upto, reading.revision) {
+        if matches!(inner.phase, Phase::Live) && inner.mirror.read(reading, upto) {
             inner.promote();
         }
+    }
+
+    /// Up to which number every living entry is known; `None` while deletions do not come.
+    pub(crate) fn known(&self) -> Option<i64> {
+        let inner = self.lock();
+        matches!(inner.phase, Phase::Live).then(|| inner.mirror.complete())
     }
 
     pub(crate) fn deleted(&self, deletions: impl Iterator<Item = (Vec<u8>, i64)>) {
@@ -132,7 +141,7 @@ impl Watch {
         for (key, revision) in deletions {
             inner.mirror.delete(&key, revision);
             if let Some(waiter) = inner.waiters.remove(&key) {
-                let _ = waiter.send(Ok(Wake::Ask));
+                let _ = waiter.send(Told::Wake(Ok(Wake::Ask)));
             }
         }
         inner.promote();
@@ -142,7 +151,7 @@ impl Watch {
     pub(crate) fn look(&self, key: &[u8], number: Option<i64>) -> Look {
         let mut inner = self.lock();
         if !matches!(inner.phase, Phase::Live) {
-            return Look::Now(Ok(Wake::Ask));
+            return Look::Again;
         }
         match inner.mirror.standing(key, number) {
             Known::Holds(number) => Look::Now(held(number)),
@@ -166,7 +175,7 @@ impl Inner {
         let Self { mirror, waiters, .. } = self;
         for seat in mirror.holders() {
             if let Some(waiter) = waiters.remove(&seat.key) {
-                let _ = waiter.send(held(seat.number));
+                let _ = waiter.send(Told::Wake(held(seat.number)));
             }
         }
     }
@@ -176,10 +185,25 @@ fn held(number: i64) -> Result<Wake> {
     FencingToken::new(number).map(Wake::Held)
 }
 
+/// What a look at a watch says.
 pub(crate) enum Look {
+    /// How the wait ends.
     Now(Result<Wake>),
-    Later(oneshot::Receiver<Result<Wake>>),
+    /// It waits: it will be told.
+    Later(oneshot::Receiver<Told>),
+    /// The line has to be read first.
     Read,
+    /// The watch has to stand first.
+    Again,
+}
+
+/// What a waiter is told.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// How the wait ends.
+    Wake(Result<Wake>),
+    /// The watch broke: what happens now nobody will tell.
+    LookAgain,
 }
 
 /// A call that uses a watch.

@@ -15,11 +15,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::error::{Failure, failure, watch_refused};
+use crate::error::{Failure, watch_refused};
 use crate::keys::Span;
 use crate::lines::{self, Reading};
 use crate::members::{Members, closed};
-use crate::watch::{LINGER, Look, User, Waiting, Watch};
+use crate::watch::{LINGER, Look, Told, User, Waiting, Watch};
 
 /// The longest pause before a broken stream is opened again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -71,6 +71,11 @@ impl Watches {
         }
     }
 
+    /// Up to which number every living entry of the line is known, if it is watched.
+    pub(crate) fn known(&self, span: &Span) -> Option<i64> {
+        self.shared.lock().by_line.get(&span.start)?.known()
+    }
+
     /// Waits until the entry with this key holds, or is gone, or its line has to be read again.
     pub(crate) async fn wait(&self, span: &Span, key: &[u8], number: Option<i64>) -> Result<Wake> {
         let members = &self.shared.members;
@@ -88,14 +93,23 @@ impl Watches {
             }
             match user.0.look(key, number) {
                 Look::Now(wake) => return wake,
+                Look::Again => {}
                 Look::Later(told) => {
                     let _waiting = Waiting { watch: &user.0, key };
-                    return told.await.unwrap_or_else(|_| members.open().map(|()| Wake::Ask));
+                    match told.await {
+                        Ok(Told::Wake(wake)) => return wake,
+                        Ok(Told::LookAgain) => {}
+                        Err(_) => return members.open().map(|()| Wake::Ask),
+                    }
                 }
                 Look::Read => {
-                    let reading = lines::read(members, span, number).await?;
-                    let upto = number.unwrap_or(reading.revision);
-                    user.0.learn(&reading, upto);
+                    // One reads for all who wait here: whoever comes next finds itself in what the first has read.
+                    let _reading = user.0.reading.lock().await;
+                    if !matches!(user.0.look(key, number), Look::Read) {
+                        continue;
+                    }
+                    let reading = lines::read_new(members, span, user.0.known().unwrap_or_default()).await?;
+                    user.0.learn(&reading, reading.revision);
                     let seen = reading.line.iter().any(|seat| seat.key == key);
                     if number.is_none() && !seen {
                         return Ok(Wake::Ask);
@@ -186,7 +200,8 @@ impl Shared {
         let open = async {
             let (_, client) = self.members.client().await?;
             let (start, options) = (first.span.start.clone(), first.options());
-            client.watch_client().watch(start, Some(options)).await.map_err(failure)
+            let stream = client.watch_client().watch(start, Some(options)).await;
+            stream.map_err(|error| self.members.failure(error))
         };
         let stream = match timeout(limit, open).await {
             Ok(stream) => stream,
@@ -201,7 +216,7 @@ impl Shared {
         loop {
             let waiting = owed.unwrap_or_else(|| Instant::now() + LINGER);
             tokio::select! {
-                message = next(&mut answers) => {
+                message = next(&mut answers, &self.members) => {
                     self.take(message?)?;
                     if !self.lock().by_line.values().any(|watch| watch.is_opening()) {
                         owed = None;
@@ -247,7 +262,7 @@ impl Shared {
             Ok(opens)
         };
         match timeout(limit, work).await {
-            Ok(sent) => sent.map_err(failure),
+            Ok(sent) => sent.map_err(|error| self.members.failure(error)),
             Err(_) => Err(self.members.late(limit).into()),
         }
     }
@@ -288,7 +303,7 @@ impl Shared {
             }
             keep
         });
-        refused.iter().for_each(|watch| watch.fail(watch_refused(reason)));
+        refused.iter().for_each(|watch| watch.fail(watch_refused(reason, self.members.prefix())));
     }
 
     /// The stream is gone: everybody has to ask, and nothing that was known counts.
@@ -329,7 +344,7 @@ fn is_refusal(reason: &str) -> bool {
     ["permission denied", "auth", "user"].iter().any(|word| reason.contains(word))
 }
 
-async fn next(answers: &mut WatchResponseStream) -> Result<WatchResponse, Failure> {
+async fn next(answers: &mut WatchResponseStream, members: &Members) -> Result<WatchResponse, Failure> {
     let ended = || Error::new(ErrorKind::Unavailable, "etcd ended the stream of watches");
-    Ok(answers.message().await.map_err(failure)?.ok_or_else(ended)?)
+    Ok(answers.message().await.map_err(|error| members.failure(error))?.ok_or_else(ended)?)
 }

@@ -10,7 +10,7 @@ use lock_conformance::ctx::{
     PATIENCE, exclusive, held, leased, name, renewal, request, ticket, trying, waiting,
 };
 use lock_conformance::harness::redis::open_by;
-use lock_core::{Backend, ErrorKind, Mode, Page, Renewed, Standing, Wake};
+use lock_core::{Backend, Mode, Page, Renewed, Standing, Wake};
 use lock_etcd::DRIVER;
 use support::server::Member;
 use tokio::time::timeout;
@@ -113,6 +113,54 @@ async fn a_hand_over_opens_no_watch() -> Outcome {
     Ok(())
 }
 
+/// What the server has received when it receives nothing more.
+async fn at_rest(server: &Member) -> lock_conformance::Verdict<Vec<(String, u64)>> {
+    let end = Instant::now() + PATIENCE;
+    let mut before = server.received().await?;
+    loop {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let now = server.received().await?;
+        if now == before {
+            return Ok(now);
+        }
+        assert!(Instant::now() < end, "requests never end");
+        before = now;
+    }
+}
+
+/// A hundred releases with two hundred waiters on two clients: each wakes the one it promotes, with the grant, and nobody
+/// else; and not one request is made but the releases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releases_wake_only_the_promoted() -> Outcome {
+    let server = Member::single(None).await?;
+    let clients = [client(&server.url()).await, client(&server.url()).await];
+    let name = name("herd")?;
+    let first = exclusive(&name)?;
+    let mut line = vec![(Arc::clone(&clients[0]), ticket(&first, held(&clients[0], &first).await?.token))];
+    let mut tasks = tokio::task::JoinSet::new();
+    let (told, mut woken) = tokio::sync::mpsc::unbounded_channel();
+    for i in 0..200 {
+        let (backend, request) = (Arc::clone(&clients[i % 2]), exclusive(&name)?);
+        let ticket = ticket(&request, waiting(&backend, &request).await?.token);
+        line.push((Arc::clone(&backend), ticket.clone()));
+        let told = told.clone();
+        tasks.spawn(async move { told.send((i + 1, backend.wait(&ticket).await)).is_ok() });
+    }
+    // Both clients read the line once more, behind their watches; then it is quiet.
+    let before = at_rest(&server).await?;
+    for i in 0..100 {
+        let (backend, ticket) = &line[i];
+        backend.release(ticket).await?;
+        let (who, wake) = timeout(PATIENCE, woken.recv()).await?.unwrap();
+        assert_eq!((who, wake?), (i + 1, Wake::Held(line[i + 1].1.token.unwrap())));
+    }
+    at_rest(&server).await?;
+    assert_eq!(since(&server, &before).await, counts(&[("DeleteRange", 100)]));
+    assert!(woken.try_recv().is_err(), "somebody else was woken");
+    tasks.abort_all();
+    Ok(())
+}
+
 /// Whoever comes with a promoted entry's renewal finds it on the lease of a holder: one guarded move, then reads only.
 #[tokio::test]
 async fn a_promoted_waiter_moves_to_a_holders_lease() -> Outcome {
@@ -168,45 +216,6 @@ async fn a_foreign_key_is_an_entry() -> Outcome {
     assert_eq!(backend.wait(&ticket(&ours, place.token)).await?, Wake::Held(place.token));
     let left = admin.get("onelock/%zz/1", None).await?;
     assert_eq!(left.kvs().len(), 1);
-    Ok(())
-}
-
-/// A user with a role on the prefix, and nothing else, can use everything; one without it is told which right it needs.
-#[tokio::test]
-async fn a_role_on_the_prefix_is_enough() -> Outcome {
-    let server = Member::single(None).await?;
-    server.with_users("pa55", "onelock/").await?;
-    let url = format!("etcd://app:pa55@{}", server.address());
-    let (a, b) = (client(&url).await, client(&url).await);
-    let name = name("guarded")?;
-    let first = exclusive(&name)?;
-    let token = held(&a, &first).await?.token;
-    let second = exclusive(&name)?;
-    let place = waiting(&b, &second).await?;
-    let wait = tokio::spawn({
-        let (b, ticket) = (Arc::clone(&b), ticket(&second, place.token));
-        async move { b.wait(&ticket).await }
-    });
-    assert!(matches!(a.renew(&[renewal(&first, token)]).await.remove(0)?, Renewed::Held(_)));
-    assert_eq!(a.inspect(&name).await?.waiters.len(), 1);
-    assert_eq!(a.list("", &Page::first(5)?).await?.names.len(), 1);
-    a.evict(&name, token).await?;
-    assert_eq!(wait.await??, Wake::Held(place.token));
-    assert!(matches!(b.renew(&[renewal(&second, place.token)]).await.remove(0)?, Renewed::Held(_)));
-    b.release(&ticket(&second, place.token)).await?;
-    a.close().await?;
-    b.close().await?;
-
-    let error = open_by(&DRIVER, &format!("{url}?prefix=other/")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Denied);
-    assert!(error.to_string().contains("readwrite") && !error.to_string().contains("pa55"), "{error}");
-    let error = open_by(&DRIVER, &server.url()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Denied, "without a user: {error}");
-    // With an empty prefix rights are seen at the first use of a name.
-    let bare = open_by(&DRIVER, &format!("{url}?prefix=")).await?;
-    let error = bare.acquire(&exclusive(&name)?).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Denied);
-    assert!(!error.is_unclear());
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use zookeeper_client as zk;
 pub(crate) fn failed(error: zk::Error, doing: &str, path: &str) -> Error {
     use zk::Error as E;
     let (kind, why) = match &error {
-        E::NoAuth => (ErrorKind::Denied, "the access list of the node does not let this client do it".into()),
+        E::NoAuth => (ErrorKind::Denied, format!("the user lacks {}", right(doing, path))),
         E::AuthFailed => (ErrorKind::Denied, "the server refused the credentials".into()),
         E::InvalidAcl => (ErrorKind::Denied, "the server refused the access list".into()),
         E::Timeout => (ErrorKind::Timeout, "no answer in time".into()),
@@ -30,6 +30,21 @@ pub(crate) fn failed(error: zk::Error, doing: &str, path: &str) -> Error {
         other => (ErrorKind::Protocol, other.to_string()),
     };
     Error::new(kind, format!("could not {doing} {path}: {why}")).caused_by(error)
+}
+
+/// The right that `doing` something at `path` needs, as access lists name it. Nodes are made and deleted by a right on
+/// the node above.
+fn right(doing: &str, path: &str) -> String {
+    let above = match path.rsplit_once('/') {
+        Some(("", _)) | None => "/",
+        Some((above, _)) => above,
+    };
+    match doing {
+        "join" => format!("CREATE on {path}"),
+        "create" => format!("CREATE on {above}"),
+        "delete" => format!("DELETE on {above}"),
+        _ => format!("READ on {path}"),
+    }
 }
 
 /// Whether it is the server's own answer about the request: the session was alive when it gave it.

@@ -5,7 +5,7 @@ mod support;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let code = lock_conformance::run(support::harness::ZooKeeper);
+    let code = lock_conformance::run(support::harness::ZooKeeper::default());
     support::harness::end();
     code
 }

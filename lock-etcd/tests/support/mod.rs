@@ -3,3 +3,17 @@
 
 pub(crate) mod server;
 pub(crate) mod store;
+
+use std::time::Duration;
+
+use lock_core::Capabilities;
+
+/// What the store must declare.
+pub(crate) fn capabilities() -> Capabilities {
+    let mut caps = Capabilities::full();
+    caps.raise = false;
+    caps.min_lease = Duration::from_secs(2);
+    caps.lease_step = Duration::from_secs(1);
+    caps.granularity = Duration::from_millis(50);
+    caps
+}

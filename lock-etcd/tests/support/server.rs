@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use etcd_client::{Client, Permission, PermissionType};
+use etcd_client::{Client, ConnectOptions, Permission};
 use lock_conformance::servers::tls::Files;
 use lock_conformance::servers::{Program, Server, data_folder, free_port};
 use lock_conformance::{Stop, Verdict};
@@ -29,6 +29,8 @@ pub(crate) struct Member {
     port: u16,
     metrics: u16,
     tls: bool,
+    /// The password of `root`, once it is asked for.
+    root: OnceLock<String>,
     server: Mutex<Option<Server>>,
 }
 
@@ -95,11 +97,21 @@ impl Member {
         say("election-timeout", "500");
         say("logger", "zap");
         say("log-level", "error");
+        // The least there is: these passwords are no secrets.
+        say("bcrypt-cost", "4");
         if let Some(files) = tls {
             say("cert-file", &files.certificate.display().to_string());
             say("key-file", &files.key.display().to_string());
         }
-        Ok(Self { folder, arguments, port, metrics, tls: tls.is_some(), server: Mutex::new(None) })
+        Ok(Self {
+            folder,
+            arguments,
+            port,
+            metrics,
+            tls: tls.is_some(),
+            root: OnceLock::new(),
+            server: Mutex::new(None),
+        })
     }
 
     fn spawn(&self) -> Verdict {
@@ -225,24 +237,33 @@ impl Member {
         Ok(())
     }
 
-    /// A client that is not ours.
+    /// A client that is not ours, and may do everything.
     pub(crate) async fn admin(&self) -> Verdict<Client> {
-        Ok(Client::connect([format!("127.0.0.1:{}", self.port)], None).await?)
+        let root = self.root.get().map(|password| ConnectOptions::new().with_user("root", password));
+        Ok(Client::connect([format!("127.0.0.1:{}", self.port)], root).await?)
     }
 
-    /// Asks for passwords from now on: `root`, and `app` with the rights on `prefix` that locks need.
-    pub(crate) async fn with_users(&self, password: &str, prefix: &str) -> Verdict {
+    /// Asks for passwords from now on: of `root`, and of these users, each with one right at most.
+    pub(crate) async fn with_users(&self, password: &str, users: &[(&str, Option<Permission>)]) -> Verdict {
         let mut auth = self.admin().await?.auth_client();
         auth.user_add("root", password, None).await?;
         auth.role_add("root").await?;
         auth.user_grant_role("root", "root").await?;
-        auth.role_add("locks").await?;
-        let keys = Permission::new(PermissionType::Readwrite, prefix).with_prefix();
-        auth.role_grant_permission("locks", keys).await?;
-        auth.user_add("app", password, None).await?;
-        auth.user_grant_role("app", "locks").await?;
+        for (user, right) in users {
+            auth.user_add(*user, password, None).await?;
+            auth.role_add(*user).await?;
+            if let Some(right) = right {
+                auth.role_grant_permission(*user, right.clone()).await?;
+            }
+            auth.user_grant_role(*user, *user).await?;
+        }
         auth.auth_enable().await?;
-        Ok(())
+        self.root.set(password.to_owned()).map_err(|_| Stop::failed("it asks for passwords already"))
+    }
+
+    /// The same, with the one user `app` who has the right that locks need.
+    pub(crate) async fn with_a_user(&self, password: &str) -> Verdict {
+        self.with_users(password, &[("app", Some(Permission::read_write("onelock/").with_prefix()))]).await
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Server>> {

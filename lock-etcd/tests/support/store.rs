@@ -17,24 +17,23 @@ use lock_etcd::DRIVER;
 use super::server::Member;
 
 /// Each case has a server of its own.
+#[derive(Default)]
 pub(crate) struct Etcd {
-    capabilities: Capabilities,
+    /// Whether clients have a user with the right that the README names, and no other.
+    pub restricted: bool,
 }
 
-impl Etcd {
-    pub(crate) fn new(capabilities: Capabilities) -> Self {
-        Self { capabilities }
-    }
-}
+/// The password of that user.
+const PASSWORD: &str = "apps-password";
 
 #[async_trait]
 impl Harness for Etcd {
     fn name(&self) -> &'static str {
-        "etcd"
+        if self.restricted { "etcd-restricted" } else { "etcd" }
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.capabilities
+        super::capabilities()
     }
 
     fn unit(&self) -> Duration {
@@ -49,7 +48,11 @@ impl Harness for Etcd {
     }
 
     async fn start(&self) -> Verdict<Box<dyn Store>> {
-        Ok(Box::new(Running { member: Member::single(None).await?, proxies: Mutex::default() }))
+        let member = Member::single(None).await?;
+        if self.restricted {
+            member.with_a_user(PASSWORD).await?;
+        }
+        Ok(Box::new(Running { member, proxies: Mutex::default(), restricted: self.restricted }))
     }
 
     async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
@@ -60,6 +63,15 @@ impl Harness for Etcd {
 struct Running {
     member: Member,
     proxies: Mutex<Vec<Proxy>>,
+    restricted: bool,
+}
+
+impl Running {
+    /// A URL of this store by this address.
+    fn by(&self, address: std::net::SocketAddr) -> String {
+        let user = if self.restricted { format!("app:{PASSWORD}@") } else { String::new() };
+        format!("etcd://{user}{address}")
+    }
 }
 
 #[async_trait]
@@ -69,7 +81,7 @@ impl Store for Running {
     }
 
     fn url(&self) -> Verdict<String> {
-        Ok(self.member.url())
+        Ok(self.by(self.member.address()))
     }
 
     async fn requests(&self) -> Verdict<u64> {
@@ -82,7 +94,7 @@ impl Store for Running {
 
     async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
         let proxy = Proxy::start(self.member.address(), link).await?;
-        let by = format!("etcd://{}?request_timeout=500ms&connect_timeout=500ms", proxy.address());
+        let by = format!("{}?request_timeout=500ms&connect_timeout=500ms", self.by(proxy.address()));
         self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
         Ok(open_by(&DRIVER, &by).await?)
     }
@@ -113,7 +125,7 @@ impl Store for Running {
     async fn with_password(&self) -> Verdict<Credentials> {
         let (right, wrong) = ("correct-h0rse-battery", "wr0ng-h0rse-battery");
         let server = Member::single(None).await?;
-        server.with_users(right, "onelock/").await?;
+        server.with_a_user(right).await?;
         let with = |password: &str| format!("etcd://app:{password}@{}", server.address());
         Ok(Credentials {
             good: with(right),

@@ -23,7 +23,15 @@ const OPTIONS: &str = "tick=200ms";
 /// Servers that wait for their next case.
 static IDLE: Mutex<Vec<ZkServer>> = Mutex::new(Vec::new());
 
-pub(crate) struct ZooKeeper;
+/// The suite's view of a server.
+#[derive(Default)]
+pub(crate) struct ZooKeeper {
+    /// Whether clients have a user with the rights that the README names, on the node above the names, and no other right.
+    pub restricted: bool,
+}
+
+/// The user of a restricted run.
+pub(crate) const USER: (&str, &str) = ("keeper", "keepers-password");
 
 /// Ends the servers that wait for a next case: what is static is never dropped.
 pub(crate) fn end() {
@@ -41,7 +49,7 @@ pub(crate) async fn open(url: &str) -> lock_core::Result<Arc<dyn Backend>> {
 #[async_trait]
 impl Harness for ZooKeeper {
     fn name(&self) -> &'static str {
-        "zookeeper"
+        if self.restricted { "zookeeper-restricted" } else { "zookeeper" }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -72,7 +80,17 @@ impl Harness for ZooKeeper {
         static CASES: AtomicU64 = AtomicU64::new(0);
         let path = format!("/suite/{}-{}", std::process::id(), CASES.fetch_add(1, Ordering::Relaxed));
         let counter = Counter::start(server.address(), &path)?;
-        Ok(Box::new(Running { path, counter, proxies: Mutex::default(), server: Some(server) }))
+        let running = Running {
+            path,
+            counter,
+            proxies: Mutex::default(),
+            server: Some(server),
+            restricted: self.restricted,
+        };
+        if self.restricted {
+            running.restrict().await?;
+        }
+        Ok(Box::new(running))
     }
 
     async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
@@ -89,6 +107,7 @@ struct Running {
     counter: Counter,
     proxies: Mutex<Vec<Proxy>>,
     server: Option<ZkServer>,
+    restricted: bool,
 }
 
 impl Drop for Running {
@@ -106,8 +125,29 @@ impl Running {
     }
 
     async fn admin(&self) -> Verdict<zk::Client> {
-        let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(10));
+        let mut connector = zk::Client::connector().with_session_timeout(Duration::from_secs(10));
+        if self.restricted {
+            connector = connector.with_auth("digest", format!("{}:{}", USER.0, USER.1).as_bytes());
+        }
         Ok(connector.connect(&self.server()?.address().to_string()).await?)
+    }
+
+    /// Makes the node above the names, for the user and with the rights it needs.
+    async fn restrict(&self) -> Verdict {
+        let admin = self.admin().await?;
+        let (suite, _) = self.path.rsplit_once('/').context("a path")?;
+        let open = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+        admin.mkdir(suite, &open).await?;
+        let rights = zk::Permission::CREATE | zk::Permission::READ | zk::Permission::DELETE;
+        let only = [zk::Acl::new(rights, zk::AuthId::authed())];
+        admin.create(&self.path, b"", &zk::CreateMode::Persistent.with_acls(only[..].into())).await?;
+        Ok(())
+    }
+
+    /// A URL of this store by this address.
+    fn by(&self, address: std::net::SocketAddr, more: &str) -> String {
+        let user = if self.restricted { format!("{}:{}@", USER.0, USER.1) } else { String::new() };
+        format!("zk://{user}{address}{}?{OPTIONS}{more}", self.path)
     }
 
     fn planted_path(&self, name: &str) -> Verdict<String> {
@@ -122,7 +162,7 @@ impl Store for Running {
     }
 
     fn url(&self) -> Verdict<String> {
-        Ok(format!("zk://{}{}?{OPTIONS}", self.counter.address(), self.path))
+        Ok(self.by(self.counter.address(), ""))
     }
 
     async fn requests(&self) -> Verdict<u64> {
@@ -135,11 +175,7 @@ impl Store for Running {
 
     async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
         let proxy = Proxy::start(self.server()?.address(), link).await?;
-        let url = format!(
-            "zk://{}{}?{OPTIONS}&request_timeout=500ms&connect_timeout=1s",
-            proxy.address(),
-            self.path
-        );
+        let url = self.by(proxy.address(), "&request_timeout=500ms&connect_timeout=1s");
         self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
         Ok(open(&url).await?)
     }

@@ -1,0 +1,119 @@
+//! Users with no more rights than they need, and with less.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::Permission;
+use lock_conformance::ctx::{exclusive, name};
+use lock_conformance::harness::redis::open_by;
+use lock_conformance::runner::run_case;
+use lock_conformance::{Harness, Stop, Verdict, case};
+use lock_core::{Error, ErrorKind, LockName, Page};
+use lock_etcd::DRIVER;
+use support::server::Member;
+use support::store::Etcd;
+
+/// Every verb, broken connections, leases that end, and restarts.
+const REPRESENTATIVE: &[&str] = &[
+    "basic_cycle",
+    "acquire_is_idempotent",
+    "try_is_busy",
+    "fifo_order",
+    "mixed_modes",
+    "permit_admission",
+    "tokens_grow",
+    "renew_answers_each",
+    "owner_only",
+    "evict_compares_the_token",
+    "inspect_shows_the_line",
+    "list_by_prefix",
+    "hostile_names",
+    "no_residue",
+    "expiry_and_takeover",
+    "dead_waiter_leaves_the_line",
+    "lost_reply_to_acquire_is_given_back",
+    "resets_do_not_lose_the_lock",
+    "tokens_grow_over_restart",
+];
+
+/// A user whose only right is `readwrite` on the prefix passes.
+#[test]
+fn a_restricted_user_passes() -> Verdict {
+    let harness: Arc<dyn Harness> = Arc::new(Etcd { restricted: true });
+    for wanted in REPRESENTATIVE {
+        let found = case::all().find(|case| case.name == *wanted);
+        let case = found.ok_or_else(|| Stop::failed(format!("there is no case {wanted}")))?;
+        run_case(Arc::clone(&harness), case).map_err(|stop| Stop::failed(format!("{wanted}: {stop}")))?;
+    }
+    Ok(())
+}
+
+fn denied(what: &str, error: &Error, keys: &str) {
+    assert_eq!(error.kind(), ErrorKind::Denied, "{what}: {error}");
+    let text = error.to_string();
+    assert!(text.contains("`readwrite`") && text.contains(keys), "{what} does not name the right: {text}");
+    assert!(!text.contains("pa55") && !error.is_unclear(), "{what}: {text}");
+}
+
+/// A right that is missing is named, with the keys it is missing on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_right_is_named() -> Verdict {
+    let server = Member::single(None).await?;
+    let users = [
+        ("app", Some(Permission::read_write("onelock/").with_prefix())),
+        ("reader", Some(Permission::read("onelock/").with_prefix())),
+        ("writer", Some(Permission::write("onelock/").with_prefix())),
+        ("line", Some(Permission::read_write("gold/").with_prefix())),
+        ("nobody", None),
+    ];
+    server.with_users("pa55", &users).await?;
+    let url = |user: &str, more: &str| format!("etcd://{user}:pa55@{}{more}", server.address());
+    let lock = name("gold")?;
+
+    // Whoever may not read is told when it connects.
+    for (user, more, keys) in [
+        ("writer", "", "onelock/"),
+        ("nobody", "", "onelock/"),
+        ("app", "?prefix=other/", "other/"),
+        ("line", "", "onelock/"),
+    ] {
+        let error = open_by(&DRIVER, &url(user, more)).await.unwrap_err();
+        denied(&format!("connecting as {user}{more}"), &error, keys);
+    }
+    let error = open_by(&DRIVER, &server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "without a user: {error}");
+
+    // Whoever may not write is told at the first verb that does.
+    let reader = open_by(&DRIVER, &url("reader", "")).await?;
+    for queue in [true, false] {
+        let mut request = exclusive(&lock)?;
+        request.queue = queue;
+        denied("a join by a reader", &reader.acquire(&request).await.unwrap_err(), "onelock/");
+    }
+    let app = open_by(&DRIVER, &url("app", "")).await?;
+    let held = exclusive(&lock)?;
+    let token = lock_conformance::ctx::held(&app, &held).await?.token;
+    let seen = reader.inspect(&lock).await?;
+    assert_eq!(seen.holders.len(), 1, "a reader may look");
+    assert_eq!(reader.list("", &Page::first(5)?).await?.names.len(), 1);
+    denied("an eviction by a reader", &reader.evict(&lock, token).await.unwrap_err(), "onelock/");
+    let ticket = lock_conformance::ctx::ticket(&held, token);
+    denied("a release by a reader", &reader.release(&ticket).await.unwrap_err(), "onelock/");
+    app.release(&ticket).await?;
+
+    // With an empty prefix rights are seen at the first use of a name, and one line is enough.
+    let bare = open_by(&DRIVER, &url("app", "?prefix=")).await?;
+    let error = bare.acquire(&exclusive(&lock)?).await.unwrap_err();
+    denied("a line without the right", &error, "the lock's name and a slash");
+    let line = open_by(&DRIVER, &url("line", "?prefix=")).await?;
+    let mut request = exclusive(&lock)?;
+    request.lease = Duration::from_secs(5);
+    let token = lock_conformance::ctx::held(&line, &request).await?.token;
+    line.release(&lock_conformance::ctx::ticket(&request, token)).await?;
+    let error = line.acquire(&exclusive(&LockName::new("silver")?)?).await.unwrap_err();
+    denied("another line", &error, "the lock's name and a slash");
+    Ok(())
+}

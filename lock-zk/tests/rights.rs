@@ -1,0 +1,148 @@
+//! Users with no more rights than they need, and with less.
+
+mod support;
+
+use std::sync::Arc;
+
+use lock_conformance::ctx::{exclusive, held, name, ticket, waiting};
+use lock_conformance::runner::run_case;
+use lock_conformance::verdict::{Stop, Verdict};
+use lock_conformance::{Harness, case, ensure, ensure_eq, expect};
+use lock_core::{Backend, ErrorKind, Page};
+use zk::Permission;
+use zookeeper_client as zk;
+
+use support::harness::{USER, ZooKeeper, open};
+use support::server::{Setup, ZkServer};
+
+/// Every verb, crossed connections, sessions that end, and restarts.
+const REPRESENTATIVE: &[&str] = &[
+    "basic_cycle",
+    "acquire_is_idempotent",
+    "try_is_busy",
+    "fifo_order",
+    "mixed_modes",
+    "permit_admission",
+    "tokens_grow",
+    "renew_answers_each",
+    "owner_only",
+    "evict_compares_the_token",
+    "inspect_shows_the_line",
+    "list_by_prefix",
+    "hostile_names",
+    "no_residue",
+    "uncontended_cycle_costs_two",
+    "expiry_and_takeover",
+    "dead_waiter_leaves_the_line",
+    "lost_reply_to_acquire_is_given_back",
+    "resets_do_not_lose_the_lock",
+    "tokens_grow_over_restart",
+];
+
+/// A user with `CREATE`, `READ` and `DELETE` on the node above the names passes; what it makes is its own.
+#[test]
+fn a_restricted_user_passes() -> Verdict {
+    let harness: Arc<dyn Harness> = Arc::new(ZooKeeper { restricted: true });
+    for wanted in REPRESENTATIVE {
+        let found = case::all().find(|case| case.name == *wanted);
+        let case = found.ok_or_else(|| Stop::failed(format!("there is no case {wanted}")))?;
+        run_case(Arc::clone(&harness), case).map_err(|stop| Stop::failed(format!("{wanted}: {stop}")))?;
+    }
+    support::harness::end();
+    Ok(())
+}
+
+struct Server {
+    server: ZkServer,
+    admin: zk::Client,
+}
+
+impl Server {
+    async fn start() -> Verdict<Self> {
+        let server = ZkServer::start(Setup::default()).await?;
+        let admin = zk::Client::connector().with_auth("digest", b"admin:of-all");
+        let admin = admin.connect(&server.address().to_string()).await?;
+        Ok(Self { server, admin })
+    }
+
+    /// A node on which the user has these rights only.
+    async fn node(&self, path: &str, rights: Permission) -> Verdict {
+        let user = zk::AuthId::new("digest", DIGEST);
+        let list = [zk::Acl::new(rights, user), zk::Acl::new(Permission::ALL, zk::AuthId::authed())];
+        self.admin.create(path, b"", &zk::CreateMode::Persistent.with_acls(list[..].into())).await?;
+        Ok(())
+    }
+
+    async fn user(&self, path: &str) -> lock_core::Result<Arc<dyn Backend>> {
+        let url = format!("zk://{}:{}@{}{path}?tick=200ms", USER.0, USER.1, self.server.address());
+        open(&url).await
+    }
+}
+
+/// The user as access lists have it: the SHA-1 of name and password, in base 64.
+const DIGEST: &str = "keeper:S5n1TB3BxU7aGWefCmywpcvvxIw=";
+
+fn denied<T: std::fmt::Debug>(what: &str, answer: lock_core::Result<T>, right: &str) -> Verdict {
+    let error = expect!(answer, Err(error) => error, "{what}");
+    ensure_eq!(error.kind(), ErrorKind::Denied, "{what}");
+    let text = error.to_string();
+    ensure!(text.contains(right), "{what} should name {right}: {text}");
+    ensure!(!text.contains(USER.1), "{what} shows the password: {text}");
+    Ok(())
+}
+
+/// Each right that is missing is named, with the node it is missing on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_right_is_named() -> Verdict {
+    const READ: Permission = Permission::READ;
+    const CREATE: Permission = Permission::CREATE;
+    const DELETE: Permission = Permission::DELETE;
+    let server = Server::start().await?;
+    let lock = name("gold")?;
+
+    server.node("/no-read", CREATE | DELETE).await?;
+    denied("opening without READ", server.user("/no-read").await, "READ on /no-read")?;
+
+    server.node("/no-create", READ | DELETE).await?;
+    let user = server.user("/no-create").await?;
+    for queue in [true, false] {
+        let mut request = exclusive(&lock)?;
+        request.queue = queue;
+        denied("a join without CREATE", user.acquire(&request).await, "CREATE on /no-create")?;
+    }
+    let deeper = server.user("/no-create/deeper").await?.acquire(&exclusive(&lock)?).await;
+    denied("a path without CREATE above", deeper, "CREATE on /no-create")?;
+
+    // Where others made the node of the name.
+    server.node("/names", READ | CREATE | DELETE).await?;
+    server.node("/names/no-read", CREATE | DELETE).await?;
+    server.node("/names/no-create", READ | DELETE).await?;
+    server.node("/names/no-delete", READ | CREATE).await?;
+    let user = server.user("/names").await?;
+    let unread = name("no-read")?;
+    denied("a join without READ", user.acquire(&exclusive(&unread)?).await, "READ on /names/no-read")?;
+    ensure!(server.admin.list_children("/names/no-read").await?.is_empty(), "a node was left");
+    denied("a look without READ", user.inspect(&unread).await, "READ on /names/no-read")?;
+    let listed = user.list("", &Page::first(10)?).await?;
+    ensure!(listed.names.is_empty(), "nobody holds: {listed:?}");
+    let made = user.acquire(&exclusive(&name("no-create")?)?).await;
+    denied("a join without CREATE on the name", made, "CREATE on /names/no-create")?;
+    let kept = exclusive(&name("no-delete")?)?;
+    let token = held(&user, &kept).await?.token;
+    let left = user.release(&ticket(&kept, token)).await;
+    denied("a release without DELETE", left, "DELETE on /names/no-delete")?;
+    denied("an eviction without DELETE", user.evict(&kept.name, token).await, "DELETE on /names/no-delete")?;
+
+    // Without DELETE above, the server removes the nodes of names that nobody holds.
+    server.node("/no-delete", READ | CREATE).await?;
+    let user = server.user("/no-delete").await?;
+    for _ in 0..3 {
+        let first = exclusive(&lock)?;
+        let token = held(&user, &first).await?.token;
+        let second = exclusive(&lock)?;
+        let place = waiting(&user, &second).await?;
+        user.release(&ticket(&first, token)).await?;
+        user.release(&ticket(&second, place.token)).await?;
+    }
+    Ok(())
+}
