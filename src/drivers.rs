@@ -1,6 +1,8 @@
 //! The list of stores: one line each.
 
-use lock_core::{Driver, Error, ErrorKind, Result, StoreUrl, memory};
+use std::sync::Arc;
+
+use lock_core::{Backend, Driver, Error, ErrorKind, Result, StoreUrl, memory, quorum};
 
 /// A store this project knows, compiled in or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +19,16 @@ const FAMILIES: &[Family] = &[
     Family { name: "memory", schemes: &["memory"], feature: None },
     Family { name: "sqlite", schemes: &["sqlite"], feature: Some("sqlite") },
     Family { name: "redis", schemes: &["redis", "rediss"], feature: Some("redis") },
+    Family {
+        name: "redis-sentinel",
+        schemes: &["redis+sentinel", "rediss+sentinel"],
+        feature: Some("redis"),
+    },
+    Family { name: "redis-cluster", schemes: &["redis+cluster", "rediss+cluster"], feature: Some("redis") },
     Family { name: "etcd", schemes: &["etcd", "etcds"], feature: Some("etcd") },
     Family { name: "postgres", schemes: &["postgres", "postgresql"], feature: Some("postgres") },
     Family { name: "mysql", schemes: &["mysql", "mariadb"], feature: Some("mysql") },
+    Family { name: "quorum", schemes: &["quorum"], feature: None },
     Family { name: "zookeeper", schemes: &["zk", "zookeeper", "zks"], feature: Some("zk") },
 ];
 
@@ -29,15 +38,39 @@ pub fn families() -> &'static [Family] {
     FAMILIES
 }
 
+/// A majority of several stores.
+const QUORUM: Driver = Driver {
+    name: "quorum",
+    schemes: &["quorum"],
+    example: "quorum://?members=redis://a|redis://b|redis://c",
+    about: "a majority of several independent stores, of any kinds: Redlock, fenced",
+    capabilities: quorum::CAPABILITIES,
+    options: quorum::OPTIONS,
+    open: |url, clock| {
+        Box::pin(async move { Ok(Arc::new(quorum::open(url, &stores(), clock).await?) as Arc<dyn Backend>) })
+    },
+};
+
 /// The stores compiled into this build.
 #[must_use]
 pub fn drivers() -> Vec<Driver> {
+    let mut all = stores();
+    all.push(QUORUM);
+    all
+}
+
+/// What can be a member of a quorum.
+fn stores() -> Vec<Driver> {
     vec![
         memory::DRIVER,
         #[cfg(feature = "sqlite")]
         lock_sql::SQLITE_DRIVER,
         #[cfg(feature = "redis")]
         lock_redis::DRIVER,
+        #[cfg(feature = "redis")]
+        lock_redis::SENTINEL_DRIVER,
+        #[cfg(feature = "redis")]
+        lock_redis::CLUSTER_DRIVER,
         #[cfg(feature = "etcd")]
         lock_etcd::DRIVER,
         #[cfg(feature = "postgres")]

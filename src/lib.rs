@@ -19,9 +19,12 @@
 //! |---|---|
 //! | (none) | `memory://` |
 //! | `sqlite` | `sqlite:///var/lib/app/locks.db` |
-//! | `redis` | `redis://host:6379`, `rediss://host:6379` |
+//! | `redis` | `redis://host:6379`, `rediss://…`, `redis+sentinel://host,host/master`, `redis+cluster://host,host` |
 //! | `etcd` | `etcd://host:2379,host:2379`, `etcds://…`; building it needs `protoc` |
+//! | `mysql` | `mysql://user:password@host/database`, `mariadb://…` |
+//! | `postgres` | `postgres://user:password@host/database` |
 //! | `zk` | `zk://host:2181,host:2181/chroot`, `zks://…` |
+//! | (none) | `quorum://?members=url\|url\|url`: a majority of several of the others |
 
 mod drivers;
 
@@ -33,7 +36,7 @@ pub use drivers::{Family, drivers, families};
 pub use lock_etcd as etcd;
 #[cfg(feature = "redis")]
 pub use lock_redis as redis;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use lock_sql as sql;
 #[cfg(feature = "zk")]
 pub use lock_zk as zk;
@@ -118,6 +121,29 @@ mod tests {
     async fn a_missing_feature_is_named() {
         let error = connect("redis://u:hunter2@h").await.unwrap_err().to_string();
         assert!(error.contains("feature `redis`") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_quorum_is_a_url_too() {
+        let locks = connect("quorum://?members=memory://a|memory://b|memory://c&ttl=5s").await.unwrap();
+        let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+        let first = guard.token().unwrap();
+        assert!(locks.mutex("n").unwrap().try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+        let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+        assert!(guard.token().unwrap() > first);
+        for (bad, wanted) in [
+            ("quorum://", "`members`"),
+            ("quorum://host?members=memory://a|memory://b", "no host"),
+            ("quorum://?members=memory://a", "2 to 15"),
+            ("quorum://?members=memory://a|memory://a", "twice"),
+            ("quorum://?members=memory://a|riddle://b", "member 2"),
+            ("quorum://?members=memory://a|memory://b?ttl=1s", "member 2"),
+            ("quorum://?members=memory://a|quorum://?members=x", "member 2"),
+        ] {
+            let error = connect(bad).await.unwrap_err();
+            assert!(error.to_string().contains(wanted), "{bad}: {error}");
+        }
     }
 
     #[test]

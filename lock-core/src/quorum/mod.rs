@@ -31,6 +31,7 @@ mod ask;
 mod attempt;
 mod hold;
 mod look;
+mod member;
 mod upkeep;
 
 use std::collections::HashMap;
@@ -42,6 +43,8 @@ use tokio::runtime::Handle;
 
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
+use crate::clock::Clock;
+use crate::driver::{Driver, OptionSpec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
 use crate::lease::round_up;
@@ -49,6 +52,7 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
 use crate::token::FencingToken;
+use crate::url::StoreUrl;
 use ask::Background;
 use hold::Hold;
 
@@ -121,6 +125,53 @@ impl Quorum {
         };
         Ok(Self { shared: Arc::new(shared) })
     }
+}
+
+/// The options of a `quorum:` URL, beside those of every store.
+pub const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "members",
+        default: "none",
+        about: "the URLs of the members, separated by `|`; in them `&`, `#` and `%` are written %26, %23 and %25",
+    },
+    OptionSpec { name: "member_timeout", default: "200ms", about: "how long a member may take to answer" },
+];
+
+/// What a quorum of stores that can do everything can do.
+pub const CAPABILITIES: Capabilities = {
+    let mut caps = Capabilities::full();
+    caps.permits = false;
+    caps.fifo = false;
+    caps.push = false;
+    caps.list = false;
+    caps.resume = false;
+    caps
+};
+
+/// Opens what a `quorum://?members=url|url|url` names, by the `drivers` of the members. A majority must be reachable;
+/// members that are not are opened when they come back.
+///
+/// # Errors
+/// [`ErrorKind::InvalidConfig`] for a URL that is malformed or names something unknown, before any I/O;
+/// [`ErrorKind::Unavailable`] when no majority can be reached; what a member says that can never work.
+///
+/// # Cancel safety
+/// Safe.
+pub async fn open(mut url: StoreUrl, drivers: &[Driver], clock: Arc<dyn Clock>) -> Result<Quorum> {
+    let bad = |text: &str| Error::new(ErrorKind::InvalidConfig, text);
+    if !url.hosts.is_empty() || url.username.is_some() || !matches!(url.path.as_str(), "" | "/") {
+        return Err(bad("a quorum has no host of its own: quorum://?members=url|url|url"));
+    }
+    let members: String = url.take("members")?.ok_or_else(|| bad("a quorum needs the option `members`"))?;
+    let member_timeout: Option<Duration> = url.take("member_timeout")?;
+    let urls: Vec<_> = members.split('|').collect();
+    if !(2..=MOST_MEMBERS).contains(&urls.len()) {
+        let text = format!("a quorum has 2 to {MOST_MEMBERS} members, not {}", urls.len());
+        return Err(bad(&text));
+    }
+    let members = member::open_all(&urls, drivers, &clock).await?;
+    let members = members.into_iter().map(|member| member as Arc<dyn Backend>).collect();
+    Quorum::with_member_timeout(members, member_timeout.unwrap_or(Quorum::MEMBER_TIMEOUT))
 }
 
 impl Shared {

@@ -1,0 +1,189 @@
+//! A member that may be unreachable when the client starts: it is opened when it is there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
+use crate::capabilities::Capabilities;
+use crate::clock::Clock;
+use crate::driver::Driver;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::LockName;
+use crate::snapshot::{Listing, Page, Snapshot};
+use crate::token::FencingToken;
+use crate::url::StoreUrl;
+
+/// The least time between two attempts to open a member that is not there.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// One store of a quorum, by URL.
+#[derive(Debug)]
+pub(super) struct Member {
+    driver: Driver,
+    url: StoreUrl,
+    clock: Arc<dyn Clock>,
+    backend: OnceCell<Arc<dyn Backend>>,
+    /// The quorum is at work with what the driver declares for this store.
+    counted_on: AtomicBool,
+    /// The last failure to open it, and when.
+    failed: tokio::sync::Mutex<Option<(Instant, Error)>>,
+}
+
+impl Member {
+    pub(super) fn new(driver: Driver, url: StoreUrl, clock: Arc<dyn Clock>) -> Self {
+        let failed = tokio::sync::Mutex::new(None);
+        Self { driver, url, clock, backend: OnceCell::new(), counted_on: AtomicBool::new(false), failed }
+    }
+
+    /// The open store; opening it is tried again at most once a second.
+    pub(super) async fn open(&self) -> Result<&Arc<dyn Backend>> {
+        if let Some(backend) = self.backend.get() {
+            return Ok(backend);
+        }
+        let Ok(mut failed) = self.failed.try_lock() else {
+            return Err(
+                Error::new(ErrorKind::Unavailable, "this member is being opened").at(self.url.address())
+            );
+        };
+        if let Some((when, error)) = failed.as_ref()
+            && when.elapsed() < PAUSE
+        {
+            return Err(error.clone());
+        }
+        let open = async || {
+            let backend = (self.driver.open)(self.url.clone(), Arc::clone(&self.clock)).await?;
+            self.check(&backend.capabilities())?;
+            Ok::<_, Error>(backend)
+        };
+        let opened = self.backend.get_or_try_init(open).await;
+        if let Err(error) = &opened {
+            // Whatever it says, nothing was sent to a lock: a retry may help once the member is in order.
+            *failed = Some((Instant::now(), error.clone()));
+        }
+        opened
+    }
+
+    /// A member that comes late must keep what the quorum has counted on without it.
+    fn check(&self, real: &Capabilities) -> Result<()> {
+        if !self.counted_on.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let declared = &self.driver.capabilities;
+        let pairs = [
+            ("shared", declared.shared, real.shared),
+            ("fencing", declared.fencing, real.fencing),
+            ("raise", declared.raise, real.raise),
+            ("delay", declared.delay, real.delay),
+        ];
+        match pairs.into_iter().find(|(_, wanted, has)| *wanted && !has) {
+            None => Ok(()),
+            Some((what, ..)) => {
+                let text = format!("this member was expected to offer `{what}` and does not");
+                Err(Error::new(ErrorKind::Unsupported, text).at(self.url.address()))
+            }
+        }
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Backend for Member {
+    fn info(&self) -> Info {
+        Info { scheme: self.url.scheme.clone(), address: self.url.address() }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.backend.get().map_or(self.driver.capabilities, |backend| backend.capabilities())
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        self.open().await?.acquire(request).await
+    }
+
+    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+        self.open().await?.wait(ticket).await
+    }
+
+    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        match self.open().await {
+            Ok(backend) => backend.renew(due).await,
+            Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        self.open().await?.release(ticket).await
+    }
+
+    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+        self.open().await?.raise(ticket, token).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        self.open().await?.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        self.open().await?.list(prefix, page).await
+    }
+
+    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        self.open().await?.evict(name, token).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        match self.backend.get() {
+            Some(backend) => backend.close().await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// The members that `urls` name, by the drivers that serve their schemes; a majority must open now, the others may
+/// come later.
+///
+/// # Errors
+/// [`ErrorKind::InvalidConfig`] for a malformed URL, an unknown scheme or option, before any I/O; what opening says
+/// when that fails on a majority, or when a URL can never work.
+pub(super) async fn open_all(
+    urls: &[&str],
+    drivers: &[Driver],
+    clock: &Arc<dyn Clock>,
+) -> Result<Vec<Arc<Member>>> {
+    let mut members = Vec::new();
+    for (i, text) in urls.iter().enumerate() {
+        let nth = |error: Error| Error::new(error.kind(), format!("member {}: {error}", i + 1));
+        let url: StoreUrl = text.parse().map_err(nth)?;
+        let driver = drivers.iter().find(|driver| driver.schemes.contains(&url.scheme.as_str()));
+        let Some(driver) = driver else {
+            let text = format!("member {}: this build has no store `{}` for a quorum", i + 1, url.scheme);
+            return Err(Error::new(ErrorKind::InvalidConfig, text));
+        };
+        url.check_options(&[driver.options]).map_err(nth)?;
+        members.push(Arc::new(Member::new(*driver, url, Arc::clone(clock))));
+    }
+    let opening = members.iter().map(|member| {
+        let member = Arc::clone(member);
+        tokio::spawn(async move { member.open().await.map(|_| ()) })
+    });
+    let (mut open, mut errors) = (0, Vec::new());
+    for opened in opening.collect::<Vec<_>>() {
+        match opened.await.map_err(|e| Error::new(ErrorKind::Unavailable, e.to_string())).and_then(|r| r) {
+            Ok(()) => open += 1,
+            // What no retry can help is said at once.
+            Err(error) if !error.is_retryable() => return Err(error),
+            Err(error) => errors.push(error.to_string()),
+        }
+    }
+    if open <= members.len() / 2 {
+        let text = format!("{open} of {} members can be reached: {}", members.len(), errors.join("; "));
+        return Err(Error::new(ErrorKind::Unavailable, text));
+    }
+    members.iter().for_each(|member| member.counted_on.store(true, Ordering::Release));
+    Ok(members)
+}
