@@ -157,7 +157,7 @@ async fn a_look_wakes_the_right_ones() {
         }
     }
     let mut woken = std::collections::BTreeMap::new();
-    let wakes_now = |i: usize| i % 3 == 0 || i % 4 != 0;
+    let wakes_now = |i: usize| i.is_multiple_of(3) || !i.is_multiple_of(4);
     while woken.len() < (0..40).filter(|&i| wakes_now(i)).count() {
         let (i, token, wake) = tokio::time::timeout(LONG, tasks.join_next()).await.unwrap().unwrap().unwrap();
         assert!(wakes_now(i), "waiter {i} has another ahead: {wake:?}");
