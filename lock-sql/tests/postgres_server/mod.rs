@@ -56,7 +56,10 @@ fn words<const N: usize>(words: [&str; N]) -> Vec<OsString> {
 
 /// A folder that the server's user may use.
 fn shared_folder() -> Verdict<TempDir> {
-    let folder = data_folder()?;
+    opened(data_folder()?)
+}
+
+fn opened(folder: TempDir) -> Verdict<TempDir> {
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777))?;
     Ok(folder)
 }
@@ -86,7 +89,16 @@ fn template() -> Verdict<&'static Path> {
 impl PostgresServer {
     /// Starts one with further `-c` settings and waits until it answers.
     pub(crate) async fn start(settings: &[&str]) -> Verdict<Self> {
-        let (folder, port) = (shared_folder()?, free_port()?);
+        Self::start_in(shared_folder()?, settings).await
+    }
+
+    /// The same with its data where commits cost what they do on a disk.
+    pub(crate) async fn start_on_disk(settings: &[&str]) -> Verdict<Self> {
+        Self::start_in(opened(TempDir::new()?)?, settings).await
+    }
+
+    async fn start_in(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
+        let port = free_port()?;
         let data = folder.path().join("data");
         run(words(["cp", "-r", text(&template()?.join("data"))?, text(&data)?]))?;
         let access = "host all secret 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
