@@ -25,16 +25,21 @@ pub(crate) async fn rights(servers: &Servers, prefix: &str, channel: &str) -> Re
             Err(e) if servers.are_many() && e.is_retryable() => continue,
             missing => missing?,
         };
-        let missing: Vec<_> = reply::items(&missing)?.iter().map(reply::string).collect::<Result<_>>()?;
-        if !missing.is_empty() {
-            let text = format!(
-                "the user lacks rights on the keys {prefix}:* or the channels {prefix}:inbox:*, or for the commands: {}",
-                missing.join(", ")
-            );
-            return Err(Error::new(ErrorKind::Denied, text));
-        }
+        let text = format!(
+            "the user lacks rights on the keys {prefix}:* or the channels {prefix}:inbox:*, or for the commands"
+        );
+        nothing_missing(&missing, &text)?;
     }
     Ok(())
+}
+
+/// Fails, and names what is missing, unless nothing is.
+pub(crate) fn nothing_missing(missing: &redis::Value, text: &str) -> Result<()> {
+    let missing: Vec<_> = reply::items(missing)?.iter().map(reply::string).collect::<Result<_>>()?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Denied, format!("{text}: {}", missing.join(", "))))
 }
 
 /// Learns what the servers would do with locks when their memory is full, and whether they keep them over a restart.
@@ -46,7 +51,11 @@ pub(crate) async fn capabilities(
 ) -> Result<Capabilities> {
     let mut durable = true;
     for (link, _) in servers.all().await? {
-        let sections = async { Ok((section(&link, "memory").await?, section(&link, "persistence").await?)) };
+        let sections = async {
+            // A user that is not let in is no user without the right to ask.
+            link.reach().await?;
+            Ok((section(&link, "memory").await?, section(&link, "persistence").await?))
+        };
         let (memory, persistence) = match sections.await {
             Err::<_, Error>(e) if servers.are_many() && e.is_retryable() => continue,
             sections => sections?,

@@ -11,6 +11,7 @@ mod inbox;
 mod keys;
 mod link;
 mod listing;
+mod plain;
 mod reply;
 mod scripts;
 mod sentinel;
@@ -21,6 +22,7 @@ mod url;
 
 pub use backend::RedisBackend;
 pub use config::{Host, Layout, RedisConfig, Topology};
+pub use plain::PlainBackend;
 pub use url::OPTIONS;
 
 use std::sync::Arc;
@@ -64,6 +66,9 @@ pub const CLUSTER_DRIVER: Driver = Driver {
 fn open(url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
     Box::pin(async move {
         let config = RedisConfig::try_from(url)?;
-        Ok(Arc::new(RedisBackend::connect(config).await?) as Arc<dyn Backend>)
+        Ok(match config.layout {
+            Layout::Line => Arc::new(RedisBackend::connect(config).await?) as Arc<dyn Backend>,
+            Layout::Plain => Arc::new(PlainBackend::connect(config).await?),
+        })
     })
 }

@@ -183,6 +183,11 @@ impl Link {
         Ok(Answers { values, short })
     }
 
+    /// Connects, where that is not done.
+    pub(crate) async fn reach(&self) -> Result<()> {
+        self.live().await.map(drop)
+    }
+
     /// Sends plain commands.
     pub(crate) async fn commands(&self, commands: &[Cmd]) -> Result<Vec<Value>> {
         let live = self.live().await?;
@@ -317,8 +322,9 @@ impl Link {
         let client = client::new(&self.config, &host, Role::Locker)?;
         let connection = client.get_multiplexed_async_connection_with_config(&settings).await;
         let connection = connection.map_err(|e| error::from_redis(&e))?;
-        let mut load = Pipeline::with_capacity(scripts::ALL.len() + 3);
-        for script in scripts::ALL {
+        let scripts = scripts::of(self.config.layout);
+        let mut load = Pipeline::with_capacity(scripts.len() + 3);
+        for script in scripts {
             load.add_command(script.load());
         }
         // The epoch is the same before and after the id was read, so the two belong together.
@@ -333,13 +339,19 @@ impl Link {
         }
         let (mut subscriber, mut loader) = (connection.clone(), connection.clone());
         let (subscribed, loaded) = tokio::join!(
-            subscriber.subscribe(self.inbox.channel()),
+            async {
+                // Nothing is pushed where nobody can wait.
+                match self.inbox.channel() {
+                    "" => Ok(()),
+                    channel => subscriber.subscribe(channel).await,
+                }
+            },
             loader.send_packed_commands(&load, 0, load.len()),
         );
         subscribed.map_err(|e| error::from_redis(&e))?;
         let loaded = loaded.map_err(|e| error::from_redis(&e))?;
         let loaded: Vec<_> = loaded.into_iter().map(sound).collect::<Result<_>>()?;
-        let fence = match (&loaded[scripts::ALL.len().min(loaded.len())..], epoch) {
+        let fence = match (&loaded[scripts.len().min(loaded.len())..], epoch) {
             ([], _) => None,
             ([replication], Some(epoch)) => {
                 let replication = reply::string(replication)?;

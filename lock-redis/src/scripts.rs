@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use redis::Cmd;
 
+use crate::config::Layout;
+
 /// A script and its digest.
 pub(crate) struct Script {
     source: &'static str,
@@ -15,9 +17,12 @@ pub(crate) struct Script {
 }
 
 macro_rules! script {
-    ($name:ident, $file:literal, fenced $fenced:literal, counts $counts:literal) => {
+    ($name:ident, $common:literal, $file:literal, fenced $fenced:literal, counts $counts:literal) => {
         pub(crate) static $name: Script = Script {
-            source: concat!(include_str!("scripts/common.lua"), include_str!(concat!("scripts/", $file))),
+            source: concat!(
+                include_str!(concat!("scripts/", $common)),
+                include_str!(concat!("scripts/", $file))
+            ),
             digest: LazyLock::new(|| redis::Script::new($name.source).get_hash().to_owned()),
             fenced: $fenced,
             counts: $counts,
@@ -25,13 +30,17 @@ macro_rules! script {
     };
 }
 
-script!(ACQUIRE, "acquire.lua", fenced true, counts true);
-script!(RENEW, "renew.lua", fenced false, counts true);
-script!(RELEASE, "release.lua", fenced false, counts false);
-script!(RAISE, "raise.lua", fenced true, counts false);
-script!(INSPECT, "inspect.lua", fenced false, counts false);
-script!(EVICT, "evict.lua", fenced false, counts false);
-script!(COUNT, "count.lua", fenced false, counts false);
+script!(ACQUIRE, "common.lua", "acquire.lua", fenced true, counts true);
+script!(RENEW, "common.lua", "renew.lua", fenced false, counts true);
+script!(RELEASE, "common.lua", "release.lua", fenced false, counts false);
+script!(RAISE, "common.lua", "raise.lua", fenced true, counts false);
+script!(INSPECT, "common.lua", "inspect.lua", fenced false, counts false);
+script!(EVICT, "common.lua", "evict.lua", fenced false, counts false);
+script!(COUNT, "common.lua", "count.lua", fenced false, counts false);
+script!(PLAIN_ACQUIRE, "plain.lua", "plain_acquire.lua", fenced true, counts true);
+script!(PLAIN_RENEW, "plain.lua", "plain_renew.lua", fenced false, counts true);
+script!(PLAIN_RELEASE, "plain.lua", "plain_release.lua", fenced false, counts false);
+script!(PLAIN_INSPECT, "plain.lua", "plain_inspect.lua", fenced false, counts false);
 /// Without the common part, which already fails where a right is missing.
 pub(crate) static PROBE: Script = Script {
     source: include_str!("scripts/probe.lua"),
@@ -40,8 +49,27 @@ pub(crate) static PROBE: Script = Script {
     counts: false,
 };
 
-/// All of them: loaded on every new connection.
-pub(crate) static ALL: [&Script; 8] = [&ACQUIRE, &RENEW, &RELEASE, &RAISE, &INSPECT, &EVICT, &COUNT, &PROBE];
+/// The same for the plain layout.
+pub(crate) static PLAIN_PROBE: Script = Script {
+    source: include_str!("scripts/plain_probe.lua"),
+    digest: LazyLock::new(|| redis::Script::new(PLAIN_PROBE.source).get_hash().to_owned()),
+    fenced: false,
+    counts: false,
+};
+
+/// Those of a line: loaded on every new connection.
+static LINE: [&Script; 8] = [&ACQUIRE, &RENEW, &RELEASE, &RAISE, &INSPECT, &EVICT, &COUNT, &PROBE];
+
+/// Those of the plain layout.
+static PLAIN: [&Script; 5] = [&PLAIN_ACQUIRE, &PLAIN_RENEW, &PLAIN_RELEASE, &PLAIN_INSPECT, &PLAIN_PROBE];
+
+/// What a client of this layout calls.
+pub(crate) fn of(layout: Layout) -> &'static [&'static Script] {
+    match layout {
+        Layout::Line => &LINE,
+        Layout::Plain => &PLAIN,
+    }
+}
 
 impl Script {
     /// Starts a call: the keys are added next, as many as said here, and then the arguments.

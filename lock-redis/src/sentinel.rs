@@ -83,6 +83,9 @@ fn epoch(answer: &Value) -> Result<u64> {
 
 fn address_of(answer: &Value) -> Result<Host> {
     let bad = || Error::new(ErrorKind::Unavailable, "it knows no address of the master");
+    if let Value::ServerError(e) = answer {
+        return Err(error::from_server(e.code(), e.details().unwrap_or_default()));
+    }
     let Value::Array(parts) = answer else { return Err(bad()) };
     let [host, port] = &parts[..] else { return Err(bad()) };
     Ok(Host::new(reply::string(host)?, reply::string(port)?.parse().map_err(|_| bad())?))

@@ -23,6 +23,7 @@ pub type IsCounter = fn(&str) -> bool;
 
 /// Redis through any driver: each case has a server of its own.
 pub struct Redis {
+    name: &'static str,
     driver: Driver,
     capabilities: Capabilities,
     is_counter: IsCounter,
@@ -32,7 +33,13 @@ impl Redis {
     /// The store that `driver` opens, with what it declares and how its counters' keys look.
     #[must_use]
     pub fn new(driver: Driver, capabilities: Capabilities, is_counter: IsCounter) -> Self {
-        Self { driver, capabilities, is_counter }
+        Self { name: "redis", driver, capabilities, is_counter }
+    }
+
+    /// The same under another name, for another layout.
+    #[must_use]
+    pub fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
     }
 }
 
@@ -50,7 +57,7 @@ pub async fn open_by(driver: &Driver, url: &str) -> lock_core::Result<Arc<dyn Ba
 #[async_trait]
 impl Harness for Redis {
     fn name(&self) -> &'static str {
-        "redis"
+        self.name
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -61,8 +68,10 @@ impl Harness for Redis {
         Duration::from_millis(400)
     }
 
-    fn lacks(&self, _need: Need) -> Option<String> {
-        None
+    fn lacks(&self, need: Need) -> Option<String> {
+        // One key is a lock whoever wrote it; a line has keys of its own.
+        let plain = need == Need::Foreign && !self.capabilities.fifo;
+        plain.then(|| "what others write there is their lock".to_owned())
     }
 
     async fn start(&self) -> Verdict<Box<dyn Store>> {

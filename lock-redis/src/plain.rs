@@ -1,0 +1,245 @@
+//! The verbs of a lock in the plain layout: one key, as `SET name value NX PX` makes it.
+//!
+//! It excludes the users of every library that locks this way, and keeps what that allows: exclusive locks, asked for
+//! again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{
+    Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName, Mode, Page,
+    Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+};
+
+use crate::backend::{RedisBackend, Times};
+use crate::config::{Layout, RedisConfig, Topology};
+use crate::inbox::{Inbox, closed};
+use crate::keys::{bucket, slot};
+use crate::servers::{Servers, too_few};
+use crate::{examine, reply, scripts};
+
+/// How many entries one renewal script takes.
+const BATCH: usize = 64;
+
+/// How often somebody who waits asks.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Exclusive locks that the users of other libraries respect, and whose locks are respected.
+///
+/// A lock's key is the prefix (empty by default) and its name, as it is.
+#[derive(Debug)]
+pub struct PlainBackend {
+    config: Arc<RedisConfig>,
+    capabilities: Capabilities,
+    servers: Servers,
+    open: tokio::sync::watch::Sender<bool>,
+}
+
+impl PlainBackend {
+    /// Connects, and checks that the server can keep locks: rights, memory policy, role.
+    ///
+    /// # Errors
+    /// As [`RedisBackend::connect`]; a right on the keys of a lock is found missing by the verb that needs it.
+    ///
+    /// # Cancel safety
+    /// Safe: a connection half made is closed.
+    pub async fn connect(config: RedisConfig) -> Result<Self> {
+        config.check()?;
+        let at = config.address();
+        Self::open(config).await.map_err(|e| e.during("connect").at(at))
+    }
+
+    async fn open(config: RedisConfig) -> Result<Self> {
+        if config.layout != Layout::Plain {
+            return Err(Error::new(ErrorKind::InvalidConfig, "this is the backend of the plain layout only"));
+        }
+        let config = Arc::new(config);
+        let servers = Servers::new(&config, &Arc::new(Inbox::new(String::new())));
+        let probe = format!("{}onelock-probe:{}", config.prefix, HolderId::random()?.to_hex());
+        let mut command = scripts::PLAIN_PROBE.call(0);
+        command.arg(&probe);
+        examine::nothing_missing(
+            &servers.call(slot_of(&probe), &scripts::PLAIN_PROBE, &command).await?,
+            "the user lacks rights for the commands",
+        )?;
+        let mut declared = RedisBackend::declared();
+        (declared.shared, declared.permits, declared.fifo, declared.push) = (false, false, false, false);
+        (declared.raise, declared.list) = (false, false);
+        // The counter is another key, and in a cluster perhaps on another node.
+        declared.fencing = config.topology != Topology::Cluster;
+        let capabilities = examine::capabilities(&servers, &config, declared).await?;
+        Ok(Self { config, capabilities, servers, open: tokio::sync::watch::Sender::new(true) })
+    }
+
+    fn key(&self, name: &LockName) -> String {
+        format!("{}{}", self.config.prefix, name.as_str())
+    }
+
+    fn counter(name: &LockName) -> String {
+        format!("onelock:plain:{{{}}}:n", bucket(&name.encoded()))
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if *self.open.borrow() { Ok(()) } else { Err(closed()) }
+    }
+
+    fn named<T>(&self, verb: &'static str, result: Result<T>) -> Result<T> {
+        result.map_err(|e| e.during(verb).at(self.config.address()))
+    }
+
+    fn unsupported<T>(&self, verb: &'static str, what: &str) -> Result<T> {
+        let text = format!("layout=plain does not offer {what}; layout=line does");
+        self.named(verb, Err(Error::new(ErrorKind::Unsupported, text)))
+    }
+
+    async fn try_acquire(&self, request: &Request) -> Result<Standing> {
+        let times = Times::new(request.lease, request.waiter_lease, request.delay)?;
+        let (key, counted) = (self.key(&request.name), self.capabilities.fencing || !self.servers.are_many());
+        let mut command = scripts::PLAIN_ACQUIRE.call(if counted { 2 } else { 1 });
+        command.arg(&key);
+        if counted {
+            command.arg(Self::counter(&request.name));
+        }
+        command.arg(request.holder.to_hex()).arg(times.with_delay().0).arg(request.note.as_str());
+        let (answer, short) = self.servers.join(slot_of(&key), &scripts::PLAIN_ACQUIRE, &command).await?;
+        let (lease, waiter_lease) = times.leases();
+        let standing = reply::standing(&answer, lease, waiter_lease)?;
+        match (standing, short) {
+            (Standing::Held(_), Some(replicas)) => {
+                // Whether or not this arrives, the error tells the caller that something may be left.
+                let _ = self.remove(&request.name, &request.holder.to_hex()).await;
+                Err(too_few(replicas))
+            }
+            _ => Ok(standing),
+        }
+    }
+
+    /// Removes the lock of a holder, or of `#` and a number.
+    async fn remove(&self, name: &LockName, whose: &str) -> Result<Release> {
+        let key = self.key(name);
+        let mut command = scripts::PLAIN_RELEASE.call(1);
+        command.arg(&key).arg(whose);
+        reply::release(&self.servers.call(slot_of(&key), &scripts::PLAIN_RELEASE, &command).await?)
+    }
+
+    async fn renew_all(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        let mut answers: Vec<_> = due.iter().map(|_| Err(Times::too_long())).collect();
+        let timed = |(i, item): (usize, _)| Some((i, item, Times::of(item).ok()?));
+        let items: Vec<(usize, &Renewal, Times)> = due.iter().enumerate().filter_map(timed).collect();
+        let mut keys: Vec<_> =
+            items.iter().map(|(_, item, _)| self.key(&item.ticket.name)).enumerate().collect();
+        let many = self.servers.are_many();
+        if many {
+            keys.sort_by_cached_key(|(_, key)| slot_of(key));
+        }
+        let same = |a: &(usize, String), b: &(usize, String)| !many || slot_of(&a.1) == slot_of(&b.1);
+        let batches: Vec<_> = keys.chunk_by(same).flat_map(|keys| keys.chunks(BATCH)).collect();
+        let calls = batches.iter().map(|batch| {
+            let mut command = scripts::PLAIN_RENEW.call(batch.len());
+            batch.iter().for_each(|(_, key)| {
+                command.arg(key);
+            });
+            for (_, item, times) in batch.iter().map(|(i, _)| &items[*i]) {
+                command.arg(item.ticket.holder.to_hex()).arg(times.with_delay().0);
+            }
+            (slot_of(&batch[0].1), command)
+        });
+        let replies = self.servers.call_all(&scripts::PLAIN_RENEW, calls.collect()).await;
+        for (batch, reply) in batches.iter().zip(replies) {
+            let leases: Vec<_> = batch.iter().map(|(i, _)| items[*i].2.leases()).collect();
+            match reply.and_then(|reply| reply::renewals(&reply, &leases)) {
+                Ok(renewed) => {
+                    renewed.into_iter().zip(*batch).for_each(|(r, (i, _))| answers[items[*i].0] = r)
+                }
+                Err(e) => batch.iter().for_each(|(i, _)| answers[items[*i].0] = Err(e.clone())),
+            }
+        }
+        answers
+    }
+}
+
+/// The slot of a key that may have a hash tag of its own.
+fn slot_of(key: &str) -> u16 {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    slot(tag.filter(|tag| !tag.is_empty()).unwrap_or(key))
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Backend for PlainBackend {
+    fn info(&self) -> Info {
+        Info { scheme: self.config.scheme().into(), address: self.config.address() }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        if request.mode != Mode::Exclusive {
+            return self.unsupported("acquire", "shared locks and permits");
+        }
+        self.named("acquire", self.try_acquire(request).await)
+    }
+
+    /// There is no line to wait in and nobody who tells: asking again after a while may help.
+    async fn wait(&self, _ticket: &Ticket) -> Result<Wake> {
+        let mut open = self.open.subscribe();
+        let over = tokio::time::timeout(POLL, open.wait_for(|open| !open)).await.is_ok();
+        self.named("wait", if over { Err(closed()) } else { Ok(Wake::Ask) })
+    }
+
+    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        if due.is_empty() {
+            return Vec::new();
+        }
+        let answers = self.renew_all(due).await;
+        answers.into_iter().map(|answer| self.named("renew", answer)).collect()
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        self.named("release", self.remove(&ticket.name, &ticket.holder.to_hex()).await)
+    }
+
+    async fn raise(&self, _ticket: &Ticket, _token: FencingToken) -> Result<Raise> {
+        self.named("raise", self.check_open())?;
+        self.unsupported("raise", "`raise`")
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        let key = self.key(name);
+        let mut command = scripts::PLAIN_INSPECT.call(1);
+        command.arg(&key);
+        let answer = self.servers.call(slot_of(&key), &scripts::PLAIN_INSPECT, &command).await;
+        self.named("inspect", answer.and_then(|answer| reply::snapshot(&answer, name)))
+    }
+
+    async fn list(&self, _prefix: &str, _page: &Page) -> Result<Listing> {
+        self.named("list", self.check_open())?;
+        self.unsupported("list", "`list`: nothing tells a lock's key from any other")
+    }
+
+    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        self.named("evict", self.remove(name, &format!("#{token}")).await)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.open.send_replace(false);
+        self.servers.close();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_in_the_slot_that_redis_gives_it() {
+        assert_eq!(
+            ["foo", "{user}x", "a{}b", "a{foo"].map(slot_of),
+            [12182, 5474, slot("a{}b"), slot("a{foo")]
+        );
+    }
+}

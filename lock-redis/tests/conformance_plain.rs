@@ -1,0 +1,36 @@
+//! The shared suite on the plain layout: what it cannot keep is left out, and said.
+
+use std::process::ExitCode;
+
+use lock_conformance::harness::redis::Redis;
+use lock_core::{Capabilities, Driver};
+
+/// What the store must declare on a server that keeps an append-only file.
+const CAPABILITIES: Capabilities = {
+    let mut caps = Capabilities::full();
+    caps.shared = false;
+    caps.permits = false;
+    caps.fifo = false;
+    caps.push = false;
+    caps.raise = false;
+    caps.list = false;
+    caps
+};
+
+const DRIVER: Driver = Driver {
+    capabilities: CAPABILITIES,
+    open: |mut url, clock| {
+        url.set("layout", "plain");
+        (lock_redis::DRIVER.open)(url, clock)
+    },
+    ..lock_redis::DRIVER
+};
+
+fn is_counter(key: &str) -> bool {
+    let bucket = key.strip_prefix("onelock:plain:{").and_then(|rest| rest.strip_suffix("}:n"));
+    bucket.is_some_and(|bucket| bucket.parse::<u32>().is_ok())
+}
+
+fn main() -> ExitCode {
+    lock_conformance::run(Redis::new(DRIVER, CAPABILITIES, is_counter).named("redis-plain"))
+}

@@ -1,0 +1,132 @@
+//! Users with the documented rights and no others, on sentinels and clusters.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use common::{held, renew_one, request, soon, token, waits};
+use lock_conformance::servers::redis_group::{Group, Plan};
+use lock_core::{Backend, ErrorKind, Page, Raise, Release, Renewed, Secret, StoreUrl, Wake};
+use lock_redis::{RedisBackend, RedisConfig};
+
+const QUIET: Duration = Duration::from_secs(60);
+
+/// The line of the documentation that makes this user.
+fn documented(user: &str) -> String {
+    let readme = include_str!("../README.md");
+    let start = format!("ACL SETUSER {user} ");
+    readme.lines().find_map(|line| line.strip_prefix(&start)).unwrap().to_owned()
+}
+
+async fn allow(group: &Group, servers: &[SocketAddr], user: &str, rights: &str) {
+    for server in servers {
+        group.say(*server, &["ACL", "DELUSER", user]).await.unwrap();
+        let mut command = vec!["ACL", "SETUSER", user];
+        command.extend(rights.split(' '));
+        group.say(*server, &command).await.unwrap();
+    }
+}
+
+async fn connect(config: RedisConfig) -> lock_core::Result<RedisBackend> {
+    soon(RedisBackend::connect(config)).await
+}
+
+fn config(url: &str, user: &str) -> RedisConfig {
+    let mut config = RedisConfig::try_from(url.parse::<StoreUrl>().unwrap()).unwrap();
+    (config.username, config.password) = (Some(user.to_owned()), Some(Secret::new("secret")));
+    config
+}
+
+/// Every verb, on names of several nodes.
+async fn all_verbs(backend: &RedisBackend) {
+    for lock in ["a", "b", "c", "d"] {
+        let (ask, next) = (request(lock, "x"), request(lock, "x"));
+        let grant = held(backend.acquire(&ask).await.unwrap());
+        waits(backend.acquire(&next).await.unwrap());
+        assert!(matches!(renew_one(backend, &ask.ticket()).await, Ok(Renewed::Held(_))));
+        let far = token(grant.token.get() + 1000);
+        assert_eq!(backend.raise(&ask.ticket(), far).await.unwrap(), Raise::Raised);
+        assert_eq!(backend.inspect(&ask.name).await.unwrap().waiters.len(), 1);
+        assert_eq!(backend.evict(&ask.name, grant.token).await.unwrap(), Release::Released);
+        assert!(matches!(soon(backend.wait(&next.ticket())).await.unwrap(), Wake::Held(_)));
+    }
+    let mut page = Page::first(100).unwrap();
+    let mut listed = 0;
+    loop {
+        let part = backend.list("", &page).await.unwrap();
+        listed += part.names.len();
+        page.cursor = part.next;
+        if page.cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, 4);
+}
+
+/// Without each of the rights that start with one of these the client does not come up, and says why.
+async fn each_is_needed(
+    group: &Group,
+    servers: &[SocketAddr],
+    user: &str,
+    needed: &[&str],
+    config: &RedisConfig,
+) {
+    let rights = documented(user);
+    for right in needed {
+        let less: Vec<_> = rights.split(' ').filter(|r| r != right).collect();
+        assert!(less.len() < rights.split(' ').count(), "{right} is not documented");
+        allow(group, servers, user, &less.join(" ")).await;
+        let error = connect(config.clone()).await.expect_err(right);
+        assert_eq!(error.kind(), ErrorKind::Denied, "without {right}: {error}");
+        let named = right.trim_start_matches('+').split('|').next_back().unwrap_or_default();
+        assert!(error.to_string().contains(named), "without {right}: {error}");
+        assert!(!format!("{error} {error:?}").contains("secret"));
+    }
+}
+
+#[tokio::test]
+async fn a_restricted_user_is_enough_in_a_cluster() {
+    let group = Group::start(Plan::cluster(0, QUIET)).await.unwrap();
+    let user = "cluster-locker";
+    allow(&group, group.admin(), user, &documented(user)).await;
+    let config = config(&group.url(), user);
+    let backend = connect(config.clone()).await.unwrap();
+    all_verbs(&backend).await;
+    backend.close().await.unwrap();
+    let needed = ["+cluster|info", "+cluster|slots", "+info", "+subscribe", "+publish", "+incr", "+zadd"];
+    each_is_needed(&group, group.admin(), user, &needed, &config).await;
+}
+
+#[tokio::test]
+async fn restricted_users_are_enough_with_sentinels() {
+    let group = Group::start(Plan::sentinel(QUIET)).await.unwrap();
+    let (user, seeker) = ("sentinel-locker", "seeker");
+    allow(&group, group.admin(), user, &documented(user)).await;
+    allow(&group, &group.doors(), seeker, &documented(seeker)).await;
+    let mut config = config(&group.url(), user);
+    config.sentinel_username = Some(seeker.to_owned());
+    config.sentinel_password = Some(Secret::new("secret"));
+    config.replicas = 1;
+    let backend = connect(config.clone()).await.unwrap();
+    all_verbs(&backend).await;
+    backend.close().await.unwrap();
+    each_is_needed(&group, group.admin(), user, &["+info", "+subscribe", "+incr", "+hset"], &config).await;
+    allow(&group, group.admin(), user, &documented(user)).await;
+    let needed = ["+sentinel|master", "+sentinel|get-master-addr-by-name"];
+    each_is_needed(&group, &group.doors(), seeker, &needed, &config).await;
+    // Without the right to wait for replicas nothing is held, and it is said.
+    allow(&group, &group.doors(), seeker, &documented(seeker)).await;
+    let rights = documented(user);
+    allow(&group, group.admin(), user, &rights.replace("+wait ", "")).await;
+    let backend = connect(config.clone()).await.unwrap();
+    let error = backend.acquire(&request("e", "x")).await.unwrap_err();
+    assert!(error.to_string().contains("wait"), "{error}");
+    let mut wrong = config;
+    wrong.sentinel_password = Some(Secret::new("hunter2"));
+    let error = connect(wrong).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(!format!("{error} {error:?}").contains("hunter2"));
+}
