@@ -106,7 +106,8 @@ async fn under(locks: &Locks, lock: &Lock, args: &RunArgs) -> Outcome {
         guard.extend(ttl).await?;
     }
     if args.verbose {
-        let (name, token, time) = (guard.name(), guard.token()?, human(begun.elapsed()));
+        let (name, time) = (guard.name(), human(begun.elapsed()));
+        let token = token(locks, &guard)?.map_or("none".to_owned(), |token| token.to_string());
         say(format_args!("took `{name}` after {time}, token {token}, lease {}", human(guard.ttl())));
     }
     let verdict = command(locks, &guard, args, &mut signals).await;
@@ -124,6 +125,11 @@ async fn under(locks: &Locks, lock: &Lock, args: &RunArgs) -> Outcome {
     }
 }
 
+/// The fencing token, where the store has any.
+fn token(locks: &Locks, guard: &Guard) -> Result<Option<onelock::FencingToken>, Failure> {
+    Ok(if locks.capabilities().fencing { Some(guard.token()?) } else { None })
+}
+
 async fn command(
     locks: &Locks,
     guard: &Guard,
@@ -137,7 +143,8 @@ async fn command(
         .thread_block()
         .map_err(|error| Failure::System(format!("signals cannot be blocked: {error}")))?;
     let terminal = Terminal::open();
-    let env = [("ONELOCK_NAME", guard.name().to_string()), ("ONELOCK_TOKEN", guard.token()?.to_string())];
+    let mut env = vec![("ONELOCK_NAME", guard.name().to_string())];
+    env.extend(token(locks, guard)?.map(|token| ("ONELOCK_TOKEN", token.to_string())));
     let ward = Ward::spawn(&args.command, &env)
         .map_err(|error| Failure::System(format!("the deadman cannot be started: {error}")))?;
     let (terminal, grace, leader_only) = (&terminal, args.grace, args.leader_only);

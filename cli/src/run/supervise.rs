@@ -256,12 +256,12 @@ impl Supervisor<'_> {
 
     fn say_lost(&self, consequence: &str) {
         match self.guard.token() {
-            Err(error) => {
+            Err(error) if error.kind() == onelock::ErrorKind::Lost => {
                 let cause =
                     std::error::Error::source(&error).map(|cause| format!(" ({cause})")).unwrap_or_default();
                 say(format_args!("{error}{cause}; {consequence}"));
             }
-            Ok(_) => {
+            _ => {
                 say(format_args!("too little is left of the lease of `{}`; {consequence}", self.guard.name()))
             }
         }

@@ -35,6 +35,8 @@ impl Ward {
             .arg0("onelock")
             .arg(ROLE)
             .args(command)
+            // Another lock's, when one run is inside another, on a store that has none.
+            .env_remove("ONELOCK_TOKEN")
             .envs(env.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .process_group(0)

@@ -134,9 +134,12 @@ impl Guard {
     /// The fencing token: pass it to every resource the lock protects.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] once the lock is lost.
+    /// [`ErrorKind::Lost`] once the lock is lost; [`ErrorKind::Unsupported`] on a store whose numbers protect nothing.
     pub fn token(&self) -> Result<FencingToken> {
-        self.held().map(|_| self.stake().entry.token())
+        self.held()?;
+        let Stake { client, entry } = self.stake();
+        client.capabilities.require(client.capabilities.fencing, "fencing", &client.info.scheme)?;
+        Ok(entry.token())
     }
 
     /// Whether the lock is held now: compares the clock with the deadline at this call. Once false it stays false.

@@ -375,5 +375,8 @@ mod tests {
         let locks = crate::Locks::builder(quorum).clock(Arc::new(TokioClock::default())).build().unwrap();
         let refused = locks.semaphore("n", 3).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+        let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+        let refused = guard.token().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "a number that protects nothing: {refused}");
     }
 }
