@@ -24,7 +24,13 @@ if [ -z "$quick" ]; then
     step cargo deny --all-features check bans licenses sources
 fi
 
-step cargo test --workspace --features "$stores"
+# Everything runs, also after a failure: the matrix shows all of it.
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+{ step cargo test --workspace --no-fail-fast --features "$stores" 2>&1 || echo "the tests have failed"; } | tee "$log"
+printf '\n== the suite, case by store\n'
+sh scripts/matrix.sh "$log"
+! grep -q '^the tests have failed' "$log"
 for example in examples/*.rs; do
     step cargo run --quiet -p onelock --example "$(basename "$example" .rs)"
 done
