@@ -10,7 +10,7 @@ use lock_core::{
 };
 use redis::Cmd;
 
-use crate::config::{Layout, RedisConfig};
+use crate::config::{Layout, RedisConfig, Topology};
 use crate::inbox::Inbox;
 use crate::keys::{LineKeys, counter, slot_of};
 use crate::scripts::{self, Script};
@@ -45,6 +45,21 @@ impl RedisBackend {
         caps
     }
 
+    /// The same where a replica can be promoted.
+    pub(crate) const fn declared_of_many() -> Capabilities {
+        let mut caps = Self::declared();
+        // A replica may not have it: and numbers past those of the epoch are not made good by the next one.
+        caps.raise = false;
+        caps
+    }
+
+    pub(crate) const fn declared_of(topology: &Topology) -> Capabilities {
+        match topology {
+            Topology::Single => Self::declared(),
+            Topology::Sentinel { .. } | Topology::Cluster => Self::declared_of_many(),
+        }
+    }
+
     /// Connects, and checks that the server can keep locks: rights, memory policy, role.
     ///
     /// # Errors
@@ -69,7 +84,8 @@ impl RedisBackend {
         let inbox = Arc::new(Inbox::new(format!("{}:inbox:{}", config.prefix, HolderId::random()?.to_hex())));
         let servers = Servers::new(&config, &inbox);
         examine::rights(&servers, &config.prefix, inbox.channel()).await?;
-        let capabilities = examine::capabilities(&servers, &config, Self::declared()).await?;
+        let declared = Self::declared_of(&config.topology);
+        let capabilities = examine::capabilities(&servers, &config, declared).await?;
         Ok(Self { config, capabilities, inbox, servers, walks: Default::default() })
     }
 
@@ -210,6 +226,10 @@ impl Backend for RedisBackend {
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+        if !self.capabilities.raise {
+            let text = "a raise can be lost in a failover, or with a counter that is evicted";
+            return self.named("raise", Err(Error::new(ErrorKind::Unsupported, text)));
+        }
         if token.get() > LARGEST_RAISE {
             let text = format!("Redis counts tokens up to {LARGEST_RAISE}; {token} cannot be kept");
             return self.named("raise", Err(Error::new(ErrorKind::Unsupported, text)));

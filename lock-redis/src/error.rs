@@ -40,7 +40,6 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
         "WRONGTYPE" => (ErrorKind::Foreign, format!("a key of ours holds another type: {said}")),
         "ONELOCKFOREIGN" => (ErrorKind::Foreign, short.to_owned()),
         "ONELOCKLIMIT" => (ErrorKind::Full, short.to_owned()),
-        "ONELOCKRAISE" => (ErrorKind::Unsupported, short.to_owned()),
         "ONELOCKEPOCH" => (ErrorKind::Unavailable, short.to_owned()),
         "OOM" => (ErrorKind::Full, format!("the server has no memory left: {said}")),
         "READONLY" => (ErrorKind::Unavailable, format!("the server is a replica: {said}")),

@@ -47,7 +47,7 @@ pub const SENTINEL_DRIVER: Driver = Driver {
     schemes: &["redis+sentinel", "rediss+sentinel"],
     example: "redis+sentinel://user:password@host1:26379,host2,host3/master-name/0?replicas=1",
     about: "the Redis master that sentinels watch over; rediss+sentinel is the same over TLS",
-    capabilities: RedisBackend::declared(),
+    capabilities: RedisBackend::declared_of_many(),
     options: OPTIONS,
     open,
 };
@@ -58,7 +58,7 @@ pub const CLUSTER_DRIVER: Driver = Driver {
     schemes: &["redis+cluster", "rediss+cluster"],
     example: "redis+cluster://user:password@host1:6379,host2,host3?replicas=1",
     about: "a Redis Cluster, names spread over its nodes; rediss+cluster is the same over TLS",
-    capabilities: RedisBackend::declared(),
+    capabilities: RedisBackend::declared_of_many(),
     options: OPTIONS,
     open,
 };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{held, renew_one, request, soon, token, waits};
 use lock_conformance::servers::redis_group::{Group, Plan};
-use lock_core::{Backend, ErrorKind, Page, Raise, Release, Renewed, Secret, StoreUrl, Wake};
+use lock_core::{Backend, ErrorKind, Page, Release, Renewed, Secret, StoreUrl, Wake};
 use lock_redis::{RedisBackend, RedisConfig};
 
 const QUIET: Duration = Duration::from_secs(60);
@@ -47,8 +47,8 @@ async fn all_verbs(backend: &RedisBackend) {
         let grant = held(backend.acquire(&ask).await.unwrap());
         waits(backend.acquire(&next).await.unwrap());
         assert!(matches!(renew_one(backend, &ask.ticket()).await, Ok(Renewed::Held(_))));
-        let far = token(grant.token.get() + 1000);
-        assert_eq!(backend.raise(&ask.ticket(), far).await.unwrap(), Raise::Raised);
+        let raised = backend.raise(&ask.ticket(), token(grant.token.get() + 1000)).await;
+        assert_eq!(raised.unwrap_err().kind(), ErrorKind::Unsupported);
         assert_eq!(backend.inspect(&ask.name).await.unwrap().waiters.len(), 1);
         assert_eq!(backend.evict(&ask.name, grant.token).await.unwrap(), Release::Released);
         assert!(matches!(soon(backend.wait(&next.ticket())).await.unwrap(), Wake::Held(_)));
