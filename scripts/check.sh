@@ -30,7 +30,7 @@ trap 'rm -f "$log"' EXIT
 { step cargo test --workspace --no-fail-fast --features "$stores" 2>&1 || echo "the tests have failed"; } | tee "$log"
 printf '\n== the suite, case by store\n'
 sh scripts/matrix.sh "$log"
-! grep -q '^the tests have failed' "$log"
+if grep -q '^the tests have failed' "$log"; then exit 1; fi
 for example in examples/*.rs; do
     step cargo run --quiet -p onelock --example "$(basename "$example" .rs)"
 done
