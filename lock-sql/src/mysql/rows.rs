@@ -190,9 +190,19 @@ pub(super) fn entries(rows: &[MySqlRow]) -> Result<Entries> {
     rows.iter().map(Cells).map(|row| Ok((row.text(0)?, row.token(1)?))).collect()
 }
 
-/// What a look says: who holds, and how many are there.
-pub(super) fn look(rows: &[MySqlRow]) -> Result<(Entries, usize)> {
+/// What a look says.
+pub(super) struct Look {
+    /// Who holds.
+    pub(super) held: Entries,
+    /// How many of those asked for are there.
+    pub(super) there: usize,
+    /// A sum of the fronts of their lines.
+    pub(super) fronts: i64,
+}
+
+pub(super) fn look(rows: &[MySqlRow]) -> Result<Look> {
     let (last, held) = rows.split_last().ok_or_else(|| protocol("a look without an answer"))?;
-    let count = usize::try_from(Cells(last).int(1)?).unwrap_or(0);
-    Ok((entries(held)?, count))
+    let last = Cells(last);
+    let there = usize::try_from(last.int(1)?).unwrap_or(0);
+    Ok(Look { held: entries(held)?, there, fronts: last.int(2)? })
 }

@@ -155,9 +155,9 @@ impl Watch {
         self.lock().names.iter().filter_map(|(name, line)| mark(name, line)).collect()
     }
 
-    /// One look at all that waits; whether something has moved.
-    async fn look(&self, link: &Link) -> Result<bool> {
-        let (mut moved, mut marks) = (false, self.marks());
+    /// One look at all that waits; whether something has moved since the look that gave `fronts`.
+    async fn look(&self, link: &Link, fronts: &mut i64) -> Result<bool> {
+        let (mut moved, mut marks, mut sum) = (false, self.marks(), 0);
         while !marks.is_empty() {
             let mut again = Vec::new();
             for marks in marks.chunks(ENTRIES) {
@@ -168,8 +168,9 @@ impl Watch {
                 }
                 let values = [("holders", Value::Part(&holders))];
                 let answer = link.request(Lane::Look, &link.sql.look.fill(&values)).await?;
-                let (held, count) = rows::look(&answer.rows)?;
-                let there = if count < marks.len() {
+                let look = rows::look(&answer.rows)?;
+                sum ^= look.fronts;
+                let there = if look.there < marks.len() {
                     Some(rows::entries(&link.request(Lane::Look, &link.sql.there.fill(&values)).await?.rows)?)
                 } else {
                     None
@@ -177,7 +178,7 @@ impl Watch {
                 for mark in marks {
                     let among = |entries: &Entries| entries.contains(&(mark.name.clone(), mark.token));
                     let wake = match &there {
-                        _ if among(&held) => Wake::Held(mark.token),
+                        _ if among(&look.held) => Wake::Held(mark.token),
                         Some(there) if !among(there) => Wake::Ask,
                         _ => continue,
                     };
@@ -189,7 +190,7 @@ impl Watch {
             // Who is behind them may hold beside them.
             marks = again.iter().filter_map(|name| self.foremost(name)).collect();
         }
-        Ok(moved)
+        Ok(std::mem::replace(fronts, sum) != sum || moved)
     }
 }
 
@@ -274,9 +275,9 @@ struct Looking {
 
 impl Looking {
     async fn run(mut self, link: Arc<Link>) {
-        let mut pause = SOON;
+        let (mut pause, mut fronts) = (SOON, 0);
         loop {
-            match self.watch.look(&link).await {
+            match self.watch.look(&link, &mut fronts).await {
                 Ok(true) => pause = SOON,
                 Ok(false) => pause = (pause * 5 / 4).min(link.poll),
                 // The renewals of those who wait tell them; they keep their places.

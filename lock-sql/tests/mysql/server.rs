@@ -2,9 +2,13 @@
 
 use lock_core::{Backend, ErrorKind, Mode, Release};
 use lock_sql::MySqlBackend;
+use sqlx::Row as _;
 
 use crate::mysql_server::{MariaDb, RUN_TIME_RIGHTS, mysqld};
 use crate::support::{config, connect, held, request};
+
+/// The store's page.
+const PAGE: &str = include_str!("../../MYSQL.md");
 
 const OUR_TABLES: &str = "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'locks'";
 
@@ -63,6 +67,10 @@ async fn each_missing_right_is_named() {
         .flat_map(|(table, rights)| rights.iter().map(move |right| (*table, *right)))
         .collect();
     assert_eq!(all.len(), 10);
+    for (table, rights) in RUN_TIME_RIGHTS {
+        let grant = format!("GRANT {} ON app.{table} TO", rights.join(", "));
+        assert!(PAGE.contains(&grant), "the page lacks {grant}");
+    }
     for missing in all.iter().map(Some).chain([None]) {
         server.run("DROP USER IF EXISTS locker@'127.0.0.1'; CREATE USER locker@'127.0.0.1'").await.unwrap();
         for (table, right) in all.iter().filter(|&right| Some(right) != missing) {
@@ -79,6 +87,29 @@ async fn each_missing_right_is_named() {
         let text = error.to_string();
         assert!(text.contains(right) && text.contains(table), "{right} on {table}: {text}");
     }
+}
+
+/// The query that the page gives for looking at a lock.
+#[tokio::test]
+async fn the_query_of_the_page_shows_a_line() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let store = connect(&server.url()).await;
+    let mut first = request("orders/42", Mode::permit(5).unwrap());
+    first.note = lock_core::Note::new("wörker 'seven'").unwrap();
+    let token = held(&store, &first).await.token;
+    let query = &PAGE[PAGE.find("SELECT CONVERT").expect("the query")..];
+    let query = &query[..query.find("```").expect("its end")];
+    let rows = server.run(&format!("USE locks; {query}")).await.unwrap();
+    assert_eq!(rows.len(), 1);
+    let text = |column: &str| rows[0].try_get_unchecked::<String, _>(column).unwrap();
+    assert_eq!(
+        (text("name"), text("mode"), text("note")),
+        ("orders%2F42".into(), "p5".into(), first.note.as_str().into())
+    );
+    assert_eq!(rows[0].get::<i64, _>("token"), token.get());
+    // It holds for as long as the store says.
+    let left = "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), TIMESTAMPADD(MICROSECOND, ends, '1970-01-01')) FROM locks.onelock_line";
+    assert!(server.count(left).await.unwrap() <= first.lease.as_secs());
 }
 
 /// A server that takes no writes is not the primary (any more): refused at first, and an error that may be over soon
