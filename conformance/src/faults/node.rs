@@ -10,6 +10,7 @@ use lock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise, Release,
     Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
+use tokio::sync::watch;
 
 use crate::rng::Rng;
 
@@ -35,6 +36,8 @@ pub struct Net {
     weather: Mutex<Weather>,
     requests: AtomicU64,
     lost: AtomicU64,
+    /// The verbs whose requests are held on their way.
+    held: watch::Sender<Vec<&'static str>>,
 }
 
 /// What happens to one request.
@@ -60,7 +63,23 @@ impl Net {
             weather: Mutex::default(),
             requests: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            held: watch::Sender::new(Vec::new()),
         })
+    }
+
+    /// Holds all requests of this verb (`acquire`, `renew`, `release`, `raise`) on their way until [`Net::let_go`].
+    pub fn hold(&self, verb: &'static str) {
+        self.held.send_modify(|held| held.push(verb));
+    }
+
+    /// Lets what was held go on.
+    pub fn let_go(&self, verb: &'static str) {
+        self.held.send_modify(|held| held.retain(|other| *other != verb));
+    }
+
+    async fn arrives(&self, verb: &'static str) {
+        // The sender lives as long as this.
+        let _ = self.held.subscribe().wait_for(|held| !held.contains(&verb)).await;
     }
 
     /// Changes the weather.
@@ -123,7 +142,13 @@ impl Node {
         Self { inner, net: Arc::clone(net), address: address.into() }
     }
 
-    async fn pass<T>(&self, call: impl Future<Output = Result<T>>, fate: Fate) -> Result<T> {
+    async fn pass<T>(
+        &self,
+        verb: &'static str,
+        call: impl Future<Output = Result<T>>,
+        fate: Fate,
+    ) -> Result<T> {
+        self.net.arrives(verb).await;
         pass_time(fate.there).await;
         let no_answer = || Err(Error::new(ErrorKind::Timeout, "the network lost the request or its reply"));
         if fate.request_lost {
@@ -167,7 +192,7 @@ impl Backend for Node {
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
         // Never repeated: a client sends it once, and a connection delivers what is sent at most once.
-        self.pass(self.inner.acquire(request), self.net.fate()).await
+        self.pass("acquire", self.inner.acquire(request), self.net.fate()).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
@@ -178,7 +203,7 @@ impl Backend for Node {
         let fate = self.net.fate();
         let again = due.to_vec();
         self.repeat(&fate, |inner| async move { drop(inner.renew(&again).await) });
-        match self.pass(async { Ok(self.inner.renew(due).await) }, fate).await {
+        match self.pass("renew", async { Ok(self.inner.renew(due).await) }, fate).await {
             Ok(answers) => answers,
             Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
         }
@@ -188,26 +213,26 @@ impl Backend for Node {
         let fate = self.net.fate();
         let again = ticket.clone();
         self.repeat(&fate, |inner| async move { drop(inner.release(&again).await) });
-        self.pass(self.inner.release(ticket), fate).await
+        self.pass("release", self.inner.release(ticket), fate).await
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
         let fate = self.net.fate();
         let again = ticket.clone();
         self.repeat(&fate, |inner| async move { drop(inner.raise(&again, token).await) });
-        self.pass(self.inner.raise(ticket, token), fate).await
+        self.pass("raise", self.inner.raise(ticket, token), fate).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.pass(self.inner.inspect(name), self.net.fate()).await
+        self.pass("inspect", self.inner.inspect(name), self.net.fate()).await
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.pass(self.inner.list(prefix, page), self.net.fate()).await
+        self.pass("list", self.inner.list(prefix, page), self.net.fate()).await
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.pass(self.inner.evict(name, token), self.net.fate()).await
+        self.pass("evict", self.inner.evict(name, token), self.net.fate()).await
     }
 
     async fn close(&self) -> Result<()> {
