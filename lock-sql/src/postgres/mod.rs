@@ -160,12 +160,16 @@ impl PostgresBackend {
     }
 
     async fn renew_some(&self, due: &[Renewal]) -> Result<Vec<Result<Renewed>>> {
+        // Those of one name together: the server looks at its line once.
+        let mut order: Vec<_> = due.iter().enumerate().collect();
+        order.sort_by(|(_, a), (_, b)| a.ticket.name.cmp(&b.ticket.name));
+        let sorted = || order.iter().map(|(_, renewal)| *renewal);
         let values = vec![
-            Value::Texts(due.iter().map(|r| r.ticket.name.encoded()).collect()),
-            Value::Blobs(due.iter().map(|r| blob(r.ticket.holder)).collect()),
-            Value::Bigs(due.iter().map(|r| micros(r.lease)).collect()),
-            Value::Bigs(due.iter().map(|r| micros(r.waiter_lease)).collect()),
-            Value::Bigs(due.iter().map(|r| micros(r.ticket.delay)).collect()),
+            Value::Texts(sorted().map(|r| r.ticket.name.encoded()).collect()),
+            Value::Blobs(sorted().map(|r| blob(r.ticket.holder)).collect()),
+            Value::Bigs(sorted().map(|r| micros(r.lease)).collect()),
+            Value::Bigs(sorted().map(|r| micros(r.waiter_lease)).collect()),
+            Value::Bigs(sorted().map(|r| micros(r.ticket.delay)).collect()),
             self.channel(),
         ];
         let rows = self.fetch("renew", Again::Yes, Call::new(&self.shared.sql.renew, values)).await?;
@@ -173,7 +177,10 @@ impl PostgresBackend {
             let error = Error::new(ErrorKind::Protocol, "not as many answers as renewals");
             return Err(self.named("renew", error));
         }
-        Ok(due.iter().zip(&rows).map(|(renewal, row)| self.renewed(renewal, row)).collect())
+        let mut answers: Vec<_> =
+            order.iter().zip(&rows).map(|((i, due), row)| (*i, self.renewed(due, row))).collect();
+        answers.sort_by_key(|(i, _)| *i);
+        Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
     fn renewed(&self, renewal: &Renewal, row: &PgRow) -> Result<Renewed> {

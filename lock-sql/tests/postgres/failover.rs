@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lock_conformance::churn::{Churn, Report};
 use lock_core::{Locks, Settings};
+use sqlx::{Executor as _, Row as _};
 
 use crate::postgres_server::PostgresServer;
 use crate::server::open;
@@ -23,11 +24,11 @@ async fn clients(url: &str, count: usize) -> Vec<Locks> {
     clients
 }
 
-/// No two holders, tokens grow, every guard is valid or lost; and the fault was felt.
+/// No two holders, tokens grow, every guard is valid or lost. Few calls fail: what may be sent twice is, on a new
+/// connection.
 fn judge(report: &Report, clients: usize) {
     report.check().unwrap();
     assert_eq!(report.kept + report.kept_lost, clients, "{report:?}");
-    assert!(!report.errors.is_empty() || report.lost > 0, "the fault did nothing: {report:?}");
     let (holds, lost) = (report.holds.len(), report.lost);
     println!("{holds} holds, {lost} lost, guards {}+{}; {:?}", report.kept, report.kept_lost, report.errors);
 }
@@ -45,8 +46,21 @@ async fn locks_churn_over_restarts() {
         }
     }
     churn.goes_on(10, PATIENCE).await.unwrap();
-    let report = churn.stop().await.unwrap();
-    judge(&report, 3);
-    // Leases outlive a restart that is shorter than they are, on any machine that starts a server within seconds.
-    println!("kept over the restarts: {}", report.kept);
+    judge(&churn.stop().await.unwrap(), 3);
+}
+
+/// With synchronous replication a standby that takes over knows every token and every lease that was answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_churn_over_a_fail_over_to_a_synchronous_standby() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let clients = clients(&server.url(), 3).await;
+    let mut standby = server.standby().await.unwrap();
+    let churn = Churn::start(clients, "fail-over", 7).await.unwrap();
+    churn.goes_on(10, PATIENCE).await.unwrap();
+    standby.take_over(&server).await.unwrap();
+    churn.goes_on(10, PATIENCE).await.unwrap();
+    judge(&churn.stop().await.unwrap(), 3);
+    let mut admin = standby.admin().await.unwrap();
+    let log = admin.fetch_one("SELECT pg_walfile_name(pg_current_wal_lsn())").await.unwrap();
+    assert!(log.get::<&str, _>(0).starts_with("00000002"), "it is not the standby that serves");
 }

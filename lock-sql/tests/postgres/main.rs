@@ -8,6 +8,7 @@
 mod postgres_server;
 
 mod failover;
+mod measure;
 mod notified;
 mod pooler;
 mod rights;

@@ -73,7 +73,8 @@ async fn the_isolation_level_is_pinned_and_joins_are_durable() {
     let store = open(&server.url()).await;
     assert!(matches!(store.acquire(&request("n")).await.unwrap(), Standing::Held(_)));
     let mut admin = server.admin().await.unwrap();
-    let error = admin.execute("SELECT onelock.lock_names(ARRAY['n'])").await.unwrap_err();
+    let error =
+        admin.execute("SELECT onelock.lock_name('n'), onelock.lock_names(ARRAY['n'])").await.unwrap_err();
     assert_eq!(error.as_database_error().unwrap().code().unwrap(), "25001");
     // What the functions set lasts for their transaction.
     let level = "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT onelock.raise('n', '\\x00', 1)";

@@ -98,10 +98,16 @@ impl PostgresServer {
     }
 
     async fn start_in(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
+        run(words(["cp", "-r", text(&template()?.join("data"))?, text(&folder.path().join("data"))?]))?;
+        Self::start_on(folder, settings).await
+    }
+
+    /// Starts one on the data in the folder.
+    async fn start_on(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
         let port = free_port()?;
         let data = folder.path().join("data");
-        run(words(["cp", "-r", text(&template()?.join("data"))?, text(&data)?]))?;
-        let access = "host all secret 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
+        let access = "host all secret 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
+                      host replication all 127.0.0.1/32 trust\n";
         let file = folder.path().join("access");
         std::fs::write(&file, access)?;
         let mut arguments: Vec<String> =
@@ -119,6 +125,49 @@ impl PostgresServer {
         }
         let server = launch(&folder, &arguments, port).await?;
         Ok(Self { folder, port, arguments, server: Mutex::new(server) })
+    }
+
+    /// A streaming standby, without which this server answers no durable commit any more.
+    pub(crate) async fn standby(&self) -> Verdict<Self> {
+        let folder = shared_folder()?;
+        let (program, port) = (programs()?.join("pg_basebackup"), self.port.to_string());
+        let data = folder.path().join("data");
+        let copy =
+            [text(&program)?, "-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-R", "-c", "fast", "-D"];
+        run(copy.into_iter().chain([text(&data)?]).map(OsString::from).collect())?;
+        let standby = Self::start_on(folder, &[]).await?;
+        let mut admin = self.admin().await?;
+        admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'").await?;
+        admin.execute("SELECT pg_reload_conf()").await?;
+        let end = Instant::now() + Duration::from_secs(30);
+        let sync = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'";
+        while admin.fetch_optional(sync).await?.is_none() {
+            if Instant::now() > end {
+                return Err(Stop::failed("the standby does not follow"));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(standby)
+    }
+
+    /// Kills the primary, and goes on in its place and at its address.
+    pub(crate) async fn take_over(&mut self, primary: &Self) -> Verdict {
+        primary.lock().kill()?;
+        self.quit();
+        let own = self.port.to_string();
+        for argument in &mut self.arguments {
+            if *argument == own {
+                *argument = primary.port.to_string();
+            }
+        }
+        self.port = primary.port;
+        self.start_again().await?;
+        let mut admin = self.admin().await?;
+        // It waits for no standby of its own: it has none.
+        admin.execute("SELECT pg_promote()").await?;
+        admin.execute("ALTER SYSTEM RESET synchronous_standby_names").await?;
+        admin.execute("SELECT pg_reload_conf()").await?;
+        Ok(())
     }
 
     /// Starts one that speaks TLS with this certificate.

@@ -28,6 +28,4 @@ CREATE TABLE {schema}.line (
     PRIMARY KEY (name, token),
     UNIQUE (name, holder)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-
-CREATE INDEX line_held ON {schema}.line (name) WHERE held;
-CREATE INDEX line_ends ON {schema}.line (ends);
+-- No further index: with one on `ends` or `held` each renewal and each promotion would write all of them anew.

@@ -3,8 +3,20 @@ CREATE FUNCTION {schema}.bucket_of(p_name text) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT ('x' || substr(md5(p_name), 1, 4))::bit(16)::integer & 1023 $$;
 
--- Every verb's first statement: nobody else acts on these names until the transaction ends, and every statement after it
+-- Every verb's first statement: nobody else acts on this name until the transaction ends, and every statement after it
 -- sees what the one before did. That needs the snapshot per statement of READ COMMITTED.
+CREATE FUNCTION {schema}.lock_name(p_name text) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'onelock needs transactions of READ COMMITTED' USING ERRCODE = '25001';
+    END IF;
+    PERFORM FROM {schema}.bucket AS b WHERE b.id = {schema}.bucket_of(p_name) FOR UPDATE;
+END
+$$;
+
+-- The same for several names, in one order, so that two batches never wait for each other.
 CREATE FUNCTION {schema}.lock_names(p_names text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -12,7 +24,6 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'onelock needs transactions of READ COMMITTED' USING ERRCODE = '25001';
     END IF;
-    -- In one order, so that two batches never wait for each other.
     PERFORM FROM {schema}.bucket AS b
     WHERE b.id = ANY (ARRAY(SELECT {schema}.bucket_of(n) FROM unnest(p_names) AS n))
     ORDER BY b.id FOR UPDATE;
@@ -31,11 +42,12 @@ DECLARE
     v_stop bigint;
     v_entry record;
 BEGIN
-    DELETE FROM {schema}.line AS l WHERE l.ends <= clock_timestamp() AND l.name = p_name;
-    SELECT count(*), max(l.mode), min(l.ends) INTO holders, first_mode, earliest
-    FROM {schema}.line AS l WHERE l.name = p_name AND l.held;
+    DELETE FROM {schema}.line AS l WHERE l.name = p_name AND l.ends <= clock_timestamp();
     SELECT l.token, l.mode INTO waiter, v_mode
     FROM {schema}.line AS l WHERE l.name = p_name AND NOT l.held ORDER BY l.token LIMIT 1;
+    -- Who holds stands before all who wait.
+    SELECT count(*), max(l.mode), min(l.ends) INTO holders, first_mode, earliest
+    FROM {schema}.line AS l WHERE l.name = p_name AND l.token < coalesce(waiter, 9223372036854775807);
     IF waiter IS NULL THEN
         RETURN;
     END IF;
@@ -65,10 +77,22 @@ BEGIN
             PERFORM pg_notify(v_entry.inbox, 'h' || encode(v_entry.holder, 'hex') || v_entry.token);
         END IF;
     END LOOP;
-    SELECT count(*), max(l.mode), min(l.ends) INTO holders, first_mode, earliest
-    FROM {schema}.line AS l WHERE l.name = p_name AND l.held;
     waiter := (SELECT l.token FROM {schema}.line AS l WHERE l.name = p_name AND NOT l.held ORDER BY l.token LIMIT 1);
+    SELECT count(*), max(l.mode), min(l.ends) INTO holders, first_mode, earliest
+    FROM {schema}.line AS l WHERE l.name = p_name AND l.token < coalesce(waiter, 9223372036854775807);
 END
+$$;
+
+-- Clears away some of what has expired under any name. It looks through the table, which is what lives now.
+CREATE FUNCTION {schema}.sweep() RETURNS void
+LANGUAGE sql VOLATILE SET enable_seqscan = on SET jit = off
+AS $$
+    DELETE FROM {schema}.line AS l USING (
+        SELECT d.name, d.token FROM {schema}.line AS d
+        WHERE d.ends < clock_timestamp() - interval '1 second'
+        LIMIT 200 FOR UPDATE SKIP LOCKED
+    ) AS dead
+    WHERE l.name = dead.name AND l.token = dead.token
 $$;
 
 -- Whether an entry of this mode holds too behind so many holders of that mode.

@@ -1,3 +1,6 @@
+-- Plain index scans only, here and in every verb that writes: they mark what is dead on the way, so that a lock taken a
+-- thousand times between two vacuums is found as fast as at first.
+--
 -- state: 2 held, 1 waiting, 0 no entry. retry: microseconds, for the first waiter or where there is no entry.
 CREATE FUNCTION {schema}.acquire(
     p_name text, p_holder bytea, p_mode text, p_lease bigint, p_waiter_lease bigint, p_delay bigint,
@@ -5,12 +8,13 @@ CREATE FUNCTION {schema}.acquire(
     OUT state integer, OUT token bigint, OUT retry bigint
 )
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     v_front record;
     v_held boolean;
 BEGIN
-    PERFORM {schema}.lock_names(ARRAY[p_name]);
+    PERFORM {schema}.lock_name(p_name);
     PERFORM {schema}.commit_durably();
     v_front := {schema}.settle(p_name);
     SELECT l.token, l.held INTO token, v_held
@@ -33,12 +37,7 @@ BEGIN
         );
         -- Now and then, what nobody asks for any more is cleared away.
         IF token % 64 = 0 THEN
-            DELETE FROM {schema}.line AS l USING (
-                SELECT d.name, d.token FROM {schema}.line AS d
-                WHERE d.ends < clock_timestamp() - interval '1 second'
-                ORDER BY d.ends LIMIT 200 FOR UPDATE SKIP LOCKED
-            ) AS dead
-            WHERE l.name = dead.name AND l.token = dead.token;
+            PERFORM {schema}.sweep();
         END IF;
     ELSE
         UPDATE {schema}.line AS l SET ends = greatest(

@@ -1,17 +1,22 @@
--- One row for each item, in order. state: 2 held, 1 waiting, 0 no such entry.
+-- One row for each item, in order. Items of one name stand together: its line is settled once. state: 2 held, 1 waiting, 0 no such entry.
 CREATE FUNCTION {schema}.renew(
     p_names text[], p_holders bytea[], p_leases bigint[], p_waiter_leases bigint[], p_delays bigint[], p_inbox text
 ) RETURNS TABLE (state integer, token bigint, retry bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     v_front record;
     v_held boolean;
+    v_settled text;
 BEGIN
     PERFORM {schema}.lock_names(p_names);
     PERFORM {schema}.commit_durably();
     FOR i IN 1 .. cardinality(p_names) LOOP
-        v_front := {schema}.settle(p_names[i]);
+        IF p_names[i] IS DISTINCT FROM v_settled THEN
+            v_front := {schema}.settle(p_names[i]);
+            v_settled := p_names[i];
+        END IF;
         SELECT l.token, l.held INTO token, v_held
         FROM {schema}.line AS l WHERE l.name = p_names[i] AND l.holder = p_holders[i];
         state := 0;

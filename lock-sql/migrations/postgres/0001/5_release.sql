@@ -2,19 +2,18 @@
 -- does not wait for the disk.
 CREATE FUNCTION {schema}.release(p_name text, p_holder bytea) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     v_there boolean;
 BEGIN
-    PERFORM {schema}.lock_names(ARRAY[p_name]);
+    PERFORM {schema}.lock_name(p_name);
     PERFORM set_config('synchronous_commit', 'off', true);
-    -- Settled first: an entry whose lease has ended is no longer there to be released.
-    PERFORM {schema}.settle(p_name);
-    DELETE FROM {schema}.line AS l WHERE l.name = p_name AND l.holder = p_holder;
+    -- An entry whose lease has ended is no longer there to be released; settling drops it.
+    DELETE FROM {schema}.line AS l
+    WHERE l.name = p_name AND l.holder = p_holder AND l.ends > clock_timestamp();
     v_there := FOUND;
-    IF v_there THEN
-        PERFORM {schema}.settle(p_name);
-    END IF;
+    PERFORM {schema}.settle(p_name);
     RETURN v_there;
 END
 $$;

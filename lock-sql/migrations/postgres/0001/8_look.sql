@@ -7,7 +7,7 @@ BEGIN
     -- What has expired is cleared away by a look, but a look at a quiet line writes nothing.
     PERFORM FROM {schema}.line AS l WHERE l.name = p_name AND l.ends <= clock_timestamp();
     IF FOUND THEN
-        PERFORM {schema}.lock_names(ARRAY[p_name]);
+        PERFORM {schema}.lock_name(p_name);
         PERFORM {schema}.settle(p_name);
     END IF;
     RETURN QUERY SELECT l.token, l.mode, l.note,
