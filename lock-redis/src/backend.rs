@@ -97,6 +97,11 @@ impl RedisBackend {
         LineKeys::new(self.prefix(), name)
     }
 
+    /// The slot of a line, where there are many servers.
+    fn at(&self, name: &LockName) -> u16 {
+        if self.servers.are_many() { slot_of(self.keys(name).bucket) } else { 0 }
+    }
+
     async fn call(&self, bucket: u32, script: &'static Script, command: &Cmd) -> Result<redis::Value> {
         self.servers.call(slot_of(bucket), script, command).await
     }
@@ -190,7 +195,7 @@ impl Backend for RedisBackend {
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
         if request.queue {
-            self.inbox.expect(request.holder);
+            self.inbox.expect(request.holder, self.at(&request.name));
         }
         let result = self.try_acquire(request).await;
         // A waiter keeps its place, and so does one of whom nobody knows whether it waits: until its release.
@@ -205,7 +210,7 @@ impl Backend for RedisBackend {
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.named("wait", self.inbox.wait(ticket.holder).await)
+        self.named("wait", self.inbox.wait(ticket.holder, self.at(&ticket.name)).await)
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
@@ -227,6 +232,7 @@ impl Backend for RedisBackend {
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
         if !self.capabilities.raise {
+            self.named("raise", self.inbox.check_open())?;
             let text = "a raise can be lost in a failover, or with a counter that is evicted";
             return self.named("raise", Err(Error::new(ErrorKind::Unsupported, text)));
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use lock_core::{Error, ErrorKind, Result};
 use redis::{Cmd, Value};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::config::{Host, RedisConfig};
 use crate::error;
@@ -92,8 +92,9 @@ impl Cluster {
     ) -> Vec<Result<Answers>> {
         let mut groups: BTreeMap<Host, (Arc<Link>, Vec<usize>)> = BTreeMap::new();
         let mut answers: Vec<Option<Result<Answers>>> = calls.iter().map(|_| None).collect();
+        let fresh = self.fresh().await;
         for (i, (slot, _)) in calls.iter().enumerate() {
-            match self.owner(*slot).await {
+            match fresh.clone().and_then(|()| self.at(*slot)) {
                 Ok(link) => {
                     let host = link.host().cloned().unwrap_or_else(|| Host::new("", 0));
                     groups.entry(host).or_insert_with(|| (link, Vec::new())).1.push(i);
@@ -138,8 +139,9 @@ impl Cluster {
         slots: impl Iterator<Item = (u16, T)>,
     ) -> Result<Vec<(Arc<Link>, T)>> {
         let mut nodes = BTreeMap::new();
+        self.fresh().await?;
         for (slot, with) in slots {
-            let link = self.owner(slot).await?;
+            let link = self.at(slot)?;
             let host = link.host().cloned().unwrap_or_else(|| Host::new("", 0));
             nodes.entry(host).or_insert((link, with));
         }
@@ -156,17 +158,27 @@ impl Cluster {
     }
 
     async fn owner(&self, slot: u16) -> Result<Arc<Link>> {
+        self.fresh().await?;
+        self.at(slot)
+    }
+
+    /// Looks at the topology when it may have changed. What was known of it is used as long as nothing better is.
+    async fn fresh(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
         if self.stale.load(Ordering::Acquire) {
             let looked = self.look().await;
             if lock(&self.map).ranges.is_empty() {
-                looked?;
+                return looked;
             }
         }
-        let host =
-            lock(&self.map).ranges.iter().find(|range| range.holds(slot)).map(|range| range.host.clone());
+        Ok(())
+    }
+
+    /// Who serves a slot, as far as is known.
+    fn at(&self, slot: u16) -> Result<Arc<Link>> {
+        let host = host_of(&lock(&self.map).ranges, slot).cloned();
         match host {
             Some(host) => self.link(host),
             None => {
@@ -198,18 +210,26 @@ impl Cluster {
     async fn look(&self) -> Result<()> {
         let asked = Instant::now();
         let mut last = self.looking.lock().await;
-        if last.is_some_and(|last| last > asked) && !self.stale.load(Ordering::Acquire) {
+        if last.is_some_and(|last| last > asked) {
+            // Somebody else has looked meanwhile.
             return Ok(());
         }
         if let Some(last) = *last {
             sleep_until(last + PAUSE).await;
         }
-        *last = Some(Instant::now());
         // What fails from now on makes it stale again.
         self.stale.store(false, Ordering::Release);
-        match self.newest().await {
+        let longest = self.config.connect_timeout + self.config.request_timeout;
+        let newest = timeout(longest, self.newest()).await;
+        *last = Some(Instant::now());
+        let slow = || {
+            Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("no node of the cluster answers within {longest:?}"),
+            ))
+        };
+        match newest.unwrap_or_else(|_| slow()) {
             Ok(view) => {
-                *last = Some(Instant::now());
                 self.take_over(view);
                 Ok(())
             }
@@ -237,8 +257,7 @@ impl Cluster {
 
     fn take_over(&self, view: View) {
         let mut map = lock(&self.map);
-        let changed = map.ranges != view.ranges && !map.ranges.is_empty();
-        map.ranges = view.ranges;
+        let before = std::mem::replace(&mut map.ranges, view.ranges.clone());
         let Map { ranges, links } = &mut *map;
         links.retain(|host, link| {
             let used = ranges.iter().any(|range| range.host == *host);
@@ -248,10 +267,14 @@ impl Cluster {
             used
         });
         drop(map);
-        if changed {
-            // A push may have been lost with the node that sent it.
-            self.inbox.ask_all();
-        }
+        // A push may have been lost with the node that sent it.
+        self.inbox.ask(|slot| host_of(&before, slot) != host_of(&view.ranges, slot));
+    }
+
+    /// There is a new connection to this node: what came over the old one may have been lost.
+    pub(crate) fn lost_touch(&self, host: &Host) {
+        let ranges = lock(&self.map).ranges.clone();
+        self.inbox.ask(|slot| host_of(&ranges, slot) == Some(host));
     }
 
     pub(crate) fn close(&self) {
@@ -259,6 +282,10 @@ impl Cluster {
         self.closed.store(true, Ordering::Release);
         map.links.values().for_each(|link| link.close());
     }
+}
+
+fn host_of(ranges: &[Range], slot: u16) -> Option<&Host> {
+    ranges.iter().find(|range| range.holds(slot)).map(|range| &range.host)
 }
 
 /// What an answer for one call says.

@@ -69,9 +69,10 @@ pub(crate) fn is_no_script(error: &redis::ServerError) -> bool {
     error.kind() == Some(ServerErrorKind::NoScript)
 }
 
-/// Whether the server says that it is a replica: the connection leads to the wrong place.
-pub(crate) fn is_read_only(error: &redis::ServerError) -> bool {
-    error.kind() == Some(ServerErrorKind::ReadOnly)
+/// Whether the server says that it is a replica, or a master whose replicas have left it: the connection leads to the
+/// wrong place, or may.
+pub(crate) fn leads_astray(error: &redis::ServerError) -> bool {
+    error.kind() == Some(ServerErrorKind::ReadOnly) || error.code() == "NOREPLICAS"
 }
 
 fn text(error: &RedisError) -> String {

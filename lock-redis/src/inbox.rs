@@ -21,6 +21,8 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Slot {
+    /// Where its line is, in a cluster.
+    at: u16,
     mail: Mutex<Mail>,
     arrived: Notify,
 }
@@ -42,8 +44,9 @@ impl Inbox {
     }
 
     /// Makes a place for a waiter *before* its acquire is sent, so that a grant that comes early is kept.
-    pub(crate) fn expect(&self, holder: HolderId) {
-        lock(&self.state).slots.entry(holder).or_default();
+    pub(crate) fn expect(&self, holder: HolderId, at: u16) {
+        let slot = || Arc::new(Slot { at, ..Slot::default() });
+        lock(&self.state).slots.entry(holder).or_insert_with(slot);
     }
 
     /// Takes the place away: the entry holds, is gone, or never was.
@@ -76,9 +79,19 @@ impl Inbox {
 
     /// Messages may have been lost: everyone asks again.
     pub(crate) fn ask_all(&self) {
-        for slot in self.all() {
+        self.ask(|_| true);
+    }
+
+    /// The same for those whose lines are at some of the slots of a cluster.
+    pub(crate) fn ask(&self, lost: impl Fn(u16) -> bool) {
+        for slot in self.all().into_iter().filter(|slot| lost(slot.at)) {
             slot.post(|mail| mail.ask = true);
         }
+    }
+
+    /// Fails once it is closed.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if lock(&self.state).closed { Err(closed()) } else { Ok(()) }
     }
 
     /// Ends every wait, now and later.
@@ -94,7 +107,7 @@ impl Inbox {
     }
 
     /// Waits for the grant, or for a reason to ask. A waiter without a place gets one and asks first.
-    pub(crate) async fn wait(&self, holder: HolderId) -> Result<Wake> {
+    pub(crate) async fn wait(&self, holder: HolderId, at: u16) -> Result<Wake> {
         let slot = {
             let mut state = lock(&self.state);
             if state.closed {
@@ -103,7 +116,7 @@ impl Inbox {
             match state.slots.get(&holder) {
                 Some(slot) => slot.clone(),
                 None => {
-                    state.slots.insert(holder, Arc::default());
+                    state.slots.insert(holder, Arc::new(Slot { at, ..Slot::default() }));
                     return Ok(Wake::Ask);
                 }
             }
@@ -155,8 +168,8 @@ mod tests {
 
     fn inbox() -> Inbox {
         let inbox = Inbox::new("c".into());
-        inbox.expect(A);
-        inbox.expect(B);
+        inbox.expect(A, 1);
+        inbox.expect(B, 2);
         inbox
     }
 
@@ -165,7 +178,7 @@ mod tests {
     }
 
     async fn is_idle(inbox: &Inbox, holder: HolderId) -> bool {
-        tokio::select! { biased; _ = inbox.wait(holder) => false, () = tokio::task::yield_now() => true }
+        tokio::select! { biased; _ = inbox.wait(holder, 1) => false, () = tokio::task::yield_now() => true }
     }
 
     #[tokio::test]
@@ -175,7 +188,7 @@ mod tests {
         assert!(is_idle(&inbox, B).await);
         for _ in 0..2 {
             let token = FencingToken::new(7).unwrap();
-            assert_eq!(inbox.wait(A).await.unwrap(), Wake::Held(token));
+            assert_eq!(inbox.wait(A, 1).await.unwrap(), Wake::Held(token));
         }
     }
 
@@ -194,9 +207,12 @@ mod tests {
     async fn a_reason_to_ask_is_used_once() {
         let inbox = inbox();
         inbox.ask_all();
-        assert_eq!(inbox.wait(A).await.unwrap(), Wake::Ask);
+        assert_eq!(inbox.wait(A, 1).await.unwrap(), Wake::Ask);
         assert!(is_idle(&inbox, A).await);
-        assert_eq!(inbox.wait(B).await.unwrap(), Wake::Ask);
+        assert_eq!(inbox.wait(B, 1).await.unwrap(), Wake::Ask);
+        inbox.ask(|at| at == 2);
+        assert!(is_idle(&inbox, A).await);
+        assert_eq!(inbox.wait(B, 1).await.unwrap(), Wake::Ask);
     }
 
     #[tokio::test]
@@ -204,11 +220,11 @@ mod tests {
         let inbox = Arc::new(inbox());
         let waiting = tokio::spawn({
             let inbox = inbox.clone();
-            async move { inbox.wait(A).await }
+            async move { inbox.wait(A, 1).await }
         });
         tokio::task::yield_now().await;
         inbox.close();
         assert_eq!(waiting.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
-        assert_eq!(inbox.wait(HolderId::from_u128(9)).await.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(inbox.wait(HolderId::from_u128(9), 1).await.unwrap_err().kind(), ErrorKind::Closed);
     }
 }

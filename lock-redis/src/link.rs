@@ -111,7 +111,7 @@ impl Link {
                     answers.values[i] = answer;
                 }
             }
-            if answers.values.iter().any(|answer| code_is(answer, error::is_read_only)) {
+            if answers.values.iter().any(|answer| code_is(answer, error::leads_astray)) {
                 // The name may lead to another server by now.
                 self.drop_connection(live.number);
             }
@@ -294,7 +294,14 @@ impl Link {
             return Err(over);
         }
         if live.number > 1 {
-            self.inbox.ask_all();
+            match &self.lead {
+                Lead::Node(host, cluster) => {
+                    if let Some(cluster) = cluster.upgrade() {
+                        cluster.lost_touch(host);
+                    }
+                }
+                Lead::Server(_) | Lead::Master(_) => self.inbox.ask_all(),
+            }
         }
         Ok(live)
     }

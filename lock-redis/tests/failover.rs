@@ -266,10 +266,10 @@ async fn locks_move_with_their_slot() {
 #[tokio::test]
 async fn what_too_few_replicas_have_is_not_held() {
     let group = group(Plan::sentinel(Duration::from_secs(60))).await;
-    let backend = backend(&format!("{}?replicas=1&replicas_timeout=200ms", group.url())).await;
+    let backend = backend(&format!("{}?replicas=1&replicas_timeout=1s", group.url())).await;
     let kept = request("kept", "x");
-    held(backend.acquire(&kept).await.unwrap());
-    assert!(matches!(renew_one(&*backend, &kept.ticket()).await, Ok(Renewed::Held(_))));
+    soon_until(async || backend.acquire(&kept).await.ok().map(held)).await;
+    soon_until(async || renew_one(&*backend, &kept.ticket()).await.ok()).await;
     group.servers()[1].pause(true).unwrap();
     for mode in ["x", "s", "p3"] {
         let error = backend.acquire(&request("fresh", mode)).await.unwrap_err();
@@ -282,5 +282,33 @@ async fn what_too_few_replicas_have_is_not_held() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     group.servers()[1].pause(false).unwrap();
     soon_until(async || renew_one(&*backend, &kept.ticket()).await.ok()).await;
-    held(backend.acquire(&request("fresh", "x")).await.unwrap());
+    soon_until(async || backend.acquire(&request("fresh", "x")).await.ok().map(held)).await;
+}
+
+#[tokio::test]
+async fn a_master_without_replicas_is_looked_up_again() {
+    let group = group(Plan::sentinel(Duration::from_secs(60))).await;
+    let backend = backend(&group.url()).await;
+    let ask = request("a", "x");
+    held(backend.acquire(&ask).await.unwrap());
+    let master = group.masters()[0];
+    let connections = async || {
+        let stats = group.say(master, &["INFO", "stats"]).await.unwrap().concat();
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+        line.trim().parse::<u64>().unwrap()
+    };
+    group.servers()[1].kill().unwrap();
+    group.say(master, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await.unwrap();
+    let fails = async || {
+        let error = renew_one(&*backend, &ask.ticket()).await.err()?;
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        error.to_string().contains("NOREPLICAS").then_some(())
+    };
+    soon_until(fails).await;
+    // Each look into the server is a connection, too, beside the one that the client makes anew.
+    let before = connections().await;
+    soon_until(fails).await;
+    assert!(connections().await >= before + 2, "the client stays where it cannot write");
+    group.say(master, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await.unwrap();
+    assert!(matches!(renew_one(&*backend, &ask.ticket()).await, Ok(Renewed::Held(_))));
 }

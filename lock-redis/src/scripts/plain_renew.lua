@@ -10,6 +10,8 @@ for i = 1, #KEYS do
   end)
   if not ok then
     n = type(status) == 'table' and status.err or tostring(status)
+    -- Not of this item: the client must find another server.
+    if string.find(n, '^%-?READONLY') or string.find(n, '^%-?NOREPLICAS') then error({err = n}) end
     status = -1
   end
   out[3 * i - 2], out[3 * i - 1], out[3 * i] = status, n, -1

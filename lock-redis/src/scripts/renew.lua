@@ -10,6 +10,8 @@ for i = 1, #KEYS / 4 do
   end)
   if not ok then
     local text = type(status) == 'table' and status.err or tostring(status)
+    -- Not of this item: the client must find another server.
+    if string.find(text, '^%-?READONLY') or string.find(text, '^%-?NOREPLICAS') then error({err = text}) end
     status, n, after = FAILED, text, FAILED
   end
   out[3 * i - 2], out[3 * i - 1], out[3 * i] = status, n, after
