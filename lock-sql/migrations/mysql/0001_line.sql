@@ -1,6 +1,7 @@
 -- The tables of onelock, version 1, for MariaDB 10.6 and later and MySQL 8.0.16 and later. Run it in the database of
 -- the locks as a user with CREATE and INSERT; it may be run again. For another table prefix replace `onelock_`.
--- The user of the services needs SELECT, INSERT, UPDATE and DELETE on the three tables and nothing else.
+-- The user of the services needs SELECT, INSERT, UPDATE and DELETE on `onelock_name` and `onelock_line`, SELECT and UPDATE on
+-- `onelock_floor`, and nothing else.
 
 -- The last number given for a name, and the row that every verb on the name locks first.
 CREATE TABLE IF NOT EXISTS `onelock_name` (

@@ -93,7 +93,8 @@ pub struct MySqlConfig {
     pub host: String,
     /// The port.
     pub port: u16,
-    /// The user. It needs SELECT, INSERT, UPDATE and DELETE on the three tables, and CREATE where they are to be made.
+    /// The user. It needs SELECT, INSERT, UPDATE and DELETE on the tables of names and lines, SELECT and UPDATE on that of
+    /// the floor, and CREATE and INSERT where they are to be made.
     pub username: String,
     /// The password. It is read by serde and never written.
     #[serde(skip_serializing, deserialize_with = "secret")]

@@ -51,9 +51,9 @@ impl MySqlBackend {
     ///
     /// # Errors
     /// - [`ErrorKind::InvalidConfig`]: an option out of range, no such database;
-    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Timeout`]: the server cannot be reached or does not answer;
-    /// - [`ErrorKind::Denied`]: wrong credentials, a right is missing (the message names it), a read-only server;
-    /// - [`ErrorKind::Unsupported`]: a Galera node, a server that is too old, tables of another version;
+    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Timeout`]: the server cannot be reached, is read-only or does not answer;
+    /// - [`ErrorKind::Denied`]: wrong credentials, a right is missing (the message names it);
+    /// - [`ErrorKind::Unsupported`]: a cluster with several writers, a server that is too old, tables of another version;
     /// - [`ErrorKind::Foreign`]: tables of our names that are not ours; they are left alone.
     ///
     /// # Cancel safety
