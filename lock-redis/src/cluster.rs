@@ -15,9 +15,10 @@ use redis::{Cmd, Value};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::config::{Host, RedisConfig};
+use crate::connect::Lead;
 use crate::error;
 use crate::inbox::{Inbox, closed, lock};
-use crate::link::{Answers, Lead, Link};
+use crate::link::{Answers, Link};
 use crate::scripts::Script;
 use crate::survey::survey;
 use crate::topology::{self, Range, Turn, View};

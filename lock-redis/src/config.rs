@@ -191,7 +191,8 @@ impl RedisConfig {
         if self.replicas > 64 {
             return Err(bad("replicas is at most 64"));
         }
-        if self.replicas_timeout < Duration::from_millis(1) || self.replicas_timeout >= self.request_timeout {
+        let in_time = Duration::from_millis(1)..self.request_timeout;
+        if self.replicas > 0 && !in_time.contains(&self.replicas_timeout) {
             return Err(bad("replicas_timeout is from 1ms to less than request_timeout"));
         }
         if self.username.is_some() && self.password.is_none() {

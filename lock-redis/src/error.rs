@@ -64,6 +64,19 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
     Error::new(kind, message)
 }
 
+/// What the server says instead of an answer.
+pub(crate) fn server_said(error: &redis::ServerError) -> Error {
+    from_server(error.code(), error.details().unwrap_or_default())
+}
+
+/// An answer that is not an error of the server.
+pub(crate) fn sound(answer: redis::Value) -> lock_core::Result<redis::Value> {
+    match answer {
+        redis::Value::ServerError(error) => Err(server_said(&error)),
+        answer => Ok(answer),
+    }
+}
+
 /// Whether the server says that it does not know the script; it has then done nothing.
 pub(crate) fn is_no_script(error: &redis::ServerError) -> bool {
     error.kind() == Some(ServerErrorKind::NoScript)

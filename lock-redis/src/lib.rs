@@ -4,6 +4,7 @@ mod backend;
 mod client;
 mod cluster;
 mod config;
+mod connect;
 mod error;
 mod examine;
 mod fence;

@@ -11,16 +11,15 @@ use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, Value};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use crate::client::{self, Role};
-use crate::cluster::Cluster;
 use crate::config::{Host, RedisConfig};
-use crate::fence::{Fence, field};
+use crate::connect::{Lead, connect};
+use crate::error;
+use crate::fence::Fence;
 use crate::inbox::{Inbox, closed, lock};
-use crate::scripts::{self, Script};
-use crate::{error, reply, sentinel};
+use crate::scripts::Script;
 
 /// The wait after the first failed attempt to connect; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -29,17 +28,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const OPEN: u8 = 0;
 const RETIRED: u8 = 1;
 const CLOSED: u8 = 2;
-
-/// Which server the connection leads to.
-#[derive(Debug)]
-pub(crate) enum Lead {
-    /// The one at this address.
-    Server(Host),
-    /// Whichever the sentinels call the master of this name.
-    Master(String),
-    /// A node of a cluster.
-    Node(Host, Weak<Cluster>),
-}
 
 pub(crate) struct Link {
     config: Arc<RedisConfig>,
@@ -170,7 +158,7 @@ impl Link {
         let short = match values.pop_if(|_| counts) {
             None => None,
             Some(Value::Int(acknowledged)) => (acknowledged < i64::from(replicas)).then_some(acknowledged),
-            Some(Value::ServerError(e)) => return Err(server_said(&e)),
+            Some(Value::ServerError(e)) => return Err(error::server_said(&e)),
             Some(_) => return Err(Error::new(ErrorKind::Protocol, "WAIT did not answer with a number")),
         };
         if load {
@@ -195,13 +183,13 @@ impl Link {
         commands.iter().for_each(|command| {
             pipeline.add_command(command.clone());
         });
-        self.send_all(&live, &pipeline).await?.into_iter().map(sound).collect()
+        self.send_all(&live, &pipeline).await?.into_iter().map(error::sound).collect()
     }
 
     /// Sends one plain command.
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value> {
         let live = self.live().await?;
-        self.send(&live, command).await.and_then(sound)
+        self.send(&live, command).await.and_then(error::sound)
     }
 
     async fn send(&self, live: &Live, command: &Cmd) -> Result<Value> {
@@ -308,80 +296,13 @@ impl Link {
 
     async fn open(&self) -> Result<Live> {
         let number = self.connections.fetch_add(1, Ordering::AcqRel) + 1;
-        let (host, epoch) = match &self.lead {
-            Lead::Server(host) | Lead::Node(host, _) => (host.clone(), None),
-            Lead::Master(name) => {
-                let master = sentinel::find(&self.config, name).await?;
-                (master.host, Some(master.epoch))
-            }
-        };
         let this = self.this.clone();
-        let settings = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(1024)
-            .set_push_sender(move |push: PushInfo| {
-                if let Some(link) = this.upgrade() {
-                    link.pushed(number, &push);
-                }
-                Ok::<(), redis::aio::SendError>(())
-            });
-        let client = client::new(&self.config, &host, Role::Locker)?;
-        let connection = client.get_multiplexed_async_connection_with_config(&settings).await;
-        let connection = connection.map_err(|e| error::from_redis(&e))?;
-        let scripts = scripts::of(self.config.layout);
-        let mut load = Pipeline::with_capacity(scripts.len() + 3);
-        for script in scripts {
-            load.add_command(script.load());
-        }
-        // The epoch is the same before and after the id was read, so the two belong together.
-        match &self.lead {
-            Lead::Server(_) => {}
-            Lead::Master(_) => {
-                load.cmd("INFO").arg("replication");
-            }
-            Lead::Node(..) => {
-                load.cmd("CLUSTER").arg("INFO").cmd("INFO").arg("replication").cmd("CLUSTER").arg("INFO");
-            }
-        }
-        let (mut subscriber, mut loader) = (connection.clone(), connection.clone());
-        let (subscribed, loaded) = tokio::join!(
-            async {
-                // Nothing is pushed where nobody can wait.
-                match self.inbox.channel() {
-                    "" => Ok(()),
-                    channel => subscriber.subscribe(channel).await,
-                }
-            },
-            loader.send_packed_commands(&load, 0, load.len()),
-        );
-        subscribed.map_err(|e| error::from_redis(&e))?;
-        let loaded = loaded.map_err(|e| error::from_redis(&e))?;
-        let loaded: Vec<_> = loaded.into_iter().map(sound).collect::<Result<_>>()?;
-        let fence = match (&loaded[scripts.len().min(loaded.len())..], epoch) {
-            ([], _) => None,
-            ([replication], Some(epoch)) => {
-                let replication = reply::string(replication)?;
-                if field(replication, "role") != Some("master") {
-                    let text = format!("the sentinels name {host}, which is not a master (yet, or any more)");
-                    return Err(Error::new(ErrorKind::Unavailable, text));
-                }
-                Some(Fence::new(epoch, replication)?)
-            }
-            ([before, replication, after], None) => {
-                let (before, after) = (own_epoch(before)?, own_epoch(after)?);
-                if before != after {
-                    return Err(Error::new(ErrorKind::Unavailable, format!("{host} is just being promoted")));
-                }
-                Some(Fence::new(before, reply::string(replication)?)?)
-            }
-            _ => {
-                return Err(Error::new(
-                    ErrorKind::Protocol,
-                    "the server gave another number of answers than asked for",
-                ));
+        let pushed = move |push: PushInfo| {
+            if let Some(link) = this.upgrade() {
+                link.pushed(number, &push);
             }
         };
+        let (connection, fence) = connect(&self.config, &self.lead, self.inbox.channel(), pushed).await?;
         Ok(Live { connection, number, fence: fence.map(Arc::new) })
     }
 
@@ -452,23 +373,6 @@ async fn revive(link: Weak<Link>) {
             cluster.look_again().await;
         }
     }
-}
-
-fn own_epoch(info: &Value) -> Result<u64> {
-    let epoch = field(reply::string(info)?, "cluster_my_epoch").and_then(|epoch| epoch.parse().ok());
-    epoch.ok_or_else(|| Error::new(ErrorKind::Protocol, "the node does not say its epoch"))
-}
-
-/// An answer that is not an error of the server.
-fn sound(answer: Value) -> Result<Value> {
-    match answer {
-        Value::ServerError(e) => Err(server_said(&e)),
-        answer => Ok(answer),
-    }
-}
-
-fn server_said(e: &redis::ServerError) -> Error {
-    error::from_server(e.code(), e.details().unwrap_or_default())
 }
 
 fn code_is(answer: &Value, test: impl Fn(&redis::ServerError) -> bool) -> bool {

@@ -8,9 +8,10 @@ use redis::{Cmd, Value};
 
 use crate::cluster::{Cluster, one};
 use crate::config::{RedisConfig, Topology};
+use crate::connect::Lead;
 use crate::inbox::Inbox;
 use crate::keys::{BUCKETS, slot_of};
-use crate::link::{Answers, Lead, Link};
+use crate::link::{Answers, Link};
 use crate::scripts::Script;
 
 #[derive(Debug)]

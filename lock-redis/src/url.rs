@@ -202,7 +202,7 @@ mod tests {
             "redis://h?layout=other",
             "redis://h?replicas=-1",
             "redis://h?replicas=65",
-            "redis://h?replicas_timeout=3s",
+            "redis://h?replicas=1&replicas_timeout=3s",
         ] {
             assert_eq!(read(url).unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
         }
