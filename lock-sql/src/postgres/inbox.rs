@@ -138,11 +138,24 @@ impl Inbox {
         format!("p{}", self.proofs.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Takes in a notification; whether it is the proof. What is not understood is not ours.
-    pub(super) fn deliver(&self, payload: &str) -> bool {
-        if payload.starts_with('p') {
-            self.heard.store(true, Ordering::Release);
-            return true;
+    /// The number of the next proof.
+    pub(super) fn next_proof(&self) -> u64 {
+        self.proofs.load(Ordering::Relaxed)
+    }
+
+    /// Takes in a notification; whether it is the proof, of which `since` is the first that counts. What is not
+    /// understood is not ours, and what another channel is told neither: a session of a pooler still listens for whoever
+    /// had it before.
+    pub(super) fn deliver(&self, channel: &str, payload: &str, since: u64) -> bool {
+        if channel != self.channel {
+            return false;
+        }
+        if let Some(number) = payload.strip_prefix('p') {
+            let proven = number.parse::<u64>().is_ok_and(|number| number >= since);
+            if proven {
+                self.heard.store(true, Ordering::Release);
+            }
+            return proven;
         }
         if let Some((holder, wake)) = read(payload) {
             let slot = self.slots().get(&holder).cloned();
@@ -163,5 +176,36 @@ fn read(payload: &str) -> Option<(HolderId, Wake)> {
         "h" => Some((holder, Wake::Held(FencingToken::new(number.parse().ok()?).ok()?))),
         "g" if number.is_empty() => Some((holder, Wake::Ask)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_own_and_new_proof_counts() {
+        let inbox = Inbox::new(HolderId::random().unwrap());
+        let channel = inbox.channel.clone();
+        let old = inbox.proof();
+        let since = inbox.next_proof();
+        let new = inbox.proof();
+        assert!(!inbox.deliver("onelock_other", &new, since), "another client's");
+        assert!(!inbox.deliver(&channel, &old, since), "of an earlier connection");
+        assert!(!inbox.deliver(&channel, "p", since) && !inbox.deliver(&channel, "h00", since));
+        assert!(!inbox.hears());
+        assert!(inbox.deliver(&channel, &new, since) && inbox.hears());
+    }
+
+    #[test]
+    fn a_grant_is_kept_for_whoever_waits_next() {
+        let inbox = Inbox::new(HolderId::random().unwrap());
+        let holder = HolderId::random().unwrap();
+        let (slot, _) = inbox.slot(&LockName::new("n").unwrap(), holder);
+        let channel = inbox.channel.clone();
+        inbox.deliver(&channel, &format!("h{}7", holder.to_hex()), 0);
+        inbox.ring_all();
+        let token = FencingToken::new(7).unwrap();
+        assert_eq!((slot.take(), slot.take()), (Some(Wake::Held(token)), Some(Wake::Held(token))));
     }
 }

@@ -45,8 +45,10 @@ pub(super) async fn listen(shared: Arc<Shared>) {
         shared.pool.set_direct(false);
         shared.inbox.deaf();
         shared.inbox.tried.notify_one();
-        // What came in between is lost.
-        shared.inbox.ring_all();
+        if heard {
+            // What came in between is lost.
+            shared.inbox.ring_all();
+        }
         pause = match end {
             Ok(End::Pooled) => POOLED,
             _ if heard => AGAIN.0,
@@ -65,13 +67,14 @@ async fn listen_once(shared: &Shared) -> Result<End, sqlx::Error> {
     let Some(mut listener) = begun? else { return Ok(End::Pooled) };
     // That the sessions were two proves nothing: a busy pooler has several. Through one that gives each transaction
     // a session of its choice the proof never arrives.
-    let mut patience = PROOF.0;
+    let (mut patience, since) = (PROOF.0, shared.inbox.next_proof());
     prove(shared).await;
     loop {
         let hears = shared.inbox.hears();
         match tokio::time::timeout(if hears { PING } else { patience }, listener.try_recv()).await {
             Ok(Ok(Some(notification))) => {
-                if shared.inbox.deliver(notification.payload()) && !hears {
+                let (channel, payload) = (notification.channel(), notification.payload());
+                if shared.inbox.deliver(channel, payload, since) && !hears {
                     shared.pool.set_direct(true);
                     // What was promoted before is told; from here on the others tell the server our channel.
                     shared.inbox.ring_all();

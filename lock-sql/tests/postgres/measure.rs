@@ -55,16 +55,19 @@ async fn crowd(server: &PostgresServer, url: &str, what: &str) {
     }
     let connections = admin.fetch_one(sql).await.unwrap().get::<i64, _>(0) - connections;
     let grown = memory().saturating_sub(before);
-    let (asked, cpu) = (server.requests().unwrap(), spent());
+    let (asked, cpu) = (server.asked().unwrap().len(), spent());
     tokio::time::sleep(IDLE).await;
     let idle = IDLE.as_secs_f64();
-    let requests = (server.requests().unwrap() - asked) as f64 / idle;
+    let asked = server.asked().unwrap().split_off(asked);
+    let requests = asked.len() as f64 / idle;
+    let count = |what: &str| asked.iter().filter(|line| line.contains(what)).count();
+    let kinds = ["acquire(", "renew(", "release(", "watched(", "SELECT 1"].map(|what| (what, count(what)));
     let cpu = (spent() - cpu) / idle * 100.0;
     assert!(held.iter().all(lock_core::client::guard::Guard::is_held), "a lock was lost");
     assert_eq!(other.inspect("hot").await.unwrap().waiters.len(), CROWD, "a waiter was lost");
     println!(
         "{what}: {CROWD} held and {CROWD} waiting: {connections} connections, {requests:.2} requests/s, \
-         {:.1} MiB, {cpu:.1} % of a core (two clients)",
+         {:.1} MiB, {cpu:.1} % of a core (two clients); {kinds:?}",
         grown as f64 / 1_048_576.0
     );
     waiters.abort_all();

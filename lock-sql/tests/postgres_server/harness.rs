@@ -41,7 +41,7 @@ impl Harness for Postgres {
     }
 
     fn unit(&self) -> Duration {
-        Duration::from_millis(400)
+        Duration::from_millis(500)
     }
 
     fn lacks(&self, need: Need) -> Option<String> {
@@ -77,7 +77,7 @@ impl Harness for Pooled {
     }
 
     fn unit(&self) -> Duration {
-        Duration::from_millis(400)
+        Duration::from_millis(500)
     }
 
     fn lacks(&self, need: Need) -> Option<String> {
