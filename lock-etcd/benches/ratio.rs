@@ -2,6 +2,9 @@
 //! the same driver; then how often a lock changes hands among eight contenders, beside the server's own lock service. What
 //! is compared takes turns, so that whatever else the machine does hits all alike.
 //!
+//! Every acquisition has a key of its own, and etcd steps over those that are gone until it compacts; so the raw requests
+//! have fresh keys as well, and the history is compacted now and then, as a server does that is set up for it.
+//!
 //! `cargo bench -p lock-etcd --bench ratio`. It needs `etcd` in the path.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "a benchmark")]
@@ -24,6 +27,8 @@ use support::server::Member;
 use tokio::task::JoinSet;
 
 const CYCLES: usize = 4_000;
+/// How many cycles lie between two compactions.
+const COMPACTED: usize = 250;
 const CONTENDERS: u64 = 8;
 const TIME: Duration = Duration::from_secs(3);
 const ROUNDS: u32 = 3;
@@ -49,8 +54,11 @@ async fn cycles(server: &Member) {
     let lease = client.lease_grant(3_600, None).await.unwrap().id();
     let mut times = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
     for cycle in 0..CYCLES + 200 {
+        if cycle % COMPACTED == 0 {
+            compact(&mut client).await;
+        }
         let began = Instant::now();
-        black_box(two_requests(&client, lease).await);
+        black_box(two_requests(&client, lease, cycle).await);
         let raw = Instant::now();
         let request = exclusive(&own).unwrap();
         let grant = held(&backend, &request).await.unwrap();
@@ -83,20 +91,27 @@ async fn cycles(server: &Member) {
 }
 
 /// What an acquire and a release of a free lock send: the transaction that joins the line, and the deletion.
-async fn two_requests(client: &Client, lease: i64) -> i64 {
-    let (line, end, key) = ("onelock/raw/", "onelock/raw0", "onelock/raw/0123456789abcdef0123456789abcdef");
-    let put = || TxnOp::put(key, "host:12345", Some(PutOptions::new().with_lease(lease)));
+async fn two_requests(client: &Client, lease: i64, cycle: usize) -> i64 {
+    let (line, end, key) = ("onelock/raw/", "onelock/raw0", format!("onelock/raw/{cycle:032x}"));
+    let put = || TxnOp::put(&key[..], "host:12345", Some(PutOptions::new().with_lease(lease)));
     let read =
         GetOptions::new().with_range(end).with_sort(SortTarget::Create, SortOrder::Ascend).with_keys_only();
     let join = Txn::new()
         .when([Compare::create_revision(line, CompareOp::Equal, 0).with_range(end)])
         .and_then([put()])
         .or_else([put(), TxnOp::get(line, Some(read))]);
-    let join =
-        Txn::new().when([Compare::create_revision(key, CompareOp::Equal, 0)]).and_then([TxnOp::txn(join)]);
+    let join = Txn::new()
+        .when([Compare::create_revision(&key[..], CompareOp::Equal, 0)])
+        .and_then([TxnOp::txn(join), TxnOp::delete("onelock/raw/0123456789abcdef0123456789abcdef/", None)]);
     let joined = client.kv_client().txn(join).await.unwrap();
-    assert_eq!(client.kv_client().delete(key, None).await.unwrap().deleted(), 1);
+    assert_eq!(client.kv_client().delete(&key[..], None).await.unwrap().deleted(), 1);
     joined.header().unwrap().revision()
+}
+
+/// Forgets the keys that are gone.
+async fn compact(client: &mut Client) {
+    let now = client.get("now", None).await.unwrap().header().unwrap().revision();
+    client.compact(now, None).await.unwrap();
 }
 
 async fn changes(server: &Member) {
@@ -111,16 +126,26 @@ async fn changes(server: &Member) {
         theirs.push((client, lease));
     }
     let mut counts = [0, 0, 0];
+    let mut requests = [0, 0, 0];
+    let received = async || server.received().await.unwrap().into_iter().map(|(_, count)| count).sum::<u64>();
     for _ in 0..ROUNDS {
-        counts[0] += by_us(&ours).await;
-        counts[1] += by_us(&vec![ours[0].clone(); ours.len()]).await;
-        counts[2] += by_the_service(&theirs).await;
+        for (i, count) in counts.iter_mut().enumerate() {
+            compact(&mut theirs[0].0).await;
+            let before = received().await;
+            *count += match i {
+                0 => by_us(&ours).await,
+                1 => by_us(&vec![ours[0].clone(); ours.len()]).await,
+                _ => by_the_service(&theirs).await,
+            };
+            requests[i] += received().await - before;
+        }
     }
     println!("owner changes per second, {CONTENDERS} contenders:");
     let all = ["a client for each", "one client for all", "the server's lock service, a client for each"];
-    for (what, count) in all.into_iter().zip(counts) {
-        let rate = count as f64 / (TIME * ROUNDS).as_secs_f64();
-        println!("  {what:46} {rate:7.0}  {:.2} of the service", count as f64 / counts[2] as f64);
+    for ((what, count), requests) in all.into_iter().zip(counts).zip(requests) {
+        let (rate, each) = (count as f64 / (TIME * ROUNDS).as_secs_f64(), requests as f64 / count as f64);
+        let ratio = count as f64 / counts[2] as f64;
+        println!("  {what:46} {rate:7.0}  {ratio:.2} of the service, {each:.2} requests each");
     }
 }
 

@@ -200,7 +200,7 @@ impl Shared {
     }
 
     async fn send(&self, limit: Duration, txn: Txn) -> Result<PbTxnResponse, Failure> {
-        let call = |client: Client| async move { kv(&client).txn(txn).await };
+        let call = |client: Arc<Client>| async move { kv(&client).txn(txn).await };
         Ok(self.members.attempt(limit, call).await?.0)
     }
 
@@ -208,7 +208,7 @@ impl Shared {
     /// move that comes late never takes back a later one.
     pub(crate) async fn move_entry(&self, key: &[u8], number: i64, from: i64, to: &Lease) -> Result<bool> {
         let txn = || Txn::new().and_then([move_op(key, number, from, to)]);
-        let call = |client: Client| {
+        let call = |client: Arc<Client>| {
             let txn = txn();
             async move { kv(&client).txn(txn).await }
         };

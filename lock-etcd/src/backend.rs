@@ -161,7 +161,7 @@ async fn revoke_spent(members: Arc<Members>, mut spent: mpsc::UnboundedReceiver<
 impl Shared {
     /// Reads one key under the prefix: the cluster answers, and the user may read.
     async fn probe(&self) -> Result<()> {
-        let call = |client: Client| {
+        let call = |client: Arc<Client>| {
             let key = self.keys.probe();
             async move { kv(&client).get(key, Some(GetOptions::new().with_count_only())).await }
         };
@@ -205,7 +205,7 @@ impl Shared {
             let Some(limit) = tries.next().await else {
                 return Err(self.members.late(self.members.try_time()));
             };
-            let call = |client: Client| async move { kv(&client).delete(key, None).await };
+            let call = |client: Arc<Client>| async move { kv(&client).delete(key, None).await };
             match self.members.attempt(limit, call).await {
                 // An earlier try may have done it and lost the answer.
                 Ok(answer) if answer.deleted() > 0 || unclear => return Ok(Release::Released),
@@ -229,7 +229,7 @@ impl Shared {
             };
             let same = Compare::create_revision(&seat.key[..], CompareOp::Equal, seat.number);
             let txn = Txn::new().when([same]).and_then([TxnOp::delete(&seat.key[..], None)]);
-            let call = |client: Client| async move { kv(&client).txn(txn).await };
+            let call = |client: Arc<Client>| async move { kv(&client).txn(txn).await };
             match self.members.attempt(limit, call).await {
                 Ok(answer) if answer.succeeded() || unclear => return Ok(Release::Released),
                 Ok(_) => return Ok(Release::NotHeld),

@@ -102,7 +102,7 @@ pub(crate) async fn take_out(members: &Members, entry: &Entry) -> Result<()> {
     if entry.lease.is_gone() {
         return Ok(());
     }
-    let call = |client: Client| {
+    let call = |client: Arc<Client>| {
         let key = &entry.key[..];
         let ours = [
             Compare::create_revision(key, CompareOp::Equal, entry.number),

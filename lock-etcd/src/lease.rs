@@ -136,7 +136,7 @@ impl Lease {
 
 /// One sign of life, on a stream of its own: opening it costs nothing more, and no late answer can be taken for that of
 /// another.
-async fn ask(client: Client, id: i64) -> Result<(), Etcd> {
+async fn ask(client: Arc<Client>, id: i64) -> Result<(), Etcd> {
     client.lease_client().keep_alive(id).await.map(|_| ())
 }
 
@@ -215,7 +215,7 @@ impl Leases {
         let ttl = i64::try_from(seconds).map_err(|_| protocol("a lease too long for etcd"))?;
         // From before the first try: an answer to any of them is younger.
         let sent = self.clock.now();
-        let call = |client: Client| async move { client.lease_client().grant(ttl, None).await };
+        let call = |client: Arc<Client>| async move { client.lease_client().grant(ttl, None).await };
         let answer = members.request(call).await?;
         let granted = u64::try_from(answer.ttl()).unwrap_or(0);
         if granted < seconds {
@@ -265,7 +265,7 @@ fn whole_seconds(time: Duration) -> Result<u64> {
 
 /// Gives a lease back, with everything on it.
 pub(crate) async fn revoke(members: &Members, id: i64) -> Result<()> {
-    let call = |client: Client| async move { client.lease_client().revoke(id).await };
+    let call = |client: Arc<Client>| async move { client.lease_client().revoke(id).await };
     match members.request(call).await {
         Ok(_) | Err(Failure::LeaseGone) => Ok(()),
         Err(Failure::Other(error)) => Err(error.during("revoke")),

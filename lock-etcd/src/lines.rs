@@ -1,5 +1,7 @@
 //! Reading lines.
 
+use std::sync::Arc;
+
 use etcd_client::proto::{PbKeyValue, PbRangeResponse};
 use etcd_client::{Client, GetOptions, KvClient, SortOrder, SortTarget, TxnOp};
 use lock_core::Result;
@@ -74,7 +76,7 @@ pub(crate) async fn read_values(members: &Members, span: &Span) -> Result<Readin
 }
 
 async fn get(members: &Members, span: &Span, options: GetOptions) -> Result<Reading, Failure> {
-    let call = |client: Client| {
+    let call = |client: Arc<Client>| {
         let (start, options) = (span.start.clone(), options.clone());
         async move { kv(&client).get(start, Some(options)).await }
     };

@@ -1,5 +1,7 @@
 //! Looking at lines: one of them, and which there are.
 
+use std::sync::Arc;
+
 use etcd_client::proto::PbKeyValue;
 use etcd_client::{Client, GetOptions};
 use lock_core::mode::holders;
@@ -68,7 +70,7 @@ impl Shared {
     /// The first keys of a span in their own order, and whether there are more.
     async fn keys_of(&self, span: &Span) -> Result<(Vec<Seat>, bool)> {
         let options = GetOptions::new().with_range(span.end.clone()).with_limit(LIST_CHUNK).with_keys_only();
-        let call = |client: Client| {
+        let call = |client: Arc<Client>| {
             let (start, options) = (span.start.clone(), options.clone());
             async move { kv(&client).get(start, Some(options)).await }
         };

@@ -21,7 +21,8 @@ use crate::error::{Failure, failure};
 /// often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(6);
 
-type Clients = Arc<Vec<OnceCell<Client>>>;
+/// Shared, because to clone a driver's client is to clone one for each service of etcd.
+type Clients = Arc<Vec<OnceCell<Arc<Client>>>>;
 
 pub(crate) struct Members {
     config: EtcdConfig,
@@ -94,7 +95,7 @@ impl Members {
     }
 
     /// The client of the member in use, and which one that is.
-    pub(crate) async fn client(&self) -> Result<(usize, Client), Failure> {
+    pub(crate) async fn client(&self) -> Result<(usize, Arc<Client>), Failure> {
         let clients = self.clients()?;
         let at = self.current();
         let client = match clients[at].get() {
@@ -104,7 +105,7 @@ impl Members {
         Ok((at, client))
     }
 
-    async fn connect(&self, at: usize) -> Result<Client, Failure> {
+    async fn connect(&self, at: usize) -> Result<Arc<Client>, Failure> {
         let (host, port) = &self.config.members[at];
         let url =
             format!("http{}://{}", if self.config.tls { "s" } else { "" }, host_port(host, Some(*port)));
@@ -119,14 +120,15 @@ impl Members {
         if let Some(tls) = &self.tls {
             options = options.with_tls(tls.clone());
         }
-        Client::connect([url], Some(options)).await.map_err(|error| self.failure(error))
+        let client = Client::connect([url], Some(options)).await;
+        client.map(Arc::new).map_err(|error| self.failure(error))
     }
 
     /// One try of a request on the member in use. A member that fails hands over to the next.
     pub(crate) async fn attempt<T, F>(
         &self,
         limit: Duration,
-        call: impl FnOnce(Client) -> F,
+        call: impl FnOnce(Arc<Client>) -> F,
     ) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
@@ -182,7 +184,7 @@ impl Members {
     }
 
     /// A request that may be made more than once, on several members.
-    pub(crate) async fn request<T, F>(&self, call: impl Fn(Client) -> F) -> Result<T, Failure>
+    pub(crate) async fn request<T, F>(&self, call: impl Fn(Arc<Client>) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {

@@ -229,7 +229,7 @@ impl Shared {
     /// One transaction without conditions.
     async fn transact(&self, operations: Vec<TxnOp>) -> Result<Vec<Option<PbTxnOpResponse>>> {
         let count = operations.len();
-        let call = |client: Client| {
+        let call = |client: Arc<Client>| {
             let txn = Txn::new().and_then(operations.clone());
             async move { kv(&client).txn(txn).await }
         };
