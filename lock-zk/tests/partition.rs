@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_conformance::ctx::PATIENCE;
 use lock_conformance::faults::{Fault, Link};
@@ -42,6 +42,13 @@ async fn the_holder_behind_a_cut_follower_knows_before_the_next_one_holds() -> V
             let lock = next.mutex(&name)?;
             async move { lock.acquire().await }
         });
+        // Both nodes have reached the follower.
+        let shown = async || reader.list_children(&format!("/own/{name}")).await;
+        let end = Instant::now() + PATIENCE;
+        while shown().await?.len() < 2 {
+            ensure!(Instant::now() < end, "round {round}: the waiter does not join");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         // It has been renewed at least once, so that its deadline is one of a renewal.
         guard.renewed(guard.deadline()).await.context("lost before the cut")?;
         link.set(Fault::Stall);
@@ -53,8 +60,7 @@ async fn the_holder_behind_a_cut_follower_knows_before_the_next_one_holds() -> V
         ensure_eq!(reason, LossReason::Expired, "round {round}: why it lost");
         ensure!(granted.token()? > before, "round {round}: tokens");
         // What makes this hard: the follower does not know, and says so to whoever asks.
-        let shown = reader.list_children(&format!("/own/{name}")).await?;
-        ensure_eq!(shown.len(), 2, "round {round}: what the follower shows");
+        ensure_eq!(shown().await?.len(), 2, "round {round}: what the follower shows");
         ensure_eq!(follower[0].mode().await.as_deref(), Some("follower"), "round {round}: its mode");
         link.heal();
         granted.release().await?;
