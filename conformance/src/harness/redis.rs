@@ -43,6 +43,10 @@ impl Redis {
     }
 }
 
+/// What a loaded machine may need to answer: who takes it for dead connects anew and makes every waiter ask, and then the
+/// cases that count requests count that.
+pub(super) const PATIENT: &str = "?request_timeout=5s";
+
 /// Opens `url` by a driver as a client would: the options that all stores share are not the driver's.
 ///
 /// # Errors
@@ -118,7 +122,7 @@ fn url(address: SocketAddr) -> String {
 #[async_trait]
 impl Store for Running {
     async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
-        Ok(open_by(&self.driver, &self.url()?).await?)
+        Ok(open_by(&self.driver, &format!("{}{PATIENT}", self.url()?)).await?)
     }
 
     fn url(&self) -> Verdict<String> {

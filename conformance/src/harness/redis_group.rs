@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use lock_core::{Backend, Capabilities, Driver, Mode};
 use tokio::sync::{mpsc, oneshot};
 
-use super::redis::{IsCounter, Watcher, open_by};
+use super::redis::{IsCounter, PATIENT, Watcher, open_by};
 use super::{Credentials, Harness, Store, Tls};
 use crate::case::Need;
 use crate::ctx::{held, name, request, ticket, waiting};
@@ -222,7 +222,7 @@ impl Running {
 #[async_trait]
 impl Store for Running {
     async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
-        Ok(open_by(&self.driver, &self.url()?).await?)
+        Ok(open_by(&self.driver, &format!("{}{PATIENT}", self.url()?)).await?)
     }
 
     fn url(&self) -> Verdict<String> {
