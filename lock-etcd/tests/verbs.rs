@@ -161,6 +161,44 @@ async fn releases_wake_only_the_promoted() -> Outcome {
     Ok(())
 }
 
+/// A server that comes back is asked once for all who wait in a line, wakes nobody for that, and then the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_asks_once_after_a_restart() -> Outcome {
+    let server = Member::single(None).await?;
+    let backend = client(&server.url()).await;
+    let name = name("crowd")?;
+    let first = exclusive(&name)?;
+    let token = held(&backend, &first).await?.token;
+    let (told, mut woken) = tokio::sync::mpsc::unbounded_channel();
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut line = Vec::new();
+    for i in 0..100 {
+        let request = exclusive(&name)?;
+        let ticket = ticket(&request, waiting(&backend, &request).await?.token);
+        line.push(ticket.token);
+        let (backend, told) = (Arc::clone(&backend), told.clone());
+        tasks.spawn(async move { told.send((i, backend.wait(&ticket).await)).is_ok() });
+    }
+    at_rest(&server).await?;
+    server.restart().await?;
+    // It counts from zero again.
+    let end = Instant::now() + PATIENCE;
+    let read = |counts: &[(String, u64)]| {
+        counts.iter().find(|(method, _)| method == "Range").map_or(0, |(_, count)| *count)
+    };
+    while read(&server.received().await?) == 0 {
+        assert!(Instant::now() < end, "nobody looks again");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let looks = read(&at_rest(&server).await?);
+    assert!(looks <= 2, "{looks} readings for a hundred waiters");
+    assert!(woken.try_recv().is_err(), "somebody was woken");
+    backend.release(&ticket(&first, token)).await?;
+    let (who, wake) = timeout(PATIENCE, woken.recv()).await?.unwrap();
+    assert_eq!((who, wake?), (0, Wake::Held(line[0].unwrap())));
+    Ok(())
+}
+
 /// Whoever comes with a promoted entry's renewal finds it on the lease of a holder: one guarded move, then reads only.
 #[tokio::test]
 async fn a_promoted_waiter_moves_to_a_holders_lease() -> Outcome {
