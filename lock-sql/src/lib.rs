@@ -2,7 +2,7 @@
 //!
 //! - `sqlite`: `SqliteBackend`, the embedded store. Processes on one host share locks through one file.
 //! - `mysql`: `MySqlBackend`, three tables in a MariaDB or MySQL database.
-//! - `postgres`: `PostgresBackend`, two tables and some functions in a PostgreSQL database.
+//! - `postgres`: `PostgresBackend`, three tables and some functions in a PostgreSQL database.
 //!
 //! A store is opened from a URL through its [`lock_core::Driver`] (`SQLITE_DRIVER`) or from a config struct.
 

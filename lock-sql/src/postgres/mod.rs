@@ -1,4 +1,4 @@
-//! The PostgreSQL store: two tables and a function for each verb. See the crate's README for what it promises, the rights
+//! The PostgreSQL store: three tables and a function for each verb. See the crate's README for what it promises, the rights
 //! it needs and how to look at a lock with `psql`.
 
 mod call;
