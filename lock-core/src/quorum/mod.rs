@@ -26,6 +26,15 @@
 //! every other, and is above those of all holders before it.
 //!
 //! A quorum is fenced only when every member can `raise`; otherwise [`Capabilities::fencing`] is false.
+//!
+//! # What it cannot promise
+//!
+//! - A member that forgets its counter (no durable log, a flush, a replica promoted in its place, a restored backup) can make a
+//!   token come twice. Let Redis members write with `appendfsync always`, or give a member that lost data a fresh
+//!   start only after the other members' tokens have been carried over.
+//! - Exclusion, as every lease, rests on clocks that run at about the same rate. A stepped clock of one member can end its
+//!   entries early: then two may believe to hold, and the tokens still tell who is later.
+//! - Members are independent, and their set is the same for all clients.
 
 mod ask;
 mod attempt;
