@@ -20,8 +20,12 @@ use crate::session::Session;
 use crate::table::{Entry, Made, pause};
 use crate::{keep, look};
 
-/// How often a join is begun anew: when the node above is not there yet, or the connection broke.
+/// How often a join is begun anew because the connection broke.
 const TRIES: usize = 5;
+
+/// How often it is begun anew because the node of the name came or went meanwhile: each time somebody else got on, so in
+/// a crowd that may be often.
+const TURNS: usize = 100;
 
 /// Joins the line, or says why not.
 pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Standing> {
@@ -32,8 +36,8 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Stand
     let need = request.lease.max(request.waiter_lease) + request.delay;
     core.check_need(need)?;
     let parent = layout::parent(&core.target.base, &request.name);
-    let mut denied = None;
-    for _ in 0..TRIES {
+    let (mut denied, mut broken) = (None, 0);
+    for _ in 0..TURNS {
         let session = core.target.session(need).await?;
         session.fresh().await?;
         // As far as we know the node of the name is there or not.
@@ -70,13 +74,19 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Stand
                 Some(error) => return Err(error),
                 None => core.popular.note(&request.name, false),
             },
-            Placed::Nothing => {}
+            Placed::Nothing => {
+                broken += 1;
+                if broken == TRIES {
+                    break;
+                }
+            }
         }
     }
-    Err(Error::new(
-        ErrorKind::Unavailable,
-        format!("{parent} came and went, or the connection broke, {TRIES} times"),
-    ))
+    let text = match broken {
+        TRIES => format!("the connection broke {TRIES} times while joining {parent}"),
+        _ => format!("{parent} came and went {TURNS} times"),
+    };
+    Err(Error::new(ErrorKind::Unavailable, text))
 }
 
 /// The answer when this holder has an entry.
