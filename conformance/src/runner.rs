@@ -31,7 +31,7 @@ pub fn run(harness: impl Harness) -> ExitCode {
     }
     let mut arguments = Arguments::from_args();
     if arguments.test_threads.is_none() {
-        arguments.test_threads = harness.threads();
+        arguments.test_threads = Some(harness.threads());
     }
     let trials = case::all().map(|case| trial(&harness, case)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -53,9 +53,10 @@ pub trait Harness: Send + Sync + 'static {
         100
     }
 
-    /// How many cases may run at once; `None` leaves it to the command line.
-    fn threads(&self) -> Option<usize> {
-        None
+    /// How many cases may run at once unless the command line says otherwise. More than there are cores: most of the
+    /// time they wait for leases.
+    fn threads(&self) -> usize {
+        2 * std::thread::available_parallelism().map_or(2, usize::from)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Real servers as child processes: on free ports of the loopback, with their data in memory where that is possible,
 //! stopped by process id when dropped, and by the kernel when the test process is killed.
 
+mod ports;
 pub mod redis;
 pub mod redis_group;
 pub mod resp;
@@ -9,11 +10,11 @@ pub mod tls;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Once;
 
+pub use ports::free_port;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
@@ -49,14 +50,6 @@ fn sweep(parent: &Path) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
-}
-
-/// A port of the loopback that was free a moment ago.
-///
-/// # Errors
-/// When there is none.
-pub fn free_port() -> Verdict<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("a free port")?.local_addr()?.port())
 }
 
 /// A program to run as a server, and who ships it.

@@ -40,6 +40,11 @@ impl Harness for Etcd {
         Duration::from_secs(1)
     }
 
+    fn threads(&self) -> usize {
+        // Its leases are whole seconds: the cases hardly do anything but wait.
+        6
+    }
+
     fn lacks(&self, need: Need) -> Option<String> {
         (need == Need::Foreign).then(|| {
             "any key in a line is somebody's entry: it is shown, waits its turn, and locks others out"

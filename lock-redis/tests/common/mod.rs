@@ -28,7 +28,7 @@ pub struct Server {
 
 impl Server {
     pub async fn start(options: &[&str]) -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = lock_conformance::servers::free_port().unwrap();
         Self::start_at(port, options).await
     }
 
