@@ -1,4 +1,4 @@
-//! The shared suite on real redis-servers.
+//! The shared suite on real redis-servers, as the user that the page tells people to make.
 
 mod counters;
 
@@ -11,5 +11,11 @@ use lock_core::Capabilities;
 const CAPABILITIES: Capabilities = Capabilities::full();
 
 fn main() -> ExitCode {
-    lock_conformance::run(Redis::new(lock_redis::DRIVER, CAPABILITIES, counters::is_counter))
+    let page = include_str!("../README.md");
+    let Some(rights) = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER locker ")) else {
+        eprintln!("the page does not say which rights a user needs");
+        return ExitCode::FAILURE;
+    };
+    let redis = Redis::new(lock_redis::DRIVER, CAPABILITIES, counters::is_counter);
+    lock_conformance::run(redis.restricted_to("locker", "secret", rights))
 }

@@ -27,13 +27,31 @@ pub struct Redis {
     driver: Driver,
     capabilities: Capabilities,
     is_counter: IsCounter,
+    user: Option<User>,
+}
+
+/// The user that the clients of a case are.
+#[derive(Clone)]
+struct User {
+    /// As in the user information of a URL.
+    login: String,
+    /// The line of the server's configuration that makes it.
+    line: String,
 }
 
 impl Redis {
     /// The store that `driver` opens, with what it declares and how its counters' keys look.
     #[must_use]
     pub fn new(driver: Driver, capabilities: Capabilities, is_counter: IsCounter) -> Self {
-        Self { name: "redis", driver, capabilities, is_counter }
+        Self { name: "redis", driver, capabilities, is_counter, user: None }
+    }
+
+    /// The same, with clients that are this user, who may do what `rights` say (in the words of `ACL SETUSER`, the
+    /// password included).
+    #[must_use]
+    pub fn restricted_to(self, name: &str, password: &str, rights: &str) -> Self {
+        let user = User { login: format!("{name}:{password}@"), line: format!("user {name} {rights}") };
+        Self { user: Some(user), ..self }
     }
 
     /// The same under another name, for another layout.
@@ -79,8 +97,10 @@ impl Harness for Redis {
     }
 
     async fn start(&self) -> Verdict<Box<dyn Store>> {
-        let server = RedisServer::start(Setup::default()).await?;
+        let lines = self.user.iter().map(|user| user.line.clone()).collect();
+        let server = RedisServer::start(Setup { lines, ..Setup::default() }).await?;
         Ok(Box::new(Running {
+            login: self.user.as_ref().map_or_else(String::new, |user| user.login.clone()),
             driver: self.driver,
             is_counter: self.is_counter,
             proxies: Mutex::default(),
@@ -96,6 +116,8 @@ impl Harness for Redis {
 }
 
 struct Running {
+    /// What comes before the host in a URL.
+    login: String,
     driver: Driver,
     is_counter: IsCounter,
     proxies: Mutex<Vec<Proxy>>,
@@ -105,6 +127,10 @@ struct Running {
 }
 
 impl Running {
+    fn url_at(&self, address: SocketAddr) -> String {
+        format!("redis://{}{address}", self.login)
+    }
+
     async fn admin(&self) -> Verdict<Resp> {
         Resp::connect(self.server.address()).await
     }
@@ -115,10 +141,6 @@ impl Running {
     }
 }
 
-fn url(address: SocketAddr) -> String {
-    format!("redis://{address}")
-}
-
 #[async_trait]
 impl Store for Running {
     async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
@@ -126,7 +148,7 @@ impl Store for Running {
     }
 
     fn url(&self) -> Verdict<String> {
-        Ok(url(self.server.address()))
+        Ok(self.url_at(self.server.address()))
     }
 
     async fn requests(&self) -> Verdict<u64> {
@@ -151,7 +173,7 @@ impl Store for Running {
     async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
         let proxy = Proxy::start(self.server.address(), link).await?;
         // Short, so that a case with lost replies does not take minutes.
-        let by = format!("{}?request_timeout=500ms&connect_timeout=500ms", url(proxy.address()));
+        let by = format!("{}?request_timeout=500ms&connect_timeout=500ms", self.url_at(proxy.address()));
         self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
         Ok(open_by(&self.driver, &by).await?)
     }
