@@ -25,18 +25,19 @@ exec awk '
     }
 }
 END {
-    # A module of unit tests also prints two words: a store is what has the first case of the suite.
+    # A store is what has the first case of the suite.
     line = "| case |"; rule = "|---|"
     for (s = 1; s <= nstores; s++) if (is_store(stores[s])) { line = line " " stores[s] " |"; rule = rule ":-:|"; count++ }
     print line; print rule
     for (n = 1; n <= nnames; n++) {
+        # Other tests have names of two words, too: the cases are what the memory store lists.
+        if (!((names[n], "memory") in cell)) continue
         line = "| " names[n] " |"; used = 0
         for (s = 1; s <= nstores; s++) if (is_store(stores[s])) {
             c = cell[names[n], stores[s]]
             if (c != "") used++
             line = line " " c " |"
         }
-        if (!used) continue
         print line; cases++
         if (used < count) { print "a hole: " names[n] > "/dev/stderr"; bad = 1 }
     }

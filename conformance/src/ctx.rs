@@ -337,3 +337,19 @@ pub async fn renew(backend: &Arc<dyn Backend>, due: Renewal) -> Verdict<Renewed>
         other => Err(Stop::failed(format!("{} answers to one renewal", other.len()))),
     }
 }
+
+/// Polls `work` until about `after` from now, to the microsecond: timers tick in milliseconds.
+/// `None` when it was dropped.
+pub async fn cut_at<T>(work: impl Future<Output = T>, after: Duration) -> Option<T> {
+    let end = std::time::Instant::now() + after;
+    let moment = async {
+        while std::time::Instant::now() < end {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = moment => None,
+    }
+}

@@ -1,9 +1,9 @@
-//! The shared suite on real etcd servers.
+//! The shared suite on real etcd servers, as a user with `readwrite` on the prefix and no other right.
 
 mod support;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lock_conformance::run(support::store::Etcd::default())
+    lock_conformance::run(support::store::Etcd { restricted: true })
 }

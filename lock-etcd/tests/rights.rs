@@ -3,53 +3,15 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::Permission;
+use lock_conformance::Verdict;
 use lock_conformance::ctx::{exclusive, name};
 use lock_conformance::harness::redis::open_by;
-use lock_conformance::runner::run_case;
-use lock_conformance::{Harness, Stop, Verdict, case};
 use lock_core::{Error, ErrorKind, LockName, Page};
 use lock_etcd::DRIVER;
 use support::server::Member;
-use support::store::Etcd;
-
-/// Every verb, broken connections, leases that end, and restarts.
-const REPRESENTATIVE: &[&str] = &[
-    "basic_cycle",
-    "acquire_is_idempotent",
-    "try_is_busy",
-    "fifo_order",
-    "mixed_modes",
-    "permit_admission",
-    "tokens_grow",
-    "renew_answers_each",
-    "owner_only",
-    "evict_compares_the_token",
-    "inspect_shows_the_line",
-    "list_by_prefix",
-    "hostile_names",
-    "no_residue",
-    "expiry_and_takeover",
-    "dead_waiter_leaves_the_line",
-    "lost_reply_to_acquire_is_given_back",
-    "resets_do_not_lose_the_lock",
-    "tokens_grow_over_restart",
-];
-
-/// A user whose only right is `readwrite` on the prefix passes.
-#[test]
-fn a_restricted_user_passes() -> Verdict {
-    let harness: Arc<dyn Harness> = Arc::new(Etcd { restricted: true });
-    for wanted in REPRESENTATIVE {
-        let found = case::all().find(|case| case.name == *wanted);
-        let case = found.ok_or_else(|| Stop::failed(format!("there is no case {wanted}")))?;
-        run_case(Arc::clone(&harness), case).map_err(|stop| Stop::failed(format!("{wanted}: {stop}")))?;
-    }
-    Ok(())
-}
 
 fn denied(what: &str, error: &Error, keys: &str) {
     assert_eq!(error.kind(), ErrorKind::Denied, "{what}: {error}");

@@ -5,52 +5,14 @@ mod support;
 use std::sync::Arc;
 
 use lock_conformance::ctx::{exclusive, held, name, ticket, waiting};
-use lock_conformance::runner::run_case;
-use lock_conformance::verdict::{Stop, Verdict};
-use lock_conformance::{Harness, case, ensure, ensure_eq, expect};
+use lock_conformance::verdict::Verdict;
+use lock_conformance::{ensure, ensure_eq, expect};
 use lock_core::{Backend, ErrorKind, Page};
 use zk::Permission;
 use zookeeper_client as zk;
 
-use support::harness::{USER, ZooKeeper, open};
+use support::harness::{USER, open};
 use support::server::{Setup, ZkServer};
-
-/// Every verb, crossed connections, sessions that end, and restarts.
-const REPRESENTATIVE: &[&str] = &[
-    "basic_cycle",
-    "acquire_is_idempotent",
-    "try_is_busy",
-    "fifo_order",
-    "mixed_modes",
-    "permit_admission",
-    "tokens_grow",
-    "renew_answers_each",
-    "owner_only",
-    "evict_compares_the_token",
-    "inspect_shows_the_line",
-    "list_by_prefix",
-    "hostile_names",
-    "no_residue",
-    "uncontended_cycle_costs_two",
-    "expiry_and_takeover",
-    "dead_waiter_leaves_the_line",
-    "lost_reply_to_acquire_is_given_back",
-    "resets_do_not_lose_the_lock",
-    "tokens_grow_over_restart",
-];
-
-/// A user with `CREATE`, `READ` and `DELETE` on the node above the names passes; what it makes is its own.
-#[test]
-fn a_restricted_user_passes() -> Verdict {
-    let harness: Arc<dyn Harness> = Arc::new(ZooKeeper { restricted: true });
-    for wanted in REPRESENTATIVE {
-        let found = case::all().find(|case| case.name == *wanted);
-        let case = found.ok_or_else(|| Stop::failed(format!("there is no case {wanted}")))?;
-        run_case(Arc::clone(&harness), case).map_err(|stop| Stop::failed(format!("{wanted}: {stop}")))?;
-    }
-    support::harness::end();
-    Ok(())
-}
 
 struct Server {
     server: ZkServer,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::client::Locks;
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, PATIENCE, name};
+use crate::ctx::{Ctx, LONG, PATIENCE, cut_at, name};
 use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq};
 
@@ -37,21 +37,6 @@ async fn trip(locks: &Locks, name: &str) -> Verdict<Duration> {
         locks.inspect(name).await?;
     }
     Ok(began.elapsed() / 20)
-}
-
-/// Polls `work` until about `after` from now, to the microsecond: timers tick in milliseconds.
-async fn cut_at<T>(work: impl Future<Output = T>, after: Duration) -> Option<T> {
-    let end = std::time::Instant::now() + after;
-    let moment = async {
-        while std::time::Instant::now() < end {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::select! {
-        biased;
-        done = work => Some(done),
-        () = moment => None,
-    }
 }
 
 /// Thousands of acquires dropped at random moments, among others that run to their end.

@@ -29,7 +29,7 @@ const PASSWORD: &str = "apps-password";
 #[async_trait]
 impl Harness for Etcd {
     fn name(&self) -> &'static str {
-        if self.restricted { "etcd-restricted" } else { "etcd" }
+        "etcd"
     }
 
     fn capabilities(&self) -> Capabilities {

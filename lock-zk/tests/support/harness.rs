@@ -49,7 +49,7 @@ pub(crate) async fn open(url: &str) -> lock_core::Result<Arc<dyn Backend>> {
 #[async_trait]
 impl Harness for ZooKeeper {
     fn name(&self) -> &'static str {
-        if self.restricted { "zookeeper-restricted" } else { "zookeeper" }
+        "zookeeper"
     }
 
     fn capabilities(&self) -> Capabilities {
