@@ -28,18 +28,21 @@ fault() {
     memory) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test memory ;;
     redis) set -- "$1" "$2" "$3" "$4" "$5" -p lock-redis --test conformance ;;
     sqlite) set -- "$1" "$2" "$3" "$4" "$5" -p lock-sql --features sqlite --test conformance_sqlite ;;
+    quorum) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_suite ;;
+    sim) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_sim ;;
     esac
-    name=$1 file=$2 store=$4 case=$5
+    name=$1 file=$2 case="$4::$5"
+    [ "$4" != sim ] || case=$5
     shift 5
     if ! cargo test --quiet "$@" --no-run >"$copy/log" 2>&1; then
         echo "BROKEN   $name: does not compile"
         tail -20 "$copy/log"
         survivors=$((survivors + 1))
-    elif cargo test --quiet "$@" -- --exact "$store::$case" >"$copy/log" 2>&1; then
-        echo "LIVES    $name: $store::$case passes"
+    elif cargo test --quiet "$@" -- --exact "$case" >"$copy/log" 2>&1; then
+        echo "LIVES    $name: $case passes"
         survivors=$((survivors + 1))
     else
-        echo "killed   $name: $store::$case: $(grep -A1 -- "---- $store::$case" "$copy/log" | tail -1 | cut -c1-160)"
+        echo "killed   $name: $case: $(grep -A1 -- "---- $case" "$copy/log" | tail -1 | cut -c1-160)"
     fi
     mv "$file.kept" "$file"
 }
@@ -84,5 +87,24 @@ fault "Redis: expired holders stay" lock-redis/src/scripts/common.lua \
 fault "Redis: no push" lock-redis/src/scripts/common.lua \
     "s/redis\.pcall\('PUBLISH', inbox, head \.\. ' ' \.\. number\)/local _ = inbox/" \
     redis only_the_promoted_are_woken
+quorum=lock-core/src/quorum
+fault "quorum: half is enough" $quorum/mod.rs \
+    's|self\.members\.len\(\) / 2 \+ 1|self.members.len() / 2|' \
+    sim thousands_of_seeds
+fault "quorum: counters are not lifted" $quorum/attempt.rs \
+    's/if !shared\.capabilities\.fencing \|\| there >= shared\.majority\(\) \{/if there > 0 {/' \
+    sim thousands_of_seeds
+fault "quorum: late grants are kept" $quorum/attempt.rs \
+    's/        if maybe \{\n/        if maybe \&\& false {\n/' \
+    sim thousands_of_seeds
+fault "quorum: failed attempts are not given back" $quorum/attempt.rs \
+    's/give_all_back\(shared, &request, &answers\)\.await;//' \
+    sim thousands_of_seeds
+fault "quorum: one member is enough to renew" $quorum/upkeep.rs \
+    's/    if vote\.held\(\) < shared\.majority\(\) \{\n/    if vote.held() < 1 {\n/; s/vote\.is_lost\(shared\) \{\n        \/\//vote.held() + vote.unknown < 1 {\n        \/\//; s/leases\.get\(shared\.majority\(\) - 1\)/leases.first()/' \
+    sim thousands_of_seeds
+fault "quorum: releases go to one member" $quorum/upkeep.rs \
+    's/entries\[i\]\.clone\(\)\.map\(\|ticket\| async move \{ member\.release/entries[i].clone().filter(|_| i == 0).map(|ticket| async move { member.release/' \
+    quorum basic_cycle
 
 [ "$survivors" -eq 0 ] || { echo "$survivors faults were not named"; exit 1; }
