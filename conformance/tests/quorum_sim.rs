@@ -93,7 +93,7 @@ async fn client(world: Arc<World>, who: u32, mut rng: Rng) -> (Vec<Hold>, u64, u
         let (from, token) = (clock.now(), guard.token());
         let mut deadline = guard.deadline();
         let mode = lock.mode();
-        let longest = if rng.below(4) == 0 { TTL * 2 } else { TTL / 8 };
+        let longest = if rng.below(4) == 0 { TTL * 4 } else { TTL / 8 };
         tokio::time::sleep(rng.time(longest)).await;
         deadline = deadline.max(guard.deadline());
         let until = clock.now().min(deadline).max(from);
@@ -127,7 +127,8 @@ async fn nemesis(world: Arc<World>, mut rng: Rng) {
                 let nets = &world.nets[rng.index(world.nets.len())];
                 let cut: Vec<_> = nets.iter().filter(|_| rng.below(2) == 0).collect();
                 cut.iter().for_each(|net| net.set(|weather| weather.down = true));
-                tokio::time::sleep(rng.time(TTL)).await;
+                // Long enough that whoever holds on to a minority meets another holder.
+                tokio::time::sleep(rng.time(TTL * 4)).await;
                 cut.iter().for_each(|net| net.set(|weather| weather.down = false));
             }
             // Everything takes long.
