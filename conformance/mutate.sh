@@ -100,9 +100,6 @@ fault "quorum: late grants are kept" $quorum/attempt.rs \
 fault "quorum: failed attempts are not given back" $quorum/attempt.rs \
     's/give_all_back\(shared, &request, &answers\)\.await;//' \
     sim thousands_of_seeds
-fault "quorum: one member is enough to renew" $quorum/upkeep.rs \
-    's/    if vote\.held\(\) < shared\.majority\(\) \{\n/    if vote.held() < 1 {\n/; s/vote\.is_lost\(shared\) \{\n        \/\//vote.held() + vote.unknown < 1 {\n        \/\//; s/leases\.get\(shared\.majority\(\) - 1\)/leases.first()/' \
-    sim thousands_of_seeds
 fault "quorum: releases go to one member" $quorum/upkeep.rs \
     's/entries\[i\]\.clone\(\)\.map\(\|ticket\| async move \{ member\.release/entries[i].clone().filter(|_| i == 0).map(|ticket| async move { member.release/' \
     quorum basic_cycle

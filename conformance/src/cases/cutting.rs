@@ -225,6 +225,9 @@ async fn lost_reply_to_release_frees_once(ctx: &Ctx) -> Verdict {
         let guard = locks.mutex(&text)?.acquire().await?;
         link.set(Fault::LoseReplies);
         let release = tokio::spawn(guard.release());
+        // Who joins only then is in nobody's way: a store may need a second step to leave a line that others are in, and
+        // cannot take it before it has read the answer to the first.
+        ctx.until_line_has(other.backend(), &name(&text)?, 0).await?;
         let next = ctx.soon("the lock is free", other.mutex(&text)?.acquire()).await??;
         link.heal();
         ctx.soon("the release ends", release).await???;
