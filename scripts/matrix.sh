@@ -1,5 +1,5 @@
 #!/bin/sh
-# Reads the output of the tests and prints case × store as a Markdown table: what passed (+), what does not apply (a number,
+# Reads the output of the tests (whether they passed is for their own exit code to say) and prints case × store as a Markdown table: what passed (+), what does not apply (a number,
 # explained below the table), what failed (FAIL). A hole without a reason is an error.
 #   cargo test … | tee test.log; scripts/matrix.sh test.log
 set -eu
@@ -8,20 +8,21 @@ exec awk '
     split($2, id, "::")
     store = id[1]; name = id[2]
     word = $4
+    sub(/,$/, "", word)
     if (!(store in column)) { stores[++nstores] = store; column[store] = 1 }
     if (!(name in row)) { names[++nnames] = name; row[name] = 1 }
     if (word == "ignored") {
         reason = $0
         sub(/^.*\.\.\. ignored *\(?/, "", reason)
         sub(/\)$/, "", reason)
-        if (reason == "") { print "no reason: " $0 > "/dev/stderr"; bad = 1 }
-        if (!(reason in number)) { number[reason] = ++nreasons; reasons[nreasons] = reason }
-        cell[name, store] = number[reason]
+        sub(/^, */, "", reason)
+        if (reason == "") { print "no reason: " $0; bad = 1 }
+        cell[name, store] = "ignored"
+        why[name, store] = reason
     } else if (word == "ok") {
         cell[name, store] = "+"
     } else {
         cell[name, store] = "FAIL"
-        bad = 1
     }
 }
 END {
@@ -36,16 +37,23 @@ END {
         for (s = 1; s <= nstores; s++) if (is_store(stores[s])) {
             c = cell[names[n], stores[s]]
             if (c != "") used++
+            if (c == "FAIL") bad = 1
+            if (c == "ignored") c = numbered(why[names[n], stores[s]])
             line = line " " c " |"
         }
         print line; cases++
-        if (used < count) { print "a hole: " names[n] > "/dev/stderr"; bad = 1 }
+        if (used < count) { holes = holes "a hole: " names[n] "\n"; bad = 1 }
     }
     print ""
     for (r = 1; r <= nreasons; r++) print r ". " reasons[r]
     print ""
+    printf "%s", holes
     print cases " cases on " count " stores"
     exit bad || !count
+}
+function numbered(reason) {
+    if (!(reason in number)) { number[reason] = ++nreasons; reasons[nreasons] = reason }
+    return number[reason]
 }
 function is_store(s) { return ("capabilities_are_as_declared", s) in cell }
 ' "$@"
