@@ -83,13 +83,21 @@ struct Inner {
     operation: Option<&'static str>,
     store: Option<String>,
     source: Option<Source>,
+    unsent: bool,
 }
 
 impl Error {
     /// An error of `kind` that says `message`.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), operation: None, store: None, source: None }))
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            operation: None,
+            store: None,
+            source: None,
+            unsent: false,
+        }))
     }
 
     /// Names the verb that failed.
@@ -103,6 +111,13 @@ impl Error {
     #[must_use]
     pub fn at(mut self, store: impl Into<String>) -> Self {
         self.0.store.get_or_insert_with(|| store.into());
+        self
+    }
+
+    /// Says that the request never left: the store cannot have acted, so there is nothing to clean up.
+    #[must_use]
+    pub fn unsent(mut self) -> Self {
+        self.0.unsent = true;
         self
     }
 
@@ -127,11 +142,12 @@ impl Error {
 
     /// Whether the store may have acted although this call failed.
     ///
-    /// True for everything that was not refused before or by the store itself; the core then treats an acquire as
-    /// "not held, perhaps in line" and cleans up.
+    /// True for everything that was not refused before or by the store itself, and not [`Error::unsent`]; the core
+    /// then treats an acquire as "not held, perhaps in line" and cleans up.
     #[must_use]
     pub fn is_unclear(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Protocol)
+        !self.0.unsent
+            && matches!(self.0.kind, ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::Protocol)
     }
 }
 

@@ -152,7 +152,7 @@ impl Cluster {
     /// A node that fails may have been replaced: the next call looks.
     fn noted<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
-            if error.is_unclear() {
+            if error.is_retryable() {
                 self.stale.store(true, Ordering::Release);
             }
         })

@@ -234,8 +234,12 @@ impl Link {
         }
     }
 
-    /// The connection in use, or a new one.
+    /// The connection in use, or a new one. Where there is none, what was to be sent never left.
     async fn live(&self) -> Result<Live> {
+        self.connected().await.map_err(Error::unsent)
+    }
+
+    async fn connected(&self) -> Result<Live> {
         if let Some(live) = self.current()? {
             return Ok(live);
         }

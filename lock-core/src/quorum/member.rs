@@ -46,14 +46,13 @@ impl Member {
             return Ok(backend);
         }
         let Ok(mut failed) = self.failed.try_lock() else {
-            return Err(
-                Error::new(ErrorKind::Unavailable, "this member is being opened").at(self.url.address())
-            );
+            let error = Error::new(ErrorKind::Unavailable, "this member is being opened");
+            return Err(error.at(self.url.address()).unsent());
         };
         if let Some((when, error)) = failed.as_ref()
             && when.elapsed() < PAUSE
         {
-            return Err(error.clone());
+            return Err(error.clone().unsent());
         }
         let open = async || {
             let backend = (self.driver.open)(self.url.clone(), Arc::clone(&self.clock)).await?;
@@ -62,10 +61,10 @@ impl Member {
         };
         let opened = self.backend.get_or_try_init(open).await;
         if let Err(error) = &opened {
-            // Whatever it says, nothing was sent to a lock: a retry may help once the member is in order.
             *failed = Some((Instant::now(), error.clone()));
         }
-        opened
+        // Whatever it says, no verb was sent.
+        opened.map_err(Error::unsent)
     }
 
     /// A member that comes late must keep what the quorum has counted on without it.

@@ -29,6 +29,8 @@
 //!
 //! # What it cannot promise
 //!
+//! - A member that forgets its entries (a restart without a durable log) can let two hold, because it then has a vote for
+//!   each. Where members do not keep every write, keep one that has crashed away for as long as the longest lease.
 //! - A member that forgets its counter (no durable log, a flush, a replica promoted in its place, a restored backup) can make a
 //!   token come twice. Let Redis members write with `appendfsync always`, or give a member that lost data a fresh
 //!   start only after the other members' tokens have been carried over.

@@ -7,7 +7,7 @@ use super::Shared;
 use super::ask::tally;
 use super::attempt::kept;
 use crate::backend::{Backend, Grant, Raise, Release, Renewal, Renewed, Request, Standing, Ticket};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::holder::HolderId;
 use crate::token::FencingToken;
 
@@ -63,6 +63,7 @@ struct Vote {
     leases: Vec<Duration>,
     /// Members that may have it: asked and not answered, or failed.
     unknown: usize,
+    errors: Vec<Error>,
 }
 
 impl Vote {
@@ -92,7 +93,10 @@ fn count(
             match answer {
                 Ok(Renewed::Held(grant)) => votes[*place].leases.push(grant.lease),
                 Ok(Renewed::NotHeld | Renewed::Waiting(_)) => {}
-                Err(_) => votes[*place].unknown += 1,
+                Err(error) => {
+                    votes[*place].unknown += 1;
+                    votes[*place].errors.push(error.clone());
+                }
             }
         }
     }
@@ -114,7 +118,7 @@ fn conclude(shared: &Arc<Shared>, renewal: &Renewal, vote: Vote) -> Result<Renew
     }
     join_missing(shared, owner, renewal.lease);
     if vote.held() < shared.majority() {
-        return Err(shared.too_few(vote.held(), &[]));
+        return Err(shared.too_few(vote.held(), &vote.errors));
     }
     let Some(token) = shared.holds().get(&owner).map(|hold| hold.token) else { return Ok(Renewed::NotHeld) };
     Ok(Renewed::Held(Grant { token, lease: kept(shared, vote.leases) }))
