@@ -46,6 +46,8 @@ pub enum Need {
     Connections,
     /// A client whose way to the store can be cut.
     Link,
+    /// A network between clients, in whatever process, and the store, and a link on it.
+    Network,
     /// The store's server can be restarted.
     Restart,
     /// The store's server can be stopped and resumed.

@@ -86,14 +86,18 @@ impl Store for Running {
         Ok(self.counter.verbs())
     }
 
-    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+    async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
         let target: SocketAddr = (Ipv4Addr::LOCALHOST, self.server.port()).into();
         let proxy = Proxy::start(target, link).await?;
         // Short, so that a case with lost replies does not take minutes.
         let by =
             format!("mysql://locker@{}/locks?request_timeout=500ms&connect_timeout=500ms", proxy.address());
         self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
-        Ok(open_by(&lock_sql::MYSQL_DRIVER, &by).await?)
+        Ok(by)
+    }
+
+    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+        Ok(open_by(&lock_sql::MYSQL_DRIVER, &self.url_by(link).await?).await?)
     }
 
     async fn restart(&self) -> Verdict {

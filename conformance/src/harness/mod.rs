@@ -81,6 +81,12 @@ pub trait Store: Send + Sync {
         Err(undone(Need::Connections))
     }
 
+    /// Where clients in other processes find it by a way over `link`.
+    async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
+        let _ = link;
+        Err(undone(Need::Network))
+    }
+
     /// A new client whose way to the store can be cut.
     async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
         let _ = link;

@@ -170,12 +170,16 @@ impl Store for Running {
         Ok(list.lines().filter(others).count() as u64)
     }
 
-    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+    async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
         let proxy = Proxy::start(self.server.address(), link).await?;
         // Short, so that a case with lost replies does not take minutes.
         let by = format!("{}?request_timeout=500ms&connect_timeout=500ms", self.url_at(proxy.address()));
         self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
-        Ok(open_by(&self.driver, &by).await?)
+        Ok(by)
+    }
+
+    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+        Ok(open_by(&self.driver, &self.url_by(link).await?).await?)
     }
 
     async fn restart(&self) -> Verdict {

@@ -257,7 +257,7 @@ impl Store for Running {
         Ok(most)
     }
 
-    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+    async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
         let group = self.group()?;
         // What the servers tell of each other must lead over the link, too.
         let ports = Ports::default();
@@ -277,7 +277,11 @@ impl Store for Running {
         let url = format!("{}?request_timeout=500ms&connect_timeout=500ms", group.url_by(&doors, ""));
         ports.set(told).map_err(|_| Stop::failed("the ports were told twice"))?;
         self.ways.lock().unwrap_or_else(PoisonError::into_inner).extend(ways);
-        Ok(open_by(&self.driver, &url).await?)
+        Ok(url)
+    }
+
+    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+        Ok(open_by(&self.driver, &self.url_by(link).await?).await?)
     }
 
     async fn restart(&self) -> Verdict {

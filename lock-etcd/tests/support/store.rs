@@ -97,11 +97,15 @@ impl Store for Running {
         self.member.connections()
     }
 
-    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+    async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
         let proxy = Proxy::start(self.member.address(), link).await?;
         let by = format!("{}?request_timeout=500ms&connect_timeout=500ms", self.by(proxy.address()));
         self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
-        Ok(open_by(&DRIVER, &by).await?)
+        Ok(by)
+    }
+
+    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+        Ok(open_by(&DRIVER, &self.url_by(link).await?).await?)
     }
 
     async fn restart(&self) -> Verdict {

@@ -129,14 +129,18 @@ impl Store for Running {
         self.server.requests()
     }
 
-    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+    async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
         let proxy = Proxy::start(([127, 0, 0, 1], self.port).into(), link).await?;
         // Short, so that a case with lost replies does not take minutes.
         let by = self.url.replace(&format!(":{}/", self.port), &format!(":{}/", proxy.address().port()));
         let rest = "sslmode=disable&request_timeout=500ms&connect_timeout=500ms";
         let by = format!("{by}{}{rest}", if by.contains('?') { '&' } else { '?' });
         self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
-        Ok(open_by(&POSTGRES_DRIVER, &by).await?)
+        Ok(by)
+    }
+
+    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+        Ok(open_by(&POSTGRES_DRIVER, &self.url_by(link).await?).await?)
     }
 
     async fn restart(&self) -> Verdict {

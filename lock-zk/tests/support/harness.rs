@@ -174,11 +174,15 @@ impl Store for Running {
         Ok(self.counter.counts().connections())
     }
 
-    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+    async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
         let proxy = Proxy::start(self.server()?.address(), link).await?;
         let url = self.by(proxy.address(), "&request_timeout=500ms&connect_timeout=1s");
         self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
-        Ok(open(&url).await?)
+        Ok(url)
+    }
+
+    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+        Ok(open(&self.url_by(link).await?).await?)
     }
 
     async fn restart(&self) -> Verdict {
