@@ -10,10 +10,13 @@ use lock_core::{
     Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 
-use super::{Fault, Link};
+use super::{Act, Fault, Link};
 
 /// How long a call on a cut link takes to fail.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What a call is taken to weigh, in bytes each way, where a link is slow.
+const SIZE: f64 = 200.0;
 
 /// A backend behind a [`Link`]: fails as a networked store would, and counts the requests.
 #[derive(Debug)]
@@ -29,21 +32,66 @@ impl Gate {
         Self { inner, link: Arc::clone(link) }
     }
 
-    async fn pass<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn pass<T>(&self, verb: &str, call: impl Future<Output = Result<T>>) -> Result<T> {
         self.link.count();
-        match self.link.now() {
+        match self.link.springs(&[], verb.as_bytes()) {
+            None => self.through(call).await,
+            Some(Act::Reset) => Err(reset()),
+            Some(Act::LoseReply) => {
+                let _lost = call.await;
+                Err(reset())
+            }
+            Some(Act::HoldRequest) => {
+                self.link.released().await;
+                self.through(call).await
+            }
+            Some(Act::HoldReply) => {
+                let answer = self.through(call).await;
+                self.link.released().await;
+                answer
+            }
+        }
+    }
+
+    async fn through<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let fault = self.link.now().fault;
+        if fault == Fault::None {
+            return call.await;
+        }
+        self.link.hit();
+        match fault {
             Fault::None => call.await,
             Fault::Reset => Err(reset()),
-            Fault::Stall => {
+            // Whoever has asked gives up before it arrives, and there is nothing that would keep it until then.
+            Fault::Stall | Fault::StallRequests | Fault::LoseRequests | Fault::HalfOpen => {
                 tokio::time::sleep(PATIENCE).await;
                 Err(no_answer())
             }
-            Fault::LoseReplies => {
+            Fault::LoseReplies | Fault::StallReplies => {
                 let _lost = call.await;
                 tokio::time::sleep(PATIENCE).await;
                 Err(no_answer())
             }
+            Fault::Delay(time) => self.late(time, call).await,
+            Fault::Throttle(rate) => {
+                self.late(Duration::from_secs_f64(SIZE / rate.max(1) as f64), call).await
+            }
+            Fault::CutAfter(_) => {
+                let _cut = call.await;
+                Err(reset())
+            }
+            Fault::Mangle(_) => {
+                let _spoilt = call.await;
+                Err(Error::new(ErrorKind::Protocol, "the link has spoilt the reply"))
+            }
         }
+    }
+
+    async fn late<T>(&self, time: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::time::sleep(time).await;
+        let answer = call.await;
+        tokio::time::sleep(time).await;
+        answer
     }
 }
 
@@ -67,49 +115,120 @@ impl Backend for Gate {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.pass(self.inner.acquire(request)).await
+        self.pass("acquire", self.inner.acquire(request)).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        let cut = self.link.until(|fault| *fault == Fault::Reset);
+        let cut = self.link.until(|fault| matches!(fault, Fault::Reset | Fault::CutAfter(_)));
         let woken = tokio::select! {
             biased;
             () = cut => return Err(reset()),
             woken = self.inner.wait(ticket) => woken?,
         };
         // What the store told while the link was down arrives when it is up again.
-        self.link.until(|fault| *fault == Fault::None).await;
+        let passes = |fault| matches!(fault, Fault::None | Fault::Delay(_) | Fault::Throttle(_));
+        self.link.until(passes).await;
         Ok(woken)
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        match self.pass(async { Ok(self.inner.renew(due).await) }).await {
+        match self.pass("renew", async { Ok(self.inner.renew(due).await) }).await {
             Ok(answers) => answers,
             Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.pass(self.inner.release(ticket)).await
+        self.pass("release", self.inner.release(ticket)).await
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.pass(self.inner.raise(ticket, token)).await
+        self.pass("raise", self.inner.raise(ticket, token)).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.pass(self.inner.inspect(name)).await
+        self.pass("inspect", self.inner.inspect(name)).await
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.pass(self.inner.list(prefix, page)).await
+        self.pass("list", self.inner.list(prefix, page)).await
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.pass(self.inner.evict(name, token)).await
+        self.pass("evict", self.inner.evict(name, token)).await
     }
 
     async fn close(&self) -> Result<()> {
         self.inner.close().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    use super::super::Trigger;
+    use super::*;
+    use crate::ctx::{exclusive, name};
+    use lock_core::{BootClock, MemoryBackend, MemoryStore};
+
+    /// Through the gate, and beside it.
+    fn both() -> (Arc<Link>, Gate, Arc<dyn Backend>) {
+        let store = MemoryStore::new(Arc::new(BootClock));
+        let inner: Arc<dyn Backend> = Arc::new(MemoryBackend::new(&store));
+        let link = Link::new();
+        (Arc::clone(&link), Gate::new(Arc::clone(&inner), &link), inner)
+    }
+
+    async fn holders(inner: &Arc<dyn Backend>) -> usize {
+        inner.inspect(&name("gate").unwrap()).await.unwrap().holders.len()
+    }
+
+    #[tokio::test]
+    async fn each_fault_fails_as_it_says_and_acts_as_it_says() {
+        use ErrorKind::{Protocol, Timeout, Unavailable};
+        let table = [
+            (Fault::None, None, true),
+            (Fault::Stall, Some(Timeout), false),
+            (Fault::StallRequests, Some(Timeout), false),
+            (Fault::StallReplies, Some(Timeout), true),
+            (Fault::Reset, Some(Unavailable), false),
+            (Fault::LoseRequests, Some(Timeout), false),
+            (Fault::LoseReplies, Some(Timeout), true),
+            (Fault::HalfOpen, Some(Timeout), false),
+            (Fault::Delay(Duration::from_millis(20)), None, true),
+            (Fault::Throttle(10_000), None, true),
+            (Fault::CutAfter(9), Some(Unavailable), true),
+            (Fault::Mangle(1), Some(Protocol), true),
+        ];
+        for (fault, kind, acts) in table {
+            let (link, gate, inner) = both();
+            link.set(fault);
+            let began = std::time::Instant::now();
+            let answer = gate.acquire(&exclusive(&name("gate").unwrap()).unwrap()).await;
+            assert_eq!(answer.err().map(|error| error.kind()), kind, "{fault:?}");
+            assert_eq!(holders(&inner).await, usize::from(acts), "{fault:?}: what it did");
+            assert_eq!(link.hits(), u64::from(fault != Fault::None), "{fault:?}");
+            if matches!(fault, Fault::Delay(_) | Fault::Throttle(_)) {
+                assert!(began.elapsed() >= Duration::from_millis(40), "{fault:?}: not late");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_trigger_strikes_the_verb_it_names() {
+        let (link, gate, inner) = both();
+        let request = exclusive(&name("gate").unwrap()).unwrap();
+        link.arm(Trigger { pattern: b"release".to_vec(), nth: 1, act: Act::LoseReply });
+        gate.acquire(&request).await.unwrap();
+        assert_eq!(gate.release(&request.ticket()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(holders(&inner).await, 0, "the release has acted");
+        gate.acquire(&request).await.unwrap();
+        link.arm(Trigger { pattern: b"release".to_vec(), nth: 1, act: Act::HoldRequest });
+        let ticket = request.ticket();
+        let mut held = std::pin::pin!(gate.release(&ticket));
+        tokio::select! { biased; _ = &mut held => panic!("it is not held"), () = link.struck() => {} }
+        assert_eq!(holders(&inner).await, 1, "the release is held");
+        link.let_go();
+        assert_eq!(held.await.unwrap(), Release::Released);
     }
 }

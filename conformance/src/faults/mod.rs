@@ -1,83 +1,78 @@
-//! Ways to lose requests and replies between a client and its store.
+//! Ways to lose, delay and spoil requests and replies between a client and its store.
 //!
 //! A [`Link`] is what a case holds in its hand. A store behind TCP puts a [`Proxy`] on it; a store inside this process a
 //! [`Gate`] around its backend. A [`Node`] is a store behind a simulated network, late and lossy from a seed.
 
 mod courier;
 mod gate;
+mod link;
+mod mangler;
 mod node;
 mod proxy;
 mod slow;
+mod trigger;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use tokio::sync::watch;
+use std::time::Duration;
 
 pub use courier::Courier;
 pub use gate::Gate;
+pub use link::Link;
 pub use node::{Net, Node, Weather};
 pub use proxy::Proxy;
 pub use slow::Slow;
+pub use trigger::{Act, Trigger};
 
-/// What happens on the way.
+/// What happens on the way. A connection whose stream has got a hole is not continued: it ends when the link heals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing: all goes through.
     None,
     /// Nothing goes through; what is under way arrives late, when the link heals.
     Stall,
+    /// Requests stand still as in [`Fault::Stall`]; replies go through.
+    StallRequests,
+    /// Replies stand still as in [`Fault::Stall`]; requests go through, and act.
+    StallReplies,
     /// Connections are reset, new ones too.
     Reset,
+    /// Requests are lost; replies go through.
+    LoseRequests,
     /// Requests go through, their replies are lost.
     LoseReplies,
+    /// The server has lost its side of every connection and the client is not told; new connections are taken and never
+    /// answered.
+    HalfOpen,
+    /// Everything takes this much longer, each way.
+    Delay(Duration),
+    /// No more than this many bytes a second go through, each way.
+    Throttle(u64),
+    /// Each connection is reset after this many bytes more of replies, wherever in a message that is.
+    CutAfter(u64),
+    /// Replies arrive altered: random choices from this seed.
+    Mangle(u64),
 }
 
-/// The way of some clients to their store.
-#[derive(Debug)]
-pub struct Link {
-    fault: watch::Sender<Fault>,
-    requests: AtomicU64,
+/// Which way something goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Requests,
+    Replies,
 }
 
-impl Link {
-    /// A link on which nothing is wrong.
-    #[must_use]
-    pub fn new() -> Arc<Self> {
-        Arc::new(Self { fault: watch::Sender::new(Fault::None), requests: AtomicU64::new(0) })
+impl Fault {
+    /// Whether what goes this way stands still.
+    fn stalls(self, direction: Direction) -> bool {
+        match direction {
+            Direction::Requests => matches!(self, Self::Stall | Self::StallRequests),
+            Direction::Replies => matches!(self, Self::Stall | Self::StallReplies),
+        }
     }
 
-    /// From now on this happens.
-    pub fn set(&self, fault: Fault) {
-        self.fault.send_replace(fault);
-    }
-
-    /// Nothing is wrong any more.
-    pub fn heal(&self) {
-        self.set(Fault::None);
-    }
-
-    /// How many requests went in. Counted by a [`Gate`] only: a [`Proxy`] sees bytes.
-    #[must_use]
-    pub fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
-    }
-
-    fn count(&self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn now(&self) -> Fault {
-        *self.fault.borrow()
-    }
-
-    fn watch(&self) -> watch::Receiver<Fault> {
-        self.fault.subscribe()
-    }
-
-    /// Ends when the fault is one that `pick` wants.
-    async fn until(&self, pick: impl FnMut(&Fault) -> bool) {
-        // The sender lives in `self`: it cannot be closed.
-        let _ = self.watch().wait_for(pick).await;
+    /// Whether what goes this way is lost.
+    fn loses(self, direction: Direction) -> bool {
+        match direction {
+            Direction::Requests => self == Self::LoseRequests,
+            Direction::Replies => self == Self::LoseReplies,
+        }
     }
 }

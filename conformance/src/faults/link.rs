@@ -1,0 +1,136 @@
+//! What a case holds in its hand.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::Fault;
+use super::mangler::Mangler;
+use super::trigger::{Act, Trap, Trigger};
+
+/// The way of some clients to their store.
+#[derive(Debug)]
+pub struct Link {
+    now: watch::Sender<Now>,
+    requests: AtomicU64,
+    hits: AtomicU64,
+    trap: watch::Sender<Trap>,
+    mangler: Mutex<Mangler>,
+}
+
+/// The fault, and the how manieth it is: the same one set again starts anew.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) fault: Fault,
+    pub(super) round: u64,
+}
+
+impl Link {
+    /// A link on which nothing is wrong.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            now: watch::Sender::new(Now { fault: Fault::None, round: 0 }),
+            requests: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            trap: watch::Sender::default(),
+            mangler: Mutex::new(Mangler::new(0)),
+        })
+    }
+
+    /// From now on this happens.
+    pub fn set(&self, fault: Fault) {
+        if let Fault::Mangle(seed) = fault {
+            *self.mangler() = Mangler::new(seed);
+        }
+        self.now.send_modify(|now| *now = Now { fault, round: now.round + 1 });
+    }
+
+    /// Nothing is wrong any more. A [`Trigger`] stays.
+    pub fn heal(&self) {
+        self.set(Fault::None);
+    }
+
+    /// Lies in wait for a request, in place of any trigger set before.
+    pub fn arm(&self, trigger: Trigger) {
+        self.trap.send_replace(Trap::new(trigger));
+    }
+
+    /// Lets go what a trigger holds, and takes it off if it has not struck yet.
+    pub fn let_go(&self) {
+        self.trap.send_replace(Trap::default());
+    }
+
+    /// Ends when the trigger has struck.
+    pub async fn struck(&self) {
+        // The sender lives in `self`: it cannot be closed.
+        let _ = self.trap.subscribe().wait_for(Trap::has_struck).await;
+    }
+
+    /// How many requests went in. Counted by a [`Gate`](super::Gate) only: a [`Proxy`](super::Proxy) sees bytes.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// How often a fault or a trigger did something to what was under way: pieces lost, stopped, delayed or altered,
+    /// connections refused or ended. A run in which this stays 0 has proven nothing.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn hit(&self) {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn now(&self) -> Now {
+        *self.now.borrow()
+    }
+
+    /// Ends when the fault is one that `pick` wants.
+    pub(super) async fn until(&self, mut pick: impl FnMut(Fault) -> bool) {
+        let _ = self.now.subscribe().wait_for(|now| pick(now.fault)).await;
+    }
+
+    /// Ends when another fault is set, or the same one again.
+    pub(super) async fn changes_from(&self, round: u64) {
+        let _ = self.now.subscribe().wait_for(|now| now.round != round).await;
+    }
+
+    pub(super) fn mangler(&self) -> MutexGuard<'_, Mangler> {
+        self.mangler.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the trigger looks for something in this piece of a stream of requests, of which `seen` was there before,
+    /// and strikes now.
+    pub(super) fn springs(&self, seen: &[u8], piece: &[u8]) -> Option<Act> {
+        if !self.trap.borrow().is_armed() {
+            return None;
+        }
+        let mut act = None;
+        self.trap.send_if_modified(|trap| {
+            act = trap.springs(seen, piece);
+            act.is_some()
+        });
+        if act.is_some() {
+            self.hit();
+        }
+        act
+    }
+
+    /// How many bytes of a stream must be remembered so that no match is missed between two pieces.
+    pub(super) fn memory(&self) -> usize {
+        self.trap.borrow().memory()
+    }
+
+    /// Ends when nothing is held by a trigger.
+    pub(super) async fn released(&self) {
+        let _ = self.trap.subscribe().wait_for(|trap| !trap.has_struck()).await;
+    }
+}

@@ -1,0 +1,115 @@
+//! A TCP proxy for stores behind a network.
+
+#[cfg(test)]
+mod tests;
+mod way;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use self::way::{End, Shared, forward};
+use super::{Direction, Fault, Link};
+use crate::verdict::{Context as _, Verdict};
+
+/// Forwards connections to a server as its [`Link`] lets it. Ends when dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// Listens on a free port of the loopback for connections to `target`.
+    ///
+    /// # Errors
+    /// When there is no port to listen on.
+    pub async fn start(target: SocketAddr, link: &Arc<Link>) -> Verdict<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the fault proxy")?;
+        let address = listener.local_addr()?;
+        let link = Arc::clone(link);
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            loop {
+                tokio::select! {
+                    accepted = listener.accept() => {
+                        let Ok((client, _)) = accepted else { continue };
+                        connections.spawn(connection(client, target, Arc::clone(&link)));
+                    }
+                    Some(_) = connections.join_next() => {}
+                }
+            }
+        });
+        Ok(Self { address, task })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn connection(mut client: TcpStream, target: SocketAddr, link: Arc<Link>) {
+    match link.now().fault {
+        Fault::Reset => {
+            link.hit();
+            return reset(&client);
+        }
+        Fault::HalfOpen => return silence(client, &link).await,
+        _ => {}
+    }
+    let Ok(mut server) = TcpStream::connect(target).await else { return };
+    // A proxy must not add Nagle's delay to what it measures.
+    if client.set_nodelay(true).and(server.set_nodelay(true)).is_err() {
+        return;
+    }
+    let shared = Shared { link: &link, replies: watch::Sender::default() };
+    let ended = {
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        tokio::select! {
+            () = link.until(|fault| fault == Fault::Reset) => { link.hit(); Some(End::Reset) }
+            () = link.until(|fault| fault == Fault::HalfOpen) => None,
+            end = forward(from_client, to_server, &shared, Direction::Requests) => Some(end),
+            end = forward(from_server, to_client, &shared, Direction::Replies) => Some(end),
+        }
+    };
+    match ended {
+        Some(End::Closed) => {}
+        Some(End::Reset) => reset(&client),
+        None => {
+            drop(server);
+            silence(client, &link).await;
+        }
+    }
+}
+
+/// Closes with a reset: whoever reads next is told so.
+fn reset(client: &TcpStream) {
+    // Without it the peer sees an orderly end, which is good enough.
+    let _ = client.set_zero_linger();
+}
+
+/// Takes what the client sends and does not answer, until the server is there again and knows nothing of this
+/// connection.
+async fn silence(mut client: TcpStream, link: &Link) {
+    link.hit();
+    let mut buffer = vec![0; 16 * 1024];
+    let listening = async { while let Ok(1..) = client.read(&mut buffer).await {} };
+    tokio::select! {
+        () = listening => return,
+        () = link.until(|fault| fault != Fault::HalfOpen) => {}
+    }
+    reset(&client);
+}

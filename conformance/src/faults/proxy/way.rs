@@ -1,0 +1,196 @@
+//! One direction of one connection.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::super::link::Link;
+use super::super::trigger::Act;
+use super::super::{Direction, Fault};
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// As when a peer closes it.
+    Closed,
+    /// As when a peer has forgotten it.
+    Reset,
+}
+
+/// What a trigger does to the replies of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Replies {
+    #[default]
+    Pass,
+    Held,
+    Lost,
+}
+
+/// What both directions of a connection know.
+pub(super) struct Shared<'a> {
+    pub(super) link: &'a Link,
+    pub(super) replies: watch::Sender<Replies>,
+}
+
+/// How many pieces may be under way.
+const UNDER_WAY: usize = 64;
+
+/// Forwards until one side is closed, the connection is to be reset, or the stream has a hole that nobody must see.
+pub(super) async fn forward(
+    from: ReadHalf<'_>,
+    to: WriteHalf<'_>,
+    shared: &Shared<'_>,
+    direction: Direction,
+) -> End {
+    let (departs, arrives) = mpsc::channel(UNDER_WAY);
+    let reading = async {
+        depart(from, departs, shared.link).await;
+        // What is under way arrives after the sender has closed.
+        std::future::pending().await
+    };
+    let mut lane = Lane { to, shared, direction, hole: false, seen: Vec::new(), cut: None };
+    tokio::select! {
+        end = lane.arrive(arrives) => end,
+        end = reading => end,
+    }
+}
+
+async fn depart(mut from: ReadHalf<'_>, departs: mpsc::Sender<(Instant, Vec<u8>)>, link: &Link) {
+    let mut buffer = vec![0; 16 * 1024];
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        let mut due = Instant::now();
+        if let Fault::Delay(time) = link.now().fault {
+            link.hit();
+            due += time;
+        }
+        if departs.send((due, buffer[..count].to_vec())).await.is_err() {
+            return;
+        }
+    }
+}
+
+struct Lane<'a> {
+    to: WriteHalf<'a>,
+    shared: &'a Shared<'a>,
+    direction: Direction,
+    /// Something of the stream was lost.
+    hole: bool,
+    /// The end of what went by, for a trigger.
+    seen: Vec<u8>,
+    /// How many bytes may pass yet, since which setting of the fault.
+    cut: Option<(u64, u64)>,
+}
+
+impl Lane<'_> {
+    async fn arrive(&mut self, mut arrives: mpsc::Receiver<(Instant, Vec<u8>)>) -> End {
+        let (link, direction) = (self.shared.link, self.direction);
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = link.until(|fault| !fault.loses(direction)), if self.hole => return End::Closed,
+                next = arrives.recv() => next,
+            };
+            let Some((due, piece)) = next else { return End::Closed };
+            tokio::time::sleep_until(due).await;
+            if link.now().fault.stalls(direction) {
+                link.hit();
+                link.until(|fault| !fault.stalls(direction)).await;
+            }
+            if link.now().fault.loses(direction) {
+                link.hit();
+                self.hole = true;
+                continue;
+            }
+            if self.hole {
+                return End::Closed;
+            }
+            let passed = match direction {
+                Direction::Requests => self.request(piece).await,
+                Direction::Replies => self.reply(piece).await,
+            };
+            if let Err(end) = passed {
+                return end;
+            }
+        }
+    }
+
+    async fn request(&mut self, piece: Vec<u8>) -> Result<(), End> {
+        let (link, replies) = (self.shared.link, &self.shared.replies);
+        match link.springs(&self.seen, &piece) {
+            None => {}
+            Some(Act::HoldRequest) => link.released().await,
+            Some(Act::HoldReply) => drop(replies.send_replace(Replies::Held)),
+            Some(Act::LoseReply) => drop(replies.send_replace(Replies::Lost)),
+            Some(Act::Reset) => return Err(End::Reset),
+        }
+        self.seen.extend_from_slice(&piece);
+        self.seen.drain(..self.seen.len().saturating_sub(link.memory()));
+        self.write(&piece).await
+    }
+
+    async fn reply(&mut self, mut piece: Vec<u8>) -> Result<(), End> {
+        let link = self.shared.link;
+        let replies = *self.shared.replies.borrow();
+        match replies {
+            Replies::Pass => {}
+            Replies::Held => {
+                link.released().await;
+                self.shared.replies.send_replace(Replies::Pass);
+            }
+            Replies::Lost => return Err(End::Reset),
+        }
+        let now = link.now();
+        match now.fault {
+            Fault::Mangle(_) => {
+                let mangled = link.mangler().mangle(piece);
+                if mangled.altered {
+                    link.hit();
+                }
+                self.write(&mangled.bytes).await?;
+                return if mangled.ends { Err(End::Closed) } else { Ok(()) };
+            }
+            Fault::CutAfter(bytes) => {
+                let left = self.cut.filter(|(round, _)| *round == now.round).map_or(bytes, |(_, left)| left);
+                let size = piece.len() as u64;
+                self.cut = Some((now.round, left.saturating_sub(size)));
+                if size > left {
+                    piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+                    link.hit();
+                    self.write(&piece).await?;
+                    return Err(End::Reset);
+                }
+            }
+            _ => {}
+        }
+        self.write(&piece).await
+    }
+
+    /// As fast as the fault lets it, which may change meanwhile.
+    async fn write(&mut self, mut rest: &[u8]) -> Result<(), End> {
+        let link = self.shared.link;
+        while !rest.is_empty() {
+            let now = link.now();
+            let part = match now.fault {
+                Fault::Throttle(rate) => {
+                    let rate = rate.max(1);
+                    // A twentieth of a second's worth at a time.
+                    let size = usize::try_from((rate / 20).max(1)).unwrap_or(usize::MAX).min(rest.len());
+                    link.hit();
+                    let time = Duration::from_secs_f64(size as f64 / rate as f64);
+                    if tokio::time::timeout(time, link.changes_from(now.round)).await.is_ok() {
+                        continue;
+                    }
+                    size
+                }
+                _ => rest.len(),
+            };
+            let (part, later) = rest.split_at(part);
+            self.to.write_all(part).await.map_err(|_| End::Closed)?;
+            rest = later;
+        }
+        Ok(())
+    }
+}
