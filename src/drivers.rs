@@ -49,6 +49,7 @@ const QUORUM: Driver = Driver {
     open: |url, clock| {
         Box::pin(async move { Ok(Arc::new(quorum::open(url, &stores(), clock).await?) as Arc<dyn Backend>) })
     },
+    gate: quorum::no_gate,
 };
 
 /// The stores compiled into this build.

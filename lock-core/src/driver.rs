@@ -8,6 +8,7 @@ use crate::backend::Backend;
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
 use crate::error::Result;
+use crate::quorum::MemberGate;
 use crate::url::StoreUrl;
 
 /// The future of [`Driver::open`].
@@ -32,6 +33,9 @@ pub struct Driver {
     /// Opens a backend: checks the URL before any I/O, then connects. The clock is the client's; a store that runs
     /// in this process keeps its leases on it.
     pub open: fn(StoreUrl, Arc<dyn Clock>) -> Opening,
+    /// The gate of this store as a member of a quorum, where the URL asks for one; [`no_gate`](crate::quorum::no_gate)
+    /// for a store that has none. No I/O.
+    pub gate: fn(&StoreUrl) -> Result<MemberGate>,
 }
 
 /// One option of a URL.

@@ -33,6 +33,7 @@ pub const DRIVER: Driver = Driver {
     capabilities: CAPABILITIES,
     options: OPTIONS,
     open,
+    gate: crate::quorum::no_gate,
 };
 
 const OPTIONS: &[OptionSpec] = &[];

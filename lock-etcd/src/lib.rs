@@ -36,4 +36,5 @@ pub const DRIVER: Driver = Driver {
             Ok(Arc::new(EtcdBackend::connect_on(config, clock).await?) as Arc<dyn Backend>)
         })
     },
+    gate: lock_core::quorum::no_gate,
 };

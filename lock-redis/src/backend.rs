@@ -10,9 +10,9 @@ use lock_core::{
 };
 use redis::Cmd;
 
-use crate::config::{Layout, RedisConfig, Topology};
+use crate::config::{Gate, Layout, RedisConfig, Topology};
 use crate::inbox::Inbox;
-use crate::keys::{LineKeys, counter, slot_of};
+use crate::keys::{self, LineKeys, counter, slot_of};
 use crate::scripts::{self, Script};
 use crate::servers::{Servers, too_few};
 use crate::{examine, listing, reply};
@@ -30,6 +30,8 @@ const LARGEST_RAISE: i64 = 1 << 52;
 #[derive(Debug)]
 pub struct RedisBackend {
     config: Arc<RedisConfig>,
+    /// The key that the voting verbs look at.
+    gate: Option<String>,
     capabilities: Capabilities,
     inbox: Arc<Inbox>,
     pub(crate) servers: Servers,
@@ -86,7 +88,11 @@ impl RedisBackend {
         examine::rights(&servers, &config.prefix, inbox.channel()).await?;
         let declared = Self::declared_of(&config.topology);
         let capabilities = examine::capabilities(&servers, &config, declared).await?;
-        Ok(Self { config, capabilities, inbox, servers, walks: Default::default() })
+        let gate = (config.gate == Gate::RunId).then(|| keys::gate(&config.prefix));
+        if gate.is_some() {
+            examine::may_ask(&servers).await?;
+        }
+        Ok(Self { config, gate, capabilities, inbox, servers, walks: Default::default() })
     }
 
     pub(crate) fn prefix(&self) -> &str {
@@ -95,6 +101,11 @@ impl RedisBackend {
 
     fn keys(&self, name: &LockName) -> LineKeys {
         LineKeys::new(self.prefix(), name)
+    }
+
+    /// The number of keys of a voting verb that has `others` beside the gate.
+    fn keys_with_gate(&self, others: usize) -> usize {
+        others + usize::from(self.gate.is_some())
     }
 
     /// The slot of a line, where there are many servers.
@@ -127,8 +138,8 @@ impl RedisBackend {
         let times = Times::new(request.lease, request.waiter_lease, request.delay)?;
         let (lease, waiter_lease) = times.with_delay();
         let keys = self.keys(&request.name);
-        let mut command = scripts::ACQUIRE.call(5);
-        command.arg(&keys.line).arg(counter(self.prefix(), keys.bucket));
+        let mut command = scripts::ACQUIRE.call(self.keys_with_gate(5));
+        command.arg(&keys.line).arg(counter(self.prefix(), keys.bucket)).arg(&self.gate);
         command.arg(request.holder.to_hex()).arg(request.mode.to_string());
         command.arg(lease).arg(waiter_lease).arg(u8::from(request.queue));
         command.arg(self.inbox.channel()).arg(request.note.as_str());
@@ -160,10 +171,11 @@ impl RedisBackend {
         let keys: Vec<_> = items.iter().map(|(_, item, _)| self.keys(&item.ticket.name)).collect();
         let batches = self.batches(keys.iter().map(|keys| keys.bucket));
         let calls = batches.iter().map(|(slot, batch)| {
-            let mut command = scripts::RENEW.call(4 * batch.len());
+            let mut command = scripts::RENEW.call(self.keys_with_gate(4 * batch.len()));
             for i in batch {
                 command.arg(&keys[*i].line);
             }
+            command.arg(&self.gate);
             for (_, item, times) in batch.iter().map(|i| &items[*i]) {
                 let (lease, waiter_lease) = times.with_delay();
                 command.arg(item.ticket.holder.to_hex()).arg(lease).arg(waiter_lease);
@@ -241,8 +253,8 @@ impl Backend for RedisBackend {
             return self.named("raise", Err(Error::new(ErrorKind::Unsupported, text)));
         }
         let keys = self.keys(&ticket.name);
-        let mut command = scripts::RAISE.call(5);
-        command.arg(&keys.line).arg(counter(self.prefix(), keys.bucket));
+        let mut command = scripts::RAISE.call(self.keys_with_gate(5));
+        command.arg(&keys.line).arg(counter(self.prefix(), keys.bucket)).arg(&self.gate);
         command.arg(ticket.holder.to_hex()).arg(token.get());
         let answer = self.call(keys.bucket, &scripts::RAISE, &command).await;
         self.named("raise", answer.and_then(|answer| reply::raise(&answer)))

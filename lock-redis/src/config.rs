@@ -36,6 +36,18 @@ pub enum Layout {
     Plain,
 }
 
+/// Whether the server, as a member of a quorum, has a vote after it has restarted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Gate {
+    /// It has: it keeps every write (`appendfsync always`), or restarts are somebody's business.
+    #[default]
+    None,
+    /// Not until the other members vouch for it: its `run_id` must be the one that a quorum let in.
+    RunId,
+}
+
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,6 +83,8 @@ pub struct RedisConfig {
     pub topology: Topology,
     /// How a lock is written.
     pub layout: Layout,
+    /// Whether a start of the server shuts it until a quorum opens it again.
+    pub gate: Gate,
     /// The number of the database; a cluster has only 0.
     pub database: u32,
     /// The user of the access list; the server's default user when there is none.
@@ -119,6 +133,7 @@ impl Default for RedisConfig {
             hosts: vec![Host::new("127.0.0.1", 6379)],
             topology: Topology::Single,
             layout: Layout::Line,
+            gate: Gate::None,
             database: 0,
             username: None,
             password: None,
@@ -194,6 +209,11 @@ impl RedisConfig {
         let in_time = Duration::from_millis(1)..self.request_timeout;
         if self.replicas > 0 && !in_time.contains(&self.replicas_timeout) {
             return Err(bad("replicas_timeout is from 1ms to less than request_timeout"));
+        }
+        if self.gate != Gate::None && (self.topology != Topology::Single || self.layout != Layout::Line) {
+            return Err(bad(
+                "a gate is for single servers that are members of a quorum, in the layout of a line",
+            ));
         }
         if self.username.is_some() && self.password.is_none() {
             return Err(bad("a user without a password"));

@@ -40,6 +40,7 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
         "WRONGTYPE" => (ErrorKind::Foreign, format!("a key of ours holds another type: {said}")),
         "ONELOCKFOREIGN" => (ErrorKind::Foreign, short.to_owned()),
         "ONELOCKLIMIT" => (ErrorKind::Full, short.to_owned()),
+        "ONELOCKGATE" => (ErrorKind::Unavailable, short.to_owned()),
         "ONELOCKEPOCH" => (ErrorKind::Unavailable, short.to_owned()),
         "OOM" => (ErrorKind::Full, format!("the server has no memory left: {said}")),
         "READONLY" => (ErrorKind::Unavailable, format!("the server is a replica: {said}")),
@@ -61,7 +62,9 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
         }
         _ => (ErrorKind::Protocol, format!("the server answered: {said}")),
     };
-    Error::new(kind, message)
+    let error = Error::new(kind, message);
+    // Decided before the script's first write.
+    if code == "ONELOCKGATE" { error.unsent() } else { error }
 }
 
 /// What the server says instead of an answer.
@@ -113,6 +116,7 @@ mod tests {
         assert_eq!(kind("LOADING Redis is loading"), (ErrorKind::Unavailable, true));
         assert_eq!(kind("ERR value is not an integer or out of range"), (ErrorKind::Foreign, false));
         assert_eq!(kind("ERR something new"), (ErrorKind::Protocol, true));
+        assert_eq!(kind("ONELOCKGATE the server has restarted"), (ErrorKind::Unavailable, false));
         let text = from_server("WRONGTYPE", "Operation script: abc, on @user_script:3.").to_string();
         assert!(!text.contains("user_script"), "{text}");
     }

@@ -84,6 +84,19 @@ pub(crate) async fn capabilities(
     Ok(capabilities)
 }
 
+/// Fails when the user may not ask the server who it is: a gate compares that.
+pub(crate) async fn may_ask(servers: &Servers) -> Result<()> {
+    for (link, _) in servers.all().await? {
+        if section(&link, "server").await?.is_none() {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                "the option gate=run_id needs the right to the command: info",
+            ));
+        }
+    }
+    Ok(())
+}
+
 async fn section(link: &Link, name: &str) -> Result<Option<String>> {
     let mut command = Cmd::new();
     command.arg("INFO").arg(name);

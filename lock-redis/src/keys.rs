@@ -40,6 +40,11 @@ pub(crate) fn counter(prefix: &str, bucket: u32) -> String {
     format!("{prefix}:{{{bucket}}}:n")
 }
 
+/// Which start of the server has a vote in a quorum.
+pub(crate) fn gate(prefix: &str) -> String {
+    format!("{prefix}:gate")
+}
+
 /// FNV-1a over the encoded name.
 pub(crate) fn bucket(encoded: &str) -> u32 {
     let hash = encoded.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));

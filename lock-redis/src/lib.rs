@@ -8,6 +8,7 @@ mod connect;
 mod error;
 mod examine;
 mod fence;
+mod gate;
 mod inbox;
 mod keys;
 mod link;
@@ -22,13 +23,15 @@ mod topology;
 mod url;
 
 pub use backend::RedisBackend;
-pub use config::{Host, Layout, RedisConfig, Topology};
+pub use config::{Gate, Host, Layout, RedisConfig, Topology};
+pub use gate::RedisGate;
 pub use plain::PlainBackend;
 pub use url::OPTIONS;
 
 use std::sync::Arc;
 
 use lock_core::driver::Opening;
+use lock_core::quorum::no_gate;
 use lock_core::{Backend, Clock, Driver, StoreUrl};
 
 /// How a `redis://` or `rediss://` URL becomes a backend.
@@ -40,6 +43,7 @@ pub const DRIVER: Driver = Driver {
     capabilities: RedisBackend::declared(),
     options: OPTIONS,
     open,
+    gate: gate::of_url,
 };
 
 /// How a `redis+sentinel://` or `rediss+sentinel://` URL becomes a backend.
@@ -51,6 +55,7 @@ pub const SENTINEL_DRIVER: Driver = Driver {
     capabilities: RedisBackend::declared_of_many(),
     options: OPTIONS,
     open,
+    gate: no_gate,
 };
 
 /// How a `redis+cluster://` or `rediss+cluster://` URL becomes a backend.
@@ -62,6 +67,7 @@ pub const CLUSTER_DRIVER: Driver = Driver {
     capabilities: RedisBackend::declared_of_many(),
     options: OPTIONS,
     open,
+    gate: no_gate,
 };
 
 fn open(url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {

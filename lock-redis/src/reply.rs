@@ -151,7 +151,7 @@ pub(crate) fn items(value: &Value) -> Result<&[Value]> {
     }
 }
 
-fn integer(value: &Value) -> Result<i64> {
+pub(crate) fn integer(value: &Value) -> Result<i64> {
     match value {
         Value::Int(number) => Ok(*number),
         Value::ServerError(e) => Err(error::from_server(e.code(), e.details().unwrap_or_default())),

@@ -41,6 +41,8 @@ script!(PLAIN_ACQUIRE, "plain.lua", "plain_acquire.lua", fenced true, counts tru
 script!(PLAIN_RENEW, "plain.lua", "plain_renew.lua", fenced false, counts true);
 script!(PLAIN_RELEASE, "plain.lua", "plain_release.lua", fenced false, counts false);
 script!(PLAIN_INSPECT, "plain.lua", "plain_inspect.lua", fenced false, counts false);
+script!(GATE_LOOK, "gate.lua", "gate_look.lua", fenced false, counts false);
+script!(GATE_OPEN, "gate.lua", "gate_open.lua", fenced false, counts false);
 /// Without the common part, which already fails where a right is missing.
 pub(crate) static PROBE: Script = Script {
     source: include_str!("scripts/probe.lua"),
@@ -57,7 +59,7 @@ pub(crate) static PLAIN_PROBE: Script = Script {
     counts: false,
 };
 
-/// Those of a line: loaded on every new connection.
+/// Those of a line: loaded on every new connection. Those of a gate are not: they are rare, and loaded when missed.
 static LINE: [&Script; 8] = [&ACQUIRE, &RENEW, &RELEASE, &RAISE, &INSPECT, &EVICT, &COUNT, &PROBE];
 
 /// Those of the plain layout.

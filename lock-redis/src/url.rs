@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use lock_core::url::FromOption;
 use lock_core::{Error, OptionSpec, Result, Secret, StoreUrl};
 
-use crate::config::{Host, Layout, RedisConfig, Topology, bad};
+use crate::config::{Gate, Host, Layout, RedisConfig, Topology, bad};
 
 /// The options of the URLs, beside those of every store.
 pub const OPTIONS: &[OptionSpec] = &[
@@ -22,6 +22,11 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "layout",
         default: "line",
         about: "plain: one key per lock, shared with users of SET NX PX (redis-py, redsync, node-redlock)",
+    },
+    OptionSpec {
+        name: "gate",
+        default: "none",
+        about: "run_id: as a member of a quorum, no vote after a restart until the others vouch for it",
     },
     OptionSpec { name: "sentinel_username", default: "none", about: "the user of the sentinels" },
     OptionSpec { name: "sentinel_password", default: "none", about: "the password of the sentinels" },
@@ -110,6 +115,11 @@ impl TryFrom<StoreUrl> for RedisConfig {
             }
             Some(_) => return Err(bad("layout is line or plain")),
         }
+        config.gate = match url.take::<String>("gate")?.as_deref() {
+            None | Some("none") => Gate::None,
+            Some("run_id") => Gate::RunId,
+            Some(_) => return Err(bad("gate is none or run_id")),
+        };
         over(&mut url, "prefix", &mut config.prefix)?;
         over(&mut url, "connect_timeout", &mut config.connect_timeout)?;
         over(&mut url, "request_timeout", &mut config.request_timeout)?;
@@ -200,6 +210,10 @@ mod tests {
             "redis+cluster://h?sentinel_password=p",
             "redis+other://h",
             "redis://h?layout=other",
+            "redis://h?gate=other",
+            "redis://h?gate=run_id&layout=plain",
+            "redis+cluster://h?gate=run_id",
+            "redis+sentinel://h/name?gate=run_id",
             "redis://h?replicas=-1",
             "redis://h?replicas=65",
             "redis://h?replicas=1&replicas_timeout=3s",

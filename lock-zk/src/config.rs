@@ -23,6 +23,7 @@ pub const DRIVER: Driver = Driver {
     capabilities: ZkBackend::declared(Duration::from_secs(2), Duration::from_secs(32)),
     options: OPTIONS,
     open,
+    gate: lock_core::quorum::no_gate,
 };
 
 /// The options of a URL, beside those of every store.

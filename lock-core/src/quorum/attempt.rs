@@ -57,9 +57,15 @@ fn granted(answer: &Option<Result<Standing>>) -> Option<Grant> {
 
 async fn ask(shared: &Arc<Shared>, request: &Arc<Request>) -> Vec<Option<Result<Standing>>> {
     let majority = shared.majority();
-    let call = |_, member: Arc<dyn Backend>| {
-        let request = Arc::clone(request);
-        Some(async move { member.acquire(&request).await })
+    let call = |i: usize, member: Arc<dyn Backend>| {
+        let (request, shared) = (Arc::clone(request), Arc::clone(shared));
+        Some(async move {
+            let answer = member.acquire(&request).await;
+            if answer.is_err() {
+                shared.tend(i);
+            }
+            answer
+        })
     };
     let enough = |answers: &[Option<Result<Standing>>]| {
         let grants = answers.iter().filter(|answer| granted(answer).is_some()).count();

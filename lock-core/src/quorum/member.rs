@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
+use super::gate::MemberGate;
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
@@ -143,6 +144,30 @@ impl Backend for Member {
     }
 }
 
+fn read(nth: usize, text: &str, drivers: &[Driver]) -> Result<(Driver, StoreUrl)> {
+    let named = |error: Error| Error::new(error.kind(), format!("member {}: {error}", nth + 1));
+    let url: StoreUrl = text.parse().map_err(named)?;
+    let driver = drivers.iter().find(|driver| driver.schemes.contains(&url.scheme.as_str()));
+    let Some(driver) = driver else {
+        let text = format!("member {}: this build has no store `{}` for a quorum", nth + 1, url.scheme);
+        return Err(Error::new(ErrorKind::InvalidConfig, text));
+    };
+    url.check_options(&[driver.options]).map_err(named)?;
+    Ok((*driver, url))
+}
+
+/// The gates that the URLs of the members ask for, before any I/O.
+///
+/// # Errors
+/// [`ErrorKind::InvalidConfig`] as for [`open_all`].
+pub(super) fn gates(urls: &[&str], drivers: &[Driver]) -> Result<Vec<MemberGate>> {
+    let gate = |(nth, text): (usize, &&str)| {
+        let (driver, url) = read(nth, text, drivers)?;
+        (driver.gate)(&url)
+    };
+    urls.iter().enumerate().map(gate).collect()
+}
+
 /// The members that `urls` name, by the drivers that serve their schemes; a majority must open now, the others may
 /// come later.
 ///
@@ -156,15 +181,8 @@ pub(super) async fn open_all(
 ) -> Result<Vec<Arc<Member>>> {
     let mut members = Vec::new();
     for (i, text) in urls.iter().enumerate() {
-        let nth = |error: Error| Error::new(error.kind(), format!("member {}: {error}", i + 1));
-        let url: StoreUrl = text.parse().map_err(nth)?;
-        let driver = drivers.iter().find(|driver| driver.schemes.contains(&url.scheme.as_str()));
-        let Some(driver) = driver else {
-            let text = format!("member {}: this build has no store `{}` for a quorum", i + 1, url.scheme);
-            return Err(Error::new(ErrorKind::InvalidConfig, text));
-        };
-        url.check_options(&[driver.options]).map_err(nth)?;
-        members.push(Arc::new(Member::new(*driver, url, Arc::clone(clock))));
+        let (driver, url) = read(i, text, drivers)?;
+        members.push(Arc::new(Member::new(driver, url, Arc::clone(clock))));
     }
     let opening = members.iter().map(|member| {
         let member = Arc::clone(member);

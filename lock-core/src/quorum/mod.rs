@@ -32,14 +32,31 @@
 //! - A member that forgets its entries (a restart without a durable log) can let two hold, because it then has a vote for
 //!   each. Where members do not keep every write, keep one that has crashed away for as long as the longest lease.
 //! - A member that forgets its counter (no durable log, a flush, a replica promoted in its place, a restored backup) can make a
-//!   token come twice. Let Redis members write with `appendfsync always`, or give a member that lost data a fresh
-//!   start only after the other members' tokens have been carried over.
+//!   token come twice. Let Redis members write with `appendfsync always`, or give them gates, or give a member that lost
+//!   data a fresh start only after the other members' tokens have been carried over.
 //! - Exclusion, as every lease, rests on clocks that run at about the same rate. A stepped clock of one member can end its
 //!   entries early: then two may believe to hold, and the tokens still tell who is later.
 //! - Members are independent, and their set is the same for all clients.
+//!
+//! # Gates
+//!
+//! Members that do not keep every write can have a [`Gate`] (Redis: the option `gate=run_id`). A start of the store shuts
+//! it, and a member whose gate is shut has no vote: it grants, renews and raises nothing. Every client of the quorum looks
+//! after gates that it finds shut, and opens one when both of these are true:
+//!
+//! - It has seen the member in this incarnation for the whole *quarantine* (the option `quarantine`). By then every attempt
+//!   and every hold that counts on what the member forgot has ended; so no entry may live longer than nine tenths of it,
+//!   and longer leases are refused. Without the wait, the order of tokens breaks: the model shows it.
+//! - A majority of *other* members, all with open gates, has told its largest number. Whatever was given by a majority is
+//!   known to one of them, so the counters of the member are lifted to the largest of these, in the step that opens the gate.
+//!
+//! So one member after the other may lose everything, a minority at a time, and tokens grow. Where fewer than a majority
+//! of others have open gates (the first start of all, or when too many have restarted) nobody but a person can know what
+//! was given: [`Quorum::open_gates`]. All clients must ask for the gates, and for the same quarantine.
 
 mod ask;
 mod attempt;
+mod gate;
 mod hold;
 mod look;
 mod member;
@@ -65,6 +82,7 @@ use crate::snapshot::{Listing, Page, Snapshot};
 use crate::token::FencingToken;
 use crate::url::StoreUrl;
 use ask::Background;
+pub use gate::{Gate, GateView, MemberGate, no_gate};
 use hold::Hold;
 
 /// The most members: more make every verb slower and nothing safer.
@@ -79,6 +97,10 @@ pub struct Quorum {
 #[derive(Debug)]
 struct Shared {
     members: Vec<Arc<dyn Backend>>,
+    /// The gates of the members that have one.
+    gates: Vec<Option<gate::Watched>>,
+    /// How long a member stays away whose gate was shut.
+    quarantine: Duration,
     member_timeout: Duration,
     capabilities: Capabilities,
     info: Info,
@@ -90,6 +112,9 @@ struct Shared {
 impl Quorum {
     /// How long a member may take to answer, unless [`Quorum::with_member_timeout`] says otherwise.
     pub const MEMBER_TIMEOUT: Duration = Duration::from_millis(200);
+
+    /// How long a member stays away after its gate was shut, unless [`Quorum::with_gates`] says otherwise.
+    pub const QUARANTINE: Duration = Duration::from_secs(60);
 
     /// A quorum over `members`, which must be different, independent stores: not replicas of each other.
     ///
@@ -106,12 +131,31 @@ impl Quorum {
     /// # Errors
     /// As [`Quorum::new`]; and [`ErrorKind::InvalidConfig`] when the time is not from 1 ms to 1 minute.
     pub fn with_member_timeout(members: Vec<Arc<dyn Backend>>, member_timeout: Duration) -> Result<Self> {
+        let members = members.into_iter().map(|member| (member, None)).collect();
+        Self::with_gates(members, member_timeout, Self::QUARANTINE)
+    }
+
+    /// The same with a gate for each member that has one, and the time that a member stays away after its gate was
+    /// shut: longer than the longest lease and lock-delay, which are limited to nine tenths of it.
+    ///
+    /// # Errors
+    /// As [`Quorum::with_member_timeout`]; and [`ErrorKind::InvalidConfig`] when the quarantine is not from 100 ms to 1
+    /// week.
+    pub fn with_gates(
+        members: Vec<(Arc<dyn Backend>, MemberGate)>,
+        member_timeout: Duration,
+        quarantine: Duration,
+    ) -> Result<Self> {
+        let (members, gates): (Vec<_>, Vec<_>) = members.into_iter().unzip();
         let bad = |text: String| Err(Error::new(ErrorKind::InvalidConfig, text));
         if !(2..=MOST_MEMBERS).contains(&members.len()) {
             return bad(format!("a quorum has 2 to {MOST_MEMBERS} members, not {}", members.len()));
         }
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&member_timeout) {
             return bad("the time for a member's answer is from 1ms to 1m".to_owned());
+        }
+        if !(Duration::from_millis(100)..=Duration::from_secs(7 * 24 * 3600)).contains(&quarantine) {
+            return bad("the quarantine is from 100ms to 1week".to_owned());
         }
         let infos: Vec<_> = members.iter().map(|member| member.info()).collect();
         for (i, info) in infos.iter().enumerate() {
@@ -122,9 +166,15 @@ impl Quorum {
         let runtime = Handle::try_current()
             .map_err(|_| Error::new(ErrorKind::Misuse, "a quorum is made inside a tokio runtime"))?;
         let addresses: Vec<_> = infos.into_iter().map(|info| info.address).collect();
+        let mut capabilities = combined(&members);
+        if gates.iter().any(Option::is_some) {
+            capabilities.max_lease = capabilities.max_lease.min(gate::longest_entry(quarantine));
+        }
         let shared = Shared {
-            capabilities: combined(&members),
+            capabilities,
             members,
+            gates: gates.into_iter().map(|gate| gate.map(gate::Watched::new)).collect(),
+            quarantine,
             member_timeout,
             info: Info {
                 scheme: "quorum".to_owned(),
@@ -136,6 +186,23 @@ impl Quorum {
         };
         Ok(Self { shared: Arc::new(shared) })
     }
+
+    /// Opens every gate that is shut, by a person's word: at the first start of all members, or when too many have
+    /// restarted at once for the others to vouch for them. Their counters are lifted to the largest number of all
+    /// members, and to `floor` at least (0 for none). How many were opened.
+    ///
+    /// Call it only when nobody holds or asks for a lock of this quorum, and has not for the longest lease; and where
+    /// numbers may be lost on a majority, with a floor above every token that was given, or with a larger `token_epoch`.
+    ///
+    /// # Errors
+    /// When a member with a gate cannot be asked: all must be there.
+    ///
+    /// # Cancel safety
+    /// Safe: gates opened by then stay open.
+    pub async fn open_gates(&self, floor: i64) -> Result<usize> {
+        self.shared.open()?;
+        self.shared.open_gates(floor).await
+    }
 }
 
 /// The options of a `quorum:` URL, beside those of every store.
@@ -146,6 +213,11 @@ pub const OPTIONS: &[OptionSpec] = &[
         about: "the URLs of the members, separated by `|`; in them `&`, `#` and `%` are written %26, %23 and %25",
     },
     OptionSpec { name: "member_timeout", default: "200ms", about: "how long a member may take to answer" },
+    OptionSpec {
+        name: "quarantine",
+        default: "1m",
+        about: "how long a member with a gate stays away after a restart; no lease may be longer than nine tenths of it",
+    },
 ];
 
 /// What a quorum of stores that can do everything can do.
@@ -175,14 +247,17 @@ pub async fn open(mut url: StoreUrl, drivers: &[Driver], clock: Arc<dyn Clock>) 
     }
     let members: String = url.take("members")?.ok_or_else(|| bad("a quorum needs the option `members`"))?;
     let member_timeout: Option<Duration> = url.take("member_timeout")?;
+    let quarantine: Option<Duration> = url.take("quarantine")?;
     let urls: Vec<_> = members.split('|').collect();
     if !(2..=MOST_MEMBERS).contains(&urls.len()) {
         let text = format!("a quorum has 2 to {MOST_MEMBERS} members, not {}", urls.len());
         return Err(bad(&text));
     }
+    let gates = member::gates(&urls, drivers)?;
     let members = member::open_all(&urls, drivers, &clock).await?;
-    let members = members.into_iter().map(|member| member as Arc<dyn Backend>).collect();
-    Quorum::with_member_timeout(members, member_timeout.unwrap_or(Quorum::MEMBER_TIMEOUT))
+    let members = members.into_iter().map(|member| member as Arc<dyn Backend>).zip(gates).collect();
+    let member_timeout = member_timeout.unwrap_or(Quorum::MEMBER_TIMEOUT);
+    Quorum::with_gates(members, member_timeout, quarantine.unwrap_or(Quorum::QUARANTINE))
 }
 
 impl Shared {
@@ -248,6 +323,14 @@ impl Backend for Quorum {
         self.shared.open()?;
         if matches!(request.mode, Mode::Permit(_)) {
             return self.shared.unsupported("permits");
+        }
+        if let Some(longest) = self.shared.longest_entry()
+            && request.lease.saturating_add(request.delay) > longest
+        {
+            let text = format!(
+                "lease and lock-delay are longer than the quarantine of the members allows: {longest:?}"
+            );
+            return Err(Error::new(ErrorKind::InvalidLease, text));
         }
         attempt::acquire(&self.shared, request).await
     }

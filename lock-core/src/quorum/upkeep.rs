@@ -25,6 +25,9 @@ pub(super) async fn renew(shared: &Arc<Shared>, due: &[Renewal]) -> Vec<Result<R
         (!batch.is_empty()).then_some(async move {
             let (places, due): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
             let answers = member.renew(&due).await;
+            if answers.iter().any(Result::is_err) {
+                shared.tend(i);
+            }
             for ((place, renewal), answer) in places.iter().zip(&due).zip(&answers) {
                 if matches!(answer, Ok(Renewed::NotHeld | Renewed::Waiting(_))) {
                     shared.forget(owners[*place], i, renewal.ticket.holder);
@@ -148,6 +151,9 @@ fn join_missing(shared: &Arc<Shared>, owner: HolderId, lease: Duration) {
         let (backend, joined) = (Arc::clone(&shared.members[member]), Arc::clone(shared));
         shared.spawn(async move {
             let answer = backend.acquire(&request).await;
+            if answer.is_err() {
+                joined.tend(member);
+            }
             joined.take_joined(owner, member, &request, &answer);
         });
     }

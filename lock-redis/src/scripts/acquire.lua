@@ -1,9 +1,10 @@
--- KEYS: E O W X and the counter. ARGV: holder, mode, lease, waiter lease (ms, lock-delay included), queue, inbox, note.
+-- KEYS: E O W X, the counter, and the gate where there is one. ARGV: holder, mode, lease, waiter lease (ms, lock-delay included), queue, inbox, note.
 -- Behind them, where a replica can be promoted: where the numbers of this epoch start, and the server's replication id.
 -- Answers status, number, time until asking again may help (-1: unknown).
 local holder, mode, queue = ARGV[1], ARGV[2], ARGV[5] == '1'
 local lease, waiter_lease = tonumber(ARGV[3]), tonumber(ARGV[4])
 at(1)
+admitted(KEYS[6])
 promoted(ARGV[9])
 
 -- The first write of a join: where it is refused nothing has happened.

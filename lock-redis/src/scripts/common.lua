@@ -22,6 +22,13 @@ local function promoted(id)
   end
 end
 
+-- Fails where this start of the server has no vote; `gate` is nil where the client asks for none. Before any write.
+local function admitted(gate)
+  if gate and string.match(call('INFO', 'server'), 'run_id:(%x+)') ~= call('GET', gate) then
+    error({err = 'ONELOCKGATE the server has restarted, and may have forgotten what it gave: no vote until its gate is opened'})
+  end
+end
+
 local function read(text)
   local number, mode, joined, inbox
   if text then number, mode, joined, inbox = string.match(text, '^(%d+) ([xsp]%d*) (%d+) (%S+) ') end

@@ -1,6 +1,7 @@
--- KEYS: E O W X and the counter. ARGV: holder, token. Answers 1 when the entry is there and the counter is at least
+-- KEYS: E O W X, the counter, and the gate where there is one. ARGV: holder, token. Answers 1 when the entry is there and the counter is at least
 -- the token, else 0.
 at(1)
+admitted(KEYS[6])
 settle()
 if call('HEXISTS', E, ARGV[1]) == 0 then return 0 end
 local counter = tonumber(call('GET', KEYS[5]) or '0')

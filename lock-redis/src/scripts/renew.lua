@@ -1,8 +1,9 @@
--- KEYS: E O W X of each item. ARGV: holder, lease, waiter lease (ms, lock-delay included) of each item.
+-- KEYS: E O W X of each item, and the gate where there is one. ARGV: holder, lease, waiter lease (ms, lock-delay included) of each item.
 -- Answers status, number, time until asking again may help, flat, for each; a failed item is -1, its error, -1, and
 -- spoils no other.
-local out = {}
-for i = 1, #KEYS / 4 do
+local out, items = {}, math.floor(#KEYS / 4)
+admitted(KEYS[4 * items + 1])
+for i = 1, items do
   local ok, status, n, after = pcall(function()
     at(4 * i - 3)
     settle()

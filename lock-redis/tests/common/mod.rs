@@ -62,6 +62,25 @@ impl Server {
         self.restart_dead().await;
     }
 
+    fn log(&self) -> std::path::PathBuf {
+        self.folder.path().join("appendonlydir/appendonly.aof.1.incr.aof")
+    }
+
+    /// How much its append-only file has.
+    pub fn written(&self) -> u64 {
+        std::fs::metadata(self.log()).unwrap().len()
+    }
+
+    /// Kills it, takes what it has written since its append-only file had this length, and starts it again: what a loss
+    /// of power does to a server that does not sync every write.
+    pub async fn lose_power(&mut self, synced: u64) {
+        self.signal("-KILL");
+        self.guard.wait().unwrap();
+        let file = std::fs::File::options().write(true).open(self.log()).unwrap();
+        file.set_len(synced).unwrap();
+        self.restart_dead().await;
+    }
+
     /// Starts a server again that was killed.
     pub async fn restart_dead(&mut self) {
         self.guard.wait().unwrap();

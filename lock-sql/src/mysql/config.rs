@@ -22,6 +22,7 @@ pub const MYSQL_DRIVER: Driver = Driver {
     capabilities: Capabilities::full(),
     options: OPTIONS,
     open,
+    gate: lock_core::quorum::no_gate,
 };
 
 const OPTIONS: &[OptionSpec] = &[

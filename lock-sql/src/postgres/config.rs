@@ -24,6 +24,7 @@ pub const POSTGRES_DRIVER: Driver = Driver {
     capabilities: Capabilities::full(),
     options: OPTIONS,
     open,
+    gate: lock_core::quorum::no_gate,
 };
 
 const OPTIONS: &[OptionSpec] = &[

@@ -23,6 +23,7 @@ pub const SQLITE_DRIVER: Driver = Driver {
     capabilities: super::CAPABILITIES,
     options: OPTIONS,
     open,
+    gate: lock_core::quorum::no_gate,
 };
 
 const OPTIONS: &[OptionSpec] = &[

@@ -1,0 +1,177 @@
+//! Members that do not keep every write: one that has restarted has no vote until it is known to be harmless again.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::{Instant, timeout};
+
+use super::Shared;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The gate of one member: shut by every start of the store, opened by [`Gate::open`] only.
+///
+/// What it guards is the store's own: while the gate is shut, the verbs that vote (`acquire`, `renew`, `raise`) do
+/// nothing and fail with an [unsent](Error::unsent) [`ErrorKind::Unavailable`], decided *in the same step* as the verb.
+/// A look before the verb would be too early: the store can restart in between.
+#[async_trait]
+pub trait Gate: Debug + Send + Sync + 'static {
+    /// The gate and the counters, in one step.
+    async fn look(&self) -> Result<GateView>;
+
+    /// Lifts all counters, of names never used too, to at least `floor` and opens the gate, in one step, and only
+    /// while the store is still in this incarnation. Whether it is.
+    async fn open(&self, incarnation: &str, floor: i64) -> Result<bool>;
+}
+
+/// The gate of a member, if it has one.
+pub type MemberGate = Option<Arc<dyn Gate>>;
+
+/// What [`Gate::look`] sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateView {
+    /// Another one after every start of the store.
+    pub incarnation: String,
+    /// Whether the gate is open to this incarnation.
+    pub open: bool,
+    /// The largest number any counter has reached; 0 where there is none.
+    pub highest: i64,
+}
+
+/// The gate of a store that has none.
+///
+/// # Errors
+/// None; the signature is that of [`Driver::gate`](crate::Driver::gate).
+pub fn no_gate(_url: &crate::StoreUrl) -> Result<MemberGate> {
+    Ok(None)
+}
+
+/// The gate of a member, and who looks after it.
+#[derive(Debug)]
+pub(super) struct Watched {
+    gate: Arc<dyn Gate>,
+    tended: AtomicBool,
+}
+
+impl Watched {
+    pub(super) fn new(gate: Arc<dyn Gate>) -> Self {
+        Self { gate, tended: AtomicBool::new(false) }
+    }
+}
+
+impl Shared {
+    /// The longest time an entry may live where members have gates: less than the quarantine by as much as clocks may
+    /// run apart.
+    pub(super) fn longest_entry(&self) -> Option<Duration> {
+        self.gates.iter().any(Option::is_some).then(|| longest_entry(self.quarantine))
+    }
+
+    /// Looks after the gate of a member that has refused or failed, until it is open or cannot be asked.
+    pub(super) fn tend(self: &Arc<Self>, member: usize) {
+        let Some(watched) = &self.gates[member] else { return };
+        if watched.tended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // Holds nothing for long: a quorum that is dropped or closed needs no gates.
+        let (weak, pause) = (Arc::downgrade(self), pause(self.quarantine));
+        self.runtime.spawn(async move {
+            let mut seen: Option<(String, Instant)> = None;
+            loop {
+                let Some(shared) = weak.upgrade() else { return };
+                let again = matches!(shared.repair(member, &mut seen).await, Ok(Shut(true)));
+                let again = again && shared.open().is_ok();
+                drop(shared);
+                // Also after the last look: a member that fails again and again is not asked again and again.
+                tokio::time::sleep(pause).await;
+                if !again {
+                    break;
+                }
+            }
+            if let Some(shared) = weak.upgrade()
+                && let Some(watched) = &shared.gates[member]
+            {
+                watched.tended.store(false, Ordering::Release);
+            }
+        });
+    }
+
+    /// One look at a gate. It is opened once this client has seen its incarnation for the whole quarantine, so that no
+    /// attempt or hold is left that counts on what the store has forgotten, and once the counters can be lifted over
+    /// every token that a majority can have given.
+    async fn repair(&self, member: usize, seen: &mut Option<(String, Instant)>) -> Result<Shut> {
+        let Some(view) = self.look(member).await? else { return Ok(Shut(false)) };
+        if view.open {
+            return Ok(Shut(false));
+        }
+        let since = match seen {
+            Some((incarnation, since)) if *incarnation == view.incarnation => *since,
+            // The time of the answer: it was in this incarnation by then.
+            _ => seen.insert((view.incarnation.clone(), Instant::now())).1,
+        };
+        if since.elapsed() < self.quarantine {
+            return Ok(Shut(true));
+        }
+        let Some(floor) = self.floor(member).await else { return Ok(Shut(true)) };
+        let Some(watched) = &self.gates[member] else { return Ok(Shut(false)) };
+        let opened = self.in_time(watched.gate.open(&view.incarnation, floor)).await?;
+        Ok(Shut(!opened))
+    }
+
+    /// The largest number of a majority of members, all other than this one and all with an open gate: one of them has
+    /// every token that was ever given. `None` when fewer can be asked: then nobody but a person can know.
+    async fn floor(&self, but: usize) -> Option<i64> {
+        let mut numbers = Vec::new();
+        for member in (0..self.members.len()).filter(|member| *member != but) {
+            if let Ok(Some(view)) = self.look(member).await
+                && view.open
+            {
+                numbers.push(view.highest);
+            }
+        }
+        let enough = numbers.len() >= self.majority();
+        numbers.into_iter().max().filter(|_| enough)
+    }
+
+    async fn look(&self, member: usize) -> Result<Option<GateView>> {
+        let Some(watched) = &self.gates[member] else { return Ok(None) };
+        self.in_time(watched.gate.look()).await.map(Some)
+    }
+
+    async fn in_time<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        // A look connects first.
+        let limit = self.member_timeout.max(Duration::from_secs(1));
+        let late =
+            |_| Err(Error::new(ErrorKind::Timeout, format!("the gate did not answer within {limit:?}")));
+        timeout(limit, call).await.unwrap_or_else(late)
+    }
+
+    /// Opens every gate that is shut, by a person's word.
+    pub(super) async fn open_gates(&self, floor: i64) -> Result<usize> {
+        let mut views = Vec::new();
+        for member in 0..self.members.len() {
+            views.push(self.look(member).await?);
+        }
+        let highest = views.iter().flatten().map(|view| view.highest).max().unwrap_or_default().max(floor);
+        let mut opened = 0;
+        for (watched, view) in self.gates.iter().zip(views) {
+            if let (Some(watched), Some(view)) = (watched, view.filter(|view| !view.open)) {
+                opened += usize::from(self.in_time(watched.gate.open(&view.incarnation, highest)).await?);
+            }
+        }
+        Ok(opened)
+    }
+}
+
+/// Whether a gate is still to be looked after.
+struct Shut(bool);
+
+pub(super) fn longest_entry(quarantine: Duration) -> Duration {
+    quarantine / 10 * 9
+}
+
+fn pause(quarantine: Duration) -> Duration {
+    (quarantine / 10).clamp(Duration::from_millis(10), Duration::from_secs(1))
+}
