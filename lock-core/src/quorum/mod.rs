@@ -276,8 +276,13 @@ impl Shared {
         })
     }
 
-    /// The error when fewer than a majority of the members answered; it shows what the others said.
+    /// The error when fewer than a majority of the members answered; it shows what the others said. Where so many refuse
+    /// that no retry helps, it is their refusal.
     fn too_few(&self, answered: usize, errors: &[Error]) -> Error {
+        let refusals: Vec<_> = errors.iter().filter(|error| !error.is_retryable()).collect();
+        if refusals.len() > self.members.len() - self.majority() {
+            return refusals[0].clone();
+        }
         let mut text = format!("{answered} of {} members answered", self.members.len());
         for error in errors {
             text = format!("{text}; {error}");
