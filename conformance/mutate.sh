@@ -1,6 +1,7 @@
 #!/bin/sh
 # Breaks the sources of a copy of this tree, one fault at a time, and expects the named case of the suite to fail.
-# What the mutants of tests/mutants.rs cannot reach is broken here: the client itself, and the scripts of stores.
+# What the mutants of tests/mutants cannot reach is broken here: the client itself, and the scripts of stores.
+# What it prints fits the second table of docs/mutants.md.
 #
 #   conformance/mutate.sh [PATTERN]     only the faults whose names match
 set -eu
@@ -38,11 +39,13 @@ fault() {
         echo "BROKEN   $name: does not compile"
         tail -20 "$copy/log"
         survivors=$((survivors + 1))
-    elif cargo test --quiet "$@" -- --exact "$case" >"$copy/log" 2>&1; then
+    elif began=$(date +%s) && cargo test --quiet "$@" -- --exact "$case" >"$copy/log" 2>&1; then
         echo "LIVES    $name: $case passes"
         survivors=$((survivors + 1))
     else
-        echo "killed   $name: $case: $(grep -A1 -- "---- $case" "$copy/log" | tail -1 | cut -c1-160)"
+        said=$(sed -n "/^---- $case/,\$p" "$copy/log" | grep -v '^----\|panicked at\|^$' | head -1 |
+            sed 's/^.*\.rs:[0-9]*: //; s/|/\\|/g' | cut -c1-120)
+        echo "| $name | \`${case#*::}\` | $said | $(($(date +%s) - began)) |"
     fi
     mv "$file.kept" "$file"
 }
@@ -54,12 +57,24 @@ fault "deadline from the reply's time (acquire)" $client/acquire.rs \
 fault "deadline from the reply's time (renewal)" $client/entry.rs \
     's/state\.apply\(&self\.upkeep, sent, now, \*answer\)/state.apply(&self.upkeep, now, now, *answer)/' \
     memory deadline_is_before_the_store
+fault "deadline from the asked lease, not the given one" $client/entry.rs \
+    's/self\.short = false;\n(\s*)grant\.lease/self.short = false;\n$1grant.lease.max(self.lease)/' \
+    memory deadline_follows_what_the_store_gave
+fault "is_held remembers and does not look" $client/guard.rs \
+    's/self\.held\(\)\.is_ok\(\)/!matches!(self.hold.stake.entry.view(Timestamp::default()), View::Over(_))/' \
+    memory first_look_after_a_stall
+fault "no look at the time after the answer" $client/acquire.rs \
+    's/match stake\.entry\.view\(now\) \{/match stake.entry.view(sent) {/' \
+    memory late_answer_is_no_hold
+fault "entering again gives a new token" $client/guard.rs \
+    's/Ok\(entry\.token\(\)\)/FencingToken::new(entry.token().get() + i64::from(self.hold.guards.load(Ordering::Acquire)) - 1)/' \
+    memory reentry
 fault "renewal skipped by the keeper" $client/keeper.rs \
     's/entries\.push\(entry\);\n\s*due\.push\(renewal\);/drop((entry, renewal));/' \
     memory renewal_is_kept_up
 fault "the deadline is not looked at" $client/entry.rs \
     's/now >= self\.end\(\) \{/now >= self.end() + Duration::from_secs(3600) {/' \
-    memory fixed_lease_ends
+    memory first_look_after_a_stall
 fault "a late push counts" $client/entry.rs \
     's/let good = ours && matches!\(state\.view\(now\), View::Waiting \{ \.\. \}\);/let good = ours; let _ = View::Waiting { ask_at: None, deadline: now }; state.deadline = now + state.lease; state.phase = Phase::Waiting;/' \
     memory late_wake_of_a_stalled_process

@@ -1,10 +1,14 @@
 //! Clients in processes of their own are killed or stopped.
 
+use std::time::{Duration, Instant};
+
+use lock_core::client::Locks;
+use lock_core::client::guard::Guard;
 use rustix::process::Signal;
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, name};
-use crate::verdict::Verdict;
+use crate::ctx::{Ctx, cut_at, name};
+use crate::verdict::{Stop, Verdict};
 use crate::worker::Worker;
 use crate::{ensure, ensure_eq};
 
@@ -15,6 +19,7 @@ table! {
     crashed_waiter: [6], [Need::Processes, FIFO], 180;
     stopped_holder: [7], [Need::Processes, FIFO], 180;
     stopped_waiter: [6, 9], [Need::Processes, FIFO], 180;
+    death_in_the_middle: [5, 6], [], 120;
 }
 
 /// A holder that is killed keeps the lock for what is left of its lease, not less, and then the next one holds.
@@ -117,4 +122,89 @@ async fn stopped_waiter(ctx: &Ctx) -> Verdict {
     worker.send(&format!("release {text}")).await?;
     ensure_eq!(worker.answer().await?, "released", "its release");
     Ok(())
+}
+
+/// How many clients die, spread over the steps of taking a lock and giving it back.
+const DEATHS: u32 = 16;
+
+/// Clients that die half way through an acquire, a hold or a release, with all their tasks, block nobody for longer than
+/// their lease.
+async fn death_in_the_middle(ctx: &Ctx) -> Verdict {
+    let lease = ctx.units(3);
+    let other = ctx.locks().await?;
+    for round in 0..ctx.many(1) {
+        let (mut dead, mut held) = (Vec::new(), 0);
+        for i in 0..DEATHS {
+            let text = format!("half-way-{round}-{i}");
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let handle = runtime.handle().clone();
+            let (end, ended) = tokio::sync::oneshot::channel::<()>();
+            let thread = std::thread::spawn(move || {
+                // Driven until its time has come; then all of it goes at once, in the middle of whatever it does.
+                let _over = runtime.block_on(ended);
+                runtime.shutdown_background();
+            });
+            let backend = ctx.backend_on(&handle).await?;
+            let locks = {
+                let _inside = handle.enter();
+                ctx.client(backend, lease, lease)?
+            };
+            let (ready, life) = tokio::sync::oneshot::channel();
+            handle.spawn(live(locks, text.clone(), i == 0, ready));
+            let (cycle, holds) = ctx.soon("a client is at work", life).await???;
+            held += u32::from(holds);
+            // To the microsecond: timers tick in milliseconds.
+            cut_at(std::future::pending::<()>(), cycle * i / DEATHS).await;
+            let _over = end.send(());
+            ensure!(tokio::task::spawn_blocking(|| thread.join().is_ok()).await?, "a client panicked");
+            dead.push(text);
+        }
+        ensure!(held > 0, "nobody died as a holder: the moments are badly chosen");
+        for text in dead {
+            let got = other.mutex(&text)?.acquire_timeout(lease + Duration::from_secs(10)).await?;
+            let guard = got.ok_or_else(|| {
+                Stop::failed(format!("`{text}`: its client is dead, and the lock is not free a lease later"))
+            })?;
+            guard.release().await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes and gives back, or holds, until its runtime ends; tells how long a cycle takes and whether it holds.
+async fn live(
+    locks: Locks,
+    text: String,
+    hold: bool,
+    ready: tokio::sync::oneshot::Sender<lock_core::Result<(Duration, bool)>>,
+) {
+    let first = async {
+        let lock = locks.mutex(&text)?;
+        // The first may have to teach the server its scripts.
+        lock.acquire().await?.release().await?;
+        let began = Instant::now();
+        lock.acquire().await?.release().await?;
+        let cycle = began.elapsed();
+        let guard = if hold { Some(lock.acquire().await?) } else { None };
+        Ok((lock, cycle, guard))
+    };
+    let (lock, guard) = match first.await {
+        Ok((lock, cycle, guard)) => {
+            let _told = ready.send(Ok((cycle, guard.as_ref().is_some_and(Guard::is_held))));
+            (lock, guard)
+        }
+        Err(error) => {
+            let _told = ready.send(Err(error));
+            return;
+        }
+    };
+    if let Some(guard) = guard {
+        guard.lost().await;
+    }
+    while let Ok(guard) = lock.acquire().await {
+        // A store that says no ends it as well as one that says yes.
+        let _done = guard.release().await;
+        // A store inside this process may never make anybody wait.
+        tokio::task::yield_now().await;
+    }
 }

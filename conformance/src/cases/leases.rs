@@ -1,8 +1,9 @@
 //! Leases on the store's clock: they end, they are renewed, they never come back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{FencingToken, Release, Renewed, Request, Standing};
+use lock_core::{FencingToken, Release, Renewed, Request, Standing, Wake};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, exclusive, held, leased, name, renew, renewal, ticket, trying, waiting};
@@ -22,6 +23,8 @@ table! {
     promoted_waiter_keeps_its_waiter_lease: [5, 6], [FIFO], 60;
     expired_among_living_holders: [6], [FIFO, Need::Can("permits")], 60;
     leases_are_at_least_what_is_asked: [5], [], 30;
+    release_at_the_end_of_a_lease_hurts_nobody: [8], [], 60;
+    dead_waiter_is_not_told_that_it_holds: [9], [FIFO], 60;
 }
 
 /// Waits until a try on the name holds; how long after `since` it was seen.
@@ -249,5 +252,80 @@ async fn leases_are_at_least_what_is_asked(ctx: &Ctx) -> Verdict {
         ensure!(grant.lease >= lease, "asked for {lease:?}, got {:?}", grant.lease);
         backend.release(&ticket(&request, grant.token)).await?;
     }
+    Ok(())
+}
+
+/// A release that is sent about when its lease ends frees its own entry or nothing: whoever took over meanwhile stays.
+async fn release_at_the_end_of_a_lease_hurts_nobody(ctx: &Ctx) -> Verdict {
+    let (a, b) = (ctx.backend().await?, ctx.backend().await?);
+    let lease = ctx.units(3);
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..12_u32 {
+        let (a, b) = (Arc::clone(&a), Arc::clone(&b));
+        let name = name(&format!("last-moment-{i}"))?;
+        let (first, second) = (leased(exclusive(&name)?, lease), trying(exclusive(&name)?));
+        tasks.spawn(async move {
+            let grant = held(&a, &first).await?;
+            let late = async {
+                // From well before the end to shortly after it.
+                tokio::time::sleep(grant.lease * (6 + i) / 16).await;
+                a.release(&ticket(&first, grant.token)).await
+            };
+            let taken = async {
+                loop {
+                    if let Standing::Held(grant) = b.acquire(&second).await? {
+                        return Ok::<_, crate::Stop>(grant.token);
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            let (released, token) = tokio::join!(late, taken);
+            let (released, token) = (released?, token?);
+            let line = b.inspect(&name).await?;
+            ensure_eq!(
+                line.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(),
+                vec![token],
+                "the holder after the late release, which said {released:?}"
+            );
+            expect!(renew(&b, renewal(&second, token)).await?, Renewed::Held(_) => (), "the next holder's renewal");
+            Ok(())
+        });
+    }
+    while let Some(ended) = ctx.soon("the late releases", tasks.join_next()).await? {
+        ended??;
+    }
+    Ok(())
+}
+
+/// A waiter whose own lease has ended while it waited is not told that it holds when its turn would have come.
+async fn dead_waiter_is_not_told_that_it_holds(ctx: &Ctx) -> Verdict {
+    let (a, b) = (ctx.backend().await?, ctx.backend().await?);
+    let name = name("waited-to-death")?;
+    let (first, dead) = (exclusive(&name)?, exclusive(&name)?);
+    let dead = Request { waiter_lease: ctx.units(2), ..dead };
+    let grant = held(&a, &first).await?;
+    let place = waiting(&b, &dead).await?;
+    let gone = ticket(&dead, place.token);
+    let wait = tokio::spawn({
+        let (b, gone) = (Arc::clone(&b), gone.clone());
+        async move {
+            loop {
+                match b.wait(&gone).await {
+                    // Asking is what a client does then, and it would be told.
+                    Ok(Wake::Ask) => tokio::time::sleep(Duration::from_millis(10)).await,
+                    other => return other,
+                }
+            }
+        }
+    });
+    ctx.until_line_has(&a, &name, 1).await?;
+    a.release(&ticket(&first, grant.token)).await?;
+    let told = tokio::time::timeout(ctx.units(1), wait).await;
+    if let Ok(told) = told {
+        let told = told?;
+        ensure!(told.is_err(), "a waiter whose lease is over is told {told:?}");
+    }
+    ensure_eq!(renew(&b, renewal(&dead, place.token)).await?, Renewed::NotHeld, "the dead waiter");
+    held(&a, &exclusive(&name)?).await?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::case::Case;
 
+mod believing;
 mod cancelling;
 mod churning;
 mod cost;
@@ -24,6 +25,7 @@ pub const ALL: &[&[Case]] = &[
     looking::TABLE,
     hostile::TABLE,
     holding::TABLE,
+    believing::TABLE,
     cost::TABLE,
     cancelling::TABLE,
     cutting::TABLE,

@@ -1,6 +1,4 @@
-//! Known wrong ways to build a store, each around the memory store: the suite must name the fault of each.
-// Helpers of tests, which may unwrap and panic as tests do.
-#![allow(clippy::unwrap_used, clippy::panic)]
+//! The wrong ways of a store, each around the memory store, which does the rest right.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -9,116 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_conformance::harness::Harness;
 use lock_conformance::harness::memory::Memory;
-use lock_conformance::{Stop, case, runner};
 use lock_core::{
     Backend, Busy, Capabilities, FencingToken, Grant, HolderId, Info, Listing, LockName, Mode, Note, Page,
     Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 use tokio::sync::Notify;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    /// `release` frees the lock whoever holds it.
-    ReleaseWithoutOwnerCheck,
-    /// `release` says that it did and does nothing.
-    ReleaseDoesNothing,
-    /// `renew` answers for whoever holds.
-    RenewWithoutOwnerCheck,
-    /// `renew` puts an entry that is gone back.
-    RenewRecreates,
-    /// `renew` says yes without asking.
-    RenewSkipped,
-    /// `renew` gives up at the first entry that is gone.
-    RenewStopsAtTheFirst,
-    /// `renew` sets the lease, also to less.
-    RenewShortens,
-    /// Asking again gives a new entry.
-    AskingAgainIsNew,
-    /// Asking again after the lease has ended gives the old number.
-    OldNumberAfterExpiry,
-    /// Numbers start again when the line is empty.
-    TokensStartAgain,
-    /// Numbers go down.
-    TokensOfTheClient,
-    /// A try that is busy joins the line.
-    TryJoins,
-    /// A try looks at the holders only.
-    TryPassesWaiters,
-    /// Who joins goes to the front of the waiters.
-    LastComeFirstServed,
-    /// A reader is let in wherever readers hold.
-    ReadersPassWriters,
-    /// Shared entries are exclusive.
-    NoSharing,
-    /// Permits are not counted.
-    PermitsNotCounted,
-    /// A lease is shorter than what is said.
-    LeaseTooShort,
-    /// The lock-delay is forgotten.
-    NoDelay,
-    /// Waiters stay for ever.
-    WaitersStay,
-    /// A wait hears only what comes after it has begun.
-    EarlyWakeIsLost,
-    /// Everybody is woken by every release.
-    Herd,
-    /// Nobody is ever woken.
-    NoWake,
-    /// `evict` does not look at the number.
-    EvictAnything,
-    /// `inspect` shows holder ids.
-    ShowsHolderIds,
-    /// `list` does not look at the prefix.
-    ListsEverything,
-    /// Names are compared without case.
-    NamesFolded,
-    /// Names are cut.
-    NamesCut,
-    /// `raise` does not look at the entry.
-    RaiseWithoutOwnerCheck,
-    /// `raise` does nothing.
-    RaiseDoesNothing,
-    /// `close` does nothing.
-    CloseDoesNothing,
-    /// Declares what it has not.
-    DeclaresTooMuch,
-}
-
-/// Each mutant, and the cases that must fail on it.
-const MUTANTS: &[(Fault, &[&str])] = &[
-    (Fault::ReleaseWithoutOwnerCheck, &["owner_only", "stale_handle"]),
-    (Fault::ReleaseDoesNothing, &["basic_cycle", "no_residue"]),
-    (Fault::RenewWithoutOwnerCheck, &["owner_only"]),
-    (Fault::RenewRecreates, &["late_renew_revives_nothing"]),
-    (Fault::RenewSkipped, &["renewal_keeps_the_lock", "renewal_is_kept_up"]),
-    (Fault::RenewStopsAtTheFirst, &["renew_answers_each"]),
-    (Fault::RenewShortens, &["renew_never_shortens"]),
-    (Fault::AskingAgainIsNew, &["acquire_is_idempotent"]),
-    (Fault::OldNumberAfterExpiry, &["late_acquire_revives_nothing"]),
-    (Fault::TokensStartAgain, &["tokens_grow", "churn_exclusive"]),
-    (Fault::TokensOfTheClient, &["tokens_grow_over_reconnect"]),
-    (Fault::TryJoins, &["try_is_busy"]),
-    (Fault::TryPassesWaiters, &["unfair_never_passes_a_waiter"]),
-    (Fault::LastComeFirstServed, &["fifo_order"]),
-    (Fault::ReadersPassWriters, &["shared_admission", "random_lines_follow_the_specification"]),
-    (Fault::NoSharing, &["shared_admission", "mixed_modes"]),
-    (Fault::PermitsNotCounted, &["permit_admission"]),
-    (Fault::LeaseTooShort, &["expiry_and_takeover"]),
-    (Fault::NoDelay, &["lock_delay"]),
-    (Fault::WaitersStay, &["dead_waiter_leaves_the_line", "promoted_waiter_keeps_its_waiter_lease"]),
-    (Fault::EarlyWakeIsLost, &["early_wake_is_kept"]),
-    (Fault::Herd, &["only_the_promoted_are_woken"]),
-    (Fault::NoWake, &["only_the_promoted_are_woken", "guard_cycle"]),
-    (Fault::EvictAnything, &["evict_compares_the_token"]),
-    (Fault::ShowsHolderIds, &["inspect_shows_the_line"]),
-    (Fault::ListsEverything, &["list_by_prefix"]),
-    (Fault::NamesFolded, &["hostile_names", "name_pairs_never_meet"]),
-    (Fault::NamesCut, &["hostile_names"]),
-    (Fault::RaiseWithoutOwnerCheck, &["raise_while_ours"]),
-    (Fault::RaiseDoesNothing, &["raise_while_ours"]),
-    (Fault::CloseDoesNothing, &["closed_backend_refuses"]),
-    (Fault::DeclaresTooMuch, &["capabilities_are_as_declared"]),
-];
+use super::faults::Fault;
 
 /// What the clients of a mutant share.
 #[derive(Debug, Default)]
@@ -183,6 +78,10 @@ impl Mutant {
                 let mut own = self.own.lock().unwrap();
                 *own += 1;
                 token(*own)
+            }
+            Fault::TokensOfTheClock => {
+                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+                token(i64::try_from(now.as_millis()).unwrap())
             }
             Fault::OldNumberAfterExpiry => *self.shared.numbers.lock().unwrap().entry(holder).or_insert(raw),
             _ => raw,
@@ -426,41 +325,10 @@ impl Backend for Mutant {
     }
 }
 
-fn harness(fault: Fault) -> Arc<dyn Harness> {
+/// The memory store with this fault.
+pub(crate) fn harness(fault: Fault) -> Arc<dyn Harness> {
     let shared = Arc::new(Shared::default());
     Arc::new(Memory::wrapped("mutant", move |inner| {
         Arc::new(Mutant { inner, fault, shared: Arc::clone(&shared), own: Mutex::new(0) })
     }))
-}
-
-/// Every mutant is refuted by each of the cases that name its fault.
-#[test]
-fn every_mutant_is_named() {
-    let faults: Vec<_> =
-        MUTANTS.iter().flat_map(|(fault, cases)| cases.iter().map(|case| (*fault, *case))).collect();
-    let lanes: Vec<_> = (0..4)
-        .map(|lane| {
-            let faults: Vec<_> = faults.iter().copied().skip(lane).step_by(4).collect();
-            std::thread::spawn(move || {
-                faults.into_iter().filter_map(|(fault, case)| survives(fault, case)).collect()
-            })
-        })
-        .collect();
-    let survivors: Vec<String> =
-        lanes.into_iter().flat_map(|lane| -> Vec<String> { lane.join().unwrap() }).collect();
-    assert!(survivors.is_empty(), "mutants that live:\n{}", survivors.join("\n"));
-}
-
-/// What went wrong when a case did not fail on a mutant.
-fn survives(fault: Fault, name: &str) -> Option<String> {
-    let Some(case) = case::all().find(|case| case.name == name) else {
-        return Some(format!("`{name}` is no case"));
-    };
-    match runner::run_case(harness(fault), case) {
-        Err(Stop::Failed(text)) => {
-            println!("{fault:?}: {name}: {text}");
-            None
-        }
-        other => Some(format!("{fault:?}: {name}: {other:?}")),
-    }
 }
