@@ -52,6 +52,8 @@ pub enum Need {
     Restart,
     /// The store's server can be stopped and resumed.
     Pause,
+    /// Names up to the longest are the case's own.
+    WholeNames,
     /// What the store holds can be counted.
     Residue,
     /// What is not ours can be put where ours would be.

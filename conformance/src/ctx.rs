@@ -14,7 +14,9 @@ use lock_core::{
 use crate::case::Need;
 use crate::faults::Link;
 use crate::harness::{Harness, Store};
+use crate::record::{Counted, Notes};
 use crate::rng::Rng;
+use crate::runner::Extent;
 use crate::verdict::{Stop, Verdict};
 
 /// A lease that does not end while a case runs.
@@ -27,16 +29,22 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Ctx {
     harness: Arc<dyn Harness>,
     store: Box<dyn Store>,
-    seed: u64,
-    volume: u64,
+    extent: Extent,
     forks: AtomicU64,
+    notes: Arc<Notes>,
 }
 
 impl Ctx {
     /// A case on `store`.
     #[must_use]
-    pub fn new(harness: Arc<dyn Harness>, store: Box<dyn Store>, seed: u64, volume: u64) -> Self {
-        Self { harness, store, seed, volume, forks: AtomicU64::new(0) }
+    pub fn new(harness: Arc<dyn Harness>, store: Box<dyn Store>, extent: Extent, notes: Arc<Notes>) -> Self {
+        Self { harness, store, extent, forks: AtomicU64::new(0), notes }
+    }
+
+    /// What is counted for the record of this run.
+    #[must_use]
+    pub fn notes(&self) -> &Arc<Notes> {
+        &self.notes
     }
 
     /// The store of this case.
@@ -60,19 +68,25 @@ impl Ctx {
     /// A volume, scaled.
     #[must_use]
     pub fn volume(&self, n: u64) -> u64 {
-        n * self.volume
+        n * self.extent.volume
+    }
+
+    /// A number of cycles: `n`, scaled, or what the extent says when that is more.
+    #[must_use]
+    pub fn cycles(&self, n: u64) -> u64 {
+        self.volume(n).max(self.extent.cycles)
     }
 
     /// The same for what is counted in `usize`.
     #[must_use]
     pub fn many(&self, n: usize) -> usize {
-        n * usize::try_from(self.volume).unwrap_or(1)
+        n * usize::try_from(self.extent.volume).unwrap_or(1)
     }
 
     /// Random choices; each call gives other ones, the same in every run with the same seed.
     pub fn rng(&self) -> Rng {
         let fork = self.forks.fetch_add(1, Ordering::Relaxed);
-        Rng::new(self.seed ^ fork.wrapping_mul(0xd134_2543_de82_ef95))
+        Rng::new(self.extent.seed ^ fork.wrapping_mul(0xd134_2543_de82_ef95))
     }
 
     /// The clock of the clients.
@@ -92,7 +106,7 @@ impl Ctx {
     /// # Errors
     /// When the store cannot be reached.
     pub async fn backend(&self) -> Verdict<Arc<dyn Backend>> {
-        self.store.connect().await
+        Ok(Counted::new(self.store.connect().await?, &self.notes))
     }
 
     /// A new client at the level of verbs, whose tasks run on `runtime`.
@@ -105,7 +119,7 @@ impl Ctx {
             return self.backend().await;
         }
         let (harness, url) = (Arc::clone(&self.harness), self.store.url()?);
-        Ok(runtime.spawn(async move { harness.open(&url).await }).await??)
+        Ok(Counted::new(runtime.spawn(async move { harness.open(&url).await }).await??, &self.notes))
     }
 
     /// A new client with long leases.
@@ -136,7 +150,7 @@ impl Ctx {
         lease: Duration,
         waiter_lease: Duration,
     ) -> Verdict<Locks> {
-        let backend = self.store.connect_by(link).await?;
+        let backend = Counted::new(self.store.connect_by(link).await?, &self.notes);
         self.client(backend, lease, waiter_lease)
     }
 

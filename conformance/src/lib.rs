@@ -24,19 +24,27 @@
 //! | [`history`] | the checkers of histories: exclusion, tokens, order, the fenced resource |
 //! | [`faults`] | a TCP proxy and a gate around a backend that lose requests and replies |
 //! | [`servers`] | real servers as child processes |
+//! | [`trial`] | clients in processes of their own at work while everything breaks, and what became of it |
+//! | [`record`] | what a run leaves behind for machines to read |
+//! | [`report`] | the same as a page for people |
+//! | [`check`] | the suite against a server that somebody else runs |
 //! | [`worker`] | a client in a process of its own, to be stopped or killed |
 //! | [`runner`] | the test program |
 
 pub mod case;
 pub mod cases;
+pub mod check;
 pub mod churn;
 pub mod ctx;
 pub mod faults;
 pub mod harness;
 pub mod history;
+pub mod record;
+pub mod report;
 pub mod rng;
 pub mod runner;
 pub mod servers;
+pub mod trial;
 pub mod verdict;
 pub mod worker;
 

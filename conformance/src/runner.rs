@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -12,6 +13,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use crate::case::{self, Case};
 use crate::ctx::Ctx;
 use crate::harness::Harness;
+use crate::record::{Notes, Record};
 use crate::verdict::{Stop, Verdict};
 
 /// How long what a case left behind may take to end.
@@ -27,6 +29,9 @@ pub fn panic_on_purpose() -> ! {
 pub fn run(harness: impl Harness) -> ExitCode {
     let harness: Arc<dyn Harness> = Arc::new(harness);
     if let Some(code) = crate::worker::run_if_asked(&harness) {
+        return code;
+    }
+    if let Some(code) = crate::trial::run_if_asked(&harness) {
         return code;
     }
     let mut arguments = Arguments::from_args();
@@ -47,11 +52,68 @@ fn trial(harness: &Arc<dyn Harness>, case: &'static Case) -> Trial {
     })
 }
 
-/// Runs one case on a fresh store and a runtime of its own.
+/// How much a run does, and which random choices it makes.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// What volumes are multiplied by: 1 to 100.
+    pub volume: u64,
+    /// How many cycles a trial makes at least.
+    pub cycles: u64,
+    /// What replays the random choices.
+    pub seed: u64,
+}
+
+impl Default for Extent {
+    fn default() -> Self {
+        Self { volume: 1, cycles: 0, seed: 0x05ee_d0fe_1ec7 }
+    }
+}
+
+impl Extent {
+    /// What `ONELOCK_VOLUME`, `ONELOCK_CYCLES` and `ONELOCK_SEED` say.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let usual = Self::default();
+        Self {
+            volume: number("ONELOCK_VOLUME").unwrap_or(usual.volume),
+            cycles: number("ONELOCK_CYCLES").unwrap_or(usual.cycles),
+            seed: number("ONELOCK_SEED").unwrap_or(usual.seed),
+        }
+    }
+
+    /// How many times as long as usual a case may take.
+    fn scale(self) -> u32 {
+        u32::try_from(self.volume.max(self.cycles / 500).max(1)).unwrap_or(u32::MAX)
+    }
+}
+
+/// Runs one case on a fresh store and a runtime of its own, as the environment says; the record goes to the file that
+/// `ONELOCK_RECORD` names.
 ///
 /// # Errors
 /// How it ended, if not well.
 pub fn run_case(harness: Arc<dyn Harness>, case: &'static Case) -> Verdict {
+    let extent = Extent::from_env();
+    let (verdict, record) = recorded(&harness, case, extent);
+    if let Some(file) = std::env::var_os("ONELOCK_RECORD") {
+        record.append(Path::new(&file))?;
+    }
+    verdict.map_err(|stop| match stop {
+        Stop::Failed(text) => Stop::Failed(format!("{text}\n(replay with ONELOCK_SEED={})", extent.seed)),
+        Stop::NotApplicable(_) => stop,
+    })
+}
+
+/// Runs one case, and says how it ended twice: for the test program, and for machines.
+pub fn recorded(harness: &Arc<dyn Harness>, case: &'static Case, extent: Extent) -> (Verdict, Record) {
+    let extent = Extent { volume: extent.volume.clamp(1, 100), ..extent };
+    let (started, notes) = (Instant::now(), Arc::new(Notes::default()));
+    let verdict = judged(harness, case, extent, &notes);
+    let record = notes.record((harness.name(), case.name), extent, &verdict, started.elapsed());
+    (verdict, record)
+}
+
+fn judged(harness: &Arc<dyn Harness>, case: &'static Case, extent: Extent, notes: &Arc<Notes>) -> Verdict {
     let capabilities = harness.capabilities();
     for need in case.needs {
         if let Some(reason) = need.missing(&capabilities).or_else(|| harness.lacks(*need)) {
@@ -60,36 +122,34 @@ pub fn run_case(harness: Arc<dyn Harness>, case: &'static Case) -> Verdict {
     }
     watch_panics();
     let thread = format!("{}::{}", harness.name(), case.name);
-    let volume = number("ONELOCK_VOLUME").unwrap_or(1).clamp(1, 100);
-    let limit = case.limit * u32::try_from(volume).unwrap_or(1);
+    let limit = case.limit * extent.scale();
+    let (harness, notes) = (Arc::clone(harness), Arc::clone(notes));
+    let start = async move {
+        let store = harness.start().await?;
+        Ok(Ctx::new(harness, store, extent, notes))
+    };
     let (done, ended) = mpsc::channel();
     // A thread of its own: a case that spins without ever yielding must be a failure with a name, too.
     std::thread::Builder::new().name(thread.clone()).spawn(move || {
         // Nobody listens any more when it ended after all.
-        let _ = done.send(on_a_runtime(harness, case, &thread, limit, volume));
+        let _ = done.send(on_a_runtime(start, case, &thread, limit));
     })?;
     let late = |_| Err(Stop::Failed(format!("not done within {limit:?}, and it does not even yield")));
     ended.recv_timeout(limit + WIND_UP * 4).unwrap_or_else(late)
 }
 
 fn on_a_runtime(
-    harness: Arc<dyn Harness>,
+    start: impl Future<Output = Verdict<Ctx>>,
     case: &'static Case,
     thread: &str,
     limit: Duration,
-    volume: u64,
 ) -> Verdict {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name(thread)
         .enable_all()
         .build()?;
-    let seed = number("ONELOCK_SEED").unwrap_or(0x05ee_d0fe_1ec7);
-    let body = async {
-        let store = harness.start().await?;
-        let ctx = Ctx::new(Arc::clone(&harness), store, seed, volume);
-        (case.body)(&ctx).await
-    };
+    let body = async { (case.body)(&start.await?).await };
     let guarded = AssertUnwindSafe(async { tokio::time::timeout(limit, body).await }).catch_unwind();
     let ended = runtime.block_on(guarded);
     runtime.shutdown_timeout(WIND_UP);
@@ -107,6 +167,7 @@ fn on_a_runtime(
     }
 }
 
+/// A number from the environment.
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }

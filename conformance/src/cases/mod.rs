@@ -14,6 +14,7 @@ mod leases;
 mod looking;
 mod numbers;
 mod order;
+mod trying;
 mod verbs;
 
 /// The tables of all modules.
@@ -31,4 +32,5 @@ pub const ALL: &[&[Case]] = &[
     cutting::TABLE,
     crashing::TABLE,
     churning::TABLE,
+    trying::TABLE,
 ];

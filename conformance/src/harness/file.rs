@@ -66,6 +66,7 @@ impl Harness for File {
             Need::Processes
             | Need::Requests
             | Need::Link
+            | Need::WholeNames
             | Need::Residue
             | Need::Unreachable
             | Need::WaiterLease

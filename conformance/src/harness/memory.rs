@@ -67,7 +67,12 @@ impl Harness for Memory {
             Need::Network => "there is no network",
             Need::Foreign => "nothing foreign can get into the store",
             Need::Password | Need::Tls | Need::Unreachable => "there is nothing to connect to",
-            Need::WaiterLease | Need::Requests | Need::Link | Need::Residue | Need::Can(_) => return None,
+            Need::WaiterLease
+            | Need::Requests
+            | Need::Link
+            | Need::WholeNames
+            | Need::Residue
+            | Need::Can(_) => return None,
         };
         Some(why.to_owned())
     }

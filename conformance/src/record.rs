@@ -1,0 +1,221 @@
+//! What a run of a case leaves behind for machines to read: one JSON line, appended to the file that `ONELOCK_RECORD`
+//! names.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{
+    Backend, Capabilities, Error, FencingToken, Info, Listing, LockName, Page, Raise, Release, Renewal,
+    Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::runner::Extent;
+use crate::trial::judge::Findings;
+use crate::verdict::{Context as _, Stop, Verdict};
+
+/// How one run of a case went.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// The kind of store.
+    pub store: String,
+    /// The case.
+    pub case: String,
+    /// What replays its random choices.
+    pub seed: u64,
+    /// What its volumes were multiplied by.
+    pub volume: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why, if it did not pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// How long it took.
+    pub seconds: f64,
+    /// Calls to the store.
+    pub calls: u64,
+    /// Calls whose failure left open whether the store had acted.
+    pub unclear: u64,
+    /// Faults, by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// What a trial found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Findings>,
+}
+
+/// How a case ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// The store kept its promises.
+    Passed,
+    /// It did not.
+    Failed,
+    /// There was nothing to prove.
+    Ignored,
+}
+
+impl From<&Verdict> for Outcome {
+    fn from(verdict: &Verdict) -> Self {
+        match verdict {
+            Ok(()) => Self::Passed,
+            Err(Stop::Failed(_)) => Self::Failed,
+            Err(Stop::NotApplicable(_)) => Self::Ignored,
+        }
+    }
+}
+
+impl Record {
+    /// Appends it to the file at `path`.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn append(&self, path: &Path) -> Verdict {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        let file = File::options().create(true).append(true).open(path);
+        // One write: several cases end at once.
+        file.and_then(|mut file| file.write_all(&line)).context(path.display())
+    }
+
+    /// Reads a file of records.
+    ///
+    /// # Errors
+    /// When it cannot be read, or has something else in it.
+    pub fn read(path: &Path) -> Verdict<Vec<Self>> {
+        let text = std::fs::read_to_string(path).context(path.display())?;
+        text.lines().map(|line| serde_json::from_str(line).context(path.display())).collect()
+    }
+}
+
+/// What is counted while a case runs.
+#[derive(Debug, Default)]
+pub struct Notes {
+    calls: AtomicU64,
+    unclear: AtomicU64,
+    faults: Mutex<BTreeMap<String, u64>>,
+    trial: Mutex<Option<Findings>>,
+}
+
+impl Notes {
+    /// Counts a fault.
+    pub fn fault(&self, kind: impl Into<String>) {
+        *self.faults.lock().unwrap_or_else(PoisonError::into_inner).entry(kind.into()).or_default() += 1;
+    }
+
+    /// Keeps what a trial found.
+    pub fn trial(&self, findings: &Findings) {
+        *self.trial.lock().unwrap_or_else(PoisonError::into_inner) = Some(findings.clone());
+    }
+
+    /// How many calls there were since the last time, and how many of them ended unclear.
+    #[must_use]
+    pub fn take(&self) -> (u64, u64) {
+        (self.calls.swap(0, Ordering::Relaxed), self.unclear.swap(0, Ordering::Relaxed))
+    }
+
+    /// A record of a case that ended.
+    #[must_use]
+    pub fn record(&self, id: (&str, &str), extent: Extent, verdict: &Verdict, took: Duration) -> Record {
+        let trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (kind, count) in trial.iter().flat_map(|trial| &trial.faults) {
+            *faults.entry(kind.clone()).or_default() += count;
+        }
+        let (calls, unclear) = trial.as_ref().map_or((0, 0), |trial| (trial.calls, trial.unclear));
+        Record {
+            store: id.0.to_owned(),
+            case: id.1.to_owned(),
+            seed: extent.seed,
+            volume: extent.volume,
+            outcome: verdict.into(),
+            why: verdict.as_ref().err().map(ToString::to_string),
+            seconds: took.as_secs_f64(),
+            calls: self.calls.load(Ordering::Relaxed) + calls,
+            unclear: self.unclear.load(Ordering::Relaxed) + unclear,
+            faults,
+            trial,
+        }
+    }
+}
+
+/// A backend that counts its calls.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    inner: Arc<dyn Backend>,
+    notes: Arc<Notes>,
+}
+
+impl Counted {
+    pub(crate) fn new(inner: Arc<dyn Backend>, notes: &Arc<Notes>) -> Arc<Self> {
+        Arc::new(Self { inner, notes: Arc::clone(notes) })
+    }
+
+    fn look<T>(&self, answer: &Result<T>) {
+        self.notes.calls.fetch_add(1, Ordering::Relaxed);
+        if answer.as_ref().is_err_and(Error::is_unclear) {
+            self.notes.unclear.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn seen<T>(&self, answer: Result<T>) -> Result<T> {
+        self.look(&answer);
+        answer
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Backend for Counted {
+    fn info(&self) -> Info {
+        self.inner.info()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        self.seen(self.inner.acquire(request).await)
+    }
+
+    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+        self.inner.wait(ticket).await
+    }
+
+    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        let answers = self.inner.renew(due).await;
+        answers.iter().for_each(|answer| self.look(answer));
+        answers
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        self.seen(self.inner.release(ticket).await)
+    }
+
+    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+        self.seen(self.inner.raise(ticket, token).await)
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        self.seen(self.inner.inspect(name).await)
+    }
+
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        self.seen(self.inner.list(prefix, page).await)
+    }
+
+    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        self.seen(self.inner.evict(name, token).await)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+}

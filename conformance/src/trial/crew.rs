@@ -1,0 +1,341 @@
+//! The clients of a trial: processes of their own, or tasks where the store lives in one process.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::Clock as _;
+use lock_core::client::Locks;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::Plan;
+use super::event::{RELEASED, nanos};
+use super::work::Work;
+use crate::case::Need;
+use crate::ctx::{Ctx, PATIENCE};
+use crate::faults::Link;
+use crate::harness::Harness;
+use crate::servers::{data_folder, signal_process};
+use crate::verdict::{Context as _, Stop, Verdict};
+
+const TASK: &str = "ONELOCK_TRIAL_CLIENT";
+
+/// What a client process is told.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    plan: Plan,
+    number: u32,
+    url: String,
+    journal: PathBuf,
+    seed: u64,
+}
+
+/// Works as a client when this process was started as one.
+pub fn run_if_asked(harness: &Arc<dyn Harness>) -> Option<ExitCode> {
+    let order = std::env::var(TASK).ok()?;
+    match serve(harness, &order) {
+        Ok(()) => Some(ExitCode::SUCCESS),
+        Err(error) => {
+            eprintln!("a client of the trial ends: {error}");
+            Some(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn serve(harness: &Arc<dyn Harness>, order: &str) -> Verdict {
+    // Also when it is stopped and cannot see that its input has ended.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let order: Order = serde_json::from_str(order).context("the order of a client")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let worked = runtime.block_on(async {
+        let (stop, stopped) = watch::channel(false);
+        let commands = tokio::spawn(obey(stop));
+        let backend = loop {
+            match harness.open(&order.url).await {
+                Ok(backend) => break backend,
+                // It may be started while its way is cut.
+                Err(error) if error.is_retryable() => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let work =
+            Work::new((backend, harness.clock()), (order.plan, order.number), &order.journal, stopped)?;
+        let locks = work.locks().clone();
+        let mut work = tokio::spawn(work.run(order.seed));
+        tokio::select! {
+            worked = &mut work => worked??,
+            // Whatever was asked of it, its parent has gone.
+            obeyed = commands => {
+                obeyed??;
+                work.await??;
+            }
+        }
+        Ok(locks.close(PATIENCE).await?)
+    });
+    // A read of the input may be under way.
+    runtime.shutdown_background();
+    worked
+}
+
+/// Reads commands until the work is to stop.
+async fn obey(stop: watch::Sender<bool>) -> Verdict {
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = lines.next_line().await? {
+        match line.split_once(' ') {
+            Some(("block", ms)) => {
+                let time = Duration::from_millis(ms.parse()?);
+                // As many as the runtime has threads: nothing of this client moves.
+                for _ in 0..2 {
+                    tokio::spawn(async move { std::thread::sleep(time) });
+                }
+            }
+            _ => break,
+        }
+    }
+    stop.send_replace(true);
+    Ok(())
+}
+
+/// All clients of a trial.
+pub struct Crew {
+    clients: Vec<Client>,
+    _folder: TempDir,
+}
+
+/// One client.
+pub struct Client {
+    number: u32,
+    link: Arc<Link>,
+    order: Order,
+    journals: Mutex<Vec<Tail>>,
+    body: tokio::sync::Mutex<Body>,
+    /// When it could not run, from and to.
+    pauses: Mutex<Vec<(u64, u64)>>,
+}
+
+/// Reads what is new in a journal.
+#[derive(Debug)]
+struct Tail {
+    path: PathBuf,
+    read: u64,
+    cycles: u64,
+}
+
+impl Tail {
+    fn of(path: PathBuf) -> Self {
+        Self { path, read: 0, cycles: 0 }
+    }
+
+    fn cycles(&mut self) -> Verdict<u64> {
+        use std::io::{Read as _, Seek as _, SeekFrom};
+        // It may not have begun to write.
+        let Ok(mut file) = std::fs::File::open(&self.path) else { return Ok(0) };
+        file.seek(SeekFrom::Start(self.read))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        self.read += whole as u64;
+        self.cycles += text[..whole].matches(RELEASED).count() as u64;
+        Ok(self.cycles)
+    }
+}
+
+enum Body {
+    Process { child: Box<Child>, input: ChildStdin },
+    Task { work: JoinHandle<Verdict>, stop: watch::Sender<bool>, locks: Locks },
+    Ended,
+}
+
+impl Crew {
+    /// Starts `count` clients.
+    ///
+    /// # Errors
+    /// When a client cannot be started.
+    pub async fn start(ctx: &Ctx, count: u32, plan: &Plan) -> Verdict<Self> {
+        let folder = data_folder()?;
+        let mut clients = Vec::new();
+        for number in 0..count {
+            clients.push(Client::start(ctx, number, plan, folder.path()).await?);
+        }
+        Ok(Self { clients, _folder: folder })
+    }
+
+    /// The clients.
+    #[must_use]
+    pub fn clients(&self) -> &[Client] {
+        &self.clients
+    }
+
+    /// Ends the work of all and says when each could not run.
+    ///
+    /// # Errors
+    /// When a client met an error that no fault explains, or does not end.
+    pub async fn stop(&self) -> Verdict<Vec<Vec<(u64, u64)>>> {
+        let mut pauses = Vec::new();
+        for client in &self.clients {
+            client.stop().await.context(format!("client {}", client.number))?;
+            pauses.push(client.pauses.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        }
+        Ok(pauses)
+    }
+}
+
+impl Client {
+    async fn start(ctx: &Ctx, number: u32, plan: &Plan, folder: &Path) -> Verdict<Self> {
+        let (link, file) = (Link::new(), folder.join(format!("client-{number}.jsonl")));
+        let lacks = |need| ctx.harness().lacks(need).is_some();
+        let url = match (lacks(Need::Processes), lacks(Need::Network)) {
+            (true, _) => String::new(),
+            (false, true) => ctx.store().url()?,
+            (false, false) => ctx.store().url_by(&link).await?,
+        };
+        let seed = ctx.rng().bits();
+        let order = Order { plan: plan.clone(), number, url, journal: file.clone(), seed };
+        let body = if lacks(Need::Processes) {
+            let backend = ctx.store().connect_by(&link).await?;
+            let (stop, stopped) = watch::channel(false);
+            let work = Work::new((backend, ctx.clock()), (plan.clone(), number), &file, stopped)?;
+            let locks = work.locks().clone();
+            Body::Task { work: tokio::spawn(work.run(seed)), stop, locks }
+        } else {
+            process(&order)?
+        };
+        let journals = Mutex::new(vec![Tail::of(file)]);
+        Ok(Self {
+            number,
+            link,
+            order,
+            journals,
+            body: tokio::sync::Mutex::new(body),
+            pauses: Mutex::default(),
+        })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Where it, and whoever was there before it in its place, wrote down events.
+    #[must_use]
+    pub fn journals(&self) -> Vec<PathBuf> {
+        let journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
+        journals.iter().map(|tail| tail.path.clone()).collect()
+    }
+
+    /// How many full cycles have been written down.
+    ///
+    /// # Errors
+    /// When a journal cannot be read.
+    pub fn cycles(&self) -> Verdict<u64> {
+        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
+        journals.iter_mut().map(Tail::cycles).sum()
+    }
+
+    /// The way to the store.
+    #[must_use]
+    pub fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// Stops it where it is for `time`, and lets it go on.
+    ///
+    /// # Errors
+    /// When it has gone, or is no process.
+    pub async fn pause(&self, time: Duration) -> Verdict {
+        let id = self.id().await?;
+        let from = nanos(lock_core::BootClock.now());
+        signal_process(id, Signal::STOP)?;
+        tokio::time::sleep(time).await;
+        signal_process(id, Signal::CONT)?;
+        self.paused(from);
+        Ok(())
+    }
+
+    /// Blocks every thread of its runtime for `time`.
+    ///
+    /// # Errors
+    /// When it has gone, or is no process.
+    pub async fn block(&self, time: Duration) -> Verdict {
+        let from = nanos(lock_core::BootClock.now());
+        if let Body::Process { input, .. } = &mut *self.body.lock().await {
+            let line = format!("block {}\n", time.as_millis());
+            input.write_all(line.as_bytes()).await.context("a client's input")?;
+        }
+        // What a busy machine adds is the client's, too.
+        tokio::time::sleep(time * 2).await;
+        self.paused(from);
+        Ok(())
+    }
+
+    fn paused(&self, from: u64) {
+        let to = nanos(lock_core::BootClock.now());
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner).push((from, to));
+    }
+
+    /// Kills it and starts another in its place.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub async fn replace(&self, seed: u64) -> Verdict {
+        let mut body = self.body.lock().await;
+        if let Body::Process { child, .. } = &mut *body {
+            child.kill().await?;
+        }
+        let Order { plan, number, url, journal, .. } = &self.order;
+        let next = journal.with_extension(format!("{seed}.jsonl"));
+        let order =
+            Order { plan: plan.clone(), number: *number, url: url.clone(), journal: next.clone(), seed };
+        *body = process(&order)?;
+        self.journals.lock().unwrap_or_else(PoisonError::into_inner).push(Tail::of(next));
+        Ok(())
+    }
+
+    async fn id(&self) -> Verdict<u32> {
+        match &*self.body.lock().await {
+            Body::Process { child, .. } => child.id().context("the client has ended"),
+            _ => Err(Stop::failed("a client that is no process")),
+        }
+    }
+
+    async fn stop(&self) -> Verdict {
+        let body = std::mem::replace(&mut *self.body.lock().await, Body::Ended);
+        let ended = async {
+            match body {
+                Body::Process { mut child, mut input } => {
+                    input.write_all(b"stop\n").await.context("a client's input")?;
+                    let status = child.wait().await?;
+                    status.success().then_some(()).context(format!("it ended with {status}"))
+                }
+                Body::Task { work, stop, locks } => {
+                    stop.send_replace(true);
+                    work.await??;
+                    Ok(locks.close(PATIENCE).await?)
+                }
+                Body::Ended => Ok(()),
+            }
+        };
+        let late = |_| Stop::failed("it does not end");
+        tokio::time::timeout(PATIENCE * 3, ended).await.map_err(late)?
+    }
+}
+
+fn process(order: &Order) -> Verdict<Body> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .env(TASK, serde_json::to_string(order)?)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .context("a client of the trial")?;
+    let input = child.stdin.take().context("the client's input")?;
+    Ok(Body::Process { child: Box::new(child), input })
+}

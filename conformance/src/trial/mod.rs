@@ -1,0 +1,118 @@
+//! A trial: clients in processes of their own work on a few locks while everything around them breaks, and every event
+//! is written down and judged afterwards.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`event`] | what a client writes down, one JSON line an event |
+//! | [`work`] | what a client does: short holds, long holds, holds that outlast their lease |
+//! | [`crew`] | clients as processes, to be stopped and killed; as tasks where the store lives in one process |
+//! | [`nemesis`] | what breaks, when, and for how long, from a seed |
+//! | [`resource`] | a resource that checks fencing tokens, and its twin that does not |
+//! | [`judge`] | what the events say about the promises |
+//!
+//! All clients stamp their events with the boot clock, which all processes of a host share: times can be compared.
+
+pub mod crew;
+pub mod event;
+pub mod judge;
+pub mod nemesis;
+pub mod resource;
+pub mod work;
+
+pub use crew::run_if_asked;
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::case::Need;
+use crate::ctx::{Ctx, PATIENCE};
+use crate::ensure;
+use crate::trial::crew::Crew;
+use crate::trial::judge::Findings;
+use crate::trial::resource::Resource;
+use crate::verdict::Verdict;
+
+/// What the clients of a trial are to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// The leases of holders and waiters.
+    pub lease: Duration,
+    /// Whether all modes are used, or exclusive locks alone.
+    pub modes: bool,
+    /// Whether the store waits in a line.
+    pub fifo: bool,
+    /// Whether guards have fencing tokens.
+    pub fencing: bool,
+    /// Where the resource listens that the writers write to.
+    pub resource: u16,
+    /// Random choices.
+    pub seed: u64,
+}
+
+/// How much a trial does at least.
+#[derive(Clone, Copy, Debug)]
+pub struct Goal {
+    /// Full cycles of acquire, hold and release.
+    pub cycles: u64,
+    /// Faults.
+    pub faults: u64,
+}
+
+/// Runs a trial until its goal is reached, heals everything, waits until every client works again, and judges.
+///
+/// # Errors
+/// When the store broke a promise, a client does not go on after healing, or something is left in the store.
+pub async fn run(ctx: &Ctx, clients: u32, goal: Goal) -> Verdict<Findings> {
+    let capabilities = ctx.harness().capabilities();
+    let resource = Resource::start().await?;
+    let plan = Plan {
+        lease: ctx.units(3),
+        modes: capabilities.shared && capabilities.permits,
+        fifo: capabilities.fifo,
+        fencing: capabilities.fencing,
+        resource: resource.port(),
+        seed: ctx.rng().bits(),
+    };
+    let crew = Crew::start(ctx, clients, &plan).await?;
+    let faults = nemesis::harass(ctx, &crew, plan.lease, goal).await?;
+    goes_on(&crew).await?;
+    let pauses = crew.stop().await?;
+    let mut findings = judge::judge(&crew, &plan, &pauses)?;
+    findings.faults = faults;
+    findings.resource(&resource);
+    leaves_nothing(ctx, &plan).await?;
+    Ok(findings)
+}
+
+/// Every client makes full cycles again once nothing is broken any more.
+async fn goes_on(crew: &Crew) -> Verdict {
+    const CYCLES: u64 = 5;
+    for client in crew.clients() {
+        let (before, end) = (client.cycles()?, Instant::now() + PATIENCE * 2);
+        while client.cycles()? < before + CYCLES {
+            ensure!(
+                Instant::now() < end,
+                "client {} does not work {:?} after everything was healed",
+                client.number(),
+                PATIENCE * 2
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(())
+}
+
+/// What killed clients held and waited for ends with its leases; a last visitor of each lock sees it.
+async fn leaves_nothing(ctx: &Ctx, plan: &Plan) -> Verdict {
+    let locks = ctx.locks().await?;
+    for text in work::names() {
+        let guard = ctx.soon("the locks are free in the end", locks.mutex(&text)?.acquire()).await??;
+        guard.release().await?;
+    }
+    ctx.soon_for(PATIENCE + plan.lease * 2, "nothing is owed", locks.close(PATIENCE)).await??;
+    match ctx.harness().lacks(Need::Residue) {
+        None => ctx.until_empty().await,
+        Some(_) => Ok(()),
+    }
+}

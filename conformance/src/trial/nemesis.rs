@@ -1,0 +1,216 @@
+//! What breaks, when, and for how long.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::{join, join_all};
+
+use super::Goal;
+use super::crew::{Client, Crew};
+use crate::case::Need;
+use crate::ctx::Ctx;
+use crate::ensure;
+use crate::faults::Fault;
+use crate::rng::Rng;
+use crate::verdict::Verdict;
+
+/// A trial that has not reached its goal by then is a failure: this many leases for each fault, and this long for each
+/// cycle.
+const LEASES_PER_FAULT: u32 = 12;
+const TIME_PER_CYCLE: Duration = Duration::from_millis(20);
+const START: Duration = Duration::from_secs(60);
+
+/// What can break a client.
+#[derive(Clone, Copy, Debug)]
+enum Blow {
+    Link(Fault),
+    Pause,
+    Block,
+    Kill,
+}
+
+/// What can happen to a way, by the names that records have.
+const OF_LINKS: [(&str, Fault); 10] = [
+    ("stall", Fault::Stall),
+    ("requests stalled", Fault::StallRequests),
+    ("replies stalled", Fault::StallReplies),
+    ("reset", Fault::Reset),
+    ("requests lost", Fault::LoseRequests),
+    ("replies lost", Fault::LoseReplies),
+    ("half-open", Fault::HalfOpen),
+    ("delay", Fault::Delay(Duration::from_millis(30))),
+    ("throttle", Fault::Throttle(4000)),
+    ("cut in mid-message", Fault::CutAfter(500)),
+];
+
+/// What can happen to a client in a process of its own. It is stopped the more often: that is what loses leases.
+const OF_PROCESSES: [(&str, Blow); 4] = [
+    (STOPPED, Blow::Pause),
+    ("runtime blocked", Blow::Block),
+    (STOPPED, Blow::Pause),
+    ("client killed", Blow::Kill),
+];
+const STOPPED: &str = "client stopped";
+
+/// What can happen to the clients of this store.
+fn blows(ctx: &Ctx) -> Vec<(&'static str, Blow)> {
+    let lacks = |need| ctx.harness().lacks(need).is_some();
+    let mut blows = Vec::new();
+    // A link in another process is out of reach.
+    if lacks(Need::Processes) || !lacks(Need::Network) {
+        blows.extend(OF_LINKS.map(|(name, fault)| (name, Blow::Link(fault))));
+    }
+    if !lacks(Need::Processes) {
+        blows.extend(OF_PROCESSES);
+    }
+    blows
+}
+
+struct Nemesis<'a> {
+    ctx: &'a Ctx,
+    lease: Duration,
+    blows: Vec<(&'static str, Blow)>,
+    next: AtomicUsize,
+    over: AtomicBool,
+    done: Mutex<BTreeMap<String, u64>>,
+}
+
+/// Breaks clients, their ways and the server again and again until the goal is reached; all is healed then. Says how
+/// often what was broken.
+///
+/// # Errors
+/// When the goal is not reached in time, or something cannot be broken.
+pub async fn harass(ctx: &Ctx, crew: &Crew, lease: Duration, goal: Goal) -> Verdict<BTreeMap<String, u64>> {
+    let nemesis = Nemesis {
+        ctx,
+        lease,
+        blows: blows(ctx),
+        next: AtomicUsize::new(ctx.rng().index(100)),
+        over: AtomicBool::new(false),
+        done: Mutex::default(),
+    };
+    let clients = crew.clients().iter().map(|client| nemesis.of_client(client, ctx.rng()));
+    let broken = join(join_all(clients), nemesis.of_the_server(ctx.rng()));
+    let (reached, (of_clients, of_server)) = join(nemesis.until(crew, goal), broken).await;
+    of_clients.into_iter().collect::<Verdict>()?;
+    of_server?;
+    reached?;
+    Ok(nemesis.done.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Nemesis<'_> {
+    fn over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, what: impl Into<String>) {
+        *self.done.lock().unwrap_or_else(PoisonError::into_inner).entry(what.into()).or_default() += 1;
+    }
+
+    fn count(&self) -> u64 {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+    }
+
+    async fn until(&self, crew: &Crew, goal: Goal) -> Verdict {
+        let faults = u32::try_from(goal.faults)?;
+        let end = Instant::now()
+            + START
+            + self.lease * LEASES_PER_FAULT * faults
+            + TIME_PER_CYCLE * u32::try_from(goal.cycles)?;
+        let reached = loop {
+            let cycles = crew.clients().iter().map(Client::cycles).sum::<Verdict<u64>>();
+            match cycles {
+                Ok(cycles) if cycles >= goal.cycles && self.count() >= goal.faults => break Ok(()),
+                Ok(cycles) => {
+                    if Instant::now() > end {
+                        let so_far = Goal { cycles, faults: self.count() };
+                        break Err(crate::Stop::failed(format!("only {so_far:?} of {goal:?}")));
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+            tokio::time::sleep(self.lease / 8).await;
+        };
+        self.over.store(true, Ordering::Relaxed);
+        reached
+    }
+
+    /// Waits a random time, but not when all is over.
+    async fn rest(&self, rng: &mut Rng, least: Duration, most: Duration) {
+        let end = Instant::now() + least + rng.time(most - least);
+        while !self.over() && Instant::now() < end {
+            tokio::time::sleep((end - Instant::now()).min(self.lease / 16)).await;
+        }
+    }
+
+    async fn of_client(&self, client: &Client, mut rng: Rng) -> Verdict {
+        while !self.over() {
+            self.rest(&mut rng, self.lease / 4, self.lease).await;
+            if self.over() {
+                break;
+            }
+            // One after the other over all clients: each kind comes before any comes twice.
+            let next = self.next.fetch_add(1, Ordering::Relaxed) % self.blows.len();
+            let (name, blow) = self.blows[next];
+            match blow {
+                Blow::Link(fault) => {
+                    client.link().set(fault);
+                    self.rest(&mut rng, self.lease / 8, self.lease * 2).await;
+                    client.link().heal();
+                }
+                Blow::Pause => client.pause(self.lease / 2 + rng.time(self.lease * 2)).await?,
+                Blow::Block => client.block(self.lease / 4 + rng.time(self.lease)).await?,
+                Blow::Kill => client.replace(rng.bits()).await?,
+            }
+            self.note(name);
+        }
+        Ok(())
+    }
+
+    async fn of_the_server(&self, mut rng: Rng) -> Verdict {
+        let lacks = |need| self.ctx.harness().lacks(need).is_some();
+        let (restarts, pauses) = (!lacks(Need::Restart), !lacks(Need::Pause));
+        let mut restart = false;
+        while !self.over() && (restarts || pauses) {
+            self.rest(&mut rng, self.lease, self.lease * 3).await;
+            if self.over() {
+                break;
+            }
+            restart = restarts && (!restart || !pauses);
+            if restart {
+                self.ctx.store().restart().await?;
+                self.note("server killed");
+            } else {
+                self.ctx.store().pause(true).await?;
+                self.rest(&mut rng, self.lease / 8, self.lease * 2).await;
+                self.ctx.store().pause(false).await?;
+                self.note("server stopped");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fails unless every kind of fault that this store can have was seen.
+///
+/// # Errors
+/// With what was not.
+pub fn all_kinds(ctx: &Ctx, faults: &BTreeMap<String, u64>) -> Verdict {
+    let lacks = |need| ctx.harness().lacks(need).is_some();
+    let mut wanted: Vec<_> = blows(ctx).into_iter().map(|(name, _)| name).collect();
+    if !lacks(Need::Restart) {
+        wanted.push("server killed");
+    }
+    if !lacks(Need::Pause) {
+        wanted.push("server stopped");
+    }
+    for kind in wanted {
+        ensure!(
+            faults.contains_key(kind),
+            "no fault of the kind `{kind}`: the run proves nothing ({faults:?})"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,281 @@
+//! What one client does.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lock_core::client::Locks;
+use lock_core::client::guard::{Guard, LossReason};
+use lock_core::client::lock::Lock;
+use lock_core::client::retry::Retry;
+use lock_core::{Backend, Clock, ErrorKind, Mode, Settings, Timestamp};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::Plan;
+use super::event::{Event, How, Journal, nanos};
+use super::resource::Pen;
+use crate::ctx::cut_at;
+use crate::record::{Counted, Notes};
+use crate::rng::Rng;
+use crate::verdict::{Stop, Verdict};
+
+/// The lock of the resource.
+const RESOURCE: u32 = 0;
+/// Locks that are taken for a moment.
+const QUICK: std::ops::Range<u32> = 1..4;
+/// Locks that are held for long: two clients share one.
+const KEPT: std::ops::Range<u32> = 10..14;
+/// How many tasks of a client take locks for a moment.
+const TASKS: u32 = 3;
+/// A short hold is shorter.
+const MOMENT: Duration = Duration::from_millis(2);
+/// The pause of a task whose store did not answer.
+const PAUSE: Duration = Duration::from_millis(20);
+
+fn name(lock: u32) -> String {
+    format!("trial-{lock}")
+}
+
+/// The names of all locks of a trial.
+pub fn names() -> impl Iterator<Item = String> {
+    std::iter::once(RESOURCE).chain(QUICK).chain(KEPT).map(name)
+}
+
+/// A client at work.
+pub struct Work {
+    locks: Locks,
+    notes: Arc<Notes>,
+    plan: Plan,
+    number: u32,
+    journal: Arc<Journal>,
+    holds: AtomicU64,
+    stop: watch::Receiver<bool>,
+}
+
+/// One hold under way.
+struct Hold {
+    number: u64,
+    guard: Guard,
+    /// The last moment at which it was certain.
+    until: u64,
+}
+
+impl Work {
+    /// The work of client `number` over `backend`, written into `journal` until `stop` says so.
+    ///
+    /// # Errors
+    /// When the journal cannot be opened.
+    pub fn new(
+        (backend, clock): (Arc<dyn Backend>, Arc<dyn Clock>),
+        (plan, number): (Plan, u32),
+        journal: &Path,
+        stop: watch::Receiver<bool>,
+    ) -> Verdict<Arc<Self>> {
+        let mut settings = Settings::default();
+        (settings.ttl, settings.waiter_lease) = (plan.lease, plan.lease);
+        let notes = Arc::new(Notes::default());
+        let locks = Locks::builder(Counted::new(backend, &notes)).clock(clock).settings(settings).build()?;
+        let journal = Arc::new(Journal::open(journal)?);
+        Ok(Arc::new(Self { locks, notes, plan, number, journal, holds: AtomicU64::new(0), stop }))
+    }
+
+    /// Its client.
+    #[must_use]
+    pub fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    /// Works until it is told to stop.
+    ///
+    /// # Errors
+    /// When something fails that no fault explains.
+    pub async fn run(self: Arc<Self>, seed: u64) -> Verdict {
+        let mut rng = Rng::new(seed);
+        let mut tasks = JoinSet::new();
+        for _ in 0..TASKS {
+            tasks.spawn(Arc::clone(&self).take_for_a_moment(rng.fork()));
+        }
+        tasks.spawn(Arc::clone(&self).write_the_resource(rng.fork()));
+        tasks.spawn(Arc::clone(&self).hold_for_long(rng.fork()));
+        while let Some(done) = tasks.join_next().await {
+            done??;
+        }
+        Ok(())
+    }
+
+    fn stopped(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    async fn take_for_a_moment(self: Arc<Self>, mut rng: Rng) -> Verdict {
+        while !self.stopped() {
+            let number = QUICK.start + u32::try_from(rng.below(u64::from(QUICK.end - QUICK.start)))?;
+            let lock = self.lock(number, &mut rng)?;
+            let Some(mut hold) = self.acquire(&lock, number, &mut rng).await? else { continue };
+            if rng.below(4) == 0 {
+                tokio::time::sleep(rng.time(MOMENT)).await;
+            }
+            self.look(&mut hold);
+            self.end(hold, rng.below(16) == 0).await?;
+        }
+        Ok(())
+    }
+
+    /// The last lock takes all modes; on the others the order of the line can be judged.
+    fn lock(&self, number: u32, rng: &mut Rng) -> Verdict<Lock> {
+        let text = name(number);
+        let any = self.plan.modes && number + 1 == QUICK.end;
+        Ok(match rng.below(if any { 4 } else { 1 }) {
+            0 => self.locks.mutex(text)?,
+            1 => self.locks.rwlock(text)?.read(),
+            2 => self.locks.semaphore(text, 2)?,
+            _ => self.locks.semaphore(text, 3)?,
+        })
+    }
+
+    /// Takes a lock in one of many ways; `None` when it did not come to that.
+    async fn acquire(&self, lock: &Lock, number: u32, rng: &mut Rng) -> Verdict<Option<Hold>> {
+        let asked = nanos(self.locks.clock().now());
+        let limit = self.plan.lease * 2;
+        let taken = match rng.below(12) {
+            0 => lock.try_acquire().await,
+            1 => lock.acquire_timeout(rng.time(self.plan.lease / 4)).await,
+            2 if self.plan.fifo => lock.clone().unfair().acquire_timeout(rng.time(self.plan.lease / 4)).await,
+            3 => match cut_at(lock.acquire(), rng.time(Duration::from_millis(4))).await {
+                Some(done) => done.map(Some),
+                None => {
+                    self.journal.write(&Event::Cut)?;
+                    return Ok(None);
+                }
+            },
+            _ => lock.acquire_timeout(limit).await,
+        };
+        let guard = match taken {
+            Ok(Some(guard)) => guard,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                let kind = error.kind();
+                let explained = error.is_retryable() || kind == ErrorKind::Lost;
+                if !explained {
+                    return Err(Stop::failed(format!("no fault explains this error: {error}")));
+                }
+                self.journal.write(&Event::Failed { kind: format!("{kind:?}") })?;
+                tokio::time::sleep(PAUSE).await;
+                return Ok(None);
+            }
+        };
+        let (from, token) = (nanos(self.locks.clock().now()), guard.token());
+        // Lost before anybody could look: there is nothing to write down.
+        if !guard.is_held() {
+            return Ok(None);
+        }
+        let token = match token {
+            Ok(token) => token.get(),
+            Err(_) if !self.plan.fencing => 0,
+            Err(_) => return Ok(None),
+        };
+        let hold = self.holds.fetch_add(1, Ordering::Relaxed);
+        let mode = mode_text(lock.mode());
+        self.journal.write(&Event::Held { hold, lock: number, mode, token, asked, from })?;
+        Ok(Some(Hold { number: hold, guard, until: from }))
+    }
+
+    /// Asks whether the hold is good, at a moment that was read before.
+    fn look(&self, hold: &mut Hold) -> bool {
+        let now = nanos(self.locks.clock().now());
+        let held = hold.guard.is_held();
+        if held {
+            hold.until = now;
+        }
+        held
+    }
+
+    async fn end(&self, hold: Hold, drop_it: bool) -> Verdict {
+        let Hold { number, guard, until } = hold;
+        let how = if drop_it {
+            drop(guard);
+            How::Dropped
+        } else {
+            match guard.release().await {
+                Ok(()) => How::Released,
+                Err(error) if error.kind() == ErrorKind::Lost => How::Lost,
+                Err(_) => How::Unclear,
+            }
+        };
+        self.journal.write(&Event::Over { hold: number, until, how })
+    }
+
+    /// Reads, waits and writes; every third time longer than the lease, and without a look at the guard before it writes.
+    async fn write_the_resource(self: Arc<Self>, mut rng: Rng) -> Verdict {
+        let mut pen = Pen::connect(self.plan.resource).await?;
+        let lock =
+            self.locks.mutex(name(RESOURCE))?.auto_renew(false).retry(Retry::default().errors(u32::MAX));
+        let mut count = 0;
+        while !self.stopped() {
+            let Some(mut hold) = self.acquire(&lock, RESOURCE, &mut rng).await? else { continue };
+            let token = hold.guard.token().map_or(0, lock_core::FencingToken::get);
+            if token == 0 && self.plan.fencing {
+                self.end(hold, false).await?;
+                continue;
+            }
+            let read = pen.read(token).await?;
+            self.look(&mut hold);
+            let time = match rng.below(3) {
+                0 => self.plan.lease + rng.time(self.plan.lease / 2),
+                _ => rng.time(self.plan.lease / 16),
+            };
+            tokio::time::sleep(time).await;
+            count += 1;
+            // Unique in the trial: also for a client that took the place of a killed one.
+            let item = (u64::from(std::process::id()) << 32) + (u64::from(self.number) << 24) + count;
+            let taken = pen.write(token, item, read).await?;
+            self.journal.write(&Event::Wrote { item, taken })?;
+            self.look(&mut hold);
+            self.end(hold, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Holds over several leases, and notes how long after its deadline a loss is told.
+    async fn hold_for_long(self: Arc<Self>, mut rng: Rng) -> Verdict {
+        let number = KEPT.start + (self.number / 2) % (KEPT.end - KEPT.start);
+        let lock = self.locks.mutex(name(number))?;
+        while !self.stopped() {
+            let Some(mut hold) = self.acquire(&lock, number, &mut rng).await? else { continue };
+            let mut rest = rng.time(self.plan.lease * 3);
+            let mut deadline = hold.guard.deadline();
+            while !rest.is_zero() && !self.stopped() {
+                let step = rest.min(self.plan.lease / 8);
+                rest -= step;
+                if let Ok(reason) = tokio::time::timeout(step, told(&hold.guard, &mut deadline)).await {
+                    let (at, deadline) = (nanos(self.locks.clock().now()), nanos(deadline));
+                    if reason == LossReason::Expired {
+                        self.journal.write(&Event::Told { deadline, at })?;
+                    }
+                    break;
+                }
+                if self.look(&mut hold) {
+                    self.journal.write(&Event::Seen { hold: hold.number, at: hold.until })?;
+                }
+            }
+            self.end(hold, false).await?;
+            let (calls, unclear) = self.notes.take();
+            self.journal.write(&Event::Calls { calls, unclear })?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the loss is told, and keeps the last deadline there was.
+async fn told(guard: &Guard, deadline: &mut Timestamp) -> LossReason {
+    while let Some(next) = guard.renewed(*deadline).await {
+        *deadline = next;
+    }
+    guard.lost().await
+}
+
+fn mode_text(mode: Mode) -> String {
+    mode.to_string()
+}
