@@ -30,7 +30,7 @@ impl Default for Retry {
             attempts: None,
             errors: 3,
             delay: Duration::from_millis(10),
-            max_delay: Duration::from_secs(1),
+            max_delay: Duration::from_millis(250),
         }
     }
 }
