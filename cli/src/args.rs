@@ -7,6 +7,8 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use onelock::FencingToken;
 
+use crate::check::CheckArgs;
+
 const EXIT_CODES: &str = "\
 Exit codes:
   the command's own, or 128+N when signal N killed it
@@ -42,6 +44,8 @@ pub(crate) enum Command {
     Evict(EvictArgs),
     /// List the stores of this build and how to reach them.
     Stores(StoresArgs),
+    /// Run the shared suite against a store, and report what held. Exit code 1 when a promise was broken.
+    Check(CheckArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.

@@ -7,6 +7,7 @@
 //! | `output` | stdout and stderr that survive a closed pipe |
 //! | `store` | the store's URL and the client |
 //! | `show` | `status`, `list`, `evict`, `stores` |
+//! | `check` | `check`: the shared suite against a server |
 //! | `run` | `run`: acquire, guard, supervise, release |
 //! | `deadman` | the process that ends the command when `run` cannot |
 
@@ -14,6 +15,7 @@
 compile_error!("the onelock program needs Linux: parent-death signals, child subreapers, boot-time timers");
 
 mod args;
+mod check;
 mod deadman;
 mod exit;
 mod output;
@@ -36,6 +38,9 @@ fn main() -> ExitCode {
         Some(deadman::ROLE) => return deadman::main(words.get(2..).unwrap_or_default()),
         Some(deadman::shim::ROLE) => return deadman::shim::main(words.get(2..).unwrap_or_default()),
         _ => {}
+    }
+    if let Some(code) = check::serve_if_asked() {
+        return code;
     }
     let args = match Args::try_parse_from(words) {
         Ok(args) => args,
@@ -67,6 +72,7 @@ async fn dispatch(args: Args) -> Outcome {
         Command::Status(args) => show::status(store, args).await,
         Command::List(args) => show::list(store, args).await,
         Command::Evict(args) => show::evict(store, args).await,
+        Command::Check(args) => check::check(store, args).await,
         Command::Stores(args) => show::stores(&args),
         Command::Completions { shell } => show::completions(shell),
     }

@@ -1,0 +1,115 @@
+//! `check`: the shared suite against a server that the user runs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use lock_conformance::check::{self, Target};
+use lock_conformance::record::{Outcome as Ended, Record};
+use lock_conformance::report;
+use lock_conformance::runner::Extent;
+
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output;
+
+#[derive(Debug, Parser)]
+#[command(long_about = "Run the shared suite against a store.\n\n\
+        All names it uses begin with `check-`, so nobody else's locks are touched; but it works the server hard, and \
+        its clients stop and kill themselves: use a server that can bear that. What needs a server in the suite's own \
+        hands is not checked, and the report says so. Exit code 1 when the store broke a promise.")]
+pub(crate) struct CheckArgs {
+    /// The store's URL; without it, the one of --store.
+    pub(crate) url: Option<String>,
+    /// Only cases whose name has this in it. Can be repeated.
+    #[arg(short, long = "case", value_name = "TEXT")]
+    pub(crate) cases: Vec<String>,
+    /// Multiply all volumes by this.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub(crate) volume: u64,
+    /// The least number of acquire and release cycles of a trial.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) cycles: u64,
+    /// Replay the random choices of another run.
+    #[arg(long, value_name = "N", default_value_t = Extent::default().seed)]
+    pub(crate) seed: u64,
+    /// Append a JSON line for each case to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Write a page about the run to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// Run nothing: make the page from files that --record wrote. Can be repeated.
+    #[arg(long, value_name = "FILE", requires = "report", conflicts_with_all = ["url", "record"])]
+    pub(crate) from: Vec<PathBuf>,
+}
+
+/// Runs as a client of a case when this process was started as one.
+pub(crate) fn serve_if_asked() -> Option<ExitCode> {
+    check::serve_if_asked(onelock::drivers())
+}
+
+pub(crate) async fn check(store: Option<String>, args: CheckArgs) -> Outcome {
+    let records = if args.from.is_empty() {
+        let url = args.url.clone().or(store);
+        let url = url.ok_or_else(|| Failure::Usage("which store? say `onelock check URL`".into()))?;
+        run(&url, &args).await?
+    } else {
+        let files = args.from.iter().map(|file| Record::read(file));
+        files.collect::<Result<Vec<_>, _>>().map_err(|stop| Failure::System(stop.to_string()))?.concat()
+    };
+    if let Some(file) = &args.report {
+        let written = std::fs::write(file, report::page(&records));
+        written.map_err(|error| Failure::System(format!("cannot write {}: {error}", file.display())))?;
+    }
+    let count = |outcome| records.iter().filter(|record| record.outcome == outcome).count();
+    output::line(format_args!(
+        "{} passed, {} failed, {} do not apply",
+        count(Ended::Passed),
+        count(Ended::Failed),
+        count(Ended::Ignored)
+    ))?;
+    Ok(if count(Ended::Failed) > 0 { Exit::NO } else { Exit::OK })
+}
+
+async fn run(url: &str, args: &CheckArgs) -> Result<Vec<Record>, Failure> {
+    // Says what is wrong with the URL as every other command does, before anything begins.
+    let locks = crate::store::connect(Some(url.to_owned())).await?;
+    crate::store::close(&locks).await;
+    let failed = |stop: lock_conformance::Stop| Failure::System(stop.to_string());
+    let target = Target::connect(url, onelock::drivers()).await.map_err(failed)?;
+    let extent = Extent { volume: args.volume, cycles: args.cycles, seed: args.seed };
+    let (cases, file) = (args.cases.clone(), args.record.clone());
+    let work = move || {
+        let bar = ProgressBar::new_spinner().with_style(ProgressStyle::default_spinner());
+        bar.enable_steady_tick(Duration::from_millis(200));
+        let records = check::run(target, &cases, extent, file.as_deref(), |record| {
+            // A reader that has gone shows at the end: the record and the report are yet to be written.
+            let _ = bar.suspend(|| output::line(format_args!("{}", line(record))));
+        });
+        bar.finish_and_clear();
+        records
+    };
+    let ended = tokio::task::spawn_blocking(work).await;
+    ended.map_err(|error| Failure::System(error.to_string()))?.map_err(failed)
+}
+
+fn line(record: &Record) -> String {
+    let outcome = match record.outcome {
+        Ended::Passed => "passed ",
+        Ended::Failed => "FAILED ",
+        Ended::Ignored => "ignored",
+    };
+    let faults: u64 = record.faults.values().sum();
+    let mut line = format!("{outcome} {}", record.case);
+    match record.outcome {
+        Ended::Ignored => {}
+        _ => line.push_str(&format!(": {:.1} s, {} calls, {faults} faults", record.seconds, record.calls)),
+    }
+    if let Some(why) = &record.why {
+        let why: Vec<_> = why.lines().map(output::clean).collect();
+        line.push_str(&format!(": {}", why.join("\n    ")));
+    }
+    line
+}
