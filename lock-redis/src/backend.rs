@@ -13,6 +13,7 @@ use redis::Cmd;
 use crate::config::{Gate, Layout, RedisConfig, Topology};
 use crate::inbox::Inbox;
 use crate::keys::{self, LineKeys, counter, slot_of};
+use crate::reply::Asked;
 use crate::scripts::{self, Script};
 use crate::servers::{Servers, too_few};
 use crate::{examine, listing, reply};
@@ -144,8 +145,7 @@ impl RedisBackend {
         command.arg(lease).arg(waiter_lease).arg(u8::from(request.queue));
         command.arg(self.inbox.channel()).arg(request.note.as_str());
         let (answer, short) = self.servers.join(slot_of(keys.bucket), &scripts::ACQUIRE, &command).await?;
-        let (lease, waiter_lease) = times.leases();
-        let standing = reply::standing(&answer, lease, waiter_lease)?;
+        let standing = reply::standing(&answer, Asked::new(request.holder, times.leases()))?;
         match (standing, short) {
             (Standing::Busy(_), _) | (_, None) => Ok(standing),
             (_, Some(replicas)) => {
@@ -184,8 +184,9 @@ impl RedisBackend {
         });
         let replies = self.servers.call_all(&scripts::RENEW, calls.collect()).await;
         for ((_, batch), reply) in batches.iter().zip(replies) {
-            let leases: Vec<_> = batch.iter().map(|i| items[*i].2.leases()).collect();
-            match reply.and_then(|reply| reply::renewals(&reply, &leases)) {
+            let asked = |i: &usize| Asked::new(items[*i].1.ticket.holder, items[*i].2.leases());
+            let asked: Vec<_> = batch.iter().map(asked).collect();
+            match reply.and_then(|reply| reply::renewals(&reply, &asked)) {
                 Ok(renewed) => renewed.into_iter().zip(batch).for_each(|(r, i)| answers[items[*i].0] = r),
                 Err(e) => batch.iter().for_each(|i| answers[items[*i].0] = Err(e.clone())),
             }

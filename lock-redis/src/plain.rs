@@ -16,6 +16,7 @@ use crate::backend::{RedisBackend, Times};
 use crate::config::{Layout, RedisConfig, Topology};
 use crate::inbox::{Inbox, closed};
 use crate::keys::{bucket, slot};
+use crate::reply::Asked;
 use crate::servers::{Servers, too_few};
 use crate::{examine, reply, scripts};
 
@@ -103,8 +104,7 @@ impl PlainBackend {
         }
         command.arg(request.holder.to_hex()).arg(times.with_delay().0).arg(request.note.as_str());
         let (answer, short) = self.servers.join(slot_of(&key), &scripts::PLAIN_ACQUIRE, &command).await?;
-        let (lease, waiter_lease) = times.leases();
-        let standing = reply::standing(&answer, lease, waiter_lease)?;
+        let standing = reply::standing(&answer, Asked::new(request.holder, times.leases()))?;
         match (standing, short) {
             (Standing::Held(_), Some(replicas)) => {
                 // Whether or not this arrives, the error tells the caller that something may be left.
@@ -147,8 +147,9 @@ impl PlainBackend {
         });
         let replies = self.servers.call_all(&scripts::PLAIN_RENEW, calls.collect()).await;
         for (batch, reply) in batches.iter().zip(replies) {
-            let leases: Vec<_> = batch.iter().map(|(i, _)| items[*i].2.leases()).collect();
-            match reply.and_then(|reply| reply::renewals(&reply, &leases)) {
+            let asked = |i: usize| Asked::new(items[i].1.ticket.holder, items[i].2.leases());
+            let asked: Vec<_> = batch.iter().map(|(i, _)| asked(*i)).collect();
+            match reply.and_then(|reply| reply::renewals(&reply, &asked)) {
                 Ok(renewed) => {
                     renewed.into_iter().zip(*batch).for_each(|(r, (i, _))| answers[items[*i].0] = r)
                 }

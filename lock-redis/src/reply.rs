@@ -3,36 +3,46 @@
 use std::time::Duration;
 
 use lock_core::{
-    Busy, EntryView, Error, ErrorKind, FencingToken, Grant, LockName, Mode, Place, Raise, Release, Renewed,
-    Result, Snapshot, Standing,
+    Busy, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, LockName, Mode, Place, Raise, Release,
+    Renewed, Result, Snapshot, Standing,
 };
 use redis::Value;
 
 use crate::error;
 
-/// Status, number, time until asking again may help.
-type Step = (i64, i64, i64);
+/// What was asked for: an answer to somebody else's question, as a connection out of step gives, is no grant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) holder: HolderId,
+    pub(crate) lease: Duration,
+    pub(crate) waiter_lease: Duration,
+}
 
-pub(crate) fn standing(value: &Value, lease: Duration, waiter_lease: Duration) -> Result<Standing> {
+impl Asked {
+    pub(crate) fn new(holder: HolderId, (lease, waiter_lease): (Duration, Duration)) -> Self {
+        Self { holder, lease, waiter_lease }
+    }
+}
+
+pub(crate) fn standing(value: &Value, asked: Asked) -> Result<Standing> {
     let [status, number, after] = items(value)? else { return Err(nonsense("an acquire", value)) };
-    let step = (integer(status)?, integer(number)?, integer(after)?);
-    Ok(match entry(step, lease, waiter_lease)? {
+    Ok(match entry(integer(status)?, number, after, asked)? {
         Renewed::Held(grant) => Standing::Held(grant),
         Renewed::Waiting(place) => Standing::Waiting(place),
-        Renewed::NotHeld => Standing::Busy(Busy { retry_after: after_of(step.2)? }),
+        Renewed::NotHeld => Standing::Busy(Busy { retry_after: after_of(after)? }),
     })
 }
 
-/// The answers of one renewal script for `leases` (lease and waiter lease of each item).
-pub(crate) fn renewals(value: &Value, leases: &[(Duration, Duration)]) -> Result<Vec<Result<Renewed>>> {
+/// The answers of one renewal script, item by item.
+pub(crate) fn renewals(value: &Value, asked: &[Asked]) -> Result<Vec<Result<Renewed>>> {
     let parts = items(value)?;
-    if parts.len() != 3 * leases.len() {
+    if parts.len() != 3 * asked.len() {
         return Err(nonsense("a renewal", value));
     }
-    Ok(parts.chunks_exact(3).zip(leases).map(|(part, leases)| renewal(part, *leases)).collect())
+    Ok(parts.chunks_exact(3).zip(asked).map(|(part, asked)| renewal(part, *asked)).collect())
 }
 
-fn renewal(part: &[Value], (lease, waiter_lease): (Duration, Duration)) -> Result<Renewed> {
+fn renewal(part: &[Value], asked: Asked) -> Result<Renewed> {
     let [status, number, after] = part else { return Err(Error::new(ErrorKind::Protocol, "a short answer")) };
     match integer(status)? {
         -1 => {
@@ -40,27 +50,35 @@ fn renewal(part: &[Value], (lease, waiter_lease): (Duration, Duration)) -> Resul
             let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
             Err(error::from_server(code.trim_start_matches('-'), detail))
         }
-        status => entry((status, integer(number)?, integer(after)?), lease, waiter_lease),
+        status => entry(status, number, after, asked),
     }
 }
 
-fn entry((status, number, after): Step, lease: Duration, waiter_lease: Duration) -> Result<Renewed> {
+/// The third part is the holder of a grant, and for all others the time until asking again may help.
+fn entry(status: i64, number: &Value, last: &Value, asked: Asked) -> Result<Renewed> {
+    let token = || FencingToken::new(integer(number)?);
     Ok(match status {
-        0 => Renewed::NotHeld,
-        1 => Renewed::Held(Grant { token: FencingToken::new(number)?, lease }),
+        0 => {
+            (integer(number)?, after_of(last)?);
+            Renewed::NotHeld
+        }
+        1 if string(last)? != asked.holder.to_hex() => {
+            return Err(Error::new(ErrorKind::Protocol, "the server answered somebody else's question"));
+        }
+        1 => Renewed::Held(Grant { token: token()?, lease: asked.lease }),
         2 => Renewed::Waiting(Place {
-            token: FencingToken::new(number)?,
-            lease: waiter_lease,
-            retry_after: after_of(after)?,
+            token: token()?,
+            lease: asked.waiter_lease,
+            retry_after: after_of(last)?,
         }),
         _ => return Err(Error::new(ErrorKind::Protocol, format!("{status} is not a standing"))),
     })
 }
 
-fn after_of(after: i64) -> Result<Option<Duration>> {
-    match after {
+fn after_of(after: &Value) -> Result<Option<Duration>> {
+    match integer(after)? {
         -1 => Ok(None),
-        _ => u64::try_from(after)
+        after => u64::try_from(after)
             .map(|ms| Some(Duration::from_millis(ms)))
             .map_err(|_| Error::new(ErrorKind::Protocol, format!("{after} ms is not a time to wait"))),
     }
@@ -186,19 +204,33 @@ mod tests {
     const L: Duration = Duration::from_secs(3);
     const WL: Duration = Duration::from_secs(1);
 
+    fn asked() -> Asked {
+        Asked::new(HolderId::from_u128(0xbeef), (L, WL))
+    }
+
+    /// A grant of `number` to the holder of [`asked`].
+    fn grant(number: i64) -> [Value; 3] {
+        let holder = Value::BulkString(asked().holder.to_hex().into_bytes());
+        [Value::Int(1), Value::Int(number), holder]
+    }
+
     fn ints(numbers: &[i64]) -> Value {
         Value::Array(numbers.iter().copied().map(Value::Int).collect())
     }
 
     #[test]
     fn a_grant_is_exactly_a_grant() {
-        let grant = Grant { token: FencingToken::new(7).unwrap(), lease: L };
-        assert_eq!(standing(&ints(&[1, 7, -1]), L, WL).unwrap(), Standing::Held(grant));
-        let busy = standing(&ints(&[0, 0, 5]), L, WL).unwrap();
+        let held = Grant { token: FencingToken::new(7).unwrap(), lease: L };
+        assert_eq!(standing(&Value::Array(grant(7).into()), asked()).unwrap(), Standing::Held(held));
+        let busy = standing(&ints(&[0, 0, 5]), asked()).unwrap();
         assert_eq!(busy, Standing::Busy(Busy { retry_after: Some(Duration::from_millis(5)) }));
         for bad in [
-            ints(&[1, 0, -1]),
-            ints(&[1, -7, -1]),
+            Value::Array(grant(0).into()),
+            Value::Array(grant(-7).into()),
+            // Nobody's, and somebody else's.
+            ints(&[1, 7, -1]),
+            Value::Array(vec![Value::Int(1), Value::Int(7), Value::BulkString(b"0".repeat(32))]),
+            Value::Array([&grant(7)[..], &[Value::Int(0)]].concat()),
             ints(&[3, 7, -1]),
             ints(&[-1, 7, -1]),
             ints(&[1, 7]),
@@ -211,21 +243,22 @@ mod tests {
             Value::Array(vec![Value::Int(1), Value::Double(7.0), Value::Int(-1)]),
             Value::Array(vec![Value::Boolean(true), Value::Int(7), Value::Int(-1)]),
         ] {
-            assert_eq!(standing(&bad, L, WL).unwrap_err().kind(), ErrorKind::Protocol, "{bad:?}");
+            assert_eq!(standing(&bad, asked()).unwrap_err().kind(), ErrorKind::Protocol, "{bad:?}");
         }
     }
 
     #[test]
     fn a_failed_item_spoils_no_other() {
-        let mut parts = vec![Value::Int(1), Value::Int(7), Value::Int(-1), Value::Int(-1)];
+        let mut parts = grant(7).to_vec();
+        parts.push(Value::Int(-1));
         parts.push(Value::BulkString(b"WRONGTYPE Operation against a key".to_vec()));
         parts.extend([Value::Int(-1), Value::Int(0), Value::Int(0), Value::Int(-1)]);
-        let answers = renewals(&Value::Array(parts.clone()), &[(L, WL); 3]).unwrap();
+        let answers = renewals(&Value::Array(parts.clone()), &[asked(); 3]).unwrap();
         assert!(matches!(answers[0], Ok(Renewed::Held(_))));
         assert_eq!(answers[1].as_ref().unwrap_err().kind(), ErrorKind::Foreign);
         assert_eq!(*answers[2].as_ref().unwrap(), Renewed::NotHeld);
         parts.pop();
-        assert_eq!(renewals(&Value::Array(parts), &[(L, WL); 3]).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(renewals(&Value::Array(parts), &[asked(); 3]).unwrap_err().kind(), ErrorKind::Protocol);
     }
 
     #[test]
@@ -245,7 +278,7 @@ mod tests {
             let name = LockName::new("n").unwrap();
             for _ in 0..2 {
                 let value = Value::Array(parts.clone());
-                let _ = (standing(&value, L, WL).is_ok(), renewals(&value, &[(L, WL)]).is_ok());
+                let _ = (standing(&value, asked()).is_ok(), renewals(&value, &[asked()]).is_ok());
                 let _ = (snapshot(&value, &name).is_ok(), counts(&value, 2).is_ok(), scan(&value).is_ok());
                 parts.push(Value::BulkString(text.clone()));
             }

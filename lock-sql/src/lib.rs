@@ -12,6 +12,8 @@ pub mod mysql;
 pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod unharmed;
 
 #[cfg(feature = "mysql")]
 pub use mysql::{MYSQL_DRIVER, MySqlBackend, MySqlConfig};

@@ -116,7 +116,7 @@ impl Target {
         if let Some(session) = slot.living() {
             return Ok(session);
         }
-        let session = Session::open(self, ask).await?;
+        let session = Session::open(self, ask, ask != MOST).await?;
         *slot.lock() = Some(Arc::clone(&session));
         Ok(session)
     }

@@ -21,6 +21,9 @@ use crate::pool::Target;
 /// The most a session's timeout is spent on what cannot be counted on: see [`capacity`].
 const BEATS: u32 = 10;
 
+/// How many requests, one after the other, may go unanswered on a session that keeps nothing.
+const UNANSWERED: u32 = 3;
+
 /// How much of a session's timeout is a lease: without the time between two beats, the tick after which an answered
 /// request counts, and a tick for everything on the way.
 pub(crate) fn capacity(timeout: Duration, tick: Duration) -> Duration {
@@ -43,6 +46,8 @@ pub(crate) struct Session {
     state: zk::StateWatcher,
     id: i64,
     timeout: Duration,
+    /// How long it may leave requests unanswered.
+    patience: Duration,
     contact: Mutex<Contact>,
 }
 
@@ -55,11 +60,14 @@ struct Contact {
     recent: VecDeque<(Timestamp, Timestamp)>,
     /// When the last answered request was sent.
     last: Timestamp,
+    /// When the first request was sent of those that were given up since anything was answered.
+    unanswered: Option<Timestamp>,
 }
 
 impl Contact {
     fn heard(&mut self, sent: Timestamp, now: Timestamp, tick: Duration) {
         self.last = self.last.max(sent);
+        self.unanswered = None;
         if self.recent.back().is_none_or(|(answered, _)| now.saturating_since(*answered) >= tick / 4) {
             self.recent.push_back((now, sent));
         }
@@ -87,7 +95,8 @@ impl Contact {
 
 impl Session {
     /// Opens a session with at least this timeout, if the server gives so much; it may give more or less.
-    pub(crate) async fn open(target: &Arc<Target>, ask: Duration) -> Result<Arc<Self>> {
+    /// `keeps`: entries will live as long as it does.
+    pub(crate) async fn open(target: &Arc<Target>, ask: Duration, keeps: bool) -> Result<Arc<Self>> {
         let sent = target.clock.now();
         let connecting = Arc::clone(target);
         // The connection's task lives on the runtime that the client was made in, whoever asks for it.
@@ -116,12 +125,19 @@ impl Session {
                 return Err(Error::new(ErrorKind::Closed, "the runtime this client was made in is gone"));
             }
         };
+        let timeout = client.session_timeout();
         let session = Arc::new(Self {
             state: client.state_watcher(),
             id: client.session_id().0,
-            timeout: client.session_timeout(),
+            timeout,
+            patience: if keeps { timeout } else { timeout.min(target.config.request_timeout * UNANSWERED) },
             // The leader itself begins a session, so its time begins no earlier than this.
-            contact: Mutex::new(Contact { proven: sent, recent: VecDeque::new(), last: sent }),
+            contact: Mutex::new(Contact {
+                proven: sent,
+                recent: VecDeque::new(),
+                last: sent,
+                unanswered: None,
+            }),
             client: Mutex::new(Some(Arc::new(client))),
             target: Arc::clone(target),
         });
@@ -173,8 +189,20 @@ impl Session {
         };
         if answer.as_ref().map_or_else(is_answer, |_| true) {
             self.heard(sent);
+        } else if matches!(answer, Err(zk::Error::Timeout)) {
+            self.unheard(sent);
         }
         answer
+    }
+
+    /// Notes that a request sent at `sent` was given up. A stream that is out of step, as after a length that was altered
+    /// on the way, stays so while the driver takes every byte for a sign of life: a session that has left everything
+    /// unanswered for as long as it lasts carries no lease any more, and makes way for a new one.
+    fn unheard(&self, sent: Timestamp) {
+        let first = *self.contact().unanswered.get_or_insert(sent);
+        if self.target.clock.now().saturating_since(first) > self.patience {
+            drop(self.lock_client().take());
+        }
     }
 
     /// Notes that a request sent at `sent` has been answered now.
@@ -281,7 +309,8 @@ mod tests {
     #[test]
     fn only_what_was_answered_a_tick_ago_is_proven() {
         let at = |ms| Timestamp::from_origin(MS(ms));
-        let mut contact = Contact { proven: at(0), recent: VecDeque::new(), last: at(0) };
+        let (recent, unanswered) = (VecDeque::new(), None);
+        let mut contact = Contact { proven: at(0), recent, last: at(0), unanswered };
         contact.heard(at(1_000), at(1_010), MS(200));
         assert_eq!(contact.settle(at(1_100), MS(200)), at(0));
         assert_eq!(contact.settle(at(1_209), MS(200)), at(0));

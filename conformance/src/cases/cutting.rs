@@ -252,6 +252,7 @@ async fn waiter_keeps_its_place_over_resets(ctx: &Ctx) -> Verdict {
     let lock = locks.mutex("place")?.retry(patient());
     let waiter = tokio::spawn(async move { lock.acquire().await });
     ctx.until_line_has(other.backend(), &name("place")?, 2).await?;
+    answered(ctx, &locks).await?;
     let place = other.inspect("place").await?.waiters.first().context("the waiter")?.token;
     for _ in 0..3 {
         link.set(Fault::Reset);

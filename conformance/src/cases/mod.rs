@@ -12,6 +12,7 @@ mod holding;
 mod hostile;
 mod leases;
 mod looking;
+mod mangling;
 mod numbers;
 mod order;
 mod trying;
@@ -30,6 +31,7 @@ pub const ALL: &[&[Case]] = &[
     cost::TABLE,
     cancelling::TABLE,
     cutting::TABLE,
+    mangling::TABLE,
     crashing::TABLE,
     churning::TABLE,
     trying::TABLE,

@@ -85,7 +85,7 @@ fn alter(rng: &mut Rng, bytes: &mut Vec<u8>, before: &[Vec<u8>]) -> bool {
         // Cut: the rest never comes, or the connection ends.
         2 => {
             bytes.truncate(at);
-            return rng.below(2) == 0;
+            return rng.below(4) > 0;
         }
         // Said twice.
         3 => bytes.extend_from_within(..),

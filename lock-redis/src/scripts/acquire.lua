@@ -1,6 +1,6 @@
 -- KEYS: E O W X, the counter, and the gate where there is one. ARGV: holder, mode, lease, waiter lease (ms, lock-delay included), queue, inbox, note.
 -- Behind them, where a replica can be promoted: where the numbers of this epoch start, and the server's replication id.
--- Answers status, number, time until asking again may help (-1: unknown).
+-- Answers status, number, time until asking again may help (-1: unknown); who holds is answered with its holder.
 local holder, mode, queue = ARGV[1], ARGV[2], ARGV[5] == '1'
 local lease, waiter_lease = tonumber(ARGV[3]), tonumber(ARGV[4])
 at(1)
@@ -28,7 +28,7 @@ if call('EXISTS', E, O, W, X) == 0 then
   call('ZADD', O, ends, holder)
   call('PEXPIREAT', E, ends + SLACK)
   call('PEXPIREAT', O, ends + SLACK)
-  return {HELD, n, FAILED}
+  return {HELD, n, holder}
 end
 
 local waiters = settle() and call('ZCARD', W) or 0
@@ -45,7 +45,7 @@ entry(n)
 if holds then
   call('ZADD', O, now + lease, holder)
   keep(now + lease, held == 0)
-  return {HELD, n, FAILED}
+  return {HELD, n, holder}
 end
 call('ZADD', W, n, holder)
 call('ZADD', X, now + waiter_lease, holder)

@@ -116,15 +116,16 @@ local function earliest()
   return first[2] and math.max(tonumber(first[2]) - now, 0) or FAILED
 end
 
--- The step of a renewal in a settled line: status, number, time until the head should ask again.
+-- The step of a renewal in a settled line: status, number, and for a waiter the time until the head should ask again.
+-- A grant names its holder instead: an answer to another question, read by a connection out of step, is none.
 local function renew(holder, lease, waiter_lease)
   local text = call('HGET', E, holder)
   if not text then return NONE, 0, FAILED end
   local number = tonumber((read(text)))
-  local status, zset, after = HELD, O, FAILED
+  local status, zset, after = HELD, O, holder
   local ends = call('ZSCORE', O, holder)
   if not ends then
-    status, zset, lease = WAITS, X, waiter_lease
+    status, zset, after, lease = WAITS, X, FAILED, waiter_lease
     ends = call('ZSCORE', X, holder)
     if not ends then return NONE, 0, FAILED end
     if call('ZRANGE', W, 0, 0)[1] == holder then after = earliest() end

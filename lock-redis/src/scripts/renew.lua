@@ -1,6 +1,6 @@
 -- KEYS: E O W X of each item, and the gate where there is one. ARGV: holder, lease, waiter lease (ms, lock-delay included) of each item.
--- Answers status, number, time until asking again may help, flat, for each; a failed item is -1, its error, -1, and
--- spoils no other.
+-- Answers status, number, time until asking again may help or the holder of a grant, flat, for each; a failed item is
+-- -1, its error, -1, and spoils no other.
 local out, items = {}, math.floor(#KEYS / 4)
 admitted(KEYS[4 * items + 1])
 for i = 1, items do

@@ -75,7 +75,7 @@ pub(super) async fn tidy(link: &Link, search: bool) -> Result<()> {
     }
     for query in queries {
         loop {
-            let names = rows::names(&link.request(Lane::Tidy, &query).await?.rows)?;
+            let names = link.ask(Lane::Tidy, &query, |rows, _| rows::names(rows)).await?;
             retire(link, &names).await?;
             if names.len() < MANY {
                 break;

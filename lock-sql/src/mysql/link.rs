@@ -1,11 +1,10 @@
 //! The connections of one client, and how a request goes over one of them.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::{FutureExt as _, TryStreamExt as _};
+use futures_util::TryStreamExt as _;
 use lock_core::{Error, ErrorKind, Result};
 use sqlx::mysql::{MySqlConnectOptions, MySqlRow, MySqlSslMode};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Executor as _, MySqlConnection};
@@ -15,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::config::{MySqlConfig, MySqlTls};
 use super::error::{closed, ends_connection, explain, is_contention};
 use super::sql::{Sql, Value};
+use crate::unharmed::{legible, unharmed};
 
 /// Why something is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,14 +82,6 @@ impl Slots {
     }
 }
 
-/// The answer to a request: the rows of its one result.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) rows: Vec<MySqlRow>,
-    /// Whether it was sent twice, because the first connection broke: the server may have acted twice.
-    pub(super) again: bool,
-}
-
 /// Why a request was not answered.
 enum Failure {
     Sql(sqlx::Error),
@@ -139,12 +131,27 @@ impl Link {
         }
     }
 
-    /// Sends one request and gives its answer, within the request timeout (and, where a connection has to be made, the
+    /// Sends one request whose answer says nothing.
+    ///
+    /// # Cancel safety
+    /// As [`Link::ask`].
+    pub(super) async fn request(&self, lane: Lane, sql: &str) -> Result<()> {
+        self.ask(lane, sql, |_, _| Ok(())).await
+    }
+
+    /// Sends one request and gives what `read` makes of the rows of its one result and of whether it was sent twice,
+    /// because the first connection broke: the server may have acted twice then. A connection whose answer cannot be
+    /// read is out of step, and not used again. All within the request timeout (and, where a connection has to be made, the
     /// connect timeout). A request that lost against other transactions is sent again, as long as there is time.
     ///
     /// # Cancel safety
     /// The request may or may not be carried out; its connection is closed.
-    pub(super) async fn request(&self, lane: Lane, sql: &str) -> Result<Answer> {
+    pub(super) async fn ask<T>(
+        &self,
+        lane: Lane,
+        sql: &str,
+        read: impl FnOnce(&[MySqlRow], bool) -> Result<T>,
+    ) -> Result<T> {
         self.open()?;
         let end = Instant::now() + self.request_timeout;
         let text = self.text(lane, sql);
@@ -162,8 +169,9 @@ impl Link {
             let end = end.max(Instant::now() + self.request_timeout / 4);
             let failure = match timeout_at(end, unharmed(run(&mut connection, &text))).await {
                 Ok(Ok(rows)) => {
+                    let answer = legible(|| read(&rows, again))?;
                     self.give_back(slots, connection);
-                    return Ok(Answer { rows, again });
+                    return Ok(answer);
                 }
                 Ok(Err(error)) => Failure::Sql(error),
                 Err(_) => Failure::Late,
@@ -189,7 +197,7 @@ impl Link {
                 return Err(explain(error));
             }
             // Some errors end the statement only: without this its transaction would go on.
-            if let Ok(Ok(_)) = timeout_at(end, run(&mut connection, "ROLLBACK")).await {
+            if let Ok(Ok(_)) = timeout_at(end, unharmed(run(&mut connection, "ROLLBACK"))).await {
                 self.give_back(slots, connection);
             }
             if !is_contention(&error) || attempt == ATTEMPTS {
@@ -263,13 +271,6 @@ impl Link {
             drop(all);
         }
     }
-}
-
-/// An answer that the driver was not made for must not end the caller's task: the driver may panic on one, and its
-/// connection is not used again then.
-async fn unharmed<T>(future: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
-    let broken = |_| Err(sqlx::Error::Protocol("the driver broke off over an answer".into()));
-    AssertUnwindSafe(future).catch_unwind().await.unwrap_or_else(broken)
 }
 
 async fn run(connection: &mut MySqlConnection, sql: &str) -> Result<Vec<MySqlRow>, sqlx::Error> {

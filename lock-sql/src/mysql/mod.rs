@@ -21,6 +21,7 @@ use lock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise, Release,
     Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
+use sqlx::mysql::MySqlRow;
 
 pub use config::{MYSQL_DRIVER, MySqlConfig, MySqlTls};
 use idle::Idle;
@@ -85,7 +86,7 @@ impl MySqlBackend {
             ("waiter_lease", Value::Int(micros(request.waiter_lease, request.delay))),
             ("note", Value::Bytes(request.note.as_str().as_bytes())),
         ]);
-        rows::standing(&self.link.request(Lane::Verb, &sql).await?.rows, request)
+        self.link.ask(Lane::Verb, &sql, |rows, _| rows::standing(rows, request)).await
     }
 
     /// Leaves a line by `template`; `which` says whose entry goes.
@@ -98,8 +99,8 @@ impl MySqlBackend {
         let name = name.encoded();
         let (after, next) = self.watch.after(&self.link, &name);
         let values = [("name", Value::Bytes(name.as_bytes())), which, ("after", Value::Part(&after))];
-        let answer = self.link.request(Lane::Verb, &template.fill(&values)).await?;
-        let left = rows::left(&answer.rows)?;
+        let read = |rows: &[MySqlRow], again| Ok((rows::left(rows)?, again));
+        let (left, again) = self.link.ask(Lane::Verb, &template.fill(&values), read).await?;
         if let Some(token) = next.filter(|_| left.next) {
             self.watch.wake(&name, token, Wake::Held(token));
         }
@@ -108,7 +109,7 @@ impl MySqlBackend {
         {
             idle::retire_later(&self.link, names);
         }
-        if left.release == Release::NotHeld && answer.again {
+        if left.release == Release::NotHeld && again {
             let text = "the connection broke; the entry is gone now, but it is not known whether this request took it";
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
@@ -122,15 +123,15 @@ impl MySqlBackend {
             ("holder", Value::Bytes(&holder)),
             ("number", Value::Int(token.get())),
         ]);
-        let ours = rows::flag(&self.link.request(Lane::Verb, &sql).await?.rows)?;
+        let ours = self.link.ask(Lane::Verb, &sql, |rows, _| rows::flag(rows)).await?;
         Ok(if ours { Raise::Raised } else { Raise::NotHeld })
     }
 
     async fn try_inspect(&self, name: &LockName) -> Result<Snapshot> {
         let encoded = name.encoded();
         let sql = self.link.sql.inspect.fill(&[("name", Value::Bytes(encoded.as_bytes()))]);
-        let answer = self.link.request(Lane::Verb, &sql).await?;
-        let (snapshot, dead) = rows::snapshot(&answer.rows, name)?;
+        let read = |rows: &[MySqlRow], _| rows::snapshot(rows, name);
+        let (snapshot, dead) = self.link.ask(Lane::Verb, &sql, read).await?;
         if dead {
             idle::retire(&self.link, &[encoded]).await?;
         }
@@ -151,7 +152,7 @@ impl MySqlBackend {
             ("after", Value::Bytes(after.as_bytes())),
             ("limit", Value::Int(i64::try_from(limit).unwrap_or(1) + 1)),
         ]);
-        rows::listing(&self.link.request(Lane::Verb, &sql).await?.rows, limit)
+        self.link.ask(Lane::Verb, &sql, |rows, _| rows::listing(rows, limit)).await
     }
 
     async fn renew_one(&self, due: &Renewal) -> Result<Renewed> {
@@ -163,8 +164,7 @@ impl MySqlBackend {
             ("lease", Value::Int(micros(due.lease, ticket.delay))),
             ("waiter_lease", Value::Int(micros(due.waiter_lease, ticket.delay))),
         ]);
-        let answer = self.link.request(Lane::Verb, &sql).await?;
-        rows::renewed_one(&answer.rows, due.lease, due.waiter_lease)
+        self.link.ask(Lane::Verb, &sql, |rows, _| rows::renewed_one(rows, due)).await
     }
 
     async fn renew_batch(&self, due: &[&Renewal]) -> Result<Vec<Renewed>> {
@@ -172,7 +172,6 @@ impl MySqlBackend {
             return Ok(vec![self.renew_one(due).await?]);
         }
         let mut rows = String::new();
-        let mut leases = Vec::with_capacity(due.len());
         let encoded: Vec<_> = due.iter().map(|renewal| renewal.ticket.name.encoded()).collect();
         for (item, renewal) in due.iter().enumerate() {
             let ticket = &renewal.ticket;
@@ -191,14 +190,13 @@ impl MySqlBackend {
                 rows.push_str(column);
                 rows.push(if column == "waiter_lease" { ' ' } else { ',' });
             }
-            leases.push((renewal.lease, renewal.waiter_lease));
         }
         let mut names: Vec<_> = encoded.iter().map(String::as_str).collect();
         names.sort_unstable();
         names.dedup();
         let values = [("names", Value::List(&names)), ("due", Value::Part(&rows))];
-        let answer = self.link.request(Lane::Verb, &self.link.sql.renew.fill(&values)).await?;
-        rows::renewed(&answer.rows, &leases)
+        let sql = self.link.sql.renew.fill(&values);
+        self.link.ask(Lane::Verb, &sql, |rows, _| rows::renewed(rows, due)).await
     }
 
     fn explain(&self, operation: &'static str) -> impl Fn(Error) -> Error {

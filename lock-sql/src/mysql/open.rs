@@ -28,8 +28,7 @@ pub(super) async fn open(link: &Link, blocks: bool) -> Result<Found> {
 }
 
 async fn server(link: &Link, blocks: bool) -> Result<Found> {
-    let answer = link.request(Lane::Verb, &link.sql.variables.fill(&[])).await?;
-    let all = rows::pairs(&answer.rows)?;
+    let all = link.ask(Lane::Verb, &link.sql.variables.fill(&[]), |rows, _| rows::pairs(rows)).await?;
     let value = |name: &str| all.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let version = value("version").unwrap_or_default();
     check_version(version)?;
@@ -87,7 +86,7 @@ async fn present(link: &Link) -> Result<bool> {
     let own = ["name", "line", "floor"].map(|table| format!("{}{table}", link.sql.prefix));
     let list: Vec<_> = own.iter().map(String::as_str).collect();
     let sql = link.sql.tables.fill(&[("tables", Value::List(&list))]);
-    let found = rows::pairs(&link.request(Lane::Verb, &sql).await?.rows)?;
+    let found = link.ask(Lane::Verb, &sql, |rows, _| rows::pairs(rows)).await?;
     for (table, engine) in &found {
         if engine != "InnoDB" {
             let engine = if engine.is_empty() { "no engine (a view)" } else { engine };
@@ -98,8 +97,8 @@ async fn present(link: &Link) -> Result<bool> {
     if found.len() < own.len() {
         return Ok(false);
     }
-    let version = match link.request(Lane::Verb, &link.sql.version.fill(&[])).await {
-        Ok(answer) => rows::int(&answer.rows)?,
+    let version = match link.ask(Lane::Verb, &link.sql.version.fill(&[]), |rows, _| rows::int(rows)).await {
+        Ok(version) => version,
         Err(error) if is_gone(&error) => return Ok(false),
         Err(error) => return Err(error),
     };

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use lock_core::mode::holders;
 use lock_core::{
-    Busy, EntryView, Error, ErrorKind, FencingToken, Grant, ListedName, Listing, LockName, Mode, Note, Place,
-    Release, Renewed, Request, Result, Snapshot, Standing,
+    Busy, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, ListedName, Listing, LockName, Mode,
+    Note, Place, Release, Renewal, Renewed, Request, Result, Snapshot, Standing,
 };
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
@@ -29,6 +29,13 @@ impl Cells<'_> {
 
     fn token(&self, at: usize) -> Result<FencingToken> {
         FencingToken::new(self.int(at)?)
+    }
+
+    /// An answer to somebody else's question, as a connection out of step gives, is none.
+    fn is_for(&self, at: usize, holder: HolderId) -> Result<()> {
+        let bytes: Vec<u8> = self.0.try_get(at).map_err(|e| protocol(&e.to_string()))?;
+        let ours = bytes == holder.as_u128().to_be_bytes();
+        if ours { Ok(()) } else { Err(protocol("the server answered somebody else's question")) }
     }
 
     fn text(&self, at: usize) -> Result<String> {
@@ -58,6 +65,7 @@ fn micros(count: i64) -> Duration {
 
 pub(super) fn standing(rows: &[MySqlRow], request: &Request) -> Result<Standing> {
     let row = one(rows)?;
+    row.is_for(3, request.holder)?;
     let retry_after = row.maybe(2)?.map(micros);
     if row.maybe(0)?.is_none() {
         return Ok(Standing::Busy(Busy { retry_after }));
@@ -71,8 +79,10 @@ pub(super) fn standing(rows: &[MySqlRow], request: &Request) -> Result<Standing>
 }
 
 /// The answer to a single renewal.
-pub(super) fn renewed_one(rows: &[MySqlRow], lease: Duration, waiter_lease: Duration) -> Result<Renewed> {
+pub(super) fn renewed_one(rows: &[MySqlRow], due: &Renewal) -> Result<Renewed> {
+    let (lease, waiter_lease) = (due.lease, due.waiter_lease);
     let row = one(rows)?;
+    row.is_for(3, due.ticket.holder)?;
     if row.maybe(0)?.is_none() {
         return Ok(Renewed::NotHeld);
     }
@@ -86,13 +96,15 @@ pub(super) fn renewed_one(rows: &[MySqlRow], lease: Duration, waiter_lease: Dura
 }
 
 /// The answers by item; an item without a row is not held.
-pub(super) fn renewed(rows: &[MySqlRow], leases: &[(Duration, Duration)]) -> Result<Vec<Renewed>> {
-    let mut answers = vec![Renewed::NotHeld; leases.len()];
+pub(super) fn renewed(rows: &[MySqlRow], due: &[&Renewal]) -> Result<Vec<Renewed>> {
+    let mut answers = vec![Renewed::NotHeld; due.len()];
     for row in rows.iter().map(Cells) {
         let item = usize::try_from(row.int(0)?).unwrap_or(usize::MAX);
-        let (Some(answer), Some(&(lease, waiter_lease))) = (answers.get_mut(item), leases.get(item)) else {
+        let (Some(answer), Some(due)) = (answers.get_mut(item), due.get(item)) else {
             return Err(protocol("an answer to nothing"));
         };
+        row.is_for(4, due.ticket.holder)?;
+        let (lease, waiter_lease) = (due.lease, due.waiter_lease);
         let token = row.token(1)?;
         *answer = if row.flag(2)? {
             Renewed::Held(Grant { token, lease })

@@ -167,11 +167,12 @@ impl Watch {
                     Value::Bytes(&mark.holder.as_u128().to_be_bytes()).write(&mut holders);
                 }
                 let values = [("holders", Value::Part(&holders))];
-                let answer = link.request(Lane::Look, &link.sql.look.fill(&values)).await?;
-                let look = rows::look(&answer.rows)?;
+                let look =
+                    link.ask(Lane::Look, &link.sql.look.fill(&values), |rows, _| rows::look(rows)).await?;
                 sum ^= look.fronts;
                 let there = if look.there < marks.len() {
-                    Some(rows::entries(&link.request(Lane::Look, &link.sql.there.fill(&values)).await?.rows)?)
+                    let sql = link.sql.there.fill(&values);
+                    Some(link.ask(Lane::Look, &sql, |rows, _| rows::entries(rows)).await?)
                 } else {
                     None
                 };

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
-use lock_core::{FencingToken, Wake};
-use sqlx::postgres::{PgListener, PgPoolOptions};
+use lock_core::{FencingToken, Result, Wake};
+use sqlx::postgres::{PgListener, PgPoolOptions, PgRow};
 use sqlx::{Executor as _, Row as _};
 
 use super::Shared;
 use super::call::{Call, Value};
 use super::pool::Again;
+use crate::unharmed::unharmed;
 
 /// How long a look takes to come while something changes, and at most while nothing does.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
@@ -39,7 +40,7 @@ enum End {
 pub(super) async fn listen(shared: Arc<Shared>) {
     let mut pause = AGAIN.0;
     loop {
-        let end = listen_once(&shared).await;
+        let end = unharmed(listen_once(&shared)).await;
         let heard = shared.inbox.hears();
         // No notifications any more; the looks serve meanwhile. New connections may lead somewhere else.
         shared.pool.set_direct(false);
@@ -121,15 +122,15 @@ async fn begin(shared: &Shared) -> Result<Option<PgListener>, sqlx::Error> {
 async fn is_shared(shared: &Shared, listener: &mut PgListener) -> Result<bool, sqlx::Error> {
     let row = listener.fetch_one(sqlx::raw_sql("SELECT pg_backend_pid()")).await?;
     let here: i32 = row.try_get(0)?;
-    let rows = shared.pool.fetch(Again::Yes, &Call::new(&shared.sql.session, Vec::new())).await;
-    let there = rows.ok().and_then(|rows| rows.first()?.try_get::<i32, _>(0).ok());
-    Ok(there == Some(here))
+    let read = |rows: &[PgRow]| Ok(rows.first().and_then(|row| row.try_get::<i32, _>(0).ok()));
+    let there = shared.pool.fetch(Again::Yes, &Call::new(&shared.sql.session, Vec::new()), read).await;
+    Ok(there.ok().flatten() == Some(here))
 }
 
 /// Sends a notification to ourselves. Where it cannot be sent there is no proof either.
 async fn prove(shared: &Shared) {
     let values = vec![Value::Text(shared.inbox.channel.clone()), Value::Text(shared.inbox.proof())];
-    let _ = shared.pool.fetch(Again::Yes, &Call::new(&shared.sql.notify, values)).await;
+    let _ = shared.pool.fetch(Again::Yes, &Call::new(&shared.sql.notify, values), |_| Ok(())).await;
 }
 
 /// Where no notification comes through, looks for all that wait with one request.
@@ -149,12 +150,15 @@ pub(super) async fn look(shared: Arc<Shared>) {
         let call = Call::new(&shared.sql.watched, vec![Value::Texts(names), Value::Blobs(holders)]);
         let mut changed = false;
         // When the server cannot be asked, those who wait have renewals to tell them.
-        if let Ok(rows) = shared.pool.fetch(Again::Yes, &call).await {
-            for ((_, slot), row) in waiting.iter().zip(&rows) {
-                let wake = match row.try_get::<Option<i64>, _>(0) {
-                    Ok(Some(0)) => continue,
-                    Ok(Some(number)) => FencingToken::new(number).map_or(Wake::Ask, Wake::Held),
-                    _ => Wake::Ask,
+        let read =
+            |rows: &[PgRow]| Ok(rows.iter().map(|row| row.try_get::<Option<i64>, _>(0).ok()).collect());
+        let looked: Result<Vec<_>> = shared.pool.fetch(Again::Yes, &call, read).await;
+        if let Ok(numbers) = looked {
+            for ((_, slot), number) in waiting.iter().zip(numbers) {
+                let wake = match number.flatten() {
+                    Some(0) => continue,
+                    Some(number) => FencingToken::new(number).map_or(Wake::Ask, Wake::Held),
+                    None => Wake::Ask,
                 };
                 slot.ring(wake);
                 changed = true;

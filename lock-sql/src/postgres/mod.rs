@@ -124,9 +124,15 @@ impl PostgresBackend {
         Ok(Self { info, shared, closed: AtomicBool::new(false), tasks })
     }
 
-    async fn fetch(&self, operation: &'static str, again: Again, call: Call<'_>) -> Result<Vec<PgRow>> {
+    async fn fetch<T>(
+        &self,
+        operation: &'static str,
+        again: Again,
+        call: Call<'_>,
+        read: impl FnOnce(&[PgRow]) -> Result<T> + Send,
+    ) -> Result<T> {
         self.check_open().map_err(|e| self.named(operation, e))?;
-        self.shared.pool.fetch(again, &call).await.map_err(|e| self.named(operation, e))
+        self.shared.pool.fetch(again, &call, read).await.map_err(|e| self.named(operation, e))
     }
 
     /// The only row of an answer, read.
@@ -137,9 +143,11 @@ impl PostgresBackend {
         call: Call<'_>,
         read: impl FnOnce(&PgRow) -> Result<T> + Send,
     ) -> Result<T> {
-        let rows = self.fetch(operation, again, call).await?;
-        let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Protocol, "an answer without a row"));
-        row.and_then(read).map_err(|e| self.named(operation, e))
+        self.fetch(operation, again, call, |rows| match rows {
+            [row] => read(row),
+            _ => Err(Error::new(ErrorKind::Protocol, format!("{} rows instead of one", rows.len()))),
+        })
+        .await
     }
 
     fn named(&self, operation: &'static str, error: Error) -> Error {
@@ -172,31 +180,34 @@ impl PostgresBackend {
             Value::Bigs(sorted().map(|r| micros(r.ticket.delay)).collect()),
             self.channel(),
         ];
-        let rows = self.fetch("renew", Again::Yes, Call::new(&self.shared.sql.renew, values)).await?;
-        if rows.len() != due.len() {
-            let error = Error::new(ErrorKind::Protocol, "not as many answers as renewals");
-            return Err(self.named("renew", error));
-        }
+        let first = order.first().map(|(_, renewal)| renewal.ticket.holder);
+        let read = |rows: &[PgRow]| {
+            if rows.len() != due.len() {
+                return Err(Error::new(ErrorKind::Protocol, "not as many answers as renewals"));
+            }
+            rows.iter().map(|row| read_state(row, first)).collect::<Result<Vec<_>>>()
+        };
+        let states = self.fetch("renew", Again::Yes, Call::new(&self.shared.sql.renew, values), read).await?;
         let mut answers: Vec<_> =
-            order.iter().zip(&rows).map(|((i, due), row)| (*i, self.renewed(due, row))).collect();
+            order.iter().zip(states).map(|((i, due), state)| (*i, Ok(self.renewed(due, state)))).collect();
         answers.sort_by_key(|(i, _)| *i);
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
-    fn renewed(&self, renewal: &Renewal, row: &PgRow) -> Result<Renewed> {
+    fn renewed(&self, renewal: &Renewal, state: State) -> Renewed {
         let holder = renewal.ticket.holder;
-        match read_state(row)? {
+        match state {
             State::Held(token) => {
                 // In case the push was lost.
                 self.shared.inbox.settle(holder, Wake::Held(token));
-                Ok(Renewed::Held(Grant { token, lease: renewal.lease }))
+                Renewed::Held(Grant { token, lease: renewal.lease })
             }
             State::Waiting(token, retry_after) => {
-                Ok(Renewed::Waiting(Place { token, lease: renewal.waiter_lease, retry_after }))
+                Renewed::Waiting(Place { token, lease: renewal.waiter_lease, retry_after })
             }
             State::None(_) => {
                 self.shared.inbox.settle(holder, Wake::Ask);
-                Ok(Renewed::NotHeld)
+                Renewed::NotHeld
             }
         }
     }
@@ -242,7 +253,7 @@ impl Backend for PostgresBackend {
             Value::Text(request.note.as_str().to_owned()),
         ];
         let call = Call::new(&self.shared.sql.acquire, values);
-        let state = self.one("acquire", Again::Yes, call, read_state).await;
+        let state = self.one("acquire", Again::Yes, call, |row| read_state(row, Some(holder))).await;
         if !matches!(state, Ok(State::Waiting(..))) {
             self.shared.inbox.settle(holder, Wake::Ask);
         } else if let Some(slot) = slot {
@@ -314,9 +325,8 @@ impl Backend for PostgresBackend {
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
         let call = Call::new(&self.shared.sql.inspect, vec![Value::Text(name.encoded())]);
-        let rows = self.fetch("inspect", Again::Yes, call).await?;
-        let views = rows.iter().map(read_view).collect::<Result<Vec<_>>>();
-        let mut holders = views.map_err(|e| self.named("inspect", e))?;
+        let read = |rows: &[PgRow]| rows.iter().map(read_view).collect::<Result<Vec<_>>>();
+        let mut holders = self.fetch("inspect", Again::Yes, call, read).await?;
         let waiters = holders.split_off(lock_core::mode::holders(holders.iter().map(|view| view.mode)));
         Ok(Snapshot { name: name.clone(), holders, waiters })
     }
@@ -330,10 +340,13 @@ impl Backend for PostgresBackend {
         let after = page.cursor.clone().unwrap_or_default();
         let more = i32::try_from(limit).unwrap_or(i32::MAX - 1) + 1;
         let values = vec![Value::Text(first), Value::Text(end), Value::Text(after), Value::Int(more)];
-        let rows = self.fetch("list", Again::Yes, Call::new(&self.shared.sql.list, values)).await?;
-        let names = rows.iter().take(limit).map(read_listed).collect::<Result<Vec<_>>>();
-        let names = names.map_err(|e| self.named("list", e))?;
-        let next = if rows.len() > limit { names.last().map(|listed| listed.name.encoded()) } else { None };
+        let read = |rows: &[PgRow]| {
+            let names = rows.iter().take(limit).map(read_listed).collect::<Result<Vec<_>>>()?;
+            Ok((names, rows.len() > limit))
+        };
+        let call = Call::new(&self.shared.sql.list, values);
+        let (names, more) = self.fetch("list", Again::Yes, call, read).await?;
+        let next = if more { names.last().map(|listed| listed.name.encoded()) } else { None };
         Ok(Listing { names, next })
     }
 
@@ -360,11 +373,16 @@ enum State {
     None(Option<Duration>),
 }
 
-fn read_state(row: &PgRow) -> Result<State> {
+/// An answer to somebody else's question, as a connection out of step gives, is none.
+fn read_state(row: &PgRow, holder: Option<HolderId>) -> Result<State> {
     let read = || -> Result<(i32, Option<i64>, Option<i64>), sqlx::Error> {
         Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
     };
     let (state, token, retry) = read().map_err(explain)?;
+    let whose: Option<Vec<u8>> = row.try_get(3).map_err(explain)?;
+    if whose != holder.map(blob) {
+        return Err(Error::new(ErrorKind::Protocol, "the server answered somebody else's question"));
+    }
     let retry = retry.map(span);
     match (state, token) {
         (2, Some(token)) => Ok(State::Held(FencingToken::new(token)?)),

@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::call::Call;
 use super::config::PostgresConfig;
 use super::error::{denied, explain, is_collision, is_not_the_primary, is_unprepared, state};
+use crate::unharmed::{legible, unharmed};
 
 /// Makes sure of the level that the functions ask for, whatever the database's default is.
 const SESSION: &str = "SET default_transaction_isolation = 'read committed'";
@@ -101,7 +102,7 @@ impl Pool {
 
     /// Connects; nothing is set in the session yet.
     pub(super) async fn connect(&self) -> Result<PgConnection> {
-        match tokio::time::timeout(self.connect_timeout, self.options.connect()).await {
+        match tokio::time::timeout(self.connect_timeout, unharmed(self.options.connect())).await {
             Ok(conn) => conn.map_err(|e| denied(e, "CONNECT on the database")),
             // Nothing was asked yet.
             Err(_) => Err(Error::new(ErrorKind::Unavailable, "the server could not be reached in time")),
@@ -117,18 +118,26 @@ impl Pool {
         Ok(())
     }
 
-    /// Sends a request in one round trip and gives the rows of its answer.
-    pub(super) async fn fetch(&self, again: Again, call: &Call<'_>) -> Result<Vec<PgRow>> {
+    /// Sends a request in one round trip and gives what `read` makes of the rows of its answer. A connection whose answer
+    /// cannot be read is out of step, and not used again.
+    pub(super) async fn fetch<T>(
+        &self,
+        again: Again,
+        call: &Call<'_>,
+        read: impl FnOnce(&[PgRow]) -> Result<T>,
+    ) -> Result<T> {
         let mut tries = 0;
         loop {
             let (mut lent, fresh) = self.lend().await?;
             let Some(conn) = &mut lent.conn else {
                 return Err(Error::new(ErrorKind::Unavailable, "no connection"));
             };
-            let error = match tokio::time::timeout(self.request_timeout, self.ask(conn, call)).await {
+            let error = match tokio::time::timeout(self.request_timeout, unharmed(self.ask(conn, call))).await
+            {
                 Ok(Ok(rows)) => {
-                    lent.answered = true;
-                    return Ok(rows);
+                    let answer = legible(|| read(&rows));
+                    lent.answered = answer.is_ok();
+                    return answer;
                 }
                 Ok(Err(error)) => error,
                 Err(_) => return Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
@@ -169,7 +178,7 @@ impl Pool {
         if let Some(conn) = &mut lent.conn
             && self.direct.load(Ordering::Acquire)
         {
-            let ready = tokio::time::timeout(self.request_timeout, self.make_ready(conn)).await;
+            let ready = tokio::time::timeout(self.request_timeout, unharmed(self.make_ready(conn))).await;
             match ready {
                 Ok(done) => done.map_err(explain)?,
                 Err(_) => return Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
@@ -201,7 +210,7 @@ impl Pool {
         let free = std::mem::take(&mut *self.free.lock().unwrap_or_else(PoisonError::into_inner));
         for conn in free {
             // The server ends what it does not hear of any more.
-            let _ = tokio::time::timeout(self.request_timeout, conn.conn.close()).await;
+            let _ = tokio::time::timeout(self.request_timeout, unharmed(conn.conn.close())).await;
         }
     }
 }

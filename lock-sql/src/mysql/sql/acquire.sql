@@ -1,6 +1,6 @@
 -- :name :holder :mode :room :queue :lease :waiter_lease (lock-delay included, microseconds) :note
 -- One row: the number of the entry (NULL: none was made), whether it holds, microseconds to the earliest lease end
--- ahead (for the first waiter and for who was not let in).
+-- ahead (for the first waiter and for who was not let in), and for whom this is.
 START TRANSACTION;
 INSERT INTO `onelock_name` (name, number) VALUES (:name, 0) ON DUPLICATE KEY UPDATE number = number;
 SET @now := TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), @entry := NULL, @mode := :mode, @room := :room;
@@ -32,5 +32,5 @@ SELECT CAST(COALESCE(@entry, @next) AS SIGNED), CAST(@holds AS SIGNED), CAST(CAS
             ) p
         ) s ON s.next IS NULL OR l.number < s.next WHERE l.name = :name
     ) - @now
-END AS SIGNED);
+END AS SIGNED), :holder;
 COMMIT;

@@ -1,0 +1,292 @@
+//! The way to the store alters what the store says.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
+use std::time::{Duration, Instant};
+
+use lock_core::{Backend, ErrorKind, HolderId, Page, Renewed, Request, Result, Standing, Wake};
+
+use crate::case::{Need, table};
+use crate::ctx::{Ctx, PATIENCE, exclusive, held, leased, name, renew, renewal, ticket, trying};
+use crate::ensure;
+use crate::faults::{Fault, Link};
+use crate::rng::Rng;
+use crate::verdict::{Context as _, Stop, Verdict};
+
+table! {
+    mangled_replies: [16], [Need::Network], 120;
+}
+
+/// How many clients meet altered replies at once, each on a link of its own.
+const CLIENTS: usize = 16;
+/// How many altered replies make a run.
+const ALTERED: u64 = 200;
+/// What a run takes at most unless there is nothing to show yet.
+const TIME: Duration = Duration::from_secs(5);
+/// The longest a call may take: far more than its time-out on a machine that does other things, too.
+const LIMIT: Duration = Duration::from_secs(15);
+/// How much memory altered replies may take; the rest of the program is in it.
+const MEMORY: u64 = 512 << 20;
+
+/// Replies that arrive altered are errors, or something about one's own entries; never somebody else's lock, never a
+/// panic, never a hang, never gigabytes. Each client works again when the link heals.
+async fn mangled_replies(ctx: &Ctx) -> Verdict {
+    count_panics_of_drivers();
+    let sound = ctx.backend().await?;
+    let taken = exclusive(&name("mangled/taken")?)?;
+    let grant = held(&sound, &taken).await?;
+    let before = Memory::now()?;
+    let end = Instant::now() + TIME * u32::try_from(ctx.volume(1))?;
+    let wanted = ctx.volume(ALTERED) / CLIENTS as u64;
+    let mut clients = tokio::task::JoinSet::new();
+    for i in 0..CLIENTS {
+        let (link, mut rng) = (Link::new(), ctx.rng());
+        let backend = ctx.store().connect_by(&link).await?;
+        let seed = rng.bits();
+        clients.spawn(async move {
+            let client = Client { backend, link, number: i };
+            client.work(rng, wanted, end).await.map_err(|e| e.during(format!("client {i}, seed {seed}")))
+        });
+    }
+    let (mut altered, mut failed, mut answered) = (0, 0, 0);
+    while let Some(tally) = clients.join_next().await {
+        let tally = tally??;
+        (altered, failed, answered) =
+            (altered + tally.altered, failed + tally.failed, answered + tally.answered);
+    }
+    // Else the run is void.
+    ensure!(altered >= ctx.volume(ALTERED) / 3, "only {altered} replies were altered");
+    ensure!(
+        failed >= altered / 20,
+        "{altered} altered replies, and only {failed} calls of {answered} failed"
+    );
+    let grown = Memory::now()?.since(&before);
+    ensure!(grown < MEMORY, "{altered} altered replies took {} MiB of memory", grown >> 20);
+    let still = renew(&sound, renewal(&taken, grant.token)).await?;
+    ensure!(matches!(still, Renewed::Held(_)), "the sound client has lost its lock: {still:?}");
+    let line = sound.inspect(&taken.name).await?;
+    let holder = line.holders.first().context("the sound client's lock has no holder")?;
+    ensure!(holder.token == grant.token, "the holder at the end is {holder:?}");
+    sound.release(&ticket(&taken, grant.token)).await?;
+    Ok(())
+}
+
+struct Client {
+    backend: Arc<dyn Backend>,
+    link: Arc<Link>,
+    number: usize,
+}
+
+#[derive(Default)]
+struct Tally {
+    altered: u64,
+    /// Calls that ended in an error.
+    failed: u64,
+    /// Calls that ended well.
+    answered: u64,
+}
+
+impl Client {
+    async fn work(&self, mut rng: Rng, wanted: u64, end: Instant) -> Verdict<Tally> {
+        let mut tally = Tally::default();
+        let mut round = 0;
+        while self.link.hits() < wanted && (Instant::now() < end || self.link.hits() < wanted / 2) {
+            round += 1;
+            // A stream that was altered may be out of step for good. A sound moment in between lets clients get over it,
+            // as they must.
+            self.link.set(Fault::Mangle(rng.bits()));
+            for _ in 0..8 {
+                if self.link.hits() < wanted {
+                    self.step(&mut rng, &mut tally).await?;
+                }
+            }
+            if round % 4 == 0 {
+                self.link.heal();
+                self.recovers(round).await?;
+            }
+        }
+        self.link.heal();
+        self.recovers(0).await?;
+        tally.altered = self.link.hits();
+        Ok(tally)
+    }
+
+    /// One call, or a few that belong together.
+    async fn step(&self, rng: &mut Rng, tally: &mut Tally) -> Verdict {
+        let taken = leased(exclusive(&name("mangled/taken")?)?, Duration::from_secs(3));
+        match rng.below(6) {
+            0 | 1 => {
+                let request = trying(taken);
+                let standing = self.call(tally, "a try", self.backend.acquire(&request)).await?;
+                not_held(standing.as_ref(), &request)?;
+            }
+            2 => self.wait(taken, tally).await?,
+            3 => {
+                let own = name(&format!("mangled/own/{}/{}", self.number, rng.below(4)))?;
+                let own = trying(leased(exclusive(&own)?, Duration::from_secs(3)));
+                self.call(tally, "acquire", self.backend.acquire(&own)).await?;
+                let due = lock_core::Renewal {
+                    ticket: own.ticket(),
+                    lease: own.lease,
+                    waiter_lease: own.waiter_lease,
+                };
+                self.renew(&due, tally).await?;
+                self.call(tally, "release", self.backend.release(&own.ticket())).await?;
+            }
+            4 => {
+                self.call(tally, "inspect", self.backend.inspect(&taken.name)).await?;
+            }
+            _ => {
+                let page = Page::first(10)?;
+                let listed = self.call(tally, "list", self.backend.list("mangled", &page)).await;
+                listed?;
+            }
+        }
+        Ok(())
+    }
+
+    /// In the line behind the holder.
+    async fn wait(&self, request: Request, tally: &mut Tally) -> Verdict {
+        let standing = self.call(tally, "acquire", self.backend.acquire(&request)).await?;
+        not_held(standing.as_ref(), &request)?;
+        let due = lock_core::Renewal {
+            ticket: request.ticket(),
+            lease: request.lease,
+            waiter_lease: request.waiter_lease,
+        };
+        if let Some(Renewed::Held(grant)) = self.renew(&due, tally).await? {
+            return Err(stolen(&request, &grant));
+        }
+        let ticket = request.ticket();
+        let woken = tokio::time::timeout(Duration::from_millis(5), self.backend.wait(&ticket)).await;
+        if let Ok(Ok(Wake::Held(grant))) = woken {
+            return Err(stolen(&request, &grant));
+        }
+        self.call(tally, "release", self.backend.release(&ticket)).await?;
+        Ok(())
+    }
+
+    async fn renew(&self, due: &lock_core::Renewal, tally: &mut Tally) -> Verdict<Option<Renewed>> {
+        let renewed = async {
+            let mut answers = self.backend.renew(std::slice::from_ref(due)).await;
+            match (answers.pop(), answers.len()) {
+                (Some(answer), 0) => Ok(answer),
+                (_, more) => Err(Stop::failed(format!("{more} answers to one renewal"))),
+            }
+        };
+        let answer = tokio::time::timeout(LIMIT, renewed).await;
+        let answer = answer.map_err(|_| Stop::failed(format!("a renewal hangs for {LIMIT:?}")))??;
+        Ok(tally.count(answer))
+    }
+
+    async fn call<T>(
+        &self,
+        tally: &mut Tally,
+        what: &str,
+        call: impl Future<Output = Result<T>>,
+    ) -> Verdict<Option<T>> {
+        let ended = tokio::time::timeout(LIMIT, call).await;
+        let ended = ended.map_err(|_| Stop::failed(format!("{what} hangs for {LIMIT:?}")))?;
+        Ok(tally.count(ended))
+    }
+
+    /// The same client takes and gives back a free lock.
+    async fn recovers(&self, round: u32) -> Verdict {
+        let end = Instant::now() + PATIENCE;
+        let free = name(&format!("mangled/free/{}/{round}", self.number))?;
+        let mut owed: Vec<Request> = Vec::new();
+        loop {
+            let request = trying(leased(exclusive(&free)?, Duration::from_secs(3)));
+            let cycle = async {
+                // What was asked for and not answered is given back, as whoever asks must.
+                while let Some(old) = owed.last() {
+                    self.backend.release(&old.ticket()).await?;
+                    owed.pop();
+                }
+                owed.push(request.clone());
+                let held = matches!(self.backend.acquire(&request).await?, Standing::Held(_));
+                self.backend.release(&request.ticket()).await?;
+                owed.pop();
+                Ok::<_, lock_core::Error>(held)
+            };
+            let last = match tokio::time::timeout(LIMIT, cycle).await {
+                Err(_) => return Err(Stop::failed(format!("it hangs for {LIMIT:?} after healing"))),
+                Ok(Ok(true)) => return Ok(()),
+                Ok(Ok(false)) => "somebody holds it".to_owned(),
+                Ok(Err(error)) => error.to_string(),
+            };
+            ensure!(Instant::now() < end, "it does not work again after healing: {last}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Tally {
+    fn count<T>(&mut self, ended: Result<T>) -> Option<T> {
+        match ended {
+            Ok(answer) => {
+                self.answered += 1;
+                Some(answer)
+            }
+            Err(error) => {
+                self.failed += u64::from(error.kind() != ErrorKind::Unsupported);
+                None
+            }
+        }
+    }
+}
+
+/// How often a driver broke off over an answer. The store's crate must make an error of it; where it does not, the task
+/// that asked ends, which the case sees.
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// Keeps the panics of drivers from being taken for a panic of ours, which fails the case, and from filling the log.
+fn count_panics_of_drivers() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let thread = std::thread::current();
+            let here = thread.name().is_some_and(|name| name.ends_with("::mangled_replies"));
+            // The sources of this project are compiled by their relative paths; the standard library tells where it was
+            // called from, or else its own path, which may be our fault.
+            let driver = |at: &Location<'_>| at.file().starts_with('/') && !at.file().starts_with("/rustc/");
+            if here && info.location().is_some_and(driver) {
+                PANICS.fetch_add(1, Ordering::Relaxed);
+            } else {
+                before(info);
+            }
+        }));
+    });
+}
+
+fn not_held(standing: Option<&Standing>, request: &Request) -> Verdict {
+    match standing {
+        Some(Standing::Held(grant)) => Err(stolen(request, grant)),
+        _ => Ok(()),
+    }
+}
+
+fn stolen(request: &Request, grant: &dyn std::fmt::Debug) -> Stop {
+    let holder: &HolderId = &request.holder;
+    Stop::failed(format!("an altered reply gave {holder:?} the lock that another holds: {grant:?}"))
+}
+
+/// What this process has taken so far at most, in bytes.
+struct Memory {
+    used: u64,
+}
+
+impl Memory {
+    fn now() -> Verdict<Self> {
+        let status = std::fs::read_to_string("/proc/self/status").context("the memory of this process")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("its peak")?;
+        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(Self { used: kilobytes << 10 })
+    }
+
+    fn since(&self, before: &Self) -> u64 {
+        self.used.saturating_sub(before.used)
+    }
+}
