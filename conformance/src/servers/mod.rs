@@ -1,6 +1,7 @@
 //! Real servers as child processes: on free ports of the loopback, with their data in memory where that is possible,
 //! stopped by process id when dropped, and by the kernel when the test process is killed.
 
+pub mod clock;
 mod ports;
 pub mod redis;
 pub mod redis_group;
@@ -74,6 +75,19 @@ impl Server {
     /// # Errors
     /// When the program is not installed or cannot be started.
     pub fn start(program: Program, arguments: Vec<OsString>, log: &Path) -> Verdict<Self> {
+        Self::start_by(Vec::new(), program, arguments, log)
+    }
+
+    /// The same with words before the command, such as those of a [`clock`].
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_by(
+        words: Vec<OsString>,
+        program: Program,
+        arguments: Vec<OsString>,
+        log: &Path,
+    ) -> Verdict<Self> {
         if find(program.name).is_none() {
             let Program { name, package } = program;
             let text =
@@ -83,16 +97,17 @@ impl Server {
         let output = File::options().create(true).append(true).open(log)?;
         // A parent-death signal needs a step between fork and exec, which would be unsafe code here: the util-linux
         // program does it. Without it a killed test run leaves its servers behind.
-        let mut command = match find("setpriv") {
-            Some(setpriv) => {
-                let mut command = Command::new(setpriv);
-                command.args(["--pdeathsig", "KILL", "--", program.name]);
-                command
-            }
-            None => Command::new(program.name),
-        };
-        let child = command
-            .args(arguments)
+        let mut line: Vec<OsString> = Vec::new();
+        if let Some(setpriv) = find("setpriv") {
+            line.push(setpriv.into());
+            line.extend(["--pdeathsig", "KILL", "--"].map(OsString::from));
+        }
+        line.extend(words);
+        line.push(program.name.into());
+        line.extend(arguments);
+        let (first, rest) = line.split_first().context("a command")?;
+        let child = Command::new(first)
+            .args(rest)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)

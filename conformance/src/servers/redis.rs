@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use super::clock::{self, SteppedClock};
 use super::resp::Resp;
 use super::tls::Files;
 use super::{Program, Server, data_folder, free_port};
@@ -29,6 +30,8 @@ pub struct Setup {
     pub tls: Option<Files>,
     /// Is a sentinel.
     pub sentinel: bool,
+    /// Has a clock of its own: [`RedisServer::clock`].
+    pub clock: bool,
 }
 
 /// A running server. Its data is on an append-only file, so that it comes back after [`RedisServer::restart`].
@@ -37,6 +40,7 @@ pub struct RedisServer {
     setup: Setup,
     folder: TempDir,
     port: u16,
+    clock: Option<SteppedClock>,
     server: Mutex<Server>,
 }
 
@@ -47,11 +51,12 @@ impl RedisServer {
     /// When the program is not installed, or does not come up.
     pub async fn start(setup: Setup) -> Verdict<Self> {
         let folder = data_folder()?;
+        let clock = setup.clock.then(|| SteppedClock::new(folder.path())).transpose()?;
         let mut tries = 0;
         loop {
             let port = free_port()?;
             match launch(&setup, &folder, port).await {
-                Ok(server) => return Ok(Self { setup, folder, port, server: Mutex::new(server) }),
+                Ok(server) => return Ok(Self { setup, folder, port, clock, server: Mutex::new(server) }),
                 // Somebody else may have taken the port meanwhile.
                 Err(error) if tries >= 5 || !error.to_string().contains("in use") => return Err(error),
                 Err(_) => tries += 1,
@@ -63,6 +68,12 @@ impl RedisServer {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Its own clock, if it was set up to have one.
+    #[must_use]
+    pub fn clock(&self) -> Option<&SteppedClock> {
+        self.clock.as_ref()
     }
 
     /// A folder that goes with the server.
@@ -133,7 +144,7 @@ async fn launch(setup: &Setup, folder: &TempDir, port: u16) -> Verdict<Server> {
     if setup.sentinel {
         arguments.push("--sentinel".into());
     }
-    let mut server = Server::start(PROGRAM, arguments, &log)?;
+    let mut server = Server::start_by(clock::words(folder.path())?, PROGRAM, arguments, &log)?;
     let end = Instant::now() + START;
     loop {
         server.check()?;

@@ -14,6 +14,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use lock_conformance::servers::clock::{self, SteppedClock};
 use lock_conformance::servers::{Program, Server, data_folder, free_port, tls};
 use lock_conformance::verdict::{Context as _, Stop, Verdict};
 use rustix::process::Signal;
@@ -99,7 +100,17 @@ fn template() -> Verdict<&'static Path> {
 impl MariaDb {
     /// Starts one with further settings and waits until it answers.
     pub(crate) async fn start(settings: &[&str]) -> Verdict<Self> {
+        Self::start_in(data_folder()?, settings).await
+    }
+
+    /// One with a clock of its own.
+    pub(crate) async fn start_with_clock(settings: &[&str]) -> Verdict<(Self, SteppedClock)> {
         let folder = data_folder()?;
+        let clock = SteppedClock::new(folder.path())?;
+        Ok((Self::start_in(folder, settings).await?, clock))
+    }
+
+    async fn start_in(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
         let copied = Command::new("cp")
             .arg("-r")
             .args([template()?.join("data"), folder.path().join("data")])
@@ -263,7 +274,7 @@ async fn launch(folder: &Path, port: u16, settings: &[String]) -> Verdict<Server
     ];
     arguments.extend(common.map(OsString::from));
     arguments.extend(settings.iter().map(OsString::from));
-    let mut server = Server::start(program, arguments, &folder.join("log"))?;
+    let mut server = Server::start_by(clock::words(folder)?, program, arguments, &folder.join("log"))?;
     let end = Instant::now() + START;
     loop {
         server.check()?;

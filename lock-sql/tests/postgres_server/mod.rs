@@ -11,6 +11,7 @@ use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use lock_conformance::servers::clock::{self, SteppedClock};
 use lock_conformance::servers::{Program, Server, data_folder, free_port, tls};
 use lock_conformance::verdict::{Context as _, Stop, Verdict};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
@@ -92,7 +93,14 @@ impl PostgresServer {
         Self::start_in(shared_folder()?, settings).await
     }
 
-    /// The same with its data where commits cost what they do on a disk.
+    /// One with a clock of its own.
+    pub(crate) async fn start_with_clock(settings: &[&str]) -> Verdict<(Self, SteppedClock)> {
+        let folder = shared_folder()?;
+        let clock = SteppedClock::new(folder.path())?;
+        Ok((Self::start_in(folder, settings).await?, clock))
+    }
+
+    /// The same as [`PostgresServer::start`] with its data where commits cost what they do on a disk.
     pub(crate) async fn start_on_disk(settings: &[&str]) -> Verdict<Self> {
         Self::start_in(opened(TempDir::new()?)?, settings).await
     }
@@ -314,6 +322,7 @@ async fn launch(folder: &TempDir, arguments: &[String], port: u16) -> Verdict<Se
     // The user is changed first: the kernel forgets a parent-death signal when the user changes.
     let mut words = as_server_user()?;
     words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
+    words.extend(clock::words(folder.path())?);
     words.push(programs()?.join("postgres").into());
     words.extend(arguments.iter().map(OsString::from));
     let program = Program { name: "setpriv", package: "util-linux" };

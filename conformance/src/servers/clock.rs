@@ -1,0 +1,153 @@
+//! A clock that a test steps, for one program: a small library that is preloaded into it.
+//!
+//! It reaches what asks the C library for the time, as the servers do. It does not reach
+//! [`BootClock`](lock_core::BootClock), which asks the kernel.
+
+use std::ffi::OsString;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::data_folder;
+use crate::churn::{Churn, Report};
+use crate::ensure;
+use crate::rng::Rng;
+use crate::verdict::{Context as _, Stop, Verdict};
+use lock_core::client::Locks;
+
+const NAME: &str = "clock";
+
+/// The clock of the server whose data is in a folder.
+#[derive(Debug)]
+pub struct SteppedClock {
+    file: File,
+}
+
+impl SteppedClock {
+    /// Gives the server in `folder` a clock of its own, which is right at first. Before it is started, with [`words`].
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn new(folder: &Path) -> Verdict<Self> {
+        let file = File::options()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .open(folder.join(NAME))
+            .context("the file of a clock")?;
+        // The server may be another user.
+        file.set_permissions(Permissions::from_mode(0o644))?;
+        file.write_all_at(&[0; 16], 0)?;
+        Ok(Self { file })
+    }
+
+    /// From now on the wall clock is this many milliseconds ahead of the right time, or behind it.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn set_wall(&self, ahead: i64) -> Verdict {
+        Ok(self.file.write_all_at(&(ahead * 1_000_000).to_ne_bytes(), 0)?)
+    }
+}
+
+/// What to put before the command that starts the server in `folder`: nothing if it has no clock of its own.
+///
+/// # Errors
+/// When the library cannot be built.
+pub fn words(folder: &Path) -> Verdict<Vec<OsString>> {
+    let clock = folder.join(NAME);
+    if !clock.is_file() {
+        return Ok(Vec::new());
+    }
+    let with = |name: &str, path: &Path| {
+        let mut word = OsString::from(name);
+        word.push("=");
+        word.push(path);
+        word
+    };
+    Ok(vec!["env".into(), with("LD_PRELOAD", library()?), with("ONELOCK_CLOCK", &clock)])
+}
+
+/// Built once in a process.
+fn library() -> Verdict<&'static Path> {
+    static BUILT: OnceLock<Result<(tempfile::TempDir, PathBuf), String>> = OnceLock::new();
+    let build = || -> Verdict<_> {
+        let folder = data_folder()?;
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
+        let (source, library) = (folder.path().join("shim.c"), folder.path().join("shim.so"));
+        std::fs::write(&source, include_str!("clock_shim.c"))?;
+        let options = ["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o"];
+        let output = Command::new("cc").args(options).args([&library, &source]).output();
+        let output = output.context("cc, which building this program needed, too")?;
+        ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
+        Ok((folder, library))
+    };
+    match BUILT.get_or_init(|| build().map_err(|stop| stop.to_string())) {
+        Ok((_, library)) => Ok(library),
+        Err(text) => Err(Stop::failed(text)),
+    }
+}
+
+/// Which way a clock is stepped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steps {
+    /// Only back: no lease ends early.
+    Back,
+    /// Either way: a lease may end early, and what that allows is for the store's page to say.
+    Any,
+}
+
+/// Lets `clients`, whose leases are `lease`, work on while the server's clock is stepped by half a lease up to ten.
+/// Whatever the steps, tokens grow and every client goes on; without a step forward nobody loses a lock or has company.
+///
+/// # Errors
+/// What was violated, or that the steps did nothing.
+pub async fn churn_over_steps(
+    clients: Vec<Locks>,
+    clock: &SteppedClock,
+    lease: Duration,
+    steps: Steps,
+    seed: u64,
+) -> Verdict<Report> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let (mut rng, count, lease) = (Rng::new(seed), clients.len(), i64::try_from(lease.as_millis())?);
+    let churn = Churn::start(clients, &format!("steps-{steps:?}"), seed).await?;
+    churn.goes_on(5, PATIENCE).await?;
+    let mut ahead = 0;
+    for step in 0..6 {
+        let by = lease / 2 + i64::try_from(rng.below(u64::try_from(lease * 19 / 2)?))?;
+        // Each way in turn, so that both are there whatever the seed.
+        ahead += if steps == Steps::Any && step % 2 == 0 { by } else { -by };
+        clock.set_wall(ahead)?;
+        churn
+            .goes_on(5, PATIENCE)
+            .await
+            .map_err(|e| e.during(format!("step {step} to {ahead} ms, seed {seed}")))?;
+    }
+    if steps == Steps::Any {
+        // Far enough that no lease outlives it, so that the run is never void.
+        clock.set_wall(ahead + lease * 40)?;
+        churn.goes_on(5, PATIENCE).await?;
+    }
+    let report = churn.stop().await?;
+    if let Some(violation) = crate::history::tokens(&report.holds) {
+        return Err(Stop::failed(violation));
+    }
+    ensure!(report.deceived.is_empty(), "guards that believe too long: {:?}", report.deceived);
+    match steps {
+        Steps::Back => {
+            report.check()?;
+            ensure!(
+                report.kept == count && report.lost == 0,
+                "a lock was lost: {:?}",
+                (report.kept, report.lost)
+            );
+        }
+        Steps::Any => ensure!(report.kept_lost > 0, "no lease ended early: the steps did nothing"),
+    }
+    Ok(report)
+}
