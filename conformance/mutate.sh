@@ -31,9 +31,10 @@ fault() {
     sqlite) set -- "$1" "$2" "$3" "$4" "$5" -p lock-sql --features sqlite --test conformance_sqlite ;;
     quorum) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_suite ;;
     sim) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_sim ;;
+    core) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test guard_races ;;
     esac
     name=$1 file=$2 case="$4::$5"
-    [ "$4" != sim ] || case=$5
+    case $4 in sim | core) case=$5 ;; esac
     shift 5
     if ! cargo test --quiet "$@" --no-run >"$copy/log" 2>&1; then
         echo "BROKEN   $name: does not compile"
@@ -43,7 +44,9 @@ fault() {
         echo "LIVES    $name: $case passes"
         survivors=$((survivors + 1))
     else
-        said=$(sed -n "/^---- $case/,\$p" "$copy/log" | grep -v '^----\|panicked at\|^$' | head -1 |
+        # What the panic says, or, of a case of the suite, the line below its name.
+        said=$(sed -n "/^---- $case/,\$p" "$copy/log" | awk 'NR == 2 { first = $0 }
+            told { print; first = ""; exit } /panicked at/ { told = 1 } END { if (first != "") print first }' |
             sed 's/^.*\.rs:[0-9]*: //; s/|/\\|/g' | cut -c1-120)
         echo "| $name | \`${case#*::}\` | $said | $(($(date +%s) - began)) |"
     fi
@@ -93,6 +96,27 @@ fault "max_hold is forgotten" $client/entry.rs \
 fault "renewals one by one" $client/keeper.rs \
     's/const BATCH: usize = \d+;/const BATCH: usize = 1;/' \
     memory renewals_are_batched
+fault "state: two give back what one owes" $client/entry.rs \
+    's/std::mem::take\(&mut state\.owed\)\.then/state.owed.then/' \
+    core a_renewal_a_release_and_a_close
+fault "state: a release ends it in one step and takes it in another" $client/entry.rs \
+    's/let owed = std::mem::take\(&mut state\.owed\);\n(\s*)drop\(state\);/drop(state);\n$1let owed = std::mem::take(\&mut self.lock().owed);/' \
+    core a_renewal_and_a_release
+fault "state: what is gone is given back" $client/entry.rs \
+    's/self\.owed = false;//' \
+    core an_eviction_is_heard_of_while_it_is_released
+fault "state: a push after the end revives it" $client/entry.rs \
+    's/let good = ours && .*?;/let good = ours;/' \
+    core a_push_after_the_end_changes_nothing
+fault "state: a later end has another reason" $client/entry.rs \
+    's/(fn end\(.*?)if !matches!\(state\.phase, Phase::Over\(_\)\) \{/$1if true {/s' \
+    core a_renewal_a_release_and_a_close
+fault "state: a late renewal revives it" $client/entry.rs \
+    's/if !matches!\(self\.phase, Phase::Over\(_\)\) && now >= self\.end\(\) \{/self.phase = if matches!(self.phase, Phase::Over(LossReason::Expired)) \&\& now < self.end() { Phase::Held } else { self.phase }; if now >= self.end() \&\& !matches!(self.phase, Phase::Over(_)) {/' \
+    core the_deadline_passes_while_it_is_renewed_and_released
+fault "state: an end is not told" $client/entry.rs \
+    's/(fn end_for_release.*?)self\.changed\.notify_waiters\(\);/$1/s' \
+    core a_renewal_and_a_release
 fault "Redis: release without the owner check" lock-redis/src/scripts/release.lua \
     "s/if call\('HDEL', E, ARGV\[1\]\) == 0 then return 0 end/local any = call('ZRANGE', O, 0, 0)[1]\nif call('HDEL', E, ARGV[1]) == 0 then if any then call('HDEL', E, any) call('ZREM', O, any) return 1 end return 0 end/" \
     redis owner_only

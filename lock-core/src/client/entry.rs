@@ -3,12 +3,10 @@
 //! No I/O and no time of its own: every step is given the moment it happens at. That keeps the races between renewal,
 //! release, drop and loss in one small place.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use super::keeper::Key;
+use super::sync::{Mutex, MutexGuard, Notify, PoisonError};
 use crate::backend::{Renewal, Renewed, Request, Ticket};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
@@ -228,6 +226,7 @@ impl Entry {
     /// did is the answer.
     pub(crate) fn pushed(&self, token: FencingToken, now: Timestamp) -> bool {
         let mut state = self.lock();
+        let was = state.phase;
         let ours = self.ticket.token == Some(token);
         let good = ours && matches!(state.view(now), View::Waiting { .. });
         if good {
@@ -235,7 +234,13 @@ impl Entry {
             state.short = true;
             state.due = now;
         }
-        good || (ours && matches!(state.phase, Phase::Held))
+        let (is, held) = (state.phase, ours && state.phase == Phase::Held);
+        drop(state);
+        if is != was && matches!(is, Phase::Over(_)) {
+            // The deadline has passed just now.
+            self.changed.notify_waiters();
+        }
+        good || held
     }
 
     /// Ends it on this client: by a release, a drop or a close.
@@ -334,7 +339,3 @@ impl State {
         self.due = sent + lease / 3;
     }
 }
-
-#[cfg(test)]
-#[path = "entry_tests.rs"]
-mod tests;

@@ -1,10 +1,17 @@
 use std::future::Future as _;
+use std::sync::Mutex;
+use std::time::Duration;
 
-use super::*;
-use crate::backend::{Grant, Note, Place};
-use crate::error::ErrorKind;
+use super::entry::{Entry, Upkeep, View};
+use super::guard::LossReason;
+use crate::backend::{Grant, Note, Place, Renewed, Request, Ticket};
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind};
 use crate::holder::HolderId;
+use crate::lease::Margin;
+use crate::mode::Mode;
 use crate::name::LockName;
+use crate::token::FencingToken;
 
 const SEC: fn(u64) -> Duration = Duration::from_secs;
 

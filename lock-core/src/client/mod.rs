@@ -18,7 +18,10 @@ pub mod retry;
 mod acquire;
 mod debts;
 mod entry;
+#[cfg(test)]
+mod entry_tests;
 mod keeper;
+mod sync;
 
 use std::fmt;
 use std::sync::Arc;
