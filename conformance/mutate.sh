@@ -31,10 +31,11 @@ fault() {
     sqlite) set -- "$1" "$2" "$3" "$4" "$5" -p lock-sql --features sqlite --test conformance_sqlite ;;
     quorum) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_suite ;;
     sim) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_sim ;;
+    models) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test models ;;
     core) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test guard_races ;;
     esac
     name=$1 file=$2 case="$4::$5"
-    case $4 in sim | core) case=$5 ;; esac
+    case $4 in sim | core | models) case=$5 ;; esac
     shift 5
     if ! cargo test --quiet "$@" --no-run >"$copy/log" 2>&1; then
         echo "BROKEN   $name: does not compile"
@@ -117,6 +118,24 @@ fault "state: a late renewal revives it" $client/entry.rs \
 fault "state: an end is not told" $client/entry.rs \
     's/(fn end_for_release.*?)self\.changed\.notify_waiters\(\);/$1/s' \
     core a_renewal_and_a_release
+fault "model: one permit too many" lock-core/src/mode.rs \
+    's/holders < n\.get\(\)/holders <= n.get()/' \
+    models a_semaphore
+fault "model: a reader beside a writer" lock-core/src/mode.rs \
+    's/\(Self::Shared, Some\(Self::Shared\)\) => true/(Self::Shared, Some(_)) => true/' \
+    models a_read_write_lock
+fault "model: an inner release gives the lock back" $client/guard.rs \
+    's/fetch_sub\(1, Ordering::AcqRel\) > 1 \{/fetch_sub(1, Ordering::AcqRel) > 1_000 {/' \
+    models a_reentrant_mutex
+fault "model: what is lost is entered again" $client/guard.rs \
+    's/if let View::Over\(reason\) = self\.view\(\) \{/if let (View::Over(reason), true) = (self.view(), self.guards.load(Ordering::Acquire) > 1_000) {/' \
+    models a_reentrant_mutex
+fault "model: numbers start again" lock-core/src/memory.rs \
+    's/let next = counter\.checked_add\(1\)/let next = (*counter % 3).checked_add(1)/' \
+    models a_fenced_mutex
+fault "model: a busy lock is given to a second one" lock-core/src/mode.rs \
+    's/_ => false,\n(\s*)\}\n(\s*)\}/_ => holders < 2,\n$1}\n$2}/' \
+    models an_owner_aware_mutex
 fault "Redis: release without the owner check" lock-redis/src/scripts/release.lua \
     "s/if call\('HDEL', E, ARGV\[1\]\) == 0 then return 0 end/local any = call('ZRANGE', O, 0, 0)[1]\nif call('HDEL', E, ARGV[1]) == 0 then if any then call('HDEL', E, any) call('ZREM', O, any) return 1 end return 0 end/" \
     redis owner_only
