@@ -32,10 +32,11 @@ fault() {
     quorum) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_suite ;;
     sim) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_sim ;;
     models) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test models ;;
+    gate) set -- "$1" "$2" "$3" "$4" "$5" -p lock-redis --test quorum_gate ;;
     core) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test guard_races ;;
     esac
     name=$1 file=$2 case="$4::$5"
-    case $4 in sim | core | models) case=$5 ;; esac
+    case $4 in sim | core | models | gate) case=$5 ;; esac
     shift 5
     if ! cargo test --quiet "$@" --no-run >"$copy/log" 2>&1; then
         echo "BROKEN   $name: does not compile"
@@ -161,6 +162,15 @@ fault "quorum: failed attempts are not given back" $quorum/attempt.rs \
 fault "quorum: one member is enough to renew" $quorum/upkeep.rs \
     's/if vote\.held\(\) < shared\.majority\(\) \{/if vote.held() < 1 {/; s/kept\(shared, vote\.leases\)/vote.leases.iter().copied().max().unwrap_or_default()/; s/use super::attempt::kept;\n//' \
     sim a_holder_without_its_majority_knows
+fault "quorum: a gate is opened and no counter lifted" $quorum/gate.rs \
+    's/watched\.gate\.open\(&view\.incarnation, floor\)/watched.gate.open(\&view.incarnation, floor * 0)/' \
+    gate a_member_that_lost_its_counter_has_no_vote_until_it_is_repaired
+fault "Redis: a shut gate grants" lock-redis/src/scripts/acquire.lua \
+    's/admitted\(KEYS\[6\]\)\n//' \
+    gate a_member_that_lost_its_counter_has_no_vote_until_it_is_repaired
+fault "Redis: a shut gate renews" lock-redis/src/scripts/renew.lua \
+    's/admitted\(KEYS\[4 \* items \+ 1\]\)\n//' \
+    gate a_shut_gate_renews_and_raises_nothing
 fault "quorum: releases go to one member" $quorum/upkeep.rs \
     's/entries\[i\]\.clone\(\)\.map\(\|ticket\| async move \{ member\.release/entries[i].clone().filter(|_| i == 0).map(|ticket| async move { member.release/' \
     quorum basic_cycle

@@ -77,13 +77,27 @@ async fn a_member_that_lost_its_counter_has_no_vote_until_it_is_repaired() {
     assert_eq!(a.open_gates(0).await.unwrap(), 0);
     // A holds the first two; then the one of them that B needs comes back empty.
     a_nets[2].hold("acquire");
+    for _ in 0..9 {
+        let mine = attempt();
+        token(&a, &mine).await.unwrap();
+        a.release(&mine.ticket()).await.unwrap();
+    }
     let mine = attempt();
     let first = token(&a, &mine).await.unwrap();
+    assert!(first.get() >= 10, "{first}");
     servers[1].restart().await;
     b_nets[0].hold("acquire");
     assert_eq!(token(&b, &attempt()).await, None, "a member with a shut gate has voted");
     let left = a.release(&mine.ticket()).await.unwrap();
     assert_eq!(left, Release::NotHeld, "with one of its two members A holds no majority");
+    // No attempt meanwhile: each would count the last one up.
+    let gate = RedisGate::new(config(&servers[1], Gate::RunId)).unwrap();
+    soon(async {
+        while !gate.look().await.unwrap().open {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
     let second = soon(async {
         loop {
             if let Some(token) = token(&b, &attempt()).await {
