@@ -130,7 +130,11 @@ impl Session {
             state: client.state_watcher(),
             id: client.session_id().0,
             timeout,
-            patience: if keeps { timeout } else { timeout.min(target.config.request_timeout * UNANSWERED) },
+            patience: if keeps {
+                timeout.min(ask)
+            } else {
+                timeout.min(target.config.request_timeout * UNANSWERED)
+            },
             // The leader itself begins a session, so its time begins no earlier than this.
             contact: Mutex::new(Contact {
                 proven: sent,
