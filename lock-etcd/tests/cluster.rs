@@ -166,8 +166,8 @@ async fn waiters_survive_restarts_and_compactions() -> Verdict {
 #[tokio::test]
 async fn an_expired_session_is_renewed() -> Verdict {
     let server = Member::with(None, &["--auth-token-ttl=1".to_owned()]).await?;
-    server.with_a_user("pa55").await?;
-    let url = format!("etcd://app:pa55@{}", server.address());
+    server.with_a_user("apps-never-printed").await?;
+    let url = format!("etcd://app:apps-never-printed@{}", server.address());
     let (a, b) = (client(&url).await, client(&url).await);
     let name = name("session")?;
     let first = exclusive(&name)?;

@@ -17,7 +17,7 @@ fn denied(what: &str, error: &Error, keys: &str) {
     assert_eq!(error.kind(), ErrorKind::Denied, "{what}: {error}");
     let text = error.to_string();
     assert!(text.contains("`readwrite`") && text.contains(keys), "{what} does not name the right: {text}");
-    assert!(!text.contains("pa55") && !error.is_unclear(), "{what}: {text}");
+    assert!(!text.contains("apps-never-printed") && !error.is_unclear(), "{what}: {text}");
 }
 
 /// A right that is missing is named, with the keys it is missing on.
@@ -31,8 +31,8 @@ async fn a_missing_right_is_named() -> Verdict {
         ("line", Some(Permission::read_write("gold/").with_prefix())),
         ("nobody", None),
     ];
-    server.with_users("pa55", &users).await?;
-    let url = |user: &str, more: &str| format!("etcd://{user}:pa55@{}{more}", server.address());
+    server.with_users("apps-never-printed", &users).await?;
+    let url = |user: &str, more: &str| format!("etcd://{user}:apps-never-printed@{}{more}", server.address());
     let lock = name("gold")?;
 
     // Whoever may not read is told when it connects.

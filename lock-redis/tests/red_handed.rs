@@ -54,7 +54,7 @@ fn nanos(time: Timestamp) -> u64 {
 async fn cut_replication(group: &Group) {
     // The master asks for no password, and takes it ill to be given one.
     for replica in &group.admin()[1..] {
-        group.say(*replica, &["CONFIG", "SET", "masterauth", "nobody-asks-for-this"]).await.unwrap();
+        group.say(*replica, &["CONFIG", "SET", "masterauth", "asked-for-never-printed"]).await.unwrap();
     }
     let master = group.admin()[0];
     group.say(master, &["CLIENT", "KILL", "TYPE", "replica"]).await.unwrap();
