@@ -38,6 +38,8 @@ pub struct Record {
     pub why: Option<String>,
     /// How long it took.
     pub seconds: f64,
+    /// Full cycles of acquire, hold and release.
+    pub cycles: u64,
     /// Calls to the store.
     pub calls: u64,
     /// Calls whose failure left open whether the store had acted.
@@ -97,6 +99,7 @@ impl Record {
 /// What is counted while a case runs.
 #[derive(Debug, Default)]
 pub struct Notes {
+    cycles: AtomicU64,
     calls: AtomicU64,
     unclear: AtomicU64,
     faults: Mutex<BTreeMap<String, u64>>,
@@ -107,6 +110,11 @@ impl Notes {
     /// Counts a fault.
     pub fn fault(&self, kind: impl Into<String>) {
         *self.faults.lock().unwrap_or_else(PoisonError::into_inner).entry(kind.into()).or_default() += 1;
+    }
+
+    /// Counts full cycles of acquire, hold and release.
+    pub fn cycles(&self, count: u64) {
+        self.cycles.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Keeps what a trial found.
@@ -137,6 +145,7 @@ impl Notes {
             outcome: verdict.into(),
             why: verdict.as_ref().err().map(ToString::to_string),
             seconds: took.as_secs_f64(),
+            cycles: self.cycles.load(Ordering::Relaxed) + trial.as_ref().map_or(0, |trial| trial.cycles),
             calls: self.calls.load(Ordering::Relaxed) + calls,
             unclear: self.unclear.load(Ordering::Relaxed) + unclear,
             faults,

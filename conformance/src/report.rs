@@ -43,13 +43,14 @@ fn count(records: &[&Record], outcome: Outcome) -> usize {
 fn summary(page: &mut String, stores: &BTreeMap<&str, Vec<&Record>>) {
     page.push_str(
         "<table><thead><tr><th>store<th class=n>passed<th class=n>failed<th class=n>does not apply<th class=n>calls\
-         <th class=n>cycles in trials<th class=n>faults<th class=n>unclear answers<th class=n>leases lost\
+         <th class=n>cycles<th class=n>faults<th class=n>unclear answers<th class=n>leases lost\
          <th class=n>writes lost, fenced<th class=n>writes lost, unfenced<th class=n>violations\
          <th class=n>loss told late, p99 / worst</tr></thead><tbody>\n",
     );
     for (store, records) in stores {
         let trials: Vec<_> = records.iter().filter_map(|record| record.trial.as_ref()).collect();
         let sum = |pick: fn(&Findings) -> u64| trials.iter().map(|trial| pick(trial)).sum::<u64>();
+        let cycles: u64 = records.iter().map(|record| record.cycles).sum();
         let calls: u64 = records.iter().map(|record| record.calls).sum();
         let faults: u64 = records.iter().flat_map(|record| record.faults.values()).sum();
         let unclear: u64 = records.iter().map(|record| record.unclear).sum();
@@ -62,12 +63,11 @@ fn summary(page: &mut String, stores: &BTreeMap<&str, Vec<&Record>>) {
         let _ = writeln!(
             page,
             "<tr><td><a href=\"#{store}\">{store}</a><td class=n>{}<td class=\"n {}\">{failed}<td class=n>{}\
-             <td class=n>{calls}<td class=n>{}<td class=n>{faults}<td class=n>{unclear}<td class=n>{}<td class=n>{}\
+             <td class=n>{calls}<td class=n>{cycles}<td class=n>{faults}<td class=n>{unclear}<td class=n>{}<td class=n>{}\
              <td class=n>{}<td class=n>{}<td class=n>{}</tr>",
             count(records, Outcome::Passed),
             if failed > 0 { "failed" } else { "passed" },
             count(records, Outcome::Ignored),
-            sum(|trial| trial.cycles),
             sum(|trial| trial.lost),
             sum(|trial| trial.fenced_lost),
             sum(|trial| trial.unfenced_lost),

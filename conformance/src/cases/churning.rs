@@ -87,7 +87,7 @@ async fn churn_exclusive(ctx: &Ctx) -> Verdict {
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..8_u32 {
         let (locks, clock) = (clients[task as usize % 3].clone(), ctx.clock());
-        let (mut rng, cycles) = (ctx.rng(), ctx.volume(2000) / 8);
+        let (mut rng, cycles) = (ctx.rng(), ctx.cycles(2000) / 8);
         tasks.spawn(async move {
             let mut holds = Vec::new();
             for _ in 0..cycles {
@@ -106,7 +106,8 @@ async fn churn_exclusive(ctx: &Ctx) -> Verdict {
     while let Some(done) = tasks.join_next().await {
         holds.extend(done??);
     }
-    ensure_eq!(holds.len() as u64, ctx.volume(2000), "cycles");
+    ensure_eq!(holds.len() as u64, ctx.cycles(2000), "cycles");
+    ctx.notes().cycles(holds.len() as u64);
     verdict(&holds, ctx.harness().capabilities().fifo)?;
     finish(ctx, &clients).await
 }

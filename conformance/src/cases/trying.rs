@@ -15,7 +15,8 @@ table! {
 /// nothing is left.
 async fn everything_breaks(ctx: &Ctx) -> Verdict {
     let goal = Goal { cycles: ctx.cycles(200), faults: ctx.volume(20) };
-    let findings = trial::run(ctx, 3, goal).await?;
+    let clients = if ctx.volume(1) > 1 { 6 } else { 3 };
+    let findings = trial::run(ctx, clients, goal).await?;
     ctx.notes().trial(&findings);
     ensure!(findings.violations.is_empty(), "{}", findings.violations.join("\n"));
     nemesis::all_kinds(ctx, &findings.faults)?;

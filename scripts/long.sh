@@ -1,0 +1,72 @@
+#!/bin/sh
+# The longer run: on every store, trials of everything at once with at least 500 faults, long churns, thousands of cancels
+# and of lost replies. Leaves the records and a page about them in target/evidence. About an hour on two cores.
+#   scripts/long.sh [STORE…]        only these, by the names that the suite prints
+#   SOAK=N scripts/long.sh [STORE…] trials N times as long
+# ONELOCK_SEED replays the random choices of another run: every record has its seed.
+set -eu
+cd "$(dirname "$0")/.."
+mkdir -p target/evidence
+folder=$(pwd)/target/evidence
+soak=${SOAK:-1}
+wanted=" $* "
+failed=
+
+cargo test --quiet --workspace --features onelock-cli/etcd --no-run
+
+# suite STORE CYCLES CARGO-ARGUMENTS…: one store's part, one record file.
+suite() {
+    store=$1 cycles=$2
+    shift 2
+    case $wanted in "  " | *" $store "*) ;; *) return 0 ;; esac
+    record=$folder/$store.jsonl
+    rm -f "$record"
+    run() { # run VOLUME CYCLES CASE…
+        volume=$1 least=$2
+        shift 2
+        for case in "$@"; do set -- "$@" "$store::$case"; shift; done
+        ONELOCK_RECORD=$record ONELOCK_VOLUME=$volume ONELOCK_CYCLES=$least \
+            cargo test --quiet "$package" $features --test "$target" -- --exact --test-threads 2 "$@"
+    }
+    package=$1 features=$2 target=$3
+    {
+        run $((25 * soak)) 0 everything_breaks &&
+            run 1 "$cycles" churn_exclusive &&
+            run 3 0 cancelled_acquires_leave_nothing &&
+            run 100 0 lost_reply_to_acquire_is_given_back lost_reply_to_release_frees_once
+    } >"$folder/$store.log" 2>&1 || {
+        failed="$failed $store"
+        tail -40 "$folder/$store.log"
+    }
+    echo "$store: $(grep -c '"outcome":"passed"' "$record") of 5 passed"
+}
+
+sql=--features=lock-sql/sqlite,lock-sql/mysql,lock-sql/postgres
+(
+    suite memory 1000000 -plock-conformance "" memory
+    suite sqlite 10000 -plock-sql "$sql" conformance_sqlite
+    suite etcd 10000 -plock-etcd "" conformance
+    suite zookeeper 10000 -plock-zk "" conformance
+    [ -z "$failed" ]
+) &
+first=$!
+(
+    suite redis 200000 -plock-redis "" conformance
+    suite redis-plain 10000 -plock-redis "" conformance_plain
+    suite redis-sentinel 10000 -plock-redis "" conformance_sentinel
+    suite redis-cluster 10000 -plock-redis "" conformance_cluster
+    [ -z "$failed" ]
+) &
+second=$!
+suite postgres 20000 -plock-sql "$sql" conformance_postgres
+suite pgbouncer 10000 -plock-sql "$sql" conformance_pgbouncer
+suite mysql 20000 -plock-sql "$sql" conformance_mysql
+suite redis-quorum 50000 -plock-redis "" conformance_quorum
+code=0
+wait $first || code=1
+wait $second || code=1
+[ -z "$failed" ] || code=1
+set --
+for record in "$folder"/*.jsonl; do set -- "$@" --from "$record"; done
+cargo run --quiet -p onelock-cli -- check --report "$folder/report.html" "$@"
+exit $code
