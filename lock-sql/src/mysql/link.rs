@@ -156,14 +156,19 @@ impl Link {
         let end = Instant::now() + self.request_timeout;
         let text = self.text(lane, sql);
         let slots = if lane == Lane::Look { &self.looks } else { &self.verbs };
-        let _slot = slots.take(end).await?;
+        let _slot = slots.take(end).await.map_err(Error::unsent)?;
         let (mut attempt, mut again) = (1, false);
         loop {
             self.open()?;
             let idle = slots.idle().pop();
             let (mut connection, used) = match idle {
                 Some(connection) => (connection, true),
-                None => (self.connect().await?, false),
+                None => match self.connect().await {
+                    Ok(connection) => (connection, false),
+                    // The first connection may have carried it there before it broke.
+                    Err(error) if again => return Err(error),
+                    Err(error) => return Err(error.unsent()),
+                },
             };
             // Connecting has a limit of its own.
             let end = end.max(Instant::now() + self.request_timeout / 4);

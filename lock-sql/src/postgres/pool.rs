@@ -128,7 +128,9 @@ impl Pool {
     ) -> Result<T> {
         let mut tries = 0;
         loop {
-            let (mut lent, fresh) = self.lend().await?;
+            // An earlier try may have reached the server before its connection broke.
+            let lent = self.lend().await;
+            let (mut lent, fresh) = lent.map_err(|error| if tries == 0 { error.unsent() } else { error })?;
             let Some(conn) = &mut lent.conn else {
                 return Err(Error::new(ErrorKind::Unavailable, "no connection"));
             };

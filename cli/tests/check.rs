@@ -1,0 +1,76 @@
+//! `check`: a store that keeps its promises, one that does not, and the page about both.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::fs;
+
+use common::{Bench, PASSWORD};
+use serde_json::Value;
+
+on_every_store! {
+    a_sound_store_passes
+}
+
+/// A case at the level of verbs, one with a way that is cut, one with clients that are killed.
+const CASES: [&str; 6] =
+    ["--case", "basic_cycle", "--case", "lost_reply_to_release", "--case", "crashed_holder"];
+
+fn a_sound_store_passes(bench: &Bench) {
+    let (record, page) = (bench.dir.path().join("record"), bench.dir.path().join("page.html"));
+    let files = ["--record", record.to_str().unwrap(), "--report", page.to_str().unwrap(), "--seed", "7"];
+    let done = bench.run(&[&["check"], &CASES[..], &files[..]].concat());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.out.contains("3 passed, 0 failed, 0 do not apply"), "{done:?}");
+    let lines: Vec<Value> = fs::read_to_string(&record)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(lines.len() == 3 && lines.iter().all(|line| line["outcome"] == "passed" && line["seed"] == 7));
+    assert!(lines.iter().any(|line| line["calls"].as_u64().unwrap() > 5), "{lines:?}");
+    // Nobody sees more of it than names that are its own, and those are gone.
+    assert_eq!(bench.run(&["list"]).out.lines().count(), 1);
+
+    let again = bench.dir.path().join("again.html");
+    let files = ["check", "--from", record.to_str().unwrap(), "--report", again.to_str().unwrap()];
+    assert_eq!(bench.run(&files).code, Some(0));
+    let (page, again) = (fs::read_to_string(page).unwrap(), fs::read_to_string(again).unwrap());
+    assert!(page == again && page.contains("crashed_holder"), "the page is what the record says");
+    assert!(!page.contains(PASSWORD) && !fs::read_to_string(&record).unwrap().contains(PASSWORD));
+}
+
+/// A server that forgets a lock long before its time breaks a promise.
+#[test]
+fn a_broken_promise_has_its_own_code() {
+    let redis = common::Redis::start();
+    let mut bench = Bench::sqlite();
+    bench.url = redis.url();
+    let forgetful = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let (going, url) = (std::sync::Arc::clone(&forgetful), redis.url());
+    let port = url.rsplit(':').next().unwrap().to_owned();
+    let flush = std::thread::spawn(move || {
+        while going.load(std::sync::atomic::Ordering::Relaxed) {
+            let done = std::process::Command::new("redis-cli")
+                .args(["-p", &port, "--no-auth-warning", "-a", PASSWORD, "flushall"])
+                .output()
+                .unwrap();
+            assert!(done.status.success());
+        }
+    });
+    let done = bench.run(&["check", "--case", "churn_exclusive"]);
+    forgetful.store(false, std::sync::atomic::Ordering::Relaxed);
+    flush.join().unwrap();
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.out.contains("FAILED  churn_exclusive") && done.out.contains("token"), "{done:?}");
+}
+
+#[test]
+fn what_cannot_be_checked_is_said_before_anything_happens() {
+    let mut bench = Bench::sqlite();
+    bench.url = String::new();
+    assert_eq!(bench.run(&["check"]).code, Some(64));
+    assert_eq!(bench.run(&["check", "riddle://h"]).code, Some(64));
+    assert_eq!(bench.run(&["check", "redis://127.0.0.1:1?connect_timeout=300ms"]).code, Some(69));
+    assert_eq!(bench.run(&["check", "memory://", "--volume", "0"]).code, Some(64));
+}
