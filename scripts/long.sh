@@ -12,12 +12,13 @@ soak=${SOAK:-1}
 wanted=" $* "
 failed=
 
-cargo test --quiet --workspace --features onelock-cli/etcd --no-run
+# As the check builds them: nothing is compiled twice.
+tests() { cargo test --quiet --workspace --features onelock-cli/etcd "$@"; }
+tests --no-run
 
-# suite STORE CYCLES CARGO-ARGUMENTS…: one store's part, one record file.
+# suite STORE CYCLES TEST-PROGRAM: one store's part, one record file.
 suite() {
-    store=$1 cycles=$2
-    shift 2
+    store=$1 cycles=$2 program=$3
     case $wanted in "  " | *" $store "*) ;; *) return 0 ;; esac
     record=$folder/$store.jsonl
     rm -f "$record"
@@ -26,9 +27,8 @@ suite() {
         shift 2
         for case in "$@"; do set -- "$@" "$store::$case"; shift; done
         ONELOCK_RECORD=$record ONELOCK_VOLUME=$volume ONELOCK_CYCLES=$least \
-            cargo test --quiet "$package" $features --test "$target" -- --exact --test-threads 2 "$@"
+            tests --test "$program" -- --exact --test-threads 2 "$@"
     }
-    package=$1 features=$2 target=$3
     {
         run $((25 * soak)) 0 everything_breaks &&
             run 1 "$cycles" churn_exclusive &&
@@ -41,27 +41,26 @@ suite() {
     echo "$store: $(grep -c '"outcome":"passed"' "$record") of 5 passed"
 }
 
-sql=--features=lock-sql/sqlite,lock-sql/mysql,lock-sql/postgres
 (
-    suite memory 1000000 -plock-conformance "" memory
-    suite sqlite 10000 -plock-sql "$sql" conformance_sqlite
-    suite etcd 10000 -plock-etcd "" conformance
-    suite zookeeper 10000 -plock-zk "" conformance
+    suite memory 1000000 memory
+    suite sqlite 10000 conformance_sqlite
+    suite etcd 10000 conformance
+    suite zookeeper 10000 conformance
     [ -z "$failed" ]
 ) &
 first=$!
 (
-    suite redis 200000 -plock-redis "" conformance
-    suite redis-plain 10000 -plock-redis "" conformance_plain
-    suite redis-sentinel 10000 -plock-redis "" conformance_sentinel
-    suite redis-cluster 10000 -plock-redis "" conformance_cluster
+    suite redis 200000 conformance
+    suite redis-plain 10000 conformance_plain
+    suite redis-sentinel 10000 conformance_sentinel
+    suite redis-cluster 10000 conformance_cluster
     [ -z "$failed" ]
 ) &
 second=$!
-suite postgres 20000 -plock-sql "$sql" conformance_postgres
-suite pgbouncer 10000 -plock-sql "$sql" conformance_pgbouncer
-suite mysql 20000 -plock-sql "$sql" conformance_mysql
-suite redis-quorum 50000 -plock-redis "" conformance_quorum
+suite postgres 20000 conformance_postgres
+suite pgbouncer 10000 conformance_pgbouncer
+suite mysql 20000 conformance_mysql
+suite redis-quorum 50000 conformance_quorum
 code=0
 wait $first || code=1
 wait $second || code=1

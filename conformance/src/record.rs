@@ -143,7 +143,7 @@ impl Notes {
             seed: extent.seed,
             volume: extent.volume,
             outcome: verdict.into(),
-            why: verdict.as_ref().err().map(|Stop::Failed(text)| Stop::NotApplicable(text) | text.clone()),
+            why: verdict.as_ref().err().map(|(Stop::Failed(text) | Stop::NotApplicable(text))| text.clone()),
             seconds: took.as_secs_f64(),
             cycles: self.cycles.load(Ordering::Relaxed) + trial.as_ref().map_or(0, |trial| trial.cycles),
             calls: self.calls.load(Ordering::Relaxed) + calls,
