@@ -212,23 +212,24 @@ async fn churn_over_killed_minorities() {
         for server in &servers {
             members.push(server.backend().await);
         }
-        let quorum = Quorum::with_member_timeout(members, Duration::from_secs(1)).unwrap();
+        // Where three of three must grant, every attempt that meets another waits for the dead this long.
+        let quorum = Quorum::with_member_timeout(members, Duration::from_millis(250)).unwrap();
         let mut settings = Settings::default();
         (settings.ttl, settings.waiter_lease) = (Duration::from_secs(6), Duration::from_secs(6));
         let builder = Locks::builder(Arc::new(quorum)).clock(Arc::new(BootClock));
         clients.push(builder.settings(settings).build().unwrap());
     }
     let churn = Churn::start(clients, "quorum", 7).await.unwrap();
-    churn.goes_on(5, PATIENCE).await.unwrap();
+    churn.goes_on(5, PATIENCE * 2).await.unwrap();
     for pair in [(0, 1), (2, 3), (4, 0)] {
         for server in [pair.0, pair.1] {
             servers[server].signal("-KILL");
         }
-        churn.goes_on(3, PATIENCE).await.unwrap();
+        churn.goes_on(3, PATIENCE * 2).await.unwrap();
         for server in [pair.0, pair.1] {
             servers[server].restart_dead().await;
         }
-        churn.goes_on(3, PATIENCE).await.unwrap();
+        churn.goes_on(3, PATIENCE * 2).await.unwrap();
     }
     let report = churn.stop().await.unwrap();
     report.check().unwrap();
