@@ -28,6 +28,10 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 { step cargo test --workspace --no-fail-fast --features "$stores" 2>&1 || echo "the tests have failed"; } | tee "$log"
+# No password of the tests may be in anything they print.
+if grep -nE 'h0rse-battery|hunter2|never-printed|apps-password|keepers-password|secret-of-mine|other-secret' "$log"; then
+    echo "the tests have failed: a password was printed"
+fi | tee -a "$log"
 printf '\n== the suite, case by store\n'
 sh scripts/matrix.sh "$log"
 if grep -q '^the tests have failed' "$log"; then exit 1; fi
