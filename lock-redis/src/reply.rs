@@ -59,7 +59,8 @@ fn entry(status: i64, number: &Value, last: &Value, asked: Asked) -> Result<Rene
     let token = || FencingToken::new(integer(number)?);
     Ok(match status {
         0 => {
-            (integer(number)?, after_of(last)?);
+            integer(number)?;
+            after_of(last)?;
             Renewed::NotHeld
         }
         1 if string(last)? != asked.holder.to_hex() => {

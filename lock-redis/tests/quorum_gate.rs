@@ -19,12 +19,14 @@ use lock_redis::{Gate, RedisBackend, RedisConfig, RedisGate};
 
 const QUARANTINE: Duration = Duration::from_millis(1200);
 const LEASE: Duration = Duration::from_secs(1);
-/// Long: what is late in these tests is held on purpose.
-const MEMBER_TIMEOUT: Duration = Duration::from_secs(5);
+/// A contended attempt waits for a dead member this long.
+const MEMBER_TIMEOUT: Duration = Duration::from_millis(500);
 
 fn config(server: &Server, gate: Gate) -> RedisConfig {
     let mut config = server.config();
     config.gate = gate;
+    // A busy machine is not a dead server.
+    config.request_timeout = PATIENCE;
     config
 }
 
@@ -116,7 +118,8 @@ async fn a_member_that_lost_its_counter_has_no_vote_until_it_is_repaired() {
 /// A hold does not outlive its votes: the member that restarted renews and raises nothing either.
 #[tokio::test]
 async fn a_shut_gate_renews_and_raises_nothing() {
-    let mut server = Server::start(&["--appendonly", "yes"]).await;
+    // With a sync under way the server puts writes off, and then a kill loses them.
+    let mut server = Server::start(&["--appendonly", "yes", "--appendfsync", "no"]).await;
     let config = config(&server, Gate::RunId);
     let gate = RedisGate::new(config.clone()).unwrap();
     let backend = RedisBackend::connect(config.clone()).await.unwrap();
@@ -200,7 +203,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_gates_lost_power_breaks_nothing() {
-    let (seed, cuts) = (number("ONELOCK_SEED", 1), 4 * number("ONELOCK_VOLUME", 1));
+    let (seed, cuts) = (number("ONELOCK_SEED", 1), 2 * number("ONELOCK_VOLUME", 1));
     let report = power_cuts(Gate::RunId, seed, cuts).await;
     println!("{cuts} power cuts, {} holds, {} lost, {:?}", report.holds.len(), report.lost, report.errors);
     report.check().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
