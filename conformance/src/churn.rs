@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_core::client::Locks;
-use lock_core::client::guard::Guard;
+use lock_core::client::guard::{Guard, LossReason};
+use lock_core::client::retry::Retry;
 use lock_core::{Clock, Error, ErrorKind, Timestamp};
 use tokio::task::JoinSet;
 
@@ -283,6 +284,42 @@ impl Report {
     pub fn has_overlap(&self) -> bool {
         history::exclusion(&self.holds).is_some()
     }
+}
+
+/// A majority of the servers goes and comes back: who holds knows at its deadline, nobody gets anything meanwhile, and
+/// afterwards the waiter gets the lock with a larger token. `holder` needs a lease of a few seconds, and the fault must last
+/// for as long as it is on.
+///
+/// # Errors
+/// When the store broke one of these promises.
+pub async fn over_a_lost_majority(
+    (holder, other): (&Locks, &Locks),
+    lose: impl AsyncFnOnce() -> Verdict,
+    regain: impl AsyncFnOnce() -> Verdict,
+) -> Verdict {
+    const NAME: &str = "without-a-majority";
+    let guard = holder.mutex(NAME)?.acquire().await?;
+    let before = guard.token()?;
+    let lock = other.mutex(NAME)?.retry(Retry::default().errors(u32::MAX));
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    let end = Instant::now() + PATIENCE;
+    while holder.inspect(NAME).await?.waiters.is_empty() {
+        ensure!(Instant::now() < end, "nobody waits");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    lose().await?;
+    let late = |_| Stop::failed("the holder does not hear that it has lost the lock");
+    let reason = tokio::time::timeout(PATIENCE, guard.lost()).await.map_err(late)?;
+    ensure!(reason == LossReason::Expired && !guard.is_held(), "lost as {reason:?}");
+    let free = other.mutex("free-meanwhile")?.acquire_timeout(guard.ttl()).await;
+    ensure!(!matches!(free, Ok(Some(_))), "a lock was given without a majority: {free:?}");
+    ensure!(!waiter.is_finished(), "the waiter came through without a majority");
+    regain().await?;
+    let late = |_| Stop::failed("nobody gets the lock when the majority is back");
+    let next = tokio::time::timeout(PATIENCE * 2, waiter).await.map_err(late)???;
+    ensure!(next.token()? > before && !guard.is_held(), "token {} after {before}", next.token()?);
+    next.release().await?;
+    Ok(())
 }
 
 fn nanos(time: Timestamp) -> u64 {

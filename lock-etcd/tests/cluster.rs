@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::GetOptions;
 use lock_conformance::Verdict;
-use lock_conformance::churn::Churn;
+use lock_conformance::churn::{Churn, over_a_lost_majority};
 use lock_conformance::ctx::{PATIENCE, exclusive, held, name, renewal, ticket, waiting};
 use lock_conformance::faults::{Fault, Link, Proxy};
 use lock_conformance::harness::redis::open_by;
@@ -76,6 +76,23 @@ async fn locks_churn_over_every_failover() -> Verdict {
     println!("{} holds, {} lost, errors {:?}", report.holds.len(), report.lost, report.errors);
     assert_eq!((report.kept, report.kept_lost), (3, 0), "guards kept over two elections");
     Ok(())
+}
+
+/// Two of three members are gone for longer than a lease, and come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_nobody_holds() -> Verdict {
+    let members = Member::three().await?;
+    let url = url_of(&members);
+    let ttl = Duration::from_secs(4);
+    let (holder, other) = (with_ttl(client(&url).await, ttl)?, with_ttl(client(&url).await, PATIENCE)?);
+    let gone = [leader(&members).await?, (leader(&members).await? + 1) % 3];
+    let lose = async || gone.iter().try_for_each(|member| members[*member].kill());
+    // A member is ready when it has a majority: both are started before either is waited for.
+    let regain = async || {
+        let back = gone.map(|member| members[member].restart());
+        futures_util::future::try_join_all(back).await.map(|_| ())
+    };
+    over_a_lost_majority((&holder, &other), lose, regain).await
 }
 
 /// A member that has stopped answering is left: held locks are renewed elsewhere, waiters are woken elsewhere.

@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_conformance::churn::Churn;
+use lock_conformance::churn::{Churn, over_a_lost_majority};
 use lock_conformance::ctx::{PATIENCE, exclusive, held, name, ticket};
 use lock_conformance::verdict::{Context as _, Stop, Verdict};
 use lock_conformance::{ensure, ensure_eq};
@@ -80,6 +80,24 @@ async fn a_killed_leader_loses_nothing() -> Verdict {
     let tokens = tokio::time::timeout(Duration::from_secs(120), churn).await???;
     ensure!(tokens.windows(2).all(|two| two[0] < two[1]), "tokens do not grow: {tokens:?}");
     Ok(())
+}
+
+/// Two of three servers are gone for longer than a lease, and come back.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_majority_nobody_holds() -> Verdict {
+    let servers = ensemble().await?;
+    let holder = client(open(&url(&servers)).await?, Duration::from_secs(3))?;
+    let other = client(open(&url(&servers)).await?, Duration::from_secs(30))?;
+    let gone = [leader(&servers).await?, (leader(&servers).await? + 1) % 3];
+    let lose = async || gone.iter().try_for_each(|server| servers[*server].kill());
+    let regain = async || {
+        gone.iter().try_for_each(|server| servers[*server].launch())?;
+        for server in gone {
+            servers[server].ready().await?;
+        }
+        Ok(())
+    };
+    over_a_lost_majority((&holder, &other), lose, regain).await
 }
 
 /// What one server has been told another one answers, however far behind it is: a try after a release is not busy.
