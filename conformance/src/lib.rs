@@ -29,6 +29,7 @@
 //! | [`report`] | the same as a page for people |
 //! | [`check`] | the suite against a server that somebody else runs |
 //! | [`worker`] | a client in a process of its own, to be stopped or killed |
+//! | [`wear`] | work of every kind for a client, and what its process has in use |
 //! | [`runner`] | the test program |
 
 pub mod case;
@@ -46,6 +47,7 @@ pub mod runner;
 pub mod servers;
 pub mod trial;
 pub mod verdict;
+pub mod wear;
 pub mod worker;
 
 pub use case::{CASES, Case, Need};

@@ -19,6 +19,7 @@ use crate::ctx::{Ctx, PATIENCE};
 use crate::harness::Harness;
 use crate::servers::signal_process;
 use crate::verdict::{Context as _, Stop, Verdict};
+use crate::wear::{self, Usage};
 
 const URL: &str = "ONELOCK_CONFORMANCE_WORKER";
 const LEASE: &str = "ONELOCK_CONFORMANCE_LEASE";
@@ -77,6 +78,11 @@ async fn answer(locks: &Locks, guards: &mut HashMap<String, Guard>, line: &str) 
             let answer = format!("{} {}", guard.is_held(), guard.token().is_ok());
             guards.insert(name.to_owned(), guard);
             Ok(answer)
+        }
+        "wear" => {
+            let (cycles, seed) = name.split_once(' ').context("how much, and a seed")?;
+            wear::work(locks, cycles.parse()?, seed.parse()?).await?;
+            Ok(Usage::now()?.to_string())
         }
         "release" => Ok(match guard()?.release().await {
             Ok(()) => "released".to_owned(),
@@ -163,6 +169,15 @@ impl Worker {
         let (token, deadline) = answer.split_once(' ').context("an answer to acquire")?;
         let deadline = Timestamp::from_origin(Duration::from_nanos(deadline.parse()?));
         Ok((token.parse()?, deadline))
+    }
+
+    /// Lets it work for so many cycles, and says what it has in use afterwards.
+    ///
+    /// # Errors
+    /// As [`Worker::answer`].
+    pub async fn wear(&mut self, cycles: u64, seed: u64) -> Verdict<Usage> {
+        self.send(&format!("wear {cycles} {seed}")).await?;
+        self.answer().await?.parse()
     }
 
     /// Stops it where it is, lets it go on, or kills it.

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, PATIENCE, name};
 use crate::verdict::{Context as _, Verdict};
+use crate::wear::{BUSY, Usage};
+use crate::worker::Worker;
 use crate::{ensure, ensure_eq};
 
 table! {
@@ -13,6 +15,7 @@ table! {
     renewals_are_batched: [7], [Need::Requests], 120;
     idle_waiters_are_quiet: [9, 10], [Need::Requests, Need::Can("fifo"), Need::Can("push")], 180;
     waiters_share_a_connection: [9, 10], [Need::Connections, Need::Can("fifo")], 120;
+    nothing_leaks: [16], [Need::Processes], 120;
 }
 
 /// Acquire and release of a free lock are exactly two requests, in every mode.
@@ -155,4 +158,47 @@ async fn wait_in_line(
     // Whoever has just joined asks a few times more.
     tokio::time::sleep(ctx.units(1).min(LONG) + Duration::from_millis(50)).await;
     Ok(waiters)
+}
+
+/// A process that acquires, waits, gives up, cancels and drops for long has no more files, tasks and memory in use than at
+/// the beginning.
+async fn nothing_leaks(ctx: &Ctx) -> Verdict {
+    /// At once; a worker answers within the patience of a case.
+    const STEP: u64 = 320;
+    /// What pools may have kept back at the beginning.
+    const FILES: u64 = 8;
+    const TASKS: u64 = 8;
+    /// In KiB: what an allocator may keep.
+    const MEMORY: u64 = 10 << 10;
+    let other = ctx.locks().await?;
+    let _held = other.mutex(BUSY)?.acquire().await?;
+    let mut rng = ctx.rng();
+    let mut worker = Worker::start(ctx, LONG)?;
+    for _ in 0..2 {
+        worker.wear(STEP, rng.bits()).await?;
+    }
+    let before = worker.wear(STEP, rng.bits()).await?;
+    let mut cycles = 0;
+    while cycles < ctx.cycles(2 * STEP) {
+        worker.wear(STEP, rng.bits()).await?;
+        cycles += STEP;
+    }
+    ctx.notes().cycles(cycles);
+    let small = |now: &Usage| {
+        now.files <= before.files + FILES
+            && now.tasks <= before.tasks + TASKS
+            && now.resident <= before.resident + MEMORY
+    };
+    let mut last = before;
+    let end = Instant::now() + PATIENCE;
+    // What is given back in the background takes a moment.
+    while Instant::now() < end {
+        last = worker.wear(0, 0).await?;
+        if small(&last) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    ensure!(small(&last), "in use after {cycles} cycles: {last:?}, at the beginning: {before:?}");
+    Ok(())
 }

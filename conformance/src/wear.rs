@@ -1,0 +1,97 @@
+//! Work of every kind for a client in a process of its own, and what that process has in use.
+
+use std::time::Duration;
+
+use lock_core::client::Locks;
+use tokio::task::JoinSet;
+
+use crate::ctx::cut_at;
+use crate::rng::Rng;
+use crate::verdict::{Context as _, Stop, Verdict};
+
+/// Somebody else holds it all the time.
+pub const BUSY: &str = "worn-busy";
+/// How many tasks work at once: enough that pools and buffers are as large as they get.
+const TASKS: u64 = 16;
+
+/// What a process has in use.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// Open files and connections.
+    pub files: u64,
+    /// Resident memory, in KiB.
+    pub resident: u64,
+    /// Tasks of its runtime.
+    pub tasks: u64,
+}
+
+impl Usage {
+    /// That of this process.
+    ///
+    /// # Errors
+    /// Where the system does not tell.
+    pub fn now() -> Verdict<Self> {
+        let files = std::fs::read_dir("/proc/self/fd").context("open files")?.count() as u64;
+        let status = std::fs::read_to_string("/proc/self/status").context("memory")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("resident memory")?;
+        let resident = line.trim().trim_end_matches(" kB").parse()?;
+        let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks() as u64;
+        Ok(Self { files, resident, tasks })
+    }
+}
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {}", self.files, self.resident, self.tasks)
+    }
+}
+
+impl std::str::FromStr for Usage {
+    type Err = Stop;
+
+    fn from_str(text: &str) -> Verdict<Self> {
+        let parts: Vec<u64> = text.split(' ').map(|part| Ok(part.parse()?)).collect::<Verdict<_>>()?;
+        match parts[..] {
+            [files, resident, tasks] => Ok(Self { files, resident, tasks }),
+            _ => Err(Stop::failed(format!("not a usage: {text}"))),
+        }
+    }
+}
+
+/// Acquires that succeed, are busy, run out of time, or are dropped under way; guards that are released or dropped. Ends when
+/// nothing is owed any more.
+///
+/// # Errors
+/// What the store says.
+pub async fn work(locks: &Locks, cycles: u64, seed: u64) -> Verdict {
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let (locks, mut rng) = (locks.clone(), Rng::new(seed ^ task));
+        tasks.spawn(async move {
+            for _ in 0..cycles / TASKS {
+                one(&locks, &mut rng).await?;
+            }
+            Ok::<_, Stop>(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    while locks.owed() > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+async fn one(locks: &Locks, rng: &mut Rng) -> Verdict {
+    let free = format!("worn-{}", rng.below(10_000));
+    match rng.below(6) {
+        0 => drop(locks.mutex(BUSY)?.try_acquire().await?),
+        1 => drop(locks.mutex(BUSY)?.acquire_timeout(rng.time(Duration::from_millis(5))).await?),
+        2 => drop(cut_at(locks.mutex(BUSY)?.acquire(), rng.time(Duration::from_millis(3))).await),
+        3 => drop(cut_at(locks.mutex(free)?.acquire(), rng.time(Duration::from_millis(3))).await),
+        4 => drop(locks.mutex(free)?.acquire().await?),
+        _ => locks.mutex(free)?.acquire().await?.release().await?,
+    }
+    Ok(())
+}
