@@ -15,6 +15,7 @@ need protoc protobuf-compiler
 need java default-jre-headless
 need cc gcc
 need setpriv util-linux
+need ip iproute2
 /usr/bin/python3 -c 'import redis' 2>/dev/null || missing="$missing python3-redis"
 [ -e /usr/include/google/protobuf/descriptor.proto ] || missing="$missing libprotobuf-dev"
 [ -e /usr/share/java/zookeeper.jar ] || missing="$missing zookeeper"

@@ -12,6 +12,7 @@ use lock_conformance::churn::{Churn, over_a_lost_majority};
 use lock_conformance::ctx::{PATIENCE, exclusive, held, name, renewal, ticket, waiting};
 use lock_conformance::faults::{Fault, Link, Proxy};
 use lock_conformance::harness::redis::open_by;
+use lock_conformance::servers::hosts::{Hosts, is_inside};
 use lock_conformance::servers::{data_folder, tls};
 use lock_core::{Backend, ErrorKind, Locks, Renewed, Settings, Wake};
 use lock_etcd::DRIVER;
@@ -76,6 +77,50 @@ async fn locks_churn_over_every_failover() -> Verdict {
     println!("{} holds, {} lost, errors {:?}", report.holds.len(), report.lost, report.errors);
     assert_eq!((report.kept, report.kept_lost), (3, 0), "guards kept over two elections");
     Ok(())
+}
+
+/// A leader that the others do not hear any more, while clients still reach it: nobody gets anything from it, and all go on
+/// at the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_isolated_leader_gives_nothing() -> Verdict {
+    if !is_inside("an_isolated_leader_gives_nothing")? {
+        return Ok(());
+    }
+    let hosts = Hosts::lay_out(3)?;
+    let members = Member::three_on(&hosts).await?;
+    let url = url_of(&members);
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(with_ttl(client(&url).await, Duration::from_secs(30))?);
+    }
+    let churn = Churn::start(clients, "isolated", 11).await?;
+    churn.goes_on(30, PATIENCE).await?;
+    for _ in 0..2 {
+        let cut = leader(&members).await?;
+        hosts.isolate(u8::try_from(cut)?, true)?;
+        churn.goes_on(30, PATIENCE * 2).await?;
+        let rest: Vec<_> =
+            members.iter().enumerate().filter(|(i, _)| *i != cut).map(|(_, member)| member).collect();
+        assert!(one_leads(&rest).await?, "the others have not elected: the cut did nothing");
+        hosts.isolate(u8::try_from(cut)?, false)?;
+        churn.goes_on(30, PATIENCE).await?;
+    }
+    let report = churn.stop().await?;
+    report.check()?;
+    println!("{} holds, {} lost, errors {:?}", report.holds.len(), report.lost, report.errors);
+    assert_eq!((report.kept, report.kept_lost), (3, 0), "guards kept over two elections");
+    Ok(())
+}
+
+/// Whether one of these members believes that it leads.
+async fn one_leads(members: &[&Member]) -> Verdict<bool> {
+    for member in members {
+        let status = member.admin().await?.maintenance_client().status().await?;
+        if status.header().is_some_and(|header| header.member_id() == status.leader()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Two of three members are gone for longer than a lease, and come back.

@@ -2,6 +2,7 @@
 //! stopped by process id when dropped, and by the kernel when the test process is killed.
 
 pub mod clock;
+pub mod hosts;
 mod ports;
 pub mod redis;
 pub mod redis_group;

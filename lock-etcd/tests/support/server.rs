@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions, Permission};
+use lock_conformance::servers::hosts::Hosts;
 use lock_conformance::servers::tls::Files;
 use lock_conformance::servers::{Program, Server, data_folder, free_port};
 use lock_conformance::{Stop, Verdict};
@@ -25,7 +26,9 @@ const START: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Member {
     folder: TempDir,
+    program: Program,
     arguments: Vec<OsString>,
+    host: Ipv4Addr,
     port: u16,
     metrics: u16,
     tls: bool,
@@ -65,6 +68,27 @@ impl Member {
         for (name, port) in names.iter().zip(peers) {
             members.push(Self::prepared(name, port, Some(&all.join(",")), None)?);
         }
+        Self::all_up(members).await
+    }
+
+    /// The members of a cluster of three, each on a host of its own.
+    pub(crate) async fn three_on(hosts: &Hosts) -> Verdict<Vec<Self>> {
+        let peer = free_port()?;
+        let all: Vec<_> =
+            (0..3).map(|i| format!("{}=http://{}:{peer}", hosts.name(i), hosts.address(i))).collect();
+        let mut members = Vec::new();
+        for i in 0..3 {
+            let (name, at) = (hosts.name(i), hosts.address(i));
+            let mut member = Self::prepared_at(at, &name, peer, Some(&all.join(",")), None)?;
+            let words = ["netns", "exec", &name, PROGRAM.name].map(OsString::from);
+            member.arguments.splice(0..0, words);
+            member.program = Program { name: "ip", package: "iproute2" };
+            members.push(member);
+        }
+        Self::all_up(members).await
+    }
+
+    async fn all_up(members: Vec<Self>) -> Verdict<Vec<Self>> {
         for member in &members {
             member.spawn()?;
         }
@@ -75,22 +99,33 @@ impl Member {
     }
 
     fn prepared(name: &str, peer: u16, cluster: Option<&str>, tls: Option<&Files>) -> Verdict<Self> {
+        Self::prepared_at(Ipv4Addr::LOCALHOST, name, peer, cluster, tls)
+    }
+
+    fn prepared_at(
+        host: Ipv4Addr,
+        name: &str,
+        peer: u16,
+        cluster: Option<&str>,
+        tls: Option<&Files>,
+    ) -> Verdict<Self> {
         let folder = data_folder()?;
         let (port, metrics) = (free_port()?, free_port()?);
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let peer = format!("http://127.0.0.1:{peer}");
+        let peer = format!("http://{host}:{peer}");
         let alone = format!("{name}={peer}");
         let mut arguments: Vec<OsString> = Vec::new();
         let mut say = |key: &str, value: &str| arguments.push(format!("--{key}={value}").into());
         say("name", name);
         say("data-dir", &folder.path().join("data").display().to_string());
-        say("listen-client-urls", &format!("{scheme}://127.0.0.1:{port}"));
-        say("advertise-client-urls", &format!("{scheme}://localhost:{port}"));
+        say("listen-client-urls", &format!("{scheme}://{host}:{port}"));
+        let known_as = if host.is_loopback() { "localhost".to_owned() } else { host.to_string() };
+        say("advertise-client-urls", &format!("{scheme}://{known_as}:{port}"));
         say("listen-peer-urls", &peer);
         say("initial-advertise-peer-urls", &peer);
         say("initial-cluster", cluster.unwrap_or(&alone));
         say("initial-cluster-state", "new");
-        say("listen-metrics-urls", &format!("http://127.0.0.1:{metrics}"));
+        say("listen-metrics-urls", &format!("http://{host}:{metrics}"));
         // The gateway would be a client of its own.
         say("enable-grpc-gateway", "false");
         say("heartbeat-interval", "50");
@@ -105,7 +140,9 @@ impl Member {
         }
         Ok(Self {
             folder,
+            program: PROGRAM,
             arguments,
+            host,
             port,
             metrics,
             tls: tls.is_some(),
@@ -116,7 +153,7 @@ impl Member {
 
     fn spawn(&self) -> Verdict {
         let log = self.log();
-        let server = Server::start(PROGRAM, self.arguments.clone(), &log)?;
+        let server = Server::start(self.program, self.arguments.clone(), &log)?;
         *self.lock() = Some(server);
         Ok(())
     }
@@ -148,7 +185,7 @@ impl Member {
     }
 
     async fn get(&self, path: &str) -> Verdict<String> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.metrics)).await?;
+        let mut stream = TcpStream::connect((self.host, self.metrics)).await?;
         let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
@@ -200,7 +237,7 @@ impl Member {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (self.host, self.port).into()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -240,7 +277,7 @@ impl Member {
     /// A client that is not ours, and may do everything.
     pub(crate) async fn admin(&self) -> Verdict<Client> {
         let root = self.root.get().map(|password| ConnectOptions::new().with_user("root", password));
-        Ok(Client::connect([format!("127.0.0.1:{}", self.port)], root).await?)
+        Ok(Client::connect([self.address().to_string()], root).await?)
     }
 
     /// Asks for passwords from now on: of `root`, and of these users, each with one right at most.
