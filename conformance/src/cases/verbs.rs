@@ -235,13 +235,15 @@ async fn renew_answers_each(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Of many who ask at the same moment from several clients exactly one holds, and all numbers differ.
+/// Of many who ask at the same moment from several clients exactly one holds, and all numbers differ. Where nobody waits, the
+/// votes of a quorum's members may split now and then: then nobody does.
 async fn racing_acquires_give_one_holder(ctx: &Ctx) -> Verdict {
     let fifo = ctx.harness().capabilities().fifo;
     let mut clients = Vec::new();
     for _ in 0..4 {
         clients.push(ctx.backend().await?);
     }
+    let mut decided = 0;
     for round in 0..ctx.many(20) {
         let name = name(&format!("race-{round}"))?;
         let start = Arc::new(tokio::sync::Barrier::new(8));
@@ -266,14 +268,16 @@ async fn racing_acquires_give_one_holder(ctx: &Ctx) -> Verdict {
                 Standing::Busy(_) => {}
             }
         }
-        ensure_eq!(holders, 1, "holders of {name:?}");
+        ensure!(holders == 1 || (holders == 0 && !fifo), "{holders} hold {name:?}");
+        decided += holders;
         let count = tokens.len();
         tokens.sort_unstable();
         tokens.dedup();
         ensure_eq!(tokens.len(), count, "different numbers");
         let line = clients[0].inspect(&name).await?;
-        ensure_eq!(line.holders.len(), 1, "holders shown");
+        ensure_eq!(line.holders.len(), holders, "holders shown");
         ensure_eq!(line.holders.len() + line.waiters.len(), count, "entries shown");
     }
+    ensure!(decided >= ctx.many(20) / 2, "only {decided} of {} races had a winner", ctx.many(20));
     Ok(())
 }
