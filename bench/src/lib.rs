@@ -1,2 +1,7 @@
-//! The workloads that compare stores. There are none yet: what the client and a store cost by themselves is measured by
-//! `cargo bench -p lock-core` and `cargo bench -p lock-redis`.
+//! The workloads that compare stores, what the drivers do without us, and other libraries; and the report on them.
+//!
+//! - [`subject`]: what is measured, seen from a workload: a client, a lock taken, a lock given back
+//! - [`data`]: what a run leaves behind, as JSON
+
+pub mod data;
+pub mod subject;

@@ -1,0 +1,116 @@
+//! What is measured, as a workload sees it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::data::{Kind, SubjectInfo};
+
+/// Why something could not be measured, for people.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Which lock is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask<'a> {
+    /// The lock's name.
+    pub name: &'a str,
+    /// Alone, with readers, or as one of several.
+    pub mode: Mode,
+    /// Whether the order of asking is kept.
+    pub fair: bool,
+}
+
+impl<'a> Ask<'a> {
+    /// The lock `name` alone, in the order of asking.
+    #[must_use]
+    pub fn exclusive(name: &'a str) -> Self {
+        Self { name, mode: Mode::Exclusive, fair: true }
+    }
+}
+
+/// How a lock is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// By nobody else.
+    Exclusive,
+    /// By other readers, too.
+    Shared,
+    /// By up to so many.
+    Permit(u32),
+}
+
+/// A way to lock: a store through this library, the same requests by the driver alone, or another library.
+#[async_trait]
+pub trait Subject: Send + Sync {
+    /// What it is called, on which store it works, and what it is.
+    fn info(&self) -> &SubjectInfo;
+
+    /// A client of its own, as a process would have one, ready to lock.
+    async fn connect(&self) -> Result<Arc<dyn Client>, Failure>;
+
+    /// Whether it can do this at all. A workload that it cannot do is left out for it, with the reason.
+    fn lacks(&self, need: Need) -> Option<String>;
+
+    /// How many requests the server has been asked so far, counted by the server; `None` where there is none, or where it
+    /// does not count.
+    async fn served(&self) -> Result<Option<u64>, Failure>;
+}
+
+/// What a workload asks of a subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// To wait for a lock until it is free.
+    Wait,
+    /// To give up at once when it is not.
+    Try,
+    /// To take it again while it is held.
+    Reentry,
+    /// Shared locks.
+    Shared,
+    /// Permits.
+    Permits,
+    /// To pass waiters by.
+    Unfair,
+    /// To keep a lock for longer than its lease.
+    Renewal,
+    /// A client that dies with its locks held.
+    Crash,
+}
+
+/// A client of a store.
+#[async_trait]
+pub trait Client: Send + Sync {
+    /// Waits until the lock is held.
+    async fn lock(&self, ask: &Ask<'_>) -> Result<Box<dyn Held>, Failure>;
+
+    /// Takes the lock if it is free.
+    async fn try_lock(&self, ask: &Ask<'_>) -> Result<Option<Box<dyn Held>>, Failure>;
+
+    /// Ends the client and waits for it.
+    async fn close(&self) -> Result<(), Failure>;
+}
+
+/// A lock that is held. It is given back by [`release`](Self::release) only.
+#[async_trait]
+pub trait Held: Send + Sync {
+    /// Takes it again for the same owner.
+    fn again(&self) -> Result<Box<dyn Held>, Failure>;
+
+    /// Gives it back and waits for the answer.
+    async fn release(self: Box<Self>) -> Result<(), Failure>;
+
+    /// Stops caring for it without telling the store, as if the process had died.
+    fn abandon(self: Box<Self>);
+}
+
+impl SubjectInfo {
+    /// What the subject is called in a report: its store, and what it is when it is not ours.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self.kind {
+            Kind::Ours => self.store.clone(),
+            Kind::Floor => format!("{}, driver alone", self.store),
+            Kind::Peer => format!("{}, {}", self.store, self.library),
+        }
+    }
+}
