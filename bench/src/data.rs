@@ -24,6 +24,8 @@ pub struct Run {
     pub interrupted: bool,
     /// What was measured.
     pub subjects: Vec<SubjectInfo>,
+    /// By which workloads, in the order they ran.
+    pub workloads: Vec<WorkloadInfo>,
     /// What came out, a workload and a subject each.
     pub outcomes: Vec<Outcome>,
     /// What was left out, and why.
@@ -72,6 +74,19 @@ pub enum Kind {
     Peer,
 }
 
+/// A workload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkloadInfo {
+    /// Names it: `cycle`, `contended`.
+    pub id: String,
+    /// What it does, in a sentence.
+    pub about: String,
+    /// What one operation is, for its rates: `acquire and release`.
+    pub operation: String,
+    /// What its latencies are, from when to when, if it has any.
+    pub latency: Option<String>,
+}
+
 /// What came out of a workload on a subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -107,7 +122,7 @@ pub enum Metric {
     P99,
     /// The longest latency, in microseconds.
     Max,
-    /// Requests that the client sent and waited for, per operation.
+    /// Times that the client sent and waited for an answer, per operation: several requests sent together are one.
     RoundTrips,
     /// Requests that the server counted, per operation.
     ServerRequests,
@@ -115,7 +130,7 @@ pub enum Metric {
     ServerRate,
     /// Jain's index of the contenders' shares: 1 is fair.
     Jain,
-    /// Grants that overtook an older request, per thousand.
+    /// Grants that overtook an older request, per thousand; see `lock_bench::trace`.
     Inversions,
     /// Share of the time in which the lock was in use.
     InUse,
@@ -123,6 +138,26 @@ pub enum Metric {
     ClientCpu,
     /// Memory of the client per entry held or waiting, in bytes.
     Memory,
+}
+
+impl Metric {
+    /// All of them, in the order of a table.
+    pub const ALL: [Self; 14] = [
+        Self::Rate,
+        Self::OwnerChanges,
+        Self::P50,
+        Self::P90,
+        Self::P99,
+        Self::Max,
+        Self::RoundTrips,
+        Self::ServerRequests,
+        Self::ServerRate,
+        Self::Jain,
+        Self::Inversions,
+        Self::InUse,
+        Self::ClientCpu,
+        Self::Memory,
+    ];
 }
 
 /// A figure: its median over the rounds, and how far they were apart.
@@ -150,6 +185,8 @@ pub struct Distribution {
 pub struct LeftOut {
     /// The workload.
     pub workload: String,
+    /// Which of its sizes; empty for all of them.
+    pub size: String,
     /// The subject's id.
     pub subject: String,
     /// Why.

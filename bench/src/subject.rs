@@ -1,13 +1,18 @@
 //! What is measured, as a workload sees it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::data::{Kind, SubjectInfo};
+use crate::tap::Tap;
 
 /// Why something could not be measured, for people.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The lease that workloads ask for unless they are about leases: what the library takes when nobody says another.
+pub const LEASE: Duration = Duration::from_secs(30);
 
 /// Which lock is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,15 +50,27 @@ pub trait Subject: Send + Sync {
     /// What it is called, on which store it works, and what it is.
     fn info(&self) -> &SubjectInfo;
 
-    /// A client of its own, as a process would have one, ready to lock.
-    async fn connect(&self) -> Result<Arc<dyn Client>, Failure>;
+    /// A client of its own, as a process would have one, ready to lock. Its locks are free after `lease` when it died;
+    /// a subject that cannot choose takes the next longer lease it can.
+    async fn connect(&self, lease: Duration) -> Result<Arc<dyn Client>, Failure>;
+
+    /// A client as of [`connect`](Self::connect) whose way to the server goes through a tap; `None` where there is no way
+    /// that can be tapped.
+    async fn connect_tapped(&self, lease: Duration) -> Result<Option<(Arc<dyn Client>, Tap)>, Failure>;
 
     /// Whether it can do this at all. A workload that it cannot do is left out for it, with the reason.
     fn lacks(&self, need: Need) -> Option<String>;
 
-    /// How many requests the server has been asked so far, counted by the server; `None` where there is none, or where it
-    /// does not count.
+    /// How many requests the server has been asked so far, counted by the server, without those that ask for the count;
+    /// `None` where there is none, or where it does not count. It may be called from several runtimes.
     async fn served(&self) -> Result<Option<u64>, Failure>;
+}
+
+/// A server's own count of the requests it got.
+#[async_trait]
+pub trait Counter: Send + Sync {
+    /// As [`Subject::served`].
+    async fn served(&self) -> Result<u64, Failure>;
 }
 
 /// What a workload asks of a subject.
@@ -80,17 +97,24 @@ pub enum Need {
 /// A client of a store.
 #[async_trait]
 pub trait Client: Send + Sync {
-    /// Waits until the lock is held.
-    async fn lock(&self, ask: &Ask<'_>) -> Result<Box<dyn Held>, Failure>;
-
-    /// Takes the lock if it is free.
-    async fn try_lock(&self, ask: &Ask<'_>) -> Result<Option<Box<dyn Held>>, Failure>;
+    /// A lock to take, as often as wanted: what can be prepared once is prepared here, without asking the store.
+    fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure>;
 
     /// Ends the client and waits for it.
     async fn close(&self) -> Result<(), Failure>;
 }
 
-/// A lock that is held. It is given back by [`release`](Self::release) only.
+/// A lock that can be taken.
+#[async_trait]
+pub trait Lock: Send + Sync {
+    /// Waits until it is held.
+    async fn take(&self) -> Result<Box<dyn Held>, Failure>;
+
+    /// Takes it if it is free.
+    async fn try_take(&self) -> Result<Option<Box<dyn Held>>, Failure>;
+}
+
+/// A lock that is held.
 #[async_trait]
 pub trait Held: Send + Sync {
     /// Takes it again for the same owner.
@@ -99,7 +123,8 @@ pub trait Held: Send + Sync {
     /// Gives it back and waits for the answer.
     async fn release(self: Box<Self>) -> Result<(), Failure>;
 
-    /// Stops caring for it without telling the store, as if the process had died.
+    /// Lets go of it without telling the store, as if the process had died. It is called, outside every runtime, after
+    /// the one that the client lived on has ended, with all its tasks and whatever connections they had.
     fn abandon(self: Box<Self>);
 }
 
