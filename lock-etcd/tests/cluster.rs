@@ -17,7 +17,7 @@ use lock_conformance::servers::{data_folder, tls};
 use lock_core::{Backend, ErrorKind, Locks, Renewed, Settings, Wake};
 use lock_etcd::DRIVER;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-use support::server::Member;
+use support::server::{Admin as _, Member};
 use tokio::time::timeout;
 
 async fn client(url: &str) -> Arc<dyn Backend> {

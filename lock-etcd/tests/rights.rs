@@ -11,7 +11,7 @@ use lock_conformance::ctx::{exclusive, name};
 use lock_conformance::harness::redis::open_by;
 use lock_core::{Error, ErrorKind, LockName, Page};
 use lock_etcd::DRIVER;
-use support::server::Member;
+use support::server::{Admin as _, Member};
 
 fn denied(what: &str, error: &Error, keys: &str) {
     assert_eq!(error.kind(), ErrorKind::Denied, "{what}: {error}");

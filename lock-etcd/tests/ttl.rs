@@ -12,7 +12,7 @@ use lock_conformance::faults::{Fault, Link, Proxy};
 use lock_conformance::harness::redis::open_by;
 use lock_core::{Guard, Locks};
 use lock_etcd::DRIVER;
-use support::server::Member;
+use support::server::{Admin as _, Member};
 
 async fn client(url: &str) -> Verdict<Locks> {
     Ok(Locks::builder(open_by(&DRIVER, url).await?).build()?)

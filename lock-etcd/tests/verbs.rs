@@ -12,7 +12,7 @@ use lock_conformance::ctx::{
 use lock_conformance::harness::redis::open_by;
 use lock_core::{Backend, Mode, Page, Renewed, Standing, Wake};
 use lock_etcd::DRIVER;
-use support::server::Member;
+use support::server::{Admin as _, Member};
 use tokio::time::timeout;
 
 type Outcome = lock_conformance::Verdict;

@@ -18,10 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use lock_conformance::servers::mariadb::mysqld;
 use lock_core::{Backend, HolderId, LockName, Locks, Mode, Note, Request, Standing};
 use lock_sql::{MySqlBackend, MySqlConfig};
 use mysql_server::counter::Counter;
-use mysql_server::{MariaDb, mysqld};
+use mysql_server::{Admin as _, MariaDb};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, MySqlConnection};
 

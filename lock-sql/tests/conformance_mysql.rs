@@ -15,8 +15,8 @@ use lock_conformance::harness::{Credentials, Harness, Store, Tls};
 use lock_conformance::servers::{data_folder, free_port, tls};
 use lock_conformance::verdict::Verdict;
 use lock_core::{Backend, Capabilities};
-use mysql_server::MariaDb;
 use mysql_server::counter::Counter;
+use mysql_server::{Admin as _, MariaDb};
 
 /// What the store must declare on a server that flushes its log at every commit.
 const CAPABILITIES: Capabilities = Capabilities::full();

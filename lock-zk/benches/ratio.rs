@@ -13,9 +13,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use lock_conformance::ctx::{exclusive, held, name, ticket};
+use lock_conformance::servers::zookeeper::{Setup, ZkServer};
 use lock_core::Locks;
 use support::harness::open;
-use support::server::{Setup, ZkServer};
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
 

@@ -10,9 +10,9 @@ mod support;
 
 use std::time::Duration;
 
+use lock_conformance::servers::zookeeper::{Setup, ZkServer};
 use lock_core::{Locks, Page};
 use support::harness::open;
-use support::server::{Setup, ZkServer};
 use tokio::task::JoinSet;
 
 const LOCKS: usize = 1_000;

@@ -11,8 +11,8 @@ use lock_conformance::verdict::{Context as _, Stop, Verdict};
 use lock_conformance::{ensure, ensure_eq};
 use lock_core::{Backend, Locks, Release, Settings};
 
+use lock_conformance::servers::zookeeper::{ZkServer, ensemble};
 use support::harness::open;
-use support::server::{ZkServer, ensemble};
 
 fn url(servers: &[ZkServer]) -> String {
     let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();

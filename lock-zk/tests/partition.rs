@@ -11,8 +11,8 @@ use lock_conformance::{ensure, ensure_eq};
 use lock_core::{Locks, LossReason, Settings};
 use zookeeper_client as zk;
 
+use lock_conformance::servers::zookeeper::{ZkServer, ensemble_on};
 use support::harness::open;
-use support::server::{ZkServer, ensemble_on};
 
 async fn client(servers: &[ZkServer], lease: Duration) -> Verdict<Locks> {
     let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();

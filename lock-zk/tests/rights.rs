@@ -11,8 +11,8 @@ use lock_core::{Backend, ErrorKind, Page};
 use zk::Permission;
 use zookeeper_client as zk;
 
+use lock_conformance::servers::zookeeper::{Setup, ZkServer};
 use support::harness::{USER, open};
-use support::server::{Setup, ZkServer};
 
 struct Server {
     server: ZkServer,

@@ -17,9 +17,9 @@ use lock_core::{
 };
 use zookeeper_client as zk;
 
+use lock_conformance::servers::zookeeper::{Setup, ZkServer};
 use support::counter::Counter;
 use support::harness::open;
-use support::server::{Setup, ZkServer};
 
 type Client = Arc<dyn Backend>;
 

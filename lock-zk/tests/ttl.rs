@@ -12,9 +12,9 @@ use lock_conformance::{ensure, ensure_eq};
 use lock_core::Locks;
 use zookeeper_client as zk;
 
+use lock_conformance::servers::zookeeper::{Setup, ZkServer};
 use support::counter::Counter;
 use support::harness::open;
-use support::server::{Setup, ZkServer};
 
 /// The timeout of each session, as the server has it.
 async fn timeouts(server: &ZkServer) -> Verdict<HashMap<i64, Duration>> {

@@ -12,8 +12,8 @@ use lock_conformance::{ensure, ensure_eq};
 use lock_core::{Backend, Mode, Renewed};
 use zookeeper_client as zk;
 
+use lock_conformance::servers::zookeeper::{Setup, ZkServer};
 use support::harness::open;
-use support::server::{Setup, ZkServer};
 
 /// The server's newest snapshot.
 fn snapshot(server: &ZkServer) -> Verdict<PathBuf> {

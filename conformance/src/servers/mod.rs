@@ -2,19 +2,28 @@
 //! stopped by process id when dropped, and by the kernel when the test process is killed.
 
 pub mod clock;
+pub mod etcd;
 pub mod hosts;
+pub mod mariadb;
+pub mod mysql_wire;
+pub mod pgbouncer;
 mod ports;
+pub mod postgres;
+pub mod postgres_wire;
 pub mod redis;
 pub mod redis_group;
 pub mod resp;
 pub mod rewriter;
 pub mod tls;
+pub mod zookeeper;
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Once;
+use std::time::{Duration, Instant};
 
 pub use ports::free_port;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -22,15 +31,34 @@ use tempfile::TempDir;
 
 use crate::verdict::{Context as _, Stop, Verdict};
 
-/// A folder for a server's data: in memory where there is such a file system.
+/// Where a server keeps its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// In memory where there is such a file system, and without waiting for a disk where that can be told: a test does not
+    /// lose power.
+    #[default]
+    Memory,
+    /// In the folder for temporary files, with the durability that the server has by itself: commits cost what they do.
+    Disk,
+}
+
+/// A folder for a server's data in memory: see [`Place::Memory`].
 ///
 /// # Errors
 /// When no folder can be made.
 pub fn data_folder() -> Verdict<TempDir> {
-    let memory = Path::new("/dev/shm");
-    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    folder_in(Place::Memory)
+}
+
+/// A folder for a server's data.
+///
+/// # Errors
+/// When no folder can be made.
+pub fn folder_in(place: Place) -> Verdict<TempDir> {
+    let (memory, disk) = (Path::new("/dev/shm"), std::env::temp_dir());
+    let parent = if place == Place::Memory && memory.is_dir() { memory } else { &disk };
     static SWEPT: Once = Once::new();
-    SWEPT.call_once(|| sweep(&parent));
+    SWEPT.call_once(|| [memory, &disk].into_iter().for_each(sweep));
     let made =
         tempfile::Builder::new().prefix(&format!("{FOLDER}{}-", std::process::id())).tempdir_in(parent);
     made.context("a folder for the server's data")
@@ -158,6 +186,50 @@ impl Drop for Server {
         // Nobody is left to tell; the parent-death signal is the second line.
         let _ = self.kill();
     }
+}
+
+/// Stops a process where it is, all its threads with it, or lets it go on.
+///
+/// # Errors
+/// When it has gone, or does not stop.
+pub fn pause_process(id: u32, stopped: bool) -> Verdict {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    signal_process(id, if stopped { Signal::STOP } else { Signal::CONT })?;
+    // Threads stop one by one: until the last has, it may answer yet.
+    let end = Instant::now() + PATIENCE;
+    while stopped && !stands_still(id)? {
+        if Instant::now() > end {
+            return Err(Stop::failed("the server does not stop"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+fn stands_still(id: u32) -> Verdict<bool> {
+    for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
+        // A thread may end meanwhile.
+        let Ok(stat) = std::fs::read_to_string(thread?.path().join("stat")) else { continue };
+        // The state follows the name, which is in parentheses and may hold anything.
+        if !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The user who runs the servers that refuse root: root lends them one.
+fn as_user(user: &str) -> Verdict<Vec<OsString>> {
+    if !is_root()? {
+        return Ok(Vec::new());
+    }
+    let words =
+        [format!("--reuid={user}"), format!("--regid={user}"), "--init-groups".into(), "--reset-env".into()];
+    Ok(words.map(OsString::from).to_vec())
+}
+
+fn is_root() -> Verdict<bool> {
+    Ok(std::fs::metadata("/proc/self")?.uid() == 0)
 }
 
 /// Sends a signal to a process this suite has started.

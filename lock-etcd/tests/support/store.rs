@@ -14,7 +14,7 @@ use lock_conformance::servers::{data_folder, free_port, tls};
 use lock_core::{Backend, Capabilities};
 use lock_etcd::DRIVER;
 
-use super::server::Member;
+use super::server::{Admin as _, Member};
 
 /// Each case has a server of its own.
 #[derive(Default)]

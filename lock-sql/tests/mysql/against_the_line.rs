@@ -13,8 +13,9 @@ use lock_core::{
 };
 use lock_sql::MySqlBackend;
 
-use crate::mysql_server::{MariaDb, mysqld};
+use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::{config, name};
+use lock_conformance::servers::mariadb::mysqld;
 
 /// A small generator of pseudo-random numbers; its seed is in every message.
 struct Dice(u64);

@@ -9,7 +9,7 @@ use lock_conformance::verdict::{Context as _, Verdict};
 use lock_conformance::{ensure, ensure_eq};
 use lock_core::{Locks, LossReason, Settings};
 
-use crate::mysql_server::MariaDb;
+use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::connect;
 
 async fn client(server: &MariaDb, lease: Duration) -> Verdict<Locks> {

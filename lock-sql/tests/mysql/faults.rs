@@ -7,7 +7,7 @@ use lock_conformance::ctx::cut_at;
 use lock_core::{Backend, ErrorKind, Mode, Page, Release, Standing};
 use sqlx::Executor as _;
 
-use crate::mysql_server::MariaDb;
+use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::{connect, held, name, request, ticket, waiting};
 
 /// A row lock of somebody else is waited for, within the request timeout.

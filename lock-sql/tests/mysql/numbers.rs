@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::{Backend, FencingToken, Mode, Raise, Standing};
 
-use crate::mysql_server::MariaDb;
+use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::{connect, held, name, request, ticket};
 
 /// Sessions that race for a name that nobody has asked for before: exactly one holds, and the numbers differ.

@@ -8,7 +8,7 @@ use lock_core::client::Locks;
 use lock_core::{BootClock, Settings};
 use rustix::process::Signal;
 
-use crate::mysql_server::MariaDb;
+use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::connect;
 
 /// How long a client may take to be served again: far more than a loaded machine needs.

@@ -4,8 +4,9 @@ use lock_core::{Backend, ErrorKind, Mode, Release};
 use lock_sql::MySqlBackend;
 use sqlx::Row as _;
 
-use crate::mysql_server::{MariaDb, RUN_TIME_RIGHTS, mysqld};
+use crate::mysql_server::{Admin as _, MariaDb, RUN_TIME_RIGHTS};
 use crate::support::{config, connect, held, request};
+use lock_conformance::servers::mariadb::mysqld;
 
 /// The store's page.
 const PAGE: &str = include_str!("../../MYSQL.md");

@@ -1,43 +1,15 @@
-//! A MariaDB server as a child process, with its data in memory where that is possible, and a way to it that counts.
-//!
-//! With `ONELOCK_MYSQLD` set to the path of a `mysqld` of MySQL the tests run on that instead.
+//! What tests do to a MariaDB server past the store, and a way to it that counts.
 
 // Each test program uses a part of this.
 #![allow(dead_code)]
 
 pub(crate) mod counter;
 
-use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
-use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
-
-use lock_conformance::servers::clock::{self, SteppedClock};
-use lock_conformance::servers::{Program, Server, data_folder, free_port, tls};
-use lock_conformance::verdict::{Context as _, Stop, Verdict};
-use rustix::process::Signal;
+use async_trait::async_trait;
+pub(crate) use lock_conformance::servers::mariadb::MariaDb;
+use lock_conformance::verdict::{Context as _, Verdict};
 use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, MySqlConnection, Row as _};
-use tempfile::TempDir;
-
-const PROGRAM: Program = Program { name: "mariadbd", package: "mariadb-server" };
-
-/// The server program of MySQL to use, if any.
-pub(crate) fn mysqld() -> Option<&'static str> {
-    static PATH: OnceLock<Option<String>> = OnceLock::new();
-    PATH.get_or_init(|| std::env::var("ONELOCK_MYSQLD").ok()).as_deref()
-}
-
-/// The log of InnoDB, small, because every server gets a copy.
-fn log_size() -> &'static str {
-    if mysqld().is_some() { "--innodb-redo-log-capacity=16M" } else { "--innodb-log-file-size=8M" }
-}
-
-/// MySQL makes root for the socket only.
-const INIT: &str = "CREATE USER IF NOT EXISTS root@'127.0.0.1';\n\
-                    GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n";
+use sqlx::{AssertSqlSafe, ConnectOptions as _, MySqlConnection, Row as _};
 
 /// What a user needs who only takes locks, by table: as on the store's page.
 pub(crate) const RUN_TIME_RIGHTS: [(&str, &[&str]); 3] = [
@@ -46,115 +18,36 @@ pub(crate) const RUN_TIME_RIGHTS: [(&str, &[&str]); 3] = [
     ("onelock_floor", &["SELECT", "UPDATE"]),
 ];
 
-/// How long a server may take to answer its first request.
-const START: Duration = Duration::from_secs(60);
-
-/// A running server with a database `locks` and a user `root` without a password.
-pub(crate) struct MariaDb {
-    folder: TempDir,
-    port: u16,
-    settings: Vec<String>,
-    server: Mutex<Server>,
-}
-
-/// Dropping root's rights would also drop the parent-death signal, so a server of root stays one of root.
-fn as_root() -> Verdict<Vec<OsString>> {
-    let root = std::fs::metadata("/proc/self")?.uid() == 0;
-    Ok(if root { vec!["--user=root".into()] } else { Vec::new() })
-}
-
-fn option(name: &str, path: &Path) -> OsString {
-    let mut option = OsString::from(format!("--{name}="));
-    option.push(path);
-    option
-}
-
-/// Makes the system tables once per run; the servers get copies.
-fn template() -> Verdict<&'static Path> {
-    static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
-    let make = || -> Verdict<TempDir> {
-        let folder = data_folder()?;
-        let (program, options) = match mysqld() {
-            Some(path) => (path, ["--initialize-insecure", "--skip-log-bin"]),
-            None => ("mariadb-install-db", ["--auth-root-authentication-method=normal", "--skip-test-db"]),
-        };
-        let output = Command::new(program)
-            .arg("--no-defaults")
-            .args(as_root()?)
-            .arg(option("datadir", &folder.path().join("data")))
-            .args(options)
-            .arg(log_size())
-            .output()
-            .context("mariadb-install-db: apt-get install mariadb-server")?;
-        if output.status.success() {
-            return Ok(folder);
-        }
-        Err(Stop::failed(String::from_utf8_lossy(&output.stderr)))
-    };
-    match TEMPLATE.get_or_init(|| make().map_err(|stop| format!("{stop:?}"))) {
-        Ok(folder) => Ok(folder.path()),
-        Err(error) => Err(Stop::failed(error)),
-    }
-}
-
-impl MariaDb {
-    /// Starts one with further settings and waits until it answers.
-    pub(crate) async fn start(settings: &[&str]) -> Verdict<Self> {
-        Self::start_in(data_folder()?, settings).await
-    }
-
-    /// One with a clock of its own.
-    pub(crate) async fn start_with_clock(settings: &[&str]) -> Verdict<(Self, SteppedClock)> {
-        let folder = data_folder()?;
-        let clock = SteppedClock::new(folder.path())?;
-        Ok((Self::start_in(folder, settings).await?, clock))
-    }
-
-    async fn start_in(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
-        let copied = Command::new("cp")
-            .arg("-r")
-            .args([template()?.join("data"), folder.path().join("data")])
-            .status()
-            .context("cp")?;
-        if !copied.success() {
-            return Err(Stop::failed("the server's data could not be copied"));
-        }
-        let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut tries = 0;
-        let (port, server) = loop {
-            let port = free_port()?;
-            match launch(folder.path(), port, &settings).await {
-                Ok(server) => break (port, server),
-                // Somebody else may have taken the port meanwhile.
-                Err(error) if tries >= 5 || !error.to_string().contains("in use") => return Err(error),
-                Err(_) => tries += 1,
-            }
-        };
-        let server = Self { folder, port, settings, server: Mutex::new(server) };
-        server.run("CREATE DATABASE locks").await?;
-        Ok(server)
-    }
-
-    /// Starts one that speaks TLS with this certificate.
-    pub(crate) async fn start_with_tls(files: &tls::Files) -> Verdict<Self> {
-        let settings = [
-            format!("--ssl-ca={}", files.authority.display()),
-            format!("--ssl-cert={}", files.certificate.display()),
-            format!("--ssl-key={}", files.key.display()),
-        ];
-        Self::start(&settings.each_ref().map(String::as_str)).await
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub(crate) fn url(&self) -> String {
-        format!("mysql://root@127.0.0.1:{}/locks", self.port)
-    }
+/// Past the store.
+#[async_trait]
+pub(crate) trait Admin: Sized {
+    /// A connection past the store.
+    async fn admin(&self) -> Verdict<MySqlConnection>;
 
     /// Makes the tables and a user `locker` without a password who may only take locks.
-    pub(crate) async fn with_locker(self) -> Verdict<Self> {
+    async fn with_locker(self) -> Verdict<Self>;
+
+    /// The store as that user.
+    fn locker_url(&self) -> String;
+
+    /// Runs statements past the store and gives their rows.
+    async fn run(&self, sql: &str) -> Verdict<Vec<MySqlRow>>;
+
+    /// The first column of the answer, as text.
+    async fn texts(&self, sql: &str) -> Verdict<Vec<String>>;
+
+    /// A number.
+    async fn count(&self, sql: &str) -> Verdict<u64>;
+}
+
+#[async_trait]
+impl Admin for MariaDb {
+    async fn admin(&self) -> Verdict<MySqlConnection> {
+        let options = MySqlConnectOptions::new().host("127.0.0.1").port(self.port()).username("root");
+        Ok(options.disable_statement_logging().connect().await?)
+    }
+
+    async fn with_locker(self) -> Verdict<Self> {
         let file = include_str!("../../migrations/mysql/0001_line.sql");
         self.run(&format!("USE locks; {file}")).await?;
         self.run("CREATE USER locker@'127.0.0.1'").await?;
@@ -165,24 +58,16 @@ impl MariaDb {
         Ok(self)
     }
 
-    /// The store as that user.
-    pub(crate) fn locker_url(&self) -> String {
-        format!("mysql://locker@127.0.0.1:{}/locks", self.port)
+    fn locker_url(&self) -> String {
+        format!("mysql://locker@127.0.0.1:{}/locks", self.port())
     }
 
-    /// A connection past the store.
-    pub(crate) async fn admin(&self) -> Verdict<MySqlConnection> {
-        Ok(admin(self.port).await?)
-    }
-
-    /// Runs statements past the store and gives their rows.
-    pub(crate) async fn run(&self, sql: &str) -> Verdict<Vec<MySqlRow>> {
+    async fn run(&self, sql: &str) -> Verdict<Vec<MySqlRow>> {
         let mut admin = self.admin().await?;
         Ok(sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut admin).await?)
     }
 
-    /// The first column of the answer, as text.
-    pub(crate) async fn texts(&self, sql: &str) -> Verdict<Vec<String>> {
+    async fn texts(&self, sql: &str) -> Verdict<Vec<String>> {
         let texts = |row: MySqlRow| -> Verdict<String> {
             let bytes: Vec<u8> = row.try_get_unchecked(0)?;
             Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -190,102 +75,8 @@ impl MariaDb {
         self.run(sql).await?.into_iter().map(texts).collect()
     }
 
-    /// A number.
-    pub(crate) async fn count(&self, sql: &str) -> Verdict<u64> {
+    async fn count(&self, sql: &str) -> Verdict<u64> {
         let texts = self.texts(sql).await?;
         Ok(texts.first().context("no row")?.parse()?)
-    }
-
-    /// Kills it and starts it again on the same port and data.
-    pub(crate) async fn restart(&self) -> Verdict {
-        self.restart_after(Signal::KILL).await
-    }
-
-    /// Ends it by this signal, waits until it is gone, and starts it again on the same port and data.
-    pub(crate) async fn restart_after(&self, signal: Signal) -> Verdict {
-        self.lock().signal(signal)?;
-        let end = Instant::now() + START;
-        while self.lock().check().is_ok() {
-            if Instant::now() > end {
-                return Err(Stop::failed(format!("mariadbd did not end within {START:?}")));
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        let server = launch(self.folder.path(), self.port, &self.settings).await?;
-        *self.lock() = server;
-        Ok(())
-    }
-
-    /// Stops it where it is, or lets it go on.
-    pub(crate) fn pause(&self, stopped: bool) -> Verdict {
-        self.lock().signal(if stopped { Signal::STOP } else { Signal::CONT })
-    }
-
-    /// How much processor time it has used.
-    pub(crate) fn cpu(&self) -> Verdict<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.lock().id()))?;
-        // The second field may have anything in it but ends with the last parenthesis.
-        let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |at: usize| -> Verdict<u64> { Ok(fields.get(at).context("a field")?.parse()?) };
-        // Hundredths of a second on every Linux that is not very old.
-        Ok(Duration::from_millis(10 * (ticks(11)? + ticks(12)?)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Server> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-async fn admin(port: u16) -> Result<MySqlConnection, sqlx::Error> {
-    let options = MySqlConnectOptions::new().host("127.0.0.1").port(port).username("root");
-    options.disable_statement_logging().connect().await
-}
-
-async fn launch(folder: &Path, port: u16, settings: &[String]) -> Verdict<Server> {
-    let data = folder.join("data");
-    let mut arguments = vec![OsString::from("--no-defaults")];
-    arguments.extend(as_root()?);
-    arguments.extend([
-        option("datadir", &data),
-        // Servers that share a folder for temporary tables remove each other's.
-        option("tmpdir", &data),
-        option("socket", &data.join("socket")),
-        option("pid-file", &data.join("pid")),
-        format!("--port={port}").into(),
-        log_size().into(),
-    ]);
-    let mut program = PROGRAM;
-    if let Some(path) = mysqld() {
-        let init = folder.join("init.sql");
-        std::fs::write(&init, INIT)?;
-        arguments.extend([option("init-file", &init), "--mysqlx=OFF".into()]);
-        program.name = path;
-    }
-    let common = [
-        "--bind-address=127.0.0.1",
-        "--skip-name-resolve",
-        "--skip-log-bin",
-        "--performance-schema=OFF",
-        "--innodb-buffer-pool-size=64M",
-        "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
-        "--max-connections=400",
-        // A killed server is started again at once.
-        "--innodb-flush-log-at-trx-commit=1",
-    ];
-    arguments.extend(common.map(OsString::from));
-    arguments.extend(settings.iter().map(OsString::from));
-    let mut server = Server::start_by(clock::words(folder)?, program, arguments, &folder.join("log"))?;
-    let end = Instant::now() + START;
-    loop {
-        server.check()?;
-        if let Ok(mut admin) = admin(port).await
-            && admin.execute("DO 1").await.is_ok()
-        {
-            return Ok(server);
-        }
-        if Instant::now() > end {
-            return Err(Stop::failed(format!("mariadbd did not answer within {START:?}")));
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -10,7 +10,7 @@ use lock_conformance::{ensure, ensure_eq};
 use lock_core::{Locks, LossReason, Settings};
 use sqlx::{Executor as _, Row as _};
 
-use crate::postgres_server::PostgresServer;
+use crate::postgres_server::{Admin as _, PostgresServer};
 use crate::server::open;
 
 async fn client(server: &PostgresServer, lease: Duration) -> Verdict<Locks> {

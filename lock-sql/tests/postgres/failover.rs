@@ -7,7 +7,7 @@ use lock_conformance::churn::{Churn, Report};
 use lock_core::{Locks, Settings};
 use sqlx::{Executor as _, Row as _};
 
-use crate::postgres_server::PostgresServer;
+use crate::postgres_server::{Admin as _, PostgresServer};
 use crate::server::open;
 
 /// Far more than a loaded machine needs.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use lock_core::{Locks, Settings};
 use sqlx::{Executor as _, Row as _};
 
-use crate::postgres_server::PostgresServer;
-use crate::postgres_server::pgbouncer::PgBouncer;
+use crate::postgres_server::{Admin as _, PostgresServer};
 use crate::server::open;
+use lock_conformance::servers::pgbouncer::PgBouncer;
 
 const CROWD: usize = 1_000;
 const IDLE: Duration = Duration::from_secs(60);

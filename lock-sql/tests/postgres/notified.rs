@@ -7,7 +7,7 @@ use lock_core::{Backend, Mode, Request, Standing, Wake};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use sqlx::{Executor as _, Row as _};
 
-use crate::postgres_server::PostgresServer;
+use crate::postgres_server::{Admin as _, PostgresServer};
 use crate::server::open;
 use crate::sharing::request;
 

@@ -5,7 +5,7 @@ use lock_core::{Backend, Error, ErrorKind, FencingToken, Page, Renewal, Standing
 use lock_sql::PostgresBackend;
 use sqlx::{AssertSqlSafe, Executor as _};
 
-use crate::postgres_server::PostgresServer;
+use crate::postgres_server::{Admin as _, PostgresServer};
 use crate::server::{open, try_open};
 use crate::sharing::request;
 

@@ -8,7 +8,7 @@ use lock_core::{Backend, ErrorKind, Renewal, Renewed, Standing, StoreUrl, Wake};
 use lock_sql::{PostgresBackend, PostgresConfig};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
-use crate::postgres_server::PostgresServer;
+use crate::postgres_server::{Admin as _, PostgresServer};
 use crate::sharing::request;
 
 pub(crate) async fn open(url: &str) -> PostgresBackend {

@@ -14,8 +14,8 @@ use lock_core::{Backend, Capabilities};
 use lock_sql::POSTGRES_DRIVER;
 use sqlx::{Executor as _, Row as _};
 
-use super::PostgresServer;
-use super::pgbouncer::PgBouncer;
+use super::{Admin as _, PostgresServer};
+use lock_conformance::servers::pgbouncer::PgBouncer;
 
 /// What the store must declare.
 const CAPABILITIES: Capabilities = Capabilities::full();

@@ -15,7 +15,7 @@ use lock_core::{Backend, Capabilities, LockName, Settings, StoreUrl};
 use zookeeper_client as zk;
 
 use super::counter::Counter;
-use super::server::{Setup, ZkServer};
+use lock_conformance::servers::zookeeper::{Setup, ZkServer};
 
 const FOREIGN: &[u8] = b"somebody else's";
 const OPTIONS: &str = "tick=200ms";

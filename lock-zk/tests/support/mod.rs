@@ -3,10 +3,10 @@
 
 pub(crate) mod counter;
 pub(crate) mod harness;
-pub(crate) mod server;
 
 use std::time::Duration;
 
+use lock_conformance::servers::zookeeper::TICK;
 use lock_core::Capabilities;
 
 /// What the store must declare on the test servers: their tick is 200 ms and their longest session two hours.
@@ -14,7 +14,7 @@ pub(crate) fn capabilities() -> Capabilities {
     let mut capabilities = Capabilities::full();
     capabilities.raise = false;
     capabilities.resume = false;
-    capabilities.min_lease = server::TICK * 2;
-    capabilities.max_lease = Duration::from_secs(7_200) * 9 / 10 - server::TICK * 2;
+    capabilities.min_lease = TICK * 2;
+    capabilities.max_lease = Duration::from_secs(7_200) * 9 / 10 - TICK * 2;
     capabilities
 }

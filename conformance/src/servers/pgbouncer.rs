@@ -1,16 +1,18 @@
-//! A pooler as a child process.
+//! A pooler in front of a PostgreSQL server.
 
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use lock_conformance::servers::{Program, Server, free_port};
-use lock_conformance::verdict::{Stop, Verdict};
 use tempfile::TempDir;
 
-use super::{as_server_user, connect, shared_folder, text};
+use super::postgres::{USER, shared_folder, text};
+use super::postgres_wire::Wire;
+use super::{Place, Program, Server, as_user, free_port};
+use crate::verdict::{Stop, Verdict};
 
 /// A running pooler in front of one server; it asks for no passwords.
-pub(crate) struct PgBouncer {
+#[derive(Debug)]
+pub struct PgBouncer {
     port: u16,
     _server: Server,
     _folder: TempDir,
@@ -18,8 +20,11 @@ pub(crate) struct PgBouncer {
 
 impl PgBouncer {
     /// Starts one in this pool mode with further settings and waits until it answers.
-    pub(crate) async fn start(server: u16, mode: &str, settings: &[&str]) -> Verdict<Self> {
-        let (folder, port) = (shared_folder()?, free_port()?);
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn start(server: u16, mode: &str, settings: &[&str]) -> Verdict<Self> {
+        let (folder, port) = (shared_folder(Place::Memory)?, free_port()?);
         let path = folder.path().display();
         let users: String = ["postgres", "app"].map(|user| format!("\"{user}\" \"\"\n")).concat();
         std::fs::write(folder.path().join("users"), users)?;
@@ -36,7 +41,7 @@ impl PgBouncer {
         }
         std::fs::write(&file, lines)?;
         // As with the server: the user is changed before the parent-death signal is asked for.
-        let mut words = as_server_user()?;
+        let mut words = as_user(USER)?;
         words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
         words.extend(["/usr/sbin/pgbouncer", text(&file)?].map(OsString::from));
         if !std::path::Path::new("/usr/sbin/pgbouncer").is_file() {
@@ -45,7 +50,7 @@ impl PgBouncer {
         let program = Program { name: "setpriv", package: "util-linux" };
         let mut process = Server::start(program, words, &folder.path().join("log"))?;
         let end = Instant::now() + Duration::from_secs(30);
-        while connect(port, "postgres", "pgbouncer-probe").await.is_err() {
+        while Wire::connect(port, "postgres", "pgbouncer-probe").await.is_err() {
             process.check()?;
             if Instant::now() > end {
                 return Err(Stop::failed("pgbouncer did not answer"));
@@ -55,11 +60,15 @@ impl PgBouncer {
         Ok(Self { port, _server: process, _folder: folder })
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
         self.port
     }
 
-    pub(crate) fn url(&self, user: &str) -> String {
+    /// The server's URL by way of it, for a user.
+    #[must_use]
+    pub fn url(&self, user: &str) -> String {
         format!("postgres://{user}@127.0.0.1:{}/postgres", self.port)
     }
 }

@@ -1,5 +1,4 @@
-//! A ZooKeeper server as a child process: on free ports of the loopback, with its data in memory, stopped when dropped
-//! and by the kernel when the test process is killed.
+//! Servers of ZooKeeper, alone or three together.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,36 +6,39 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lock_conformance::faults::{Link, Proxy};
-use lock_conformance::servers::tls::Files;
-use lock_conformance::servers::{Program, Server, data_folder, free_port, signal_process};
-use lock_conformance::verdict::{Context as _, Stop, Verdict};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+use super::tls::Files;
+use super::{Place, Program, Server, folder_in, free_port, pause_process};
+use crate::faults::{Link, Proxy};
+use crate::verdict::{Context as _, Stop, Verdict};
 
 const PROGRAM: Program = Program { name: "java", package: "zookeeper" };
 const START: Duration = Duration::from_secs(60);
 
 /// The servers' tick: small, so that sessions may be short.
-pub(crate) const TICK: Duration = Duration::from_millis(200);
+pub const TICK: Duration = Duration::from_millis(200);
 
 /// How a server is set up.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Setup {
+pub struct Setup {
     /// Speaks TLS on a second port, with this certificate.
     pub tls: Option<Files>,
     /// Lines of the configuration.
     pub lines: Vec<String>,
     /// Definitions for the virtual machine.
     pub defines: Vec<String>,
+    /// Where it keeps its data. On disk it also runs as fast as it can once warm, where a test wants it to be there soon.
+    pub place: Place,
     /// The number of this server in an ensemble; 0 when it stands alone.
     pub id: u32,
 }
 
 /// A running server.
 #[derive(Debug)]
-pub(crate) struct ZkServer {
+pub struct ZkServer {
     setup: Setup,
     port: u16,
     tls_port: u16,
@@ -47,7 +49,10 @@ pub(crate) struct ZkServer {
 
 impl ZkServer {
     /// Starts one and waits until it serves.
-    pub(crate) async fn start(setup: Setup) -> Verdict<Self> {
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn start(setup: Setup) -> Verdict<Self> {
         let mut tries = 0;
         loop {
             let server = Self::begin(setup.clone())?;
@@ -63,30 +68,43 @@ impl ZkServer {
     }
 
     /// Starts one and does not wait.
-    pub(crate) fn begin(setup: Setup) -> Verdict<Self> {
-        let (folder, port, tls_port) = (data_folder()?, free_port()?, free_port()?);
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn begin(setup: Setup) -> Verdict<Self> {
+        let (folder, port, tls_port) = (folder_in(setup.place)?, free_port()?, free_port()?);
         let server = Self { setup, folder, port, tls_port, server: Mutex::new(None) };
         server.launch()?;
         Ok(server)
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// Where it listens to clients.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    pub(crate) fn tls_port(&self) -> u16 {
+    /// Where it speaks TLS.
+    #[must_use]
+    pub fn tls_port(&self) -> u16 {
         self.tls_port
     }
 
-    pub(crate) fn folder(&self) -> &Path {
+    /// A folder that goes with the server.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    pub(crate) fn data(&self) -> PathBuf {
+    /// Where its snapshots and logs are.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
         self.folder().join("data").join("version-2")
     }
 
-    pub(crate) fn log(&self) -> String {
+    /// What it has written.
+    #[must_use]
+    pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder().join("server.log")).unwrap_or_default()
     }
 
@@ -95,12 +113,18 @@ impl ZkServer {
     }
 
     /// Kills it, as a crash would.
-    pub(crate) fn kill(&self) -> Verdict {
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn kill(&self) -> Verdict {
         self.lock().take().map_or(Ok(()), |mut server| server.kill())
     }
 
     /// Starts it again on the same data and ports.
-    pub(crate) fn launch(&self) -> Verdict {
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn launch(&self) -> Verdict {
         let mut lines = vec![
             format!("dataDir={}", self.folder().join("data").display()),
             format!("clientPort={}", self.port),
@@ -114,12 +138,14 @@ impl ZkServer {
         ];
         lines.extend(self.setup.lines.iter().cloned());
         let mut defines = vec![
-            "-Dzookeeper.forceSync=no".to_owned(),
             "-Dzookeeper.extendedTypesEnabled=true".to_owned(),
             // Empty lock nodes go soon instead of once in a minute.
             "-Dznode.container.checkIntervalMs=200".to_owned(),
             "-Dznode.container.maxPerMinute=600000".to_owned(),
         ];
+        if self.setup.place == Place::Memory {
+            defines.extend(["-Dzookeeper.forceSync=no", "-XX:TieredStopAtLevel=1"].map(str::to_owned));
+        }
         defines.extend(self.setup.defines.iter().map(|define| format!("-D{define}")));
         if let Some(files) = &self.setup.tls {
             let store = self.folder().join("server.pem");
@@ -171,10 +197,7 @@ impl ZkServer {
         let jars = jars.map(|jar| format!("/usr/share/java/{jar}.jar")).join(":");
         let mut arguments: Vec<OsString> =
             vec!["-cp".into(), format!("{}:{jars}", self.folder().display()).into()];
-        arguments.extend(
-            ["-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1"]
-                .map(OsString::from),
-        );
+        arguments.extend(["-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:-UsePerfData"].map(OsString::from));
         arguments.extend(defines.into_iter().map(OsString::from));
         arguments
             .extend(["org.apache.zookeeper.server.quorum.QuorumPeerMain".into(), config.into_os_string()]);
@@ -183,7 +206,10 @@ impl ZkServer {
     }
 
     /// Waits until it serves.
-    pub(crate) async fn ready(&self) -> Verdict {
+    ///
+    /// # Errors
+    /// When it does not soon, or has ended.
+    pub async fn ready(&self) -> Verdict {
         let end = Instant::now() + START;
         loop {
             if let Some(server) = self.lock().as_mut() {
@@ -203,54 +229,40 @@ impl ZkServer {
     }
 
     /// Kills it and starts it again.
-    pub(crate) async fn restart(&self) -> Verdict {
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub async fn restart(&self) -> Verdict {
         self.kill()?;
         self.launch()?;
         self.ready().await
     }
 
     /// Stops it where it is, or lets it go on.
-    pub(crate) fn pause(&self, stopped: bool) -> Verdict {
-        let id = self.lock().as_ref().context("a running server")?.id();
-        let signal = if stopped { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
-        signal_process(id, signal)?;
-        // Its threads stop one by one: until the last has, it may answer yet.
-        let end = Instant::now() + START;
-        while stopped && !is_stopped(id)? {
-            if Instant::now() > end {
-                return Err(Stop::failed("the server does not stop"));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&self, stopped: bool) -> Verdict {
+        pause_process(self.lock().as_ref().context("a running server")?.id(), stopped)
     }
 
     /// `standalone`, `leader` or `follower`; `None` while it does not serve.
-    pub(crate) async fn mode(&self) -> Option<String> {
+    pub async fn mode(&self) -> Option<String> {
         let text = tokio::time::timeout(Duration::from_secs(1), self.word("srvr")).await.ok()?.ok()?;
         text.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
     }
 
     /// Asks one of the four-letter questions.
-    pub(crate) async fn word(&self, word: &str) -> Verdict<String> {
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn word(&self, word: &str) -> Verdict<String> {
         let mut stream = TcpStream::connect(self.address()).await?;
         stream.write_all(word.as_bytes()).await?;
         let mut text = String::new();
         stream.read_to_string(&mut text).await?;
         Ok(text)
     }
-}
-
-/// Whether all threads of a process stand still.
-fn is_stopped(id: u32) -> Verdict<bool> {
-    for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
-        let Ok(stat) = std::fs::read_to_string(thread?.path().join("stat")) else { continue };
-        // Behind the name, which is in parentheses and may hold anything.
-        if !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// What an ensemble agrees on: whoever lags may lag for twenty seconds before it is left.
@@ -277,7 +289,10 @@ fn member(id: u32, view: &Ports) -> Verdict<ZkServer> {
 }
 
 /// An ensemble of three.
-pub(crate) async fn ensemble() -> Verdict<Vec<ZkServer>> {
+///
+/// # Errors
+/// When it is not installed, or does not come up.
+pub async fn ensemble() -> Verdict<Vec<ZkServer>> {
     let view = ports()?;
     let servers = vec![member(1, &view)?, member(2, &view)?, member(3, &view)?];
     for server in &servers {
@@ -287,7 +302,10 @@ pub(crate) async fn ensemble() -> Verdict<Vec<ZkServer>> {
 }
 
 /// An ensemble of three whose last member is a follower that reaches its leader by `link` only.
-pub(crate) async fn ensemble_on(link: &Arc<Link>) -> Verdict<(Vec<ZkServer>, Vec<Proxy>)> {
+///
+/// # Errors
+/// When it is not installed, or does not come up.
+pub async fn ensemble_on(link: &Arc<Link>) -> Verdict<(Vec<ZkServer>, Vec<Proxy>)> {
     let view = ports()?;
     let mut servers = vec![member(1, &view)?, member(2, &view)?];
     // These two elect one of them before the third comes.

@@ -1,0 +1,339 @@
+//! Servers of etcd, alone or three together.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::hosts::Hosts;
+use super::tls::Files;
+use super::{Place, Program, Server, folder_in, free_port, pause_process};
+use crate::verdict::{Stop, Verdict};
+
+const PROGRAM: Program = Program { name: "etcd", package: "etcd-server" };
+
+/// How long a server may take to elect itself.
+const START: Duration = Duration::from_secs(30);
+
+/// One member.
+#[derive(Debug)]
+pub struct Member {
+    folder: TempDir,
+    program: Program,
+    arguments: Vec<OsString>,
+    host: Ipv4Addr,
+    port: u16,
+    metrics: u16,
+    /// The password of `root`, once it is asked for.
+    root: OnceLock<String>,
+    server: Mutex<Option<Server>>,
+}
+
+impl Member {
+    /// A server of its own.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn single(tls: Option<&Files>) -> Verdict<Self> {
+        Self::with(tls, &[]).await
+    }
+
+    /// A server of its own with more arguments.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn with(tls: Option<&Files>, more: &[String]) -> Verdict<Self> {
+        Self::started(Place::Memory, tls, more).await
+    }
+
+    /// A server of its own that keeps its data in this place.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn in_place(place: Place) -> Verdict<Self> {
+        Self::started(place, None, &[]).await
+    }
+
+    async fn started(place: Place, tls: Option<&Files>, more: &[String]) -> Verdict<Self> {
+        let mut tries = 0;
+        loop {
+            let mut member =
+                Self::prepared_in(folder_in(place)?, Ipv4Addr::LOCALHOST, "one", free_port()?, None, tls)?;
+            member.arguments.extend(more.iter().map(OsString::from));
+            match member.launch().await {
+                Ok(()) => return Ok(member),
+                // Somebody else may have taken a port meanwhile.
+                Err(_) if tries < 3 => tries += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The members of a cluster of three.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn three() -> Verdict<Vec<Self>> {
+        let peers = [free_port()?, free_port()?, free_port()?];
+        let names = ["a", "b", "c"];
+        let all: Vec<_> =
+            names.iter().zip(peers).map(|(name, port)| format!("{name}=http://127.0.0.1:{port}")).collect();
+        let mut members = Vec::new();
+        for (name, port) in names.iter().zip(peers) {
+            members.push(Self::prepared(name, port, Some(&all.join(",")), None)?);
+        }
+        Self::all_up(members).await
+    }
+
+    /// The members of a cluster of three, each on a host of its own.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn three_on(hosts: &Hosts) -> Verdict<Vec<Self>> {
+        let peer = free_port()?;
+        let all: Vec<_> =
+            (0..3).map(|i| format!("{}=http://{}:{peer}", hosts.name(i), hosts.address(i))).collect();
+        let mut members = Vec::new();
+        for i in 0..3 {
+            let (name, at) = (hosts.name(i), hosts.address(i));
+            let mut member = Self::prepared_at(at, &name, peer, Some(&all.join(",")), None)?;
+            let words = ["netns", "exec", &name, PROGRAM.name].map(OsString::from);
+            member.arguments.splice(0..0, words);
+            member.program = Program { name: "ip", package: "iproute2" };
+            members.push(member);
+        }
+        Self::all_up(members).await
+    }
+
+    async fn all_up(members: Vec<Self>) -> Verdict<Vec<Self>> {
+        for member in &members {
+            member.spawn()?;
+        }
+        for member in &members {
+            member.ready().await?;
+        }
+        Ok(members)
+    }
+
+    fn prepared(name: &str, peer: u16, cluster: Option<&str>, tls: Option<&Files>) -> Verdict<Self> {
+        Self::prepared_at(Ipv4Addr::LOCALHOST, name, peer, cluster, tls)
+    }
+
+    fn prepared_at(
+        host: Ipv4Addr,
+        name: &str,
+        peer: u16,
+        cluster: Option<&str>,
+        tls: Option<&Files>,
+    ) -> Verdict<Self> {
+        Self::prepared_in(folder_in(Place::Memory)?, host, name, peer, cluster, tls)
+    }
+
+    fn prepared_in(
+        folder: TempDir,
+        host: Ipv4Addr,
+        name: &str,
+        peer: u16,
+        cluster: Option<&str>,
+        tls: Option<&Files>,
+    ) -> Verdict<Self> {
+        let (port, metrics) = (free_port()?, free_port()?);
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let peer = format!("http://{host}:{peer}");
+        let alone = format!("{name}={peer}");
+        let mut arguments: Vec<OsString> = Vec::new();
+        let mut say = |key: &str, value: &str| arguments.push(format!("--{key}={value}").into());
+        say("name", name);
+        say("data-dir", &folder.path().join("data").display().to_string());
+        say("listen-client-urls", &format!("{scheme}://{host}:{port}"));
+        let known_as = if host.is_loopback() { "localhost".to_owned() } else { host.to_string() };
+        say("advertise-client-urls", &format!("{scheme}://{known_as}:{port}"));
+        say("listen-peer-urls", &peer);
+        say("initial-advertise-peer-urls", &peer);
+        say("initial-cluster", cluster.unwrap_or(&alone));
+        say("initial-cluster-state", "new");
+        say("listen-metrics-urls", &format!("http://{host}:{metrics}"));
+        // The gateway would be a client of its own.
+        say("enable-grpc-gateway", "false");
+        say("heartbeat-interval", "50");
+        say("election-timeout", "500");
+        say("logger", "zap");
+        say("log-level", "error");
+        // The least there is: these passwords are no secrets.
+        say("bcrypt-cost", "4");
+        if let Some(files) = tls {
+            say("cert-file", &files.certificate.display().to_string());
+            say("key-file", &files.key.display().to_string());
+        }
+        Ok(Self {
+            folder,
+            program: PROGRAM,
+            arguments,
+            host,
+            port,
+            metrics,
+            root: OnceLock::new(),
+            server: Mutex::new(None),
+        })
+    }
+
+    fn spawn(&self) -> Verdict {
+        let log = self.log();
+        let server = Server::start(self.program, self.arguments.clone(), &log)?;
+        *self.lock() = Some(server);
+        Ok(())
+    }
+
+    /// What it has written.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.folder.path().join("server.log")
+    }
+
+    async fn launch(&self) -> Verdict {
+        self.spawn()?;
+        self.ready().await
+    }
+
+    /// Waits until it has a leader and serves.
+    ///
+    /// # Errors
+    /// When it does neither soon, or has ended.
+    pub async fn ready(&self) -> Verdict {
+        let end = Instant::now() + START;
+        loop {
+            if let Some(server) = self.lock().as_mut() {
+                server.check()?;
+            }
+            match self.get("/health").await {
+                Ok(answer) if answer.contains("\"true\"") => return Ok(()),
+                _ if Instant::now() > end => {
+                    return Err(Stop::failed(format!("etcd was not ready within {START:?}")));
+                }
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    async fn get(&self, path: &str) -> Verdict<String> {
+        let mut stream = TcpStream::connect((self.host, self.metrics)).await?;
+        let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    /// What it counts, by the name of the counter and its labels.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(&self) -> Verdict<Vec<(String, f64)>> {
+        let text = self.get("/metrics").await?;
+        let read = |line: &str| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        Ok(text.lines().filter(|line| !line.starts_with('#')).filter_map(read).collect())
+    }
+
+    /// How many messages of clients it has received, streams included, by method.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn received(&self) -> Verdict<Vec<(String, u64)>> {
+        let method = |name: &str| {
+            let rest = name.strip_prefix("grpc_server_msg_received_total{")?;
+            Some(rest.split("grpc_method=\"").nth(1)?.split('"').next()?.to_owned())
+        };
+        let mut counts = BTreeMap::new();
+        for (name, value) in self.metrics().await? {
+            if let Some(method) = method(&name) {
+                // Two services may have a method of one name.
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
+                let value = value as u64;
+                *counts.entry(method).or_default() += value;
+            }
+        }
+        Ok(counts.into_iter().collect())
+    }
+
+    /// How many connections clients have open.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn connections(&self) -> Verdict<u64> {
+        let table = std::fs::read_to_string("/proc/net/tcp")?;
+        let here = format!("0100007F:{:04X}", self.port);
+        let open = |line: &&str| {
+            let mut words = line.split_whitespace().skip(1);
+            words.next() == Some(&here) && words.nth(1) == Some("01")
+        };
+        Ok(table.lines().filter(open).count() as u64)
+    }
+
+    /// Where it listens to clients.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The same, with its host.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (self.host, self.port).into()
+    }
+
+    /// The URL of its locks.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("etcd://{}", self.address())
+    }
+
+    /// Kills it.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn kill(&self) -> Verdict {
+        match self.lock().take() {
+            Some(mut server) => server.kill(),
+            None => Ok(()),
+        }
+    }
+
+    /// Kills it if it runs, and starts it on the same data and ports.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub async fn restart(&self) -> Verdict {
+        self.kill()?;
+        self.launch().await
+    }
+
+    /// Stops it where it is, or lets it go on; returns when it has come to a stand.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub async fn pause(&self, stopped: bool) -> Verdict {
+        match &*self.lock() {
+            Some(server) => pause_process(server.id(), stopped),
+            None => Err(Stop::failed("the member does not run")),
+        }
+    }
+
+    /// The password of its user `root`: set once it asks for one.
+    #[must_use]
+    pub fn root(&self) -> &OnceLock<String> {
+        &self.root
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Server>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,268 @@
+//! Servers of MariaDB; or of MySQL, with `ONELOCK_MYSQLD` set to the path of its `mysqld`.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::clock::{self, SteppedClock};
+use super::mysql_wire::Wire;
+use super::{Place, Program, Server, data_folder, folder_in, free_port, is_root, tls};
+use crate::verdict::{Context as _, Stop, Verdict};
+
+const PROGRAM: Program = Program { name: "mariadbd", package: "mariadb-server" };
+
+/// The server program of MySQL to use, if any.
+#[must_use]
+pub fn mysqld() -> Option<&'static str> {
+    static PATH: OnceLock<Option<String>> = OnceLock::new();
+    PATH.get_or_init(|| std::env::var("ONELOCK_MYSQLD").ok()).as_deref()
+}
+
+/// The log of InnoDB, small, because every server gets a copy.
+fn log_size() -> &'static str {
+    if mysqld().is_some() { "--innodb-redo-log-capacity=16M" } else { "--innodb-log-file-size=8M" }
+}
+
+/// MySQL makes root for the socket only.
+const INIT: &str = "CREATE USER IF NOT EXISTS root@'127.0.0.1';\n\
+                    GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n";
+
+/// How long a server may take to answer its first request.
+const START: Duration = Duration::from_secs(60);
+
+/// A running server with a database `locks` and a user `root` without a password.
+#[derive(Debug)]
+pub struct MariaDb {
+    folder: TempDir,
+    port: u16,
+    settings: Vec<String>,
+    server: Mutex<Server>,
+}
+
+/// Dropping root's rights would also drop the parent-death signal, so a server of root stays one of root.
+fn as_root() -> Verdict<Vec<OsString>> {
+    Ok(if is_root()? { vec!["--user=root".into()] } else { Vec::new() })
+}
+
+fn option(name: &str, path: &Path) -> OsString {
+    let mut option = OsString::from(format!("--{name}="));
+    option.push(path);
+    option
+}
+
+/// Makes the system tables once per run; the servers get copies.
+fn template() -> Verdict<&'static Path> {
+    static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
+    let make = || -> Verdict<TempDir> {
+        let folder = data_folder()?;
+        let (program, options) = match mysqld() {
+            Some(path) => (path, ["--initialize-insecure", "--skip-log-bin"]),
+            None => ("mariadb-install-db", ["--auth-root-authentication-method=normal", "--skip-test-db"]),
+        };
+        let output = Command::new(program)
+            .arg("--no-defaults")
+            .args(as_root()?)
+            .arg(option("datadir", &folder.path().join("data")))
+            .args(options)
+            .arg(log_size())
+            .output()
+            .context("mariadb-install-db: apt-get install mariadb-server")?;
+        if output.status.success() {
+            return Ok(folder);
+        }
+        Err(Stop::failed(String::from_utf8_lossy(&output.stderr)))
+    };
+    match TEMPLATE.get_or_init(|| make().map_err(|stop| format!("{stop:?}"))) {
+        Ok(folder) => Ok(folder.path()),
+        Err(error) => Err(Stop::failed(error)),
+    }
+}
+
+impl MariaDb {
+    /// Starts one with further settings and waits until it answers.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn start(settings: &[&str]) -> Verdict<Self> {
+        Self::start_in(data_folder()?, settings).await
+    }
+
+    /// The same with its data in this place.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn start_in_place(place: Place, settings: &[&str]) -> Verdict<Self> {
+        Self::start_in(folder_in(place)?, settings).await
+    }
+
+    /// One with a clock of its own.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn start_with_clock(settings: &[&str]) -> Verdict<(Self, SteppedClock)> {
+        let folder = data_folder()?;
+        let clock = SteppedClock::new(folder.path())?;
+        Ok((Self::start_in(folder, settings).await?, clock))
+    }
+
+    async fn start_in(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
+        let copied = Command::new("cp")
+            .arg("-r")
+            .args([template()?.join("data"), folder.path().join("data")])
+            .status()
+            .context("cp")?;
+        if !copied.success() {
+            return Err(Stop::failed("the server's data could not be copied"));
+        }
+        let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let mut tries = 0;
+        let (port, server) = loop {
+            let port = free_port()?;
+            match launch(folder.path(), port, &settings).await {
+                Ok(server) => break (port, server),
+                // Somebody else may have taken the port meanwhile.
+                Err(error) if tries >= 5 || !error.to_string().contains("in use") => return Err(error),
+                Err(_) => tries += 1,
+            }
+        };
+        let server = Self { folder, port, settings, server: Mutex::new(server) };
+        server.look().await?.query("CREATE DATABASE locks").await?;
+        Ok(server)
+    }
+
+    /// Starts one that speaks TLS with this certificate.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn start_with_tls(files: &tls::Files) -> Verdict<Self> {
+        let settings = [
+            format!("--ssl-ca={}", files.authority.display()),
+            format!("--ssl-cert={}", files.certificate.display()),
+            format!("--ssl-key={}", files.key.display()),
+        ];
+        Self::start(&settings.each_ref().map(String::as_str)).await
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its URL, for who may do everything.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("mysql://root@127.0.0.1:{}/locks", self.port)
+    }
+
+    /// A connection past the store.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn look(&self) -> Verdict<Wire> {
+        Wire::connect(self.port).await
+    }
+
+    /// Kills it and starts it again on the same port and data.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub async fn restart(&self) -> Verdict {
+        self.restart_after(Signal::KILL).await
+    }
+
+    /// Ends it by this signal, waits until it is gone, and starts it again on the same port and data.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub async fn restart_after(&self, signal: Signal) -> Verdict {
+        self.lock().signal(signal)?;
+        let end = Instant::now() + START;
+        while self.lock().check().is_ok() {
+            if Instant::now() > end {
+                return Err(Stop::failed(format!("mariadbd did not end within {START:?}")));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let server = launch(self.folder.path(), self.port, &self.settings).await?;
+        *self.lock() = server;
+        Ok(())
+    }
+
+    /// Stops it where it is, or lets it go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&self, stopped: bool) -> Verdict {
+        self.lock().signal(if stopped { Signal::STOP } else { Signal::CONT })
+    }
+
+    /// How much processor time it has used.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn cpu(&self) -> Verdict<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.lock().id()))?;
+        // The second field may have anything in it but ends with the last parenthesis.
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |at: usize| -> Verdict<u64> { Ok(fields.get(at).context("a field")?.parse()?) };
+        // Hundredths of a second on every Linux that is not very old.
+        Ok(Duration::from_millis(10 * (ticks(11)? + ticks(12)?)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Server> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn launch(folder: &Path, port: u16, settings: &[String]) -> Verdict<Server> {
+    let data = folder.join("data");
+    let mut arguments = vec![OsString::from("--no-defaults")];
+    arguments.extend(as_root()?);
+    arguments.extend([
+        option("datadir", &data),
+        // Servers that share a folder for temporary tables remove each other's.
+        option("tmpdir", &data),
+        option("socket", &data.join("socket")),
+        option("pid-file", &data.join("pid")),
+        format!("--port={port}").into(),
+        log_size().into(),
+    ]);
+    let mut program = PROGRAM;
+    if let Some(path) = mysqld() {
+        let init = folder.join("init.sql");
+        std::fs::write(&init, INIT)?;
+        arguments.extend([option("init-file", &init), "--mysqlx=OFF".into()]);
+        program.name = path;
+    }
+    let common = [
+        "--bind-address=127.0.0.1",
+        "--skip-name-resolve",
+        "--skip-log-bin",
+        "--performance-schema=OFF",
+        "--innodb-buffer-pool-size=64M",
+        "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
+        "--max-connections=400",
+        // A killed server is started again at once.
+        "--innodb-flush-log-at-trx-commit=1",
+    ];
+    arguments.extend(common.map(OsString::from));
+    arguments.extend(settings.iter().map(OsString::from));
+    let mut server = Server::start_by(clock::words(folder)?, program, arguments, &folder.join("log"))?;
+    let end = Instant::now() + START;
+    loop {
+        server.check()?;
+        if Wire::connect(port).await.is_ok() {
+            return Ok(server);
+        }
+        if Instant::now() > end {
+            return Err(Stop::failed(format!("mariadbd did not answer within {START:?}")));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

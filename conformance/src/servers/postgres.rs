@@ -1,0 +1,345 @@
+//! Servers of PostgreSQL.
+
+use std::ffi::OsString;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::clock::{self, SteppedClock};
+use super::postgres_wire::Wire;
+use super::{Place, Program, Server, as_user, folder_in, free_port, tls};
+use crate::verdict::{Context as _, Stop, Verdict};
+
+/// Who runs it when root starts it.
+pub(super) const USER: &str = "postgres";
+
+/// A running server. User `postgres` needs no password on it, user `secret` needs one.
+#[derive(Debug)]
+pub struct PostgresServer {
+    folder: TempDir,
+    port: u16,
+    arguments: Vec<String>,
+    server: Mutex<Server>,
+}
+
+/// Where Debian puts the programs of the newest version there is.
+fn programs() -> Verdict<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").context("apt-get install postgresql")?;
+    let mut folders: Vec<_> = versions.filter_map(|v| Some(v.ok()?.path().join("bin"))).collect();
+    folders.sort();
+    folders.pop().context("apt-get install postgresql")
+}
+
+fn run(words: Vec<OsString>) -> Verdict<Output> {
+    let output = Command::new("setpriv").args(as_user(USER)?).args(words).output().context("setpriv")?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    Err(Stop::failed(format!("{}", String::from_utf8_lossy(&output.stderr))))
+}
+
+fn words<const N: usize>(words: [&str; N]) -> Vec<OsString> {
+    words.map(OsString::from).to_vec()
+}
+
+/// A folder that the server's user may use.
+pub(super) fn shared_folder(place: Place) -> Verdict<TempDir> {
+    let folder = folder_in(place)?;
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777))?;
+    Ok(folder)
+}
+
+pub(super) fn text(path: &Path) -> Verdict<&str> {
+    path.to_str().context("a path that is no text")
+}
+
+/// Makes a cluster once per run; the servers get copies.
+fn template() -> Verdict<&'static Path> {
+    static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
+    let make = || -> Verdict<TempDir> {
+        let folder = shared_folder(Place::Memory)?;
+        let (initdb, data) = (programs()?.join("initdb"), folder.path().join("data"));
+        let options = ["-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync"];
+        let mut words = words([text(&initdb)?, "-D", text(&data)?]);
+        words.extend(options.map(OsString::from));
+        run(words)?;
+        Ok(folder)
+    };
+    match TEMPLATE.get_or_init(|| make().map_err(|stop| format!("{stop:?}"))) {
+        Ok(folder) => Ok(folder.path()),
+        Err(error) => Err(Stop::failed(error)),
+    }
+}
+
+/// A name in the log that is not a client's.
+const ADMIN: &str = "admin";
+
+impl PostgresServer {
+    /// Starts one with further `-c` settings and waits until it answers.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn start(settings: &[&str]) -> Verdict<Self> {
+        Self::start_in(shared_folder(Place::Memory)?, settings).await
+    }
+
+    /// One with a clock of its own.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn start_with_clock(settings: &[&str]) -> Verdict<(Self, SteppedClock)> {
+        let folder = shared_folder(Place::Memory)?;
+        let clock = SteppedClock::new(folder.path())?;
+        Ok((Self::start_in(folder, settings).await?, clock))
+    }
+
+    /// The same as [`PostgresServer::start`] with its data where commits cost what they do on a disk.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn start_on_disk(settings: &[&str]) -> Verdict<Self> {
+        Self::start_in(shared_folder(Place::Disk)?, settings).await
+    }
+
+    async fn start_in(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
+        run(words(["cp", "-r", text(&template()?.join("data"))?, text(&folder.path().join("data"))?]))?;
+        Self::start_on(folder, settings).await
+    }
+
+    /// Starts one on the data in the folder.
+    async fn start_on(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
+        let port = free_port()?;
+        let data = folder.path().join("data");
+        let access = "host all secret 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
+                      host replication all 127.0.0.1/32 trust\n";
+        let file = folder.path().join("access");
+        std::fs::write(&file, access)?;
+        let mut arguments: Vec<String> =
+            vec!["-D".into(), text(&data)?.into(), "-p".into(), port.to_string(), "-k".into(), String::new()];
+        let hba = format!("hba_file={}", file.display());
+        // The log counts what clients ask for.
+        let common = [
+            "listen_addresses=127.0.0.1",
+            "log_statement=all",
+            "log_line_prefix=%a| ",
+            "max_connections=300",
+        ];
+        for setting in common.iter().chain(settings).copied().chain([hba.as_str()]) {
+            arguments.extend(["-c".into(), setting.into()]);
+        }
+        let server = launch(&folder, &arguments, port).await?;
+        Ok(Self { folder, port, arguments, server: Mutex::new(server) })
+    }
+
+    /// A streaming standby, without which this server answers no durable commit any more.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn standby(&self) -> Verdict<Self> {
+        let folder = shared_folder(Place::Memory)?;
+        let (program, port) = (programs()?.join("pg_basebackup"), self.port.to_string());
+        let data = folder.path().join("data");
+        let copy =
+            [text(&program)?, "-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-R", "-c", "fast", "-D"];
+        run(copy.into_iter().chain([text(&data)?]).map(OsString::from).collect())?;
+        let standby = Self::start_on(folder, &[]).await?;
+        let mut admin = self.look().await?;
+        admin.query("ALTER SYSTEM SET synchronous_standby_names = '*'").await?;
+        admin.query("SELECT pg_reload_conf()").await?;
+        let end = Instant::now() + Duration::from_secs(30);
+        let sync = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'";
+        while admin.query(sync).await?.is_empty() {
+            if Instant::now() > end {
+                return Err(Stop::failed("the standby does not follow"));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(standby)
+    }
+
+    /// Kills the primary, and goes on in its place and at its address.
+    ///
+    /// # Errors
+    /// When it does not come up there.
+    pub async fn take_over(&mut self, primary: &Self) -> Verdict {
+        primary.lock().kill()?;
+        self.quit();
+        let own = self.port.to_string();
+        for argument in &mut self.arguments {
+            if *argument == own {
+                *argument = primary.port.to_string();
+            }
+        }
+        self.port = primary.port;
+        self.start_again().await?;
+        let mut admin = self.look().await?;
+        // It waits for no standby of its own: it has none.
+        admin.query("SELECT pg_promote()").await?;
+        admin.query("ALTER SYSTEM RESET synchronous_standby_names").await?;
+        admin.query("SELECT pg_reload_conf()").await?;
+        Ok(())
+    }
+
+    /// Starts one that speaks TLS with this certificate.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn start_with_tls(files: &tls::Files) -> Verdict<Self> {
+        // The key must be the server user's own.
+        let folder = files.key.parent().context("a folder")?;
+        std::fs::set_permissions(folder, Permissions::from_mode(0o777))?;
+        std::fs::set_permissions(&files.key, Permissions::from_mode(0o644))?;
+        let own = folder.join("own-key.pem");
+        run(words(["install", "-m", "600", text(&files.key)?, text(&own)?]))?;
+        let settings = [
+            "ssl=on".to_owned(),
+            format!("ssl_cert_file={}", files.certificate.display()),
+            format!("ssl_key_file={}", own.display()),
+        ];
+        Self::start(&settings.each_ref().map(String::as_str)).await
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its URL, for who may do everything.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// A connection that the counts leave out.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn look(&self) -> Verdict<Wire> {
+        Wire::connect(self.port, "postgres", ADMIN).await
+    }
+
+    /// How many requests of clients were logged so far.
+    ///
+    /// # Errors
+    /// When there is no log.
+    pub fn requests(&self) -> Verdict<u64> {
+        Ok(self.asked()?.len() as u64)
+    }
+
+    /// What clients have asked so far.
+    ///
+    /// # Errors
+    /// When there is no log.
+    pub fn asked(&self) -> Verdict<Vec<String>> {
+        let log = std::fs::read_to_string(self.folder.path().join("log"))?;
+        let asked = |line: &&str| {
+            line.starts_with("onelock| ")
+                && (line.contains("LOG:  execute ") || line.contains("LOG:  statement: "))
+        };
+        Ok(log.lines().filter(asked).map(str::to_owned).collect())
+    }
+
+    /// Kills it and starts it again on the same data and port.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub async fn restart(&self) -> Verdict {
+        self.lock().kill()?;
+        self.start_again().await
+    }
+
+    /// Has it end at once, all its sessions with it, and starts it again on the same data and port.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub async fn restart_at_once(&self) -> Verdict {
+        self.quit();
+        self.start_again().await
+    }
+
+    /// Its immediate shutdown.
+    fn quit(&self) {
+        let mut server = self.lock();
+        if server.signal(rustix::process::Signal::QUIT).is_ok() {
+            let end = Instant::now() + Duration::from_secs(15);
+            while server.check().is_ok() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+
+    async fn start_again(&self) -> Verdict {
+        // Its children end when they notice.
+        let pid = self.folder.path().join("data/postmaster.pid");
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            match launch(&self.folder, &self.arguments, self.port).await {
+                Ok(server) => {
+                    *self.lock() = server;
+                    return Ok(());
+                }
+                Err(stop) if Instant::now() > end => return Err(stop),
+                Err(_) => {
+                    let _ = std::fs::remove_file(&pid);
+                }
+            }
+        }
+    }
+
+    /// Stops it and its children where they are, or lets them go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&self, stopped: bool) -> Verdict {
+        let signal = if stopped { "-STOP" } else { "-CONT" };
+        let id = self.lock().id();
+        // First the one that makes children, so that there are no more of them.
+        kill(signal, &[id.to_string()])?;
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
+        kill(signal, &children.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Server> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        // At once, but by its own hand: killed it would leave shared memory behind.
+        self.quit();
+    }
+}
+
+fn kill(signal: &str, ids: &[String]) -> Verdict {
+    Command::new("kill").arg(signal).args(ids).status().context("kill")?;
+    Ok(())
+}
+
+async fn launch(folder: &TempDir, arguments: &[String], port: u16) -> Verdict<Server> {
+    // The user is changed first: the kernel forgets a parent-death signal when the user changes.
+    let mut words = as_user(USER)?;
+    words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
+    words.extend(clock::words(folder.path())?);
+    words.push(programs()?.join("postgres").into());
+    words.extend(arguments.iter().map(OsString::from));
+    let program = Program { name: "setpriv", package: "util-linux" };
+    let mut server = Server::start(program, words, &folder.path().join("log"))?;
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        server.check()?;
+        if Wire::connect(port, "postgres", ADMIN).await.is_ok() {
+            return Ok(server);
+        }
+        if Instant::now() > end {
+            return Err(Stop::failed("postgres did not answer"));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
