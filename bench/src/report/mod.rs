@@ -1,0 +1,100 @@
+//! The report on a run: a page, tables in Markdown, and a comparison of two runs.
+//!
+//! Everything here reads a [`Run`] and nothing else, so that a run of last month is drawn as one of today.
+
+mod compare;
+mod curves;
+mod dots;
+mod number;
+mod page;
+mod plot;
+mod plots;
+mod style;
+mod table;
+mod tables;
+mod terms;
+#[cfg(test)]
+mod tests;
+mod verdicts;
+mod view;
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::data::{FORMAT, Run};
+use crate::subject::Failure;
+
+/// One HTML page about the run, complete in itself: it asks the network for nothing and needs no script.
+#[must_use]
+pub fn html(run: &Run) -> String {
+    page::page(run)
+}
+
+/// The tables of the page in Markdown.
+#[must_use]
+pub fn markdown(run: &Run) -> String {
+    let mut out = tables::facts(run).join("\n\n");
+    for table in tables::all(run) {
+        out.push_str("\n\n");
+        out.push_str(&table.markdown());
+    }
+    out
+}
+
+/// What changed from `old` to `new`, in Markdown that can be read in a terminal. A figure is called better or worse only
+/// when the ranges of its rounds do not overlap.
+#[must_use]
+pub fn compare(old: &Run, new: &Run) -> String {
+    compare::compare(old, new)
+}
+
+/// Reads a run.
+///
+/// # Errors
+///
+/// When there is no such file, it is no run, or it is of another [`FORMAT`].
+pub fn read(path: impl AsRef<Path>) -> Result<Run, Failure> {
+    #[derive(Deserialize)]
+    struct Head {
+        format: u32,
+    }
+    let path = path.as_ref();
+    let told = |why: &dyn std::fmt::Display| Failure::from(format!("{}: {why}", path.display()));
+    let json = fs::read_to_string(path).map_err(|e| told(&e))?;
+    // The version comes first: the rest of another version would be called damaged.
+    let head: Head = serde_json::from_str(&json).map_err(|e| told(&format!("not a run: {e}")))?;
+    if head.format != FORMAT {
+        return Err(told(&format!("a run of format {}; this program reads format {FORMAT}", head.format)));
+    }
+    serde_json::from_str(&json).map_err(|e| told(&format!("not a run: {e}")))
+}
+
+/// Writes a run. The file is there as a whole or not at all.
+///
+/// # Errors
+///
+/// When it cannot be written, or a figure is no number: JSON has no word for that, and [`read`] would refuse the file.
+pub fn write(path: impl AsRef<Path>, run: &Run) -> Result<(), Failure> {
+    let path = path.as_ref();
+    for outcome in &run.outcomes {
+        let figures = outcome.figures.values().flat_map(|figure| [figure.median, figure.least, figure.most]);
+        let points =
+            outcome.latency.iter().flat_map(|latency| latency.points.iter().flat_map(|&(at, us)| [at, us]));
+        if figures.chain(points).any(|value| !value.is_finite()) {
+            let what = format!("{} {} of {}", outcome.workload, outcome.size, outcome.subject);
+            return Err(format!("{what} has a figure that is no number").into());
+        }
+    }
+    if !run.machine.load.is_finite() {
+        return Err("the machine's load is no number".into());
+    }
+    let mut json = serde_json::to_string_pretty(run)?;
+    json.push('\n');
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    fs::write(&beside, json)
+        .and_then(|()| fs::rename(&beside, path))
+        .map_err(|e| format!("{}: {e}", path.display()).into())
+}

@@ -1,0 +1,108 @@
+//! Numbers for people.
+
+/// A number with about three digits that matter, thousands apart.
+pub(super) fn plain(value: f64) -> String {
+    let size = value.abs();
+    let places = match size {
+        _ if !size.is_finite() => return "–".into(),
+        s if s >= 99.95 => 0,
+        s if s >= 9.995 => 1,
+        s if s >= 0.9995 => 2,
+        s if s >= 0.0995 => 3,
+        _ => 4,
+    };
+    let mut digits = format!("{value:.places$}");
+    if digits.contains('.') {
+        digits.truncate(digits.trim_end_matches('0').trim_end_matches('.').len());
+    }
+    if digits == "-0" {
+        digits = "0".into();
+    }
+    let whole = digits.find('.').unwrap_or(digits.len());
+    let first = usize::from(digits.starts_with('-'));
+    let mut at = whole;
+    while at > first + 3 {
+        at -= 3;
+        // Narrow and not a place to break the line.
+        digits.insert(at, '\u{202f}');
+    }
+    digits
+}
+
+/// A time given in microseconds.
+pub(super) fn time(us: f64) -> String {
+    match us.abs() {
+        0.0 => "0".into(),
+        s if s < 0.9995 => format!("{} ns", plain(us * 1e3)),
+        s if s < 999.5 => format!("{} µs", plain(us)),
+        s if s < 999_500.0 => format!("{} ms", plain(us / 1e3)),
+        _ => format!("{} s", plain(us / 1e6)),
+    }
+}
+
+/// A rate at an axis, where there is little room.
+pub(super) fn short(value: f64) -> String {
+    match value.abs() {
+        s if s >= 1e6 => format!("{}M", plain(value / 1e6)),
+        s if s >= 1e4 => format!("{}k", plain(value / 1e3)),
+        _ => plain(value),
+    }
+}
+
+/// A share of one.
+pub(super) fn share(value: f64) -> String {
+    format!("{} %", plain(value * 100.0))
+}
+
+/// A size in bytes.
+pub(super) fn bytes(value: f64) -> String {
+    match value.abs() {
+        s if s < 1024.0 => format!("{} B", plain(value)),
+        s if s < 1024.0 * 1024.0 => format!("{} KiB", plain(value / 1024.0)),
+        s if s < 1024.0 * 1024.0 * 1024.0 => format!("{} MiB", plain(value / 1024.0 / 1024.0)),
+        _ => format!("{} GiB", plain(value / 1024.0 / 1024.0 / 1024.0)),
+    }
+}
+
+/// A ratio.
+pub(super) fn times(value: f64) -> String {
+    match value {
+        v if v.is_finite() && v < 9.995 => format!("{v:.2}×"),
+        v => format!("{}×", plain(v)),
+    }
+}
+
+/// As text of a page.
+pub(super) fn text(raw: &str) -> String {
+    let mut out = String::with_capacity(raw.len());
+    for c in raw.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // What may not stand in a page at all.
+            '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => {
+                out.push('\u{fffd}');
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// As text of a Markdown table's cell.
+pub(super) fn cell(raw: &str) -> String {
+    let mut out = String::with_capacity(raw.len());
+    for c in raw.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '|' | '\\' | '`' | '*' | '[' => out.extend(['\\', c]),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}

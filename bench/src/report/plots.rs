@@ -1,0 +1,348 @@
+//! Which plots a report has.
+
+use super::curves::{Curves, Series, Spot};
+use super::dots::{Dots, Group, Row};
+use super::number;
+use super::plot::{Axis, Scale};
+use super::style::Style;
+use super::tables::{self, NAMES_FLOOR, OVER_FLOOR};
+use super::terms::{self, Point};
+use super::verdicts::{self, Verdict};
+use super::view::{self, Part, View};
+use crate::data::{Distribution, Kind, Metric, SubjectInfo};
+
+fn latency_axis(title: &str) -> Axis {
+    Axis { title: format!("{title} (log)"), scale: Scale::Log, written: number::time }
+}
+
+/// The parts of a store with their looks: the others are told apart by their place.
+fn styled<'a>(view: View<'a>, store: &str) -> Vec<(Part<'a>, Style)> {
+    let mut peers = 0;
+    let parts = view.parts(store).into_iter();
+    parts
+        .map(|part| {
+            let style = Style::part(part.subject.kind, peers);
+            peers += usize::from(part.subject.kind == Kind::Peer);
+            (part, style)
+        })
+        .collect()
+}
+
+/// Ours, a series a store.
+fn stores<'a>(view: View<'a>) -> Vec<(&'a SubjectInfo, Style)> {
+    let stores = view.stores().into_iter().enumerate();
+    stores.filter_map(|(n, store)| Some((view.ours(store)?, Style::store(n)))).collect()
+}
+
+fn legend(view: View<'_>) -> Vec<(Style, String)> {
+    let has = |kind| view.run().subjects.iter().any(|subject| subject.kind == kind);
+    [(Kind::Ours, "onelock"), (Kind::Floor, "driver alone"), (Kind::Peer, "another library")]
+        .into_iter()
+        .filter(|(kind, _)| has(*kind))
+        .map(|(kind, name)| (Style::part(kind, 0), name.into()))
+        .collect()
+}
+
+/// A row for each subject of each store.
+fn groups(view: View<'_>, row: impl Fn(&SubjectInfo) -> Option<Row>) -> Vec<Group> {
+    let mut told: Vec<&str> = Vec::new();
+    let mut groups = Vec::new();
+    for store in view.stores() {
+        let mut rows = Vec::new();
+        for part in view.parts(store) {
+            // Those of a variant that are the base's are there already.
+            if told.contains(&part.subject.id.as_str()) {
+                continue;
+            }
+            told.push(&part.subject.id);
+            rows.extend(row(part.subject).map(|row| Row {
+                name: part.name,
+                style: Style::part(part.subject.kind, 0),
+                ..row
+            }));
+        }
+        groups.push(Group { name: store.into(), rows });
+    }
+    groups
+}
+
+/// Latencies of all subjects at a point: median, and the tail behind it.
+pub(super) fn latencies(view: View<'_>, title: &str, point: Point) -> Option<String> {
+    let row = |subject: &SubjectInfo| {
+        let value = |metric| view.figure(subject, point, metric).map(|figure| figure.median);
+        let (p50, p99, max) = (value(Metric::P50)?, value(Metric::P99), value(Metric::Max));
+        let mut told = number::time(p50);
+        told.extend(p99.map(|p99| format!(" · p99 {}", number::time(p99))));
+        Some(Row {
+            name: String::new(),
+            style: Style::part(Kind::Ours, 0),
+            value: p50,
+            range: max.or(p99).map(|end| (p50, end)),
+            ticks: [value(Metric::P90), p99].into_iter().flatten().collect(),
+            told,
+            bad: false,
+        })
+    };
+    Dots {
+        title: title.into(),
+        note: "The marker is the median, the ticks are p90 and p99, the line ends at the longest.".into(),
+        x: latency_axis("latency"),
+        groups: groups(view, row),
+        lines: Vec::new(),
+        bars: false,
+        legend: legend(view),
+    }
+    .draw()
+}
+
+/// Percentile curves: one of all stores, and one for each store with all that is on it.
+pub(super) fn distributions(view: View<'_>, title: &str, point: Point) -> Vec<String> {
+    let curve = |title: String, note: &str, parts: Vec<(&SubjectInfo, String, Style)>| {
+        let series = parts.into_iter().filter_map(|(subject, name, style)| {
+            let points = view.latency(subject, point).map_or_else(
+                || from_figures(view, subject, point),
+                |latency: &Distribution| latency.points.clone(),
+            );
+            let points = points.into_iter().map(|(x, y)| Spot { x, y, range: None }).collect();
+            Some(Series { name, style, points, marked: false })
+        });
+        Curves {
+            title,
+            note: note.into(),
+            x: Axis {
+                title: "percentile of operations".into(),
+                scale: Scale::Nines,
+                written: |value| format!("{}", (value * 1e4).round() / 1e4),
+            },
+            y: latency_axis("latency"),
+            series: series.collect(),
+        }
+        .draw()
+    };
+    let all =
+        stores(view).into_iter().map(|(subject, style)| (subject, subject.store.clone(), style)).collect();
+    let mut figures: Vec<_> = curve(
+        format!("{title}: all stores"),
+        "A point tells that so many in a hundred operations took at most so long.",
+        all,
+    )
+    .into_iter()
+    .collect();
+    for store in view.stores() {
+        let parts = styled(view, store);
+        if parts.len() > 1 {
+            let parts = parts.into_iter().map(|(part, style)| (part.subject, part.name, style)).collect();
+            figures.extend(curve(format!("{title}: {store}"), "", parts));
+        }
+    }
+    figures
+}
+
+fn from_figures(view: View<'_>, subject: &SubjectInfo, point: Point) -> Vec<(f64, f64)> {
+    let known = [(50.0, Metric::P50), (90.0, Metric::P90), (99.0, Metric::P99)];
+    let figure = |(at, metric)| view.figure(subject, point, metric).map(|figure| (at, figure.median));
+    known.into_iter().filter_map(figure).collect()
+}
+
+/// A figure against the number of tasks: one of all stores, and one for each store with all that is on it.
+pub(super) fn against_tasks(
+    view: View<'_>,
+    title: &str,
+    workload: &str,
+    metric: Metric,
+    x: &str,
+) -> Vec<String> {
+    let series = |subject: &SubjectInfo, name: &str, style: Style, variant: &str| {
+        let mut points: Vec<Spot> = view
+            .outcomes(&subject.id, workload)
+            .filter(|outcome| terms::variant(&outcome.size) == variant)
+            .filter_map(|outcome| {
+                let figure = view::figure(outcome, metric)?;
+                let range = Some((figure.least, figure.most));
+                Some(Spot { x: f64::from(outcome.tasks), y: figure.median, range })
+            })
+            .collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        let (name, style) = match variant {
+            "" => (name.to_owned(), style),
+            _ => (format!("{name}, {variant}"), style.broken()),
+        };
+        (!points.is_empty()).then_some(Series { name, style, points, marked: true })
+    };
+    let curves = |title: String, note: &str, series: Vec<Series>| {
+        Curves {
+            title,
+            note: note.into(),
+            x: Axis { title: x.into(), scale: Scale::Doubling, written: number::plain },
+            y: Axis {
+                title: format!("{} (log)", terms::metric(metric)),
+                scale: Scale::Log,
+                written: number::short,
+            },
+            series,
+        }
+        .draw()
+    };
+    let all: Vec<_> = stores(view)
+        .into_iter()
+        .filter_map(|(subject, style)| series(subject, &subject.store, style, ""))
+        .collect();
+    let mut figures: Vec<_> =
+        curves(format!("{title}: all stores"), "Upright lines are the range of the rounds.", all)
+            .into_iter()
+            .collect();
+    for store in view.stores() {
+        let mut all = Vec::new();
+        for (part, style) in styled(view, store) {
+            let mut variants: Vec<String> =
+                view.outcomes(&part.subject.id, workload).map(|o| terms::variant(&o.size)).collect();
+            variants.sort();
+            variants.dedup();
+            all.extend(
+                variants.iter().filter_map(|variant| series(part.subject, &part.name, style, variant)),
+            );
+        }
+        if all.len() > 1 {
+            figures.extend(curves(format!("{title}: {store}"), "", all));
+        }
+    }
+    figures
+}
+
+/// One figure of all subjects, as bars from zero.
+pub(super) fn bars(
+    view: View<'_>,
+    (title, note): (&str, &str),
+    x: &str,
+    point: Point,
+    metric: Metric,
+) -> Option<String> {
+    let row = |subject: &SubjectInfo| {
+        let figure = view.figure(subject, point, metric)?;
+        Some(Row {
+            name: String::new(),
+            style: Style::part(Kind::Ours, 0),
+            value: figure.median,
+            range: Some((figure.least, figure.most)),
+            ticks: Vec::new(),
+            told: terms::value(metric, figure.median),
+            bad: false,
+        })
+    };
+    let written: fn(f64) -> String = match metric {
+        Metric::InUse | Metric::ClientCpu => number::share,
+        Metric::Memory => number::bytes,
+        _ => number::short,
+    };
+    Dots {
+        title: title.into(),
+        note: note.into(),
+        x: Axis { title: x.into(), scale: Scale::Linear, written },
+        groups: groups(view, row),
+        lines: Vec::new(),
+        bars: true,
+        legend: legend(view),
+    }
+    .draw()
+}
+
+/// Ours over the driver alone, a row a store, with the goal as a line.
+pub(super) fn over_floor(view: View<'_>) -> Vec<String> {
+    let figure = |title: &str, note: &str, point: Point, metric: Metric, goal: f64| {
+        let missed = |ratio: f64| if terms::more_is_better(metric) { ratio < goal } else { ratio > goal };
+        let rows = stores(view).into_iter().filter_map(|(ours, _)| {
+            let ratio = view.over_floor(ours, point, metric)?;
+            let bad = missed(ratio);
+            let mut told = tables::near(ratio, goal);
+            if bad {
+                told.push_str(" misses the goal");
+            }
+            Some(Row {
+                name: ours.store.clone(),
+                style: Style::part(if bad { Kind::Peer } else { Kind::Ours }, 0),
+                value: ratio,
+                range: None,
+                ticks: Vec::new(),
+                told,
+                bad,
+            })
+        });
+        Dots {
+            title: title.into(),
+            note: note.into(),
+            x: Axis {
+                title: "ours over the driver alone".into(),
+                scale: Scale::Linear,
+                written: |value| format!("{}×", number::plain(value)),
+            },
+            groups: vec![Group { name: String::new(), rows: rows.collect() }],
+            lines: vec![(goal, format!("goal {goal}×"))],
+            bars: true,
+            legend: vec![
+                (Style::part(Kind::Ours, 0), "within the goal".into()),
+                (Style::part(Kind::Peer, 0), "misses the goal".into()),
+            ],
+        }
+        .draw()
+    };
+    let time = figure(
+        "Uncontended p50 over the driver alone",
+        "Shorter is better: 1 would be no cost at all.",
+        terms::CYCLE,
+        Metric::P50,
+        OVER_FLOOR,
+    );
+    let rate = figure(
+        "64 names at once: rate over the driver alone",
+        "Longer is better.",
+        terms::NAMES,
+        Metric::Rate,
+        NAMES_FLOOR,
+    );
+    time.into_iter().chain(rate).collect()
+}
+
+/// Ours beside the other libraries, a plot a store: how many times better.
+pub(super) fn leads(view: View<'_>) -> Vec<String> {
+    let mut figures = Vec::new();
+    for store in view.stores() {
+        let matches = verdicts::matches(view, store);
+        let groups = view.peers(store).into_iter().enumerate().map(|(n, peer)| {
+            let rows = matches.iter().filter(|m| m.peer.id == peer.id).filter_map(|m| {
+                let lead = m.lead()?;
+                let worse = m.verdict == Verdict::Worse;
+                let value = |value| terms::value(m.metric, value);
+                let how = match m.verdict {
+                    Verdict::Better => "",
+                    Verdict::Same => " level",
+                    Verdict::Worse => " we lose",
+                };
+                Some(Row {
+                    name: m.what.into(),
+                    style: Style::part(Kind::Peer, n),
+                    value: lead,
+                    range: Some((lead.min(1.0), lead.max(1.0))),
+                    ticks: Vec::new(),
+                    told: format!("{} : {}{how}", value(m.ours.median), value(m.theirs.median)),
+                    bad: worse,
+                })
+            });
+            Group { name: peer.library.clone(), rows: rows.collect() }
+        });
+        let plot = Dots {
+            title: format!("{store}: how many times better than the other"),
+            note: "Left of the line the other is better. Ours : the other's.".into(),
+            x: Axis {
+                title: "times better (log)".into(),
+                scale: Scale::Log,
+                written: |value| format!("{}×", number::short(value)),
+            },
+            groups: groups.collect(),
+            lines: vec![(1.0, "level".into())],
+            bars: false,
+            legend: Vec::new(),
+        };
+        figures.extend(plot.draw());
+    }
+    figures
+}

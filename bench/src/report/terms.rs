@@ -1,0 +1,94 @@
+//! What workloads and metrics are called, and which way is better. The only place that knows workloads by name.
+
+use super::number;
+use crate::data::Metric;
+
+/// A point of a workload at which subjects are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Point {
+    pub(super) workload: &'static str,
+    pub(super) size: &'static str,
+}
+
+const fn at(workload: &'static str, size: &'static str) -> Point {
+    Point { workload, size }
+}
+
+pub(super) const CYCLE: Point = at("cycle", "");
+pub(super) const TRY_BUSY: Point = at("try-busy", "");
+pub(super) const REENTRY: Point = at("reentry", "");
+pub(super) const NAMES: Point = at("names", "64");
+pub(super) const CONTENDED: Point = at("contended", "8");
+pub(super) const UNFAIR: Point = at("contended", "8 unfair");
+/// From the moment in which the holder begins to release.
+pub(super) const HAND_OVER: Point = at("hand-over", "from begin");
+pub(super) const DUTY: Point = at("duty", "");
+pub(super) const CONNECT: Point = at("connect", "");
+pub(super) const TAKEOVER: Point = at("takeover", "");
+pub(super) const IDLE: Point = at("idle", "64 clients");
+pub(super) const IDLE_TASKS: Point = at("idle", "64 tasks");
+pub(super) const HELD: Point = at("held", "");
+pub(super) const WAITERS: Point = at("waiters", "");
+
+/// A workload's name in a heading.
+pub(super) fn title(id: &str) -> &str {
+    match id {
+        "cycle" => "Uncontended cycle",
+        "try-busy" => "Try on a busy lock",
+        "reentry" => "Re-entry",
+        "names" => "Many names, one client",
+        "contended" => "One name, many contenders",
+        "hand-over" => "Hand-over",
+        "duty" => "Time in use",
+        "readers" => "Readers and a writer",
+        "permits" => "Permits",
+        "connect" => "Connection to first lock",
+        "takeover" => "Takeover after a crash",
+        "idle" => "Idle waiters",
+        "held" => "Held locks",
+        "waiters" => "Waiters",
+        other => other,
+    }
+}
+
+/// What a metric is called, in its unit.
+pub(super) fn metric(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Rate => "operations/s",
+        Metric::OwnerChanges => "owner changes/s",
+        Metric::P50 => "p50",
+        Metric::P90 => "p90",
+        Metric::P99 => "p99",
+        Metric::Max => "longest",
+        Metric::RoundTrips => "round trips/op",
+        Metric::ServerRequests => "server requests/op",
+        Metric::ServerRate => "server requests/s",
+        Metric::Jain => "Jain index",
+        Metric::Inversions => "inversions ‰",
+        Metric::InUse => "in use",
+        Metric::ClientCpu => "client CPU",
+        Metric::Memory => "memory/entry",
+    }
+}
+
+/// A metric's value for people, with its unit where the name has none.
+pub(super) fn value(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::P50 | Metric::P90 | Metric::P99 | Metric::Max => number::time(value),
+        Metric::InUse | Metric::ClientCpu => number::share(value),
+        Metric::Memory => number::bytes(value),
+        _ => number::plain(value),
+    }
+}
+
+/// Whether more of it is better.
+pub(super) fn more_is_better(metric: Metric) -> bool {
+    matches!(metric, Metric::Rate | Metric::OwnerChanges | Metric::Jain | Metric::InUse)
+}
+
+/// The words of a size that are not its number: `unfair` of `64 unfair`.
+pub(super) fn variant(size: &str) -> String {
+    let words: Vec<_> =
+        size.split_whitespace().filter(|word| !word.bytes().all(|b| b.is_ascii_digit())).collect();
+    words.join(" ")
+}
