@@ -1,9 +1,22 @@
 //! The workloads that compare stores, what the drivers do without us, and other libraries; and the report on them.
 //!
 //! - [`subject`]: what is measured, seen from a workload: a client, a lock taken, a lock given back
+//! - [`ours`]: any store through this library
+//! - [`workload`]: what subjects are put to
+//! - [`run`]: a run, from its plan to its data
 //! - [`data`]: what a run leaves behind, as JSON
-//! - [`tap`]: counts round trips, whatever the store speaks
+//! - [`measure`], [`trace`], [`tap`], [`lab`]: latencies and figures; fairness; round trips; clients that die
+//! - [`report`]: a page about it, tables, a comparison of two
+//! - [`machine`]: where it ran
 
 pub mod data;
+pub mod lab;
+pub mod machine;
+pub mod measure;
+pub mod ours;
+pub mod report;
+pub mod run;
 pub mod subject;
 pub mod tap;
+pub mod trace;
+pub mod workload;

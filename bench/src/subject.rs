@@ -92,6 +92,8 @@ pub enum Need {
     Renewal,
     /// A client that dies with its locks held.
     Crash,
+    /// A bare round trip to the server.
+    Ping,
 }
 
 /// A client of a store.
@@ -99,6 +101,12 @@ pub enum Need {
 pub trait Client: Send + Sync {
     /// A lock to take, as often as wanted: what can be prepared once is prepared here, without asking the store.
     fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure>;
+
+    /// Asks the server for the least it answers, and waits for the answer: one round trip and nothing else. False where
+    /// there is no such thing.
+    async fn ping(&self) -> Result<bool, Failure> {
+        Ok(false)
+    }
 
     /// Ends the client and waits for it.
     async fn close(&self) -> Result<(), Failure>;

@@ -158,13 +158,15 @@ impl Dots {
         let (x, y) = (across.at(row.value), top + 21.0);
         let colour = row.style.colour();
         if !self.lines.is_empty() {
-            // No line goes through what is told.
-            let width = 2.0 * plot::half(&row.told) + 4.0;
-            let _ = writeln!(
-                svg,
-                "<rect class=\"bg\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"15\"/>",
-                WIDTH - RIGHT - width
-            );
+            // No line goes through what is written.
+            for (from, words) in [(LEFT, row.name.as_str()), (WIDTH - RIGHT, &row.told)] {
+                let width = 2.0 * plot::half(words) + 4.0;
+                let x = if from > LEFT { from - width } else { from };
+                let _ = writeln!(
+                    svg,
+                    "<rect class=\"bg\" x=\"{x:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"15\"/>"
+                );
+            }
         }
         let _ = writeln!(
             svg,

@@ -1,4 +1,4 @@
-//! Numbers for people.
+//! Numbers for people. Between a number and its unit a line does not break.
 
 /// A number with about three digits that matter, thousands apart.
 pub(super) fn plain(value: f64) -> String {
@@ -33,10 +33,10 @@ pub(super) fn plain(value: f64) -> String {
 pub(super) fn time(us: f64) -> String {
     match us.abs() {
         0.0 => "0".into(),
-        s if s < 0.9995 => format!("{} ns", plain(us * 1e3)),
-        s if s < 999.5 => format!("{} µs", plain(us)),
-        s if s < 999_500.0 => format!("{} ms", plain(us / 1e3)),
-        _ => format!("{} s", plain(us / 1e6)),
+        s if s < 0.9995 => format!("{}\u{a0}ns", plain(us * 1e3)),
+        s if s < 999.5 => format!("{}\u{a0}µs", plain(us)),
+        s if s < 999_500.0 => format!("{}\u{a0}ms", plain(us / 1e3)),
+        _ => format!("{}\u{a0}s", plain(us / 1e6)),
     }
 }
 
@@ -51,16 +51,16 @@ pub(super) fn short(value: f64) -> String {
 
 /// A share of one.
 pub(super) fn share(value: f64) -> String {
-    format!("{} %", plain(value * 100.0))
+    format!("{}\u{a0}%", plain(value * 100.0))
 }
 
 /// A size in bytes.
 pub(super) fn bytes(value: f64) -> String {
     match value.abs() {
-        s if s < 1024.0 => format!("{} B", plain(value)),
-        s if s < 1024.0 * 1024.0 => format!("{} KiB", plain(value / 1024.0)),
-        s if s < 1024.0 * 1024.0 * 1024.0 => format!("{} MiB", plain(value / 1024.0 / 1024.0)),
-        _ => format!("{} GiB", plain(value / 1024.0 / 1024.0 / 1024.0)),
+        s if s < 1024.0 => format!("{}\u{a0}B", plain(value)),
+        s if s < 1024.0 * 1024.0 => format!("{}\u{a0}KiB", plain(value / 1024.0)),
+        s if s < 1024.0 * 1024.0 * 1024.0 => format!("{}\u{a0}MiB", plain(value / 1024.0 / 1024.0)),
+        _ => format!("{}\u{a0}GiB", plain(value / 1024.0 / 1024.0 / 1024.0)),
     }
 }
 

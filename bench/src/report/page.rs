@@ -116,7 +116,7 @@ fn concurrency(page: &mut Page, view: View<'_>) {
         &note(view, "contended"),
         plots::against_tasks(view, "Owner changes", "contended", Metric::OwnerChanges, "contenders (log)"),
     );
-    let fairness: Vec<String> = [
+    let fairness = [
         plots::bars(
             view,
             ("Shares of 8 contenders in order", "1: all got the same. Longer is better."),
@@ -134,22 +134,18 @@ fn concurrency(page: &mut Page, view: View<'_>) {
             terms::CONTENDED,
             Metric::Inversions,
         ),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    page.under(&tables::fairness(view), fairness);
-    let duty = plots::bars(
-        view,
-        (
-            "How much of the time the lock is in use",
-            "Longer is better; a lock that costs nothing is near 100 %.",
+        plots::bars(
+            view,
+            (
+                "How much of the time the lock is in use",
+                "Longer is better; a lock that costs nothing is near 100 %.",
+            ),
+            "share of the time",
+            terms::DUTY,
+            Metric::InUse,
         ),
-        "share of the time",
-        terms::DUTY,
-        Metric::InUse,
-    );
-    page.plots("duty", terms::title("duty"), &note(view, "duty"), duty.into_iter().collect());
+    ];
+    page.under(&tables::fairness(view), fairness.into_iter().flatten().collect());
 }
 
 fn costs(page: &mut Page, view: View<'_>) {

@@ -45,21 +45,12 @@ fn legend(view: View<'_>) -> Vec<(Style, String)> {
 
 /// A row for each subject of each store.
 fn groups(view: View<'_>, row: impl Fn(&SubjectInfo) -> Option<Row>) -> Vec<Group> {
-    let mut told: Vec<&str> = Vec::new();
     let mut groups = Vec::new();
     for store in view.stores() {
         let mut rows = Vec::new();
-        for part in view.parts(store) {
-            // Those of a variant that are the base's are there already.
-            if told.contains(&part.subject.id.as_str()) {
-                continue;
-            }
-            told.push(&part.subject.id);
-            rows.extend(row(part.subject).map(|row| Row {
-                name: part.name,
-                style: Style::part(part.subject.kind, 0),
-                ..row
-            }));
+        for part in view.home(store) {
+            let style = Style::part(part.subject.kind, 0);
+            rows.extend(row(part.subject).map(|row| Row { name: part.name, style, ..row }));
         }
         groups.push(Group { name: store.into(), rows });
     }

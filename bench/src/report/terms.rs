@@ -77,6 +77,8 @@ pub(super) fn value(metric: Metric, value: f64) -> String {
         Metric::P50 | Metric::P90 | Metric::P99 | Metric::Max => number::time(value),
         Metric::InUse | Metric::ClientCpu => number::share(value),
         Metric::Memory => number::bytes(value),
+        // Four digits: unfairness is in what is missing to one.
+        Metric::Jain => format!("{value:.4}"),
         _ => number::plain(value),
     }
 }

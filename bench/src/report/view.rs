@@ -73,6 +73,18 @@ impl<'a> View<'a> {
         ours.into_iter().chain(floor).chain(peers).collect()
     }
 
+    /// All subjects of a store, without the others that are shown with another one.
+    pub(super) fn home(&self, store: &str) -> Vec<Part<'a>> {
+        let stores = self.stores();
+        let home = |of: &str| {
+            let exact = stores.iter().find(|store| **store == of);
+            exact.or_else(|| stores.iter().find(|store| base(store) == base(of))).copied()
+        };
+        let mut parts = self.parts(store);
+        parts.retain(|part| part.subject.kind != Kind::Peer || home(&part.subject.store) == Some(store));
+        parts
+    }
+
     /// The subject of that id.
     pub(super) fn subject(&self, id: &str) -> Option<&'a SubjectInfo> {
         self.run.subjects.iter().find(|subject| subject.id == id)

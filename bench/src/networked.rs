@@ -1,0 +1,71 @@
+//! A subject behind one server: what all floors and peers have in common.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::data::{Kind, SubjectInfo};
+use crate::servers::Running;
+use crate::subject::{Client, Counter, Failure, Need, Subject};
+use crate::tap::Tap;
+
+/// How clients of a server are made that do not come from this library.
+#[async_trait]
+pub trait Way: Send + Sync {
+    /// A client of the server at this address, as [`Subject::connect`] says.
+    async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure>;
+
+    /// As [`Subject::lacks`].
+    fn lacks(&self, need: Need) -> Option<String>;
+}
+
+/// A way, and the server it leads to.
+pub struct Networked<W> {
+    info: SubjectInfo,
+    server: SocketAddr,
+    counter: Option<Arc<dyn Counter>>,
+    way: W,
+}
+
+impl<W: Way> Networked<W> {
+    /// The way to lock on `server` that is called `id` in a run, and `library` in a report on `store`.
+    pub fn new(kind: Kind, id: &str, store: &str, library: &str, server: &Running, way: W) -> Self {
+        let info = SubjectInfo {
+            id: id.to_owned(),
+            store: store.to_owned(),
+            kind,
+            library: library.to_owned(),
+            server: Some(server.version.clone()),
+        };
+        Self { info, server: server.address, counter: server.counter.clone(), way }
+    }
+}
+
+#[async_trait]
+impl<W: Way> Subject for Networked<W> {
+    fn info(&self) -> &SubjectInfo {
+        &self.info
+    }
+
+    async fn connect(&self, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
+        self.way.open(self.server, lease).await
+    }
+
+    async fn connect_tapped(&self, lease: Duration) -> Result<Option<(Arc<dyn Client>, Tap)>, Failure> {
+        let tap = Tap::start(self.server).await?;
+        Ok(Some((self.way.open(tap.address(), lease).await?, tap)))
+    }
+
+    fn lacks(&self, need: Need) -> Option<String> {
+        self.way.lacks(need)
+    }
+
+    async fn served(&self) -> Result<Option<u64>, Failure> {
+        match &self.counter {
+            Some(counter) => Ok(Some(counter.served().await?)),
+            None => Ok(None),
+        }
+    }
+}

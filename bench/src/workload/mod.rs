@@ -1,0 +1,195 @@
+//! The workloads, one file each.
+
+mod connect;
+mod contended;
+mod crowd;
+mod cycle;
+mod duty;
+mod hand_over;
+mod held;
+mod idle;
+mod names;
+mod permits;
+mod readers;
+mod reentry;
+mod round_trip;
+mod takeover;
+mod try_busy;
+mod waiters;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::data::WorkloadInfo;
+use crate::measure::Sample;
+use crate::subject::{Failure, LEASE, Need, Subject};
+
+/// Something to put a subject to.
+#[async_trait]
+pub trait Workload: Send + Sync {
+    /// What it is called.
+    fn id(&self) -> &'static str;
+
+    /// What it does, in a sentence.
+    fn about(&self) -> &'static str;
+
+    /// What one operation is.
+    fn operation(&self) -> &'static str {
+        "acquire and release"
+    }
+
+    /// What its latencies are, from when to when.
+    fn latency(&self) -> Option<&'static str>;
+
+    /// Its sizes.
+    fn sizes(&self, effort: &Effort) -> Vec<Size>;
+
+    /// What it asks of a subject.
+    fn needs(&self, size: &Size) -> Vec<Need>;
+
+    /// Whether one round of it is enough: it takes long, and counts more than it times.
+    fn once(&self) -> bool {
+        false
+    }
+
+    /// Puts `subject` to it, with clients of its own and names that nobody else uses; they are gone when it ends.
+    async fn run(&self, subject: &Arc<dyn Subject>, size: &Size, effort: &Effort) -> Result<Sample, Failure>;
+}
+
+/// One of a workload's sizes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Size {
+    /// What it is called within the workload; empty when it is the only one.
+    pub name: String,
+    /// How many tasks or waiters work.
+    pub tasks: u32,
+    /// Whether the order of asking is kept.
+    pub fair: bool,
+}
+
+impl Size {
+    /// The only size.
+    #[must_use]
+    pub fn only(tasks: u32) -> Vec<Self> {
+        vec![Self { name: String::new(), tasks, fair: true }]
+    }
+
+    /// Called by its number of tasks.
+    #[must_use]
+    pub fn of(tasks: u32) -> Self {
+        Self { name: tasks.to_string(), tasks, fair: true }
+    }
+
+    fn count(&self) -> usize {
+        self.tasks as usize
+    }
+}
+
+/// How much work a sample is.
+#[derive(Debug, Clone)]
+pub struct Effort {
+    /// How long what is timed goes on.
+    pub time: Duration,
+    /// How long it goes on before it counts.
+    pub warm_up: Duration,
+    /// Whether the largest crowds are left out.
+    pub small: bool,
+    /// How many locks are held at once, and for which lease.
+    pub held: (u32, Duration),
+    /// How many tasks of one client wait at once, for their memory.
+    pub waiters: u32,
+    /// The lease of those that wait idly.
+    pub idle: Duration,
+    /// How many connections are made, one after the other.
+    pub connections: u32,
+    /// The lease of clients that die, and how many do.
+    pub crashes: (u32, Duration),
+    /// How many bytes this process has allocated; where nobody counts them there are no figures about memory.
+    pub memory: Option<fn() -> usize>,
+}
+
+impl Effort {
+    /// What a comparison needs.
+    #[must_use]
+    pub fn full() -> Self {
+        Self {
+            time: Duration::from_secs(1),
+            warm_up: Duration::from_millis(200),
+            small: false,
+            held: (10_000, LEASE),
+            waiters: 256,
+            idle: Duration::from_secs(10),
+            connections: 20,
+            crashes: (4, Duration::from_secs(2)),
+            memory: None,
+        }
+    }
+
+    /// Enough to see that everything works, and for what is counted.
+    #[must_use]
+    pub fn quick() -> Self {
+        Self {
+            time: Duration::from_millis(100),
+            warm_up: Duration::from_millis(20),
+            small: true,
+            held: (100, Duration::from_secs(2)),
+            waiters: 64,
+            idle: Duration::from_secs(1),
+            connections: 3,
+            crashes: (1, Duration::from_millis(500)),
+            memory: None,
+        }
+    }
+}
+
+/// All workloads, in the order in which they run.
+#[must_use]
+pub fn all() -> Vec<Box<dyn Workload>> {
+    vec![
+        Box::new(round_trip::RoundTrip),
+        Box::new(cycle::Cycle),
+        Box::new(try_busy::TryBusy),
+        Box::new(reentry::Reentry),
+        Box::new(names::Names),
+        Box::new(contended::Contended),
+        Box::new(hand_over::HandOver),
+        Box::new(duty::Duty),
+        Box::new(readers::Readers),
+        Box::new(permits::Permits),
+        Box::new(connect::Connect),
+        Box::new(takeover::Takeover),
+        Box::new(idle::Idle),
+        Box::new(held::HeldLocks),
+        Box::new(waiters::Waiters),
+    ]
+}
+
+impl dyn Workload {
+    /// What the report says about it.
+    #[must_use]
+    pub fn info(&self) -> WorkloadInfo {
+        WorkloadInfo {
+            id: self.id().to_owned(),
+            about: self.about().to_owned(),
+            operation: self.operation().to_owned(),
+            latency: self.latency().map(ToOwned::to_owned),
+        }
+    }
+}
+
+/// A name that no other sample uses, of this process or another.
+fn fresh_name(workload: &str) -> String {
+    static SAMPLES: AtomicU64 = AtomicU64::new(0);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let number = SAMPLES.fetch_add(1, Ordering::Relaxed);
+    format!("bench-{workload}-{:x}-{:x}-{number}", std::process::id(), now.as_millis())
+}
+
+/// Requests that the server counted, per operation.
+fn per_operation(before: Option<u64>, after: Option<u64>, operations: u64) -> Option<f64> {
+    let requests = after?.saturating_sub(before?);
+    (operations > 0).then(|| requests as f64 / operations as f64)
+}

@@ -1,0 +1,134 @@
+//! A whole run in its short form on what needs no server. Only counts are asserted: times are the machine's.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lock_bench::data::{Metric, Outcome, Run};
+use lock_bench::ours::Ours;
+use lock_bench::run::{BadPlan, Plan, Step, Stop, workloads};
+use lock_bench::subject::Subject;
+use lock_bench::workload::Effort;
+use tokio::sync::watch;
+
+/// There is no allocator that counts here; this shows that what it says arrives.
+fn memory() -> usize {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    CALLS.fetch_add(64, Ordering::Relaxed)
+}
+
+fn subjects() -> Vec<Arc<dyn Subject>> {
+    vec![
+        Arc::new(Ours::new(None, "memory://").unwrap()),
+        #[cfg(feature = "sqlite")]
+        Arc::new(Ours::temporary_sqlite().unwrap()),
+    ]
+}
+
+fn plan(ids: &[&str], rounds: u32) -> Plan {
+    let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+    let effort = Effort { memory: Some(memory), ..Effort::quick() };
+    Plan { subjects: subjects(), workloads: workloads(&ids).unwrap(), rounds, effort, left_out: Vec::new() }
+}
+
+async fn run(plan: Plan) -> Run {
+    let (_stop, stopped) = watch::channel(Stop::Never);
+    plan.run(stopped, |_: Step<'_>| {}).await.unwrap()
+}
+
+/// All workloads.
+#[tokio::test]
+async fn every_outcome_is_there() {
+    let run = run(plan(&[], 1)).await;
+    // Only what the driver does alone has that.
+    let left_out: Vec<_> = run.left_out.iter().map(|left| &*left.workload).collect();
+    assert_eq!(left_out, vec!["round-trip"; subjects().len()], "{:?}", run.left_out);
+    assert!(!run.interrupted);
+    assert_eq!(run.subjects.len(), subjects().len());
+    let of = |workload: &str, subject: &str| -> Vec<&Outcome> {
+        run.outcomes.iter().filter(|o| o.workload == workload && o.subject == subject).collect()
+    };
+    for subject in &run.subjects {
+        for (workload, sizes, metrics) in [
+            ("cycle", 1, &[Metric::Rate, Metric::P50, Metric::P99, Metric::Max, Metric::ClientCpu][..]),
+            ("try-busy", 1, &[Metric::Rate, Metric::P50]),
+            ("reentry", 1, &[Metric::Rate, Metric::P50]),
+            ("names", 3, &[Metric::Rate, Metric::P50]),
+            ("contended", 4, &[Metric::Rate, Metric::OwnerChanges, Metric::Jain, Metric::Inversions]),
+            ("hand-over", 2, &[Metric::OwnerChanges, Metric::P50, Metric::Jain]),
+            ("duty", 1, &[Metric::InUse, Metric::Jain]),
+            ("readers", 1, &[Metric::Rate, Metric::P50]),
+            ("permits", 1, &[Metric::Rate, Metric::Jain]),
+            ("connect", 1, &[Metric::P50]),
+            ("takeover", 1, &[Metric::P50]),
+            ("idle", 1, &[Metric::ClientCpu]),
+            ("held", 1, &[Metric::ClientCpu, Metric::Memory]),
+            ("waiters", 1, &[Metric::Memory]),
+        ] {
+            let outcomes = of(workload, &subject.id);
+            assert_eq!(outcomes.len(), sizes, "{workload} on {}", subject.id);
+            for outcome in outcomes {
+                for metric in metrics {
+                    assert!(outcome.figures.contains_key(metric), "{metric:?} in {outcome:?}");
+                }
+                let share =
+                    |metric| outcome.figures.get(&metric).is_none_or(|f| f.least >= 0.0 && f.most <= 1.0);
+                assert!(share(Metric::Jain) && share(Metric::InUse), "{outcome:?}");
+                assert_eq!(outcome.remark.as_ref().filter(|text| text.contains("while another")), None);
+            }
+        }
+    }
+    let json = serde_json::to_string(&run).unwrap();
+    assert_eq!(serde_json::from_str::<Run>(&json).unwrap(), run);
+}
+
+/// The latencies of all rounds are in one distribution.
+#[tokio::test]
+async fn rounds_are_joined() {
+    let run = run(plan(&["connect"], 3)).await;
+    for outcome in &run.outcomes {
+        let (count, p50) = (outcome.latency.as_ref().unwrap().count, &outcome.figures[&Metric::P50]);
+        assert_eq!(count, 3 * u64::from(Effort::quick().connections));
+        assert!(p50.least <= p50.median && p50.median <= p50.most);
+    }
+    assert_eq!(run.outcomes.len(), subjects().len());
+}
+
+/// What was done stays, what was not is said.
+#[tokio::test]
+async fn an_ended_run_keeps_what_it_has() {
+    let (stop, stopped) = watch::channel(Stop::Never);
+    let mut steps = Vec::new();
+    let progress = |step: Step<'_>| {
+        steps.push((step.workload.to_owned(), step.subject.to_owned(), step.done, step.all));
+        if steps.len() == 1 {
+            stop.send(Stop::Soon).unwrap();
+        }
+    };
+    let run = plan(&["try-busy", "cycle"], 3).run(stopped, progress).await.unwrap();
+    assert!(run.interrupted);
+    let all = 2 * 3 * subjects().len();
+    assert_eq!(steps, [("cycle".to_owned(), "memory".to_owned(), 0, all)]);
+    assert_eq!(run.outcomes.len(), 1);
+    assert_eq!(run.outcomes.len() + run.left_out.len(), 2 * subjects().len());
+}
+
+#[tokio::test]
+async fn bad_plans_are_refused() {
+    let unknown = workloads(&["cycle".into(), "cylce".into()]).err().unwrap();
+    assert_eq!(unknown, BadPlan::UnknownWorkload("cylce".into()));
+    assert!(unknown.to_string().contains("try-busy"), "{unknown}");
+    let mut twice = plan(&["cycle"], 1);
+    twice.subjects.extend(subjects());
+    let mut none = plan(&["cycle"], 1);
+    none.subjects.clear();
+    for (plan, wanted) in [
+        (twice, BadPlan::SameId("memory".into())),
+        (none, BadPlan::Empty),
+        (plan(&["cycle"], 0), BadPlan::Empty),
+    ] {
+        let (_stop, stopped) = watch::channel(Stop::Never);
+        let error = plan.run(stopped, |_| panic!("it ran")).await.unwrap_err();
+        assert_eq!(error.downcast_ref::<BadPlan>(), Some(&wanted));
+    }
+}
