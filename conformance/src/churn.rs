@@ -5,8 +5,9 @@
 //! tokens that go back, and for a kept guard that believes in a lock which the store does not know as its own.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lock_core::client::Locks;
@@ -33,6 +34,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Clients at work.
 pub struct Churn {
     clients: Vec<Locks>,
+    prefix: String,
     tasks: JoinSet<Verdict<Tally>>,
     kept: Vec<(Locks, Guard)>,
     shared: Arc<Shared>,
@@ -43,6 +45,8 @@ struct Shared {
     stop: AtomicBool,
     /// Full cycles so far, of each client.
     cycles: Vec<AtomicU64>,
+    /// Why tasks gave up.
+    stopped: Mutex<Vec<String>>,
 }
 
 /// What one task has seen.
@@ -79,7 +83,8 @@ impl Churn {
     pub async fn start(clients: Vec<Locks>, prefix: &str, seed: u64) -> Verdict<Self> {
         let clock = Arc::clone(clients.first().context("a churn needs a client")?.clock());
         let cycles = clients.iter().map(|_| AtomicU64::new(0)).collect();
-        let shared = Arc::new(Shared { clock, stop: AtomicBool::new(false), cycles });
+        let shared =
+            Arc::new(Shared { clock, stop: AtomicBool::new(false), cycles, stopped: Mutex::default() });
         let mut kept = Vec::new();
         for (i, locks) in clients.iter().enumerate() {
             let guard = locks.mutex(format!("{prefix}-kept-{i}"))?.acquire().await?;
@@ -97,10 +102,17 @@ impl Churn {
                     who,
                     shared: Arc::clone(&shared),
                 };
-                tasks.spawn(work.run(rng));
+                let ended = Arc::clone(&shared);
+                tasks.spawn(async move {
+                    let tally = work.run(rng).await;
+                    if let Err(stop) = &tally {
+                        ended.stopped.lock().unwrap_or_else(PoisonError::into_inner).push(stop.to_string());
+                    }
+                    tally
+                });
             }
         }
-        Ok(Self { clients, tasks, kept, shared })
+        Ok(Self { clients, prefix: prefix.to_owned(), tasks, kept, shared })
     }
 
     /// Waits until every client has made `cycles` full cycles more from now on: the store serves them (again).
@@ -115,12 +127,29 @@ impl Churn {
             if before.iter().zip(&now).all(|(before, now)| now - before >= cycles) {
                 return Ok(());
             }
-            ensure!(
-                Instant::now() < end,
-                "not every client goes on within {limit:?}: cycles before {before:?}, now {now:?}"
-            );
+            let stopped = self.shared.stopped.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            ensure!(stopped.is_empty(), "tasks gave up: {stopped:?}");
+            if Instant::now() > end {
+                return Err(Stop::failed(format!(
+                    "not every client goes on within {limit:?}: cycles before {before:?}, now {now:?}; {}",
+                    self.lines().await
+                )));
+            }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// What the store shows of the locks, for whoever has to find out why nothing moves.
+    async fn lines(&self) -> String {
+        let mut text = String::new();
+        for number in 0..LOCKS {
+            let name = format!("{}-{number}", self.prefix);
+            let Some(locks) = self.clients.first() else { break };
+            let line = tokio::time::timeout(PATIENCE, locks.inspect(&name)).await;
+            let owed: Vec<_> = self.clients.iter().map(Locks::owed).collect();
+            let _ = write!(text, "{name}: {line:?}, owed {owed:?}; ");
+        }
+        text
     }
 
     /// Ends the work and says what happened. The store must be reachable.
