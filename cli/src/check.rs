@@ -40,8 +40,11 @@ pub(crate) struct CheckArgs {
     /// Write a page about the run to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-    /// Run nothing: make the page from files that --record wrote. Can be repeated.
-    #[arg(long, value_name = "FILE", requires = "report", conflicts_with_all = ["url", "record"])]
+    /// Write a table of the run, a line for each store, in Markdown to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Run nothing: make the page or the table from files that --record wrote. Can be repeated.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "record"])]
     pub(crate) from: Vec<PathBuf>,
 }
 
@@ -59,8 +62,11 @@ pub(crate) async fn check(store: Option<String>, args: CheckArgs) -> Outcome {
         let files = args.from.iter().map(|file| Record::read(file));
         files.collect::<Result<Vec<_>, _>>().map_err(|stop| Failure::System(stop.to_string()))?.concat()
     };
-    if let Some(file) = &args.report {
-        let written = std::fs::write(file, report::page(&records));
+    let pages: [(_, fn(&[Record]) -> String); 2] =
+        [(&args.report, report::page), (&args.markdown, report::markdown)];
+    for (file, draw) in pages {
+        let Some(file) = file else { continue };
+        let written = std::fs::write(file, draw(&records));
         written.map_err(|error| Failure::System(format!("cannot write {}: {error}", file.display())))?;
     }
     let count = |outcome| records.iter().filter(|record| record.outcome == outcome).count();

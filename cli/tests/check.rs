@@ -36,8 +36,11 @@ fn a_sound_store_passes(bench: &Bench) {
     assert_eq!(bench.run(&["list"]).out.lines().count(), 1);
 
     let again = bench.dir.path().join("again.html");
-    let files = ["check", "--from", record.to_str().unwrap(), "--report", again.to_str().unwrap()];
-    assert_eq!(bench.run(&files).code, Some(0));
+    let table = bench.dir.path().join("table.md");
+    let from = ["check", "--from", record.to_str().unwrap()];
+    let files = ["--report", again.to_str().unwrap(), "--markdown", table.to_str().unwrap()];
+    assert_eq!(bench.run(&[&from[..], &files[..]].concat()).code, Some(0));
+    assert!(fs::read_to_string(table).unwrap().contains("| 3 | 0 | 0 |"));
     let (page, again) = (fs::read_to_string(page).unwrap(), fs::read_to_string(again).unwrap());
     assert!(page == again && page.contains("crashed_holder"), "the page is what the record says");
     assert!(!page.contains(PASSWORD) && !fs::read_to_string(&record).unwrap().contains(PASSWORD));

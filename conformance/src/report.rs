@@ -20,10 +20,7 @@ pre { background: #1e262e } .passed { color: #6fce8b } .ignored { color: #93a1af
 /// One HTML page about all records, complete in itself.
 #[must_use]
 pub fn page(records: &[Record]) -> String {
-    let mut stores: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
-    for record in records {
-        stores.entry(&record.store).or_default().push(record);
-    }
+    let stores = by_store(records);
     let mut body = String::new();
     summary(&mut body, &stores);
     for (store, records) in &stores {
@@ -36,45 +33,84 @@ pub fn page(records: &[Record]) -> String {
     )
 }
 
+fn by_store(records: &[Record]) -> BTreeMap<&str, Vec<&Record>> {
+    let mut stores: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
+    for record in records {
+        stores.entry(&record.store).or_default().push(record);
+    }
+    stores
+}
+
 fn count(records: &[&Record], outcome: Outcome) -> usize {
     records.iter().filter(|record| record.outcome == outcome).count()
 }
 
-fn summary(page: &mut String, stores: &BTreeMap<&str, Vec<&Record>>) {
-    page.push_str(
-        "<table><thead><tr><th>store<th class=n>passed<th class=n>failed<th class=n>does not apply<th class=n>calls\
-         <th class=n>cycles<th class=n>faults<th class=n>unclear answers<th class=n>leases lost\
-         <th class=n>writes lost, fenced<th class=n>writes lost, unfenced<th class=n>violations\
-         <th class=n>loss told late, p99 / worst</tr></thead><tbody>\n",
-    );
-    for (store, records) in stores {
-        let trials: Vec<_> = records.iter().filter_map(|record| record.trial.as_ref()).collect();
-        let sum = |pick: fn(&Findings) -> u64| trials.iter().map(|trial| pick(trial)).sum::<u64>();
-        let cycles: u64 = records.iter().map(|record| record.cycles).sum();
-        let calls: u64 = records.iter().map(|record| record.calls).sum();
-        let faults: u64 = records.iter().flat_map(|record| record.faults.values()).sum();
-        let unclear: u64 = records.iter().map(|record| record.unclear).sum();
-        let failed = count(records, Outcome::Failed);
-        let mut late: Vec<f64> = trials.iter().flat_map(|trial| trial.lateness.iter().copied()).collect();
-        late.sort_by(f64::total_cmp);
-        let mut all = Findings::default();
-        all.lateness = late;
+/// What is told of a store in one line, as texts.
+const COLUMNS: [&str; 12] = [
+    "passed",
+    "failed",
+    "does not apply",
+    "calls",
+    "cycles",
+    "faults",
+    "unclear answers",
+    "leases lost",
+    "writes lost, fenced",
+    "writes lost, unfenced",
+    "violations",
+    "loss told late: half / p99 / worst",
+];
+
+fn line_of(records: &[&Record]) -> [String; COLUMNS.len()] {
+    let trials: Vec<_> = records.iter().filter_map(|record| record.trial.as_ref()).collect();
+    let found = |pick: fn(&Findings) -> u64| trials.iter().map(|trial| pick(trial)).sum::<u64>().to_string();
+    let sum = |pick: fn(&Record) -> u64| records.iter().map(|record| pick(record)).sum::<u64>().to_string();
+    let mut all = Findings::default();
+    all.lateness = trials.iter().flat_map(|trial| trial.lateness.iter().copied()).collect();
+    all.lateness.sort_by(f64::total_cmp);
+    [
+        count(records, Outcome::Passed).to_string(),
+        count(records, Outcome::Failed).to_string(),
+        count(records, Outcome::Ignored).to_string(),
+        sum(|record| record.calls),
+        sum(|record| record.cycles),
+        sum(|record| record.faults.values().sum()),
+        sum(|record| record.unclear),
+        found(|trial| trial.lost),
+        found(|trial| trial.fenced_lost),
+        found(|trial| trial.unfenced_lost),
+        found(|trial| trial.violations.len() as u64),
+        lateness(&all),
+    ]
+}
+
+/// The line of each store as a table in Markdown.
+#[must_use]
+pub fn markdown(records: &[Record]) -> String {
+    let mut table = format!("| store | {} |\n|---|{}\n", COLUMNS.join(" | "), "--:|".repeat(COLUMNS.len()));
+    for (store, records) in by_store(records) {
         // Writing to a string does not fail.
-        let _ = writeln!(
-            page,
-            "<tr><td><a href=\"#{store}\">{store}</a><td class=n>{}<td class=\"n {}\">{failed}<td class=n>{}\
-             <td class=n>{calls}<td class=n>{cycles}<td class=n>{faults}<td class=n>{unclear}<td class=n>{}<td class=n>{}\
-             <td class=n>{}<td class=n>{}<td class=n>{}</tr>",
-            count(records, Outcome::Passed),
-            if failed > 0 { "failed" } else { "passed" },
-            count(records, Outcome::Ignored),
-            sum(|trial| trial.lost),
-            sum(|trial| trial.fenced_lost),
-            sum(|trial| trial.unfenced_lost),
-            sum(|trial| trial.violations.len() as u64),
-            lateness(&all),
-            store = text(store),
-        );
+        let _ = writeln!(table, "| {store} | {} |", line_of(&records).join(" | "));
+    }
+    table
+}
+
+fn summary(page: &mut String, stores: &BTreeMap<&str, Vec<&Record>>) {
+    page.push_str("<table><thead><tr><th>store");
+    for column in COLUMNS {
+        let _ = write!(page, "<th class=n>{column}");
+    }
+    page.push_str("</tr></thead><tbody>\n");
+    for (store, records) in stores {
+        let _ = write!(page, "<tr><td><a href=\"#{0}\">{0}</a>", text(store));
+        for (column, value) in COLUMNS.iter().zip(line_of(records)) {
+            let class = match *column {
+                "failed" | "violations" | "writes lost, fenced" if value != "0" => "n failed",
+                _ => "n",
+            };
+            let _ = write!(page, "<td class=\"{class}\">{value}");
+        }
+        page.push_str("</tr>\n");
     }
     page.push_str("</tbody></table>\n");
 }
@@ -83,7 +119,7 @@ fn of_store(page: &mut String, store: &str, records: &[&Record]) {
     let _ = writeln!(
         page,
         "<h2 id=\"{0}\">{0}</h2><table><thead><tr><th>case<th>outcome<th class=n>seconds<th class=n>calls<th>faults\
-         <th class=n>violations<th class=n>told late, p99 / worst<th class=n>seed</tr></thead><tbody>",
+         <th class=n>violations<th class=n>told late: half / p99 / worst<th class=n>seed</tr></thead><tbody>",
         text(store)
     );
     for record in records {
@@ -120,8 +156,8 @@ fn why_of(outcome: Outcome, why: &str) -> String {
 }
 
 fn lateness(trial: &Findings) -> String {
-    match (trial.late(99), trial.lateness.last()) {
-        (Some(p99), Some(worst)) => format!("{p99:.1} / {worst:.1} ms"),
+    match (trial.late(50), trial.late(99), trial.lateness.last()) {
+        (Some(half), Some(p99), Some(worst)) => format!("{half:.1} / {p99:.1} / {worst:.1} ms"),
         _ => String::new(),
     }
 }
@@ -145,6 +181,8 @@ mod tests {
         let verdict = Err(Stop::failed("two held <at once>"));
         let id = ("memory", "case");
         let record = notes.record(id, Extent::default(), &verdict, std::time::Duration::from_secs(1));
+        let table = markdown(std::slice::from_ref(&record));
+        assert!(table.contains("| memory | 0 | 1 | 0 |"), "{table}");
         let page = page(&[record]);
         assert!(page.contains("two held &lt;at once&gt;") && page.contains("reset 1"), "{page}");
     }
