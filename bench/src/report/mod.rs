@@ -12,6 +12,7 @@ mod plots;
 mod style;
 mod table;
 mod tables;
+mod terminal;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,8 @@ use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
+
+pub use terminal::Listed;
 
 use crate::data::{FORMAT, Run};
 use crate::subject::Failure;
@@ -41,6 +44,12 @@ pub fn markdown(run: &Run) -> String {
         out.push_str(&table.markdown());
     }
     out
+}
+
+/// The figures as plain tables, a workload each.
+#[must_use]
+pub fn terminal(run: &Run) -> Vec<Listed> {
+    terminal::tables(run)
 }
 
 /// What changed from `old` to `new`, in Markdown that can be read in a terminal. A figure is called better or worse only

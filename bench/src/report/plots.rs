@@ -89,13 +89,13 @@ pub(super) fn latencies(view: View<'_>, title: &str, point: Point) -> Option<Str
 /// Percentile curves: one of all stores, and one for each store with all that is on it.
 pub(super) fn distributions(view: View<'_>, title: &str, point: Point) -> Vec<String> {
     let curve = |title: String, note: &str, parts: Vec<(&SubjectInfo, String, Style)>| {
-        let series = parts.into_iter().filter_map(|(subject, name, style)| {
+        let series = parts.into_iter().map(|(subject, name, style)| {
             let points = view.latency(subject, point).map_or_else(
                 || from_figures(view, subject, point),
                 |latency: &Distribution| latency.points.clone(),
             );
             let points = points.into_iter().map(|(x, y)| Spot { x, y, range: None }).collect();
-            Some(Series { name, style, points, marked: false })
+            Series { name, style, points, marked: false }
         });
         Curves {
             title,
@@ -321,10 +321,10 @@ pub(super) fn leads(view: View<'_>) -> Vec<String> {
             Group { name: peer.library.clone(), rows: rows.collect() }
         });
         let plot = Dots {
-            title: format!("{store}: how many times better than the other"),
-            note: "Left of the line the other is better. Ours : the other's.".into(),
+            title: format!("{store} beside other libraries"),
+            note: "Left of the line the other is better. Beside each: ours : the other's.".into(),
             x: Axis {
-                title: "times better (log)".into(),
+                title: "how many times better ours is (log)".into(),
                 scale: Scale::Log,
                 written: |value| format!("{}×", number::short(value)),
             },

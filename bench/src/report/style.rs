@@ -16,7 +16,8 @@ p, li { max-width: 52rem } .dim, figcaption p { color: var(--dim); margin: .2rem
 nav { display: flex; flex-wrap: wrap; gap: .3rem 1rem; margin: 1rem 0 }
 .wide { overflow-x: auto; margin: 1rem 0 } table { border-collapse: collapse; min-width: 100% }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top }
-th { font-size: 13px; line-height: 1.3; vertical-align: bottom } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
+th { font-size: 13px; line-height: 1.3; vertical-align: bottom } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums } td.n { white-space: pre }
+td:last-child:not(.n):not(:first-child) { min-width: 12rem }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--bg) }
 .good { color: var(--good) } .bad { color: var(--bad); font-weight: 600 } .quiet { color: var(--dim) }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1.2rem 1.6rem; margin: 1rem 0; align-items: start }
@@ -28,7 +29,7 @@ svg .grid { stroke: var(--line); stroke-width: 1 } svg .axis { stroke: var(--dim
 svg .s { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round } svg .thin { stroke-width: 1.2 } svg .dash { stroke-dasharray: 6 4 } svg .dots { stroke-dasharray: 1.5 4 }
 svg .f { stroke: var(--bg); stroke-width: .8 } svg .bg { fill: var(--bg) }
 pre { background: var(--soft); padding: .6rem; overflow-x: auto }
-@media (max-width: 600px) { figure { grid-row: auto !important } body { margin-top: 1rem } th, td { padding: .25rem .4rem } th:first-child, td:first-child { min-width: 4.5rem; max-width: 8rem; overflow-wrap: break-word } }
+@media (max-width: 600px) { figure { grid-row: auto !important } body { margin-top: 1rem } th, td { padding: .25rem .4rem } th:first-child, td:first-child { max-width: 10rem; overflow-wrap: break-word } }
 @media print { body { max-width: none; margin: 0; font-size: 11px } nav { display: none } .wide { overflow: visible } details::details-content { content-visibility: visible; display: block; height: auto }
 .plots { grid-template-columns: 1fr 1fr } th:first-child, td:first-child { position: static } }
 ";

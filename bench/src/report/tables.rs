@@ -182,10 +182,7 @@ pub(super) fn ratios(view: View<'_>) -> Table {
             if missed { cell.look(Look::Bad) } else { cell }
         };
         let free = |point, metric| Cell::maybe(view.over_floor(ours, point, metric).map(number::times));
-        let trip = view.figure(floor, terms::CYCLE, Metric::P50).and_then(|cycle| {
-            let trips = view.figure(floor, terms::CYCLE, Metric::RoundTrips)?;
-            view::ratio(cycle.median, trips.median)
-        });
+        let trip = view.figure(floor, terms::ROUND_TRIP, Metric::P50).map(|trip| trip.median);
         let trips = view
             .figure(ours, terms::HAND_OVER, Metric::P50)
             .and_then(|hand_over| view::ratio(hand_over.median, trip?));
@@ -206,8 +203,7 @@ pub(super) fn ratios(view: View<'_>) -> Table {
         title: "Over the driver alone".into(),
         note: format!(
             "Ours over the same requests by the store's driver without us, in the same run. The goals: uncontended p50 at most \
-             {OVER_FLOOR}×, 64 names at least {NAMES_FLOOR}×; what misses its goal is bold. A round trip is the driver's p50 over its round \
-             trips a cycle."
+             {OVER_FLOOR}×, 64 names at least {NAMES_FLOOR}×; what misses its goal is bold. A round trip is the least that the server answers."
         ),
         head: vec![
             words("store"),
@@ -216,7 +212,7 @@ pub(super) fn ratios(view: View<'_>) -> Table {
             numbers("64 names, cycles/s"),
             numbers("owner changes/s"),
             numbers("in use"),
-            numbers("a round trip"),
+            numbers("a round trip, p50"),
             numbers("hand-over p50 in round trips"),
             words("driver"),
         ],
@@ -345,8 +341,8 @@ pub(super) fn peers(view: View<'_>) -> Table {
                     return cell;
                 };
                 match verdicts::judge(metric, &ours, &theirs) {
-                    Verdict::Worse => Cell::plain(format!("{} (we lose)", cell.text)).look(Look::Bad),
-                    Verdict::Same => Cell::plain(format!("{} (level)", cell.text)),
+                    Verdict::Worse => Cell::plain(format!("{}\n(we lose)", cell.text)).look(Look::Bad),
+                    Verdict::Same => Cell::plain(format!("{}\n(level)", cell.text)),
                     Verdict::Better => cell,
                 }
             }));

@@ -14,6 +14,8 @@ const fn at(workload: &'static str, size: &'static str) -> Point {
     Point { workload, size }
 }
 
+/// Of the driver alone: what a hand-over can be divided by.
+pub(super) const ROUND_TRIP: Point = at("round-trip", "");
 pub(super) const CYCLE: Point = at("cycle", "");
 pub(super) const TRY_BUSY: Point = at("try-busy", "");
 pub(super) const REENTRY: Point = at("reentry", "");
@@ -33,6 +35,7 @@ pub(super) const WAITERS: Point = at("waiters", "");
 /// A workload's name in a heading.
 pub(super) fn title(id: &str) -> &str {
     match id {
+        "round-trip" => "A bare round trip",
         "cycle" => "Uncontended cycle",
         "try-busy" => "Try on a busy lock",
         "reentry" => "Re-entry",

@@ -1,0 +1,48 @@
+//! Runs as files.
+
+use std::fs;
+
+use super::sample;
+use crate::report::{read, write};
+
+#[test]
+fn what_is_written_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.json");
+    write(&path, &sample::run()).unwrap();
+    assert!(read(&path).unwrap() == sample::run());
+    // Again, over the older one; and nothing lies beside it.
+    write(&path, &sample::empty()).unwrap();
+    assert!(read(&path).unwrap() == sample::empty());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn another_format_is_refused_by_its_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.json");
+    fs::write(&path, "{\"format\": 7, \"whatever\": []}").unwrap();
+    let told = read(&path).unwrap_err().to_string();
+    assert!(told.contains("format 7") && told.contains("run.json"), "{told}");
+}
+
+#[test]
+fn what_is_no_run_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.json");
+    for (json, why) in [("", "not a run"), ("[]", "not a run"), ("{\"format\": 1}", "not a run")] {
+        fs::write(&path, json).unwrap();
+        let told = read(&path).unwrap_err().to_string();
+        assert!(told.contains(why) && told.contains("run.json"), "{json}: {told}");
+    }
+    assert!(read(folder.path().join("nothing")).unwrap_err().to_string().contains("nothing"));
+}
+
+#[test]
+fn a_figure_that_is_no_number_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.json");
+    let told = write(&path, &sample::odd()).unwrap_err().to_string();
+    assert!(told.contains("no number"), "{told}");
+    assert!(!path.exists());
+}

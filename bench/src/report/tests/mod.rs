@@ -1,0 +1,5 @@
+mod file;
+mod page;
+mod sample;
+mod versus;
+mod words;

@@ -1,0 +1,163 @@
+//! The page as a reader of XML sees it.
+
+use roxmltree::{Document, Node, ParsingOptions};
+
+use super::sample::{self, EVIL};
+use crate::data::{Kind, Run};
+use crate::report::{html, markdown};
+
+fn parsed<T>(run: &Run, look: impl FnOnce(&Document<'_>) -> T) -> T {
+    let page = html(run);
+    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+    let document = Document::parse_with_options(&page, options).unwrap_or_else(|e| panic!("{e}\n{page}"));
+    look(&document)
+}
+
+fn all<'a>(document: &'a Document<'a>, name: &'a str) -> impl Iterator<Item = Node<'a, 'a>> {
+    document.descendants().filter(move |node| node.tag_name().name() == name)
+}
+
+fn words(node: Node<'_, '_>) -> String {
+    node.descendants().filter_map(|node| node.text().filter(|_| node.is_text())).collect()
+}
+
+/// A plot with this title, as its figure.
+fn figure<'a>(document: &'a Document<'a>, title: &str) -> Node<'a, 'a> {
+    let titled = |node: &Node<'_, '_>| node.descendants().any(|n| n.has_tag_name("h3") && words(n) == title);
+    let found = all(document, "figure").find(titled);
+    found.unwrap_or_else(|| panic!("no plot {title}"))
+}
+
+fn legend(figure: Node<'_, '_>) -> Vec<String> {
+    figure.descendants().filter(|node| node.has_tag_name("li")).map(words).collect()
+}
+
+/// Sizes and places of everything drawn.
+fn numbers(document: &Document<'_>) -> Vec<f64> {
+    let drawn = all(document, "svg").flat_map(|svg| svg.descendants().collect::<Vec<_>>());
+    let names = ["x", "y", "d", "points", "cx", "cy", "r", "width", "height", "transform", "viewBox"];
+    let mut numbers = Vec::new();
+    for node in drawn {
+        for value in names.iter().filter_map(|name| node.attribute(*name)) {
+            for number in value.split(|c: char| !(c.is_ascii_alphanumeric() || "-.".contains(c))) {
+                for number in number.split(['M', 'L', 'H', 'V', 'v']).filter(|number| !number.is_empty()) {
+                    if !matches!(number, "translate" | "rotate") {
+                        numbers.push(number.parse().unwrap_or_else(|_| panic!("{number} in {value}")));
+                    }
+                }
+            }
+        }
+    }
+    numbers
+}
+
+#[test]
+fn every_page_is_well_formed_and_draws_on_its_paper() {
+    let mut one = sample::run();
+    one.subjects.truncate(1);
+    one.outcomes.retain(|outcome| outcome.subject == "memory");
+    for run in [sample::empty(), one, sample::run(), sample::odd()] {
+        parsed(&run, |page| {
+            for number in numbers(page) {
+                assert!(number.is_finite() && (-100.0..20_000.0).contains(&number), "{number}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_plot_has_a_title_axes_with_units_and_words_for_those_who_do_not_see_it() {
+    parsed(&sample::run(), |page| {
+        let plots: Vec<_> = all(page, "svg").filter(|svg| svg.attribute("role") == Some("img")).collect();
+        assert!(plots.len() > 15, "{}", plots.len());
+        for svg in plots {
+            let told = svg.attribute("aria-label").unwrap_or_default();
+            assert!(told.len() > 20 && told.chars().any(|c| c.is_ascii_digit()), "{told}");
+            let axes: Vec<_> = svg.children().filter(|node| node.has_tag_name("text")).map(words).collect();
+            assert!(axes.len() > 3, "{axes:?}");
+        }
+        let curves = figure(page, "Uncontended cycle: redis");
+        let axes = words(curves);
+        assert!(axes.contains("latency (log)") && axes.contains("percentile of operations"), "{axes}");
+        assert!(axes.contains('µ'), "{axes}");
+    });
+}
+
+#[test]
+fn every_subject_is_in_the_legend_of_its_store_by_colour_and_shape() {
+    let run = sample::run();
+    parsed(&run, |page| {
+        for title in ["Uncontended cycle: redis", "Many names: redis", "Owner changes: redis"] {
+            let names = legend(figure(page, title));
+            for name in ["onelock", "driver alone", "slowlock 1.0", "fastlock 2.0"] {
+                assert!(names.iter().any(|is| is == name), "{name} of {title}: {names:?}");
+            }
+        }
+        let all = figure(page, "Hand-over: all stores");
+        let ours: Vec<_> = run.subjects.iter().filter(|s| s.kind == Kind::Ours).map(|s| &s.store).collect();
+        assert_eq!(legend(all).iter().collect::<Vec<_>>(), ours);
+        let swatches: Vec<String> = all
+            .descendants()
+            .filter(|node| node.has_tag_name("li"))
+            .map(|item| {
+                let marker =
+                    item.descendants().find(|n| ["circle", "polygon"].contains(&n.tag_name().name()));
+                let marker = marker.expect("a marker");
+                format!("{} {:?}", marker.tag_name().name(), marker.attribute("points"))
+            })
+            .collect();
+        for (n, swatch) in swatches.iter().enumerate() {
+            assert!(!swatches[..n].contains(swatch), "two series with the same shape: {swatches:?}");
+        }
+    });
+}
+
+#[test]
+fn what_comes_from_data_is_text() {
+    let run = sample::odd();
+    parsed(&run, |page| {
+        assert_eq!(all(page, "b").count(), 0, "data became markup");
+        let shown = words(page.root_element());
+        let readable = EVIL.replace('\u{7}', "\u{fffd}");
+        // The machine, the version, a library, a remark, a reason, a workload.
+        assert!(shown.matches(&readable).count() > 8, "{}", shown.matches(&readable).count());
+    });
+    assert!(!html(&run).contains("<script") && !html(&run).contains("http"), "asks for something");
+}
+
+#[test]
+fn nothing_that_is_no_number_is_shown() {
+    let run = sample::odd();
+    parsed(&run, |page| {
+        let shown = words(page.root_element());
+        for odd in ["NaN", "inf×", "inf ", "∞"] {
+            assert!(!shown.contains(odd), "{odd}");
+        }
+    });
+    assert!(!markdown(&run).contains("NaN"), "{}", markdown(&run));
+}
+
+#[test]
+fn a_plot_of_a_variant_shows_the_libraries_beside_its_store() {
+    parsed(&sample::run(), |page| {
+        assert!(legend(figure(page, "Uncontended cycle: postgres")).contains(&"advisorylock 3.0".into()));
+        assert!(
+            legend(figure(page, "Uncontended cycle: postgres+session")).contains(&"advisorylock 3.0".into())
+        );
+    });
+}
+
+#[test]
+fn where_we_lose_is_said_in_words() {
+    parsed(&sample::run(), |page| {
+        let lost = words(figure(page, "redis beside other libraries"));
+        assert!(lost.contains("35\u{a0}µs : 23.3\u{a0}µs we lose"), "{lost}");
+        // The faster library is told, the slower one is not.
+        // Twice each: beside the name, and where one points at the marker.
+        assert_eq!(lost.matches("we lose").count(), 2 * 6, "{lost}");
+        let rows: Vec<_> = all(page, "tr").map(words).filter(|row| row.contains("fastlock")).collect();
+        assert!(rows.iter().any(|row| row.contains("uncontended p50")), "{rows:?}");
+        let slow: Vec<_> = all(page, "tr").map(words).filter(|row| row.contains("slowlock")).collect();
+        assert!(!slow.iter().any(|row| row.contains("we lose")), "{slow:?}");
+    });
+}
