@@ -31,7 +31,7 @@ impl Workload for HeldLocks {
     }
 
     fn sizes(&self, effort: &Effort) -> Vec<Size> {
-        vec![Size::of(effort.held.0)]
+        Size::only(effort.held.0)
     }
 
     fn needs(&self, _: &Size) -> Vec<Need> {

@@ -31,7 +31,7 @@ impl Workload for Waiters {
     }
 
     fn sizes(&self, effort: &Effort) -> Vec<Size> {
-        vec![Size::of(effort.waiters)]
+        Size::only(effort.waiters)
     }
 
     fn needs(&self, _: &Size) -> Vec<Need> {

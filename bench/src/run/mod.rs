@@ -1,0 +1,211 @@
+//! A run: every workload on every subject, taking turns.
+
+mod cell;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+
+use cell::{Cell, Turnout, left};
+
+use crate::data::{FORMAT, LeftOut, Run};
+use crate::machine::machine;
+use crate::subject::{Failure, Subject};
+use crate::workload::{self, Effort, Size, Workload};
+
+/// What is to be run.
+pub struct Plan {
+    /// On what.
+    pub subjects: Vec<Arc<dyn Subject>>,
+    /// Which workloads, in this order.
+    pub workloads: Vec<Box<dyn Workload>>,
+    /// How often each of them runs on each subject, but for those of which one round is enough.
+    pub rounds: u32,
+    /// How much work a sample is.
+    pub effort: Effort,
+    /// What was left out before it began.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A plan that cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BadPlan {
+    /// There is no such workload.
+    UnknownWorkload(String),
+    /// Two subjects have this id.
+    SameId(String),
+    /// There is nothing to run, or nothing to run it on.
+    Empty,
+}
+
+impl fmt::Display for BadPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownWorkload(id) => {
+                let all = workload::all();
+                let known: Vec<_> = all.iter().map(|workload| workload.id()).collect();
+                write!(f, "there is no workload {id:?}; there are: {}", known.join(", "))
+            }
+            Self::SameId(id) => write!(f, "two subjects are called {id:?}"),
+            Self::Empty => write!(f, "there is nothing to run"),
+        }
+    }
+}
+
+impl std::error::Error for BadPlan {}
+
+/// The workloads of these ids, in the order in which they always run; all of them when there are no ids.
+///
+/// # Errors
+/// [`BadPlan::UnknownWorkload`].
+pub fn workloads(ids: &[String]) -> Result<Vec<Box<dyn Workload>>, BadPlan> {
+    let mut all = workload::all();
+    if let Some(id) = ids.iter().find(|id| !all.iter().any(|workload| workload.id() == **id)) {
+        return Err(BadPlan::UnknownWorkload(id.clone()));
+    }
+    all.retain(|workload| ids.is_empty() || ids.iter().any(|id| id == workload.id()));
+    Ok(all)
+}
+
+/// When to end before everything is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stop {
+    /// Not yet.
+    Never,
+    /// After the present sample.
+    Soon,
+    /// At once; the present sample is lost.
+    Now,
+}
+
+/// What begins now.
+#[derive(Debug, Clone, Copy)]
+pub struct Step<'a> {
+    /// How many samples have been taken.
+    pub done: usize,
+    /// How many there are in all.
+    pub all: usize,
+    /// The workload.
+    pub workload: &'a str,
+    /// Its size.
+    pub size: &'a str,
+    /// The subject's id.
+    pub subject: &'a str,
+}
+
+impl Plan {
+    fn check(&self) -> Result<(), BadPlan> {
+        if self.subjects.is_empty() || self.workloads.is_empty() || self.rounds == 0 {
+            return Err(BadPlan::Empty);
+        }
+        let mut ids: Vec<_> = self.subjects.iter().map(|subject| &subject.info().id).collect();
+        ids.sort_unstable();
+        match ids.windows(2).find(|two| two.first() == two.last()).and_then(|two| two.first()) {
+            Some(id) => Err(BadPlan::SameId((*id).clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// The subjects that can do it, and why others cannot.
+    fn able(&self, workload: &dyn Workload, size: &Size) -> (Vec<Arc<dyn Subject>>, Vec<LeftOut>) {
+        let needs = workload.needs(size);
+        let (mut able, mut left_out) = (Vec::new(), Vec::new());
+        for subject in &self.subjects {
+            match needs.iter().find_map(|need| subject.lacks(*need)) {
+                Some(why) => left_out.push(left(workload, size, &**subject, why)),
+                None => able.push(Arc::clone(subject)),
+            }
+        }
+        (able, left_out)
+    }
+
+    fn rounds_of(&self, workload: &dyn Workload) -> u32 {
+        if workload.once() { 1 } else { self.rounds }
+    }
+
+    /// Runs it. Rounds are interleaved: within a round each subject has its turn, and every other round goes backwards.
+    ///
+    /// What a subject fails at is left out for it, with the reason; the rounds that it did before count.
+    ///
+    /// # Errors
+    /// [`BadPlan`], before anything runs.
+    ///
+    /// # Cancel safety
+    /// What was measured is lost. To keep it, say [`Stop`].
+    pub async fn run(
+        mut self,
+        mut stop: watch::Receiver<Stop>,
+        mut progress: impl FnMut(Step<'_>),
+    ) -> Result<Run, Failure> {
+        self.check()?;
+        let mut run = Run {
+            format: FORMAT,
+            began: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            machine: machine(),
+            rounds: self.rounds,
+            interrupted: false,
+            subjects: self.subjects.iter().map(|subject| subject.info().clone()).collect(),
+            workloads: self.workloads.iter().map(|workload| workload.info()).collect(),
+            outcomes: Vec::new(),
+            left_out: std::mem::take(&mut self.left_out),
+        };
+        let mut todo = Vec::new();
+        for workload in &self.workloads {
+            for size in workload.sizes(&self.effort) {
+                let (able, left_out) = self.able(&**workload, &size);
+                run.left_out.extend(left_out);
+                todo.push(Cell::new(&**workload, size, &self.effort, able));
+            }
+        }
+        let samples = |cell: &Cell<'_>| cell.turnouts.len() * self.rounds_of(cell.workload) as usize;
+        let (mut done, all) = (0, todo.iter().map(samples).sum());
+        for mut cell in todo {
+            for turn in 0..samples(&cell) {
+                // Gives the signal time to arrive, and what the last sample left behind to end.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                run.interrupted |= *stop.borrow() > Stop::Never;
+                let Some(place) = place(turn, cell.turnouts.len()).filter(|_| !run.interrupted) else {
+                    break;
+                };
+                let Some(Turnout { subject, .. }) = cell.turnouts.get(place) else { break };
+                let (workload, size) = (cell.workload.id(), &*cell.size.name);
+                progress(Step { done, all, workload, size, subject: &subject.info().id });
+                done += 1;
+                tokio::select! {
+                    () = cell.take(place) => {}
+                    () = told(&mut stop) => run.interrupted = true,
+                }
+            }
+            cell.conclude(&mut run);
+        }
+        Ok(run)
+    }
+}
+
+/// Whose turn it is: each in order, and backwards in every other round.
+fn place(turn: usize, subjects: usize) -> Option<usize> {
+    let (round, place) = (turn.checked_div(subjects)?, turn.checked_rem(subjects)?);
+    Some(if round % 2 == 0 { place } else { subjects - 1 - place })
+}
+
+/// Waits until the run is to end at once.
+async fn told(stop: &mut watch::Receiver<Stop>) {
+    if stop.wait_for(|stop| *stop == Stop::Now).await.is_err() {
+        // Whoever could say it has gone: then nobody will.
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn subjects_take_turns() {
+        let turns: Vec<_> = (0..7).filter_map(|turn| super::place(turn, 3)).collect();
+        assert_eq!(turns, [0, 1, 2, 2, 1, 0, 0]);
+        assert_eq!(super::place(0, 0), None);
+    }
+}
