@@ -1,0 +1,90 @@
+//! The tables of a report.
+
+mod columns;
+mod rest;
+mod standing;
+
+use super::number;
+use super::table::{Cell, Table};
+use super::terms::{self, Point};
+use super::view::{self, View};
+use crate::data::{Metric, Run, SubjectInfo};
+
+pub(super) use columns::{costs, fairness, requests};
+pub(super) use rest::{everything, left_out, subjects};
+pub(super) use standing::{losses, peers, ratios, summary};
+
+/// The goal of the whole way over the driver alone: fifteen in a hundred.
+pub(super) const OVER_FLOOR: f64 = 1.15;
+/// The goal of many names at once against the driver alone.
+pub(super) const NAMES_FLOOR: f64 = 0.9;
+
+/// What must be known of the run, a sentence each.
+pub(super) fn facts(run: &Run) -> Vec<String> {
+    let machine = &run.machine;
+    let mut facts = Vec::new();
+    if run.interrupted {
+        facts.push("The run was ended before it was through: what is missing was not measured.".into());
+    }
+    facts.push(format!(
+        "onelock {}, begun {}; {} {} of each workload, subjects taking turns; a figure is the median of its rounds.",
+        run.version,
+        run.began,
+        run.rounds,
+        if run.rounds == 1 { "round" } else { "rounds" }
+    ));
+    facts.push(format!(
+        "{}, {} cores, {} of memory, {}; load average at the beginning {}.",
+        machine.cpu,
+        machine.cores,
+        number::bytes(machine.memory as f64),
+        machine.system,
+        number::plain(machine.load)
+    ));
+    if machine.load > 0.5 * machine.cores as f64 {
+        facts.push(
+            "The machine was busy with other things: trust counts, and times only beside times of this run."
+                .into(),
+        );
+    }
+    if let Some((half, worst)) = spread(run) {
+        facts.push(format!(
+            "Between the rounds, the median latency of half of the measurements was apart by less than {}, of the worst by {}.",
+            number::share(half),
+            number::share(worst)
+        ));
+    }
+    facts
+}
+
+/// How far the rounds' p50 are apart, of its median: in half of the outcomes, and at worst.
+fn spread(run: &Run) -> Option<(f64, f64)> {
+    let figures = run.outcomes.iter().filter_map(|outcome| view::figure(outcome, Metric::P50));
+    let mut apart: Vec<f64> =
+        figures.filter_map(|figure| view::ratio(figure.most - figure.least, figure.median)).collect();
+    apart.sort_by(f64::total_cmp);
+    Some((*apart.get(apart.len() / 2)?, *apart.last()?))
+}
+
+/// All tables, in the order of a text.
+pub(super) fn all(run: &Run) -> Vec<Table> {
+    let view = View::new(run);
+    let mut tables = vec![summary(view)];
+    tables.extend(losses(view));
+    tables.extend([ratios(view), requests(view), peers(view), fairness(view), costs(view)]);
+    tables.extend([left_out(view), subjects(view)]);
+    tables.extend(view.workloads().into_iter().map(|workload| everything(view, workload)));
+    tables.retain(|table| !table.rows.is_empty() || table.id == "losses");
+    tables
+}
+
+/// The value of a figure.
+fn of(view: View<'_>, subject: &SubjectInfo, point: Point, metric: Metric) -> Cell {
+    Cell::maybe(view.figure(subject, point, metric).map(|figure| terms::value(metric, figure.median)))
+}
+
+/// A ratio, with enough digits to tell it from its goal.
+pub(super) fn near(ratio: f64, goal: f64) -> String {
+    let told = number::times(ratio);
+    if ratio != goal && told == number::times(goal) { format!("{ratio:.3}×") } else { told }
+}

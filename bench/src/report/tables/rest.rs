@@ -1,0 +1,89 @@
+//! What was measured and what was not, and all figures.
+
+use crate::data::{Kind, Metric, Outcome};
+use crate::report::table::{Cell, Table, numbers, words};
+use crate::report::terms;
+use crate::report::view::{self, View};
+
+/// What was left out, and why.
+pub(in crate::report) fn left_out(view: View<'_>) -> Table {
+    let rows = view.run().left_out.iter().map(|left| {
+        let size = if left.size.is_empty() { String::new() } else { format!(", {}", left.size) };
+        vec![
+            Cell::plain(view.label(&left.subject)),
+            Cell::plain(format!("{}{size}", terms::title(&left.workload))),
+            Cell::plain(&left.why),
+        ]
+    });
+    Table {
+        id: "left-out".into(),
+        title: "Left out".into(),
+        note: String::new(),
+        head: vec![words("what"), words("workload"), words("why")],
+        rows: rows.collect(),
+    }
+}
+
+/// What was measured.
+pub(in crate::report) fn subjects(view: View<'_>) -> Table {
+    let rows = view.run().subjects.iter().map(|subject| {
+        let kind = match subject.kind {
+            Kind::Ours => "onelock",
+            Kind::Floor => "driver alone",
+            Kind::Peer => "another library",
+        };
+        vec![
+            Cell::plain(&subject.store),
+            Cell::plain(kind),
+            Cell::plain(&subject.library),
+            Cell::maybe(subject.server.clone()),
+        ]
+    });
+    Table {
+        id: "subjects".into(),
+        title: "What was measured".into(),
+        note: String::new(),
+        head: vec![words("store"), words("what"), words("library"), words("server")],
+        rows: rows.collect(),
+    }
+}
+
+/// All figures of a workload: medians, with the ranges of the rounds.
+pub(in crate::report) fn everything(view: View<'_>, workload: &str) -> Table {
+    let outcomes: Vec<_> =
+        view.run().outcomes.iter().filter(|outcome| outcome.workload == workload).collect();
+    let has = |metric: &Metric| outcomes.iter().any(|outcome| view::figure(outcome, *metric).is_some());
+    let metrics: Vec<Metric> = Metric::ALL.into_iter().filter(has).collect();
+    let sized = outcomes.iter().any(|outcome| !outcome.size.is_empty());
+    let remarks = outcomes.iter().any(|outcome| outcome.remark.is_some());
+    let row = |outcome: &&&Outcome| {
+        let mut row = vec![Cell::plain(view.label(&outcome.subject))];
+        row.extend(sized.then(|| Cell::plain(&outcome.size)));
+        row.extend(metrics.iter().map(|&metric| {
+            Cell::maybe(view::figure(outcome, metric).map(|figure| {
+                let told = |value| terms::value(metric, value);
+                if figure.least == figure.most {
+                    return told(figure.median);
+                }
+                format!("{} ({} … {})", told(figure.median), told(figure.least), told(figure.most))
+            }))
+        }));
+        row.extend(remarks.then(|| Cell::plain(outcome.remark.clone().unwrap_or_default())));
+        row
+    };
+    let mut head = vec![words("what")];
+    head.extend(sized.then(|| words("size")));
+    head.extend(metrics.iter().map(|&metric| numbers(terms::metric(metric))));
+    head.extend(remarks.then(|| words("remark")));
+    let note = view.about(workload).map(|info| {
+        let latency = info.latency.as_ref().map(|from| format!(" Latency: {from}.")).unwrap_or_default();
+        format!("{} Operation: {}.{latency}", info.about, info.operation)
+    });
+    Table {
+        id: format!("all-{workload}"),
+        title: format!("{}: all figures", terms::title(workload)),
+        note: note.unwrap_or_default(),
+        head,
+        rows: outcomes.iter().map(|outcome| row(&outcome)).collect(),
+    }
+}
