@@ -2,6 +2,9 @@
 //!
 //! - [`subject`]: what is measured, seen from a workload: a client, a lock taken, a lock given back
 //! - [`ours`]: any store through this library
+//! - [`floor`]: what the drivers do without it
+//! - [`servers`]: the servers that this machine has
+//! - [`networked`], [`plain`]: what floors and other libraries share
 //! - [`workload`]: what subjects are put to
 //! - [`run`]: a run, from its plan to its data
 //! - [`data`]: what a run leaves behind, as JSON
@@ -10,12 +13,16 @@
 //! - [`machine`]: where it ran
 
 pub mod data;
+pub mod floor;
 pub mod lab;
 pub mod machine;
 pub mod measure;
+pub mod networked;
 pub mod ours;
+pub mod plain;
 pub mod report;
 pub mod run;
+pub mod servers;
 pub mod subject;
 pub mod tap;
 pub mod trace;

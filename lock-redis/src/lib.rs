@@ -14,6 +14,8 @@ mod keys;
 mod link;
 mod listing;
 mod plain;
+#[doc(hidden)]
+pub mod raw;
 mod reply;
 mod scripts;
 mod sentinel;

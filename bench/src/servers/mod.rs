@@ -17,6 +17,7 @@ mod start;
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::floor;
 use crate::ours::Ours;
@@ -67,7 +68,7 @@ pub async fn all() -> Result<Fleet, Failure> {
             continue;
         }
         match start::start(store).await {
-            Ok(server) => fleet.add(server)?,
+            Ok(server) => fleet.add(server).await?,
             Err(why) => fleet.left_out.push(format!("{store}: {why}")),
         }
     }
@@ -75,8 +76,10 @@ pub async fn all() -> Result<Fleet, Failure> {
 }
 
 impl Fleet {
-    fn add(&mut self, server: Running) -> Result<(), Failure> {
+    async fn add(&mut self, server: Running) -> Result<(), Failure> {
         for (label, url) in start::urls(&server) {
+            // Makes tables where there are to be some: floors do not.
+            onelock::connect(&url).await?.close(Duration::from_secs(10)).await?;
             let ours = Ours::new(Some(&label), &url)?;
             self.subjects.push(Arc::new(ours.served_by(server.counter.clone(), &server.version)));
         }

@@ -90,7 +90,9 @@ async fn etcd() -> Verdict<Running> {
     let compact = ["--auto-compaction-mode=periodic", "--auto-compaction-retention=10s"].map(str::to_owned);
     let server = Arc::new(Member::in_place(Place::Disk, &compact).await?);
     let metrics = server.metrics().await?;
-    let version = |name: &str| name.strip_prefix("etcd_server_version{server_version=\"")?.split('"').next().map(str::to_owned);
+    let version = |name: &str| {
+        name.strip_prefix("etcd_server_version{server_version=\"")?.split('"').next().map(str::to_owned)
+    };
     let version = metrics.iter().find_map(|(name, _)| version(name)).context("a version")?;
     let counter = Some(Arc::new(count::Etcd(Arc::clone(&server))) as Arc<dyn Counter>);
     Ok(running("etcd", server.address(), format!("etcd {version}"), counter, server))

@@ -52,12 +52,12 @@ impl Member {
         Self::started(Place::Memory, tls, more).await
     }
 
-    /// A server of its own that keeps its data in this place.
+    /// A server of its own that keeps its data in this place, with more arguments.
     ///
     /// # Errors
     /// When it is not installed, or does not come up.
-    pub async fn in_place(place: Place) -> Verdict<Self> {
-        Self::started(place, None, &[]).await
+    pub async fn in_place(place: Place, more: &[String]) -> Verdict<Self> {
+        Self::started(place, None, more).await
     }
 
     async fn started(place: Place, tls: Option<&Files>, more: &[String]) -> Verdict<Self> {

@@ -178,8 +178,9 @@ impl PostgresServer {
         self.port = primary.port;
         self.start_again().await?;
         let mut admin = self.look().await?;
+        // Not waiting for it: a statement under way may be in the way of what the standby has yet to replay.
+        admin.query("SELECT pg_promote(false)").await?;
         // It waits for no standby of its own: it has none.
-        admin.query("SELECT pg_promote()").await?;
         admin.query("ALTER SYSTEM RESET synchronous_standby_names").await?;
         admin.query("SELECT pg_reload_conf()").await?;
         Ok(())

@@ -137,14 +137,16 @@ impl ZkServer {
             "4lw.commands.whitelist=*".to_owned(),
         ];
         lines.extend(self.setup.lines.iter().cloned());
-        let mut defines = vec![
-            "-Dzookeeper.extendedTypesEnabled=true".to_owned(),
-            // Empty lock nodes go soon instead of once in a minute.
-            "-Dznode.container.checkIntervalMs=200".to_owned(),
-            "-Dznode.container.maxPerMinute=600000".to_owned(),
-        ];
+        let mut defines = vec!["-Dzookeeper.extendedTypesEnabled=true".to_owned()];
         if self.setup.place == Place::Memory {
-            defines.extend(["-Dzookeeper.forceSync=no", "-XX:TieredStopAtLevel=1"].map(str::to_owned));
+            let hurried = [
+                "-Dzookeeper.forceSync=no",
+                "-XX:TieredStopAtLevel=1",
+                // Empty lock nodes go soon instead of once in a minute.
+                "-Dznode.container.checkIntervalMs=200",
+                "-Dznode.container.maxPerMinute=600000",
+            ];
+            defines.extend(hurried.map(str::to_owned));
         }
         defines.extend(self.setup.defines.iter().map(|define| format!("-D{define}")));
         if let Some(files) = &self.setup.tls {

@@ -1,0 +1,57 @@
+//! What each store's driver does without this library: the same requests, sent one after the other to take a free lock and
+//! to give it back, and one request that asks for nothing. Nobody waits, renews or checks anything.
+
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod pool;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+#[cfg(feature = "zk")]
+mod zk;
+
+use std::sync::Arc;
+
+use crate::data::Kind;
+use crate::networked::{Networked, Way};
+use crate::servers::Running;
+use crate::subject::{Need, Subject};
+
+/// The floors of a server.
+#[must_use]
+pub fn of(server: &Running) -> Vec<Arc<dyn Subject>> {
+    match server.store {
+        #[cfg(feature = "etcd")]
+        "etcd" => vec![floor(server, "etcd", etcd::DRIVER, etcd::Floor)],
+        #[cfg(feature = "mysql")]
+        "mysql" => vec![floor(server, "mysql", pool::DRIVER, mysql::Floor)],
+        #[cfg(feature = "postgres")]
+        "postgres" => vec![
+            floor(server, "postgres", pool::DRIVER, postgres::Floor { durable: true }),
+            floor(server, "postgres relaxed", pool::DRIVER, postgres::Floor { durable: false }),
+        ],
+        #[cfg(feature = "redis")]
+        "redis" => vec![floor(server, "redis", redis::DRIVER, redis::Floor)],
+        #[cfg(feature = "zk")]
+        "zk" => vec![floor(server, "zk", zk::DRIVER, zk::Floor)],
+        _ => Vec::new(),
+    }
+}
+
+#[allow(dead_code, reason = "not in a build without servers")]
+fn floor<W: Way + 'static>(server: &Running, store: &str, driver: &str, way: W) -> Arc<dyn Subject> {
+    Arc::new(Networked::new(Kind::Floor, &format!("{store} floor"), store, driver, server, way))
+}
+
+/// What no floor can do.
+#[allow(dead_code, reason = "not in a build without servers")]
+fn lacks(need: Need) -> Option<String> {
+    let can = matches!(need, Need::Try | Need::Ping);
+    (!can).then(|| "the driver alone only takes locks that are free".to_owned())
+}

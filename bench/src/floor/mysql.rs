@@ -1,0 +1,157 @@
+//! The two requests of a line, filled in as the store does, on as many connections as a client of this library has.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use onelock::HolderId;
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
+
+use super::pool::Pool;
+use crate::networked::Way;
+use crate::plain::{self, Plain};
+use crate::subject::{Ask, Client, Failure, Lock, Need};
+
+/// As many as a client of this library has unless told otherwise.
+const CONNECTIONS: usize = 8;
+
+const SESSION: &str = include_str!("../../../lock-sql/src/mysql/sql/session.sql");
+const ACQUIRE: &str = include_str!("../../../lock-sql/src/mysql/sql/acquire.sql");
+const RELEASE: &str = include_str!("../../../lock-sql/src/mysql/sql/release.sql");
+
+pub(super) struct Floor;
+
+struct Shared {
+    pool: Pool<MySqlConnection>,
+    options: MySqlConnectOptions,
+    /// Whether the server takes several statements as one block, which it answers once.
+    blocks: bool,
+    lease: String,
+}
+
+struct Connections(Arc<Shared>);
+
+#[async_trait]
+impl Way for Floor {
+    async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
+        let options = MySqlConnectOptions::new()
+            .host(&server.ip().to_string())
+            .port(server.port())
+            .username("root")
+            .database("locks")
+            .ssl_mode(MySqlSslMode::Disabled)
+            .pipes_as_concat(false)
+            .no_engine_substitution(false)
+            .timezone(None)
+            .set_names(false)
+            .disable_statement_logging();
+        let lease = lease.as_micros().to_string();
+        let mut shared = Shared { pool: Pool::new(CONNECTIONS), options, blocks: false, lease };
+        let mut connection = shared.connect().await?;
+        let version: String = ask(&mut connection, "SELECT VERSION()").await?.try_get(0)?;
+        shared.blocks = version.contains("MariaDB");
+        shared.pool.take_back(connection);
+        Ok(Arc::new(Connections(Arc::new(shared))))
+    }
+
+    fn lacks(&self, need: Need) -> Option<String> {
+        super::lacks(need)
+    }
+}
+
+async fn ask(connection: &mut MySqlConnection, sql: &str) -> Result<MySqlRow, Failure> {
+    let rows = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
+    Ok(rows.into_iter().next().ok_or("no row")?)
+}
+
+/// A request without its comments, and with these values in it. The longest names come first.
+fn filled(text: &str, values: &[(&str, &str)]) -> String {
+    let mut out = String::with_capacity(2048);
+    for line in text.lines().filter(|line| !line.starts_with("--")) {
+        out.push_str(line.trim_start());
+        out.push('\n');
+    }
+    values.iter().fold(out, |text, (name, value)| text.replace(name, value))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let mut text = "x'".to_owned();
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text + "'"
+}
+
+impl Shared {
+    async fn connect(&self) -> Result<MySqlConnection, Failure> {
+        let mut connection = self.options.connect().await?;
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(filled(SESSION, &[(":lock_wait", "1")])))).await?;
+        Ok(connection)
+    }
+
+    async fn request(&self, sql: &str) -> Result<MySqlRow, Failure> {
+        let (_permit, free) = self.pool.lend().await?;
+        let mut connection = match free {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let row = ask(&mut connection, sql).await?;
+        self.pool.take_back(connection);
+        Ok(row)
+    }
+
+    fn block(&self, sql: String) -> String {
+        if self.blocks { format!("BEGIN NOT ATOMIC\n{sql}END") } else { sql }
+    }
+}
+
+#[async_trait]
+impl Client for Connections {
+    fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
+        let shared = Arc::clone(&self.0);
+        let name = hexadecimal(ask.name.as_bytes());
+        // What does not change is filled in once.
+        let values = [(":waiter_lease", &*shared.lease), (":lease", &shared.lease), (":name", &name)];
+        let more = [(":mode", "x'78'"), (":room", "1"), (":note", "x'666c6f6f723a31'")];
+        let acquire = filled(&filled(ACQUIRE, &values), &more);
+        let release = filled(RELEASE, &[(":name", &name), (":after", "0")]);
+        let (acquire, release) = (shared.block(acquire), shared.block(release));
+        Ok(plain::lock(Name { shared, acquire, release }))
+    }
+
+    async fn ping(&self) -> Result<bool, Failure> {
+        self.0.request("SELECT 1").await?;
+        Ok(true)
+    }
+
+    async fn close(&self) -> Result<(), Failure> {
+        self.0.pool.close().await
+    }
+}
+
+struct Name {
+    shared: Arc<Shared>,
+    acquire: String,
+    release: String,
+}
+
+impl Plain for Name {
+    type Kept = String;
+
+    async fn take(&self, wait: bool) -> Result<Option<String>, Failure> {
+        let holder = hexadecimal(&HolderId::random()?.as_u128().to_be_bytes());
+        let queue = if wait { "1" } else { "0" };
+        let sql = self.acquire.replace(":holder", &holder).replace(":queue", queue);
+        let number: Option<i64> = self.shared.request(&sql).await?.try_get(0)?;
+        Ok(number.map(|_| holder))
+    }
+
+    async fn give_back(&self, holder: String) -> Result<(), Failure> {
+        let gone: i64 = self.shared.request(&self.release.replace(":holder", &holder)).await?.try_get(0)?;
+        if gone == 1 { Ok(()) } else { Err("the lock was not held any more".into()) }
+    }
+}

@@ -1,0 +1,140 @@
+//! The two functions of a line, called by prepared statements on as many connections as a client of this library has.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use onelock::HolderId;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
+
+use super::pool::Pool;
+use crate::networked::Way;
+use crate::plain::{self, Plain};
+use crate::subject::{Ask, Client, Failure, Lock, Need};
+
+/// As many as a client of this library has unless told otherwise.
+const CONNECTIONS: usize = 4;
+
+const DURABLE: &str = include_str!("../../../lock-sql/src/postgres/sql/acquire_and_flush.sql");
+const RELAXED: &str = include_str!("../../../lock-sql/src/postgres/sql/acquire.sql");
+const RELEASE: &str = include_str!("../../../lock-sql/src/postgres/sql/release.sql");
+
+pub(super) struct Floor {
+    pub(super) durable: bool,
+}
+
+struct Shared {
+    pool: Pool<PgConnection>,
+    options: PgConnectOptions,
+    acquire: Arc<str>,
+    release: Arc<str>,
+    lease: i64,
+}
+
+struct Connections(Arc<Shared>);
+
+#[async_trait]
+impl Way for Floor {
+    async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
+        let options = PgConnectOptions::new_without_pgpass()
+            .host(&server.ip().to_string())
+            .port(server.port())
+            .username("postgres")
+            .database("postgres")
+            .ssl_mode(PgSslMode::Disable)
+            .disable_statement_logging();
+        let acquire = if self.durable { DURABLE.to_owned() } else { RELAXED.replace("{durable}", "false") };
+        let own = |sql: &str| Arc::<str>::from(sql.trim().replace("{schema}", "onelock"));
+        let shared = Shared {
+            pool: Pool::new(CONNECTIONS),
+            options,
+            acquire: own(&acquire),
+            release: own(RELEASE),
+            lease: i64::try_from(lease.as_micros())?,
+        };
+        let (permit, _) = shared.pool.lend().await?;
+        shared.pool.take_back(shared.connect().await?);
+        drop(permit);
+        Ok(Arc::new(Connections(Arc::new(shared))))
+    }
+
+    fn lacks(&self, need: Need) -> Option<String> {
+        super::lacks(need)
+    }
+}
+
+impl Shared {
+    async fn connect(&self) -> Result<PgConnection, Failure> {
+        let mut connection = self.options.connect().await?;
+        connection.execute("SET default_transaction_isolation = 'read committed'").await?;
+        Ok(connection)
+    }
+}
+
+#[async_trait]
+impl Client for Connections {
+    fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
+        Ok(plain::lock(Name { shared: Arc::clone(&self.0), name: ask.name.to_owned() }))
+    }
+
+    async fn ping(&self) -> Result<bool, Failure> {
+        let (_permit, free) = self.0.pool.lend().await?;
+        let mut connection = match free {
+            Some(connection) => connection,
+            None => self.0.connect().await?,
+        };
+        sqlx::query("SELECT 1").fetch_one(&mut connection).await?;
+        self.0.pool.take_back(connection);
+        Ok(true)
+    }
+
+    async fn close(&self) -> Result<(), Failure> {
+        self.0.pool.close().await
+    }
+}
+
+struct Name {
+    shared: Arc<Shared>,
+    name: String,
+}
+
+impl Plain for Name {
+    type Kept = Vec<u8>;
+
+    async fn take(&self, wait: bool) -> Result<Option<Vec<u8>>, Failure> {
+        let shared = &self.shared;
+        let holder = HolderId::random()?.as_u128().to_be_bytes().to_vec();
+        let query = sqlx::query(AssertSqlSafe(Arc::clone(&shared.acquire))).bind(self.name.clone());
+        let query = query.bind(holder.clone()).bind("x").bind(shared.lease).bind(shared.lease);
+        let query = query.bind(0_i64).bind(wait).bind(String::new()).bind("floor:1");
+        let (_permit, free) = shared.pool.lend().await?;
+        let mut connection = match free {
+            Some(connection) => connection,
+            None => shared.connect().await?,
+        };
+        let row = query.fetch_one(&mut connection).await?;
+        shared.pool.take_back(connection);
+        // Whoever was not let in has no number.
+        let token: Option<i64> = row.try_get("token")?;
+        Ok(token.map(|_| holder))
+    }
+
+    async fn give_back(&self, holder: Vec<u8>) -> Result<(), Failure> {
+        let shared = &self.shared;
+        let query = sqlx::query(AssertSqlSafe(Arc::clone(&shared.release)));
+        let query = query.bind(self.name.clone()).bind(holder);
+        let (_permit, free) = shared.pool.lend().await?;
+        let mut connection = match free {
+            Some(connection) => connection,
+            None => shared.connect().await?,
+        };
+        let row = query.fetch_one(&mut connection).await?;
+        shared.pool.take_back(connection);
+        match row.try_get(0)? {
+            true => Ok(()),
+            false => Err("the lock was not held any more".into()),
+        }
+    }
+}
