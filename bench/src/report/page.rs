@@ -13,13 +13,21 @@ use crate::data::{Metric, Run};
 pub(super) fn page(run: &Run) -> String {
     let mut page = Page::default();
     let view = View::new(run);
-    page.table(&tables::summary(view));
+    let [cycle, names, contended] = [
+        plots::distributions(view, terms::title("cycle"), terms::CYCLE),
+        plots::against_tasks(view, "Many names", "names", Metric::Rate, "tasks of one client (log)"),
+        plots::against_tasks(view, "Owner changes", "contended", Metric::OwnerChanges, "contenders (log)"),
+    ];
+    let all = [cycle.all, names.all, contended.all].into_iter().flatten().collect();
+    page.under(&tables::summary(view), all);
     if let Some(losses) = tables::losses(view) {
         page.section(&losses.id, &losses.title, &losses.section());
     }
     page.under(&tables::ratios(view), plots::over_floor(view));
-    latency(&mut page, view);
-    concurrency(&mut page, view);
+    latency(&mut page, view, cycle.stores);
+    page.plots("names", terms::title("names"), &note(view, "names"), names.stores);
+    page.plots("contended", terms::title("contended"), &note(view, "contended"), contended.stores);
+    fairness(&mut page, view);
     page.under(&tables::peers(view), plots::leads(view));
     page.table(&tables::requests(view));
     costs(&mut page, view);
@@ -93,29 +101,19 @@ fn note(view: View<'_>, workload: &str) -> String {
     view.about(workload).map(|info| info.about.clone()).unwrap_or_default()
 }
 
-fn latency(page: &mut Page, view: View<'_>) {
-    for (point, id) in [(terms::CYCLE, "latency"), (terms::HAND_OVER, "hand-over")] {
+fn latency(page: &mut Page, view: View<'_>, cycle: Vec<String>) {
+    let hand_over = plots::distributions(view, terms::title("hand-over"), terms::HAND_OVER);
+    let hand_over = hand_over.all.into_iter().chain(hand_over.stores).collect();
+    for (point, figures) in [(terms::CYCLE, cycle), (terms::HAND_OVER, hand_over)] {
         let title = terms::title(point.workload);
-        let mut figures: Vec<String> =
+        let mut first: Vec<String> =
             plots::latencies(view, &format!("{title}: latency"), point).into_iter().collect();
-        figures.extend(plots::distributions(view, title, point));
-        page.plots(id, title, &note(view, point.workload), figures);
+        first.extend(figures);
+        page.plots(point.workload, title, &note(view, point.workload), first);
     }
 }
 
-fn concurrency(page: &mut Page, view: View<'_>) {
-    page.plots(
-        "names",
-        terms::title("names"),
-        &note(view, "names"),
-        plots::against_tasks(view, "Many names", "names", Metric::Rate, "tasks of one client (log)"),
-    );
-    page.plots(
-        "contended",
-        terms::title("contended"),
-        &note(view, "contended"),
-        plots::against_tasks(view, "Owner changes", "contended", Metric::OwnerChanges, "contenders (log)"),
-    );
+fn fairness(page: &mut Page, view: View<'_>) {
     let fairness = [
         plots::bars(
             view,

@@ -29,9 +29,11 @@ svg .grid { stroke: var(--line); stroke-width: 1 } svg .axis { stroke: var(--dim
 svg .s { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round } svg .thin { stroke-width: 1.2 } svg .dash { stroke-dasharray: 6 4 } svg .dots { stroke-dasharray: 1.5 4 }
 svg .f { stroke: var(--bg); stroke-width: .8 } svg .bg { fill: var(--bg) }
 pre { background: var(--soft); padding: .6rem; overflow-x: auto }
-@media (max-width: 600px) { figure { grid-row: auto !important } body { margin-top: 1rem } th, td { padding: .25rem .4rem } th:first-child, td:first-child { max-width: 10rem; overflow-wrap: break-word } }
+@media (max-width: 600px) { figure { grid-row: auto !important } body { margin-top: 1rem } th, td { padding: .25rem .4rem } th:first-child, td:first-child { max-width: 10rem; overflow-wrap: break-word }
+.words thead { display: none } .words, .words tbody, .words tr, .words td { display: block } .words tr { border-bottom: 1px solid var(--line); padding: .3rem 0 }
+.words td, .words td:first-child { border: 0; padding: 0; max-width: none; position: static } .words td:first-child { font-weight: 600 } }
 @media print { body { max-width: none; margin: 0; font-size: 11px } nav { display: none } .wide { overflow: visible } details::details-content { content-visibility: visible; display: block; height: auto }
-.plots { grid-template-columns: 1fr 1fr } th:first-child, td:first-child { position: static } }
+.plots { display: block; columns: 2; column-gap: 1.2rem } figure { margin-bottom: 1rem } figure svg { max-height: 22cm } h2 { break-after: avoid } th:first-child, td:first-child { position: static } }
 ";
 
 /// How a series is drawn.

@@ -78,7 +78,10 @@ impl Table {
 
     /// The table alone, for the page.
     pub(super) fn html(&self) -> String {
-        let mut out = String::from("<div class=\"wide\"><table><thead><tr>");
+        // Words need no columns where there is little room.
+        let words = self.head.iter().all(|(_, numeric)| !numeric);
+        let class = if words { " class=\"words\"" } else { "" };
+        let mut out = format!("<div class=\"wide\"><table{class}><thead><tr>");
         for (head, numeric) in &self.head {
             let _ = write!(out, "<th{}>{}</th>", if *numeric { " class=\"n\"" } else { "" }, text(head));
         }

@@ -88,8 +88,15 @@ pub(super) fn latencies(view: View<'_>, title: &str, point: Point) -> Option<Str
     .draw()
 }
 
+/// A plot of all stores, and one for each store with all that is on it.
+#[derive(Default)]
+pub(super) struct Curved {
+    pub(super) all: Option<String>,
+    pub(super) stores: Vec<String>,
+}
+
 /// Percentile curves: one of all stores, and one for each store with all that is on it.
-pub(super) fn distributions(view: View<'_>, title: &str, point: Point) -> Vec<String> {
+pub(super) fn distributions(view: View<'_>, title: &str, point: Point) -> Curved {
     let curve = |title: String, note: &str, parts: Vec<(&SubjectInfo, String, Style)>| {
         let series = parts.into_iter().map(|(subject, name, style)| {
             let points = view.latency(subject, point).map_or_else(
@@ -114,21 +121,20 @@ pub(super) fn distributions(view: View<'_>, title: &str, point: Point) -> Vec<St
     };
     let all =
         stores(view).into_iter().map(|(subject, style)| (subject, subject.store.clone(), style)).collect();
-    let mut figures: Vec<_> = curve(
+    let all = curve(
         format!("{title}: all stores"),
         "A point tells that so many in a hundred operations took at most so long.",
         all,
-    )
-    .into_iter()
-    .collect();
+    );
+    let mut stores = Vec::new();
     for store in view.stores() {
         let parts = styled(view, store);
         if parts.len() > 1 {
             let parts = parts.into_iter().map(|(part, style)| (part.subject, part.name, style)).collect();
-            figures.extend(curve(format!("{title}: {store}"), "", parts));
+            stores.extend(curve(format!("{title}: {store}"), "", parts));
         }
     }
-    figures
+    Curved { all, stores }
 }
 
 fn from_figures(view: View<'_>, subject: &SubjectInfo, point: Point) -> Vec<(f64, f64)> {
@@ -138,13 +144,7 @@ fn from_figures(view: View<'_>, subject: &SubjectInfo, point: Point) -> Vec<(f64
 }
 
 /// A figure against the number of tasks: one of all stores, and one for each store with all that is on it.
-pub(super) fn against_tasks(
-    view: View<'_>,
-    title: &str,
-    workload: &str,
-    metric: Metric,
-    x: &str,
-) -> Vec<String> {
+pub(super) fn against_tasks(view: View<'_>, title: &str, workload: &str, metric: Metric, x: &str) -> Curved {
     let series = |subject: &SubjectInfo, name: &str, style: Style, variant: &str| {
         let mut points: Vec<Spot> = view
             .outcomes(&subject.id, workload)
@@ -180,26 +180,24 @@ pub(super) fn against_tasks(
         .into_iter()
         .filter_map(|(subject, style)| series(subject, &subject.store, style, ""))
         .collect();
-    let mut figures: Vec<_> =
-        curves(format!("{title}: all stores"), "Upright lines are the range of the rounds.", all)
-            .into_iter()
-            .collect();
+    let all = curves(format!("{title}: all stores"), "Upright lines are the range of the rounds.", all);
+    let mut stores = Vec::new();
     for store in view.stores() {
-        let mut all = Vec::new();
+        let mut lines = Vec::new();
         for (part, style) in styled(view, store) {
             let mut variants: Vec<String> =
                 view.outcomes(&part.subject.id, workload).map(|o| terms::variant(&o.size)).collect();
             variants.sort();
             variants.dedup();
-            all.extend(
+            lines.extend(
                 variants.iter().filter_map(|variant| series(part.subject, &part.name, style, variant)),
             );
         }
-        if all.len() > 1 {
-            figures.extend(curves(format!("{title}: {store}"), "", all));
+        if lines.len() > 1 {
+            stores.extend(curves(format!("{title}: {store}"), "", lines));
         }
     }
-    figures
+    Curved { all, stores }
 }
 
 /// One figure of all subjects, as bars from zero.
