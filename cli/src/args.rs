@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use onelock::FencingToken;
 
+use crate::bench::BenchArgs;
 use crate::check::CheckArgs;
 
 const EXIT_CODES: &str = "\
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     Stores(StoresArgs),
     /// Run the shared suite against a store, and report what held. Exit code 1 when a promise was broken.
     Check(CheckArgs),
+    /// Measure stores side by side.
+    Bench(BenchArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -176,6 +179,9 @@ mod tests {
             "evict a --token 0",
             "evict a --token -1",
             "status",
+            "bench --all redis://h",
+            "bench --rounds 0",
+            "bench --from old.json --quick",
             "frob",
         ] {
             assert!(

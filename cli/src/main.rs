@@ -8,6 +8,7 @@
 //! | `store` | the store's URL and the client |
 //! | `show` | `status`, `list`, `evict`, `stores` |
 //! | `check` | `check`: the shared suite against a server |
+//! | `bench` | `bench`: the workloads that compare stores |
 //! | `run` | `run`: acquire, guard, supervise, release |
 //! | `deadman` | the process that ends the command when `run` cannot |
 
@@ -15,6 +16,7 @@
 compile_error!("the onelock program needs Linux: parent-death signals, child subreapers, boot-time timers");
 
 mod args;
+mod bench;
 mod check;
 mod deadman;
 mod exit;
@@ -30,6 +32,15 @@ use clap::Parser as _;
 
 use args::{Args, Command};
 use exit::{Exit, Outcome};
+
+/// Counts what is allocated, for `bench`: one addition for each piece.
+#[global_allocator]
+static MEMORY: cap::Cap<std::alloc::System> = cap::Cap::new(std::alloc::System, usize::MAX);
+
+/// How many bytes are allocated now.
+fn allocated() -> usize {
+    MEMORY.allocated()
+}
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
@@ -72,6 +83,7 @@ async fn dispatch(args: Args) -> Outcome {
         Command::Status(args) => show::status(store, args).await,
         Command::List(args) => show::list(store, args).await,
         Command::Evict(args) => show::evict(store, args).await,
+        Command::Bench(args) => bench::bench(args).await,
         Command::Check(args) => check::check(store, args).await,
         Command::Stores(args) => show::stores(&args),
         Command::Completions { shell } => show::completions(shell),

@@ -1,0 +1,249 @@
+//! `bench`: the same workloads on any list of stores.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use lock_bench::data::{Kind, Run};
+use lock_bench::ours::Ours;
+use lock_bench::report;
+use lock_bench::run::{Plan, Step, Stop, workloads};
+use lock_bench::subject::Subject;
+use lock_bench::workload::{self, Effort, Workload};
+use tokio::sync::watch;
+
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output;
+
+/// The rounds of a full run and of a quick one.
+const ROUNDS: (u32, u32) = (3, 1);
+
+#[derive(Debug, Parser)]
+#[command(
+    long_about = "Measure stores side by side: the same workloads, one subject after the other in every round, so that \
+        whatever else the machine does hits all alike.\n\n\
+        Names begin with `bench-`, so nobody else's locks are touched; but it works a server hard. Ctrl-C ends it after \
+        the present sample and keeps what is done; a second one ends it at once. Figures of two runs compare only when \
+        both are of one machine.",
+    after_help = workload_list()
+)]
+pub(crate) struct BenchArgs {
+    /// Stores, by URL; LABEL=URL to call one otherwise than by its scheme. Without any: memory, and an SQLite file in
+    /// the folder for temporary files.
+    #[arg(value_name = "[LABEL=]URL")]
+    pub(crate) urls: Vec<String>,
+    /// Start every server that this machine has installed, and measure all of them.
+    #[arg(long, conflicts_with = "urls")]
+    pub(crate) all: bool,
+    /// Only this workload. Can be repeated.
+    #[arg(short, long = "workload", value_name = "ID")]
+    pub(crate) workloads: Vec<String>,
+    /// How often each workload runs on each store. 3, or 1 with --quick.
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: Option<u32>,
+    /// A short form: enough to see that all works, and for what is counted; too short for what is timed.
+    #[arg(short, long)]
+    pub(crate) quick: bool,
+    /// Leave out what the drivers do without this library.
+    #[arg(long)]
+    pub(crate) no_floor: bool,
+    /// Write the figures to this file, for --compare and --from.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write the tables to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Write a page with plots to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Say what changed since the run that --json wrote to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) compare: Option<PathBuf>,
+    /// Run nothing: take the figures from a file that --json wrote.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["urls", "all", "workloads", "rounds", "quick", "no_floor", "json"]
+    )]
+    pub(crate) from: Option<PathBuf>,
+}
+
+fn workload_list() -> String {
+    let all = workload::all();
+    let lines = all.iter().map(|workload| format!("  {:<11} {}", workload.id(), workload.about()));
+    format!("Workloads:\n{}", lines.collect::<Vec<_>>().join("\n"))
+}
+
+pub(crate) async fn bench(args: BenchArgs) -> Outcome {
+    let workloads = workloads(&args.workloads).map_err(|bad| Failure::Usage(bad.to_string()))?;
+    let old = args.compare.as_deref().map(read).transpose()?;
+    let run = match &args.from {
+        Some(file) => read(file)?,
+        None => {
+            for file in [&args.json, &args.markdown, &args.html].into_iter().flatten() {
+                writable(file)?;
+            }
+            measure(&args, workloads).await?
+        }
+    };
+    // First what took so long to get.
+    if let Some(file) = &args.json {
+        report::write(file, &run).map_err(|error| Failure::System(error.to_string()))?;
+    }
+    write(args.markdown.as_deref(), || report::markdown(&run))?;
+    write(args.html.as_deref(), || report::html(&run))?;
+    show(&run)?;
+    if let Some(old) = old {
+        output::line(format_args!("\n{}", report::compare(&old, &run)))?;
+    }
+    Ok(if run.interrupted { Exit::INTERRUPTED } else { Exit::OK })
+}
+
+fn read(file: &Path) -> Result<Run, Failure> {
+    report::read(file).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// Says now what would otherwise be said when the work is done.
+fn writable(file: &Path) -> Result<(), Failure> {
+    let opened = OpenOptions::new().append(true).create(true).open(file);
+    opened.map(drop).map_err(|error| Failure::Usage(format!("cannot write {}: {error}", file.display())))
+}
+
+fn write(file: Option<&Path>, text: impl FnOnce() -> String) -> Result<(), Failure> {
+    let Some(file) = file else { return Ok(()) };
+    let written = std::fs::write(file, text());
+    written.map_err(|error| Failure::System(format!("cannot write {}: {error}", file.display())))
+}
+
+async fn measure(args: &BenchArgs, workloads: Vec<Box<dyn Workload>>) -> Result<Run, Failure> {
+    let effort = if args.quick { Effort::quick() } else { Effort::full() };
+    let effort = Effort { memory: Some(crate::allocated), ..effort };
+    let rounds = args.rounds.unwrap_or(if args.quick { ROUNDS.1 } else { ROUNDS.0 });
+    let failed = |error: lock_bench::subject::Failure| Failure::System(error.to_string());
+    // The servers end with it.
+    let fleet;
+    let mut subjects = if args.all {
+        fleet = lock_bench::servers::all().await.map_err(failed)?;
+        for why in &fleet.left_out {
+            output::say(format_args!("left out: {why}"));
+        }
+        fleet.subjects.clone()
+    } else if args.urls.is_empty() {
+        own().map_err(failed)?
+    } else {
+        named(&args.urls).await?
+    };
+    subjects.retain(|subject| !args.no_floor || subject.info().kind != Kind::Floor);
+    let plan = Plan { subjects, workloads, rounds, effort, left_out: Vec::new() };
+
+    let (stop, stopped) = watch::channel(Stop::Never);
+    let bar = ProgressBar::new(0).with_style(
+        ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} of about {duration}  {wide_msg}")
+            .map_err(|error| Failure::System(error.to_string()))?,
+    );
+    bar.enable_steady_tick(Duration::from_millis(500));
+    let listening = tokio::spawn(listen(stop, bar.clone()));
+    let progress = |step: Step<'_>| {
+        bar.set_length(step.all as u64);
+        bar.set_position(step.done as u64);
+        bar.set_message(format!("{} {} on {}", step.workload, step.size, step.subject));
+    };
+    let run = plan.run(stopped, progress).await;
+    listening.abort();
+    bar.finish_and_clear();
+    run.map_err(failed)
+}
+
+/// The first Ctrl-C lets the present sample end, the second one does not.
+async fn listen(stop: watch::Sender<Stop>, bar: ProgressBar) {
+    for how in [Stop::Soon, Stop::Now] {
+        if tokio::signal::ctrl_c().await.is_err() {
+            return;
+        }
+        // The run may have ended just now.
+        let _ = stop.send(how);
+        bar.suspend(|| output::say(format_args!("ending; what is done is kept")));
+    }
+    std::future::pending().await
+}
+
+/// What needs no server.
+fn own() -> Result<Vec<Arc<dyn Subject>>, lock_bench::subject::Failure> {
+    Ok(vec![
+        Arc::new(Ours::new(None, "memory://")?),
+        #[cfg(feature = "sqlite")]
+        Arc::new(Ours::temporary_sqlite()?),
+        #[cfg(feature = "sqlite")]
+        Arc::new(lock_bench::floor::sqlite::Floor::new()?),
+    ])
+}
+
+/// The stores of these URLs, all of them checked and reached before anything begins.
+async fn named(urls: &[String]) -> Result<Vec<Arc<dyn Subject>>, Failure> {
+    let mut subjects: Vec<Ours> = Vec::new();
+    for text in urls {
+        let (label, url) = labelled(text);
+        crate::store::close(&crate::store::connect(Some(url.to_owned())).await?).await;
+        let subject = Ours::new(label, url)?;
+        let called = subject.info().id.clone();
+        if label.is_some() && subjects.iter().any(|other| other.info().id == called) {
+            return Err(Failure::Usage(format!("two stores are called {called:?}")));
+        }
+        let alike = subjects.iter().filter(|other| other.info().store == called).count();
+        subjects.push(match alike {
+            0 => subject,
+            _ => Ours::new(Some(&format!("{called} {}", alike + 1)), url)?,
+        });
+    }
+    Ok(subjects.into_iter().map(|subject| Arc::new(subject) as Arc<dyn Subject>).collect())
+}
+
+/// `LABEL=URL`: the sign stands before the URL's scheme ends.
+fn labelled(text: &str) -> (Option<&str>, &str) {
+    match text.split_once('=') {
+        Some((label, url)) if !label.contains(':') && !label.is_empty() => (Some(label), url),
+        _ => (None, text),
+    }
+}
+
+fn show(run: &Run) -> Result<(), Failure> {
+    for table in report::terminal(run) {
+        output::line(format_args!("\n{}", table.title))?;
+        let head: Vec<_> = table.head.iter().map(String::as_str).collect();
+        output::table(&head, table.rows)?;
+    }
+    let remarks = run.outcomes.iter().filter_map(|outcome| Some((outcome, outcome.remark.as_ref()?)));
+    for (i, (outcome, remark)) in remarks.enumerate() {
+        let head = if i == 0 { "\nRemarks\n" } else { "" };
+        let (workload, size, subject) = (&outcome.workload, &outcome.size, &outcome.subject);
+        output::line(format_args!("{head}{workload} {size} on {subject}: {}", output::clean(remark)))?;
+    }
+    for (i, left) in run.left_out.iter().enumerate() {
+        let head = if i == 0 { "\nLeft out\n" } else { "" };
+        let (workload, size, subject) = (&left.workload, &left.size, &left.subject);
+        output::line(format_args!("{head}{workload} {size} on {subject}: {}", output::clean(&left.why)))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_stand_before_the_scheme() {
+        assert_eq!(labelled("redis://h?ttl=3s"), (None, "redis://h?ttl=3s"));
+        assert_eq!(labelled("fast=redis://h?ttl=3s"), (Some("fast"), "redis://h?ttl=3s"));
+        assert_eq!(labelled("memory:x=y"), (None, "memory:x=y"));
+        assert_eq!(labelled("=memory://"), (None, "=memory://"));
+    }
+
+    #[test]
+    fn every_workload_is_in_the_help() {
+        let help = workload_list();
+        assert!(workload::all().iter().all(|workload| help.contains(workload.id())));
+    }
+}

@@ -1,0 +1,113 @@
+//! `bench`: what it writes and what it refuses. Only counts are asserted: times are the machine's.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Bench, PASSWORD, until};
+use rustix::process::Signal;
+use serde_json::Value;
+
+fn json(file: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+}
+
+/// The figures of a workload on a subject.
+fn figures<'a>(run: &'a Value, workload: &str, subject: &str) -> &'a Value {
+    let outcomes = run["outcomes"].as_array().unwrap();
+    let found = outcomes.iter().find(|o| o["workload"] == workload && o["subject"] == subject);
+    &found.unwrap_or_else(|| panic!("{workload} on {subject} is not there: {run}"))["figures"]
+}
+
+#[test]
+fn figures_become_files_and_a_comparison() {
+    let bench = Bench::sqlite();
+    let file = |name: &str| bench.dir.path().join(name).to_str().unwrap().to_owned();
+    let (figures_in, page, tables) = (file("run.json"), file("page.html"), file("tables.md"));
+    let words = ["bench", "--quick", "-w", "cycle", "-w", "held", "-w", "round-trip"];
+    let files = ["--json", &figures_in, "--html", &page, "--markdown", &tables];
+    let done = bench.run(&[&words[..], &files].concat());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let run = json(Path::new(&figures_in));
+    for subject in ["memory", "sqlite"] {
+        assert!(done.out.contains(subject), "{done:?}");
+        assert!(figures(&run, "cycle", subject)["rate"]["median"].as_f64().unwrap() > 0.0);
+        // The program counts what it allocates.
+        assert!(figures(&run, "held", subject)["memory"]["median"].as_f64().unwrap() > 100.0);
+        // What cannot be measured is said to be left out.
+        let left_out = run["left_out"].as_array().unwrap();
+        assert!(left_out.iter().any(|left| left["subject"] == subject && left["workload"] == "round-trip"));
+    }
+    assert!(fs::read_to_string(&page).unwrap().contains("<svg"));
+    assert!(fs::read_to_string(&tables).unwrap().contains("| "));
+
+    // Against itself, and without another run.
+    let again = bench.run(&["bench", "--from", &figures_in, "--compare", &figures_in]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(again.out.len() > done.out.len() && again.out.contains("memory"), "{again:?}");
+}
+
+/// An uncontended cycle is two round trips, seen from outside the client; and the password stays where it belongs.
+#[test]
+fn a_cycle_on_redis_is_two_round_trips() {
+    let bench = Bench::redis();
+    let file = bench.dir.path().join("run.json");
+    let url = format!("mine={}", bench.url);
+    let words = ["bench", &url, "--quick", "-w", "cycle", "--json", file.to_str().unwrap()];
+    let done = bench.run(&words);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(figures(&json(&file), "cycle", "mine")["round_trips"]["median"], 2.0);
+    assert!(!fs::read_to_string(&file).unwrap().contains(PASSWORD));
+}
+
+#[test]
+fn what_is_done_stays_after_ctrl_c() {
+    let bench = Bench::sqlite();
+    let file = bench.dir.path().join("run.json");
+    let words = ["bench", "memory://", "-w", "cycle", "--rounds", "1000", "--json", file.to_str().unwrap()];
+    let running = bench.spawn(&words);
+    until("somebody who listens for the signal", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (Signal::INT.as_raw() - 1) != 0
+    });
+    running.signal(Signal::INT);
+    let done = running.finish();
+    assert_eq!(done.code, Some(130), "{done:?}");
+    let run = json(&file);
+    assert_eq!((&run["interrupted"], &run["rounds"]), (&Value::Bool(true), &Value::from(1000)));
+    let parts = [&run["outcomes"], &run["left_out"]].map(|part| part.as_array().unwrap().len());
+    assert_eq!(parts.iter().sum::<usize>(), 1, "{run}");
+}
+
+#[test]
+fn bad_input_is_refused_before_anything_runs() {
+    let bench = Bench::sqlite();
+    let file = |name: &str, text: &str| {
+        let file = bench.dir.path().join(name);
+        fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let (foreign, later) = (file("foreign.json", r#"{"a": 1}"#), file("later.json", r#"{"format": 4711}"#));
+    let untouched = bench.dir.path().join("run.json");
+    for (words, wanted) in [
+        (&["-w", "cylce"][..], "try-busy"),
+        (&["--compare", "/nowhere/run.json"], "/nowhere/run.json"),
+        (&["--compare", &foreign], "not a run"),
+        (&["--compare", &later], "4711"),
+        (&["--from", &later], "4711"),
+        (&["--html", "/nowhere/page.html"], "/nowhere/page.html"),
+        (&["riddle://h"], "riddle"),
+        (&["memory://?tll=1s"], "tll"),
+        (&["a=memory://", "a=memory://x"], "two stores"),
+    ] {
+        let json = ["--json", untouched.to_str().unwrap()];
+        let json = if words[0] == "--compare" { &json[..] } else { &[] };
+        let done = bench.run(&[&["bench"], words, json].concat());
+        assert_eq!(done.code, Some(64), "{words:?}: {done:?}");
+        assert!(done.err.contains(wanted) && done.out.is_empty(), "{words:?}: {done:?}");
+    }
+    assert!(!untouched.exists());
+}
