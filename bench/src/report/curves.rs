@@ -43,6 +43,10 @@ impl Curves {
     /// As a figure; `None` when no value has a place on the axes.
     pub(super) fn draw(mut self) -> Option<String> {
         let (x, y) = (self.x.scale, self.y.scale);
+        let zero = |series: &Series| series.points.iter().any(|spot| spot.y == 0.0 && !y.has(spot.y));
+        if self.series.iter().any(zero) {
+            self.note.push_str(" Zeros have no place on this axis and are left out.");
+        }
         for series in &mut self.series {
             series.points.retain(|spot| x.has(spot.x) && y.has(spot.y));
             for spot in &mut series.points {

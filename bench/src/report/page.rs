@@ -197,7 +197,7 @@ fn everything(page: &mut Page, view: View<'_>) {
 
 fn repeat(run: &Run) -> String {
     format!(
-        "<h2 id=\"repeat\">How to repeat it</h2>\n<pre>cargo install --path cli --all-features\nonelock bench --all --rounds {}</pre>\n\
+        "<h2 id=\"repeat\">How to repeat it</h2>\n<pre>cargo install --path cli --all-features\nonelock bench --all --rounds {} --html bench.html --json bench.json</pre>\n\
          <p>It starts every server that the machine has. Times are those of this machine; counts and ratios are not.</p>\n",
         run.rounds
     )

@@ -20,7 +20,7 @@ th { font-size: 13px; line-height: 1.3; vertical-align: bottom } td.n, th.n { te
 td:last-child:not(.n):not(:first-child) { min-width: 12rem }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--bg) }
 .good { color: var(--good) } .bad { color: var(--bad); font-weight: 600 } .quiet { color: var(--dim) }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1.2rem 1.6rem; margin: 1rem 0; align-items: start }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 21rem), 1fr)); gap: 1.2rem 1.6rem; margin: 1rem 0; align-items: start }
 figure { margin: 0; break-inside: avoid; min-width: 0 } figure svg { display: block; width: 100%; height: auto; max-width: 36rem }
 .legend { display: flex; flex-wrap: wrap; gap: .1rem .9rem; list-style: none; margin: .2rem 0 0; padding: 0; font-size: 13px }
 .legend svg { width: 34px; height: 14px; display: inline-block; vertical-align: -2px; margin-right: .25rem } summary { cursor: pointer; font-weight: 600 }
@@ -33,7 +33,7 @@ pre { background: var(--soft); padding: .6rem; overflow-x: auto }
 .words thead { display: none } .words, .words tbody, .words tr, .words td { display: block } .words tr { border-bottom: 1px solid var(--line); padding: .3rem 0 }
 .words td, .words td:first-child { border: 0; padding: 0; max-width: none; position: static } .words td:first-child { font-weight: 600 } }
 @media print { body { max-width: none; margin: 0; font-size: 11px } nav { display: none } .wide { overflow: visible } details::details-content { content-visibility: visible; display: block; height: auto }
-.plots { display: block; columns: 2; column-gap: 1.2rem } figure { margin-bottom: 1rem } figure svg { max-height: 22cm } h2 { break-after: avoid } th:first-child, td:first-child { position: static } }
+.plots { display: block; columns: 2; column-gap: 1.2rem } figure { margin-bottom: 1rem } figure svg { max-height: 22cm } h2, h2 + p { break-after: avoid } th:first-child, td:first-child { position: static } }
 ";
 
 /// How a series is drawn.

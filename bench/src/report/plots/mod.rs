@@ -97,15 +97,18 @@ pub(super) struct Curved {
 
 /// Percentile curves: one of all stores, and one for each store with all that is on it.
 pub(super) fn distributions(view: View<'_>, title: &str, point: Point) -> Curved {
-    let curve = |title: String, note: &str, parts: Vec<(&SubjectInfo, String, Style)>| {
+    let curve = |title: String, note: &str, least: usize, parts: Vec<(&SubjectInfo, String, Style)>| {
         let series = parts.into_iter().map(|(subject, name, style)| {
-            let points = view.latency(subject, point).map_or_else(
-                || from_figures(view, subject, point),
-                |latency: &Distribution| latency.points.clone(),
-            );
+            let points =
+                view.latency(subject, point).map_or_else(|| from_figures(view, subject, point), within);
             let points = points.into_iter().map(|(x, y)| Spot { x, y, range: None }).collect();
             Series { name, style, points, marked: false }
         });
+        let series: Vec<_> = series.filter(|series| !series.points.is_empty()).collect();
+        // One line alone is in the plot of all stores.
+        if series.len() < least {
+            return None;
+        }
         Curves {
             title,
             note: note.into(),
@@ -115,7 +118,7 @@ pub(super) fn distributions(view: View<'_>, title: &str, point: Point) -> Curved
                 written: |value| format!("{}", (value * 1e4).round() / 1e4),
             },
             y: latency_axis("latency"),
-            series: series.collect(),
+            series,
         }
         .draw()
     };
@@ -124,17 +127,22 @@ pub(super) fn distributions(view: View<'_>, title: &str, point: Point) -> Curved
     let all = curve(
         format!("{title}: all stores"),
         "A point tells that so many in a hundred operations took at most so long.",
+        1,
         all,
     );
     let mut stores = Vec::new();
     for store in view.stores() {
-        let parts = styled(view, store);
-        if parts.len() > 1 {
-            let parts = parts.into_iter().map(|(part, style)| (part.subject, part.name, style)).collect();
-            stores.extend(curve(format!("{title}: {store}"), "", parts));
-        }
+        let parts = styled(view, store).into_iter();
+        let parts = parts.map(|(part, style)| (part.subject, part.name, style)).collect();
+        stores.extend(curve(format!("{title}: {store}"), "", 2, parts));
     }
     Curved { all, stores }
+}
+
+/// The points as far as there were operations: of a hundred, the slowest tells nothing about one in a thousand.
+fn within(latency: &Distribution) -> Vec<(f64, f64)> {
+    let most = 100.0 * (1.0 - 1.0 / latency.count.max(2) as f64);
+    latency.points.iter().map(|&(at, us)| (if at > most { most } else { at }, us)).collect()
 }
 
 fn from_figures(view: View<'_>, subject: &SubjectInfo, point: Point) -> Vec<(f64, f64)> {

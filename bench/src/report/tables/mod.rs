@@ -47,7 +47,7 @@ pub(super) fn facts(run: &Run) -> Vec<String> {
                 .into(),
         );
     }
-    if let Some((half, worst)) = spread(run) {
+    if let Some((half, worst)) = spread(run).filter(|_| run.rounds > 1) {
         facts.push(format!(
             "Between the rounds, the median latency of half of the measurements was apart by less than {}, of the worst by {}.",
             number::share(half),

@@ -161,3 +161,39 @@ fn where_we_lose_is_said_in_words() {
         assert!(!slow.iter().any(|row| row.contains("we lose")), "{slow:?}");
     });
 }
+
+#[test]
+fn a_curve_ends_where_the_measurements_do() {
+    let last = |count: u64| {
+        let mut run = sample::run();
+        for latency in run.outcomes.iter_mut().filter_map(|outcome| outcome.latency.as_mut()) {
+            latency.count = count;
+        }
+        parsed(&run, |page| {
+            let told = figure(page, "Uncontended cycle: redis");
+            let titles: Vec<_> = told.descendants().filter(|n| n.has_tag_name("title")).map(words).collect();
+            titles.iter().filter(|title| title.starts_with("onelock")).next_back().cloned().expect("a marker")
+        })
+    };
+    assert!(last(20).ends_with("at 95"), "{}", last(20));
+    assert!(last(1_000).ends_with("at 99.9"), "{}", last(1_000));
+}
+
+#[test]
+fn a_store_with_one_curve_has_no_plot_of_its_own() {
+    parsed(&sample::run(), |page| {
+        let titles: Vec<_> = all(page, "h3").map(words).collect();
+        assert!(titles.iter().any(|title| title == "Uncontended cycle: redis"), "{titles:?}");
+        assert!(!titles.iter().any(|title| title == "Uncontended cycle: memory"), "{titles:?}");
+    });
+}
+
+#[test]
+fn zeros_on_a_logarithmic_axis_are_told() {
+    let mut run = sample::run();
+    let told = "Zeros have no place";
+    parsed(&run, |page| assert!(!words(page.root_element()).contains(told)));
+    let outcome = run.outcomes.iter_mut().find(|o| o.workload == "names" && o.size == "64").expect("names");
+    outcome.figures.values_mut().for_each(|figure| *figure = sample::exact(0.0));
+    parsed(&run, |page| assert!(words(figure(page, "Many names: all stores")).contains(told)));
+}

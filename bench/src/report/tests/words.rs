@@ -126,6 +126,10 @@ fn an_interrupted_run_and_a_busy_machine_are_told_first() {
     run.machine.load = 1.5;
     let told = markdown(&run);
     assert!(told.starts_with("The run was ended before") && told.contains("busy"), "{told}");
+    // The spread of one round is not none.
+    assert!(told.contains("Between the rounds"), "{told}");
+    run.rounds = 1;
+    assert!(!markdown(&run).contains("Between the rounds"));
 }
 
 #[test]
