@@ -8,7 +8,8 @@
 //! the other: the server has worked off two later requests of other clients from beginning to end. Request B overtook A
 //! if it was called after A had arrived and was granted before A. The figure is the number of grants that overtook
 //! anybody, per thousand grants. So it says nothing about requests that are nearly simultaneous, and a lock that is
-//! never released leaves no inversions.
+//! never released leaves no inversions. Where there is no server to arrive at, as with SQLite, a request can lose the
+//! race for the file again and again before it stands in any line: that counts, too.
 
 use std::time::{Duration, Instant};
 

@@ -218,13 +218,22 @@ fn show(run: &Run) -> Result<(), Failure> {
     let remarks = run.outcomes.iter().filter_map(|outcome| Some((outcome, outcome.remark.as_ref()?)));
     for (i, (outcome, remark)) in remarks.enumerate() {
         let head = if i == 0 { "\nRemarks\n" } else { "" };
-        let (workload, size, subject) = (&outcome.workload, &outcome.size, &outcome.subject);
-        output::line(format_args!("{head}{workload} {size} on {subject}: {}", output::clean(remark)))?;
+        let what = format!("{} {}", outcome.workload, outcome.size);
+        let (what, subject) = (what.trim_end(), &outcome.subject);
+        output::line(format_args!("{head}{subject}: {what}: {}", output::clean(remark)))?;
     }
-    for (i, left) in run.left_out.iter().enumerate() {
+    // What a subject cannot do at all is one line.
+    let mut left_out: Vec<(&str, &str, Vec<String>)> = Vec::new();
+    for left in &run.left_out {
+        let what = format!("{} {}", left.workload, left.size).trim_end().to_owned();
+        match left_out.iter_mut().find(|line| (line.0, line.1) == (&*left.subject, &*left.why)) {
+            Some(line) => line.2.push(what),
+            None => left_out.push((&left.subject, &left.why, vec![what])),
+        }
+    }
+    for (i, (subject, why, what)) in left_out.into_iter().enumerate() {
         let head = if i == 0 { "\nLeft out\n" } else { "" };
-        let (workload, size, subject) = (&left.workload, &left.size, &left.subject);
-        output::line(format_args!("{head}{workload} {size} on {subject}: {}", output::clean(&left.why)))?;
+        output::line(format_args!("{head}{subject}: {}: {}", what.join(", "), output::clean(why)))?;
     }
     Ok(())
 }

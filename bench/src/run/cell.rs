@@ -9,8 +9,8 @@ use crate::measure::{Latencies, Sample, figure};
 use crate::subject::{Failure, Subject};
 use crate::workload::{Effort, Size, Workload};
 
-pub(super) fn left(workload: &dyn Workload, size: &Size, subject: &dyn Subject, why: String) -> LeftOut {
-    let (workload, size) = (workload.id().to_owned(), size.name.clone());
+pub(super) fn left(workload: &dyn Workload, size: &str, subject: &dyn Subject, why: String) -> LeftOut {
+    let (workload, size) = (workload.id().to_owned(), size.to_owned());
     LeftOut { workload, size, subject: subject.info().id.clone(), why }
 }
 
@@ -58,7 +58,7 @@ impl<'a> Cell<'a> {
                 Some(why) => Some(format!("after {} rounds: {why}", samples.len())),
                 None => samples.is_empty().then(|| "the run was ended before".into()),
             };
-            run.left_out.extend(why.map(|why| left(self.workload, &self.size, &*subject, why)));
+            run.left_out.extend(why.map(|why| left(self.workload, &self.size.name, &*subject, why)));
             if !samples.is_empty() {
                 run.outcomes.push(outcome(self.workload, &self.size, &*subject, samples));
             }

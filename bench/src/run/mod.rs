@@ -109,17 +109,31 @@ impl Plan {
         }
     }
 
-    /// The subjects that can do it, and why others cannot.
-    fn able(&self, workload: &dyn Workload, size: &Size) -> (Vec<Arc<dyn Subject>>, Vec<LeftOut>) {
-        let needs = workload.needs(size);
-        let (mut able, mut left_out) = (Vec::new(), Vec::new());
+    /// Why a subject cannot do it.
+    fn lacks(workload: &dyn Workload, size: &Size, subject: &dyn Subject) -> Option<String> {
+        workload.needs(size).into_iter().find_map(|need| subject.lacks(need))
+    }
+
+    /// The sizes of a workload and who can do them. Who can do none of them is left out in one line.
+    fn cells<'a>(&'a self, workload: &'a dyn Workload, left_out: &mut Vec<LeftOut>) -> Vec<Cell<'a>> {
+        let sizes = workload.sizes(&self.effort);
         for subject in &self.subjects {
-            match needs.iter().find_map(|need| subject.lacks(*need)) {
-                Some(why) => left_out.push(left(workload, size, &**subject, why)),
-                None => able.push(Arc::clone(subject)),
+            let lacks: Vec<_> = sizes.iter().map(|size| Self::lacks(workload, size, &**subject)).collect();
+            if let [Some(first), rest @ ..] = &lacks[..]
+                && rest.iter().all(|why| why.as_ref() == Some(first))
+            {
+                left_out.push(left(workload, "", &**subject, first.clone()));
+                continue;
             }
+            let some = sizes.iter().zip(lacks).filter_map(|(size, why)| Some((size, why?)));
+            left_out.extend(some.map(|(size, why)| left(workload, &size.name, &**subject, why)));
         }
-        (able, left_out)
+        let able = |size: &Size| {
+            let able =
+                self.subjects.iter().filter(|subject| Self::lacks(workload, size, &***subject).is_none());
+            able.cloned().collect()
+        };
+        sizes.iter().map(|size| Cell::new(workload, size.clone(), &self.effort, able(size))).collect()
     }
 
     fn rounds_of(&self, workload: &dyn Workload) -> u32 {
@@ -155,11 +169,7 @@ impl Plan {
         };
         let mut todo = Vec::new();
         for workload in &self.workloads {
-            for size in workload.sizes(&self.effort) {
-                let (able, left_out) = self.able(&**workload, &size);
-                run.left_out.extend(left_out);
-                todo.push(Cell::new(&**workload, size, &self.effort, able));
-            }
+            todo.extend(self.cells(&**workload, &mut run.left_out));
         }
         let samples = |cell: &Cell<'_>| cell.turnouts.len() * self.rounds_of(cell.workload) as usize;
         let (mut done, all) = (0, todo.iter().map(samples).sum());

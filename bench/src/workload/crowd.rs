@@ -118,7 +118,7 @@ async fn contend(
         turns.push(Turn { contender, asked, granted, leaving, left: Instant::now() });
         pass(habit.think).await;
         // A store that answers at once would never let the others in.
-        tokio::task::coop::consume_budget().await;
+        tokio::task::yield_now().await;
     }
 }
 

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -40,7 +39,6 @@ impl Workload for Names {
         let client = subject.connect(LEASE).await?;
         // The first request of a connection may bring others with it.
         client.prepare(&Ask::exclusive(&name))?.take().await?.release().await?;
-        let done = Arc::new(AtomicU64::new(0));
         // All of them are counted, also those that warm up: so no request is cut in half.
         let before = subject.served().await?;
         let from = Instant::now() + effort.warm_up;
@@ -48,44 +46,41 @@ impl Workload for Names {
         let mut tasks = JoinSet::new();
         for task in 0..size.count() {
             let lock = client.prepare(&Ask::exclusive(&format!("{name}-{task}")))?;
-            tasks.spawn(work(lock, from, until, Arc::clone(&done)));
+            tasks.spawn(work(lock, from, until));
         }
         tokio::time::sleep_until(from.into()).await;
-        let began = done.load(Ordering::Relaxed);
         let stretch = Stretch::begin();
         tokio::time::sleep_until(until.into()).await;
-        let (seconds, share) = (stretch.seconds(), stretch.share());
-        let count = done.load(Ordering::Relaxed) - began;
-        let mut latencies = Latencies::new()?;
+        let share = stretch.share();
+        let (mut latencies, mut all) = (Latencies::new()?, 0);
         while let Some(task) = tasks.join_next().await {
-            latencies.join(&task??)?;
+            let (counted, done) = task??;
+            latencies.join(&counted)?;
+            all += done;
         }
-        let requests = per_operation(before, subject.served().await?, done.load(Ordering::Relaxed));
+        let requests = per_operation(before, subject.served().await?, all);
         client.close().await?;
+        let rate = latencies.count() as f64 / effort.time.as_secs_f64();
         Ok(Sample::of(latencies)
-            .with(Metric::Rate, count as f64 / seconds)
+            .with(Metric::Rate, rate)
             .with(Metric::ClientCpu, share)
             .with(Metric::ServerRequests, requests))
     }
 }
 
-async fn work(
-    lock: Arc<dyn Lock>,
-    from: Instant,
-    until: Instant,
-    done: Arc<AtomicU64>,
-) -> Result<Latencies, Failure> {
-    let mut latencies = Latencies::new()?;
-    loop {
-        let began = Instant::now();
-        if began >= until {
-            return Ok(latencies);
-        }
+/// The latencies of what ended between the two moments, and how much was done in all.
+async fn work(lock: Arc<dyn Lock>, from: Instant, until: Instant) -> Result<(Latencies, u64), Failure> {
+    let (mut latencies, mut all) = (Latencies::new()?, 0);
+    let mut last = Instant::now();
+    while last < until {
         lock.take().await?.release().await?;
-        done.fetch_add(1, Ordering::Relaxed);
-        if began >= from {
-            latencies.add(began.elapsed());
+        let now = Instant::now();
+        if (from..=until).contains(&now) {
+            latencies.add(now - last);
         }
+        all += 1;
         tokio::task::coop::consume_budget().await;
+        last = Instant::now();
     }
+    Ok((latencies, all))
 }
