@@ -137,7 +137,7 @@ fault "model: numbers start again" lock-core/src/memory.rs \
 fault "model: a busy lock is given to a second one" lock-core/src/mode.rs \
     's/_ => false,\n(\s*)\}\n(\s*)\}/_ => holders < 2,\n$1}\n$2}/' \
     models an_owner_aware_mutex
-fault "Redis: release without the owner check" lock-redis/src/scripts/release.lua \
+fault "Redis: release without the owner check" lock-redis/src/scripts/release_line.lua \
     "s/if call\('HDEL', E, ARGV\[1\]\) == 0 then return 0 end/local any = call('ZRANGE', O, 0, 0)[1]\nif call('HDEL', E, ARGV[1]) == 0 then if any then call('HDEL', E, any) call('ZREM', O, any) return 1 end return 0 end/" \
     redis owner_only
 fault "Redis: expired holders stay" lock-redis/src/scripts/common.lua \

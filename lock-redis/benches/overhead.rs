@@ -13,9 +13,20 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use lock_core::Backend;
 use redis::Cmd;
 
-const COMMON: &str = include_str!("../src/scripts/common.lua");
-const ACQUIRE: &str = include_str!("../src/scripts/acquire.lua");
-const RELEASE: &str = include_str!("../src/scripts/release.lua");
+/// The scripts as the backend sends them.
+const ACQUIRE: &str = concat!(
+    include_str!("../src/scripts/base.lua"),
+    include_str!("../src/scripts/gates.lua"),
+    include_str!("../src/scripts/acquire.lua"),
+    include_str!("../src/scripts/common.lua"),
+    include_str!("../src/scripts/acquire_line.lua"),
+);
+const RELEASE: &str = concat!(
+    include_str!("../src/scripts/base.lua"),
+    include_str!("../src/scripts/release.lua"),
+    include_str!("../src/scripts/common.lua"),
+    include_str!("../src/scripts/release_line.lua"),
+);
 
 fn overhead(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -24,8 +35,7 @@ fn overhead(criterion: &mut Criterion) {
         let (backend, raw) = (server.backend().await, server.raw_as_the_backend().await);
         (server, backend, raw)
     });
-    let scripts =
-        [ACQUIRE, RELEASE].map(|verb| redis::Script::new(&format!("{COMMON}{verb}")).get_hash().to_owned());
+    let scripts = [ACQUIRE, RELEASE].map(|verb| redis::Script::new(verb).get_hash().to_owned());
     let keys = ["e", "o", "w", "x"].map(|kind| format!("onelock:{{44}}:{kind}:a"));
     let ask = request("a", "x");
     let holder = ask.holder.to_hex();

@@ -16,9 +16,20 @@ use lock_core::{Backend, Locks};
 use redis::Cmd;
 
 const CYCLES: usize = 20_000;
-const COMMON: &str = include_str!("../src/scripts/common.lua");
-const ACQUIRE: &str = include_str!("../src/scripts/acquire.lua");
-const RELEASE: &str = include_str!("../src/scripts/release.lua");
+/// The scripts as the backend sends them.
+const ACQUIRE: &str = concat!(
+    include_str!("../src/scripts/base.lua"),
+    include_str!("../src/scripts/gates.lua"),
+    include_str!("../src/scripts/acquire.lua"),
+    include_str!("../src/scripts/common.lua"),
+    include_str!("../src/scripts/acquire_line.lua"),
+);
+const RELEASE: &str = concat!(
+    include_str!("../src/scripts/base.lua"),
+    include_str!("../src/scripts/release.lua"),
+    include_str!("../src/scripts/common.lua"),
+    include_str!("../src/scripts/release_line.lua"),
+);
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -37,8 +48,7 @@ async fn measure() -> [Vec<Duration>; 3] {
     let locks = Locks::builder(server.backend().await).build().unwrap();
     let lock = locks.mutex("a").unwrap();
     let raw = server.raw_as_the_backend().await;
-    let scripts =
-        [ACQUIRE, RELEASE].map(|verb| redis::Script::new(&format!("{COMMON}{verb}")).get_hash().to_owned());
+    let scripts = [ACQUIRE, RELEASE].map(|verb| redis::Script::new(verb).get_hash().to_owned());
     let keys = ["e", "o", "w", "x"].map(|kind| format!("onelock:{{44}}:{kind}:a"));
     let ask = request("a", "x");
     let holder = ask.holder.to_hex();

@@ -17,12 +17,9 @@ pub(crate) struct Script {
 }
 
 macro_rules! script {
-    ($name:ident, $common:literal, $file:literal, fenced $fenced:literal, counts $counts:literal) => {
+    ($name:ident, $($file:literal)+, fenced $fenced:literal, counts $counts:literal) => {
         pub(crate) static $name: Script = Script {
-            source: concat!(
-                include_str!(concat!("scripts/", $common)),
-                include_str!(concat!("scripts/", $file))
-            ),
+            source: concat!($(include_str!(concat!("scripts/", $file))),+),
             digest: LazyLock::new(|| redis::Script::new($name.source).get_hash().to_owned()),
             fenced: $fenced,
             counts: $counts,
@@ -30,19 +27,19 @@ macro_rules! script {
     };
 }
 
-script!(ACQUIRE, "common.lua", "acquire.lua", fenced true, counts true);
-script!(RENEW, "common.lua", "renew.lua", fenced false, counts true);
-script!(RELEASE, "common.lua", "release.lua", fenced false, counts false);
-script!(RAISE, "common.lua", "raise.lua", fenced false, counts false);
-script!(INSPECT, "common.lua", "inspect.lua", fenced false, counts false);
-script!(EVICT, "common.lua", "evict.lua", fenced false, counts false);
-script!(COUNT, "common.lua", "count.lua", fenced false, counts false);
-script!(PLAIN_ACQUIRE, "plain.lua", "plain_acquire.lua", fenced true, counts true);
-script!(PLAIN_RENEW, "plain.lua", "plain_renew.lua", fenced false, counts true);
-script!(PLAIN_RELEASE, "plain.lua", "plain_release.lua", fenced false, counts false);
-script!(PLAIN_INSPECT, "plain.lua", "plain_inspect.lua", fenced false, counts false);
-script!(GATE_LOOK, "gate.lua", "gate_look.lua", fenced false, counts false);
-script!(GATE_OPEN, "gate.lua", "gate_open.lua", fenced false, counts false);
+script!(ACQUIRE, "base.lua" "gates.lua" "acquire.lua" "common.lua" "acquire_line.lua", fenced true, counts true);
+script!(RENEW, "base.lua" "gates.lua" "common.lua" "renew.lua", fenced false, counts true);
+script!(RELEASE, "base.lua" "release.lua" "common.lua" "release_line.lua", fenced false, counts false);
+script!(RAISE, "base.lua" "gates.lua" "common.lua" "raise.lua", fenced false, counts false);
+script!(INSPECT, "base.lua" "common.lua" "inspect.lua", fenced false, counts false);
+script!(EVICT, "base.lua" "common.lua" "evict.lua", fenced false, counts false);
+script!(COUNT, "base.lua" "common.lua" "count.lua", fenced false, counts false);
+script!(PLAIN_ACQUIRE, "plain.lua" "plain_acquire.lua", fenced true, counts true);
+script!(PLAIN_RENEW, "plain.lua" "plain_renew.lua", fenced false, counts true);
+script!(PLAIN_RELEASE, "plain.lua" "plain_release.lua", fenced false, counts false);
+script!(PLAIN_INSPECT, "plain.lua" "plain_inspect.lua", fenced false, counts false);
+script!(GATE_LOOK, "gate.lua" "gate_look.lua", fenced false, counts false);
+script!(GATE_OPEN, "gate.lua" "gate_open.lua", fenced false, counts false);
 /// Without the common part, which already fails where a right is missing.
 pub(crate) static PROBE: Script = Script {
     source: include_str!("scripts/probe.lua"),

@@ -28,6 +28,32 @@ async fn a_cycle_is_two_scripts_and_leaves_one_counter() {
     assert_eq!(backend.release(&ask.ticket()).await.unwrap(), Release::NotHeld);
 }
 
+/// A clock that steps must not find one key of a line gone and another there.
+#[tokio::test]
+async fn every_key_of_a_line_ends_at_one_moment() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let mut line = Vec::new();
+    for step in 0..600_usize {
+        if line.len() < 6 {
+            let ask = request("a", ["x", "s", "s", "p2", "p2", "x"][step % 6]);
+            backend.acquire(&ask).await.unwrap();
+            line.push(ask);
+        }
+        let renewed = line[step % line.len()].ticket();
+        assert!(renew_one(&*backend, &renewed).await.is_ok());
+        if step % 3 > 0 {
+            let gone = line.remove(if step % 4 == 0 { line.len() / 2 } else { 0 });
+            assert_eq!(backend.release(&gone.ticket()).await.unwrap(), Release::Released);
+        }
+        let mut ends = BTreeSet::new();
+        for key in raw.residue().await {
+            ends.insert(raw.int(&format!("PEXPIRETIME {key}")).await);
+        }
+        assert!(ends.len() <= 1 && !ends.contains(&-1), "step {step}: {ends:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_forgot_its_scripts_costs_one_more_round_trip() {
     let server = Server::start(&[]).await;

@@ -1,44 +1,18 @@
--- Put before every verb. A line is four keys, all of one hash slot:
---   E  hash  holder -> "number mode joined inbox note"
---   O  zset  the entries that hold, by the end of their lease (ms of the server's clock)
---   W  zset  the entries that wait, by number
---   X  zset  the entries that wait, by the end of their lease
--- An uncontended lock is E and O alone. Numbers stay below 2^53, where Lua's and the score's arithmetic is exact.
-local call = redis.call
-local HELD, WAITS, NONE, FAILED = 1, 2, 0, -1
-local SLACK = 250 -- how much longer than its leases a line's keys live, so that not every renewal moves four expiries
-local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local E, O, W, X
-
+-- What a verb does with a line that others are in, or that has to be looked at whole.
 local function at(first)
   E, O, W, X = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
 end
 
--- Fails when the server was promoted since the client learned its epoch: it has another replication id then.
-local function promoted(id)
-  if id and not string.find(call('INFO', 'replication'), 'master_replid:' .. id, 1, true) then
-    error({err = 'ONELOCKEPOCH the server was promoted, or may not say so'})
-  end
-end
-
--- Fails where this start of the server has no vote; `gate` is nil where the client asks for none. Before any write.
-local function admitted(gate)
-  if gate and string.match(call('INFO', 'server'), 'run_id:(%x+)') ~= call('GET', gate) then
-    error({err = 'ONELOCKGATE the server has restarted, and may have forgotten what it gave: no vote until its gate is opened'})
-  end
-end
-
-local function read(text)
+local function read(entry)
   local number, mode, joined, inbox
-  if text then number, mode, joined, inbox = string.match(text, '^(%d+) ([xsp]%d*) (%d+) (%S+) ') end
+  if entry then number, mode, joined, inbox = string.match(entry, '^(%d+) ([xsp]%d*) (%d+) (%S+) ') end
   if not number then error({err = 'ONELOCKFOREIGN the keys of this line were not written by onelock, or only in part'}) end
   return number, mode, inbox
 end
 
 -- The mode of the holders: they are compatible, so one speaks for all.
 local function held_mode()
-  local _, mode = read(call('HGET', E, call('ZRANGE', O, 0, 0)[1]))
+  local _, mode = read(call('HGET', E, call('ZRANGE', O, '0', '0')[1]))
   return mode
 end
 
@@ -49,28 +23,33 @@ local function fits(mode, held, theirs)
   return mode == 's' or held < tonumber(string.sub(mode, 2))
 end
 
--- Makes the line's keys live as long as a lease that ends at `ends`; `fresh` when a key may have just been made.
--- PEXPIREAT needs no memory and comes before every ZADD of a renewal: once a script has written, a server that is
--- full lets it finish, so what is held can be kept.
-local function keep(ends, fresh)
+-- Makes the line's keys live as long as a lease that ends at `ends`; `fresh` when a key may have just been made. All four end
+-- at one moment, or a clock that steps could leave one without the others: none is moved by itself, and none to a moment
+-- that is worked out from its PTTL alone, which counts from a little before `now`.
+-- A renewal writes in any case, and before its ZADD, what needs no memory: once a script has written, a server that is full
+-- lets it finish, so what is held can be kept. A join has done so (`joins`).
+local function keep(ends, fresh, joins)
   local left = call('PTTL', E)
   if fresh or left < ends - now then
-    local at = math.max(now + left, ends + SLACK)
+    local at = text(math.max(now + left, ends + SLACK))
     call('PEXPIREAT', E, at)
     call('PEXPIREAT', O, at)
     call('PEXPIREAT', W, at)
     call('PEXPIREAT', X, at)
-  else
-    call('PEXPIREAT', E, now + left)
+  elseif not joins then
+    call('HDEL', E, '')
   end
 end
 
--- Lets the head of the line hold as long as it is compatible, and tells it.
-local function promote()
-  local held = call('ZCARD', O)
-  local fresh, theirs = held == 0, nil
+-- Lets the head of the line hold as long as it is compatible, and tells it. `leaving` is the only holder, which the caller
+-- takes out afterwards: so O is never gone in between, and keeps its expiry.
+local function promote(leaving)
+  local held = leaving and 0 or call('ZCARD', O)
+  local fresh, theirs = held == 0 and not leaving, nil
   while true do
-    local head = call('ZRANGE', W, 0, 0)[1]
+    -- Nobody holds beside an exclusive entry, so none is looked for.
+    if theirs == 'x' then break end
+    local head = call('ZRANGE', W, '0', '0')[1]
     if not head then break end
     if held > 0 and not theirs then theirs = held_mode() end
     if theirs == 'x' then break end
@@ -84,13 +63,13 @@ local function promote()
     -- A message that cannot be sent must not stop the line: the waiter learns of its grant from its next renewal.
     redis.pcall('PUBLISH', inbox, head .. ' ' .. number)
   end
-  if fresh and held > 0 then call('PEXPIREAT', O, now + call('PTTL', E)) end
+  if fresh and held > 0 then keep(now, true) end
 end
 
 local function sweep(zset)
   local dropped = false
   repeat
-    local dead = call('ZRANGEBYSCORE', zset, '-inf', now, 'LIMIT', 0, 500)
+    local dead = call('ZRANGEBYSCORE', zset, '-inf', NOW, 'LIMIT', '0', '500')
     if #dead > 0 then
       call('HDEL', E, unpack(dead))
       call('ZREM', zset, unpack(dead))
@@ -112,28 +91,28 @@ end
 
 -- When the earliest lease of a holder ends, from now.
 local function earliest()
-  local first = call('ZRANGE', O, 0, 0, 'WITHSCORES')
+  local first = call('ZRANGE', O, '0', '0', 'WITHSCORES')
   return first[2] and math.max(tonumber(first[2]) - now, 0) or FAILED
 end
 
 -- The step of a renewal in a settled line: status, number, and for a waiter the time until the head should ask again.
 -- A grant names its holder instead: an answer to another question, read by a connection out of step, is none.
 local function renew(holder, lease, waiter_lease)
-  local text = call('HGET', E, holder)
-  if not text then return NONE, 0, FAILED end
-  local number = tonumber((read(text)))
+  local entry = call('HGET', E, holder)
+  if not entry then return NONE, 0, FAILED end
+  local number = tonumber((read(entry)))
   local status, zset, after = HELD, O, holder
   local ends = call('ZSCORE', O, holder)
   if not ends then
     status, zset, after, lease = WAITS, X, FAILED, waiter_lease
     ends = call('ZSCORE', X, holder)
     if not ends then return NONE, 0, FAILED end
-    if call('ZRANGE', W, 0, 0)[1] == holder then after = earliest() end
+    if call('ZRANGE', W, '0', '0')[1] == holder then after = earliest() end
   end
   local later = now + lease
   if later > tonumber(ends) then
     keep(later, false)
-    call('ZADD', zset, later, holder)
+    call('ZADD', zset, text(later), holder)
   end
   return status, number, after
 end

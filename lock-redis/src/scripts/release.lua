@@ -1,10 +1,10 @@
 -- KEYS: E O W X. ARGV: holder. Answers 1 when the entry was there and is gone, else 0.
-at(1)
-local waiters = settle()
-if call('HDEL', E, ARGV[1]) == 0 then return 0 end
-if call('ZREM', O, ARGV[1]) == 0 then
-  call('ZREM', W, ARGV[1])
-  call('ZREM', X, ARGV[1])
+-- Here a holder that is alone; release_line.lua is the rest.
+if call('EXISTS', W, X) == 0 and call('ZCARD', O) == 1 then
+  local ends = call('ZSCORE', O, ARGV[1])
+  if ends and tonumber(ends) > now and call('HDEL', E, ARGV[1]) == 1 then
+    call('ZREM', O, ARGV[1])
+    return 1
+  end
 end
-if waiters then promote() end
-return 1
+

@@ -1,0 +1,26 @@
+-- The rest of an acquire: there is a line.
+local queue = ARGV[5] == '1'
+local waiters = settle() and call('ZCARD', W) or 0
+local status, n, after = renew(holder, lease, waiter_lease)
+if status ~= NONE then return {status, n, after} end
+
+local holds, held = false, nil
+if waiters == 0 then
+  held = call('ZCARD', O)
+  if held == 0 and call('EXISTS', E) == 1 then read(nil) end
+  holds = held == 0 or (mode ~= 'x' and fits(mode, held, held_mode()))
+end
+if not holds and not queue then return {NONE, 0, earliest()} end
+
+local as_text
+n, as_text = number()
+entry(as_text)
+if holds then
+  call('ZADD', O, text(now + lease), holder)
+  keep(now + lease, held == 0, true)
+  return {HELD, n, holder}
+end
+call('ZADD', W, as_text, holder)
+call('ZADD', X, text(now + waiter_lease), holder)
+keep(now + waiter_lease, waiters == 0, true)
+return {WAITS, n, waiters == 0 and earliest() or FAILED}
