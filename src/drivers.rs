@@ -27,6 +27,11 @@ const FAMILIES: &[Family] = &[
     Family { name: "redis-cluster", schemes: &["redis+cluster", "rediss+cluster"], feature: Some("redis") },
     Family { name: "etcd", schemes: &["etcd", "etcds"], feature: Some("etcd") },
     Family { name: "postgres", schemes: &["postgres", "postgresql"], feature: Some("postgres") },
+    Family {
+        name: "postgres-session",
+        schemes: &["postgres+session", "postgresql+session"],
+        feature: Some("postgres"),
+    },
     Family { name: "mysql", schemes: &["mysql", "mariadb"], feature: Some("mysql") },
     Family { name: "quorum", schemes: &["quorum"], feature: None },
     Family { name: "zookeeper", schemes: &["zk", "zookeeper", "zks"], feature: Some("zk") },
@@ -76,6 +81,8 @@ fn stores() -> Vec<Driver> {
         lock_etcd::DRIVER,
         #[cfg(feature = "postgres")]
         lock_sql::POSTGRES_DRIVER,
+        #[cfg(feature = "postgres")]
+        lock_sql::POSTGRES_SESSION_DRIVER,
         #[cfg(feature = "mysql")]
         lock_sql::MYSQL_DRIVER,
         #[cfg(feature = "zk")]

@@ -23,6 +23,7 @@
 //! | `etcd` | `etcd://host:2379,host:2379`, `etcds://…`; building it needs `protoc` |
 //! | `mysql` | `mysql://user:password@host/database`, `mariadb://…` |
 //! | `postgres` | `postgres://user:password@host/database` |
+//! | `postgres` | `postgres+session://…`: advisory locks, fast, with fewer promises |
 //! | `zk` | `zk://host:2181,host:2181/chroot`, `zks://…` |
 //! | (none) | `quorum://?members=url\|url\|url`: a majority of several of the others |
 

@@ -66,6 +66,10 @@ pub enum Need {
     Unreachable,
     /// The lease of a waiter that is cut off ends by itself, however long a holder's would be.
     WaiterLease,
+    /// An entry outlives the connection it was made on.
+    Reconnect,
+    /// A client holds thousands of locks at once.
+    Thousands,
 }
 
 impl Need {

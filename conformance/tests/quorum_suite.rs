@@ -43,7 +43,12 @@ impl Harness for Three {
             Need::Foreign => "nothing foreign can get into the members",
             Need::Password | Need::Tls | Need::Unreachable => "there is nothing to connect to",
             Need::WaiterLease => "nobody waits in a line",
-            Need::Link | Need::WholeNames | Need::Residue | Need::Can(_) => return None,
+            Need::Link
+            | Need::WholeNames
+            | Need::Residue
+            | Need::Reconnect
+            | Need::Thousands
+            | Need::Can(_) => return None,
         };
         Some(why.to_owned())
     }

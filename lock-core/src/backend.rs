@@ -132,7 +132,8 @@ pub struct Request {
     /// The lock-delay: how much longer than the lease the store keeps the entry.
     pub delay: Duration,
     /// Whether it may wait in the line; if not it joins only to hold at once. A store without
-    /// [`fifo`](Capabilities::fifo) has no line to wait in: it answers as if this were off.
+    /// [`fifo`](Capabilities::fifo) has no line to wait in: it answers as if this were off, or keeps the request in a queue of
+    /// its own for a bounded time before it does.
     pub queue: bool,
     /// The holder's label for people.
     pub note: Note,

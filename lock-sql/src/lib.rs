@@ -2,7 +2,8 @@
 //!
 //! - `sqlite`: `SqliteBackend`, the embedded store. Processes on one host share locks through one file.
 //! - `mysql`: `MySqlBackend`, three tables in a MariaDB or MySQL database.
-//! - `postgres`: `PostgresBackend`, three tables and some functions in a PostgreSQL database.
+//! - `postgres`: `PostgresBackend`, three tables and some functions in a PostgreSQL database; and session locks
+//!   (`POSTGRES_SESSION_DRIVER`), the server's own advisory locks.
 //!
 //! A store is opened from a URL through its [`lock_core::Driver`] (`SQLITE_DRIVER`) or from a config struct.
 
@@ -10,6 +11,8 @@
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "postgres")]
+pub mod session;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -19,5 +22,7 @@ mod unharmed;
 pub use mysql::{MYSQL_DRIVER, MySqlBackend, MySqlConfig};
 #[cfg(feature = "postgres")]
 pub use postgres::{POSTGRES_DRIVER, PostgresBackend, PostgresConfig};
+#[cfg(feature = "postgres")]
+pub use session::postgres::POSTGRES_SESSION_DRIVER;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SQLITE_DRIVER, SqliteBackend, SqliteConfig};

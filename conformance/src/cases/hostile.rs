@@ -13,7 +13,7 @@ use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq, expect};
 
 table! {
-    hostile_names: [14], [Need::WholeNames], 120;
+    hostile_names: [14], [Need::WholeNames, Need::Thousands], 120;
     name_pairs_never_meet: [14], [], 60;
     hostile_leases: [5], [], 30;
     hostile_holders: [2, 8], [], 30;

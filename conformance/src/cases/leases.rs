@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{FencingToken, Release, Renewed, Request, Standing, Wake};
+use lock_core::{Backend, FencingToken, Release, Renewed, Request, Standing, Wake};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, exclusive, held, leased, name, renew, renewal, ticket, trying, waiting};
@@ -30,10 +30,10 @@ table! {
 /// Waits until a try on the name holds; how long after `since` it was seen.
 async fn until_free(
     ctx: &Ctx,
+    backend: &Arc<dyn Backend>,
     request: &Request,
     since: lock_core::Timestamp,
 ) -> Verdict<(FencingToken, Duration)> {
-    let backend = ctx.backend().await?;
     let attempt = trying(request.clone());
     ctx.eventually("the lock is free", async || match backend.acquire(&attempt).await? {
         Standing::Held(grant) => Ok(Some((grant.token, ctx.now().saturating_since(since)))),
@@ -50,7 +50,7 @@ async fn until_free(
 
 /// A lease that nobody renews ends: not before its time, and then the next one holds, with a larger token.
 async fn expiry_and_takeover(ctx: &Ctx) -> Verdict {
-    let backend = ctx.backend().await?;
+    let (backend, other) = (ctx.backend().await?, ctx.backend().await?);
     let granularity = backend.capabilities().granularity;
     for round in 0..ctx.many(3) {
         let name = name(&format!("expiring-{round}"))?;
@@ -58,7 +58,7 @@ async fn expiry_and_takeover(ctx: &Ctx) -> Verdict {
         let sent = ctx.now();
         let grant = held(&backend, &first).await?;
         let next = exclusive(&name)?;
-        let (token, after) = until_free(ctx, &next, sent).await?;
+        let (token, after) = until_free(ctx, &other, &next, sent).await?;
         ensure!(after + granularity >= grant.lease, "a lease of {:?} was over after {after:?}", grant.lease);
         ensure!(token > grant.token, "token {token} after {}", grant.token);
         ensure_eq!(
@@ -114,14 +114,14 @@ async fn renew_never_shortens(ctx: &Ctx) -> Verdict {
 
 /// What has ended is not renewed, whether another holds by now or nobody does.
 async fn late_renew_revives_nothing(ctx: &Ctx) -> Verdict {
-    let backend = ctx.backend().await?;
+    let (backend, other) = (ctx.backend().await?, ctx.backend().await?);
     for taken in [false, true] {
         let name = name(if taken { "late-taken" } else { "late-free" })?;
         let request = leased(exclusive(&name)?, ctx.units(1));
         let sent = ctx.now();
         let grant = held(&backend, &request).await?;
         if taken {
-            until_free(ctx, &exclusive(&name)?, sent).await?;
+            until_free(ctx, &other, &exclusive(&name)?, sent).await?;
         } else {
             tokio::time::sleep(ctx.units(2)).await;
         }
@@ -152,7 +152,7 @@ async fn late_acquire_revives_nothing(ctx: &Ctx) -> Verdict {
 
 /// The lock-delay keeps the lock blocked beyond the lease of a lost holder, and not after a release.
 async fn lock_delay(ctx: &Ctx) -> Verdict {
-    let backend = ctx.backend().await?;
+    let (backend, other) = (ctx.backend().await?, ctx.backend().await?);
     let granularity = backend.capabilities().granularity;
     let name = name("delayed")?;
     let mut first = leased(exclusive(&name)?, ctx.units(1));
@@ -160,7 +160,7 @@ async fn lock_delay(ctx: &Ctx) -> Verdict {
     let sent = ctx.now();
     let grant = held(&backend, &first).await?;
     ensure!(grant.lease < ctx.units(3), "the answer counts the delay in: {:?}", grant.lease);
-    let (_, after) = until_free(ctx, &exclusive(&name)?, sent).await?;
+    let (_, after) = until_free(ctx, &other, &exclusive(&name)?, sent).await?;
     let least = ctx.units(4);
     ensure!(after + granularity >= least, "blocked for {after:?} only, not {least:?}");
     let name = crate::ctx::name("delayed-released")?;

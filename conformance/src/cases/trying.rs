@@ -1,13 +1,13 @@
 //! Everything at once: clients in processes of their own at work, while all that can break does.
 
-use crate::case::table;
+use crate::case::{Need, table};
 use crate::ctx::Ctx;
 use crate::ensure;
 use crate::trial::{self, Goal, nemesis};
 use crate::verdict::Verdict;
 
 table! {
-    everything_breaks: [3, 4, 5, 16], [], 300;
+    everything_breaks: [3, 4, 5, 16], [Need::Reconnect], 300;
 }
 
 /// Clients that are stopped, killed and cut off, on a server that is stopped and killed: no two hold at once, tokens

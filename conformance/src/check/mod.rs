@@ -124,7 +124,10 @@ impl Harness for Target {
             Need::Residue | Need::Foreign => "what others keep in the store is not ours to look at or change",
             Need::Password | Need::Tls | Need::Unreachable => "the suite shows it on servers of its own",
             Need::WaiterLease => "whether a waiter's lease is a holder's, the store's own tests know",
-            Need::Processes | Need::Link | Need::Can(_) => return None,
+            Need::Reconnect | Need::Thousands if !self.capabilities.resume && !self.capabilities.durable => {
+                "a lock lives and ends with a connection of its own"
+            }
+            Need::Processes | Need::Link | Need::Reconnect | Need::Thousands | Need::Can(_) => return None,
         };
         Some(why.to_owned())
     }

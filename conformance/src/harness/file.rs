@@ -70,6 +70,8 @@ impl Harness for File {
             | Need::Residue
             | Need::Unreachable
             | Need::WaiterLease
+            | Need::Reconnect
+            | Need::Thousands
             | Need::Can(_) => {
                 return None;
             }

@@ -68,6 +68,8 @@ impl Harness for Memory {
             Need::Foreign => "nothing foreign can get into the store",
             Need::Password | Need::Tls | Need::Unreachable => "there is nothing to connect to",
             Need::WaiterLease
+            | Need::Reconnect
+            | Need::Thousands
             | Need::Requests
             | Need::Link
             | Need::WholeNames

@@ -51,7 +51,10 @@ impl Harness for Vehicle {
     }
 
     fn lacks(&self, need: Need) -> Option<String> {
-        let offers = matches!(need, Need::Residue | Need::Can(_) | Need::WaiterLease | Need::Link);
+        let offers = matches!(
+            need,
+            Need::Residue | Need::Can(_) | Need::WaiterLease | Need::Link | Need::Reconnect | Need::Thousands
+        );
         (!offers).then(|| "the server is small".to_owned())
     }
 

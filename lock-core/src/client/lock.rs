@@ -55,7 +55,8 @@ impl Lock {
             waiter_lease: settings.waiter_lease,
             delay: settings.lock_delay,
             note: client.note.clone(),
-            fair: client.capabilities.fifo,
+            // Where there is no line, the store may yet have a queue of its own.
+            fair: true,
             retry: Retry::default(),
             upkeep: Upkeep {
                 margin: client.margin,

@@ -208,7 +208,7 @@ impl PostgresConfig {
     }
 
     /// What the driver takes. Its `Debug` shows the password: never print it.
-    pub(super) fn options(&self) -> PgConnectOptions {
+    pub(crate) fn options(&self) -> PgConnectOptions {
         let mut options = PgConnectOptions::new_without_pgpass()
             .host(&self.host)
             .port(self.port)
@@ -243,7 +243,7 @@ impl PostgresConfig {
 }
 
 /// The schema goes into the text of statements, so it is a plain identifier and nothing else.
-pub(super) fn check_schema(schema: &str) -> Result<()> {
+pub(crate) fn check_schema(schema: &str) -> Result<()> {
     let ok = (1..=63).contains(&schema.len())
         && schema.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && schema.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')

@@ -3,7 +3,7 @@
 use lock_core::{Error, ErrorKind};
 
 /// The five letters of the server's answer; `None` when it is not the server that answers.
-pub(super) fn state(error: &sqlx::Error) -> Option<String> {
+pub(crate) fn state(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
 
@@ -12,7 +12,7 @@ fn is(error: &sqlx::Error, states: &[&str]) -> bool {
 }
 
 /// Whether the functions are missing.
-pub(super) fn is_missing(error: &sqlx::Error) -> bool {
+pub(crate) fn is_missing(error: &sqlx::Error) -> bool {
     is(error, &["42883", "3F000", "42P01"])
 }
 
@@ -32,7 +32,7 @@ pub(super) fn is_not_the_primary(error: &sqlx::Error) -> bool {
 }
 
 /// As [`explain`], naming the rights that what was asked needs, where one is missing.
-pub(super) fn denied(error: sqlx::Error, needs: &str) -> Error {
+pub(crate) fn denied(error: sqlx::Error, needs: &str) -> Error {
     if !is(&error, &["42501"]) {
         return explain(error);
     }
@@ -42,7 +42,7 @@ pub(super) fn denied(error: sqlx::Error, needs: &str) -> Error {
 }
 
 /// Puts an error of the driver into words. The server's own text holds no password.
-pub(super) fn explain(error: sqlx::Error) -> Error {
+pub(crate) fn explain(error: sqlx::Error) -> Error {
     let state = state(&error);
     let (kind, text) = match state.as_deref() {
         Some("42501") => (ErrorKind::Denied, "a right is missing"),

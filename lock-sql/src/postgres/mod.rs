@@ -2,8 +2,8 @@
 //! it needs and how to look at a lock with `psql`.
 
 mod call;
-mod config;
-mod error;
+pub(crate) mod config;
+pub(crate) mod error;
 mod inbox;
 mod listen;
 mod migrate;

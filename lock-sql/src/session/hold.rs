@@ -1,0 +1,151 @@
+//! A held lock and the session that holds it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use lock_core::{Error, ErrorKind, FencingToken, LockName, Mode, Result};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::dialect::{Answer, Ask, Dialect, Id, Session};
+use super::names::Key;
+
+/// A question under way, with the session it is asked of: dropped, the session's connection is closed with it.
+pub(super) type Pending<C> = BoxFuture<'static, (Session<C>, Result<Answer>)>;
+
+/// Asks `session`.
+pub(super) fn send<D: Dialect>(
+    dialect: &Arc<D>,
+    mut session: Session<D::Conn>,
+    ask: Ask,
+) -> Pending<D::Conn> {
+    let dialect = Arc::clone(dialect);
+    Box::pin(async move {
+        let answer = dialect.ask(&mut session.conn, &ask).await;
+        if answer.is_ok()
+            && let Some(idle) = ask.idle()
+        {
+            session.idle = idle;
+        }
+        (session, answer)
+    })
+}
+
+/// A lock that a session of this client holds.
+pub(super) struct Hold<C> {
+    pub(super) name: LockName,
+    pub(super) key: Key,
+    pub(super) mode: Mode,
+    pub(super) token: FencingToken,
+    pub(super) id: Id,
+    /// One question after the other.
+    pub(super) line: tokio::sync::Mutex<Line<C>>,
+    /// Freed when the last who uses the session has let go of it.
+    pub(super) _permit: OwnedSemaphorePermit,
+}
+
+/// The way to the session that holds.
+pub(super) enum Line<C> {
+    Free(Session<C>),
+    /// Asked, and not answered in time: the answer may come yet.
+    Asked(Pending<C>, Question),
+    /// The connection is gone, and with it the lock.
+    Gone,
+}
+
+/// What was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Question {
+    Beat,
+    Give,
+}
+
+impl<C: Send + 'static> Line<C> {
+    /// The session, once it has answered what it was asked before. What came of that, when that was a `Give`.
+    async fn settled(&mut self, limit: Duration) -> Result<Option<Answer>> {
+        let Self::Asked(pending, question) = self else { return Ok(None) };
+        let question = *question;
+        let Ok((session, answer)) = tokio::time::timeout(limit, pending).await else { return Err(silent()) };
+        match answer {
+            Ok(answer) => {
+                *self = Self::Free(session);
+                Ok((question == Question::Give).then_some(answer))
+            }
+            Err(error) => {
+                *self = Self::Gone;
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks. After [`ErrorKind::Timeout`] the question is still under way; after any other error the session is gone.
+    async fn ask<D: Dialect<Conn = C>>(
+        &mut self,
+        dialect: &Arc<D>,
+        question: Question,
+        ask: impl FnOnce(&Session<C>) -> Ask,
+        limit: Duration,
+    ) -> Result<Answer> {
+        if let Some(given) = self.settled(limit).await? {
+            // It was given back: there is nothing more to ask.
+            return match question {
+                Question::Give => Ok(given),
+                Question::Beat => Err(gone()),
+            };
+        }
+        let Self::Free(session) = std::mem::replace(self, Self::Gone) else { return Err(gone()) };
+        let ask = ask(&session);
+        *self = Self::Asked(send(dialect, session, ask), question);
+        let Self::Asked(pending, _) = self else { return Err(gone()) };
+        let Ok((session, answer)) = tokio::time::timeout(limit, pending).await else { return Err(silent()) };
+        *self = if answer.is_ok() { Self::Free(session) } else { Self::Gone };
+        answer
+    }
+
+    /// Tells the session that its client lives: its time of idleness starts again, after this was called.
+    pub(super) async fn beat<D: Dialect<Conn = C>>(
+        &mut self,
+        dialect: &Arc<D>,
+        lease: Duration,
+        exactly: bool,
+        limit: Duration,
+    ) -> Result<Answer> {
+        // A renewal never shortens what an earlier one gave.
+        let idle = |session: &Session<C>| {
+            let change = if exactly { session.idle != lease } else { session.idle < lease };
+            Ask::Beat { idle: change.then_some(lease) }
+        };
+        self.ask(dialect, Question::Beat, idle, limit).await
+    }
+
+    /// Gives the lock back.
+    pub(super) async fn give<D: Dialect<Conn = C>>(
+        &mut self,
+        dialect: &Arc<D>,
+        (key, mode): (Key, Mode),
+        limit: Duration,
+    ) -> Result<Answer> {
+        self.ask(dialect, Question::Give, |_| Ask::Give { key, mode }, limit).await
+    }
+
+    /// Whether a question was not answered in time.
+    pub(super) fn is_stuck(&self) -> bool {
+        matches!(self, Self::Asked(..))
+    }
+
+    /// The session, to be used for something else.
+    pub(super) fn take(&mut self) -> Option<Session<C>> {
+        match std::mem::replace(self, Self::Gone) {
+            Self::Free(session) => Some(session),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn silent() -> Error {
+    Error::new(ErrorKind::Timeout, "the server did not answer in time")
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Unavailable, "the session that held the lock is gone")
+}

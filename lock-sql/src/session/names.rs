@@ -1,0 +1,70 @@
+//! What the server is told instead of names, holders and notes.
+
+use lock_core::{HolderId, LockName};
+use sha2::{Digest as _, Sha256};
+
+/// What a lock is called at the server: a server's own locks have keys of a fixed length, so a digest is the name.
+///
+/// PostgreSQL takes the first 64 bits: of a million names two share a lock by a chance of one in 37 million. MySQL takes all
+/// 256. Names that share a key only wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key([u8; 32]);
+
+impl Key {
+    /// The key of `name` among those of `space`: what users of one server keep apart by.
+    pub(super) fn new(space: &str, name: &LockName) -> Self {
+        let mut hash = Sha256::new();
+        // No byte of an encoded name or of a space is zero, so no two pairs are spelled alike.
+        for part in ["onelock session", space, &name.encoded()] {
+            hash.update(part.as_bytes());
+            hash.update([0]);
+        }
+        Self(hash.finalize().into())
+    }
+
+    /// The first 64 bits.
+    pub(super) fn short(&self) -> i64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        i64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+/// Eleven letters that tell a holder's session from others, and do not tell the holder's id, which is the right to release.
+pub(super) fn tag(holder: HolderId) -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let digest: [u8; 32] = Sha256::digest(holder.as_u128().to_be_bytes()).into();
+    digest.iter().take(11).map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
+}
+
+/// As much of a note as servers show of a session: printable ASCII.
+pub(super) fn plain(note: &str) -> String {
+    note.chars().map(|c| if c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_differ_by_name_and_space() {
+        let name = |text: &str| LockName::new(text).unwrap();
+        let keys: std::collections::HashSet<_> =
+            [("a", "b"), ("a", "c"), ("b", "b"), ("ab", "b"), ("a", "bb"), ("", "a"), ("a", "B")]
+                .into_iter()
+                .map(|(space, text)| Key::new(space, &name(text)).short())
+                .collect();
+        assert_eq!(keys.len(), 7);
+        // Other clients, of other versions too, must come to the same key: it is part of the format.
+        assert_eq!(Key::new("onelock_session", &name("orders/42")).short(), KNOWN);
+    }
+
+    const KNOWN: i64 = 3_378_312_436_193_864_987;
+
+    #[test]
+    fn tags_are_short_and_plain() {
+        let tags: Vec<_> = [0, 1, u128::MAX].map(|id| tag(HolderId::from_u128(id))).into();
+        assert!(tags.iter().all(|t| t.len() == 11 && t.bytes().all(|b| b.is_ascii_alphanumeric())));
+        assert!(tags[0] != tags[1] && tags[1] != tags[2]);
+        assert_eq!(plain("a\u{fc}\tb c"), "a??b c");
+    }
+}

@@ -1,0 +1,599 @@
+//! Session locks of PostgreSQL: `pg_advisory_lock`.
+//!
+//! A session holds one lock at a time, and says which in its application name from the moment it has its number until just
+//! before it gives the lock back; that is what others see of it. A session that waits holds nothing, so the server's deadlock
+//! detector never finds a circle here and never changes the order of the queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::driver::Opening;
+use lock_core::url::host_port;
+use lock_core::{
+    Backend, Capabilities, Clock, Driver, Error, ErrorKind, FencingToken, Info, Mode, OptionSpec, Result,
+    StoreUrl,
+};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _, SqlSafeStr as _};
+
+use super::dialect::{Answer, Ask, Dialect, Id, Seen, Session, Whom};
+use super::names::Key;
+use super::{SessionStore, Setup};
+use crate::postgres::PostgresConfig;
+use crate::postgres::error::{denied, explain, is_missing, state};
+use crate::unharmed::{legible, unharmed};
+
+/// Session locks in PostgreSQL: `postgres+session://user:password@host:5432/database`.
+pub const POSTGRES_SESSION_DRIVER: Driver = Driver {
+    name: "postgres-session",
+    schemes: &["postgres+session", "postgresql+session"],
+    example: "postgres+session://app:password@db.internal/app?ttl=5s",
+    about: "advisory locks of PostgreSQL sessions: fast, nothing is written down",
+    capabilities: CAPABILITIES,
+    options: OPTIONS,
+    open,
+    gate: lock_core::quorum::no_gate,
+};
+
+const CAPABILITIES: Capabilities = {
+    let mut caps = super::CAPABILITIES;
+    // What the server's setting takes.
+    caps.max_lease = Duration::from_secs(24 * 24 * 3600);
+    caps
+};
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "connections",
+        default: "32",
+        about: "how many locks this client may hold or await at once; each has a connection of its own",
+    },
+    OptionSpec { name: "schema", default: SCHEMA, about: "the schema of the counter" },
+    OptionSpec { name: "migrate", default: "true", about: "make the schema when it is missing" },
+    OptionSpec { name: "connect_timeout", default: "5s", about: "how long reaching the server may take" },
+    OptionSpec { name: "request_timeout", default: "5s", about: "how long the server may take to answer" },
+    OptionSpec {
+        name: "sslmode",
+        default: "prefer",
+        about: "disable, prefer, require, verify-ca or verify-full",
+    },
+    OptionSpec {
+        name: "sslrootcert",
+        default: "the system's",
+        about: "a PEM file with the authorities to trust",
+    },
+    OptionSpec { name: "sslcert", default: "none", about: "a PEM file with the client's certificate" },
+    OptionSpec { name: "sslkey", default: "none", about: "a PEM file with the client's key" },
+];
+
+const SCHEMA: &str = "onelock_session";
+/// The first version that ends idle sessions.
+const OLDEST: i32 = 140_000;
+/// The version of the schema that this program knows.
+const VERSION: i32 = 1;
+
+/// The SQL that makes the schema, to be run once, in one transaction, by the role that is to own it. The role that takes
+/// locks then needs `USAGE` on the schema and on its sequence, and `EXECUTE` on its functions.
+///
+/// # Errors
+/// [`ErrorKind::InvalidConfig`] when `schema` is not a plain lower-case identifier.
+pub fn migration(schema: &str) -> Result<String> {
+    crate::postgres::config::check_schema(schema)?;
+    let file = include_str!("../../migrations/postgres_session/0001.sql");
+    Ok(file.replace("{schema}", &format!("\"{schema}\"")))
+}
+
+fn open(mut url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
+    Box::pin(async move {
+        url.check_options(&[OPTIONS])?;
+        let connections = url.take("connections")?.unwrap_or(32);
+        if !(1..=10_000).contains(&connections) {
+            return Err(Error::new(ErrorKind::InvalidConfig, "connections is from 1 to 10000"));
+        }
+        let schema: Option<String> = url.take("schema")?;
+        url.set("schema", schema.unwrap_or_else(|| SCHEMA.to_owned()));
+        let config = PostgresConfig::from_url(url)?;
+        let backend = open_with(config, connections).await?;
+        Ok(Arc::new(backend) as Arc<dyn Backend>)
+    })
+}
+
+async fn open_with(config: PostgresConfig, connections: u16) -> Result<SessionStore<Postgres>> {
+    let database = config.database.clone().unwrap_or_default();
+    let address = format!("{}://{}/{database}", Postgres::SCHEME, host_port(&config.host, Some(config.port)));
+    let opened = async {
+        let mut dialect = Postgres::new(&config);
+        let mut first = dialect.reach().await?;
+        let version = checked(&mut first).await?;
+        refuse_pooler(&mut first, &mut dialect.reach().await?).await?;
+        ensure(&mut first, &config).await?;
+        dialect.settings(&mut first, version).await?;
+        let first = dialect.set_up(first, OPENING).await?;
+        let side = dialect.set_up(dialect.reach().await?, OPENING).await?;
+        Ok((dialect, first, side))
+    };
+    let (dialect, first, side) =
+        opened.await.map_err(|error: Error| error.during("open").at(address.clone()))?;
+    let setup = Setup {
+        info: Info { scheme: Postgres::SCHEME.into(), address },
+        capabilities: CAPABILITIES,
+        space: config.schema.clone(),
+        connections,
+        request_timeout: config.request_timeout,
+    };
+    Ok(SessionStore::new(setup, dialect, first, side))
+}
+
+#[derive(Debug)]
+struct Postgres {
+    options: Hidden,
+    schema: String,
+    connect_timeout: Duration,
+    request_timeout: Duration,
+    /// What every session is told first.
+    settings: Arc<str>,
+    sql: Sql,
+}
+
+/// What the driver takes; it would show the password.
+struct Hidden(PgConnectOptions);
+
+impl std::fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// The requests. Each answers which session it is, and what came of it.
+#[derive(Debug)]
+struct Sql {
+    /// By whether it waits, and whether it shares.
+    take: [[Arc<str>; 2]; 2],
+    give: [Arc<str>; 2],
+    beat: Arc<str>,
+    waits: Arc<str>,
+    look: Arc<str>,
+    end_session: Arc<str>,
+    end_holder: Arc<str>,
+}
+
+/// The sessions that hold the lock of a key.
+const HOLDERS: &str = "pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid \
+     WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted \
+     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+     AND l.classid = (($1::bigint >> 32) & 4294967295)::oid AND l.objid = ($1::bigint & 4294967295)::oid \
+     AND a.application_name LIKE 'onelock %'";
+
+impl Sql {
+    fn new(schema: &str) -> Self {
+        // The words are spelled in one place: `onelock <number> <tag> <note>`. A CASE looks at its branches in order: the
+        // number is drawn by who holds the lock, and shown no sooner.
+        let take = |taken: &str| {
+            format!(
+                "SELECT pg_backend_pid(), \
+                 CASE WHEN $3::text IS NOT NULL THEN set_config('idle_session_timeout', $3, false) END, \
+                 CASE WHEN {taken} THEN set_config('application_name', \
+                 'onelock ' || nextval('\"{schema}\".number'::regclass)::text || $2, false) END"
+            )
+            .into()
+        };
+        let give = |unlock: &str| {
+            format!(
+                "SELECT pg_backend_pid(), NULL::text, CASE WHEN set_config('application_name', 'onelock', false) \
+                 IS NOT NULL THEN CASE WHEN {unlock}($1) THEN 'yes' END END"
+            )
+            .into()
+        };
+        Self {
+            take: [
+                [take("pg_try_advisory_lock($1)"), take("pg_try_advisory_lock_shared($1)")],
+                [take("pg_advisory_lock($1) IS NOT NULL"), take("pg_advisory_lock_shared($1) IS NOT NULL")],
+            ],
+            give: [give("pg_advisory_unlock"), give("pg_advisory_unlock_shared")],
+            beat: "SELECT pg_backend_pid(), NULL::text, CASE WHEN $1::text IS NOT NULL THEN \
+                   set_config('idle_session_timeout', $1, false) ELSE 'yes' END"
+                .into(),
+            waits: "SELECT pg_backend_pid(), NULL::text, \
+                    (SELECT 'yes' FROM pg_locks WHERE pid = $1::integer AND NOT granted LIMIT 1)"
+                .into(),
+            look: format!("SELECT pg_backend_pid(), l.mode, a.application_name FROM {HOLDERS}").into(),
+            end_session: "SELECT pg_backend_pid(), NULL::text, \
+                          CASE WHEN pg_terminate_backend(pid, $3) THEN 'yes' ELSE 'late' END \
+                          FROM pg_stat_activity WHERE pid = $1::integer \
+                          AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2"
+                .into(),
+            end_holder: format!(
+                "SELECT pg_backend_pid(), NULL::text, \
+                 CASE WHEN pg_terminate_backend(l.pid, $4) THEN 'yes' ELSE 'late' END FROM {HOLDERS} \
+                 AND split_part(a.application_name, ' ', $2) = $3"
+            )
+            .into(),
+        }
+    }
+}
+
+impl Postgres {
+    fn new(config: &PostgresConfig) -> Self {
+        Self {
+            options: Hidden(config.options()),
+            schema: config.schema.clone(),
+            connect_timeout: config.connect_timeout,
+            request_timeout: config.request_timeout,
+            settings: "".into(),
+            sql: Sql::new(&config.schema),
+        }
+    }
+
+    /// A connection in which nothing is set yet.
+    async fn reach(&self) -> Result<PgConnection> {
+        match tokio::time::timeout(self.connect_timeout, unharmed(self.options.0.connect())).await {
+            Ok(conn) => conn.map_err(|error| denied(error, "CONNECT on the database")),
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, "the server could not be reached in time")),
+        }
+    }
+
+    /// Finds out what this server lets a session set.
+    async fn settings(&mut self, conn: &mut PgConnection, version: i32) -> Result<()> {
+        let mut all = vec![
+            ("application_name", "onelock"),
+            // Nothing here needs the disk: what a crash forgets of the numbers is less than the lift after it.
+            ("synchronous_commit", "off"),
+            ("default_transaction_isolation", "read committed"),
+            ("default_transaction_read_only", "off"),
+            // What the role or the database says is for other work: here a wait ends with the lock, and the lease is ours.
+            ("statement_timeout", "0"),
+            ("lock_timeout", "0"),
+            ("idle_in_transaction_session_timeout", "0"),
+            ("idle_session_timeout", "0"),
+            // A client that has gone silent: for sessions that wait, whose time of idleness does not run.
+            ("tcp_keepalives_idle", "5"),
+            ("tcp_keepalives_interval", "3"),
+            ("tcp_keepalives_count", "3"),
+        ];
+        if version >= 170_000 {
+            all.push(("transaction_timeout", "0"));
+        }
+        // A server on a system that cannot see the other end go refuses it: there a dead waiter stays until its turn.
+        let check = ("client_connection_check_interval", "500ms");
+        let told = format!("SELECT set_config('{}', '{}', false)", check.0, check.1);
+        if ask_raw(conn, &told, OPENING).await.is_ok() {
+            all.push(check);
+        }
+        let each: Vec<_> =
+            all.iter().map(|(name, value)| format!("set_config('{name}', '{value}', false)")).collect();
+        self.settings = format!("SELECT {}", each.join(", ")).into();
+        Ok(())
+    }
+
+    async fn set_up(&self, mut conn: PgConnection, limit: Duration) -> Result<Session<Conn>> {
+        ask_raw(&mut conn, &self.settings, limit).await?;
+        let begin = format!(
+            "SELECT pg_is_in_recovery(), pg_backend_pid(), (SELECT (extract(epoch FROM backend_start) * 1000000)\
+             ::bigint FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
+             CASE WHEN NOT pg_is_in_recovery() THEN \"{}\".begin_session() END",
+            self.schema
+        );
+        let rows = ask_raw(&mut conn, &begin, limit).await?;
+        let (standby, pid, born): (bool, i32, i64) = match &rows[..] {
+            [row] => legible(|| Ok((get(row, 0)?, get(row, 1)?, get(row, 2)?)))?,
+            _ => return Err(strange()),
+        };
+        if standby {
+            return Err(Error::new(ErrorKind::Unavailable, "the server takes no writes: is it a standby?"));
+        }
+        // What every lock asks for takes one round trip from the first time on.
+        let prepare = async {
+            for sql in [&self.sql.take[0][0], &self.sql.take[1][0], &self.sql.give[0], &self.sql.beat] {
+                conn.prepare(AssertSqlSafe(Arc::clone(sql)).into_sql_str()).await?;
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(limit, unharmed(prepare)).await {
+            Ok(done) => done.map_err(|error| self.explained(error))?,
+            Err(_) => return Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
+        }
+        let id = Id { process: pid.into(), born };
+        Ok(Session { conn: Conn { conn, pid }, id, idle: Duration::ZERO })
+    }
+
+    fn explained(&self, error: sqlx::Error) -> Error {
+        // By somebody's order, or for having been idle.
+        if matches!(state(&error).as_deref(), Some("57P01" | "57P05")) {
+            return Error::new(ErrorKind::Lost, "the server has ended the session").caused_by(error);
+        }
+        let schema = &self.schema;
+        denied(
+            error,
+            &format!(
+                "USAGE on schema {schema} and on sequence {schema}.number, EXECUTE on function \
+                 {schema}.begin_session, and the role of the session that is to be ended"
+            ),
+        )
+    }
+
+    /// One round trip; the rows' last column, with the one before it.
+    async fn fetch<'q>(
+        &self,
+        conn: &mut Conn,
+        query: sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>,
+    ) -> Result<Vec<(Option<String>, Option<String>)>> {
+        let rows = unharmed(query.fetch_all(&mut conn.conn)).await.map_err(|error| self.explained(error))?;
+        legible(|| {
+            rows.iter()
+                .map(|row| {
+                    // The lock belongs to the session: another one, by a pooler, is not ours.
+                    let pid: i32 = get(row, 0)?;
+                    if pid == conn.pid { Ok((get(row, 1)?, get(row, 2)?)) } else { Err(pooled()) }
+                })
+                .collect()
+        })
+    }
+}
+
+/// A connection, and the server's process at its other end.
+#[derive(Debug)]
+struct Conn {
+    conn: PgConnection,
+    pid: i32,
+}
+
+impl Dialect for Postgres {
+    type Conn = Conn;
+
+    const SCHEME: &'static str = "postgres+session";
+
+    async fn connect(&self) -> Result<Session<Conn>> {
+        let conn = self.reach().await?;
+        self.set_up(conn, self.request_timeout).await
+    }
+
+    async fn ask(&self, conn: &mut Conn, ask: &Ask) -> Result<Answer> {
+        let patience = i64::try_from(self.request_timeout.as_millis()).unwrap_or(i64::MAX);
+        let query = |sql: &Arc<str>| sqlx::query(AssertSqlSafe(Arc::clone(sql)));
+        match ask {
+            Ask::Take { key, mode, wait, tag, note, idle } => {
+                let sql = &self.sql.take[usize::from(*wait)][shared(*mode)];
+                let label = format!(" {tag} {note}");
+                let query = query(sql).bind(key.short()).bind(label).bind(idle.map(millis));
+                let rows = self.fetch(conn, query).await?;
+                match &rows[..] {
+                    [(_, None)] if !wait => Ok(Answer::No),
+                    [(_, Some(name))] => Ok(Answer::Taken(numbered(name).ok_or_else(strange)?.0)),
+                    _ => Err(strange()),
+                }
+            }
+            Ask::Give { key, mode } => {
+                answered(self.fetch(conn, query(&self.sql.give[shared(*mode)]).bind(key.short())).await?)
+            }
+            Ask::Beat { idle } => {
+                answered(self.fetch(conn, query(&self.sql.beat).bind(idle.map(millis))).await?)
+            }
+            Ask::Waits(id) => answered(self.fetch(conn, query(&self.sql.waits).bind(id.process)).await?),
+            Ask::Look(key) => self.look(conn, query(&self.sql.look), *key).await,
+            Ask::End(Whom::Session(id)) => {
+                let query = query(&self.sql.end_session).bind(id.process).bind(id.born).bind(patience);
+                answered(self.fetch(conn, query).await?)
+            }
+            Ask::End(Whom::Tag(key, tag)) => {
+                let query = query(&self.sql.end_holder).bind(key.short()).bind(3).bind(tag.clone());
+                answered(self.fetch(conn, query.bind(patience)).await?)
+            }
+            Ask::End(Whom::Token(key, token)) => {
+                let query = query(&self.sql.end_holder).bind(key.short()).bind(2).bind(token.to_string());
+                answered(self.fetch(conn, query.bind(patience)).await?)
+            }
+        }
+    }
+}
+
+impl Postgres {
+    async fn look(
+        &self,
+        conn: &mut Conn,
+        query: sqlx::query::Query<'_, sqlx::Postgres, sqlx::postgres::PgArguments>,
+        key: Key,
+    ) -> Result<Answer> {
+        let rows = self.fetch(conn, query.bind(key.short())).await?;
+        let seen = rows.into_iter().filter_map(|(lock, name)| {
+            let name = name?;
+            let (token, note) = numbered(&name)?;
+            let mode = if lock? == "ShareLock" { Mode::Shared } else { Mode::Exclusive };
+            Some(Seen { token, mode, note: note.to_owned() })
+        });
+        Ok(Answer::Holders(seen.collect()))
+    }
+}
+
+/// What the last column says: nothing, or that it is done.
+fn answered(rows: Vec<(Option<String>, Option<String>)>) -> Result<Answer> {
+    match rows.first() {
+        None | Some((_, None)) => Ok(Answer::No),
+        Some((_, Some(word))) if word == "late" => {
+            Err(Error::new(ErrorKind::Timeout, "the session does not end"))
+        }
+        Some(_) => Ok(Answer::Yes),
+    }
+}
+
+/// The number and the note in a session's name.
+fn numbered(name: &str) -> Option<(FencingToken, &str)> {
+    let mut words = name.splitn(4, ' ');
+    let ours = words.next() == Some("onelock");
+    let token = words.next()?.parse().ok().and_then(|number| FencingToken::new(number).ok())?;
+    words.next();
+    ours.then(|| (token, words.next().unwrap_or_default()))
+}
+
+fn shared(mode: Mode) -> usize {
+    usize::from(mode == Mode::Shared)
+}
+
+fn millis(time: Duration) -> String {
+    // Up: a part of a millisecond must not become no limit at all.
+    time.as_nanos().div_ceil(1_000_000).to_string()
+}
+
+fn get<'r, T>(row: &'r PgRow, column: usize) -> Result<T>
+where
+    T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+{
+    row.try_get(column).map_err(explain)
+}
+
+fn strange() -> Error {
+    Error::new(ErrorKind::Protocol, "the server answered something else than asked")
+}
+
+fn pooled() -> Error {
+    let text = "behind a pooler that gives each transaction another session there are no session locks; use a \
+                direct connection, or postgres://";
+    Error::new(ErrorKind::Unsupported, text)
+}
+
+/// One message that needs nothing prepared.
+async fn ask_raw(conn: &mut PgConnection, sql: &str, limit: Duration) -> Result<Vec<PgRow>> {
+    let asked = conn.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql.to_owned())));
+    match tokio::time::timeout(limit, unharmed(asked)).await {
+        Ok(rows) => rows.map_err(|error| denied(error, "the rights on the store's page")),
+        Err(_) => Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
+    }
+}
+
+/// How long each step of opening may take: nobody waits for a lock yet.
+const OPENING: Duration = Duration::from_secs(30);
+
+/// The server's version, which must be one that ends idle sessions.
+async fn checked(conn: &mut PgConnection) -> Result<i32> {
+    let rows = ask_raw(conn, "SELECT current_setting('server_version_num')::integer", OPENING).await?;
+    let version = match &rows[..] {
+        [row] => legible(|| get::<i32>(row, 0))?,
+        _ => return Err(strange()),
+    };
+    if version < OLDEST {
+        let text = "session locks need PostgreSQL 14 or later: an older one does not end idle sessions, and a lock \
+                    would have no lease";
+        return Err(Error::new(ErrorKind::Unsupported, text));
+    }
+    Ok(version)
+}
+
+/// Two connections must meet two sessions of the server, and each its own again, also while the other is busy.
+async fn refuse_pooler(a: &mut PgConnection, b: &mut PgConnection) -> Result<()> {
+    async fn session(conn: &mut PgConnection, sql: &str) -> Result<i32> {
+        let rows = ask_raw(conn, sql, OPENING).await?;
+        let row = rows.iter().find(|row| !row.is_empty()).ok_or_else(strange)?;
+        legible(|| get(row, 0))
+    }
+    const WHICH: &str = "SELECT pg_backend_pid()";
+    let (of_a, of_b) = (session(a, WHICH).await?, session(b, WHICH).await?);
+    let mut same = of_a != of_b;
+    for _ in 0..3 {
+        // Who is in a transaction keeps a session from the other.
+        same &= session(b, "BEGIN; SELECT pg_backend_pid()").await? == of_b;
+        same &= session(a, "BEGIN; SELECT pg_backend_pid()").await? == of_a;
+        ask_raw(a, "COMMIT", OPENING).await?;
+        same &= session(a, WHICH).await? == of_a;
+        ask_raw(b, "COMMIT", OPENING).await?;
+        same &= session(b, WHICH).await? == of_b;
+    }
+    if same { Ok(()) } else { Err(pooled()) }
+}
+
+/// Makes sure that the schema is there, of the version this program knows.
+async fn ensure(conn: &mut PgConnection, config: &PostgresConfig) -> Result<()> {
+    let schema = &config.schema;
+    let version = async |conn: &mut PgConnection| -> Result<Option<i32>> {
+        let sql = format!("SELECT \"{schema}\".onelock_version()");
+        match unharmed(conn.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql)))).await {
+            Ok(rows) => rows.first().map(|row| legible(|| get(row, 0))).transpose(),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(denied(
+                error,
+                &format!("USAGE on schema {schema} and EXECUTE on function {schema}.onelock_version"),
+            )),
+        }
+    };
+    match version(conn).await? {
+        Some(VERSION) => return Ok(()),
+        Some(other) => {
+            let text = format!("schema {schema} is of version {other}, this program knows {VERSION}");
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        }
+        None if !config.migrate => {
+            let text = format!(
+                "schema {schema} is not there, and `migrate` is off: let its owner run the migration"
+            );
+            return Err(Error::new(ErrorKind::InvalidConfig, text));
+        }
+        None => {}
+    }
+    let mut transaction = conn.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(explain)?;
+    // One at a time: whoever comes second finds what the first made.
+    let lock = "SELECT pg_advisory_xact_lock(hashtextextended('onelock migration ' || $1, 0))";
+    sqlx::query(lock).bind(schema).persistent(false).execute(&mut *transaction).await.map_err(explain)?;
+    let made = "SELECT to_regprocedure($1 || '.onelock_version()') IS NOT NULL, \
+                EXISTS (SELECT FROM pg_namespace AS n WHERE n.nspname = $2 AND (\
+                EXISTS (SELECT FROM pg_class WHERE relnamespace = n.oid) \
+                OR EXISTS (SELECT FROM pg_proc WHERE pronamespace = n.oid)))";
+    let query = sqlx::query(made).bind(format!("\"{schema}\"")).bind(schema).persistent(false);
+    let row = query.fetch_one(&mut *transaction).await.map_err(explain)?;
+    let (there, things): (bool, bool) = (get(&row, 0)?, get(&row, 1)?);
+    let done = if there {
+        Ok(())
+    } else if things {
+        let text = format!("schema {schema} holds what onelock did not make; choose another with `schema=…`");
+        Err(Error::new(ErrorKind::Foreign, text))
+    } else {
+        let sql = sqlx::raw_sql(AssertSqlSafe(migration(schema)?));
+        let needs =
+            "CREATE on the database; or let the schema's owner run the migration, and set `migrate=false`";
+        transaction.execute(sql).await.map(drop).map_err(|error| denied(error, needs))
+    };
+    match done {
+        Ok(()) => transaction.commit().await.map_err(explain)?,
+        Err(error) => {
+            transaction.rollback().await.map_err(explain)?;
+            return Err(error);
+        }
+    }
+    match version(conn).await? {
+        Some(VERSION) => Ok(()),
+        _ => Err(Error::new(ErrorKind::Unsupported, format!("schema {schema} is of another version"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_says_what_it_holds() {
+        let read = |name| numbered(name).map(|(token, note)| (token.get(), note));
+        assert_eq!(read("onelock 42 abcdefghijk host:1 and more"), Some((42, "host:1 and more")));
+        assert_eq!(read("onelock 42 abcdefghijk"), Some((42, "")));
+        for other in ["onelock", "onelock x abc", "onelock 0 abc", "psql", "", "other 42 abc"] {
+            assert_eq!(read(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn no_lease_becomes_endless() {
+        assert_eq!(millis(Duration::from_nanos(1)), "1");
+        assert_eq!(millis(Duration::from_millis(1500)), "1500");
+        assert!(CAPABILITIES.max_lease.as_millis() < i32::MAX as u128);
+    }
+
+    #[tokio::test]
+    async fn bad_urls_are_refused_before_anything_is_sent() {
+        for url in [
+            "postgres+session://h/db?connections=0",
+            "postgres+session://h/db?connections=10001",
+            "postgres+session://h/db?schema=a.b",
+            "postgres+session://h/db?durability=relaxed",
+            "postgres+session://",
+        ] {
+            let opened = open(url.parse().unwrap(), Arc::new(lock_core::BootClock)).await;
+            assert_eq!(opened.unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
+        }
+    }
+}

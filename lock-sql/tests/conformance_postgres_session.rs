@@ -1,0 +1,15 @@
+//! The shared suite on session locks of real PostgreSQL servers, as a role that has the run-time rights of the store's page
+//! and no other. What session locks do not promise is left out, and said.
+
+// Some of it only the other suites use.
+#[allow(dead_code)]
+mod postgres_server;
+
+#[path = "session/postgres_harness.rs"]
+mod harness;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    lock_conformance::run(harness::PostgresSession)
+}
