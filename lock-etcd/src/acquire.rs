@@ -175,9 +175,13 @@ impl Shared {
     async fn attempt_join(&self, spot: &Spot<'_>, limit: Duration) -> Result<Joined, Failure> {
         let request = spot.request;
         if request.queue {
-            // Where a watch brings what leaves, what is new is all there is to read; otherwise a reading would come too
+            let known = self.watches.known(&spot.span, request.mode);
+            if let (Some((_, true)), Mode::Exclusive | Mode::Shared) = (known, request.mode) {
+                return spot.queued_behind(&self.send(limit, spot.behind()).await?);
+            }
+            // Where a watch brings what happens, what is new is all there is to read; otherwise a reading would come too
             // early to be of use, and the first to wait reads for all.
-            let known = self.watches.known(&spot.span);
+            let known = known.map(|(complete, _)| complete);
             let answer = self.send(limit, spot.queue(known)).await?;
             return spot.queued(answer, known);
         }
@@ -302,6 +306,20 @@ impl Spot<'_> {
         }
         let join = Txn::new().when(self.clear()).and_then(holds).or_else(waits);
         Txn::new().when([self.absent()]).and_then([TxnOp::txn(join), self.needs_write()])
+    }
+
+    /// Joins as a waiter, without a look at the line: this client follows it and knows of somebody to wait for. Should they
+    /// be gone by now, the watch says so together with the join. etcd looks at a range by stepping over every key that was
+    /// ever in it, so a line that is in use is not looked at for every join.
+    fn behind(&self) -> Txn {
+        Txn::new().when([self.absent()]).and_then([self.put(&self.wait)])
+    }
+
+    fn queued_behind(&self, answer: &PbTxnResponse) -> Result<Joined, Failure> {
+        if !answer.succeeded {
+            return Ok(Joined::There);
+        }
+        Ok(Joined::Waits(revision(answer)?, None))
     }
 
     /// Deletes nothing, for want of a key of that name. etcd does not check rights inside an inner transaction, and who

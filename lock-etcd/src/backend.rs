@@ -186,13 +186,18 @@ impl Shared {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let key = self.keys.line(&ticket.name).entry(ticket.mode, ticket.holder);
+        let span = self.keys.line(&ticket.name);
+        let key = span.entry(ticket.mode, ticket.holder);
         // Kept until the answer is here: the last entry to leave a spent lease ends it.
         let entry = self.entries.remove(ticket.holder);
         let answer = self.delete(&key).await;
-        if let (Err(_), Some(entry)) = (&answer, entry) {
+        match (&answer, entry) {
             // The lease may live on with others, so this client keeps trying.
-            self.entries.put(ticket.holder, Entry { ends: self.clock.now(), ..entry });
+            (Err(_), Some(entry)) => {
+                self.entries.put(ticket.holder, Entry { ends: self.clock.now(), ..entry })
+            }
+            (Ok(_), _) => self.watches.left(&span, &key),
+            (Err(_), None) => {}
         }
         answer
     }

@@ -1,11 +1,12 @@
 //! What a client knows of one line from a watch: which entries it has seen and which of them are gone.
 //!
-//! Only entries ahead of a waiter matter to it, and they only ever leave: an entry that joins later has a larger
-//! number. So the watch brings deletions only, and a waiter's place is known from one reading of the line up to its own
-//! number and the deletions since. Pure: no I/O and no waiting.
+//! One reading of the line that is not older than the watch, and what the watch brings since: with the two the whole line
+//! is known up to the latest event. So whoever joins a line that its client follows needs no reading: when the event of
+//! its own key has come, every entry ahead of it is known. Pure: no I/O and no waiting.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use lock_core::Mode;
 use lock_core::mode::holders;
 
 use crate::keys::Seat;
@@ -21,10 +22,12 @@ pub(crate) struct Mirror {
     seats: BTreeMap<(i64, Vec<u8>), Seat>,
     /// The number of each key in `seats`.
     numbers: HashMap<Vec<u8>, i64>,
-    /// Every living entry with a number up to this one is in `seats`.
-    complete: i64,
-    /// The latest revision whose deletions are applied.
+    /// Every living entry with a number up to this one has been read.
+    read: i64,
+    /// The latest revision whose events are applied.
     seen: i64,
+    /// The watch brings every event after this revision.
+    start: i64,
     /// The latest deletions, by revision.
     deleted: VecDeque<(i64, Vec<u8>)>,
     /// Deletions after this revision are all in `deleted`.
@@ -32,13 +35,25 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// Nothing is known yet; the watch brings every deletion after `revision`.
+    /// Nothing is known yet; the watch brings every event after `revision`.
     pub(crate) fn from(revision: i64) -> Self {
-        Self { seen: revision, remembers: revision, ..Self::default() }
+        Self { seen: revision, start: revision, remembers: revision, ..Self::default() }
     }
 
+    /// Every living entry with a number up to this one is in `seats`.
     pub(crate) fn complete(&self) -> i64 {
-        self.complete
+        if self.follows() { self.read.max(self.seen) } else { self.read }
+    }
+
+    /// Whether there was a reading from which the events lead on, so that no other is needed.
+    pub(crate) fn follows(&self) -> bool {
+        self.read > 0 && self.read >= self.start
+    }
+
+    /// Whether an entry of this mode that joins now would wait, as far as this client knows.
+    pub(crate) fn is_against(&self, mode: Mode) -> bool {
+        let beside = |seat: &Seat| mode != Mode::Exclusive && seat.mode == mode;
+        self.follows() && !self.seats.values().all(beside)
     }
 
     /// Takes a reading that holds every living entry with a number above what it says and up to `upto`.
@@ -46,7 +61,8 @@ impl Mirror {
     /// False, and nothing is taken, when it is too old to be brought up to date, or leaves a gap.
     pub(crate) fn read(&mut self, reading: &Reading, upto: i64) -> bool {
         let Reading { line, above, revision } = reading;
-        if *revision < self.remembers || *above > self.complete {
+        let complete = self.complete();
+        if *revision < self.remembers || *above > complete {
             return false;
         }
         let line = line.iter().filter(|seat| seat.number > *above && seat.number <= upto);
@@ -66,11 +82,20 @@ impl Mirror {
         } else {
             // Older: up to `complete` it brings nothing new, and beyond that some of it may be gone since.
             let gone = |seat: &Seat| self.deleted.iter().any(|(at, key)| *at > *revision && *key == seat.key);
-            let new: Vec<_> = line.filter(|seat| seat.number > self.complete && !gone(seat)).collect();
+            let new: Vec<_> = line.filter(|seat| seat.number > complete && !gone(seat)).collect();
             new.into_iter().for_each(|seat| self.put(seat));
         }
-        self.complete = self.complete.max(upto);
+        self.read = self.read.max(upto);
         true
+    }
+
+    /// Takes an entry that joined: its number is the revision.
+    pub(crate) fn join(&mut self, seat: &Seat) {
+        // What was read later has it, unless it is gone.
+        if seat.number > self.read {
+            self.put(seat);
+        }
+        self.seen = self.seen.max(seat.number);
     }
 
     fn put(&mut self, seat: &Seat) {
@@ -106,6 +131,13 @@ impl Mirror {
         }
     }
 
+    /// Takes out an entry that the store has deleted, before the event comes.
+    pub(crate) fn leave(&mut self, key: &[u8]) {
+        if let Some(number) = self.numbers.get(key).copied() {
+            self.take_out(&(number, key.to_vec()));
+        }
+    }
+
     /// The entries that hold.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Seat> {
         self.seats.values().take(holders(self.seats.values().map(|seat| seat.mode)))
@@ -113,15 +145,16 @@ impl Mirror {
 
     /// What is known of the entry with this key, and this number if that is known.
     pub(crate) fn standing(&self, key: &[u8], number: Option<i64>) -> Known {
-        let found = self.numbers.get(key).copied();
+        let (found, complete) = (self.numbers.get(key).copied(), self.complete());
         match (found, number) {
-            (Some(found), _) if found > self.complete => Known::Nothing,
+            (Some(found), _) if found > complete => Known::Nothing,
             (Some(found), Some(number)) if found != number => Known::Gone,
             (Some(found), _) => {
                 let holds = self.holders().any(|seat| seat.key == key);
                 if holds { Known::Holds(found) } else { Known::Waits(found) }
             }
-            (None, Some(number)) if number <= self.complete => Known::Gone,
+            (None, Some(number)) if number <= complete => Known::Gone,
+            (None, Some(_)) if self.follows() => Known::Coming,
             (None, _) => Known::Nothing,
         }
     }
@@ -136,6 +169,8 @@ pub(crate) enum Known {
     Waits(i64),
     /// It was there and is not any more.
     Gone,
+    /// Its event is on its way.
+    Coming,
     /// The line has to be read.
     Nothing,
 }
@@ -143,7 +178,6 @@ pub(crate) enum Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lock_core::Mode;
     use proptest::prelude::*;
 
     fn seat(number: i64, mode: &str) -> Seat {
@@ -204,22 +238,84 @@ mod tests {
         assert_eq!(mirror.standing(b"12", Some(12)), Known::Holds(12));
     }
 
+    #[test]
+    fn what_joins_a_line_that_is_followed_is_known_by_its_event() {
+        let mut mirror = Mirror::from(9);
+        mirror.join(&seat(11, "x"));
+        assert!(!mirror.is_against(Mode::Exclusive), "what was there before is not known");
+        assert_eq!(mirror.standing(b"11", Some(11)), Known::Nothing);
+        assert!(mirror.read(&reading(&[seat(3, "x")], 0, 10), 10));
+        assert!(mirror.is_against(Mode::Shared));
+        assert_eq!(mirror.standing(b"11", Some(11)), Known::Waits(11));
+        assert_eq!(mirror.standing(b"14", Some(14)), Known::Coming);
+        mirror.leave(b"3");
+        assert_eq!(mirror.standing(b"11", Some(11)), Known::Holds(11));
+        mirror.delete(b"3", 12);
+        mirror.delete(b"11", 13);
+        assert!(!mirror.is_against(Mode::Exclusive));
+        assert_eq!(mirror.standing(b"14", Some(14)), Known::Coming, "somebody may be ahead of it yet");
+        mirror.join(&seat(14, "x"));
+        assert_eq!(mirror.standing(b"14", Some(14)), Known::Holds(14));
+    }
+
+    #[test]
+    fn a_reading_knows_better_than_an_event_that_comes_late() {
+        let mut mirror = Mirror::from(2);
+        assert!(mirror.read(&reading(&[seat(6, "x")], 0, 8), 8));
+        // It joined and left before the reading.
+        mirror.join(&seat(4, "x"));
+        assert_eq!(mirror.standing(b"6", Some(6)), Known::Holds(6));
+    }
+
+    /// What the watch brings.
+    enum Event {
+        Joined(Seat),
+        Left(Vec<u8>, i64),
+    }
+
+    fn happens(mirror: &mut Mirror, event: Event) {
+        match event {
+            Event::Joined(seat) => mirror.join(&seat),
+            Event::Left(key, revision) => mirror.delete(&key, revision),
+        }
+    }
+
+    /// What the line says of the entry with this number.
+    fn truth(line: &[Seat], number: i64) -> Known {
+        let holds = holders(line.iter().map(|seat| seat.mode));
+        match line.iter().position(|seat| seat.number == number) {
+            Some(i) if i < holds => Known::Holds(number),
+            Some(_) => Known::Waits(number),
+            None => Known::Gone,
+        }
+    }
+
     proptest! {
-        /// Readings of any age between deletions never make a mirror say more or less than the true line.
+        /// Readings of any age between events never make a mirror say more or less than the true line, and it never runs
+        /// ahead of it on the way.
         #[test]
-        fn it_never_disagrees_with_the_line(steps in prop::collection::vec((0_u8..5, 0_usize..8), 1..60)) {
+        fn it_never_disagrees_with_the_line(steps in prop::collection::vec((0_u8..6, 0_usize..8), 1..60)) {
             let modes = ["x", "s", "s", "p2", "p2", "x", "s", "p1"];
             let (mut revision, mut line) = (1_i64, Vec::<Seat>::new());
             let mut mirror = Mirror::from(1);
             let mut readings: Vec<Reading> = Vec::new();
-            let mut unsent: VecDeque<(Vec<u8>, i64)> = VecDeque::new();
+            let mut unsent: VecDeque<Event> = VecDeque::new();
             let mut joined = Vec::new();
             for (step, pick) in steps {
                 match step {
-                    0 => { revision += 1; line.push(seat(revision, modes[pick])); joined.push(revision); }
-                    1 if pick < line.len() => {
+                    0 => {
                         revision += 1;
-                        unsent.push_back((line.remove(pick).key, revision));
+                        line.push(seat(revision, modes[pick]));
+                        unsent.push_back(Event::Joined(seat(revision, modes[pick])));
+                        joined.push(revision);
+                    }
+                    1 | 5 if pick < line.len() => {
+                        revision += 1;
+                        let key = line.remove(pick).key;
+                        if step == 5 {
+                            mirror.leave(&key);
+                        }
+                        unsent.push_back(Event::Left(key, revision));
                     }
                     2 => readings.push(reading(&line, 0, revision)),
                     4 => {
@@ -227,24 +323,27 @@ mod tests {
                         let new: Vec<_> = line.iter().filter(|seat| seat.number > above).cloned().collect();
                         readings.push(reading(&new, above, revision));
                     }
-                    _ => if let Some((key, at)) = unsent.pop_front() { mirror.delete(&key, at); },
+                    _ => if let Some(event) = unsent.pop_front() { happens(&mut mirror, event); },
                 }
                 if step == 3 && !readings.is_empty() {
                     let read = readings.remove(pick % readings.len());
                     prop_assert!(mirror.read(&read, read.revision));
                 }
+                for number in &joined {
+                    let (known, truth) = (mirror.standing(number.to_string().as_bytes(), Some(*number)), truth(&line, *number));
+                    let early = match known {
+                        Known::Holds(_) => matches!(truth, Known::Waits(_)),
+                        Known::Gone => truth != Known::Gone,
+                        _ => false,
+                    };
+                    prop_assert!(!early, "{known:?} while it is {truth:?}");
+                }
             }
-            while let Some((key, at)) = unsent.pop_front() { mirror.delete(&key, at); }
-            let holds = holders(line.iter().map(|seat| seat.mode));
+            while let Some(event) = unsent.pop_front() { happens(&mut mirror, event); }
             for number in joined {
-                let key = number.to_string().into_bytes();
-                let truth = match line.iter().position(|seat| seat.key == key) {
-                    Some(i) if i < holds => Known::Holds(number),
-                    Some(_) => Known::Waits(number),
-                    None => Known::Gone,
-                };
-                let known = mirror.standing(&key, Some(number));
+                let (known, truth) = (mirror.standing(number.to_string().as_bytes(), Some(number)), truth(&line, number));
                 prop_assert!(known == truth || known == Known::Nothing, "{known:?} is not {truth:?}");
+                prop_assert!(known == truth || !mirror.follows(), "a line that is followed is known");
             }
         }
     }

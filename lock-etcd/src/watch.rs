@@ -4,14 +4,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{WatchFilterType, WatchOptions};
-use lock_core::{Error, FencingToken, Result, Wake};
+use etcd_client::WatchOptions;
+use etcd_client::proto::PbEvent;
+use lock_core::{Error, FencingToken, Mode, Result, Wake};
 use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot};
 use tokio::time::Instant;
 
-use crate::keys::Span;
+use crate::keys::{Seat, Span};
 use crate::lines::Reading;
 use crate::mirror::{Known, Mirror};
+
+/// The type of an event that a key is gone, whoever or whatever deleted it.
+const DELETE: i32 = 1;
 
 /// How long a watch stays open without a waiter.
 pub(crate) const LINGER: Duration = Duration::from_secs(10);
@@ -43,7 +47,7 @@ struct Inner {
 enum Phase {
     /// Not there yet, or not there any more and being opened again.
     Opening,
-    /// Every deletion from now on comes.
+    /// Every event from now on comes.
     Live,
     Failed(Error),
 }
@@ -64,12 +68,9 @@ impl Watch {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Deletions of the line from the present on.
+    /// What happens in the line from the present on.
     pub(crate) fn options(&self) -> WatchOptions {
-        WatchOptions::new()
-            .with_range(self.span.end.clone())
-            .with_filters([WatchFilterType::NoPut])
-            .with_watch_id(self.id)
+        WatchOptions::new().with_range(self.span.end.clone()).with_watch_id(self.id)
     }
 
     pub(crate) fn is_opening(&self) -> bool {
@@ -130,20 +131,42 @@ impl Watch {
         }
     }
 
-    /// Up to which number every living entry is known; `None` while deletions do not come.
+    /// Up to which number every living entry is known; `None` while events do not come.
     pub(crate) fn known(&self) -> Option<i64> {
         let inner = self.lock();
         matches!(inner.phase, Phase::Live).then(|| inner.mirror.complete())
     }
 
-    pub(crate) fn deleted(&self, deletions: impl Iterator<Item = (Vec<u8>, i64)>) {
+    /// The same, and whether an entry of this mode that joins now would wait as far as is known.
+    pub(crate) fn known_to(&self, mode: Mode) -> Option<(i64, bool)> {
+        let inner = self.lock();
+        let live = matches!(inner.phase, Phase::Live);
+        live.then(|| (inner.mirror.complete(), inner.mirror.is_against(mode)))
+    }
+
+    /// Takes what one message brings: whole revisions.
+    pub(crate) fn happened(&self, events: Vec<PbEvent>) {
         let mut inner = self.lock();
-        for (key, revision) in deletions {
-            inner.mirror.delete(&key, revision);
-            if let Some(waiter) = inner.waiters.remove(&key) {
-                let _ = waiter.send(Told::Wake(Ok(Wake::Ask)));
+        for event in events {
+            let Some(kv) = event.kv else { continue };
+            if event.r#type == DELETE {
+                inner.mirror.delete(&kv.key, kv.mod_revision);
+                if let Some(waiter) = inner.waiters.remove(&kv.key) {
+                    let _ = waiter.send(Told::Wake(Ok(Wake::Ask)));
+                }
+            } else if kv.create_revision == kv.mod_revision {
+                let mode = self.span.mode_of(&kv.key);
+                let number = kv.create_revision;
+                inner.mirror.join(&Seat { number, key: kv.key, mode, lease: kv.lease, value: Vec::new() });
             }
         }
+        inner.promote();
+    }
+
+    /// Takes an entry out that the store has deleted: who waits for it here need not wait for the event.
+    pub(crate) fn left(&self, key: &[u8]) {
+        let mut inner = self.lock();
+        inner.mirror.leave(key);
         inner.promote();
     }
 
@@ -157,7 +180,7 @@ impl Watch {
             Known::Holds(number) => Look::Now(held(number)),
             Known::Gone => Look::Now(Ok(Wake::Ask)),
             Known::Nothing => Look::Read,
-            Known::Waits(_) => {
+            Known::Waits(_) | Known::Coming => {
                 let (tell, told) = oneshot::channel();
                 inner.waiters.insert(key.to_vec(), tell);
                 Look::Later(told)

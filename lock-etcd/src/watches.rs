@@ -2,7 +2,7 @@
 //!
 //! etcd serves a watch that starts at a past revision from a loop that runs every 100 ms, so a watch opened for each
 //! wait costs that much at every hand-over. Here a watch starts at the present, the line is read after it stands, and
-//! from then on every deletion reaches it at once. It stays open for [`LINGER`] after the last waiter left, so a busy
+//! from then on everything that happens in it reaches it at once. It stays open for [`LINGER`] after the last waiter left, so a busy
 //! name keeps its watch.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{WatchRequestSender, WatchResponse, WatchResponseStream};
-use lock_core::{Error, ErrorKind, Result, Wake};
+use lock_core::{Error, ErrorKind, Mode, Result, Wake};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -71,9 +71,19 @@ impl Watches {
         }
     }
 
-    /// Up to which number every living entry of the line is known, if it is watched.
-    pub(crate) fn known(&self, span: &Span) -> Option<i64> {
-        self.shared.lock().by_line.get(&span.start)?.known()
+    /// Takes an entry out that this client has deleted, if its line is watched.
+    pub(crate) fn left(&self, span: &Span, key: &[u8]) {
+        let watch = self.shared.lock().by_line.get(&span.start).cloned();
+        if let Some(watch) = watch {
+            watch.left(key);
+        }
+    }
+
+    /// Up to which number every living entry of the line is known, if it is watched; and whether an entry of this mode that
+    /// joins now would wait as far as this client knows.
+    pub(crate) fn known(&self, span: &Span, mode: Mode) -> Option<(i64, bool)> {
+        let watch = self.shared.lock().by_line.get(&span.start).cloned();
+        watch?.known_to(mode)
     }
 
     /// Waits until the entry with this key holds, or is gone, or its line has to be read again.
@@ -287,9 +297,9 @@ impl Shared {
             let revision = message.header.as_ref().map_or(0, |header| header.revision);
             watch.stands(revision);
         }
-        // Type 1 is a deletion, whoever or whatever did it.
-        let deletions = message.events.into_iter().filter(|event| event.r#type == 1);
-        watch.deleted(deletions.filter_map(|event| event.kv).map(|kv| (kv.key, kv.mod_revision)));
+        if !message.events.is_empty() {
+            watch.happened(message.events);
+        }
         Ok(())
     }
 
