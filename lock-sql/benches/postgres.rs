@@ -1,6 +1,7 @@
 //! What PostgreSQL locks cost. First the uncontended cycle through the client, and through the backend alone, as a ratio
 //! to the same two functions called raw by the same driver: the three take turns cycle by cycle, so that whatever else
-//! the machine does hits them alike; medians. Then how often a lock changes hands between eight clients.
+//! the machine does hits them alike; medians. Then how often a lock changes hands between eight clients, and which share of
+//! the time it is in use when they keep it for 2 ms and come again after 5; durable and relaxed in turns.
 //!
 //! `cargo bench -p lock-sql --features postgres --bench postgres`. It needs Debian's `postgresql`. The data is on the
 //! disk of the temporary folder with `fsync` on, so that a commit is durable; `ONELOCK_MEMORY=1` puts it in memory.
@@ -24,9 +25,10 @@ use sqlx::{AssertSqlSafe, Executor as _};
 
 const CYCLES: usize = 3_000;
 const CONTENDERS: usize = 8;
-const CONTEND: Duration = Duration::from_secs(5);
+const CONTEND: Duration = Duration::from_secs(3);
+const ROUNDS: usize = 2;
 
-const ACQUIRE: &str = include_str!("../src/postgres/sql/acquire.sql");
+const ACQUIRE: &str = include_str!("../src/postgres/sql/acquire_and_flush.sql");
 const RELEASE: &str = include_str!("../src/postgres/sql/release.sql");
 
 fn main() {
@@ -46,19 +48,29 @@ fn main() {
             let ratio = times.as_secs_f64() / floor.as_secs_f64();
             println!("{what:8} median {:7.1} us  {ratio:.3} of raw", times.as_secs_f64() * 1e6);
         }
-        let rate = contend(&server).await;
-        println!("{rate:.0} owner changes a second between {CONTENDERS} clients");
+        for _ in 0..ROUNDS {
+            for durability in ["durable", "relaxed"] {
+                let rate = contend(&server, durability, Duration::ZERO, Duration::ZERO).await.0;
+                let (hold, think) = (Duration::from_millis(2), Duration::from_millis(5));
+                let (slow, used) = contend(&server, durability, hold, think).await;
+                println!(
+                    "{durability}: {rate:.0} owner changes a second between {CONTENDERS} clients; with 2 ms in use and \
+                     5 ms between {slow:.0}, in use {:.1} % of the time",
+                    used * 100.0
+                );
+            }
+        }
     });
 }
 
-async fn open(server: &PostgresServer) -> Arc<PostgresBackend> {
-    let url: StoreUrl = server.url().parse().unwrap();
+async fn open(server: &PostgresServer, durability: &str) -> Arc<PostgresBackend> {
+    let url: StoreUrl = format!("{}?durability={durability}", server.url()).parse().unwrap();
     Arc::new(PostgresBackend::open(PostgresConfig::from_url(url).unwrap()).await.unwrap())
 }
 
 async fn measure(server: &PostgresServer) -> [Vec<Duration>; 3] {
-    let backend = open(server).await;
-    let locks = Locks::builder(open(server).await).build().unwrap();
+    let backend = open(server, "durable").await;
+    let locks = Locks::builder(open(server, "durable").await).build().unwrap();
     let lock = locks.mutex("a").unwrap();
     let mut raw = connect(server.port(), "postgres", "raw").await.unwrap();
     raw.execute("SET default_transaction_isolation = 'read committed'").await.unwrap();
@@ -103,29 +115,41 @@ async fn measure(server: &PostgresServer) -> [Vec<Duration>; 3] {
     times
 }
 
-async fn contend(server: &PostgresServer) -> f64 {
+/// Owner changes a second, and the share of the time in which somebody owned it.
+async fn contend(server: &PostgresServer, durability: &str, hold: Duration, think: Duration) -> (f64, f64) {
     let (changes, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let used = Arc::new(AtomicU64::new(0));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..CONTENDERS {
-        let lock = Locks::builder(open(server).await).build().unwrap().mutex("hot").unwrap();
-        let (changes, stop) = (Arc::clone(&changes), Arc::clone(&stop));
+        let lock = Locks::builder(open(server, durability).await).build().unwrap().mutex("hot").unwrap();
+        let (changes, stop, used) = (Arc::clone(&changes), Arc::clone(&stop), Arc::clone(&used));
         tasks.spawn(async move {
             while !stop.load(Ordering::Relaxed) {
                 let guard = lock.acquire().await.unwrap();
+                let began = Instant::now();
+                if !hold.is_zero() {
+                    tokio::time::sleep(hold).await;
+                }
+                used.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
                 changes.fetch_add(1, Ordering::Relaxed);
                 guard.release().await.unwrap();
+                if !think.is_zero() {
+                    tokio::time::sleep(think).await;
+                }
             }
         });
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let (before, began) = (changes.load(Ordering::Relaxed), Instant::now());
+    let before = (changes.load(Ordering::Relaxed), used.load(Ordering::Relaxed), Instant::now());
     tokio::time::sleep(CONTEND).await;
-    let rate = (changes.load(Ordering::Relaxed) - before) as f64 / began.elapsed().as_secs_f64();
+    let elapsed = before.2.elapsed().as_secs_f64();
+    let rate = (changes.load(Ordering::Relaxed) - before.0) as f64 / elapsed;
+    let used = (used.load(Ordering::Relaxed) - before.1) as f64 / 1e9 / elapsed;
     stop.store(true, Ordering::Relaxed);
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
-    rate
+    (rate, used)
 }
 
 fn median(times: &mut [Duration]) -> Duration {

@@ -7,6 +7,8 @@
 //!
 //! A store is opened from a URL through its [`lock_core::Driver`] (`SQLITE_DRIVER`) or from a config struct.
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod durability;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]
@@ -18,6 +20,8 @@ pub mod sqlite;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod unharmed;
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub use durability::Durability;
 #[cfg(feature = "mysql")]
 pub use mysql::{MYSQL_DRIVER, MySqlBackend, MySqlConfig};
 #[cfg(feature = "postgres")]

@@ -12,6 +12,7 @@ use lock_core::{
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::MySqlBackend;
+use crate::Durability;
 
 /// The MySQL and MariaDB store: `mysql://user:password@host:3306/database?option=value`; `mariadb` means the same.
 pub const MYSQL_DRIVER: Driver = Driver {
@@ -30,6 +31,11 @@ const OPTIONS: &[OptionSpec] = &[
         name: "table_prefix",
         default: "onelock_",
         about: "what the names of the tables begin with",
+    },
+    OptionSpec {
+        name: "durability",
+        default: "durable",
+        about: "relaxed: take a server whose commits do not wait for the disk",
     },
     OptionSpec {
         name: "pool",
@@ -105,6 +111,9 @@ pub struct MySqlConfig {
     /// What the names of the tables begin with: a lower-case ASCII letter or `_`, then those and
     /// digits, at most 48 (servers differ in how they treat upper-case letters).
     pub table_prefix: String,
+    /// Whether the server must have what it answers on its disk. It is the server that decides that, for all sessions
+    /// (`innodb_flush_log_at_trx_commit`): without `relaxed` one that does not is refused.
+    pub durability: Durability,
     /// How many connections the verbs share, from 1 to 100. Waiting takes one more, whatever the number of waiters.
     pub pool: u32,
     /// How long reaching the server may take.
@@ -139,6 +148,7 @@ impl Default for MySqlConfig {
             password: None,
             database: String::new(),
             table_prefix: "onelock_".into(),
+            durability: Durability::default(),
             pool: 8,
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(5),
@@ -179,6 +189,7 @@ impl MySqlConfig {
         config.username = url.username.take().unwrap_or_default();
         config.password = url.password.take();
         over(&mut url, "table_prefix", &mut config.table_prefix)?;
+        over(&mut url, "durability", &mut config.durability)?;
         over(&mut url, "pool", &mut config.pool)?;
         over(&mut url, "connect_timeout", &mut config.connect_timeout)?;
         over(&mut url, "request_timeout", &mut config.request_timeout)?;

@@ -54,7 +54,8 @@ impl MySqlBackend {
     /// - [`ErrorKind::InvalidConfig`]: an option out of range, no such database;
     /// - [`ErrorKind::Unavailable`], [`ErrorKind::Timeout`]: the server cannot be reached, is read-only or does not answer;
     /// - [`ErrorKind::Denied`]: wrong credentials, a right is missing (the message names it);
-    /// - [`ErrorKind::Unsupported`]: a cluster with several writers, a server that is too old, tables of another version;
+    /// - [`ErrorKind::Unsupported`]: a cluster with several writers, a server that is too old, tables of another version, commits that
+    ///   do not wait for the disk and no `durability=relaxed`;
     /// - [`ErrorKind::Foreign`]: tables of our names that are not ours; they are left alone.
     ///
     /// # Cancel safety
@@ -64,7 +65,7 @@ impl MySqlBackend {
         let address = config.address();
         let link = Arc::new(Link::new(&config));
         let at = |error: Error| error.during("open").at(&address);
-        let found = open::open(&link, config.blocks).await.map_err(at)?;
+        let found = open::open(&link, &config).await.map_err(at)?;
         idle::tidy(&link, true).await.map_err(at)?;
         let idle = Arc::new(Idle::default());
         tokio::spawn(idle::keep_tidy(Arc::downgrade(&link), Arc::downgrade(&idle)));

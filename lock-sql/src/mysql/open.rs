@@ -2,10 +2,12 @@
 
 use lock_core::{Error, ErrorKind, Result};
 
+use super::config::MySqlConfig;
 use super::error::is_missing_table;
 use super::link::{Lane, Link};
 use super::rows;
 use super::sql::Value;
+use crate::Durability;
 
 /// The version of the tables that this code reads and writes.
 const VERSION: i64 = 1;
@@ -17,17 +19,16 @@ pub(super) struct Found {
     pub(super) durable: bool,
 }
 
-/// Looks at everything, and makes the tables when there are none. `blocks`: send compound blocks to a server
-/// that takes them.
-pub(super) async fn open(link: &Link, blocks: bool) -> Result<Found> {
-    let found = server(link, blocks).await?;
+/// Looks at everything, and makes the tables when there are none.
+pub(super) async fn open(link: &Link, config: &MySqlConfig) -> Result<Found> {
+    let found = server(link, config).await?;
     tables(link).await?;
     // Needs each right and each column that a verb needs.
     link.request(Lane::Verb, &link.sql.check.fill(&[])).await?;
     Ok(found)
 }
 
-async fn server(link: &Link, blocks: bool) -> Result<Found> {
+async fn server(link: &Link, config: &MySqlConfig) -> Result<Found> {
     let all = link.ask(Lane::Verb, &link.sql.variables.fill(&[]), |rows, _| rows::pairs(rows)).await?;
     let value = |name: &str| all.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let version = value("version").unwrap_or_default();
@@ -47,11 +48,20 @@ async fn server(link: &Link, blocks: bool) -> Result<Found> {
              so a lock there may have two holders; use a single primary, or another store",
         ));
     }
-    if version.contains("MariaDB") && blocks {
+    if version.contains("MariaDB") && config.blocks {
         link.use_blocks();
     }
     // 3 is MariaDB's: as 1, and once more before the commit.
-    Ok(Found { durable: matches!(value("innodb_flush_log_at_trx_commit"), Some("1" | "3")) })
+    let flushes = value("innodb_flush_log_at_trx_commit").unwrap_or_default();
+    let durable = matches!(flushes, "1" | "3");
+    if !durable && config.durability == Durability::Durable {
+        let text = format!(
+            "the server's commits do not wait for its disk (innodb_flush_log_at_trx_commit={flushes}), so a power cut \
+             may let two hold and give a token twice; set it to 1, or take that with `durability=relaxed`"
+        );
+        return Err(Error::new(ErrorKind::Unsupported, text));
+    }
+    Ok(Found { durable })
 }
 
 /// Window functions, CHECK constraints that are obeyed.

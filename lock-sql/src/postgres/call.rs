@@ -14,7 +14,10 @@ const LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
 /// A statement with `$1`, `$2`, … in it, and the function that it calls.
 pub(super) struct Verb {
     pub(super) function: &'static str,
+    /// To be prepared.
     pub(super) sql: Arc<str>,
+    /// To be spelled out, where it is not the same: what is more than one transaction cannot be a part of a message.
+    pub(super) in_one: Option<Arc<str>>,
 }
 
 /// What stands for a `$n`.
@@ -60,7 +63,7 @@ impl<'v> Call<'v> {
     /// with somebody else's statement.
     pub(super) fn spelled(&self) -> AssertSqlSafe<String> {
         let mut text = LEVEL.to_owned();
-        let mut parts = self.verb.sql.split('$');
+        let mut parts = self.verb.in_one.as_ref().unwrap_or(&self.verb.sql).split('$');
         text.push_str(parts.next().unwrap_or_default());
         for part in parts {
             let digits = part.bytes().take_while(u8::is_ascii_digit).count();
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
 
     fn spelled(sql: &str, values: Vec<Value>) -> String {
-        let verb = Verb { function: "f", sql: sql.into() };
+        let verb = Verb { function: "f", sql: sql.into(), in_one: None };
         let text = Call::new(&verb, values).spelled().0;
         text.strip_prefix(LEVEL).unwrap().to_owned()
     }

@@ -14,6 +14,7 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::PostgresBackend;
+use crate::Durability;
 
 /// The PostgreSQL store: `postgres://user:password@host:5432/database`.
 pub const POSTGRES_DRIVER: Driver = Driver {
@@ -33,6 +34,11 @@ const OPTIONS: &[OptionSpec] = &[
         name: "migrate",
         default: "true",
         about: "make the tables and functions when they are missing",
+    },
+    OptionSpec {
+        name: "durability",
+        default: "durable",
+        about: "whether joins and renewals wait for the disk: durable or relaxed",
     },
     OptionSpec { name: "connections", default: "4", about: "how many connections at most serve the verbs" },
     OptionSpec { name: "connect_timeout", default: "5s", about: "how long reaching the server may take" },
@@ -90,6 +96,8 @@ pub struct PostgresConfig {
     /// Whether to make the tables and functions when they are missing. Without it somebody else does, with what
     /// [`super::migration`] gives.
     pub migrate: bool,
+    /// Whether joins and renewals wait for the disk.
+    pub durability: Durability,
     /// How many connections at most serve the verbs. One more listens.
     pub connections: u16,
     /// How long reaching the server may take.
@@ -122,6 +130,7 @@ impl Default for PostgresConfig {
             password: None,
             schema: "onelock".into(),
             migrate: true,
+            durability: Durability::default(),
             connections: 4,
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(5),
@@ -157,6 +166,7 @@ impl PostgresConfig {
         config.password = url.password.take();
         config.schema = url.take("schema")?.unwrap_or(config.schema);
         config.migrate = url.take("migrate")?.unwrap_or(config.migrate);
+        config.durability = url.take("durability")?.unwrap_or_default();
         config.connections = url.take("connections")?.unwrap_or(config.connections);
         config.connect_timeout = url.take("connect_timeout")?.unwrap_or(config.connect_timeout);
         config.request_timeout = url.take("request_timeout")?.unwrap_or(config.request_timeout);
@@ -285,6 +295,8 @@ mod tests {
             ("a_1", SslMode::VerifyFull, false)
         );
         assert_eq!(config.address(), "postgres://h:7/db");
+        assert_eq!(config.durability, Durability::Durable);
+        assert_eq!(read("postgres://h?durability=relaxed").unwrap().durability, Durability::Relaxed);
         let json = serde_json::to_string(&config).unwrap();
         assert!(!format!("{config:?}{json}").contains("hunter2"));
     }
@@ -300,6 +312,7 @@ mod tests {
             "postgres://h/db?schema=1a",
             "postgres://h/db?schema=pg_x",
             "postgres://h/db?schema=",
+            "postgres://h/db?durability=off",
             "postgres://h/db?connections=0",
             "postgres://h/db?sslmode=maybe",
             "postgres://h/db?sslcert=x",

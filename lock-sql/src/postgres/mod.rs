@@ -27,6 +27,7 @@ use tokio::task::JoinHandle;
 pub use config::{POSTGRES_DRIVER, PostgresConfig, SslMode};
 pub use migrate::migration;
 
+use crate::Durability;
 use call::{Call, Value, Verb};
 use error::explain;
 use inbox::Inbox;
@@ -41,6 +42,7 @@ const RENEWED_TOGETHER: usize = 1_000;
 /// a handful of connections, and one more that listens for promotions.
 pub struct PostgresBackend {
     info: Info,
+    durability: Durability,
     shared: Arc<Shared>,
     closed: AtomicBool,
     tasks: [JoinHandle<()>; 2],
@@ -70,15 +72,29 @@ struct Sql {
 }
 
 impl Sql {
-    fn new(schema: &str) -> Self {
+    fn new(schema: &str, durability: Durability) -> Self {
+        let durable = durability == Durability::Durable;
         // The schema was checked to be a plain identifier; in quotes it may be a word of the language, too.
-        let verb = |function: &'static str, text: &str| Verb {
-            function,
-            sql: text.trim_end().replace("{schema}", &format!("\"{schema}\"")).into(),
+        let text = |text: &str| -> Arc<str> {
+            let text = text.trim_end().replace("{schema}", &format!("\"{schema}\""));
+            text.replace("{durable}", if durable { "true" } else { "false" }).into()
+        };
+        let verb = |function: &'static str, sql: &str| Verb { function, sql: text(sql), in_one: None };
+        // What waits for the disk is two transactions where it may be: nobody else waits for the disk with it then.
+        let join = |function: &'static str, two: &str, one: &str| {
+            if durable {
+                Verb { function, sql: text(two), in_one: Some(text(one)) }
+            } else {
+                verb(function, one)
+            }
         };
         Self {
-            acquire: verb("acquire", include_str!("sql/acquire.sql")),
-            renew: verb("renew", include_str!("sql/renew.sql")),
+            acquire: join(
+                "acquire",
+                include_str!("sql/acquire_and_flush.sql"),
+                include_str!("sql/acquire.sql"),
+            ),
+            renew: join("renew", include_str!("sql/renew_and_flush.sql"), include_str!("sql/renew.sql")),
             release: verb("release", include_str!("sql/release.sql")),
             evict: verb("evict", include_str!("sql/evict.sql")),
             raise: verb("raise", include_str!("sql/raise.sql")),
@@ -107,7 +123,7 @@ impl PostgresBackend {
         config.check()?;
         let address = config.address();
         let named = |error: Error| error.during("open").at(&address);
-        let sql = Sql::new(&config.schema);
+        let sql = Sql::new(&config.schema, config.durability);
         let prepared = [&sql.acquire, &sql.renew, &sql.release].map(|verb| verb.sql.clone()).to_vec();
         let pool = Pool::new(&config, prepared);
         let mut conn = pool.connect().await.map_err(named)?;
@@ -121,7 +137,7 @@ impl PostgresBackend {
         let _ = tokio::time::timeout(config.connect_timeout, shared.inbox.tried.notified()).await;
         shared.pool.warm().await.map_err(named)?;
         let info = Info { scheme: "postgres".into(), address };
-        Ok(Self { info, shared, closed: AtomicBool::new(false), tasks })
+        Ok(Self { info, durability: config.durability, shared, closed: AtomicBool::new(false), tasks })
     }
 
     async fn fetch<T>(
@@ -181,13 +197,12 @@ impl PostgresBackend {
             self.channel(),
         ];
         let first = order.first().map(|(_, renewal)| renewal.ticket.holder);
-        let read = |rows: &[PgRow]| {
-            if rows.len() != due.len() {
-                return Err(Error::new(ErrorKind::Protocol, "not as many answers as renewals"));
-            }
-            rows.iter().map(|row| read_state(row, first)).collect::<Result<Vec<_>>>()
-        };
-        let states = self.fetch("renew", Again::Yes, Call::new(&self.shared.sql.renew, values), read).await?;
+        let call = Call::new(&self.shared.sql.renew, values);
+        let states = self.one("renew", Again::Yes, call, |row| read_states(row, first)).await?;
+        if states.len() != due.len() {
+            let error = Error::new(ErrorKind::Protocol, "not as many answers as renewals");
+            return Err(self.named("renew", error));
+        }
         let mut answers: Vec<_> =
             order.iter().zip(states).map(|((i, due), state)| (*i, Ok(self.renewed(due, state)))).collect();
         answers.sort_by_key(|(i, _)| *i);
@@ -234,7 +249,9 @@ impl Backend for PostgresBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::full()
+        let mut all = Capabilities::full();
+        all.durable = self.durability == Durability::Durable;
+        all
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
@@ -373,22 +390,49 @@ enum State {
     None(Option<Duration>),
 }
 
-/// An answer to somebody else's question, as a connection out of step gives, is none.
+/// The answer to an acquire.
 fn read_state(row: &PgRow, holder: Option<HolderId>) -> Result<State> {
+    check_whose(row, holder)?;
     let read = || -> Result<(i32, Option<i64>, Option<i64>), sqlx::Error> {
-        Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
+        Ok((row.try_get("state")?, row.try_get("token")?, row.try_get("retry")?))
     };
     let (state, token, retry) = read().map_err(explain)?;
-    let whose: Option<Vec<u8>> = row.try_get(3).map_err(explain)?;
-    if whose != holder.map(blob) {
-        return Err(Error::new(ErrorKind::Protocol, "the server answered somebody else's question"));
+    State::new(state, token, retry)
+}
+
+/// The answer to a batch of renewals.
+fn read_states(row: &PgRow, first: Option<HolderId>) -> Result<Vec<State>> {
+    check_whose(row, first)?;
+    type Each<T> = Vec<Option<T>>;
+    let read = || -> Result<(Vec<i32>, Each<i64>, Each<i64>), sqlx::Error> {
+        Ok((row.try_get("states")?, row.try_get("tokens")?, row.try_get("retries")?))
+    };
+    let (states, tokens, retries) = read().map_err(explain)?;
+    if tokens.len() != states.len() || retries.len() != states.len() {
+        return Err(Error::new(ErrorKind::Protocol, "an answer of uneven length"));
     }
-    let retry = retry.map(span);
-    match (state, token) {
-        (2, Some(token)) => Ok(State::Held(FencingToken::new(token)?)),
-        (1, Some(token)) => Ok(State::Waiting(FencingToken::new(token)?, retry)),
-        (0, _) => Ok(State::None(retry)),
-        _ => Err(Error::new(ErrorKind::Protocol, format!("an entry in state {state}"))),
+    let each = states.into_iter().zip(tokens.into_iter().zip(retries));
+    each.map(|(state, (token, retry))| State::new(state, token, retry)).collect()
+}
+
+/// An answer to somebody else's question, as a connection out of step gives, is none.
+fn check_whose(row: &PgRow, holder: Option<HolderId>) -> Result<()> {
+    let whose: Option<Vec<u8>> = row.try_get("whose").map_err(explain)?;
+    if whose == holder.map(blob) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Protocol, "the server answered somebody else's question"))
+}
+
+impl State {
+    fn new(state: i32, token: Option<i64>, retry: Option<i64>) -> Result<Self> {
+        let retry = retry.map(span);
+        match (state, token) {
+            (2, Some(token)) => Ok(Self::Held(FencingToken::new(token)?)),
+            (1, Some(token)) => Ok(Self::Waiting(FencingToken::new(token)?, retry)),
+            (0, _) => Ok(Self::None(retry)),
+            _ => Err(Error::new(ErrorKind::Protocol, format!("an entry in state {state}"))),
+        }
     }
 }
 

@@ -199,7 +199,17 @@ async fn what_cannot_keep_the_promises_is_said() {
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     assert!(connect(&server.url()).await.capabilities().durable);
     server.run("SET GLOBAL innodb_flush_log_at_trx_commit = 2").await.unwrap();
-    assert!(!connect(&server.url()).await.capabilities().durable);
+    let error = refused(&server.url()).await;
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("innodb_flush_log_at_trx_commit=2") && text.contains("durability=relaxed"),
+        "{text}"
+    );
+    assert!(!connect(&format!("{}?durability=relaxed", server.url())).await.capabilities().durable);
+    server.run("SET GLOBAL innodb_flush_log_at_trx_commit = 1").await.unwrap();
+    // It is the server that decides.
+    assert!(connect(&format!("{}?durability=relaxed", server.url())).await.capabilities().durable);
     // The defaults of a server must not matter.
     let odd = "SET GLOBAL transaction_isolation = 'SERIALIZABLE', GLOBAL sql_mode = 'ANSI_QUOTES,PAD_CHAR_TO_FULL_LENGTH', \
                GLOBAL time_zone = '+05:30', GLOBAL autocommit = OFF";

@@ -8,6 +8,7 @@
 mod postgres_server;
 
 mod clocks;
+mod durability;
 mod failover;
 mod measure;
 mod notified;

@@ -121,13 +121,13 @@ async fn who_takes_locks_has_no_right_on_the_tables() {
         let error = admin.execute(AssertSqlSafe(sql.to_owned())).await.unwrap_err();
         assert_eq!(error.as_database_error().unwrap().code().unwrap(), "42501", "{sql}");
     };
-    for table in ["line", "bucket", "version"] {
+    for table in ["line", "bucket", "counter", "version"] {
         for sql in [format!("SELECT 1 FROM onelock.{table}"), format!("DELETE FROM onelock.{table}")] {
             may_not(&mut admin, &sql).await;
         }
     }
     // What the verbs share runs with the caller's own rights, which are none.
-    may_not(&mut admin, "SELECT onelock.settle('n')").await;
+    may_not(&mut admin, "SELECT onelock.settle('n', NULL)").await;
     admin.execute("RESET ROLE; SET ROLE stranger").await.unwrap();
     may_not(&mut admin, "SELECT onelock.evict('n', 1)").await;
 }

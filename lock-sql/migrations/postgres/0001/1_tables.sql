@@ -7,13 +7,25 @@ CREATE TABLE {schema}.version (
 );
 
 -- A fixed number of counters, each for the names of one bucket: numbers of a name only ever grow, and millions of names
--- leave nothing behind. A bucket's row is also the lock that its names' verbs take first.
+-- leave nothing behind. No number above `number` has been given: it is raised by a block at a time, and that is on the disk
+-- before a number of the block is given.
 CREATE TABLE {schema}.bucket (
     id     integer PRIMARY KEY,
     number bigint  NOT NULL CHECK (number >= 0)
 ) WITH (fillfactor = 10);
 
 INSERT INTO {schema}.bucket (id, number) SELECT id, 0 FROM generate_series(0, 1023) AS id;
+
+-- The last number given, and a copy of the bucket's. A row is also the lock that its names' verbs take first. Not logged:
+-- so it costs no disk, and the server empties it when it recovers from a crash, where the last commits may be lost. What was
+-- given then is not known any more, and the counter goes on above its block.
+CREATE UNLOGGED TABLE {schema}.counter (
+    id      integer PRIMARY KEY,
+    number  bigint  NOT NULL CHECK (number >= 0),
+    ceiling bigint  NOT NULL CHECK (ceiling >= number)
+) WITH (fillfactor = 10);
+
+INSERT INTO {schema}.counter (id, number, ceiling) SELECT id, number, number FROM {schema}.bucket;
 
 CREATE TABLE {schema}.line (
     name   text        COLLATE "C" NOT NULL, -- the encoded name

@@ -4,15 +4,24 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT ('x' || substr(md5(p_name), 1, 4))::bit(16)::integer & 1023 $$;
 
 -- Every verb's first statement: nobody else acts on this name until the transaction ends, and every statement after it
--- sees what the one before did. That needs the snapshot per statement of READ COMMITTED.
-CREATE FUNCTION {schema}.lock_name(p_name text) RETURNS void
+-- sees what the one before did. That needs the snapshot per statement of READ COMMITTED. It gives the name's bucket.
+CREATE FUNCTION {schema}.lock_name(p_name text) RETURNS integer
 LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    v_bucket integer := {schema}.bucket_of(p_name);
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'onelock needs transactions of READ COMMITTED' USING ERRCODE = '25001';
     END IF;
-    PERFORM FROM {schema}.bucket AS b WHERE b.id = {schema}.bucket_of(p_name) FOR UPDATE;
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION 'onelock needs the primary, and this is a standby' USING ERRCODE = '25006';
+    END IF;
+    PERFORM FROM {schema}.counter AS c WHERE c.id = v_bucket FOR UPDATE;
+    IF NOT FOUND THEN
+        PERFORM {schema}.recover(ARRAY[v_bucket]);
+    END IF;
+    RETURN v_bucket;
 END
 $$;
 
@@ -20,66 +29,101 @@ $$;
 CREATE FUNCTION {schema}.lock_names(p_names text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    v_buckets integer[] := ARRAY(SELECT DISTINCT {schema}.bucket_of(n) AS id FROM unnest(p_names) AS n ORDER BY id);
+    v_locked bigint;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'onelock needs transactions of READ COMMITTED' USING ERRCODE = '25001';
     END IF;
-    PERFORM FROM {schema}.bucket AS b
-    WHERE b.id = ANY (ARRAY(SELECT {schema}.bucket_of(n) FROM unnest(p_names) AS n))
-    ORDER BY b.id FOR UPDATE;
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION 'onelock needs the primary, and this is a standby' USING ERRCODE = '25006';
+    END IF;
+    PERFORM FROM {schema}.counter AS c WHERE c.id = ANY (v_buckets) ORDER BY c.id FOR UPDATE;
+    GET DIAGNOSTICS v_locked = ROW_COUNT;
+    IF v_locked < cardinality(v_buckets) THEN
+        PERFORM {schema}.recover(v_buckets);
+    END IF;
 END
 $$;
 
--- Drops what has expired, promotes and tells whoever holds now, and describes the front of the line.
+-- Makes the counters that a crash of the server took, and locks them.
+CREATE FUNCTION {schema}.recover(p_buckets integer[]) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    -- Waits for whoever does the same.
+    INSERT INTO {schema}.counter (id, number, ceiling)
+    SELECT b.id, b.number, b.number FROM {schema}.bucket AS b WHERE b.id = ANY (p_buckets) ORDER BY b.id
+    ON CONFLICT DO NOTHING;
+    PERFORM FROM {schema}.counter AS c WHERE c.id = ANY (p_buckets) ORDER BY c.id FOR UPDATE;
+END
+$$;
+
+-- Drops what has expired, promotes and tells whoever holds now, and describes the front of the line and this holder's entry.
+-- Without a holder it only promotes.
 CREATE FUNCTION {schema}.settle(
-    p_name text, OUT holders integer, OUT first_mode text, OUT earliest timestamptz, OUT waiter bigint
+    p_name text, p_holder bytea, OUT holders integer, OUT first_mode text, OUT earliest timestamptz, OUT waiter bigint,
+    OUT own bigint, OUT own_held boolean
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
+    v_end timestamptz;
     v_mode text;
     v_room bigint;
     v_stop bigint;
     v_entry record;
 BEGIN
-    DELETE FROM {schema}.line AS l WHERE l.name = p_name AND l.ends <= clock_timestamp();
-    SELECT l.token, l.mode INTO waiter, v_mode
-    FROM {schema}.line AS l WHERE l.name = p_name AND NOT l.held ORDER BY l.token LIMIT 1;
-    -- Who holds stands before all who wait.
-    SELECT count(*), max(l.mode), min(l.ends) INTO holders, first_mode, earliest
-    FROM {schema}.line AS l WHERE l.name = p_name AND l.token < coalesce(waiter, 9223372036854775807);
-    IF waiter IS NULL THEN
-        RETURN;
-    END IF;
-    v_room := CASE
-        WHEN first_mode IS NOT NULL AND first_mode <> v_mode THEN 0
-        WHEN v_mode = 'x' THEN 1 - holders
-        WHEN v_mode = 's' THEN NULL
-        ELSE substr(v_mode, 2)::bigint - holders
-    END;
-    IF v_room <= 0 THEN
-        RETURN;
-    END IF;
-    SELECT l.token INTO v_stop
-    FROM {schema}.line AS l WHERE l.name = p_name AND NOT l.held AND l.mode <> v_mode ORDER BY l.token LIMIT 1;
-    FOR v_entry IN
-        UPDATE {schema}.line AS l SET held = true
-        WHERE l.name = p_name AND l.token IN (
-            SELECT w.token FROM {schema}.line AS w
-            WHERE w.name = p_name AND NOT w.held AND (v_stop IS NULL OR w.token < v_stop)
-            ORDER BY w.token LIMIT v_room
-        )
-        RETURNING l.token, l.holder, l.inbox
     LOOP
-        -- A notification makes every commit of the database that has one wait for the others: only where there is
-        -- somebody to tell.
-        IF v_entry.inbox <> '' THEN
-            PERFORM pg_notify(v_entry.inbox, 'h' || encode(v_entry.holder, 'hex') || v_entry.token);
+        -- Who holds stands before all who wait.
+        SELECT count(*) FILTER (WHERE l.held), max(l.mode) FILTER (WHERE l.held), min(l.ends) FILTER (WHERE l.held),
+            min(l.token) FILTER (WHERE NOT l.held), min(l.token) FILTER (WHERE l.holder = p_holder),
+            bool_or(l.held) FILTER (WHERE l.holder = p_holder), min(l.ends)
+        INTO holders, first_mode, earliest, waiter, own, own_held, v_end
+        FROM {schema}.line AS l WHERE l.name = p_name;
+        IF v_end <= clock_timestamp() THEN
+            DELETE FROM {schema}.line AS l WHERE l.name = p_name AND l.ends <= clock_timestamp();
+            CONTINUE;
+        END IF;
+        IF waiter IS NULL OR (holders > 0 AND first_mode = 'x') THEN
+            RETURN;
+        END IF;
+        SELECT l.mode INTO v_mode FROM {schema}.line AS l WHERE l.name = p_name AND l.token = waiter;
+        v_room := CASE
+            WHEN first_mode <> v_mode THEN 0
+            WHEN v_mode = 'x' THEN 1 - holders
+            WHEN v_mode = 's' THEN NULL
+            ELSE substr(v_mode, 2)::bigint - holders
+        END;
+        IF v_room <= 0 THEN
+            RETURN;
+        END IF;
+        IF v_mode = 'x' THEN
+            v_stop := waiter + 1;
+        ELSE
+            SELECT l.token INTO v_stop
+            FROM {schema}.line AS l WHERE l.name = p_name AND NOT l.held AND l.mode <> v_mode ORDER BY l.token LIMIT 1;
+        END IF;
+        FOR v_entry IN
+            UPDATE {schema}.line AS l SET held = true
+            WHERE l.name = p_name AND l.token IN (
+                SELECT w.token FROM {schema}.line AS w
+                WHERE w.name = p_name AND NOT w.held AND w.token < coalesce(v_stop, 9223372036854775807)
+                ORDER BY w.token LIMIT v_room
+            )
+            RETURNING l.token, l.holder, l.inbox
+        LOOP
+            -- A notification makes every commit of the database that has one wait for the others: only where there is
+            -- somebody to tell.
+            IF v_entry.inbox <> '' THEN
+                PERFORM pg_notify(v_entry.inbox, 'h' || encode(v_entry.holder, 'hex') || v_entry.token);
+            END IF;
+        END LOOP;
+        IF p_holder IS NULL THEN
+            RETURN;
         END IF;
     END LOOP;
-    waiter := (SELECT l.token FROM {schema}.line AS l WHERE l.name = p_name AND NOT l.held ORDER BY l.token LIMIT 1);
-    SELECT count(*), max(l.mode), min(l.ends) INTO holders, first_mode, earliest
-    FROM {schema}.line AS l WHERE l.name = p_name AND l.token < coalesce(waiter, 9223372036854775807);
 END
 $$;
 
@@ -112,13 +156,41 @@ CREATE FUNCTION {schema}.micros_until(p_end timestamptz) RETURNS bigint
 LANGUAGE sql VOLATILE
 AS $$ SELECT greatest(0, extract(epoch FROM p_end - clock_timestamp()) * 1000000)::bigint $$;
 
--- What joins or renews is on the disk, and on synchronous standbys, before it is answered, whatever the session says.
-CREATE FUNCTION {schema}.commit_durably() RETURNS void
+-- Whether this transaction's commit is answered only when it is on the disk, and on synchronous standbys, whatever the
+-- session says; or at once. What is committed at once reaches the disk in order, before all that is committed after it.
+CREATE FUNCTION {schema}.commit_durably(p_durably boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+    IF NOT p_durably THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    ELSIF current_setting('synchronous_commit') IN ('off', 'local') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
+END
+$$;
+
+-- Has this transaction's commit wait until the disk, and synchronous standbys, have everything that was committed before.
+CREATE FUNCTION {schema}.flush() RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM {schema}.commit_durably(true);
+    -- A commit that logged nothing waits for nothing.
+    PERFORM pg_logical_emit_message(true, 'onelock', '');
+END
+$$;
+
+-- Opens the next block of numbers, behind this one. To be committed durably before the name is unlocked.
+CREATE FUNCTION {schema}.reserve(p_bucket integer, p_last bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_ceiling bigint := CASE
+        WHEN p_last > 9223372036854775807 - 1000 THEN 9223372036854775807 ELSE p_last + 1000
+    END;
+BEGIN
+    UPDATE {schema}.bucket AS b SET number = v_ceiling WHERE b.id = p_bucket AND b.number < v_ceiling;
+    UPDATE {schema}.counter AS c SET ceiling = v_ceiling WHERE c.id = p_bucket;
 END
 $$;

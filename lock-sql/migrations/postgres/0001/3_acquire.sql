@@ -4,30 +4,31 @@
 -- state: 2 held, 1 waiting, 0 no entry. retry: microseconds, for the first waiter or where there is no entry.
 CREATE FUNCTION {schema}.acquire(
     p_name text, p_holder bytea, p_mode text, p_lease bigint, p_waiter_lease bigint, p_delay bigint,
-    p_queue boolean, p_inbox text, p_note text,
+    p_queue boolean, p_inbox text, p_note text, p_durable boolean,
     OUT state integer, OUT token bigint, OUT retry bigint
 )
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
+    v_bucket integer := {schema}.lock_name(p_name);
     v_front record;
     v_held boolean;
+    v_ceiling bigint;
 BEGIN
-    PERFORM {schema}.lock_name(p_name);
-    PERFORM {schema}.commit_durably();
-    v_front := {schema}.settle(p_name);
-    SELECT l.token, l.held INTO token, v_held
-    FROM {schema}.line AS l WHERE l.name = p_name AND l.holder = p_holder;
+    v_front := {schema}.settle(p_name, p_holder);
+    token := v_front.own;
+    v_held := v_front.own_held;
     IF token IS NULL THEN
         v_held := v_front.waiter IS NULL AND {schema}.fits(p_mode, v_front.holders, v_front.first_mode);
         IF NOT v_held AND NOT p_queue THEN
+            PERFORM {schema}.commit_durably(false);
             state := 0;
             retry := {schema}.micros_until(v_front.earliest);
             RETURN;
         END IF;
-        UPDATE {schema}.bucket AS b SET number = b.number + 1
-        WHERE b.id = {schema}.bucket_of(p_name) RETURNING b.number INTO token;
+        UPDATE {schema}.counter AS c SET number = c.number + 1, ceiling = greatest(c.ceiling, c.number + 1)
+        WHERE c.id = v_bucket RETURNING c.number, c.ceiling INTO token, v_ceiling;
         INSERT INTO {schema}.line (name, token, holder, mode, held, ends, joined, inbox, note)
         VALUES (
             p_name, token, p_holder, p_mode, v_held,
@@ -47,9 +48,35 @@ BEGIN
         ), inbox = p_inbox
         WHERE l.name = p_name AND l.token = acquire.token;
     END IF;
+    -- The last number of a block opens the next one, and nobody gets a number of that before it is on the disk.
+    IF v_ceiling = token THEN
+        PERFORM {schema}.reserve(v_bucket, token);
+    END IF;
+    PERFORM {schema}.commit_durably(p_durable OR coalesce(v_ceiling = token, false));
     state := CASE WHEN v_held THEN 2 ELSE 1 END;
     IF NOT v_held AND coalesce(v_front.waiter, token) = token THEN
         retry := {schema}.micros_until(v_front.earliest);
+    END IF;
+END
+$$;
+
+-- The same, on the disk when it is answered, in two transactions: while it waits for the disk nobody else has to wait for the
+-- name. What others do meanwhile reaches the disk after it, or not at all.
+CREATE PROCEDURE {schema}.acquire_and_flush(
+    p_name text, INOUT whose bytea, p_mode text, p_lease bigint, p_waiter_lease bigint, p_delay bigint,
+    p_queue boolean, p_inbox text, p_note text,
+    INOUT state integer, INOUT token bigint, INOUT retry bigint
+)
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    SELECT a.state, a.token, a.retry INTO state, token, retry
+    FROM {schema}.acquire(
+        p_name, whose, p_mode, p_lease, p_waiter_lease, p_delay, p_queue, p_inbox, p_note, false
+    ) AS a;
+    IF state <> 0 THEN
+        COMMIT;
+        PERFORM {schema}.flush();
     END IF;
 END
 $$;

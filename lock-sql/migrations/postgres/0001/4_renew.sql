@@ -1,40 +1,66 @@
--- One row for each item, in order. Items of one name stand together: its line is settled once. state: 2 held, 1 waiting, 0 no such entry.
+-- Items of one name stand together: its line is settled once. The answers are as many, in the same order. state: 2 held, 1 waiting,
+-- 0 no such entry.
 CREATE FUNCTION {schema}.renew(
-    p_names text[], p_holders bytea[], p_leases bigint[], p_waiter_leases bigint[], p_delays bigint[], p_inbox text
-) RETURNS TABLE (state integer, token bigint, retry bigint)
+    p_names text[], p_holders bytea[], p_leases bigint[], p_waiter_leases bigint[], p_delays bigint[], p_inbox text,
+    p_durable boolean, OUT states integer[], OUT tokens bigint[], OUT retries bigint[]
+)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     v_front record;
+    v_token bigint;
     v_held boolean;
     v_settled text;
 BEGIN
-    PERFORM {schema}.lock_names(p_names);
-    PERFORM {schema}.commit_durably();
+    IF cardinality(p_names) = 1 THEN
+        PERFORM {schema}.lock_name(p_names[1]);
+    ELSE
+        PERFORM {schema}.lock_names(p_names);
+    END IF;
+    PERFORM {schema}.commit_durably(p_durable);
     FOR i IN 1 .. cardinality(p_names) LOOP
         IF p_names[i] IS DISTINCT FROM v_settled THEN
-            v_front := {schema}.settle(p_names[i]);
+            v_front := {schema}.settle(p_names[i], p_holders[i]);
             v_settled := p_names[i];
+            v_token := v_front.own;
+            v_held := v_front.own_held;
+        ELSE
+            SELECT l.token, l.held INTO v_token, v_held
+            FROM {schema}.line AS l WHERE l.name = p_names[i] AND l.holder = p_holders[i];
         END IF;
-        SELECT l.token, l.held INTO token, v_held
-        FROM {schema}.line AS l WHERE l.name = p_names[i] AND l.holder = p_holders[i];
-        state := 0;
-        retry := NULL;
-        IF token IS NOT NULL THEN
+        states[i] := 0;
+        tokens[i] := v_token;
+        retries[i] := NULL;
+        IF v_token IS NOT NULL THEN
             UPDATE {schema}.line AS l SET ends = greatest(
                 l.ends,
                 clock_timestamp() + (
                     CASE WHEN v_held THEN p_leases[i] ELSE p_waiter_leases[i] END + p_delays[i]
                 ) * interval '1 microsecond'
             ), inbox = p_inbox
-            WHERE l.name = p_names[i] AND l.token = renew.token;
-            state := CASE WHEN v_held THEN 2 ELSE 1 END;
-            IF NOT v_held AND v_front.waiter = token THEN
-                retry := {schema}.micros_until(v_front.earliest);
+            WHERE l.name = p_names[i] AND l.token = v_token;
+            states[i] := CASE WHEN v_held THEN 2 ELSE 1 END;
+            IF NOT v_held AND v_front.waiter = v_token THEN
+                retries[i] := {schema}.micros_until(v_front.earliest);
             END IF;
         END IF;
-        RETURN NEXT;
     END LOOP;
+END
+$$;
+
+-- The same, on the disk when it is answered, as acquire_and_flush.
+CREATE PROCEDURE {schema}.renew_and_flush(
+    p_names text[], p_holders bytea[], p_leases bigint[], p_waiter_leases bigint[], p_delays bigint[], p_inbox text,
+    INOUT states integer[], INOUT tokens bigint[], INOUT retries bigint[], INOUT whose bytea
+)
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    SELECT r.states, r.tokens, r.retries INTO states, tokens, retries
+    FROM {schema}.renew(p_names, p_holders, p_leases, p_waiter_leases, p_delays, p_inbox, false) AS r;
+    whose := p_holders[1];
+    COMMIT;
+    PERFORM {schema}.flush();
 END
 $$;

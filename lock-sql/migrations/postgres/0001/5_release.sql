@@ -8,12 +8,12 @@ DECLARE
     v_there boolean;
 BEGIN
     PERFORM {schema}.lock_name(p_name);
-    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM {schema}.commit_durably(false);
     -- An entry whose lease has ended is no longer there to be released; settling drops it.
     DELETE FROM {schema}.line AS l
     WHERE l.name = p_name AND l.holder = p_holder AND l.ends > clock_timestamp();
     v_there := FOUND;
-    PERFORM {schema}.settle(p_name);
+    PERFORM {schema}.settle(p_name, NULL);
     RETURN v_there;
 END
 $$;

@@ -8,7 +8,7 @@ DECLARE
     v_holder bytea;
 BEGIN
     PERFORM {schema}.lock_name(p_name);
-    PERFORM {schema}.settle(p_name);
+    PERFORM {schema}.settle(p_name, NULL);
     DELETE FROM {schema}.line AS l WHERE l.name = p_name AND l.token = p_token
     RETURNING l.inbox, l.holder INTO v_inbox, v_holder;
     IF v_holder IS NULL THEN
@@ -17,7 +17,7 @@ BEGIN
     IF v_inbox <> '' THEN
         PERFORM pg_notify(v_inbox, 'g' || encode(v_holder, 'hex'));
     END IF;
-    PERFORM {schema}.settle(p_name);
+    PERFORM {schema}.settle(p_name, NULL);
     RETURN true;
 END
 $$;

@@ -3,16 +3,21 @@ CREATE FUNCTION {schema}.raise(p_name text, p_holder bytea, p_token bigint) RETU
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
+DECLARE
+    v_bucket integer := {schema}.lock_name(p_name);
+    v_ceiling bigint;
 BEGIN
-    PERFORM {schema}.lock_name(p_name);
-    PERFORM {schema}.commit_durably();
-    PERFORM {schema}.settle(p_name);
+    PERFORM {schema}.commit_durably(true);
+    PERFORM {schema}.settle(p_name, NULL);
     PERFORM FROM {schema}.line AS l WHERE l.name = p_name AND l.holder = p_holder;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    UPDATE {schema}.bucket AS b SET number = p_token
-    WHERE b.id = {schema}.bucket_of(p_name) AND b.number < p_token;
+    UPDATE {schema}.counter AS c SET number = p_token, ceiling = greatest(c.ceiling, p_token)
+    WHERE c.id = v_bucket AND c.number < p_token RETURNING c.ceiling INTO v_ceiling;
+    IF v_ceiling = p_token THEN
+        PERFORM {schema}.reserve(v_bucket, p_token);
+    END IF;
     RETURN true;
 END
 $$;

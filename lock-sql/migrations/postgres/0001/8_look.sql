@@ -8,7 +8,7 @@ BEGIN
     PERFORM FROM {schema}.line AS l WHERE l.name = p_name AND l.ends <= clock_timestamp();
     IF FOUND THEN
         PERFORM {schema}.lock_name(p_name);
-        PERFORM {schema}.settle(p_name);
+        PERFORM {schema}.settle(p_name, NULL);
     END IF;
     RETURN QUERY SELECT l.token, l.mode, l.note,
         greatest(0, extract(epoch FROM clock_timestamp() - l.joined) * 1000000)::bigint,
@@ -45,5 +45,7 @@ AS $$ SELECT version FROM {schema}.version $$;
 
 INSERT INTO {schema}.version (id, version) VALUES (1, 1);
 
--- Who may call them is granted role by role.
+-- Who may call them is granted role by role. The procedures have no rights of their own: they call functions by the rights of
+-- their caller. A flush changes nothing.
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION {schema}.flush() TO PUBLIC;

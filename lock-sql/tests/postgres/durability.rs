@@ -1,0 +1,105 @@
+//! What survives when the server is killed in the middle of its work. A server that writes its log rarely loses with its
+//! process what it would lose with the power: all that no commit waited for.
+
+use std::time::{Duration, Instant};
+
+use lock_core::{Backend, FencingToken, Release, Renewal, Renewed, Request, Standing};
+use sqlx::{AssertSqlSafe, Executor as _, Row as _};
+
+use crate::postgres_server::{Admin as _, PostgresServer};
+use crate::server::open;
+use crate::sharing::request;
+
+/// The log is written when a commit waits for it, or when pages are full.
+const RARELY: &[&str] = &["wal_writer_delay=10s", "autovacuum=off"];
+
+async fn held(store: &lock_sql::PostgresBackend, request: &Request) -> FencingToken {
+    match store.acquire(request).await.unwrap() {
+        Standing::Held(grant) => grant.token,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Kills one session, upon which the server throws away all memory and recovers.
+async fn kill_a_session(server: &PostgresServer) {
+    let mut admin = server.admin().await.unwrap();
+    let pid: i32 = admin.fetch_one("SELECT pg_backend_pid()").await.unwrap().get(0);
+    std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    while admin.execute("SELECT 1").await.is_ok() {}
+    let end = Instant::now() + Duration::from_secs(20);
+    while server.admin().await.is_err() {
+        assert!(Instant::now() < end, "the server does not recover");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_answered_survives_a_kill() {
+    let server = PostgresServer::start(RARELY).await.unwrap();
+    let store = open(&server.url()).await;
+    for round in 0..3 {
+        let (first, second) = (request("n"), request("n"));
+        let grant = held(&store, &first).await;
+        let Standing::Waiting(place) = store.acquire(&second).await.unwrap() else { panic!() };
+        let due = |request: &Request, lease| Renewal {
+            ticket: request.ticket(),
+            lease,
+            waiter_lease: request.waiter_lease,
+        };
+        let longer = Duration::from_secs(3_000);
+        assert!(matches!(store.renew(&[due(&first, longer)]).await[0], Ok(Renewed::Held(_))));
+        if round == 1 {
+            kill_a_session(&server).await;
+        } else {
+            server.restart().await.unwrap();
+        }
+        let mut admin = server.admin().await.unwrap();
+        let sql = "SELECT extract(epoch FROM max(ends) - clock_timestamp())::float8 FROM onelock.line";
+        let left: f64 = admin.fetch_one(sql).await.unwrap().get(0);
+        assert!(left > 2_000.0, "the renewal is lost: {left}");
+        let answers = store.renew(&[due(&first, longer), due(&second, longer)]).await;
+        assert!(matches!(answers[0], Ok(Renewed::Held(g)) if g.token == grant), "{answers:?}");
+        assert!(matches!(answers[1], Ok(Renewed::Waiting(p)) if p.token == place.token), "{answers:?}");
+        for request in [&second, &first] {
+            assert_eq!(store.release(&request.ticket()).await.unwrap(), Release::Released);
+        }
+    }
+}
+
+#[tokio::test]
+async fn relaxed_tokens_grow_over_kills_that_take_entries_with_them() {
+    let server = PostgresServer::start(RARELY).await.unwrap();
+    let store = open(&format!("{}?durability=relaxed", server.url())).await;
+    assert!(!store.capabilities().durable);
+    let (mut last, mut forgotten) = (None, 0_usize);
+    for round in 0..20 {
+        // Through a block's end in some rounds, and not in others.
+        for _ in 0..[3, 1_200, 150][round % 3] {
+            let request = request("n");
+            let token = held(&store, &request).await;
+            assert!(last < Some(token), "{last:?} then {token} in round {round}");
+            last = Some(token);
+            assert_eq!(store.release(&request.ticket()).await.unwrap(), Release::Released);
+        }
+        let before = request("n");
+        let token = held(&store, &before).await;
+        assert!(last < Some(token), "{last:?} then {token} in round {round}");
+        last = Some(token);
+        if round % 2 == 0 {
+            server.restart().await.unwrap();
+        } else {
+            kill_a_session(&server).await;
+        }
+        let mut admin = server.admin().await.unwrap();
+        let sql = format!("SELECT count(*) FROM onelock.line WHERE token = {token}");
+        let there: i64 = admin.fetch_one(AssertSqlSafe(sql)).await.unwrap().get(0);
+        // What the page warns of: an entry that was answered is gone.
+        forgotten += usize::from(there == 0);
+        // And releases of the last moment are: their entries are back.
+        admin.execute("DELETE FROM onelock.line").await.unwrap();
+        if forgotten > 1 && round >= 6 {
+            break;
+        }
+    }
+    assert!(forgotten > 0, "no kill lost anything: this shows nothing");
+}
