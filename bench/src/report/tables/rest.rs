@@ -7,20 +7,31 @@ use crate::report::view::{self, View};
 
 /// What was left out, and why.
 pub(in crate::report) fn left_out(view: View<'_>) -> Table {
-    let rows = view.run().left_out.iter().map(|left| {
-        let size = if left.size.is_empty() { String::new() } else { format!(", {}", left.size) };
-        vec![
-            Cell::plain(view.label(&left.subject)),
-            Cell::plain(format!("{}{size}", terms::title(&left.workload))),
-            Cell::plain(&left.why),
-        ]
-    });
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    for left in &view.run().left_out {
+        let (what, mut workload) = (view.label(&left.subject), terms::title(&left.workload).to_owned());
+        if !left.size.is_empty() {
+            workload = format!("{workload} ({})", left.size);
+        }
+        // One reason often holds for many workloads.
+        let same = rows.iter_mut().map(Vec::as_mut_slice).find_map(|row| match row {
+            [of, workloads, why] if of.text == what && why.text == left.why => Some(workloads),
+            _ => None,
+        });
+        match same {
+            Some(workloads) => {
+                workloads.text.push_str("; ");
+                workloads.text.push_str(&workload);
+            }
+            None => rows.push(vec![Cell::plain(what), Cell::plain(workload), Cell::plain(&left.why)]),
+        }
+    }
     Table {
         id: "left-out".into(),
         title: "Left out".into(),
         note: String::new(),
         head: vec![words("what"), words("workload"), words("why")],
-        rows: rows.collect(),
+        rows,
     }
 }
 

@@ -102,6 +102,19 @@ fn what_was_left_out_is_told_with_its_reason() {
         assert!(report.contains("redis, slowlock 1.0") && report.contains("it has no re-entry"), "{report}");
     }
     assert!(!markdown(&sample::empty()).contains("Left out"));
+    // Once for each reason.
+    let mut run = run;
+    for (workload, size, why) in [("contended", "8", "it has no re-entry"), ("held", "", "another reason")] {
+        run.left_out.push(crate::data::LeftOut {
+            workload: workload.into(),
+            size: size.into(),
+            subject: "slow".into(),
+            why: why.into(),
+        });
+    }
+    let rows = tables::left_out(View::new(&run)).rows;
+    assert_eq!(rows.len(), 2);
+    assert_eq!(rows[0][1].text, "Re-entry; One name, many contenders (8)");
 }
 
 #[test]
