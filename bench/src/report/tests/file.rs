@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::sample;
+use crate::data::Run;
 use crate::report::{read, write};
 
 #[test]
@@ -42,7 +43,16 @@ fn what_is_no_run_is_refused() {
 fn a_figure_that_is_no_number_is_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.json");
-    let told = write(&path, &sample::odd()).unwrap_err().to_string();
-    assert!(told.contains("no number"), "{told}");
+    let change: [fn(&mut Run); 3] = [
+        |run| run.machine.load = f64::INFINITY,
+        |run| run.outcomes[0].figures.values_mut().for_each(|figure| figure.most = f64::NAN),
+        |run| run.outcomes[0].latency.iter_mut().for_each(|latency| latency.points[1].1 = f64::NAN),
+    ];
+    for change in change {
+        let mut run = sample::run();
+        change(&mut run);
+        let told = write(&path, &run).unwrap_err().to_string();
+        assert!(told.contains("no number"), "{told}");
+    }
     assert!(!path.exists());
 }
