@@ -211,7 +211,7 @@ async fn in_line(stake: Stake) -> Result<Attempt> {
             Some(Ok(Wake::Held(token))) => {
                 failures = 0;
                 if entry.pushed(token, client.clock.now()) {
-                    // One renewal, off the critical path, makes the waiter's lease a holder's.
+                    // One renewal, off the critical path and a little later, makes the waiter's lease a holder's.
                     client.keeper.keep(&entry);
                 } else {
                     ask_again(&stake).await;

@@ -57,7 +57,7 @@ struct State {
     hold_until: Option<Timestamp>,
     /// When to renew next.
     due: Timestamp,
-    /// A holder by push still has its waiter lease: one renewal makes it a holder's.
+    /// A holder by push still has its waiter lease: one renewal makes it a holder's, unless it is released before.
     short: bool,
     /// For the first waiter: when the lease ahead ends.
     ask_at: Option<Timestamp>,
@@ -170,14 +170,14 @@ impl Entry {
             Phase::Held => self.upkeep.auto_renew || state.short,
             Phase::Over(_) => false,
         };
-        let due = wanted && state.due <= now + state.granted / 24;
+        let due = wanted && state.due <= now + state.slack();
         drop(state);
         due.then(|| self.renewal(now))
     }
 
     /// How far ahead of its time a renewal may go to join a batch.
     pub(crate) fn slack(&self) -> Duration {
-        self.lock().granted / 24
+        self.lock().slack()
     }
 
     /// What to send when its renewal is due at `now`. Until the answer comes the next attempt is a third of the lease
@@ -232,7 +232,8 @@ impl Entry {
         if good {
             state.hold(&self.upkeep, now);
             state.short = true;
-            state.due = now;
+            // Not at once: most holds are over before, and then it costs the store nothing.
+            state.due = state.due.min(now + state.slack());
         }
         let (is, held) = (state.phase, ours && state.phase == Phase::Held);
         drop(state);
@@ -283,6 +284,11 @@ impl State {
     /// When the entry ends unless something happens.
     fn end(&self) -> Timestamp {
         self.hold_until.map_or(self.deadline, |until| until.min(self.deadline))
+    }
+
+    /// How far a renewal may be from its time: ahead of it to join a batch, and behind a push.
+    fn slack(&self) -> Duration {
+        self.granted / 24
     }
 
     fn view(&mut self, now: Timestamp) -> View {

@@ -112,12 +112,23 @@ fn a_definite_answer_is_loss_and_nothing_is_owed() {
 fn a_push_moves_no_deadline_and_one_renewal_follows_it() {
     let entry = entry(upkeep(), waiting(10));
     assert_eq!(deadline(&entry, 104), Some(at(109)));
-    assert!(!entry.pushed(FencingToken::new(8).unwrap(), at(104)), "another entry's push");
-    assert!(entry.pushed(token(), at(104)));
+    assert!(!entry.pushed(FencingToken::new(8).unwrap(), at(101)), "another entry's push");
+    assert!(entry.pushed(token(), at(101)));
     assert_eq!(deadline(&entry, 104), Some(at(109)));
-    assert_eq!(entry.next_event(), Some(at(104)));
+    let due = at(101) + SEC(10) / 24;
+    assert_eq!(entry.next_event(), Some(due), "soon, but not for a hold that is over by then");
+    assert!(entry.due_renewal(at(101)).is_some(), "with others that are due");
     entry.renewed(at(104), at(105), &Ok(held(30)));
     assert_eq!(deadline(&entry, 105), Some(at(131)));
+}
+
+#[test]
+fn a_push_puts_no_renewal_off() {
+    let entry = entry(upkeep(), waiting(10));
+    let due = at(100) + SEC(10) / 3;
+    assert_eq!(entry.next_event(), Some(due));
+    assert!(entry.pushed(token(), at(103)));
+    assert_eq!(entry.next_event(), Some(due));
 }
 
 #[test]
