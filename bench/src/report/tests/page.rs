@@ -172,7 +172,7 @@ fn a_curve_ends_where_the_measurements_do() {
         parsed(&run, |page| {
             let told = figure(page, "Uncontended cycle: redis");
             let titles: Vec<_> = told.descendants().filter(|n| n.has_tag_name("title")).map(words).collect();
-            titles.iter().filter(|title| title.starts_with("onelock")).next_back().cloned().expect("a marker")
+            titles.iter().rfind(|title| title.starts_with("onelock")).cloned().expect("a marker")
         })
     };
     assert!(last(20).ends_with("at 95"), "{}", last(20));
