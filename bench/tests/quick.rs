@@ -49,6 +49,7 @@ async fn every_outcome_is_there() {
         run.outcomes.iter().filter(|o| o.workload == workload && o.subject == subject).collect()
     };
     for subject in &run.subjects {
+        let mut turns = 0;
         for (workload, sizes, metrics) in [
             ("cycle", 1, &[Metric::Rate, Metric::P50, Metric::P99, Metric::Max, Metric::ClientCpu][..]),
             ("try-busy", 1, &[Metric::Rate, Metric::P50]),
@@ -68,7 +69,10 @@ async fn every_outcome_is_there() {
             let outcomes = of(workload, &subject.id);
             assert_eq!(outcomes.len(), sizes, "{workload} on {}", subject.id);
             for outcome in outcomes {
-                for metric in metrics {
+                // On a busy machine nobody may have had a turn in so short a time: then there is nothing to share.
+                let idle = outcome.figures.get(&Metric::Rate).is_some_and(|rate| rate.most == 0.0);
+                turns += usize::from(!idle);
+                for metric in metrics.iter().filter(|metric| !idle || **metric == Metric::Rate) {
                     assert!(outcome.figures.contains_key(metric), "{metric:?} in {outcome:?}");
                 }
                 let share =
@@ -77,6 +81,7 @@ async fn every_outcome_is_there() {
                 assert_eq!(outcome.remark.as_ref().filter(|text| text.contains("while another")), None);
             }
         }
+        assert!(turns > 10, "{turns} outcomes on {} with anything in them", subject.id);
     }
     let json = serde_json::to_string(&run).unwrap();
     assert_eq!(serde_json::from_str::<Run>(&json).unwrap(), run);
