@@ -403,11 +403,9 @@ fn read_state(row: &PgRow, holder: Option<HolderId>) -> Result<State> {
 /// The answer to a batch of renewals.
 fn read_states(row: &PgRow, first: Option<HolderId>) -> Result<Vec<State>> {
     check_whose(row, first)?;
-    type Each<T> = Vec<Option<T>>;
-    let read = || -> Result<(Vec<i32>, Each<i64>, Each<i64>), sqlx::Error> {
-        Ok((row.try_get("states")?, row.try_get("tokens")?, row.try_get("retries")?))
-    };
-    let (states, tokens, retries) = read().map_err(explain)?;
+    let states: Vec<i32> = row.try_get("states").map_err(explain)?;
+    let tokens: Vec<Option<i64>> = row.try_get("tokens").map_err(explain)?;
+    let retries: Vec<Option<i64>> = row.try_get("retries").map_err(explain)?;
     if tokens.len() != states.len() || retries.len() != states.len() {
         return Err(Error::new(ErrorKind::Protocol, "an answer of uneven length"));
     }
