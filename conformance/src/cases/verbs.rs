@@ -17,7 +17,7 @@ table! {
     acquire_is_idempotent: [2], [], 20;
     owner_only: [7, 8], [], 30;
     stale_handle: [8], [], 20;
-    renew_answers_each: [7], [], 20;
+    renew_answers_each: [7], [], 120;
     racing_acquires_give_one_holder: [1, 3], [], 60;
 }
 
