@@ -62,8 +62,8 @@ pub(crate) async fn check(store: Option<String>, args: CheckArgs) -> Outcome {
         let files = args.from.iter().map(|file| Record::read(file));
         files.collect::<Result<Vec<_>, _>>().map_err(|stop| Failure::System(stop.to_string()))?.concat()
     };
-    let pages: [(_, fn(&[Record]) -> String); 2] =
-        [(&args.report, report::page), (&args.markdown, report::markdown)];
+    type Page = fn(&[Record]) -> String;
+    let pages: [(_, Page); 2] = [(&args.report, report::page), (&args.markdown, report::markdown)];
     for (file, draw) in pages {
         let Some(file) = file else { continue };
         let written = std::fs::write(file, draw(&records));
