@@ -93,13 +93,17 @@ impl Watches {
         loop {
             let user = User::new(self.shared.watch(span));
             if let Err(error) = user.0.live().await {
-                // A session that ended is refused like a missing right. A request tells, and begins a new session.
-                if error.kind() == ErrorKind::Denied && refusals < REFUSALS {
-                    refusals += 1;
-                    lines::read(members, span, Some(1)).await?;
-                    continue;
+                if error.kind() != ErrorKind::Denied {
+                    return Err(error);
                 }
-                return Err(error);
+                // A session that ended is refused like a missing right. A request tells, and begins a new session.
+                lines::read(members, span, Some(1)).await?;
+                refusals += 1;
+                if refusals > REFUSALS {
+                    // Who may read a line may watch it: it is the session that ends again and again.
+                    return Err(Error::new(ErrorKind::Unavailable, format!("watches are refused: {error}")));
+                }
+                continue;
             }
             match user.0.look(key, number) {
                 Look::Now(wake) => return wake,

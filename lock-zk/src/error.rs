@@ -17,7 +17,8 @@ pub(crate) fn failed(error: zk::Error, doing: &str, path: &str) -> Error {
         E::Throttled => (ErrorKind::Unavailable, "the server is overloaded".into()),
         E::NotReadOnly => (ErrorKind::Unavailable, "the server has no quorum".into()),
         E::QuotaExceeded => (ErrorKind::Full, "the quota of the path is used up".into()),
-        E::ClientClosed => (ErrorKind::Closed, "the session was closed".into()),
+        // By us, because it answered nothing any more or its client is being closed: the request may have got through.
+        E::ClientClosed => (ErrorKind::Unavailable, "the session was closed under the request".into()),
         E::Unimplemented => (
             ErrorKind::Unsupported,
             "the server does not know the request: ZooKeeper 3.6 or later is needed".into(),

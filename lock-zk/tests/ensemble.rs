@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use lock_conformance::churn::{Churn, over_a_lost_majority};
 use lock_conformance::ctx::{PATIENCE, exclusive, held, name, ticket};
+use lock_conformance::servers::hosts::{Hosts, is_inside};
 use lock_conformance::verdict::{Context as _, Stop, Verdict};
 use lock_conformance::{ensure, ensure_eq};
 use lock_core::{Backend, Locks, Release, Settings};
 
-use lock_conformance::servers::zookeeper::{ZkServer, ensemble};
+use lock_conformance::servers::zookeeper::{ZkServer, ensemble, ensemble_across};
 use support::harness::open;
 
 fn url(servers: &[ZkServer]) -> String {
@@ -79,6 +80,42 @@ async fn a_killed_leader_loses_nothing() -> Verdict {
     ensure!(next.token()? > before, "token {} after {before}", next.token()?);
     let tokens = tokio::time::timeout(Duration::from_secs(120), churn).await???;
     ensure!(tokens.windows(2).all(|two| two[0] < two[1]), "tokens do not grow: {tokens:?}");
+    Ok(())
+}
+
+/// The leader is cut off from the others, both ways and without a word, while clients still reach all three: what it
+/// goes on to answer gives nobody anything, nobody loses a lock, and it is replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_isolated_leader_gives_nothing() -> Verdict {
+    if !is_inside("an_isolated_leader_gives_nothing")? {
+        return Ok(());
+    }
+    let hosts = Hosts::lay_out(3)?;
+    let servers = ensemble_across(&hosts).await?;
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(client(open(&url(&servers)).await?, Duration::from_secs(30))?);
+    }
+    let churn = Churn::start(clients, "isolated", 11).await?;
+    churn.goes_on(30, PATIENCE).await?;
+    for round in 0..2 {
+        let cut = leader(&servers).await?;
+        hosts.isolate(u8::try_from(cut)?, true)?;
+        churn.goes_on(30, PATIENCE * 2).await.map_err(|e| e.during(format!("round {round}, cut off")))?;
+        let mut modes = Vec::new();
+        for (_, server) in servers.iter().enumerate().filter(|(i, _)| *i != cut) {
+            modes.push(server.mode().await.unwrap_or_default());
+        }
+        ensure!(modes.iter().any(|mode| mode == "leader"), "the others are {modes:?}: the cut did nothing");
+        hosts.isolate(u8::try_from(cut)?, false)?;
+        churn.goes_on(30, PATIENCE * 2).await.map_err(|e| e.during(format!("round {round}, healed")))?;
+        // It follows before the next one is cut off, else there is no majority.
+        servers[cut].ready().await?;
+    }
+    let report = churn.stop().await?;
+    report.check()?;
+    println!("{} holds, {} lost, errors {:?}", report.holds.len(), report.lost, report.errors);
+    ensure_eq!((report.kept, report.kept_lost), (3, 0), "guards kept over two elections");
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lock_core::{Backend, ErrorKind, HolderId, Page, Renewed, Request, Result, Standing, Wake};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, PATIENCE, exclusive, held, leased, name, renew, renewal, ticket, trying};
+use crate::ctx::{Ctx, LONG, PATIENCE, exclusive, held, leased, name, renew, renewal, ticket, trying};
 use crate::ensure;
 use crate::faults::{Fault, Link};
 use crate::rng::Rng;
@@ -55,7 +55,17 @@ async fn mangled_replies(ctx: &Ctx) -> Verdict {
         });
     }
     let (mut altered, mut failed, mut answered) = (0, 0, 0);
-    while let Some(tally) = clients.join_next().await {
+    let mut due = tokio::time::interval(LONG / 6);
+    loop {
+        let tally = tokio::select! {
+            tally = clients.join_next() => tally,
+            _ = due.tick() => {
+                let still = renew(&sound, renewal(&taken, grant.token)).await?;
+                ensure!(matches!(still, Renewed::Held(_)), "the sound client has lost its lock: {still:?}");
+                continue;
+            }
+        };
+        let Some(tally) = tally else { break };
         let tally = tally??;
         (altered, failed, answered) =
             (altered + tally.altered, failed + tally.failed, answered + tally.answered);

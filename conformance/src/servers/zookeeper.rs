@@ -10,12 +10,15 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::hosts::Hosts;
 use super::tls::Files;
 use super::{Place, Program, Server, folder_in, free_port, pause_process};
 use crate::faults::{Link, Proxy};
 use crate::verdict::{Context as _, Stop, Verdict};
 
 const PROGRAM: Program = Program { name: "java", package: "zookeeper" };
+/// Runs it on another host.
+const IP: Program = Program { name: "ip", package: "iproute2" };
 const START: Duration = Duration::from_secs(60);
 
 /// The servers' tick: small, so that sessions may be short.
@@ -34,6 +37,14 @@ pub struct Setup {
     pub place: Place,
     /// The number of this server in an ensemble; 0 when it stands alone.
     pub id: u32,
+    /// The host it runs on; the loopback's when there is none.
+    pub host: Option<(String, Ipv4Addr)>,
+}
+
+impl Setup {
+    fn address(&self) -> Ipv4Addr {
+        self.host.as_ref().map_or(Ipv4Addr::LOCALHOST, |(_, address)| *address)
+    }
 }
 
 /// A running server.
@@ -81,7 +92,7 @@ impl ZkServer {
     /// Where it listens to clients.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (self.setup.address(), self.port).into()
     }
 
     /// Where it speaks TLS.
@@ -128,7 +139,7 @@ impl ZkServer {
         let mut lines = vec![
             format!("dataDir={}", self.folder().join("data").display()),
             format!("clientPort={}", self.port),
-            "clientPortAddress=127.0.0.1".to_owned(),
+            format!("clientPortAddress={}", self.setup.address()),
             format!("tickTime={}", TICK.as_millis()),
             "minSessionTimeout=400".to_owned(),
             "maxSessionTimeout=7200000".to_owned(),
@@ -203,7 +214,14 @@ impl ZkServer {
         arguments.extend(defines.into_iter().map(OsString::from));
         arguments
             .extend(["org.apache.zookeeper.server.quorum.QuorumPeerMain".into(), config.into_os_string()]);
-        *self.lock() = Some(Server::start(PROGRAM, arguments, &self.folder().join("server.log"))?);
+        let program = match &self.setup.host {
+            None => PROGRAM,
+            Some((host, _)) => {
+                arguments.splice(0..0, ["netns", "exec", host, PROGRAM.name].map(OsString::from));
+                IP
+            }
+        };
+        *self.lock() = Some(Server::start(program, arguments, &self.folder().join("server.log"))?);
         Ok(())
     }
 
@@ -297,6 +315,29 @@ fn member(id: u32, view: &Ports) -> Verdict<ZkServer> {
 pub async fn ensemble() -> Verdict<Vec<ZkServer>> {
     let view = ports()?;
     let servers = vec![member(1, &view)?, member(2, &view)?, member(3, &view)?];
+    for server in &servers {
+        server.ready().await?;
+    }
+    Ok(servers)
+}
+
+/// An ensemble of three on hosts of their own. A leader that hears nothing from the others for three seconds steps down,
+/// and they elect another as soon.
+///
+/// # Errors
+/// When it is not installed, or does not come up.
+pub async fn ensemble_across(hosts: &Hosts) -> Verdict<Vec<ZkServer>> {
+    let (quorum, election) = (free_port()?, free_port()?);
+    let mut lines = ["initLimit=50", "syncLimit=15", "standaloneEnabled=false"].map(str::to_owned).to_vec();
+    lines.extend((0..3).map(|i| format!("server.{}={}:{quorum}:{election}", i + 1, hosts.address(i))));
+    // Who is cut off answers nothing: the default waits five seconds for it in the middle of an election.
+    let defines = vec!["zookeeper.cnxTimeout=500".to_owned()];
+    let on = |i: u8| {
+        let host = Some((hosts.name(i), hosts.address(i)));
+        let (lines, defines) = (lines.clone(), defines.clone());
+        ZkServer::begin(Setup { lines, defines, host, id: u32::from(i) + 1, ..Setup::default() })
+    };
+    let servers = vec![on(0)?, on(1)?, on(2)?];
     for server in &servers {
         server.ready().await?;
     }
