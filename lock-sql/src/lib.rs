@@ -19,6 +19,8 @@ pub mod session;
 pub mod sqlite;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod unharmed;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod whose;
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub use durability::Durability;

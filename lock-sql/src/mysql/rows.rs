@@ -31,11 +31,10 @@ impl Cells<'_> {
         FencingToken::new(self.int(at)?)
     }
 
-    /// An answer to somebody else's question, as a connection out of step gives, is none.
-    fn is_for(&self, at: usize, holder: HolderId) -> Result<()> {
-        let bytes: Vec<u8> = self.0.try_get(at).map_err(|e| protocol(&e.to_string()))?;
-        let ours = bytes == holder.as_u128().to_be_bytes();
-        if ours { Ok(()) } else { Err(protocol("the server answered somebody else's question")) }
+    /// Whether the entry of `holder` holds.
+    fn holds(&self, at: usize, holder: HolderId) -> Result<bool> {
+        let whose: Vec<u8> = self.0.try_get(at).map_err(|e| protocol(&e.to_string()))?;
+        crate::whose::holds(&whose, holder)
     }
 
     fn text(&self, at: usize) -> Result<String> {
@@ -65,13 +64,13 @@ fn micros(count: i64) -> Duration {
 
 pub(super) fn standing(rows: &[MySqlRow], request: &Request) -> Result<Standing> {
     let row = one(rows)?;
-    row.is_for(3, request.holder)?;
-    let retry_after = row.maybe(2)?.map(micros);
+    let holds = row.holds(2, request.holder)?;
+    let retry_after = row.maybe(1)?.map(micros);
     if row.maybe(0)?.is_none() {
         return Ok(Standing::Busy(Busy { retry_after }));
     }
     let token = row.token(0)?;
-    Ok(if row.flag(1)? {
+    Ok(if holds {
         Standing::Held(Grant { token, lease: request.lease })
     } else {
         Standing::Waiting(Place { token, lease: request.waiter_lease, retry_after })
@@ -82,15 +81,15 @@ pub(super) fn standing(rows: &[MySqlRow], request: &Request) -> Result<Standing>
 pub(super) fn renewed_one(rows: &[MySqlRow], due: &Renewal) -> Result<Renewed> {
     let (lease, waiter_lease) = (due.lease, due.waiter_lease);
     let row = one(rows)?;
-    row.is_for(3, due.ticket.holder)?;
+    let holds = row.holds(2, due.ticket.holder)?;
     if row.maybe(0)?.is_none() {
         return Ok(Renewed::NotHeld);
     }
     let token = row.token(0)?;
-    Ok(if row.flag(1)? {
+    Ok(if holds {
         Renewed::Held(Grant { token, lease })
     } else {
-        let retry_after = row.maybe(2)?.map(micros);
+        let retry_after = row.maybe(1)?.map(micros);
         Renewed::Waiting(Place { token, lease: waiter_lease, retry_after })
     })
 }
@@ -103,13 +102,13 @@ pub(super) fn renewed(rows: &[MySqlRow], due: &[&Renewal]) -> Result<Vec<Renewed
         let (Some(answer), Some(due)) = (answers.get_mut(item), due.get(item)) else {
             return Err(protocol("an answer to nothing"));
         };
-        row.is_for(4, due.ticket.holder)?;
+        let holds = row.holds(3, due.ticket.holder)?;
         let (lease, waiter_lease) = (due.lease, due.waiter_lease);
         let token = row.token(1)?;
-        *answer = if row.flag(2)? {
+        *answer = if holds {
             Renewed::Held(Grant { token, lease })
         } else {
-            let retry_after = row.maybe(3)?.map(micros);
+            let retry_after = row.maybe(2)?.map(micros);
             Renewed::Waiting(Place { token, lease: waiter_lease, retry_after })
         };
     }

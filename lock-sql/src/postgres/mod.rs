@@ -28,6 +28,7 @@ pub use config::{POSTGRES_DRIVER, PostgresConfig, SslMode};
 pub use migrate::migration;
 
 use crate::Durability;
+use crate::whose;
 use call::{Call, Value, Verb};
 use error::explain;
 use inbox::Inbox;
@@ -196,13 +197,9 @@ impl PostgresBackend {
             Value::Bigs(sorted().map(|r| micros(r.ticket.delay)).collect()),
             self.channel(),
         ];
-        let first = order.first().map(|(_, renewal)| renewal.ticket.holder);
+        let holders: Vec<_> = sorted().map(|r| r.ticket.holder).collect();
         let call = Call::new(&self.shared.sql.renew, values);
-        let states = self.one("renew", Again::Yes, call, |row| read_states(row, first)).await?;
-        if states.len() != due.len() {
-            let error = Error::new(ErrorKind::Protocol, "not as many answers as renewals");
-            return Err(self.named("renew", error));
-        }
+        let states = self.one("renew", Again::Yes, call, |row| read_states(row, &holders)).await?;
         let mut answers: Vec<_> =
             order.iter().zip(states).map(|((i, due), state)| (*i, Ok(self.renewed(due, state)))).collect();
         answers.sort_by_key(|(i, _)| *i);
@@ -270,7 +267,7 @@ impl Backend for PostgresBackend {
             Value::Text(request.note.as_str().to_owned()),
         ];
         let call = Call::new(&self.shared.sql.acquire, values);
-        let state = self.one("acquire", Again::Yes, call, |row| read_state(row, Some(holder))).await;
+        let state = self.one("acquire", Again::Yes, call, |row| read_state(row, holder)).await;
         if !matches!(state, Ok(State::Waiting(..))) {
             self.shared.inbox.settle(holder, Wake::Ask);
         } else if let Some(slot) = slot {
@@ -391,45 +388,33 @@ enum State {
 }
 
 /// The answer to an acquire.
-fn read_state(row: &PgRow, holder: Option<HolderId>) -> Result<State> {
-    check_whose(row, holder)?;
-    let read = || -> Result<(i32, Option<i64>, Option<i64>), sqlx::Error> {
-        Ok((row.try_get("state")?, row.try_get("token")?, row.try_get("retry")?))
-    };
-    let (state, token, retry) = read().map_err(explain)?;
-    State::new(state, token, retry)
+fn read_state(row: &PgRow, holder: HolderId) -> Result<State> {
+    let token = row.try_get("token").map_err(explain)?;
+    let retry = row.try_get("retry").map_err(explain)?;
+    let whose: Vec<u8> = row.try_get("whose").map_err(explain)?;
+    State::new(&whose, holder, token, retry)
 }
 
-/// The answer to a batch of renewals.
-fn read_states(row: &PgRow, first: Option<HolderId>) -> Result<Vec<State>> {
-    check_whose(row, first)?;
-    let states: Vec<i32> = row.try_get("states").map_err(explain)?;
+/// The answers to a batch of renewals.
+fn read_states(row: &PgRow, holders: &[HolderId]) -> Result<Vec<State>> {
     let tokens: Vec<Option<i64>> = row.try_get("tokens").map_err(explain)?;
     let retries: Vec<Option<i64>> = row.try_get("retries").map_err(explain)?;
-    if tokens.len() != states.len() || retries.len() != states.len() {
-        return Err(Error::new(ErrorKind::Protocol, "an answer of uneven length"));
+    let whose: Vec<Vec<u8>> = row.try_get("whose").map_err(explain)?;
+    if [tokens.len(), retries.len(), whose.len()] != [holders.len(); 3] {
+        return Err(Error::new(ErrorKind::Protocol, "not as many answers as renewals"));
     }
-    let each = states.into_iter().zip(tokens.into_iter().zip(retries));
-    each.map(|(state, (token, retry))| State::new(state, token, retry)).collect()
-}
-
-/// An answer to somebody else's question, as a connection out of step gives, is none.
-fn check_whose(row: &PgRow, holder: Option<HolderId>) -> Result<()> {
-    let whose: Option<Vec<u8>> = row.try_get("whose").map_err(explain)?;
-    if whose == holder.map(blob) {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::Protocol, "the server answered somebody else's question"))
+    let each = whose.iter().zip(holders).zip(tokens.into_iter().zip(retries));
+    each.map(|((whose, holder), (token, retry))| State::new(whose, *holder, token, retry)).collect()
 }
 
 impl State {
-    fn new(state: i32, token: Option<i64>, retry: Option<i64>) -> Result<Self> {
-        let retry = retry.map(span);
-        match (state, token) {
-            (2, Some(token)) => Ok(Self::Held(FencingToken::new(token)?)),
-            (1, Some(token)) => Ok(Self::Waiting(FencingToken::new(token)?, retry)),
-            (0, _) => Ok(Self::None(retry)),
-            _ => Err(Error::new(ErrorKind::Protocol, format!("an entry in state {state}"))),
+    fn new(whose: &[u8], holder: HolderId, token: Option<i64>, retry: Option<i64>) -> Result<Self> {
+        let (holds, retry) = (whose::holds(whose, holder)?, retry.map(span));
+        match (holds, token) {
+            (true, Some(token)) => Ok(Self::Held(FencingToken::new(token)?)),
+            (false, Some(token)) => Ok(Self::Waiting(FencingToken::new(token)?, retry)),
+            (false, None) => Ok(Self::None(retry)),
+            (true, None) => Err(Error::new(ErrorKind::Protocol, "a grant without a number")),
         }
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use lock_core::{Backend, Mode, Renewal, Wake};
 
-use crate::mysql_server::counter::Counter;
 use crate::mysql_server::MariaDb;
+use crate::mysql_server::counter::Counter;
 use crate::support::{LONG, config, connect, held, name, request, ticket, waiting};
 use lock_sql::MySqlBackend;
 

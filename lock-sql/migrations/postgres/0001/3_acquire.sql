@@ -1,11 +1,12 @@
 -- Plain index scans only, here and in every verb that writes: they mark what is dead on the way, so that a lock taken a
 -- thousand times between two vacuums is found as fast as at first.
 --
--- state: 2 held, 1 waiting, 0 no entry. retry: microseconds, for the first waiter or where there is no entry.
+-- token: NULL where there is no entry. retry: microseconds, for the first waiter or where there is no entry. whose: as
+-- {schema}.told says it.
 CREATE FUNCTION {schema}.acquire(
     p_name text, p_holder bytea, p_mode text, p_lease bigint, p_waiter_lease bigint, p_delay bigint,
     p_queue boolean, p_inbox text, p_note text, p_durable boolean,
-    OUT state integer, OUT token bigint, OUT retry bigint
+    OUT token bigint, OUT retry bigint, OUT whose bytea
 )
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -23,7 +24,7 @@ BEGIN
         v_held := v_front.waiter IS NULL AND {schema}.fits(p_mode, v_front.holders, v_front.first_mode);
         IF NOT v_held AND NOT p_queue THEN
             PERFORM {schema}.commit_durably(false);
-            state := 0;
+            whose := {schema}.told(p_holder, false);
             retry := {schema}.micros_until(v_front.earliest);
             RETURN;
         END IF;
@@ -53,7 +54,7 @@ BEGIN
         PERFORM {schema}.reserve(v_bucket, token);
     END IF;
     PERFORM {schema}.commit_durably(p_durable OR coalesce(v_ceiling = token, false));
-    state := CASE WHEN v_held THEN 2 ELSE 1 END;
+    whose := {schema}.told(p_holder, v_held);
     IF NOT v_held AND coalesce(v_front.waiter, token) = token THEN
         retry := {schema}.micros_until(v_front.earliest);
     END IF;
@@ -65,16 +66,16 @@ $$;
 CREATE PROCEDURE {schema}.acquire_and_flush(
     p_name text, INOUT whose bytea, p_mode text, p_lease bigint, p_waiter_lease bigint, p_delay bigint,
     p_queue boolean, p_inbox text, p_note text,
-    INOUT state integer, INOUT token bigint, INOUT retry bigint
+    INOUT token bigint, INOUT retry bigint
 )
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    SELECT a.state, a.token, a.retry INTO state, token, retry
+    SELECT a.token, a.retry, a.whose INTO token, retry, whose
     FROM {schema}.acquire(
         p_name, whose, p_mode, p_lease, p_waiter_lease, p_delay, p_queue, p_inbox, p_note, false
     ) AS a;
-    IF state <> 0 THEN
+    IF token IS NOT NULL THEN
         COMMIT;
         PERFORM {schema}.flush();
     END IF;

@@ -1,8 +1,8 @@
--- Items of one name stand together: its line is settled once. The answers are as many, in the same order. state: 2 held, 1 waiting,
--- 0 no such entry.
+-- Items of one name stand together: its line is settled once. The answers are as many, in the same order. token: NULL
+-- where there is no such entry. whose: as {schema}.told says it.
 CREATE FUNCTION {schema}.renew(
     p_names text[], p_holders bytea[], p_leases bigint[], p_waiter_leases bigint[], p_delays bigint[], p_inbox text,
-    p_durable boolean, OUT states integer[], OUT tokens bigint[], OUT retries bigint[]
+    p_durable boolean, OUT tokens bigint[], OUT retries bigint[], OUT whose bytea[]
 )
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -29,9 +29,9 @@ BEGIN
             SELECT l.token, l.held INTO v_token, v_held
             FROM {schema}.line AS l WHERE l.name = p_names[i] AND l.holder = p_holders[i];
         END IF;
-        states[i] := 0;
         tokens[i] := v_token;
         retries[i] := NULL;
+        whose[i] := {schema}.told(p_holders[i], v_token IS NOT NULL AND v_held);
         IF v_token IS NOT NULL THEN
             UPDATE {schema}.line AS l SET ends = greatest(
                 l.ends,
@@ -40,7 +40,6 @@ BEGIN
                 ) * interval '1 microsecond'
             ), inbox = p_inbox
             WHERE l.name = p_names[i] AND l.token = v_token;
-            states[i] := CASE WHEN v_held THEN 2 ELSE 1 END;
             IF NOT v_held AND v_front.waiter = v_token THEN
                 retries[i] := {schema}.micros_until(v_front.earliest);
             END IF;
@@ -52,14 +51,13 @@ $$;
 -- The same, on the disk when it is answered, as acquire_and_flush.
 CREATE PROCEDURE {schema}.renew_and_flush(
     p_names text[], p_holders bytea[], p_leases bigint[], p_waiter_leases bigint[], p_delays bigint[], p_inbox text,
-    INOUT states integer[], INOUT tokens bigint[], INOUT retries bigint[], INOUT whose bytea
+    INOUT tokens bigint[], INOUT retries bigint[], INOUT whose bytea[]
 )
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    SELECT r.states, r.tokens, r.retries INTO states, tokens, retries
+    SELECT r.tokens, r.retries, r.whose INTO tokens, retries, whose
     FROM {schema}.renew(p_names, p_holders, p_leases, p_waiter_leases, p_delays, p_inbox, false) AS r;
-    whose := p_holders[1];
     COMMIT;
     PERFORM {schema}.flush();
 END

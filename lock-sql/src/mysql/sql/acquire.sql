@@ -1,6 +1,6 @@
 -- :name :holder :mode :room :queue :lease :waiter_lease (lock-delay included, microseconds) :note
--- One row: the number of the entry (NULL: none was made), whether it holds, microseconds to the earliest lease end
--- ahead (for the first waiter and for who was not let in), and for whom this is.
+-- One row: the number of the entry (NULL: none was made), microseconds to the earliest lease end ahead (for the first
+-- waiter and for who was not let in), and for whom this is: the holder where it holds, its halves swapped where not.
 START TRANSACTION;
 INSERT INTO `onelock_name` (name, number) VALUES (:name, 0) ON DUPLICATE KEY UPDATE number = number;
 SET @now := TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), @entry := NULL, @mode := :mode, @room := :room;
@@ -21,7 +21,7 @@ INSERT INTO `onelock_line` (name, number, holder, mode, room, ends, joined, note
 SELECT :name, COALESCE(@entry, @next), :holder, @mode, @room, @now + IF(@holds, :lease, :waiter_lease), @now, :note
 FROM DUAL WHERE @joins OR @entry IS NOT NULL
 ON DUPLICATE KEY UPDATE ends = GREATEST(`onelock_line`.ends, @now + IF(@holds, :lease, :waiter_lease));
-SELECT CAST(COALESCE(@entry, @next) AS SIGNED), CAST(@holds AS SIGNED), CAST(CASE
+SELECT CAST(COALESCE(@entry, @next) AS SIGNED), CAST(CASE
     WHEN @low = @high AND @ahead <= @space THEN @earliest - @now
     WHEN @joins OR @entry IS NOT NULL THEN NULL
     ELSE (
@@ -32,5 +32,5 @@ SELECT CAST(COALESCE(@entry, @next) AS SIGNED), CAST(@holds AS SIGNED), CAST(CAS
             ) p
         ) s ON s.next IS NULL OR l.number < s.next WHERE l.name = :name
     ) - @now
-END AS SIGNED), :holder;
+END AS SIGNED), IF(@holds, :holder, CONCAT(SUBSTR(:holder, 9), LEFT(:holder, 8)));
 COMMIT;

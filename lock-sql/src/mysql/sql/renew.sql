@@ -1,6 +1,6 @@
 -- :names (in any order; they are locked in their own) :due, rows of (item, name, holder, lease, waiter_lease)
--- A row for each entry that is there: the item, the number, whether it holds, and for the first waiter microseconds to
--- the earliest lease end ahead, and for whom this is. The derived table gives the first number of each name that does not hold.
+-- A row for each entry that is there: the item, the number, for the first waiter microseconds to the earliest lease
+-- end ahead, and for whom this is, as acquire.sql says it. The derived table gives the first number of each name that does not hold.
 START TRANSACTION;
 SELECT COUNT(number) INTO @names FROM `onelock_name` FORCE INDEX (PRIMARY) WHERE name IN (:names) FOR UPDATE;
 SET @now := TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
@@ -14,9 +14,9 @@ STRAIGHT_JOIN (
     ) p GROUP BY name
 ) s ON s.name = l.name
 SET l.ends = GREATEST(l.ends, @now + IF(l.number < s.next, d.lease, d.waiter_lease));
-SELECT CAST(d.item AS SIGNED), l.number, CAST(l.number < s.next AS SIGNED), CAST(IF(l.number = s.next, (
+SELECT CAST(d.item AS SIGNED), l.number, CAST(IF(l.number = s.next, (
     SELECT MIN(a.ends) FROM `onelock_line` a WHERE a.name = l.name AND a.number < l.number
-) - @now, NULL) AS SIGNED), d.holder
+) - @now, NULL) AS SIGNED), IF(l.number < s.next, d.holder, CONCAT(SUBSTR(d.holder, 9), LEFT(d.holder, 8)))
 FROM (:due) d
 STRAIGHT_JOIN `onelock_line` l ON l.holder = d.holder AND l.name = d.name
 STRAIGHT_JOIN (

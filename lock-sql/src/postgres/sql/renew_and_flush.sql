@@ -1,1 +1,1 @@
-CALL {schema}.renew_and_flush($1, $2, $3, $4, $5, $6, NULL, NULL, NULL, NULL)
+CALL {schema}.renew_and_flush($1, $2, $3, $4, $5, $6, NULL, NULL, NULL)
