@@ -22,15 +22,17 @@
 //!   plus the lock-delay, and is `lease` for a holder, `waiter_lease` for a waiter.
 //!   (cases: `expiry_and_takeover`, `lock_delay`, `renewal_keeps_the_lock`, `promoted_waiter_keeps_its_waiter_lease`)
 //! - **C6** Every verb first drops expired entries and promotes whoever now holds; nothing else has to happen for the
-//!   line to move. (cases: `dead_waiter_leaves_the_line`, `crashed_holder`, `crashed_waiter`)
+//!   line to move. (cases: `dead_waiter_leaves_the_line`, `crashed_holder`, `crashed_waiter`,
+//!   `death_in_the_middle`)
 //! - **C7** `renew` never shortens a lease, never brings back an entry that is gone (`NotHeld`), and answers each
 //!   item by itself, in order. (cases: `owner_only`, `renew_answers_each`, `renew_never_shortens`,
 //!   `late_renew_revives_nothing`)
 //! - **C8** `release` acts only on the entry of exactly this holder; again, or on another's entry, it answers
-//!   `NotHeld` and changes nothing. (cases: `owner_only`, `stale_handle`)
+//!   `NotHeld` and changes nothing. (cases: `owner_only`, `stale_handle`,
+//!   `release_at_the_end_of_a_lease_hurts_nobody`)
 //! - **C9** `wait` ends when asking again may help, or with the grant. A wake-up between joining and waiting is not
 //!   lost; the future may be dropped and made anew at any time. (cases: `early_wake_is_kept`, `lost_wake_is_repaired`,
-//!   `late_wake_is_discarded`)
+//!   `late_wake_is_discarded`, `dead_waiter_is_not_told_that_it_holds`)
 //! - **C10** Where `push` is declared only the promoted are woken. (cases: `only_the_promoted_are_woken`, `idle_waiters_are_quiet`)
 //! - **C11** `evict` removes the entry with exactly this number, holder or waiter, and keeps the counter.
 //!   (cases: `evict_compares_the_token`)
