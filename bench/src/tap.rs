@@ -3,7 +3,9 @@
 //! A client that sends, and gets something back, and sends again has made two round trips. What it sends in pieces before
 //! anything comes back is one; so are requests that it sends together. What is sent without waiting for an answer (a
 //! keep-alive, an acknowledgement) counts as well, so the trips of a single operation are best taken as the median of
-//! many.
+//! many. Where the client speaks HTTP/2 only what begins a request counts.
+
+mod http2;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
+use self::http2::Requests;
 use crate::subject::Failure;
 
 /// A listener that passes on what it gets, both ways, and counts how often the direction turns to the server.
@@ -79,12 +82,13 @@ async fn pass(client: TcpStream, server: SocketAddr, trips: Arc<AtomicU64>) -> s
     server.set_nodelay(true)?;
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
     let answered = AtomicBool::new(true);
-    let asking = copy(from_client, to_server, || {
-        if answered.swap(false, Ordering::Relaxed) {
+    let mut requests = Requests::new();
+    let asking = copy(from_client, to_server, |bytes| {
+        if requests.begins_in(bytes) && answered.swap(false, Ordering::Relaxed) {
             trips.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let answering = copy(from_server, to_client, || answered.store(true, Ordering::Relaxed));
+    let answering = copy(from_server, to_client, |_| answered.store(true, Ordering::Relaxed));
     // The end of one direction is the end of both, as clients and servers of stores use them.
     tokio::select! {
         done = asking => done,
@@ -92,15 +96,20 @@ async fn pass(client: TcpStream, server: SocketAddr, trips: Arc<AtomicU64>) -> s
     }
 }
 
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, seen: impl Fn()) -> std::io::Result<()> {
+async fn copy(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut seen: impl FnMut(&[u8]),
+) -> std::io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
     loop {
         let count = from.read(&mut buffer).await?;
         if count == 0 {
             return Ok(());
         }
-        seen();
-        to.write_all(buffer.get(..count).unwrap_or_default()).await?;
+        let bytes = buffer.get(..count).unwrap_or_default();
+        seen(bytes);
+        to.write_all(bytes).await?;
     }
 }
 
