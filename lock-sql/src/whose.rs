@@ -3,19 +3,17 @@
 use lock_core::{Error, ErrorKind, HolderId, Result};
 
 /// Whether an answer that says it is for `whose` says that `holder` holds: a grant names its holder; every other answer
-/// names it with its halves swapped. An answer to somebody else's question, as a connection out of step gives, is none.
+/// says a zero and the holder: cut short by an altered length, that is no holder either. An answer to somebody else's question, as a connection out of step gives, is none.
 ///
 /// # Errors
 /// When it is for nobody, or for somebody else.
 pub(crate) fn holds(whose: &[u8], holder: HolderId) -> Result<bool> {
-    let id = holder.as_u128();
-    if whose == id.to_be_bytes() {
-        return Ok(true);
+    let own = holder.as_u128().to_be_bytes();
+    match whose {
+        [0, rest @ ..] if *rest == own => Ok(false),
+        _ if *whose == own => Ok(true),
+        _ => Err(Error::new(ErrorKind::Protocol, "the server answered somebody else's question")),
     }
-    if whose == id.rotate_left(64).to_be_bytes() {
-        return Ok(false);
-    }
-    Err(Error::new(ErrorKind::Protocol, "the server answered somebody else's question"))
 }
 
 #[cfg(test)]
@@ -25,18 +23,20 @@ mod tests {
 
     #[test]
     fn no_altered_byte_makes_a_grant() {
-        let holder = HolderId::random().unwrap();
-        let own = holder.as_u128().to_be_bytes();
-        let other = holder.as_u128().rotate_left(64).to_be_bytes();
-        assert!(holds(&own, holder).unwrap());
-        assert!(!holds(&other, holder).unwrap());
-        for at in 0..other.len() {
-            for value in 0..=u8::MAX {
-                let mut altered = other;
-                altered[at] = value;
-                assert!(!matches!(holds(&altered, holder), Ok(true)), "byte {at} as {value}");
+        for holder in [HolderId::random().unwrap(), HolderId::from_u128(u128::MAX)] {
+            let own = holder.as_u128().to_be_bytes();
+            let other = [&[0], &own[..]].concat();
+            assert!(holds(&own, holder).unwrap() && !holds(&other, holder).unwrap());
+            for at in 0..other.len() {
+                for value in 0..=u8::MAX {
+                    let mut altered = other.clone();
+                    altered[at] = value;
+                    assert!(!matches!(holds(&altered, holder), Ok(true)), "byte {at} as {value}");
+                }
+            }
+            for length in 0..=own.len() {
+                assert!(holds(&other[..length], holder).is_err(), "{length} bytes of it");
             }
         }
-        assert!(holds(&[], holder).is_err() && holds(&own[..15], holder).is_err());
     }
 }

@@ -3,11 +3,11 @@ CREATE FUNCTION {schema}.bucket_of(p_name text) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT ('x' || substr(md5(p_name), 1, 4))::bit(16)::integer & 1023 $$;
 
--- For whom an answer is: a grant names its holder, every other answer names it with its halves swapped, so that no altered
--- byte turns the one into the other.
+-- For whom an answer is: a grant names its holder, every other answer says a zero and the holder, so that no altered byte
+-- turns the one into the other.
 CREATE FUNCTION {schema}.told(p_holder bytea, p_held boolean) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT CASE WHEN p_held THEN p_holder ELSE substr(p_holder, 9) || substr(p_holder, 1, 8) END $$;
+AS $$ SELECT CASE WHEN p_held THEN p_holder ELSE '\x00'::bytea || p_holder END $$;
 
 -- Every verb's first statement: nobody else acts on this name until the transaction ends, and every statement after it
 -- sees what the one before did. That needs the snapshot per statement of READ COMMITTED. It gives the name's bucket.

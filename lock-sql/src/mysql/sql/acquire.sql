@@ -1,6 +1,6 @@
 -- :name :holder :mode :room :queue :lease :waiter_lease (lock-delay included, microseconds) :note
 -- One row: the number of the entry (NULL: none was made), microseconds to the earliest lease end ahead (for the first
--- waiter and for who was not let in), and for whom this is: the holder where it holds, its halves swapped where not.
+-- waiter and for who was not let in), and for whom this is: the holder where it holds, a zero and the holder where not.
 START TRANSACTION;
 INSERT INTO `onelock_name` (name, number) VALUES (:name, 0) ON DUPLICATE KEY UPDATE number = number;
 SET @now := TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), @entry := NULL, @mode := :mode, @room := :room;
@@ -32,5 +32,5 @@ SELECT CAST(COALESCE(@entry, @next) AS SIGNED), CAST(CASE
             ) p
         ) s ON s.next IS NULL OR l.number < s.next WHERE l.name = :name
     ) - @now
-END AS SIGNED), IF(@holds, :holder, CONCAT(SUBSTR(:holder, 9), LEFT(:holder, 8)));
+END AS SIGNED), IF(@holds, :holder, CONCAT(X'00', :holder));
 COMMIT;

@@ -16,7 +16,7 @@ STRAIGHT_JOIN (
 SET l.ends = GREATEST(l.ends, @now + IF(l.number < s.next, d.lease, d.waiter_lease));
 SELECT CAST(d.item AS SIGNED), l.number, CAST(IF(l.number = s.next, (
     SELECT MIN(a.ends) FROM `onelock_line` a WHERE a.name = l.name AND a.number < l.number
-) - @now, NULL) AS SIGNED), IF(l.number < s.next, d.holder, CONCAT(SUBSTR(d.holder, 9), LEFT(d.holder, 8)))
+) - @now, NULL) AS SIGNED), IF(l.number < s.next, d.holder, CONCAT(X'00', d.holder))
 FROM (:due) d
 STRAIGHT_JOIN `onelock_line` l ON l.holder = d.holder AND l.name = d.name
 STRAIGHT_JOIN (

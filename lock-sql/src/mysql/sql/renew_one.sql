@@ -12,5 +12,5 @@ SET @holds := (@ahead = 0 OR (@low = @high AND @low = @mode AND @ahead < @room))
 UPDATE `onelock_line` SET ends = GREATEST(ends, @now + IF(@holds, :lease, :waiter_lease))
 WHERE name = :name AND number = @entry;
 SELECT CAST(@entry AS SIGNED), CAST(IF(@low = @high AND @ahead <= @space, @earliest - @now, NULL) AS SIGNED),
-    IF(@holds, :holder, CONCAT(SUBSTR(:holder, 9), LEFT(:holder, 8)));
+    IF(@holds, :holder, CONCAT(X'00', :holder));
 COMMIT;
