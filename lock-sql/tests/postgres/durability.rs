@@ -22,11 +22,15 @@ async fn held(store: &lock_sql::PostgresBackend, request: &Request) -> FencingTo
 
 /// Kills one session, upon which the server throws away all memory and recovers.
 async fn kill_a_session(server: &PostgresServer) {
-    let mut admin = server.admin().await.unwrap();
-    let pid: i32 = admin.fetch_one("SELECT pg_backend_pid()").await.unwrap().get(0);
+    let (mut victim, mut other) = (server.admin().await.unwrap(), server.admin().await.unwrap());
+    let pid: i32 = victim.fetch_one("SELECT pg_backend_pid()").await.unwrap().get(0);
     std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
-    while admin.execute("SELECT 1").await.is_ok() {}
     let end = Instant::now() + Duration::from_secs(20);
+    // It ends all other sessions when it notices; until then it would take new ones, and end those, too.
+    while other.execute("SELECT 1").await.is_ok() {
+        assert!(Instant::now() < end, "the server does not notice");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     while server.admin().await.is_err() {
         assert!(Instant::now() < end, "the server does not recover");
         tokio::time::sleep(Duration::from_millis(5)).await;
