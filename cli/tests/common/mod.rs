@@ -43,7 +43,9 @@ impl Bench {
 
     /// The program on this store. The URL goes through the environment, as the manual advises.
     pub fn onelock(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_onelock"));
+        // Whoever runs the tests in the background of a shell has these ignored, and what is ignored stays so.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,QUIT", env!("CARGO_BIN_EXE_onelock")]);
         command.args(words).env("ONELOCK_STORE", &self.url).env("HIST", self.history_file());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
