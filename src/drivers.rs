@@ -44,7 +44,7 @@ pub fn families() -> &'static [Family] {
 }
 
 /// A majority of several stores.
-const QUORUM: Driver = Driver {
+pub(crate) const QUORUM: Driver = Driver {
     name: "quorum",
     schemes: &["quorum"],
     example: "quorum://?members=redis://a|redis://b|redis://c",
@@ -52,7 +52,7 @@ const QUORUM: Driver = Driver {
     capabilities: quorum::CAPABILITIES,
     options: quorum::OPTIONS,
     open: |url, clock| {
-        Box::pin(async move { Ok(Arc::new(quorum::open(url, &stores(), clock).await?) as Arc<dyn Backend>) })
+        Box::pin(async move { Ok(Arc::new(quorum::open(url, &members(), clock).await?) as Arc<dyn Backend>) })
     },
     gate: quorum::no_gate,
 };
@@ -60,13 +60,13 @@ const QUORUM: Driver = Driver {
 /// The stores compiled into this build.
 #[must_use]
 pub fn drivers() -> Vec<Driver> {
-    let mut all = stores();
+    let mut all = members();
     all.push(QUORUM);
     all
 }
 
 /// What can be a member of a quorum.
-fn stores() -> Vec<Driver> {
+pub(crate) fn members() -> Vec<Driver> {
     vec![
         memory::DRIVER,
         #[cfg(feature = "sqlite")]

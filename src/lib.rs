@@ -70,6 +70,24 @@ pub async fn connect_with(config: &Config) -> Result<Locks> {
     Locks::open(&config.url, &drivers(), config.settings.clone(), Arc::new(BootClock)).await
 }
 
+/// The quorum that a `quorum:` URL names, for what only a quorum has: [gates](quorum#gates). For locks, [`connect`].
+///
+/// # Errors
+/// As [`connect`]; and [`ErrorKind::InvalidConfig`] when the URL is not that of a quorum.
+///
+/// # Cancel safety
+/// As [`connect`].
+pub async fn connect_quorum(url: &str) -> Result<Quorum> {
+    let mut url: StoreUrl = url.parse()?;
+    if url.scheme != drivers::QUORUM.name {
+        let text = format!("`{}:` is not a quorum: quorum://?members=url|url|url", url.scheme);
+        return Err(Error::new(ErrorKind::InvalidConfig, text));
+    }
+    url.check_options(&[config::OPTIONS, quorum::OPTIONS])?;
+    Settings::default().merge_url(&mut url)?;
+    quorum::open(url, &drivers::members(), Arc::new(BootClock)).await
+}
+
 /// A client's configuration, for serde. Options in the URL override `settings`.
 ///
 /// ```

@@ -43,6 +43,8 @@ pub(crate) enum Command {
     List(ListArgs),
     /// Take a lock, or a place in its line, away from whoever has it. Exit code 1 when nobody has that token.
     Evict(EvictArgs),
+    /// Show the gates of a quorum's members, or open them by your word. Exit code 0 when all are open, 1 when not.
+    Gates(GatesArgs),
     /// List the stores of this build and how to reach them.
     Stores(StoresArgs),
     /// Run the shared suite against a store, and report what held. Exit code 1 when a promise was broken.
@@ -136,6 +138,25 @@ pub(crate) struct EvictArgs {
 }
 
 #[derive(Debug, Parser)]
+#[command(long_about = "Show the gates of a quorum's members, or open them by your word.\n\n\
+        A member whose gate is shut has no vote: it was started anew and may have forgotten what it granted. The others \
+        open it after the quarantine, by themselves, while a majority of them is open. Where it is not (the very first \
+        start, or too many restarted at once), only a person can know that nothing is held: then --open.")]
+pub(crate) struct GatesArgs {
+    /// Open every gate that is shut. Only when nobody holds or awaits a lock of this quorum, and nobody has for the
+    /// longest lease. All members must be there.
+    #[arg(long)]
+    pub(crate) open: bool,
+    /// A number that every token to come must exceed, beside those that the members know: where a majority may have
+    /// lost numbers, one above every token ever given.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "open", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) floor: i64,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Parser)]
 pub(crate) struct StoresArgs {
     /// Print one JSON object a line.
     #[arg(long)]
@@ -178,6 +199,8 @@ mod tests {
             "evict a",
             "evict a --token 0",
             "evict a --token -1",
+            "gates --floor 7",
+            "gates --open --floor -1",
             "status",
             "bench --all redis://h",
             "bench --rounds 0",

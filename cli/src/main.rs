@@ -7,6 +7,7 @@
 //! | `output` | stdout and stderr that survive a closed pipe |
 //! | `store` | the store's URL and the client |
 //! | `show` | `status`, `list`, `evict`, `stores` |
+//! | `gates` | `gates`: the gates of a quorum's members |
 //! | `check` | `check`: the shared suite against a server |
 //! | `bench` | `bench`: the workloads that compare stores |
 //! | `run` | `run`: acquire, guard, supervise, release |
@@ -20,6 +21,7 @@ mod bench;
 mod check;
 mod deadman;
 mod exit;
+mod gates;
 mod output;
 mod run;
 mod show;
@@ -83,6 +85,7 @@ async fn dispatch(args: Args) -> Outcome {
         Command::Status(args) => show::status(store, args).await,
         Command::List(args) => show::list(store, args).await,
         Command::Evict(args) => show::evict(store, args).await,
+        Command::Gates(args) => gates::gates(store, args).await,
         Command::Bench(args) => bench::bench(args).await,
         Command::Check(args) => check::check(store, args).await,
         Command::Stores(args) => show::stores(&args),

@@ -48,6 +48,8 @@ pub enum Need {
     Link,
     /// A network between clients, in whatever process, and the store, and a link on it.
     Network,
+    /// A driver that an altered reply cannot end the process of.
+    Altered,
     /// The store's server can be restarted.
     Restart,
     /// The store's server can be stopped and resumed.

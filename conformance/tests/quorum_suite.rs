@@ -39,7 +39,7 @@ impl Harness for Three {
             Need::Processes => "the members live in one process",
             Need::Connections | Need::Restart | Need::Pause => "there is no server",
             Need::Requests => "a verb is a request to each member",
-            Need::Network => "there is no network",
+            Need::Network | Need::Altered => "there is no network",
             Need::Foreign => "nothing foreign can get into the members",
             Need::Password | Need::Tls | Need::Unreachable => "there is nothing to connect to",
             Need::WaiterLease => "nobody waits in a line",

@@ -15,7 +15,7 @@ use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
 
 table! {
-    mangled_replies: [16], [Need::Network], 120;
+    mangled_replies: [16], [Need::Network, Need::Altered], 120;
 }
 
 /// How many clients meet altered replies at once, each on a link of its own.
@@ -32,11 +32,6 @@ const MEMORY: u64 = 512 << 20;
 /// Replies that arrive altered are errors, or something about one's own entries; never somebody else's lock, never a
 /// panic, never a hang, never gigabytes. Each client works again when the link heals.
 async fn mangled_replies(ctx: &Ctx) -> Verdict {
-    if ctx.harness().name() == "zookeeper" {
-        // A process that is out of memory ends, and no caller can catch that.
-        let why = "the driver reserves memory for as many items as a reply claims to have: gigabytes when that was altered";
-        return Err(Stop::NotApplicable(why.to_owned()));
-    }
     count_panics_of_drivers();
     let sound = ctx.backend().await?;
     let taken = exclusive(&name("mangled/taken")?)?;
@@ -48,7 +43,7 @@ async fn mangled_replies(ctx: &Ctx) -> Verdict {
     for i in 0..CLIENTS {
         let (link, mut rng) = (Link::new(), ctx.rng());
         let backend = ctx.store().connect_by(&link).await?;
-        let (seed, keeps) = (rng.bits(), ctx.harness().name() == "etcd");
+        let (seed, keeps) = (rng.bits(), ctx.harness().keeps_altered_connections());
         clients.spawn(async move {
             let client = Client { backend, link, number: i, keeps };
             client.work(rng, wanted, end).await.map_err(|e| e.during(format!("client {i}, seed {seed}")))

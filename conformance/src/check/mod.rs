@@ -122,7 +122,9 @@ impl Harness for Target {
             Need::Restart | Need::Pause => "the server is not ours to stop",
             Need::Requests | Need::Connections => "what others ask of the server would count",
             Need::Residue | Need::Foreign => "what others keep in the store is not ours to look at or change",
-            Need::Password | Need::Tls | Need::Unreachable => "the suite shows it on servers of its own",
+            Need::Password | Need::Tls | Need::Unreachable | Need::Altered => {
+                "the suite shows it on servers of its own"
+            }
             Need::WaiterLease => "whether a waiter's lease is a holder's, the store's own tests know",
             Need::Reconnect | Need::Thousands if !self.capabilities.resume && !self.capabilities.durable => {
                 "a lock lives and ends with a connection of its own"

@@ -58,7 +58,7 @@ impl Harness for File {
     fn lacks(&self, need: Need) -> Option<String> {
         let why = match need {
             Need::Connections | Need::Restart | Need::Pause => "there is no server",
-            Need::Network => "there is no network",
+            Need::Network | Need::Altered => "there is no network",
             Need::Password | Need::Tls => "the file's permissions are its access control",
             Need::Foreign => {
                 "a file that is not ours is refused when it is opened; the store's own tests show it"

@@ -64,7 +64,7 @@ impl Harness for Memory {
         let why = match need {
             Need::Processes => "the store lives in one process",
             Need::Connections | Need::Restart | Need::Pause => "there is no server",
-            Need::Network => "there is no network",
+            Need::Network | Need::Altered => "there is no network",
             Need::Foreign => "nothing foreign can get into the store",
             Need::Password | Need::Tls | Need::Unreachable => "there is nothing to connect to",
             Need::WaiterLease

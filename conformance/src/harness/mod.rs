@@ -53,6 +53,12 @@ pub trait Harness: Send + Sync + 'static {
         100
     }
 
+    /// Whether the driver goes on with a connection whose two ends disagree about what was said: the next break of it,
+    /// which is a matter of time on a real network, is then what brings the client back.
+    fn keeps_altered_connections(&self) -> bool {
+        false
+    }
+
     /// How many cases may run at once unless the command line says otherwise. More than there are cores: most of the
     /// time they wait for leases.
     fn threads(&self) -> usize {

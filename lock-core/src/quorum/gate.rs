@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout};
 
-use super::Shared;
+use super::{Quorum, Shared};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The gate of one member: shut by every start of the store, opened by [`Gate::open`] only.
@@ -59,6 +59,50 @@ pub(super) struct Watched {
 impl Watched {
     pub(super) fn new(gate: Arc<dyn Gate>) -> Self {
         Self { gate, tended: AtomicBool::new(false) }
+    }
+}
+
+/// A member as [`Quorum::gates`] finds it.
+#[derive(Debug)]
+pub struct SeenGate {
+    /// The member's address, without secrets.
+    pub member: String,
+    /// Its gate, `None` for a member that has none, or why it cannot be asked.
+    pub gate: Result<Option<GateView>>,
+}
+
+impl Quorum {
+    /// The gates of all members, in the members' order, asked one after the other.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`]. What a member says instead is in its [`SeenGate`].
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is changed.
+    pub async fn gates(&self) -> Result<Vec<SeenGate>> {
+        self.shared.open()?;
+        let mut seen = Vec::new();
+        for (nth, member) in self.shared.members.iter().enumerate() {
+            seen.push(SeenGate { member: member.info().address, gate: self.shared.look(nth).await });
+        }
+        Ok(seen)
+    }
+
+    /// Opens every gate that is shut, by a person's word: at the first start of all members, or when too many have
+    /// restarted at once for the others to vouch for them. Their counters are lifted to the largest number of all
+    /// members, and to `floor` at least (0 for none). How many were opened.
+    ///
+    /// Call it only when nobody holds or asks for a lock of this quorum, and has not for the longest lease; and where
+    /// numbers may be lost on a majority, with a floor above every token that was given, or with a larger `token_epoch`.
+    ///
+    /// # Errors
+    /// When a member with a gate cannot be asked: all must be there.
+    ///
+    /// # Cancel safety
+    /// Safe: gates opened by then stay open.
+    pub async fn open_gates(&self, floor: i64) -> Result<usize> {
+        self.shared.open()?;
+        self.shared.open_gates(floor).await
     }
 }
 

@@ -60,6 +60,7 @@ mod gate;
 mod hold;
 mod look;
 mod member;
+mod opening;
 mod upkeep;
 
 use std::collections::HashMap;
@@ -71,8 +72,6 @@ use tokio::runtime::Handle;
 
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
-use crate::clock::Clock;
-use crate::driver::{Driver, OptionSpec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
 use crate::lease::round_up;
@@ -80,10 +79,10 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
 use crate::token::FencingToken;
-use crate::url::StoreUrl;
 use ask::Background;
-pub use gate::{Gate, GateView, MemberGate, no_gate};
+pub use gate::{Gate, GateView, MemberGate, SeenGate, no_gate};
 use hold::Hold;
+pub use opening::{CAPABILITIES, OPTIONS, open};
 
 /// The most members: more make every verb slower and nothing safer.
 const MOST_MEMBERS: usize = 15;
@@ -186,78 +185,6 @@ impl Quorum {
         };
         Ok(Self { shared: Arc::new(shared) })
     }
-
-    /// Opens every gate that is shut, by a person's word: at the first start of all members, or when too many have
-    /// restarted at once for the others to vouch for them. Their counters are lifted to the largest number of all
-    /// members, and to `floor` at least (0 for none). How many were opened.
-    ///
-    /// Call it only when nobody holds or asks for a lock of this quorum, and has not for the longest lease; and where
-    /// numbers may be lost on a majority, with a floor above every token that was given, or with a larger `token_epoch`.
-    ///
-    /// # Errors
-    /// When a member with a gate cannot be asked: all must be there.
-    ///
-    /// # Cancel safety
-    /// Safe: gates opened by then stay open.
-    pub async fn open_gates(&self, floor: i64) -> Result<usize> {
-        self.shared.open()?;
-        self.shared.open_gates(floor).await
-    }
-}
-
-/// The options of a `quorum:` URL, beside those of every store.
-pub const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "members",
-        default: "none",
-        about: "the URLs of the members, separated by `|`; in them `&`, `#` and `%` are written %26, %23 and %25",
-    },
-    OptionSpec { name: "member_timeout", default: "200ms", about: "how long a member may take to answer" },
-    OptionSpec {
-        name: "quarantine",
-        default: "1m",
-        about: "how long a member with a gate stays away after a restart; no lease may be longer than nine tenths of it",
-    },
-];
-
-/// What a quorum of stores that can do everything can do.
-pub const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
-    caps.permits = false;
-    caps.fifo = false;
-    caps.push = false;
-    caps.list = false;
-    caps.resume = false;
-    caps
-};
-
-/// Opens what a `quorum://?members=url|url|url` names, by the `drivers` of the members. A majority must be reachable;
-/// members that are not are opened when they come back.
-///
-/// # Errors
-/// [`ErrorKind::InvalidConfig`] for a URL that is malformed or names something unknown, before any I/O;
-/// [`ErrorKind::Unavailable`] when no majority can be reached; what a member says that can never work.
-///
-/// # Cancel safety
-/// Safe.
-pub async fn open(mut url: StoreUrl, drivers: &[Driver], clock: Arc<dyn Clock>) -> Result<Quorum> {
-    let bad = |text: &str| Error::new(ErrorKind::InvalidConfig, text);
-    if !url.hosts.is_empty() || url.username.is_some() || !matches!(url.path.as_str(), "" | "/") {
-        return Err(bad("a quorum has no host of its own: quorum://?members=url|url|url"));
-    }
-    let members: String = url.take("members")?.ok_or_else(|| bad("a quorum needs the option `members`"))?;
-    let member_timeout: Option<Duration> = url.take("member_timeout")?;
-    let quarantine: Option<Duration> = url.take("quarantine")?;
-    let urls: Vec<_> = members.split('|').collect();
-    if !(2..=MOST_MEMBERS).contains(&urls.len()) {
-        let text = format!("a quorum has 2 to {MOST_MEMBERS} members, not {}", urls.len());
-        return Err(bad(&text));
-    }
-    let gates = member::gates(&urls, drivers)?;
-    let members = member::open_all(&urls, drivers, &clock).await?;
-    let members = members.into_iter().map(|member| member as Arc<dyn Backend>).zip(gates).collect();
-    let member_timeout = member_timeout.unwrap_or(Quorum::MEMBER_TIMEOUT);
-    Quorum::with_gates(members, member_timeout, quarantine.unwrap_or(Quorum::QUARANTINE))
 }
 
 impl Shared {

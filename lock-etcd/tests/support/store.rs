@@ -45,6 +45,10 @@ impl Harness for Etcd {
         6
     }
 
+    fn keeps_altered_connections(&self) -> bool {
+        true // HTTP/2: its two ends share the state of their header compression.
+    }
+
     fn lacks(&self, need: Need) -> Option<String> {
         (need == Need::Foreign).then(|| {
             "any key in a line is somebody's entry: it is shown, waits its turn, and locks others out"

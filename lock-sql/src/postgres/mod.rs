@@ -1,6 +1,7 @@
 //! The PostgreSQL store: three tables and a function for each verb. See the crate's README for what it promises, the rights
 //! it needs and how to look at a lock with `psql`.
 
+mod answer;
 mod call;
 pub(crate) mod config;
 pub(crate) mod error;
@@ -16,9 +17,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Backend, Busy, Capabilities, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, Info,
-    ListedName, Listing, LockName, Mode, Page, Place, Raise, Release, Renewal, Renewed, Request, Result,
-    Snapshot, Standing, Ticket, Wake,
+    Backend, Busy, Capabilities, Error, ErrorKind, FencingToken, Grant, HolderId, Info, Listing, LockName,
+    Page, Place, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
@@ -28,7 +28,7 @@ pub use config::{POSTGRES_DRIVER, PostgresConfig, SslMode};
 pub use migrate::migration;
 
 use crate::Durability;
-use crate::whose;
+use answer::{State, read_listed, read_release, read_state, read_states, read_view};
 use call::{Call, Value, Verb};
 use error::explain;
 use inbox::Inbox;
@@ -291,8 +291,9 @@ impl Backend for PostgresBackend {
             let values =
                 vec![Value::Texts(vec![ticket.name.encoded()]), Value::Blobs(vec![blob(ticket.holder)])];
             let call = Call::new(&self.shared.sql.watched, values);
-            let number: Option<i64> =
-                self.one("wait", Again::Yes, call, |row| row.try_get(0).map_err(explain)).await?;
+            // In a box, which goes when it is answered: a wait is kept for long, and its future with it.
+            let asked = self.one("wait", Again::Yes, call, |row| row.try_get(0).map_err(explain));
+            let number: Option<i64> = Box::pin(asked).await?;
             match number {
                 Some(0) => {}
                 Some(number) => slot.ring(Wake::Held(FencingToken::new(number)?)),
@@ -380,82 +381,10 @@ impl Backend for PostgresBackend {
     }
 }
 
-/// Where an entry stands.
-enum State {
-    Held(FencingToken),
-    Waiting(FencingToken, Option<Duration>),
-    None(Option<Duration>),
-}
-
-/// The answer to an acquire.
-fn read_state(row: &PgRow, holder: HolderId) -> Result<State> {
-    let token = row.try_get("token").map_err(explain)?;
-    let retry = row.try_get("retry").map_err(explain)?;
-    let whose: Vec<u8> = row.try_get("whose").map_err(explain)?;
-    State::new(&whose, holder, token, retry)
-}
-
-/// The answers to a batch of renewals.
-fn read_states(row: &PgRow, holders: &[HolderId]) -> Result<Vec<State>> {
-    let tokens: Vec<Option<i64>> = row.try_get("tokens").map_err(explain)?;
-    let retries: Vec<Option<i64>> = row.try_get("retries").map_err(explain)?;
-    let whose: Vec<Vec<u8>> = row.try_get("whose").map_err(explain)?;
-    if [tokens.len(), retries.len(), whose.len()] != [holders.len(); 3] {
-        return Err(Error::new(ErrorKind::Protocol, "not as many answers as renewals"));
-    }
-    let each = whose.iter().zip(holders).zip(tokens.into_iter().zip(retries));
-    each.map(|((whose, holder), (token, retry))| State::new(whose, *holder, token, retry)).collect()
-}
-
-impl State {
-    fn new(whose: &[u8], holder: HolderId, token: Option<i64>, retry: Option<i64>) -> Result<Self> {
-        let (holds, retry) = (whose::holds(whose, holder)?, retry.map(span));
-        match (holds, token) {
-            (true, Some(token)) => Ok(Self::Held(FencingToken::new(token)?)),
-            (false, Some(token)) => Ok(Self::Waiting(FencingToken::new(token)?, retry)),
-            (false, None) => Ok(Self::None(retry)),
-            (true, None) => Err(Error::new(ErrorKind::Protocol, "a grant without a number")),
-        }
-    }
-}
-
-fn read_release(row: &PgRow) -> Result<Release> {
-    let released: bool = row.try_get(0).map_err(explain)?;
-    Ok(if released { Release::Released } else { Release::NotHeld })
-}
-
-fn read_view(row: &PgRow) -> Result<EntryView> {
-    let read = || -> Result<(i64, &str, String, i64, i64), sqlx::Error> {
-        Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?))
-    };
-    let (token, mode, note, age, expires) = read().map_err(explain)?;
-    Ok(EntryView {
-        token: FencingToken::new(token)?,
-        mode: mode.parse()?,
-        note,
-        age: Some(span(age)),
-        expires_in: Some(span(expires)),
-    })
-}
-
-fn read_listed(row: &PgRow) -> Result<ListedName> {
-    let encoded: &str = row.try_get(0).map_err(explain)?;
-    let modes: Vec<String> = row.try_get(1).map_err(explain)?;
-    let modes = modes.iter().map(|mode| mode.parse()).collect::<Result<Vec<Mode>>>()?;
-    let holders = lock_core::mode::holders(modes.iter().copied());
-    let name = LockName::decode(encoded)
-        .ok_or_else(|| Error::new(ErrorKind::Foreign, "the table holds a name that is none"))?;
-    Ok(ListedName { name, holders, waiters: modes.len() - holders })
-}
-
 fn blob(holder: HolderId) -> Vec<u8> {
     holder.as_u128().to_be_bytes().to_vec()
 }
 
 fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX)
-}
-
-fn span(micros: i64) -> Duration {
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }

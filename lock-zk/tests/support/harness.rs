@@ -61,8 +61,17 @@ impl Harness for ZooKeeper {
     }
 
     fn lacks(&self, need: Need) -> Option<String> {
-        let why = "a node lives as long as its session, which is long enough for the holder it may become";
-        (need == Need::WaiterLease).then(|| why.to_owned())
+        let why = match need {
+            Need::WaiterLease => {
+                "a node lives as long as its session, which is long enough for the holder it may become"
+            }
+            // A process that is out of memory ends, and no caller can catch that.
+            Need::Altered => {
+                "the driver reserves memory for as many items as a reply claims to have: gigabytes when that was altered"
+            }
+            _ => return None,
+        };
+        Some(why.to_owned())
     }
 
     fn hand_over_cost(&self) -> u64 {
