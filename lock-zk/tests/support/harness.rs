@@ -3,10 +3,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lock_conformance::case::Need;
+use lock_conformance::ctx::PATIENCE;
 use lock_conformance::faults::{Link, Proxy};
 use lock_conformance::harness::{Credentials, Harness, Store, Tls};
 use lock_conformance::servers::{data_folder, free_port, tls};
@@ -139,7 +140,15 @@ impl Running {
         if self.restricted {
             connector = connector.with_auth("digest", format!("{}:{}", USER.0, USER.1).as_bytes());
         }
-        Ok(connector.connect(&self.server()?.address().to_string()).await?)
+        let (address, end) = (self.server()?.address().to_string(), Instant::now() + PATIENCE);
+        loop {
+            match connector.clone().connect(&address).await {
+                // A server that others keep busy may be late for the driver, which tries once.
+                Err(zk::Error::Timeout | zk::Error::NoHosts | zk::Error::ConnectionLoss)
+                    if Instant::now() < end => {}
+                done => return Ok(done?),
+            }
+        }
     }
 
     /// Makes the node above the names, for the user and with the rights it needs.
