@@ -31,7 +31,7 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "poll",
         default: "10ms",
-        about: "how often at least waiters look for other processes",
+        about: "how often at least waiters look for other processes where the kernel does not tell of them",
     },
 ];
 
@@ -46,8 +46,9 @@ pub struct SqliteConfig {
     /// How long a call waits for other writers of the file before it fails with [`ErrorKind::Unavailable`].
     #[serde(with = "humantime_serde", default = "default_busy_timeout")]
     pub busy_timeout: Duration,
-    /// How long at most a waiter takes to see what another process did. Waiters of one backend share one look; it
-    /// comes about every millisecond after a change and ever more rarely, down to this, while nothing happens.
+    /// How long at most a waiter takes to see what another process did where the kernel does not tell of it. Waiters of
+    /// one backend share one look; it comes about every millisecond after a change and ever more rarely, down to this,
+    /// while nothing happens. Where the kernel tells, the look is only for what was not told, ten times less often.
     #[serde(with = "humantime_serde", default = "default_poll")]
     pub poll: Duration,
 }

@@ -1,6 +1,7 @@
 //! The SQLite store: locks in one file, shared by the processes of one host. See the crate's README for what it
 //! promises and how to look at a lock with the `sqlite3` shell.
 
+mod bell;
 mod boot;
 mod config;
 mod error;
@@ -22,7 +23,7 @@ use lock_core::{
 use tokio::sync::{mpsc, oneshot};
 
 pub use config::{SQLITE_DRIVER, SqliteConfig};
-use worker::{Answer, Message, Verb};
+use worker::{Answer, Message, Reply, Verb};
 
 const CAPABILITIES: Capabilities = {
     let mut all = Capabilities::full();
@@ -74,15 +75,20 @@ impl SqliteBackend {
         verb: Verb,
         take: impl FnOnce(Answer) -> Option<T>,
     ) -> Result<T> {
-        self.ask(verb, take).await.map_err(|e| e.during(operation).at(&self.info.address))
+        let message = |reply| Message::Call(verb, reply);
+        self.ask(message, take).await.map_err(|e| e.during(operation).at(&self.info.address))
     }
 
-    async fn ask<T>(&self, verb: Verb, take: impl FnOnce(Answer) -> Option<T>) -> Result<T> {
+    async fn ask<T>(
+        &self,
+        message: impl FnOnce(Reply) -> Message,
+        take: impl FnOnce(Answer) -> Option<T>,
+    ) -> Result<T> {
         if self.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
         let (reply, answer) = oneshot::channel();
-        self.queue.send(Message::Call(verb, reply)).map_err(|_| self.gone())?;
+        self.queue.send(message(reply)).map_err(|_| self.gone())?;
         let answer = answer.await.map_err(|_| self.gone())??;
         take(answer).ok_or_else(|| Error::new(ErrorKind::Protocol, "the answer to another verb"))
     }
@@ -124,7 +130,8 @@ impl Backend for SqliteBackend {
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
         let take = |answer| if let Answer::Wake(wake) = answer { Some(wake) } else { None };
-        self.call("wait", Verb::Wait(ticket.clone()), take).await
+        let message = |reply| Message::Wait(ticket.clone(), reply);
+        self.ask(message, take).await.map_err(|e| e.during("wait").at(&self.info.address))
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {

@@ -1,5 +1,6 @@
 //! Opening the file: is it ours, which version, and the connection to it.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use lock_core::{Clock, Error, ErrorKind, Result};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
 
+use super::bell::{self, Bell};
 use super::boot::Boot;
 use super::config::SqliteConfig;
 use super::error::{Fault, cannot_open, explain, was_rolled_back};
@@ -28,6 +30,8 @@ pub(super) struct Store {
     id: FileId,
     clock: Arc<dyn Clock>,
     full_sync: bool,
+    /// None within where the kernel gives no bell.
+    bell: OnceCell<Option<Bell>>,
 }
 
 impl Store {
@@ -52,7 +56,8 @@ impl Store {
             }
         }
         let id = file::identify(path)?;
-        Ok(Self { conn, boot, path: path.clone(), id, clock: clock.clone(), full_sync: true })
+        let (path, clock, bell) = (path.clone(), clock.clone(), OnceCell::new());
+        Ok(Self { conn, boot, path, id, clock, full_sync: true, bell })
     }
 
     /// Nanoseconds of the host's boot clock.
@@ -64,6 +69,28 @@ impl Store {
     /// Fails when the path leads to another file by now, or to none.
     pub(super) fn check_same(&self) -> Result<()> {
         file::check_same(&self.path, self.id)
+    }
+
+    /// Tells other processes that a line has changed.
+    pub(super) fn ring(&self) {
+        bell::ring(&self.path);
+    }
+
+    /// Begins to listen for what other processes tell; whether they can be heard.
+    pub(super) fn listen(&self) -> bool {
+        // Looking serves as well where the kernel has no bell left.
+        self.bell.get_or_init(|| Bell::hang(&self.path).ok()).is_some()
+    }
+
+    /// Ends when another process told that a line has changed; never where nobody can be heard.
+    pub(super) async fn told(&mut self) {
+        let heard = match self.bell.get() {
+            Some(Some(bell)) => bell.heard().await,
+            _ => std::future::pending().await,
+        };
+        if heard.is_err() {
+            self.bell = OnceCell::from(None);
+        }
     }
 
     /// Whether the next commit is on the disk before it is answered.

@@ -30,18 +30,10 @@ pub(super) struct Step<'c> {
     stored_number: i64,
     /// Entries that hold now and did not before.
     pub(super) promoted: Vec<i64>,
-    /// Entries that are gone.
+    /// Entries that are gone although their clients did not ask for it.
     pub(super) gone: Vec<i64>,
-}
-
-/// Where a ticket stands that wants to wait.
-pub(super) enum Watch {
-    /// It holds.
-    Held(FencingToken),
-    /// There is no such entry.
-    Gone,
-    /// It waits.
-    Waits(i64),
+    /// Entries that their own clients gave back.
+    pub(super) left: Vec<i64>,
 }
 
 /// The front of a line, and one holder's entry in it.
@@ -71,7 +63,8 @@ impl<'c> Step<'c> {
         if !same_boot {
             sqlx::query(include_str!("sql/reboot.sql")).bind(now).bind(&boot.id).execute(&mut *conn).await?;
         }
-        Ok(Step { conn, now, number: stored_number.max(floor), stored_number, promoted: Vec::new(), gone })
+        let number = stored_number.max(floor);
+        Ok(Step { conn, now, number, stored_number, promoted: Vec::new(), gone, left: Vec::new() })
     }
 
     /// Commits.
@@ -167,12 +160,8 @@ impl<'c> Step<'c> {
 
     /// For each item the number of its entry where it holds and nobody waits.
     async fn calm(&mut self, due: &[Renewal]) -> Stepped<Vec<Option<i64>>> {
-        // Encoded names and hexadecimal digits need no escaping.
-        let keys: Vec<_> = due
-            .iter()
-            .map(|r| format!("[\"{}\",\"{}\"]", r.ticket.name.encoded(), r.ticket.holder.to_hex()))
-            .collect();
-        let query = sqlx::query(include_str!("sql/calm.sql")).bind(format!("[{}]", keys.join(",")));
+        let keys = keys(due.iter().map(|renewal| &renewal.ticket));
+        let query = sqlx::query(include_str!("sql/calm.sql")).bind(keys);
         let rows = query.fetch_all(&mut *self.conn).await?;
         let numbers = rows.iter().map(|row| Ok(row.try_get(0)?)).collect::<Stepped<Vec<_>>>()?;
         if numbers.len() == due.len() { Ok(numbers) } else { Err(sqlx::Error::RowNotFound.into()) }
@@ -204,23 +193,22 @@ impl<'c> Step<'c> {
     pub(super) async fn release(&mut self, ticket: &Ticket) -> Stepped<Release> {
         let name = ticket.name.encoded();
         let query = sqlx::query(include_str!("sql/release.sql")).bind(&name).bind(blob(ticket.holder));
-        let removed = query.fetch_all(&mut *self.conn).await?;
+        let removed = tokens(&query.fetch_all(&mut *self.conn).await?)?;
+        self.left.extend(&removed);
         self.removed(&name, &removed).await
     }
 
     pub(super) async fn evict(&mut self, name: &LockName, token: FencingToken) -> Stepped<Release> {
         let name = name.encoded();
         let query = sqlx::query(include_str!("sql/evict.sql")).bind(&name).bind(token.get());
-        let removed = query.fetch_all(&mut *self.conn).await?;
+        let removed = tokens(&query.fetch_all(&mut *self.conn).await?)?;
+        self.gone.extend(&removed);
         self.removed(&name, &removed).await
     }
 
-    async fn removed(&mut self, name: &str, rows: &[SqliteRow]) -> Stepped<Release> {
-        for row in rows {
-            self.gone.push(row.try_get(0)?);
-        }
+    async fn removed(&mut self, name: &str, tokens: &[i64]) -> Stepped<Release> {
         self.settle(name, NOBODY).await?;
-        Ok(if rows.is_empty() { Release::NotHeld } else { Release::Released })
+        Ok(if tokens.is_empty() { Release::NotHeld } else { Release::Released })
     }
 
     pub(super) async fn raise(&mut self, ticket: &Ticket, token: FencingToken) -> Stepped<Raise> {
@@ -230,15 +218,6 @@ impl<'c> Step<'c> {
         }
         self.number = self.number.max(token.get());
         Ok(Raise::Raised)
-    }
-
-    pub(super) async fn watch(&mut self, ticket: &Ticket) -> Stepped<Watch> {
-        let front = self.settle(&ticket.name.encoded(), ticket.holder).await?;
-        Ok(match front.own {
-            None => Watch::Gone,
-            Some((number, true)) => Watch::Held(FencingToken::new(number)?),
-            Some((number, false)) => Watch::Waits(number),
-        })
     }
 
     pub(super) async fn inspect(&mut self, name: &LockName) -> Stepped<Snapshot> {
@@ -344,12 +323,23 @@ impl<'c> Step<'c> {
 /// A holder that has no entry.
 const NOBODY: HolderId = HolderId::from_u128(0);
 
+/// The entries of these tickets as a JSON array of [name, holder in hexadecimal].
+pub(super) fn keys<'t>(tickets: impl Iterator<Item = &'t Ticket>) -> String {
+    // Encoded names and hexadecimal digits need no escaping.
+    let key = |ticket: &Ticket| format!("[\"{}\",\"{}\"]", ticket.name.encoded(), ticket.holder.to_hex());
+    format!("[{}]", tickets.map(key).collect::<Vec<_>>().join(","))
+}
+
 fn blob(holder: HolderId) -> Vec<u8> {
     holder.as_u128().to_be_bytes().to_vec()
 }
 
 fn mode(text: &str) -> Stepped<Mode> {
     Ok(text.parse()?)
+}
+
+fn tokens(rows: &[SqliteRow]) -> Stepped<Vec<i64>> {
+    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
 }
 
 fn count(value: i64) -> Stepped<usize> {

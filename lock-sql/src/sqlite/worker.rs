@@ -1,5 +1,5 @@
 //! The thread that owns the connection: it takes verbs from a queue, runs all that are waiting in one transaction,
-//! and looks for what other processes did while somebody waits.
+//! and hears of what other processes did while somebody waits.
 //!
 //! A thread of our own, because SQLite blocks by nature and because a verb must not be cut half way: dropping the
 //! future of a call only drops its answer. Nothing here needs the caller's runtime, so its end hurts nobody.
@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::config::SqliteConfig;
 use super::error::Fault;
 use super::open::{Nap, Store};
-use super::step::{Step, Watch};
+use super::step::{self, Step};
 
 /// How many verbs share a transaction at most: joining them saves a disk sync each, and other processes get a turn
 /// in between.
@@ -27,14 +27,16 @@ const BATCH: usize = 256;
 /// How long the disk may take, beside waiting for other writers, before the callers are told that it hangs.
 const STALL: Duration = Duration::from_secs(15);
 
-/// The shortest time between two looks for other processes.
+/// The shortest time between two looks for other processes, where they cannot be heard.
 const QUICK_LOOK: Duration = Duration::from_millis(1);
+
+/// How many times rarer looks are where other processes can be heard: then a look is only for what was not told.
+const RARER: u32 = 10;
 
 /// What a caller asks for.
 #[derive(Debug)]
 pub(super) enum Verb {
     Acquire(Request),
-    Wait(Ticket),
     Renew(Vec<Renewal>),
     Release(Ticket),
     Raise(Ticket, FencingToken),
@@ -59,19 +61,13 @@ pub(super) type Reply = oneshot::Sender<Result<Answer>>;
 /// What goes through the queue.
 pub(super) enum Message {
     Call(Verb, Reply),
+    Wait(Ticket, Reply),
     Close(oneshot::Sender<()>),
 }
 
-/// What a step came to.
-enum Outcome {
-    Answer(Answer),
-    /// The entry with this number waits: to be answered when it is promoted or gone.
-    Watch(i64),
-}
-
-/// What a transaction did: for each call its outcome, and the entries whose watchers are to be woken.
+/// What a transaction did: for each call its answer, and the entries whose watchers are to be woken.
 struct Done {
-    outcomes: Vec<Result<Outcome>>,
+    answers: Vec<Result<Answer>>,
     promoted: Vec<i64>,
     gone: Vec<i64>,
 }
@@ -85,7 +81,7 @@ pub(super) async fn start(
     let (queue, messages) = mpsc::unbounded_channel();
     let (opened, result) = oneshot::channel();
     let serve = move || {
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(e) => {
                 let _ = opened.send(Err(failed("no runtime for the SQLite thread", &e)));
@@ -161,28 +157,34 @@ impl Worker {
     async fn run(mut self) {
         loop {
             if !self.watchers.is_empty() && Instant::now() >= self.next_look {
-                self.look().await;
+                self.look(false).await;
             }
-            let look_at = self.next_look.into();
+            let (look_at, waited_for) = (self.next_look.into(), !self.watchers.is_empty());
             let message = tokio::select! {
-                biased;
                 message = self.messages.recv() => message,
-                () = tokio::time::sleep_until(look_at), if !self.watchers.is_empty() => continue,
+                () = told(self.store.as_mut()), if waited_for => {
+                    self.look(true).await;
+                    continue;
+                }
+                () = tokio::time::sleep_until(look_at), if waited_for => continue,
             };
-            let mut calls = Vec::new();
+            let (mut calls, mut waits) = (Vec::new(), Vec::new());
             let mut end = None;
             let mut message = message.map_or(Some(Message::Close(oneshot::channel().0)), Some);
             while let Some(next) = message {
                 match next {
                     Message::Call(verb, reply) => calls.push((verb, reply)),
+                    Message::Wait(ticket, reply) => waits.push((ticket, reply)),
                     Message::Close(closed) => {
                         end = Some(closed);
                         break;
                     }
                 }
-                message = if calls.len() < BATCH { self.messages.try_recv().ok() } else { None };
+                let room = calls.len() + waits.len() < BATCH;
+                message = if room { self.messages.try_recv().ok() } else { None };
             }
             self.serve(calls).await;
+            self.wait(waits).await;
             if let Some(closed) = end {
                 return self.close(closed).await;
             }
@@ -226,10 +228,10 @@ impl Worker {
     }
 
     fn finish(&mut self, calls: Vec<(Verb, Reply)>, done: Done) {
-        for ((_, reply), outcome) in calls.into_iter().zip(done.outcomes) {
-            self.answer(reply, outcome);
+        for ((_, reply), answer) in calls.into_iter().zip(done.answers) {
+            // A caller that went away needs no answer.
+            let _ = reply.send(answer);
         }
-        // After the answers: a wait and the release that ends it may come in one transaction.
         for number in done.promoted {
             if let Ok(token) = FencingToken::new(number) {
                 self.wake(number, Wake::Held(token));
@@ -240,33 +242,63 @@ impl Worker {
         }
     }
 
-    fn answer(&mut self, reply: Reply, outcome: Result<Outcome>) {
-        let answer = match outcome {
-            Ok(Outcome::Watch(number)) => {
-                if self.watchers.is_empty() {
-                    self.hurry();
+    /// Answers each once its entry holds or is gone. Only reads, so it is in no writer's way.
+    async fn wait(&mut self, mut waits: Vec<(Ticket, Reply)>) {
+        waits.retain(|(_, reply)| !reply.is_closed());
+        if waits.is_empty() {
+            return;
+        }
+        let keys = step::keys(waits.iter().map(|(ticket, _)| ticket));
+        let standings = self.persist(async |this| {
+            let store = this.open().await?;
+            // First, so that nothing falls between the answer and what is told later.
+            store.listen();
+            let query = sqlx::query(include_str!("sql/wait.sql")).bind(keys.clone()).bind(store.now());
+            let rows = query.fetch_all(&mut store.conn).await?;
+            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+        });
+        let standings: Vec<(Option<i64>, Option<bool>)> = match standings.await {
+            Ok(standings) => standings,
+            Err(error) => {
+                for (_, reply) in waits {
+                    let _ = reply.send(Err(error.clone()));
                 }
-                self.watchers.entry(number).or_default().push(reply);
                 return;
             }
-            Ok(Outcome::Answer(answer)) => Ok(answer),
-            Err(error) => Err(error),
         };
-        // A caller that went away needs no answer.
-        let _ = reply.send(answer);
+        for ((_, reply), (number, held)) in waits.into_iter().zip(standings) {
+            let wake = match (number, held) {
+                (Some(number), Some(true)) => FencingToken::new(number).map(Wake::Held),
+                (Some(number), _) => {
+                    if self.watchers.is_empty() {
+                        self.look_after(QUICK_LOOK);
+                    }
+                    self.watchers.entry(number).or_default().push(reply);
+                    continue;
+                }
+                (None, _) => Ok(Wake::Ask),
+            };
+            // A caller that went away needs no answer.
+            let _ = reply.send(wake.map(Answer::Wake));
+        }
     }
 
-    /// Runs the verbs in one transaction, waiting for other writers as long as configured.
+    /// Runs the verbs in one transaction.
     async fn transact(&mut self, calls: &[(Verb, Reply)]) -> Result<Done> {
-        let deadline = Instant::now() + self.config.busy_timeout;
-        let mut nap = Nap::default();
-        let mut folded = false;
         if self.was_full {
             // There may be room again: before the log takes it, fold the log.
             self.fold_log().await;
         }
+        self.persist(async |this| this.attempt(calls).await).await
+    }
+
+    /// Tries until it succeeds, waiting for other writers as long as configured.
+    async fn persist<T>(&mut self, attempt: impl AsyncFn(&mut Self) -> Result<T, Fault>) -> Result<T> {
+        let deadline = Instant::now() + self.config.busy_timeout;
+        let mut nap = Nap::default();
+        let mut folded = false;
         loop {
-            let fault = match tokio::time::timeout(STALL, self.attempt(calls)).await {
+            let fault = match tokio::time::timeout(STALL, attempt(self)).await {
                 Ok(Ok(done)) => return Ok(done),
                 Ok(Err(fault)) => fault,
                 Err(_) => {
@@ -294,6 +326,17 @@ impl Worker {
         }
     }
 
+    /// The file, opened again where it was lost.
+    async fn open(&mut self) -> Result<&mut Store, Fault> {
+        Ok(match &mut self.store {
+            Some(store) => store,
+            none => {
+                self.seen = None;
+                none.insert(Store::open(&self.config, &self.clock).await?)
+            }
+        })
+    }
+
     /// Moves the write-ahead log into the file and gives its space back, as far as that can be done now.
     async fn fold_log(&mut self) {
         if let Some(store) = &mut self.store {
@@ -304,36 +347,38 @@ impl Worker {
     }
 
     async fn attempt(&mut self, calls: &[(Verb, Reply)]) -> Result<Done, Fault> {
-        let store = match &mut self.store {
-            Some(store) => store,
-            none => {
-                self.seen = None;
-                none.insert(Store::open(&self.config, &self.clock).await?)
-            }
-        };
+        let number = self.number;
+        let store = self.open().await?;
         // What joins a line takes a number that must never be given twice, so it is on the disk before it is
         // answered. All else may be lost with the power: it comes back as an entry of an earlier boot, and those
         // are dropped.
         let full = calls.iter().any(|(verb, _)| matches!(verb, Verb::Acquire(_) | Verb::Raise(..)));
         store.set_full_sync(full).await?;
         let now = store.now();
-        let mut step = Step::begin(&mut store.conn, now, &store.boot, self.number).await?;
-        let mut outcomes = Vec::with_capacity(calls.len());
+        let mut step = Step::begin(&mut store.conn, now, &store.boot, number).await?;
+        let mut answers = Vec::with_capacity(calls.len());
         for (verb, _) in calls {
-            outcomes.push(match run(&mut step, verb).await {
-                Ok(outcome) => Ok(outcome),
+            answers.push(match run(&mut step, verb).await {
+                Ok(answer) => Ok(answer),
                 Err(Fault::Verb(error)) => Err(error),
                 Err(fault) => return Err(fault),
             });
         }
         step.commit().await?;
-        let (number, promoted, gone) = (step.number, step.promoted, step.gone);
+        let (number, promoted, mut gone, left) = (step.number, step.promoted, step.gone, step.left);
+        let same = store.check_same();
+        // Told first: theirs is the longer way. What its own client gave back nobody else waits for.
+        let theirs = promoted.iter().chain(&gone).any(|number| !self.watchers.contains_key(number));
+        if let (true, true, Some(store)) = (theirs, same.is_ok(), &self.store) {
+            store.ring();
+        }
         self.number = number;
-        if let Err(error) = store.check_same() {
+        if let Err(error) = same {
             self.store = None;
             return Err(Fault::Verb(error));
         }
-        Ok(Done { outcomes, promoted, gone })
+        gone.extend(left);
+        Ok(Done { answers, promoted, gone })
     }
 
     fn wake(&mut self, number: i64, wake: Wake) {
@@ -342,19 +387,21 @@ impl Worker {
         }
     }
 
-    fn hurry(&mut self) {
-        self.pause = QUICK_LOOK;
-        self.next_look = Instant::now() + self.pause;
+    /// Sets the next look: after `pause`, or much later where other processes can be heard.
+    fn look_after(&mut self, pause: Duration) {
+        let heard = self.store.as_ref().is_some_and(Store::listen);
+        self.pause = pause;
+        self.next_look = Instant::now() + if heard { self.config.poll * RARER } else { pause };
     }
 
-    /// Looks whether another connection changed the file, and if so wakes the watchers it concerns.
-    async fn look(&mut self) {
+    /// Looks whether another connection changed the file, and if so wakes the watchers it concerns. `told`: it did.
+    async fn look(&mut self, told: bool) {
         let began = Instant::now();
         self.watchers.retain(|_, replies| {
             replies.retain(|reply| !reply.is_closed());
             !replies.is_empty()
         });
-        let changed = match tokio::time::timeout(STALL, self.changes()).await {
+        let changed = match tokio::time::timeout(STALL, self.changes(told)).await {
             Ok(Ok(changed)) => changed,
             // Busy with something rare, such as recovery: the next look will tell.
             Ok(Err(fault)) if fault.is_busy() => true,
@@ -367,11 +414,10 @@ impl Worker {
         };
         let pause = if changed { QUICK_LOOK } else { self.pause.mul_f32(1.25).min(self.config.poll) };
         // With very many waiters a look takes its time: never spend more than a fifth of it looking.
-        self.pause = pause.max(began.elapsed() * 4).min(Duration::from_secs(1));
-        self.next_look = Instant::now() + self.pause;
+        self.look_after(pause.max(began.elapsed() * 4).min(Duration::from_secs(1)));
     }
 
-    async fn changes(&mut self) -> Result<bool, Fault> {
+    async fn changes(&mut self, told: bool) -> Result<bool, Fault> {
         let Some(store) = &mut self.store else {
             // Lost while they waited; asking opens it again or says why not.
             self.wake_all();
@@ -380,7 +426,7 @@ impl Worker {
         store.check_same()?;
         let row = sqlx::query("PRAGMA data_version").fetch_one(&mut store.conn).await?;
         let version: i64 = row.try_get(0)?;
-        if self.seen == Some(version) {
+        if self.seen == Some(version) && !told {
             return Ok(false);
         }
         let numbers: Vec<String> = self.watchers.keys().map(i64::to_string).collect();
@@ -410,8 +456,16 @@ impl Worker {
     }
 }
 
-async fn run(step: &mut Step<'_>, verb: &Verb) -> Result<Outcome, Fault> {
-    Ok(Outcome::Answer(match verb {
+/// Ends when another process told that a line has changed.
+async fn told(store: Option<&mut Store>) {
+    match store {
+        Some(store) => store.told().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn run(step: &mut Step<'_>, verb: &Verb) -> Result<Answer, Fault> {
+    Ok(match verb {
         Verb::Acquire(request) => Answer::Standing(step.acquire(request).await?),
         Verb::Release(ticket) => Answer::Release(step.release(ticket).await?),
         Verb::Raise(ticket, token) => Answer::Raise(step.raise(ticket, *token).await?),
@@ -419,10 +473,5 @@ async fn run(step: &mut Step<'_>, verb: &Verb) -> Result<Outcome, Fault> {
         Verb::Evict(name, token) => Answer::Release(step.evict(name, *token).await?),
         Verb::List { prefix, after, limit } => Answer::Listing(step.list(prefix, after, *limit).await?),
         Verb::Renew(due) => Answer::Renewed(step.renew_all(due).await?),
-        Verb::Wait(ticket) => match step.watch(ticket).await? {
-            Watch::Held(token) => Answer::Wake(Wake::Held(token)),
-            Watch::Gone => Answer::Wake(Wake::Ask),
-            Watch::Waits(number) => return Ok(Outcome::Watch(number)),
-        },
-    }))
+    })
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod against_the_line;
+mod costs;
 mod files;
 mod sharing;
 mod support;

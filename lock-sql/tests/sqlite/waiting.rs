@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use lock_core::{Backend, ErrorKind, Mode, Renewed, Wake};
+use lock_core::{Backend, BootClock, ErrorKind, Mode, Renewed, Wake};
+use lock_sql::{SqliteBackend, SqliteConfig};
+use sqlx::Connection as _;
 
 use crate::support::{
     HandClock, file, folder, hold, name, open, open_with, queue, release, renewal, request, until,
@@ -59,6 +61,47 @@ async fn another_backend_hears_of_a_release_and_of_an_eviction() {
     assert!(promoted.as_mut().now_or_never().is_none());
     release(&here, &first.ticket()).await;
     assert_eq!(promoted.await.unwrap(), Wake::Held(token));
+}
+
+/// With looks ten seconds apart only a notice can be in time.
+#[tokio::test]
+async fn another_backend_is_told_and_need_not_look() {
+    let folder = folder();
+    let mut rare = SqliteConfig::new(file(&folder));
+    rare.poll = Duration::from_secs(1);
+    let here = open(&file(&folder)).await;
+    let there = SqliteBackend::open(rare, Arc::new(BootClock)).await.unwrap();
+    let told = async {
+        for round in 0..10 {
+            let (first, second) = (request("n", 2 * round + 1), request("n", 2 * round + 2));
+            hold(&here, &first).await;
+            let token = queue(&there, &second).await;
+            let second = second.ticket();
+            let mut promoted = Box::pin(there.wait(&second));
+            assert!(promoted.as_mut().now_or_never().is_none());
+            release(&here, &first.ticket()).await;
+            assert_eq!(promoted.await.unwrap(), Wake::Held(token));
+            release(&there, &second).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), told).await.expect("ten notices within half a minute");
+}
+
+/// Somebody who tells nobody, as a process that dies after its commit, or the shell of SQLite.
+#[tokio::test]
+async fn what_nobody_told_is_seen_by_looking() {
+    let folder = folder();
+    let store = open(&file(&folder)).await;
+    hold(&store, &request("n", 1)).await;
+    let second = request("n", 2);
+    queue(&store, &second).await;
+    let second = second.ticket();
+    let mut gone = Box::pin(store.wait(&second));
+    assert!(gone.as_mut().now_or_never().is_none());
+    let url = format!("sqlite://{}", file(&folder).display());
+    let mut shell = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    sqlx::query("DELETE FROM onelock_line WHERE held = 0").execute(&mut shell).await.unwrap();
+    assert_eq!(gone.await.unwrap(), Wake::Ask);
 }
 
 #[tokio::test]
