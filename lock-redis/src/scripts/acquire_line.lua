@@ -1,11 +1,12 @@
 -- The rest of an acquire: there is a line.
 local queue = ARGV[5] == '1'
-local waiters = settle() and call('ZCARD', W) or 0
+local waits, changed = settle(others == 4)
+if waits and changed then waits = call('EXISTS', W) == 1 end
 local status, n, after = renew(holder, lease, waiter_lease)
 if status ~= NONE then return {status, n, after} end
 
 local holds, held = false, nil
-if waiters == 0 then
+if not waits then
   held = call('ZCARD', O)
   if held == 0 and call('EXISTS', E) == 1 then read(nil) end
   holds = held == 0 or (mode ~= 'x' and fits(mode, held, held_mode()))
@@ -22,5 +23,5 @@ if holds then
 end
 call('ZADD', W, as_text, holder)
 call('ZADD', X, text(now + waiter_lease), holder)
-keep(now + waiter_lease, waiters == 0, true)
-return {WAITS, n, waiters == 0 and earliest() or FAILED}
+keep(now + waiter_lease, not waits, true)
+return {WAITS, n, not waits and earliest() or FAILED}

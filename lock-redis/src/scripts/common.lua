@@ -41,31 +41,6 @@ local function keep(ends, fresh, joins)
   end
 end
 
--- Lets the head of the line hold as long as it is compatible, and tells it. `leaving` is the only holder, which the caller
--- takes out afterwards: so O is never gone in between, and keeps its expiry.
-local function promote(leaving)
-  local held = leaving and 0 or call('ZCARD', O)
-  local fresh, theirs = held == 0 and not leaving, nil
-  while true do
-    -- Nobody holds beside an exclusive entry, so none is looked for.
-    if theirs == 'x' then break end
-    local head = call('ZRANGE', W, '0', '0')[1]
-    if not head then break end
-    if held > 0 and not theirs then theirs = held_mode() end
-    if theirs == 'x' then break end
-    local number, mode, inbox = read(call('HGET', E, head))
-    local ends = call('ZSCORE', X, head)
-    if not ends or not fits(mode, held, theirs) then break end
-    call('ZREM', W, head)
-    call('ZREM', X, head)
-    call('ZADD', O, ends, head)
-    held, theirs = held + 1, mode
-    -- A message that cannot be sent must not stop the line: the waiter learns of its grant from its next renewal.
-    redis.pcall('PUBLISH', inbox, head .. ' ' .. number)
-  end
-  if fresh and held > 0 then keep(now, true) end
-end
-
 local function sweep(zset)
   local dropped = false
   repeat
@@ -80,13 +55,44 @@ local function sweep(zset)
   return dropped
 end
 
--- Drops what has expired and promotes whoever holds then: the start of every verb. Whether anybody may wait.
-local function settle()
+-- Lets the head of the line hold as long as it is compatible, and tells it. `leaving` is the only holder, which the caller
+-- takes out afterwards: so O is never gone in between, and keeps its expiry.
+local function promote(leaving)
+  local held = leaving and 0 or call('ZCARD', O)
+  local fresh, theirs = held == 0 and not leaving, nil
+  while true do
+    -- Nobody holds beside an exclusive entry, so none is looked for.
+    if theirs == 'x' then break end
+    local head = call('ZRANGE', W, '0', '0')[1]
+    if not head then break end
+    if held > 0 and not theirs then theirs = held_mode() end
+    if theirs == 'x' then break end
+    local ends = call('ZSCORE', X, head)
+    if not ends then break end
+    if tonumber(ends) <= now then
+      sweep(X)
+    else
+      local number, mode, inbox = read(call('HGET', E, head))
+      if not fits(mode, held, theirs) then break end
+      call('ZREM', W, head)
+      call('ZREM', X, head)
+      call('ZADD', O, ends, head)
+      held, theirs = held + 1, mode
+      -- A message that cannot be sent must not stop the line: the waiter learns of its grant from its next renewal.
+      redis.pcall('PUBLISH', inbox, head .. ' ' .. number)
+    end
+  end
+  if fresh and held > 0 then keep(now, true) end
+end
+
+-- Drops what has expired and promotes whoever holds then: the start of most verbs. Whether anybody may wait (`waits`: it is
+-- known that somebody does), and whether anything has changed.
+local function settle(waits)
   local dropped = sweep(O)
-  if call('EXISTS', W, X) == 0 then return false end
+  if not waits and call('EXISTS', W, X) == 0 then return false, dropped end
   dropped = sweep(X) or dropped
   if dropped then promote() end
-  return true
+  return true, dropped
 end
 
 -- When the earliest lease of a holder ends, from now.

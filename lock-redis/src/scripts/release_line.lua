@@ -1,11 +1,12 @@
 -- The rest of a release: there is a line, or nothing to give back.
-local waiters = settle()
-if call('HDEL', E, ARGV[1]) == 0 then return 0 end
-if waiters and call('ZCARD', O) == 1 and call('ZSCORE', O, ARGV[1]) then
+-- The only holder, and its lease runs: whether those who follow still live, `promote` looks itself.
+if only and call('HDEL', E, ARGV[1]) == 1 then
   promote(ARGV[1])
   call('ZREM', O, ARGV[1])
   return 1
 end
+local waiters = settle()
+if call('HDEL', E, ARGV[1]) == 0 then return 0 end
 if call('ZREM', O, ARGV[1]) == 0 then
   call('ZREM', W, ARGV[1])
   call('ZREM', X, ARGV[1])
