@@ -5,7 +5,6 @@ use std::process::{ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lock_core::Clock as _;
 use lock_core::client::Locks;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
@@ -16,7 +15,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::Plan;
-use super::event::{RELEASED, nanos};
+use super::event::{Journal, RELEASED};
+use super::pulse::{self, THREADS};
 use super::work::Work;
 use crate::case::Need;
 use crate::ctx::{Ctx, PATIENCE};
@@ -53,10 +53,11 @@ fn serve(harness: &Arc<dyn Harness>, order: &str) -> Verdict {
     // Also when it is stopped and cannot see that its input has ended.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let order: Order = serde_json::from_str(order).context("the order of a client")?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
     let worked = runtime.block_on(async {
         let (stop, stopped) = watch::channel(false);
-        let commands = tokio::spawn(obey(stop));
+        let journal = journal(&order.journal)?;
+        let commands = tokio::spawn(obey(stop, Arc::clone(&journal)));
         let backend = loop {
             match harness.open(&order.url).await {
                 Ok(backend) => break backend,
@@ -65,8 +66,7 @@ fn serve(harness: &Arc<dyn Harness>, order: &str) -> Verdict {
                 Err(error) => return Err(error.into()),
             }
         };
-        let work =
-            Work::new((backend, harness.clock()), (order.plan, order.number), &order.journal, stopped)?;
+        let work = Work::new((backend, harness.clock()), (order.plan, order.number), journal, stopped)?;
         let locks = work.locks().clone();
         let mut work = tokio::spawn(work.run(order.seed));
         tokio::select! {
@@ -84,17 +84,20 @@ fn serve(harness: &Arc<dyn Harness>, order: &str) -> Verdict {
     worked
 }
 
+/// The journal of a client, in which it is noted too when the client could not run.
+fn journal(path: &Path) -> Verdict<Arc<Journal>> {
+    let journal = Arc::new(Journal::open(path)?);
+    pulse::watch(&journal);
+    Ok(journal)
+}
+
 /// Reads commands until the work is to stop.
-async fn obey(stop: watch::Sender<bool>) -> Verdict {
+async fn obey(stop: watch::Sender<bool>, journal: Arc<Journal>) -> Verdict {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
         match line.split_once(' ') {
             Some(("block", ms)) => {
-                let time = Duration::from_millis(ms.parse()?);
-                // As many as the runtime has threads: nothing of this client moves.
-                for _ in 0..2 {
-                    tokio::spawn(async move { std::thread::sleep(time) });
-                }
+                pulse::block(&journal, Duration::from_millis(ms.parse()?));
             }
             _ => break,
         }
@@ -116,8 +119,6 @@ pub struct Client {
     order: Order,
     journals: Mutex<Vec<Tail>>,
     body: tokio::sync::Mutex<Body>,
-    /// When it could not run, from and to.
-    pauses: Mutex<Vec<(u64, u64)>>,
 }
 
 /// Reads what is new in a journal.
@@ -177,13 +178,11 @@ impl Crew {
     ///
     /// # Errors
     /// When a client met an error that no fault explains, or does not end.
-    pub async fn stop(&self) -> Verdict<Vec<Vec<(u64, u64)>>> {
-        let mut pauses = Vec::new();
+    pub async fn stop(&self) -> Verdict {
         for client in &self.clients {
             client.stop().await.context(format!("client {}", client.number))?;
-            pauses.push(client.pauses.lock().unwrap_or_else(PoisonError::into_inner).clone());
         }
-        Ok(pauses)
+        Ok(())
     }
 }
 
@@ -201,21 +200,14 @@ impl Client {
         let body = if lacks(Need::Processes) {
             let backend = ctx.store().connect_by(&link).await?;
             let (stop, stopped) = watch::channel(false);
-            let work = Work::new((backend, ctx.clock()), (plan.clone(), number), &file, stopped)?;
+            let work = Work::new((backend, ctx.clock()), (plan.clone(), number), journal(&file)?, stopped)?;
             let locks = work.locks().clone();
             Body::Task { work: tokio::spawn(work.run(seed)), stop, locks }
         } else {
             process(&order)?
         };
         let journals = Mutex::new(vec![Tail::of(file)]);
-        Ok(Self {
-            number,
-            link,
-            order,
-            journals,
-            body: tokio::sync::Mutex::new(body),
-            pauses: Mutex::default(),
-        })
+        Ok(Self { number, link, order, journals, body: tokio::sync::Mutex::new(body) })
     }
 
     /// Its number.
@@ -252,12 +244,9 @@ impl Client {
     /// When it has gone, or is no process.
     pub async fn pause(&self, time: Duration) -> Verdict {
         let id = self.id().await?;
-        let from = nanos(lock_core::BootClock.now());
         signal_process(id, Signal::STOP)?;
         tokio::time::sleep(time).await;
-        signal_process(id, Signal::CONT)?;
-        self.paused(from);
-        Ok(())
+        signal_process(id, Signal::CONT)
     }
 
     /// Blocks every thread of its runtime for `time`.
@@ -265,20 +254,12 @@ impl Client {
     /// # Errors
     /// When it has gone, or is no process.
     pub async fn block(&self, time: Duration) -> Verdict {
-        let from = nanos(lock_core::BootClock.now());
         if let Body::Process { input, .. } = &mut *self.body.lock().await {
             let line = format!("block {}\n", time.as_millis());
             input.write_all(line.as_bytes()).await.context("a client's input")?;
         }
-        // What a busy machine adds is the client's, too.
-        tokio::time::sleep(time * 2).await;
-        self.paused(from);
+        tokio::time::sleep(time).await;
         Ok(())
-    }
-
-    fn paused(&self, from: u64) {
-        let to = nanos(lock_core::BootClock.now());
-        self.pauses.lock().unwrap_or_else(PoisonError::into_inner).push((from, to));
     }
 
     /// Kills it and starts another in its place.

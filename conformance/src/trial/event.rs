@@ -52,6 +52,13 @@ pub enum Event {
         /// When the client was told.
         at: u64,
     },
+    /// The process did not run, or its runtime was blocked on purpose.
+    Still {
+        /// Since when, at the latest.
+        from: u64,
+        /// Until when, at the earliest.
+        to: u64,
+    },
     /// An acquire failed.
     Failed {
         /// The kind of the error.

@@ -66,23 +66,20 @@ impl Findings {
     }
 }
 
-/// A client may be told late because it could not run; this long after it could again, it has no excuse.
-const GRACE: u64 = 100_000_000;
-
 /// Reads all journals and looks for violations.
 ///
 /// # Errors
 /// When a journal cannot be read.
-pub fn judge(crew: &Crew, plan: &Plan, pauses: &[Vec<(u64, u64)>]) -> Verdict<Findings> {
+pub fn judge(crew: &Crew, plan: &Plan) -> Verdict<Findings> {
     let mut findings = Findings::default();
     let mut holds = Vec::new();
-    for (client, pauses) in crew.clients().iter().zip(pauses) {
+    for client in crew.clients() {
         for path in client.journals() {
             // A client may be killed before it has written anything.
             if !path.exists() {
                 continue;
             }
-            holds.extend(of_one(client.number(), &event::read(&path)?, pauses, &mut findings)?);
+            holds.extend(of_one(client.number(), &event::read(&path)?, &mut findings)?);
         }
     }
     findings.lateness.sort_by(f64::total_cmp);
@@ -92,12 +89,10 @@ pub fn judge(crew: &Crew, plan: &Plan, pauses: &[Vec<(u64, u64)>]) -> Verdict<Fi
 }
 
 /// The holds in one journal; everything else is counted.
-fn of_one(
-    client: u32,
-    events: &[Event],
-    pauses: &[(u64, u64)],
-    findings: &mut Findings,
-) -> Verdict<Vec<Hold>> {
+fn of_one(client: u32, events: &[Event], findings: &mut Findings) -> Verdict<Vec<Hold>> {
+    // Written when it ran again, which may be after what it was told then.
+    let still = |event: &Event| if let Event::Still { from, to } = event { Some((*from, *to)) } else { None };
+    let still: Vec<_> = events.iter().filter_map(still).collect();
     let mut holds: HashMap<u64, Hold> = HashMap::new();
     for event in events {
         match event {
@@ -114,11 +109,12 @@ fn of_one(
                 findings.lost += u64::from(*how == How::Lost);
             }
             Event::Told { deadline, at } => {
-                let excused = pauses.iter().any(|(from, to)| *from <= *at && *deadline <= to + GRACE);
-                if !excused {
+                // Nobody can be told who does not run.
+                if !still.iter().any(|(from, to)| from <= at && deadline <= to) {
                     findings.lateness.push(at.saturating_sub(*deadline) as f64 / 1e6);
                 }
             }
+            Event::Still { .. } => {}
             Event::Failed { kind } => *findings.failed.entry(kind.clone()).or_default() += 1,
             Event::Calls { calls, unclear } => {
                 findings.calls += calls;
@@ -150,4 +146,31 @@ fn violations(holds: &[Hold], plan: &Plan) -> Vec<Violation> {
         found.extend(history::fifo(&plain));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn who_did_not_run_is_not_told_late() {
+        let told = |deadline, at| Event::Told { deadline, at };
+        let ms = |count: u64| count * 1_000_000;
+        let events = [
+            told(ms(10), ms(13)),
+            // It stood still over its deadline, and noted that afterwards.
+            told(ms(100), ms(900)),
+            Event::Still { from: ms(90), to: ms(899) },
+            // It stood still after its deadline.
+            told(ms(1_000), ms(1_500)),
+            Event::Still { from: ms(1_001), to: ms(1_499) },
+            // It ran all the time.
+            told(ms(2_000), ms(2_070)),
+        ];
+        let mut findings = Findings::default();
+        of_one(0, &events, &mut findings).unwrap();
+        assert_eq!(findings.lateness, [3.0, 70.0]);
+    }
 }

@@ -6,6 +6,7 @@
 //! | [`event`] | what a client writes down, one JSON line an event |
 //! | [`work`] | what a client does: short holds, long holds, holds that outlast their lease |
 //! | [`crew`] | clients as processes, to be stopped and killed; as tasks where the store lives in one process |
+//! | `pulse` | when a client could not run |
 //! | [`nemesis`] | what breaks, when, and for how long, from a seed |
 //! | [`resource`] | a resource that checks fencing tokens, and its twin that does not |
 //! | [`judge`] | what the events say about the promises |
@@ -16,6 +17,7 @@ pub mod crew;
 pub mod event;
 pub mod judge;
 pub mod nemesis;
+mod pulse;
 pub mod resource;
 pub mod work;
 
@@ -77,8 +79,8 @@ pub async fn run(ctx: &Ctx, clients: u32, goal: Goal) -> Verdict<Findings> {
     let crew = Crew::start(ctx, clients, &plan).await?;
     let faults = nemesis::harass(ctx, &crew, plan.lease, goal).await?;
     goes_on(&crew).await?;
-    let pauses = crew.stop().await?;
-    let mut findings = judge::judge(&crew, &plan, &pauses)?;
+    crew.stop().await?;
+    let mut findings = judge::judge(&crew, &plan)?;
     findings.faults = faults;
     findings.resource(&resource);
     leaves_nothing(ctx, &plan).await?;

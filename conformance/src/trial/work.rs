@@ -1,6 +1,5 @@
 //! What one client does.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -66,18 +65,17 @@ impl Work {
     /// The work of client `number` over `backend`, written into `journal` until `stop` says so.
     ///
     /// # Errors
-    /// When the journal cannot be opened.
+    /// When the plan's leases cannot be had on this store.
     pub fn new(
         (backend, clock): (Arc<dyn Backend>, Arc<dyn Clock>),
         (plan, number): (Plan, u32),
-        journal: &Path,
+        journal: Arc<Journal>,
         stop: watch::Receiver<bool>,
     ) -> Verdict<Arc<Self>> {
         let mut settings = Settings::default();
         (settings.ttl, settings.waiter_lease) = (plan.lease, plan.lease);
         let notes = Arc::new(Notes::default());
         let locks = Locks::builder(Counted::new(backend, &notes)).clock(clock).settings(settings).build()?;
-        let journal = Arc::new(Journal::open(journal)?);
         Ok(Arc::new(Self { locks, notes, plan, number, journal, holds: AtomicU64::new(0), stop }))
     }
 

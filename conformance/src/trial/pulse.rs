@@ -1,0 +1,52 @@
+//! When a client could not run: a thread of its own notes when it woke late. And how its runtime is blocked on purpose.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use lock_core::{BootClock, Clock as _};
+
+use super::event::{Event, Journal, nanos};
+
+/// How many threads the runtime of a client has.
+pub(super) const THREADS: usize = 2;
+/// How often the thread wakes.
+const BEAT: Duration = Duration::from_millis(10);
+/// Two beats that are further apart than this are noted.
+const GAP: Duration = Duration::from_millis(30);
+
+/// Notes into `journal` when this process did not run, as long as somebody else keeps the journal.
+///
+/// # Panics
+/// When the process can have no more threads.
+pub(super) fn watch(journal: &Arc<Journal>) {
+    let journal = Arc::downgrade(journal);
+    std::thread::spawn(move || beat(&journal));
+}
+
+/// Blocks every thread of a runtime of [`THREADS`] for `time`, and notes it. Returns at once.
+pub(super) fn block(journal: &Arc<Journal>, time: Duration) {
+    let (from, journal) = (nanos(BootClock.now()), Arc::clone(journal));
+    let sleeps = [(); THREADS].map(|()| tokio::spawn(async move { std::thread::sleep(time) }));
+    tokio::spawn(async move {
+        for sleep in sleeps {
+            let _ = sleep.await;
+        }
+        // A journal that cannot be written ends the client elsewhere.
+        let _ = journal.write(&Event::Still { from, to: nanos(BootClock.now()) });
+    });
+}
+
+fn beat(journal: &Weak<Journal>) {
+    let mut last = BootClock.now();
+    loop {
+        std::thread::sleep(BEAT);
+        let now = BootClock.now();
+        let Some(journal) = journal.upgrade() else { return };
+        if now.saturating_since(last) > GAP
+            && journal.write(&Event::Still { from: nanos(last), to: nanos(now) }).is_err()
+        {
+            return;
+        }
+        last = now;
+    }
+}
