@@ -4,6 +4,8 @@
 //! A thread of our own, because SQLite blocks by nature and because a verb must not be cut half way: dropping the
 //! future of a call only drops its answer. Nothing here needs the caller's runtime, so its end hurts nobody.
 
+mod waiting;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,13 +14,13 @@ use lock_core::{
     Clock, Error, ErrorKind, FencingToken, Listing, LockName, Raise, Release, Renewal, Renewed, Request,
     Result, Snapshot, Standing, Ticket, Wake,
 };
-use sqlx::{Connection as _, Row as _};
+use sqlx::Connection as _;
 use tokio::sync::{mpsc, oneshot};
 
 use super::config::SqliteConfig;
 use super::error::Fault;
 use super::open::{Nap, Store};
-use super::step::{self, Step};
+use super::step::Step;
 
 /// How many verbs share a transaction at most: joining them saves a disk sync each, and other processes get a turn
 /// in between.
@@ -26,12 +28,6 @@ const BATCH: usize = 256;
 
 /// How long the disk may take, beside waiting for other writers, before the callers are told that it hangs.
 const STALL: Duration = Duration::from_secs(15);
-
-/// The shortest time between two looks for other processes, where they cannot be heard.
-const QUICK_LOOK: Duration = Duration::from_millis(1);
-
-/// How many times rarer looks are where other processes can be heard: then a look is only for what was not told.
-const RARER: u32 = 10;
 
 /// What a caller asks for.
 #[derive(Debug)]
@@ -150,7 +146,7 @@ impl Worker {
             watchers: HashMap::new(),
             seen: None,
             next_look: Instant::now(),
-            pause: QUICK_LOOK,
+            pause: Duration::ZERO,
         }
     }
 
@@ -162,7 +158,7 @@ impl Worker {
             let (look_at, waited_for) = (self.next_look.into(), !self.watchers.is_empty());
             let message = tokio::select! {
                 message = self.messages.recv() => message,
-                () = told(self.store.as_mut()), if waited_for => {
+                () = waiting::told(self.store.as_mut()), if waited_for => {
                     self.look(true).await;
                     continue;
                 }
@@ -239,47 +235,6 @@ impl Worker {
         }
         for number in done.gone {
             self.wake(number, Wake::Ask);
-        }
-    }
-
-    /// Answers each once its entry holds or is gone. Only reads, so it is in no writer's way.
-    async fn wait(&mut self, mut waits: Vec<(Ticket, Reply)>) {
-        waits.retain(|(_, reply)| !reply.is_closed());
-        if waits.is_empty() {
-            return;
-        }
-        let keys = step::keys(waits.iter().map(|(ticket, _)| ticket));
-        let standings = self.persist(async |this| {
-            let store = this.open().await?;
-            // First, so that nothing falls between the answer and what is told later.
-            store.listen();
-            let query = sqlx::query(include_str!("sql/wait.sql")).bind(keys.clone()).bind(store.now());
-            let rows = query.fetch_all(&mut store.conn).await?;
-            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
-        });
-        let standings: Vec<(Option<i64>, Option<bool>)> = match standings.await {
-            Ok(standings) => standings,
-            Err(error) => {
-                for (_, reply) in waits {
-                    let _ = reply.send(Err(error.clone()));
-                }
-                return;
-            }
-        };
-        for ((_, reply), (number, held)) in waits.into_iter().zip(standings) {
-            let wake = match (number, held) {
-                (Some(number), Some(true)) => FencingToken::new(number).map(Wake::Held),
-                (Some(number), _) => {
-                    if self.watchers.is_empty() {
-                        self.look_after(QUICK_LOOK);
-                    }
-                    self.watchers.entry(number).or_default().push(reply);
-                    continue;
-                }
-                (None, _) => Ok(Wake::Ask),
-            };
-            // A caller that went away needs no answer.
-            let _ = reply.send(wake.map(Answer::Wake));
         }
     }
 
@@ -379,88 +334,6 @@ impl Worker {
         }
         gone.extend(left);
         Ok(Done { answers, promoted, gone })
-    }
-
-    fn wake(&mut self, number: i64, wake: Wake) {
-        for reply in self.watchers.remove(&number).into_iter().flatten() {
-            let _ = reply.send(Ok(Answer::Wake(wake)));
-        }
-    }
-
-    /// Sets the next look: after `pause`, or much later where other processes can be heard.
-    fn look_after(&mut self, pause: Duration) {
-        let heard = self.store.as_ref().is_some_and(Store::listen);
-        self.pause = pause;
-        self.next_look = Instant::now() + if heard { self.config.poll * RARER } else { pause };
-    }
-
-    /// Looks whether another connection changed the file, and if so wakes the watchers it concerns. `told`: it did.
-    async fn look(&mut self, told: bool) {
-        let began = Instant::now();
-        self.watchers.retain(|_, replies| {
-            replies.retain(|reply| !reply.is_closed());
-            !replies.is_empty()
-        });
-        let changed = match tokio::time::timeout(STALL, self.changes(told)).await {
-            Ok(Ok(changed)) => changed,
-            // Busy with something rare, such as recovery: the next look will tell.
-            Ok(Err(fault)) if fault.is_busy() => true,
-            // The file cannot be read: let the waiters ask, so that they get the error.
-            _ => {
-                self.store = None;
-                self.wake_all();
-                true
-            }
-        };
-        let pause = if changed { QUICK_LOOK } else { self.pause.mul_f32(1.25).min(self.config.poll) };
-        // With very many waiters a look takes its time: never spend more than a fifth of it looking.
-        self.look_after(pause.max(began.elapsed() * 4).min(Duration::from_secs(1)));
-    }
-
-    async fn changes(&mut self, told: bool) -> Result<bool, Fault> {
-        let Some(store) = &mut self.store else {
-            // Lost while they waited; asking opens it again or says why not.
-            self.wake_all();
-            return Ok(false);
-        };
-        store.check_same()?;
-        let row = sqlx::query("PRAGMA data_version").fetch_one(&mut store.conn).await?;
-        let version: i64 = row.try_get(0)?;
-        if self.seen == Some(version) && !told {
-            return Ok(false);
-        }
-        let numbers: Vec<String> = self.watchers.keys().map(i64::to_string).collect();
-        let rows = sqlx::query(include_str!("sql/watched.sql"))
-            .bind(format!("[{}]", numbers.join(",")))
-            .bind(store.now())
-            .fetch_all(&mut store.conn)
-            .await?;
-        self.seen = Some(version);
-        for row in rows {
-            let number: i64 = row.try_get(0)?;
-            let wake = match FencingToken::new(number) {
-                Ok(token) if row.try_get(1)? => Wake::Held(token),
-                _ => Wake::Ask,
-            };
-            self.wake(number, wake);
-        }
-        Ok(true)
-    }
-
-    fn wake_all(&mut self) {
-        for (_, replies) in self.watchers.drain() {
-            for reply in replies {
-                let _ = reply.send(Ok(Answer::Wake(Wake::Ask)));
-            }
-        }
-    }
-}
-
-/// Ends when another process told that a line has changed.
-async fn told(store: Option<&mut Store>) {
-    match store {
-        Some(store) => store.told().await,
-        None => std::future::pending().await,
     }
 }
 
