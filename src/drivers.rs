@@ -33,6 +33,7 @@ const FAMILIES: &[Family] = &[
         feature: Some("postgres"),
     },
     Family { name: "mysql", schemes: &["mysql", "mariadb"], feature: Some("mysql") },
+    Family { name: "mysql-session", schemes: &["mysql+session", "mariadb+session"], feature: Some("mysql") },
     Family { name: "quorum", schemes: &["quorum"], feature: None },
     Family { name: "zookeeper", schemes: &["zk", "zookeeper", "zks"], feature: Some("zk") },
 ];
@@ -85,6 +86,8 @@ pub(crate) fn members() -> Vec<Driver> {
         lock_sql::POSTGRES_SESSION_DRIVER,
         #[cfg(feature = "mysql")]
         lock_sql::MYSQL_DRIVER,
+        #[cfg(feature = "mysql")]
+        lock_sql::MYSQL_SESSION_DRIVER,
         #[cfg(feature = "zk")]
         lock_zk::DRIVER,
     ]

@@ -22,6 +22,7 @@
 //! | `redis` | `redis://host:6379`, `rediss://…`, `redis+sentinel://host,host/master`, `redis+cluster://host,host` |
 //! | `etcd` | `etcd://host:2379,host:2379`, `etcds://…`; building it needs `protoc` |
 //! | `mysql` | `mysql://user:password@host/database`, `mariadb://…` |
+//! | `mysql` | `mysql+session://…`: `GET_LOCK`, fast, with fewer promises |
 //! | `postgres` | `postgres://user:password@host/database` |
 //! | `postgres` | `postgres+session://…`: advisory locks, fast, with fewer promises |
 //! | `zk` | `zk://host:2181,host:2181/chroot`, `zks://…` |

@@ -1,7 +1,8 @@
 //! SQL stores of onelock, one per cargo feature.
 //!
 //! - `sqlite`: `SqliteBackend`, the embedded store. Processes on one host share locks through one file.
-//! - `mysql`: `MySqlBackend`, three tables in a MariaDB or MySQL database.
+//! - `mysql`: `MySqlBackend`, three tables in a MariaDB or MySQL database; and session locks (`MYSQL_SESSION_DRIVER`), the
+//!   server's own `GET_LOCK`.
 //! - `postgres`: `PostgresBackend`, three tables and some functions in a PostgreSQL database; and session locks
 //!   (`POSTGRES_SESSION_DRIVER`), the server's own advisory locks.
 //!
@@ -13,7 +14,7 @@ mod durability;
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub mod session;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -28,6 +29,8 @@ pub use durability::Durability;
 pub use mysql::{MYSQL_DRIVER, MySqlBackend, MySqlConfig};
 #[cfg(feature = "postgres")]
 pub use postgres::{POSTGRES_DRIVER, PostgresBackend, PostgresConfig};
+#[cfg(feature = "mysql")]
+pub use session::mysql::MYSQL_SESSION_DRIVER;
 #[cfg(feature = "postgres")]
 pub use session::postgres::POSTGRES_SESSION_DRIVER;
 #[cfg(feature = "sqlite")]

@@ -5,6 +5,8 @@
 mod etcd;
 #[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "mysql")]
+mod mysql_session;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod pool;
 #[cfg(feature = "postgres")]
@@ -30,7 +32,10 @@ pub fn of(server: &Running) -> Vec<Arc<dyn Subject>> {
         #[cfg(feature = "etcd")]
         "etcd" => vec![floor(server, "etcd", etcd::DRIVER, etcd::Floor)],
         #[cfg(feature = "mysql")]
-        "mysql" => vec![floor(server, "mysql", pool::DRIVER, mysql::Floor)],
+        "mysql" => vec![
+            floor(server, "mysql", pool::DRIVER, mysql::Floor),
+            floor(server, "mysql+session", pool::DRIVER, mysql_session::Floor),
+        ],
         #[cfg(feature = "postgres")]
         "postgres" => vec![
             floor(server, "postgres", pool::DRIVER, postgres::Floor { durable: true }),

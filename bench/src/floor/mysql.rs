@@ -37,17 +37,7 @@ struct Connections(Arc<Shared>);
 #[async_trait]
 impl Way for Floor {
     async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
-        let options = MySqlConnectOptions::new()
-            .host(&server.ip().to_string())
-            .port(server.port())
-            .username("root")
-            .database("locks")
-            .ssl_mode(MySqlSslMode::Disabled)
-            .pipes_as_concat(false)
-            .no_engine_substitution(false)
-            .timezone(None)
-            .set_names(false)
-            .disable_statement_logging();
+        let options = options(server);
         let lease = lease.as_micros().to_string();
         let mut shared = Shared { pool: Pool::new(CONNECTIONS), options, blocks: false, lease };
         let mut connection = shared.connect().await?;
@@ -62,13 +52,28 @@ impl Way for Floor {
     }
 }
 
-async fn ask(connection: &mut MySqlConnection, sql: &str) -> Result<MySqlRow, Failure> {
+/// How to reach the server that was started for a run.
+pub(super) fn options(server: SocketAddr) -> MySqlConnectOptions {
+    MySqlConnectOptions::new()
+        .host(&server.ip().to_string())
+        .port(server.port())
+        .username("root")
+        .database("locks")
+        .ssl_mode(MySqlSslMode::Disabled)
+        .pipes_as_concat(false)
+        .no_engine_substitution(false)
+        .timezone(None)
+        .set_names(false)
+        .disable_statement_logging()
+}
+
+pub(super) async fn ask(connection: &mut MySqlConnection, sql: &str) -> Result<MySqlRow, Failure> {
     let rows = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
     Ok(rows.into_iter().next().ok_or("no row")?)
 }
 
 /// A request without its comments, and with these values in it. The longest names come first.
-fn filled(text: &str, values: &[(&str, &str)]) -> String {
+pub(super) fn filled(text: &str, values: &[(&str, &str)]) -> String {
     let mut out = String::with_capacity(2048);
     for line in text.lines().filter(|line| !line.starts_with("--")) {
         out.push_str(line.trim_start());
@@ -77,7 +82,7 @@ fn filled(text: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(out, |text, (name, value)| text.replace(name, value))
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     let mut text = "x'".to_owned();
     for byte in bytes {
         // Writing to a string does not fail.

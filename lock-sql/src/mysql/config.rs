@@ -10,6 +10,8 @@ use lock_core::{
     Backend, Capabilities, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl,
 };
 use serde::{Deserialize, Deserializer, Serialize};
+use sqlx::ConnectOptions as _;
+use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 use super::MySqlBackend;
 use crate::Durability;
@@ -251,6 +253,39 @@ impl MySqlConfig {
             return Err(bad("tls_cert and tls_key go together"));
         }
         Ok(())
+    }
+
+    /// What the driver takes. Its `Debug` shows the password.
+    pub(crate) fn options(&self) -> MySqlConnectOptions {
+        let mode = match self.tls {
+            MySqlTls::Off => MySqlSslMode::Disabled,
+            MySqlTls::Prefer => MySqlSslMode::Preferred,
+            MySqlTls::Require => MySqlSslMode::Required,
+            MySqlTls::VerifyCa => MySqlSslMode::VerifyCa,
+            MySqlTls::VerifyFull => MySqlSslMode::VerifyIdentity,
+        };
+        // The session is set up in one request of ours, and no statement is logged: they hold holder ids.
+        let mut options = MySqlConnectOptions::new()
+            .host(&self.host)
+            .port(self.port)
+            .username(&self.username)
+            .database(&self.database)
+            .ssl_mode(mode)
+            .pipes_as_concat(false)
+            .no_engine_substitution(false)
+            .timezone(None)
+            .set_names(false)
+            .disable_statement_logging();
+        if let Some(password) = &self.password {
+            options = options.password(password.reveal());
+        }
+        if let Some(file) = &self.tls_ca {
+            options = options.ssl_ca(file);
+        }
+        if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            options = options.ssl_client_cert(cert).ssl_client_key(key);
+        }
+        options
     }
 
     /// The address without user, password and options.

@@ -4,7 +4,7 @@ use lock_core::{Error, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
 
 /// The server's number of an error; `None` when it did not come from the server.
-pub(super) fn number(error: &sqlx::Error) -> Option<u16> {
+pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
     let sqlx::Error::Database(error) = error else { return None };
     error.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
 }
@@ -27,12 +27,12 @@ pub(super) fn ends_connection(error: &sqlx::Error) -> bool {
 }
 
 /// Whether a table of ours is missing.
-pub(super) fn is_missing_table(error: &sqlx::Error) -> bool {
+pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     number(error) == Some(1146)
 }
 
 /// The error for the caller. No text that the driver or the server gives holds a password.
-pub(super) fn explain(error: sqlx::Error) -> Error {
+pub(crate) fn explain(error: sqlx::Error) -> Error {
     let (kind, text) = match number(&error) {
         Some(code) => server(code),
         None => match &error {

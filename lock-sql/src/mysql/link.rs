@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use lock_core::{Error, ErrorKind, Result};
-use sqlx::mysql::{MySqlConnectOptions, MySqlRow, MySqlSslMode};
+use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Executor as _, MySqlConnection};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use super::config::{MySqlConfig, MySqlTls};
+use super::config::MySqlConfig;
 use super::error::{closed, ends_connection, explain, is_contention};
 use super::sql::{Sql, Value};
 use crate::unharmed::{legible, unharmed};
@@ -90,37 +90,9 @@ enum Failure {
 
 impl Link {
     pub(super) fn new(config: &MySqlConfig) -> Self {
-        let mode = match config.tls {
-            MySqlTls::Off => MySqlSslMode::Disabled,
-            MySqlTls::Prefer => MySqlSslMode::Preferred,
-            MySqlTls::Require => MySqlSslMode::Required,
-            MySqlTls::VerifyCa => MySqlSslMode::VerifyCa,
-            MySqlTls::VerifyFull => MySqlSslMode::VerifyIdentity,
-        };
-        // The session is set up in one request of ours, and no statement is logged: they hold holder ids.
-        let mut options = MySqlConnectOptions::new()
-            .host(&config.host)
-            .port(config.port)
-            .username(&config.username)
-            .database(&config.database)
-            .ssl_mode(mode)
-            .pipes_as_concat(false)
-            .no_engine_substitution(false)
-            .timezone(None)
-            .set_names(false)
-            .disable_statement_logging();
-        if let Some(password) = &config.password {
-            options = options.password(password.reveal());
-        }
-        if let Some(file) = &config.tls_ca {
-            options = options.ssl_ca(file);
-        }
-        if let (Some(cert), Some(key)) = (&config.tls_cert, &config.tls_key) {
-            options = options.ssl_client_cert(cert).ssl_client_key(key);
-        }
         Self {
             sql: Sql::new(&config.table_prefix),
-            options,
+            options: config.options(),
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
             poll: config.poll,
@@ -278,7 +250,8 @@ impl Link {
     }
 }
 
-async fn run(connection: &mut MySqlConnection, sql: &str) -> Result<Vec<MySqlRow>, sqlx::Error> {
+/// Sends a request that was filled in by a [`Template`](super::sql::Template), and gives the rows of all its results.
+pub(crate) async fn run(connection: &mut MySqlConnection, sql: &str) -> Result<Vec<MySqlRow>, sqlx::Error> {
     // Safe: `sql` was filled in by a `Template`, which writes values as numbers and hexadecimal literals only.
     let mut answers = connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
     let mut rows = Vec::new();

@@ -1,13 +1,13 @@
 //! The MySQL and MariaDB store: locks in three tables of a database. See MYSQL.md beside the crate for what it promises,
 //! the rights it needs and how to look at a lock with the server's own client.
 
-mod config;
-mod error;
+pub(crate) mod config;
+pub(crate) mod error;
 mod idle;
-mod link;
-mod open;
+pub(crate) mod link;
+pub(crate) mod open;
 mod rows;
-mod sql;
+pub(crate) mod sql;
 mod watch;
 
 use std::collections::HashMap;

@@ -1,5 +1,7 @@
 //! What is looked at once, when a client connects: the server, its settings, the tables and the user's rights.
 
+use std::time::Duration;
+
 use lock_core::{Error, ErrorKind, Result};
 
 use super::config::MySqlConfig;
@@ -14,9 +16,20 @@ const VERSION: i64 = 1;
 
 /// What was found out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// Whether a commit that was answered survives a crash of the server's machine.
     pub(super) durable: bool,
+    /// Whether it is MariaDB; MySQL if not.
+    pub(crate) mariadb: bool,
+}
+
+/// What session locks need of a server, which use none of the tables here.
+pub(crate) async fn for_sessions(config: &MySqlConfig, limit: Duration) -> Result<Found> {
+    let config = MySqlConfig { request_timeout: limit, ..config.clone() };
+    let link = Link::new(&config);
+    let found = server(&link, &config).await;
+    link.close();
+    found
 }
 
 /// Looks at everything, and makes the tables when there are none.
@@ -28,6 +41,7 @@ pub(super) async fn open(link: &Link, config: &MySqlConfig) -> Result<Found> {
     Ok(found)
 }
 
+/// Whether the server may be used at all.
 async fn server(link: &Link, config: &MySqlConfig) -> Result<Found> {
     let all = link.ask(Lane::Verb, &link.sql.variables.fill(&[]), |rows, _| rows::pairs(rows)).await?;
     let value = |name: &str| all.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
@@ -61,7 +75,7 @@ async fn server(link: &Link, config: &MySqlConfig) -> Result<Found> {
         );
         return Err(Error::new(ErrorKind::Unsupported, text));
     }
-    Ok(Found { durable })
+    Ok(Found { durable, mariadb: version.contains("MariaDB") })
 }
 
 /// Window functions, CHECK constraints that are obeyed.

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 /// A value in a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     /// Bytes, as a hexadecimal literal.
     Bytes(&'a [u8]),
     /// A number.
@@ -19,7 +19,7 @@ pub(super) enum Value<'a> {
 }
 
 impl Value<'_> {
-    pub(super) fn write(self, out: &mut String) {
+    pub(crate) fn write(self, out: &mut String) {
         match self {
             Self::Bytes(bytes) => {
                 out.push_str("x'");
@@ -46,13 +46,14 @@ impl Value<'_> {
 
 /// One request of the `sql/` folder, cut at its placeholders.
 #[derive(Debug)]
-pub(super) struct Template {
+pub(crate) struct Template {
     /// A piece of text and the name of the placeholder behind it; the last has none.
     pieces: Vec<(String, &'static str)>,
 }
 
 impl Template {
-    fn new(text: &'static str, prefix: &str) -> Self {
+    /// The text of a file, on the tables that begin with `prefix`, a checked identifier.
+    pub(crate) fn new(text: &'static str, prefix: &str) -> Self {
         let mut pieces = Vec::new();
         let mut piece = String::new();
         for line in text.lines().filter(|line| !line.starts_with("--")) {
@@ -72,7 +73,7 @@ impl Template {
     }
 
     /// The request with these values. Every placeholder must have one: the tests of this module see to it.
-    pub(super) fn fill(&self, values: &[(&str, Value<'_>)]) -> String {
+    pub(crate) fn fill(&self, values: &[(&str, Value<'_>)]) -> String {
         let mut out = String::with_capacity(2048);
         for (text, name) in &self.pieces {
             out.push_str(text);

@@ -41,6 +41,7 @@ pub(super) struct Id {
 
 /// What a session is asked.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "one dialect has modes and notes"))]
 pub(super) enum Ask {
     /// Take the lock, and a number while holding it.
     Take {

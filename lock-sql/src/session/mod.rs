@@ -12,6 +12,8 @@
 
 mod dialect;
 mod hold;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 mod names;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -557,7 +559,12 @@ impl<D: Dialect> Backend for SessionStore<D> {
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
         self.named("evict", self.shared.check_open())?;
         let whom = Whom::Token(self.shared.key(name), token);
-        self.named("evict", self.shared.end(whom).await)
+        let evicted = self.named("evict", self.shared.end(whom).await)?;
+        if evicted == Release::Released {
+            // Not every server tells a client that its session was ended by somebody's order.
+            self.shared.held().retain(|_, hold| hold.name != *name || hold.token != token);
+        }
+        Ok(evicted)
     }
 
     async fn close(&self) -> Result<()> {

@@ -22,7 +22,14 @@ impl Key {
         Self(hash.finalize().into())
     }
 
+    /// All of it, in lower-case hexadecimal digits: as long as a name may be.
+    #[cfg(feature = "mysql")]
+    pub(super) fn long(&self) -> String {
+        self.0.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+    }
+
     /// The first 64 bits.
+    #[cfg(any(test, feature = "postgres"))]
     pub(super) fn short(&self) -> i64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         i64::from_be_bytes([a, b, c, d, e, f, g, h])
@@ -34,6 +41,13 @@ pub(super) fn tag(holder: HolderId) -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let digest: [u8; 32] = Sha256::digest(holder.as_u128().to_be_bytes()).into();
     digest.iter().take(11).map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
+}
+
+/// A text of the server's life, as a number that is not zero.
+#[cfg(feature = "mysql")]
+pub(super) fn life(text: &[u8]) -> i64 {
+    let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = Sha256::digest(text).into();
+    (i64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1) | 1
 }
 
 /// As much of a note as servers show of a session: printable ASCII.
@@ -56,6 +70,16 @@ mod tests {
         assert_eq!(keys.len(), 7);
         // Other clients, of other versions too, must come to the same key: it is part of the format.
         assert_eq!(Key::new("onelock_session", &name("orders/42")).short(), KNOWN);
+    }
+
+    #[cfg(feature = "mysql")]
+    #[test]
+    fn a_long_key_is_as_long_as_a_name_may_be() {
+        let key = Key::new("space", &LockName::new("orders/42").unwrap());
+        let long = key.long();
+        assert!(long.len() == 64 && long.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase()));
+        assert!(long.starts_with(&format!("{:016x}", key.short())));
+        assert!(life(b"a") > 0 && life(b"a") == life(b"a") && life(b"a") != life(b"b"));
     }
 
     const KNOWN: i64 = 3_378_312_436_193_864_987;

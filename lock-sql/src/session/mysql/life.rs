@@ -1,0 +1,136 @@
+//! Numbers that never go back, without a commit for each.
+//!
+//! `UUID_SHORT()` counts in the server's memory and belongs to nobody: whoever asks later gets more, as long as the server lives.
+//! The table keeps what was added to it in this life, and a ceiling: a number counts only when a ceiling above it is on the
+//! disk, and a new life begins above the ceiling. A commit for a million numbers.
+
+use std::time::{Duration, Instant};
+
+use lock_core::{Error, ErrorKind, Result};
+use sqlx::mysql::MySqlConnection;
+
+use super::{Conn, MySql, bytes, ended, int, strange};
+use crate::mysql::MySqlConfig;
+use crate::mysql::error::{explain, is_missing_table, number};
+use crate::mysql::link::run;
+use crate::mysql::sql::{Template, Value};
+use crate::session::names::life;
+use crate::unharmed::{legible, unharmed};
+
+/// How far the ceiling is raised at a time.
+const BLOCK: i64 = 1 << 20;
+
+/// For how many seconds a statement waits for rows and tables. The transactions here are short.
+const LOCK_WAIT: i64 = 5;
+
+/// The version of the table that this program knows.
+const VERSION: i64 = 1;
+
+/// What a session knows of its server's life.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) id: i64,
+    /// What is added to the server's counter.
+    pub(super) shift: i64,
+    /// Above all numbers that may be given; on the disk.
+    ceiling: i64,
+}
+
+impl MySql {
+    /// Makes a connection a session of ours.
+    pub(super) async fn set_up(&self, mut conn: MySqlConnection) -> Result<Conn> {
+        let (limit, uptime) = if self.mariadb {
+            ("max_statement_time", "information_schema.GLOBAL_STATUS")
+        } else {
+            ("max_execution_time", "performance_schema.global_status")
+        };
+        let settings = self.sql.settings.fill(&[("lock_wait", Value::Int(LOCK_WAIT))]);
+        let values = [("limit", Value::Part(limit)), ("uptime", Value::Part(uptime))];
+        let rows = unharmed(run(&mut conn, &(settings + &self.sql.set_up.fill(&values)))).await;
+        let rows = rows.map_err(ended)?;
+        let [row] = &rows[..] else { return Err(strange()) };
+        let (session, text) = legible(|| Ok((int(row, 0)?, bytes(row, 1)?)))?;
+        let this = life(&text);
+        let values = [("life", Value::Int(this)), ("block", Value::Int(BLOCK))];
+        let rows = unharmed(run(&mut conn, &self.sql.begin.fill(&values))).await.map_err(ended)?;
+        let [row] = &rows[..] else { return Err(strange()) };
+        let (shift, ceiling) = legible(|| Ok((int(row, 0)?, int(row, 1)?)))?;
+        let life = Life { id: this, shift, ceiling };
+        Ok(Conn { conn, id: session, life, limit: Duration::ZERO, answered: Instant::now() })
+    }
+
+    /// Sees to it that a ceiling above `number` is on the disk.
+    pub(super) async fn cover(&self, conn: &mut Conn, number: i64) -> Result<()> {
+        if number < conn.life.ceiling {
+            return Ok(());
+        }
+        let sql = self.sql.raise.fill(&[
+            ("life", Value::Int(conn.life.id)),
+            ("number", Value::Int(number)),
+            ("block", Value::Int(BLOCK)),
+        ]);
+        let rows = unharmed(run(&mut conn.conn, &sql)).await.map_err(explain)?;
+        match &rows[..] {
+            [row] => conn.life.ceiling = legible(|| int(row, 0))?,
+            // Another server has taken over, and this one does not know.
+            _ => {
+                return Err(Error::new(ErrorKind::Unavailable, "the table belongs to another server by now"));
+            }
+        }
+        if number < conn.life.ceiling { Ok(()) } else { Err(strange()) }
+    }
+}
+
+/// Makes sure that the table is there, of the version this program knows. What keeps its locks apart from others.
+pub(super) async fn ensure(conn: &mut MySqlConnection, config: &MySqlConfig) -> Result<String> {
+    // The server's default may be that nothing is committed.
+    let settings = Template::new(include_str!("../../mysql/sql/session.sql"), &config.table_prefix);
+    unharmed(run(conn, &settings.fill(&[("lock_wait", Value::Int(LOCK_WAIT))]))).await.map_err(explain)?;
+    if let Some(space) = space(conn, config).await? {
+        return Ok(space);
+    }
+    let migration =
+        Template::new(include_str!("../../../migrations/mysql_session/0001.sql"), &config.table_prefix);
+    if let Err(error) = unharmed(run(conn, &migration.fill(&[]))).await {
+        let error = explain(error);
+        if error.kind() != ErrorKind::Denied {
+            return Err(error);
+        }
+        let text = format!(
+            "the table `{0}session` is missing or this user has no right on it, and it may not make it: let an \
+             administrator run migrations/mysql_session/0001.sql and grant SELECT and UPDATE on it ({error})",
+            config.table_prefix
+        );
+        return Err(Error::new(ErrorKind::Denied, text).caused_by(error));
+    }
+    let missing = || Error::new(ErrorKind::Foreign, "the table of session locks is there, but not its row");
+    space(conn, config).await?.ok_or_else(missing)
+}
+
+async fn space(conn: &mut MySqlConnection, config: &MySqlConfig) -> Result<Option<String>> {
+    let table = format!("{}session", config.table_prefix);
+    let engine = Template::new(include_str!("../../mysql/sql/tables.sql"), &config.table_prefix);
+    let list = [("tables", Value::List(&[table.as_str()]))];
+    let rows = unharmed(run(conn, &engine.fill(&list))).await.map_err(explain)?;
+    if let Some(row) = rows.first() {
+        let engine = legible(|| bytes(row, 1))?;
+        if engine != b"InnoDB" {
+            let text = format!("`{table}` is not on InnoDB: it is not the table of onelock's session locks");
+            return Err(Error::new(ErrorKind::Foreign, text));
+        }
+    }
+    let sql = Template::new(include_str!("sql/table.sql"), &config.table_prefix).fill(&[]);
+    // Of a table that one may not see, servers do not say whether it is there.
+    let rows = match unharmed(run(conn, &sql)).await {
+        Ok(rows) => rows,
+        Err(error) if is_missing_table(&error) || number(&error) == Some(1142) => return Ok(None),
+        Err(error) => return Err(explain(error)),
+    };
+    let Some(row) = rows.first() else { return Ok(None) };
+    let (version, space) = legible(|| Ok((int(row, 0)?, bytes(row, 1)?)))?;
+    if version != VERSION {
+        let text = format!("`{table}` is of version {version}, this program knows {VERSION}");
+        return Err(Error::new(ErrorKind::Unsupported, text));
+    }
+    Ok(Some(space.iter().map(|byte| format!("{byte:02x}")).collect()))
+}

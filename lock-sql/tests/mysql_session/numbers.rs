@@ -1,0 +1,108 @@
+//! Numbers never go back, although nothing waits for the disk.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use lock_conformance::servers::mariadb::MariaDb;
+use lock_core::{ErrorKind, Locks};
+
+use crate::harness::start;
+use crate::mysql_server::Admin as _;
+use crate::queue::open;
+
+const BLOCK: i64 = 1 << 20;
+
+async fn draw(locks: &Locks) -> i64 {
+    let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+    let token = guard.token().unwrap().get();
+    guard.release().await.unwrap();
+    token
+}
+
+/// The server is killed while clients draw numbers, some of them just when a ceiling is raised.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_grow_over_crashes() {
+    let server = start(&[]).await.unwrap();
+    let mut last = 0;
+    for round in 0..4 {
+        let highest = Arc::new(AtomicI64::new(0));
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..4 {
+            let locks = open(server.port(), "").await.unwrap();
+            let (highest, name) = (Arc::clone(&highest), format!("name-{}", task % 2));
+            tasks.spawn(async move {
+                let lock = locks.mutex(&name).unwrap();
+                // Until the server is gone.
+                while let Ok(Some(guard)) = lock.acquire_timeout(Duration::from_secs(20)).await {
+                    let Ok(token) = guard.token() else { break };
+                    assert!(token.get() > last, "round {round}: token {token}, and {last} before the crash");
+                    highest.fetch_max(token.get(), Ordering::SeqCst);
+                    if guard.release().await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        let end = Instant::now() + Duration::from_secs(60);
+        // Others use the counter, too: ceilings are passed again and again.
+        while highest.load(Ordering::SeqCst) < last + 3 * BLOCK {
+            assert!(Instant::now() < end, "no numbers are drawn");
+            server.run("DO BENCHMARK(400000, UUID_SHORT())").await.unwrap();
+        }
+        server.restart().await.unwrap();
+        tasks.shutdown().await;
+        last = highest.load(Ordering::SeqCst);
+    }
+}
+
+/// Clients come and go within one life of the server, and the numbers go on one by one; a new life begins above all that may
+/// have been given, whatever the clock says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_life_begins_above_the_ceiling() {
+    let (server, clock) = MariaDb::start_with_clock(&[]).await.unwrap();
+    let open = async || {
+        let url = format!("mysql+session://root@127.0.0.1:{}/locks?tls=off", server.port());
+        let drivers = [lock_sql::MYSQL_SESSION_DRIVER];
+        let clock = Arc::new(lock_core::BootClock);
+        Locks::open(&url, &drivers, lock_core::Settings::default(), clock).await.unwrap()
+    };
+    let mut last = 0;
+    for round in 1..=4 {
+        let locks = open().await;
+        for _ in 0..3 {
+            let token = draw(&locks).await;
+            assert_eq!(token, last + 1, "within one life");
+            last = token;
+        }
+        // A step of the clock is no new life.
+        clock.set_wall(round * 3_600_000).unwrap();
+        locks.close(Duration::from_secs(10)).await.unwrap();
+    }
+    // Back by more than the server has lived: its own counter begins lower than before.
+    clock.set_wall(-1_000_000_000).unwrap();
+    server.restart().await.unwrap();
+    let token = draw(&open().await).await;
+    assert!(token > last + BLOCK && token < last + 4 * BLOCK, "token {token} after {last}");
+}
+
+/// A number above the ceiling is not given before a new ceiling is on the disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_number_is_above_the_ceiling() {
+    let server = start(&[]).await.unwrap();
+    let locks = open(server.port(), "").await.unwrap();
+    let ceiling = async || server.count("SELECT ceiling FROM locks.onelock_session").await.unwrap();
+    let before = ceiling().await;
+    assert!(draw(&locks).await < before.cast_signed());
+    server.run(&format!("DO BENCHMARK({}, UUID_SHORT())", BLOCK + 1000)).await.unwrap();
+    let token = draw(&locks).await;
+    assert!(token >= before.cast_signed() && token < ceiling().await.cast_signed());
+    // Where it cannot be raised there is no grant, and nobody is left holding.
+    server.run("REVOKE UPDATE ON locks.onelock_session FROM locker@'127.0.0.1'").await.unwrap();
+    server.run(&format!("DO BENCHMARK({}, UUID_SHORT())", BLOCK + 1000)).await.unwrap();
+    let refused = locks.mutex("n").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+    server.run("GRANT UPDATE ON locks.onelock_session TO locker@'127.0.0.1'").await.unwrap();
+    let guard = tokio::time::timeout(Duration::from_secs(60), locks.mutex("n").unwrap().acquire()).await;
+    assert!(guard.unwrap().unwrap().token().unwrap().get() > token + BLOCK);
+}
