@@ -37,7 +37,7 @@ use tokio::task::JoinHandle;
 use dialect::{Answer, Ask, Dialect, Id, Session, Whom};
 use hold::{Hold, Line, send, silent};
 use names::{Key, plain, tag};
-use queue::{Place, Places, Waited, patiently};
+use queue::{Of, Place, Places, Waited, patiently};
 use spares::{Spares, Stale};
 
 /// How long a call waits in the server's queue before it asks whether the server is there at all.
@@ -227,7 +227,7 @@ impl<D: Dialect> Shared<D> {
         {
             return Ok(Standing::Held(grant));
         }
-        let of = (request.name.clone(), request.mode);
+        let of = queue::of(&request.name, request.mode);
         if request.queue
             && let Some(place) = self.places.take(&of, None)
         {
@@ -237,14 +237,14 @@ impl<D: Dialect> Shared<D> {
                     self.taken(request, place, session, answer, true).await
                 }
                 Waited::Late => self.confirm(request, place).await,
-                Waited::Deserted => Ok(self.keep(request, place)),
+                Waited::Deserted => Ok(self.keep(place)),
             };
         }
-        self.join(request).await
+        self.join(request, of).await
     }
 
     /// Asks for the lock.
-    async fn join(self: &Arc<Self>, request: &Request) -> Result<Standing> {
+    async fn join(self: &Arc<Self>, request: &Request, of: Of) -> Result<Standing> {
         let key = self.key(&request.name);
         let mut permit = self.permit().await?;
         loop {
@@ -264,7 +264,8 @@ impl<D: Dialect> Shared<D> {
                 idle: (session.idle != request.lease).then_some(request.lease),
             };
             let id = session.id;
-            let place = Place { id, key, pending: send(&self.dialect, session, ask), permit };
+            let pending = send(&self.dialect, session, ask);
+            let place = Place { of: of.clone(), id, key, pending, permit };
             let (place, waited) = self.wait(request, place).await;
             match waited {
                 Waited::Answered((session, Err(error))) if broke(&error) && !fresh => {
@@ -283,7 +284,7 @@ impl<D: Dialect> Shared<D> {
                     return self.taken(request, place, session, answer, false).await;
                 }
                 Waited::Late => return self.confirm(request, place).await,
-                Waited::Deserted => return Ok(self.keep(request, place)),
+                Waited::Deserted => return Ok(self.keep(place)),
             }
         }
     }
@@ -363,7 +364,7 @@ impl<D: Dialect> Shared<D> {
             return give_up(silent());
         }
         match self.aside(Ask::Waits(place.id)).await {
-            Ok(Answer::Yes) => Ok(self.keep(request, place)),
+            Ok(Answer::Yes) => Ok(self.keep(place)),
             // Its turn has just come, or the session has ended: it says so at once.
             Ok(_) => match patiently(&mut place.pending, self.limit(), false).await {
                 Waited::Answered((session, answer)) => {
@@ -376,9 +377,9 @@ impl<D: Dialect> Shared<D> {
     }
 
     /// Leaves the place in the queue for the next call.
-    fn keep(self: &Arc<Self>, request: &Request, place: Place<D::Conn>) -> Standing {
-        let (of, id) = ((request.name.clone(), request.mode), place.id);
-        self.places.keep(of.clone(), place);
+    fn keep(self: &Arc<Self>, place: Place<D::Conn>) -> Standing {
+        let (of, id) = (place.of.clone(), place.id);
+        self.places.keep(place);
         let weak = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep(queue::KEPT).await;

@@ -47,7 +47,7 @@ pub(super) fn tag(holder: HolderId) -> String {
 #[cfg(feature = "mysql")]
 pub(super) fn life(text: &[u8]) -> i64 {
     let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = Sha256::digest(text).into();
-    (i64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1) | 1
+    (i64::from_be_bytes([a, b, c, d, e, f, g, h]) & i64::MAX) | 1
 }
 
 /// As much of a note as servers show of a session: printable ASCII.

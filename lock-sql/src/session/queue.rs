@@ -1,7 +1,7 @@
 //! Standing in the server's queue, for longer than one call lasts.
 //!
 //! A session that waits is busy until its turn comes, so a place in the queue is a question under way. A call that has
-//! waited long enough leaves it in the care of the store, and the next call for the same lock takes it up where it is: the
+//! waited long enough leaves it in the care of the store, and the same task's next call for the same lock takes it up where it is: the
 //! core asks again after a moment as long as somebody wants the lock. A place that nobody takes up is closed.
 
 use std::collections::{HashMap, VecDeque};
@@ -23,6 +23,7 @@ pub(super) const KEPT: Duration = Duration::from_millis(100);
 
 /// A place in the server's queue.
 pub(super) struct Place<C> {
+    pub(super) of: Of,
     pub(super) id: Id,
     pub(super) key: Key,
     pub(super) pending: Pending<C>,
@@ -32,8 +33,14 @@ pub(super) struct Place<C> {
 /// The places that wait for a call.
 pub(super) struct Places<C>(Mutex<HashMap<Of, VecDeque<Place<C>>>>);
 
-/// What a place is a place for.
-pub(super) type Of = (LockName, Mode);
+/// What a place is a place for: a lock, and the task that asks for it. Who asks in another task comes later, and has a place of
+/// its own: those who wait in one client would overtake each other else.
+pub(super) type Of = (LockName, Mode, Option<tokio::task::Id>);
+
+/// The place that the task which calls this has, or would have.
+pub(super) fn of(name: &LockName, mode: Mode) -> Of {
+    (name.clone(), mode, tokio::task::try_id())
+}
 
 impl<C> Default for Places<C> {
     fn default() -> Self {
@@ -42,8 +49,9 @@ impl<C> Default for Places<C> {
 }
 
 impl<C> Places<C> {
-    pub(super) fn keep(&self, of: Of, place: Place<C>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(of).or_default().push_back(place);
+    pub(super) fn keep(&self, place: Place<C>) {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        places.entry(place.of.clone()).or_default().push_back(place);
     }
 
     /// The oldest one, or this one.
