@@ -167,6 +167,18 @@ impl Inbox {
     }
 }
 
+/// What a look at the entry of `holder` says: nothing new, that it holds, or that its client must ask. A grant names its
+/// holder, so that no altered byte makes one.
+pub(super) fn seen(told: Option<&str>, holder: HolderId) -> Option<Wake> {
+    match told {
+        Some("w") => None,
+        told => match told.and_then(read) {
+            Some((whose, held)) if whose == holder => Some(held),
+            _ => Some(Wake::Ask),
+        },
+    }
+}
+
 /// `h`, the holder and its number: it holds. `g` and the holder: it is gone.
 fn read(payload: &str) -> Option<(HolderId, Wake)> {
     let (kind, rest) = payload.split_at_checked(1)?;
@@ -195,6 +207,18 @@ mod tests {
         assert!(!inbox.deliver(&channel, "p", since) && !inbox.deliver(&channel, "h00", since));
         assert!(!inbox.hears());
         assert!(inbox.deliver(&channel, &new, since) && inbox.hears());
+    }
+
+    #[test]
+    fn a_look_tells_a_grant_by_its_holder_only() {
+        let (own, other) = (HolderId::random().unwrap(), HolderId::random().unwrap());
+        let grant = |holder: HolderId| format!("h{}8", holder.to_hex());
+        let held = Wake::Held(FencingToken::new(8).unwrap());
+        assert_eq!(seen(Some(&grant(own)), own), Some(held));
+        assert_eq!(seen(Some("w"), own), None);
+        for odd in [None, Some("x"), Some("h"), Some("8"), Some(&*grant(other))] {
+            assert_eq!(seen(odd, own), Some(Wake::Ask), "{odd:?}");
+        }
     }
 
     #[test]

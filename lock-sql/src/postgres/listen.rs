@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
-use lock_core::{FencingToken, Result, Wake};
+use lock_core::Result;
 use sqlx::postgres::{PgListener, PgPoolOptions, PgRow};
 use sqlx::{Executor as _, Row as _};
 
 use super::Shared;
 use super::call::{Call, Value};
+use super::inbox::seen;
 use super::pool::Again;
 use crate::unharmed::unharmed;
 
@@ -151,17 +152,14 @@ pub(super) async fn look(shared: Arc<Shared>) {
         let mut changed = false;
         // When the server cannot be asked, those who wait have renewals to tell them.
         let read =
-            |rows: &[PgRow]| Ok(rows.iter().map(|row| row.try_get::<Option<i64>, _>(0).ok()).collect());
+            |rows: &[PgRow]| Ok(rows.iter().map(|row| row.try_get::<Option<String>, _>(0).ok()).collect());
         let looked: Result<Vec<_>> = shared.pool.fetch(Again::Yes, &call, read).await;
-        if let Ok(numbers) = looked {
-            for ((_, slot), number) in waiting.iter().zip(numbers) {
-                let wake = match number.flatten() {
-                    Some(0) => continue,
-                    Some(number) => FencingToken::new(number).map_or(Wake::Ask, Wake::Held),
-                    None => Wake::Ask,
-                };
-                slot.ring(wake);
-                changed = true;
+        if let Ok(told) = looked {
+            for ((holder, slot), told) in waiting.iter().zip(told) {
+                if let Some(wake) = seen(told.flatten().as_deref(), *holder) {
+                    slot.ring(wake);
+                    changed = true;
+                }
             }
         }
         pause = if changed { LOOK.0 } else { (pause * 3 / 2).min(LOOK.1) };

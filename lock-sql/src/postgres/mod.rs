@@ -293,14 +293,14 @@ impl Backend for PostgresBackend {
             let call = Call::new(&self.shared.sql.watched, values);
             // In a box, which goes when it is answered: a wait is kept for long, and its future with it.
             let asked = self.one("wait", Again::Yes, call, |row| row.try_get(0).map_err(explain));
-            let number: Option<i64> = Box::pin(asked).await?;
-            match number {
-                Some(0) => {}
-                Some(number) => slot.ring(Wake::Held(FencingToken::new(number)?)),
-                None => {
+            let seen: Option<String> = Box::pin(asked).await?;
+            match inbox::seen(seen.as_deref(), ticket.holder) {
+                None => {}
+                Some(Wake::Ask) => {
                     self.shared.inbox.settle(ticket.holder, Wake::Ask);
                     return Ok(Wake::Ask);
                 }
+                Some(held) => slot.ring(held),
             }
         }
         let wake = slot.wait().await;

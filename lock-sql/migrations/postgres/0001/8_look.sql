@@ -27,11 +27,14 @@ AS $$
     GROUP BY l.name ORDER BY l.name LIMIT p_limit
 $$;
 
--- For each entry in order: its token when it holds, 0 when it waits, NULL when it is gone.
-CREATE FUNCTION {schema}.watched(p_names text[], p_holders bytea[]) RETURNS SETOF bigint
+-- For each entry in order: what a notification would say when it holds, `w` when it waits, NULL when it is gone.
+CREATE FUNCTION {schema}.watched(p_names text[], p_holders bytea[]) RETURNS SETOF text
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT CASE WHEN l.held THEN l.token WHEN l.token IS NOT NULL THEN 0 END
+    SELECT CASE
+        WHEN l.held THEN 'h' || encode(l.holder, 'hex') || l.token
+        WHEN l.token IS NOT NULL THEN 'w'
+    END
     FROM unnest(p_names, p_holders) WITH ORDINALITY AS w (name, holder, place)
     LEFT JOIN {schema}.line AS l
         ON l.name = w.name AND l.holder = w.holder AND l.ends > clock_timestamp()
