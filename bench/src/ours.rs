@@ -34,6 +34,8 @@ pub struct Ours {
     info: SubjectInfo,
     url: StoreUrl,
     driver: Driver,
+    /// What another process is told; `None` where the store is in this one.
+    text: Option<String>,
     counter: Option<Arc<dyn Counter>>,
     /// What the store's file is in.
     _folder: Option<TempDir>,
@@ -45,6 +47,7 @@ impl Ours {
     /// # Errors
     /// [`ErrorKind::InvalidConfig`] for what is wrong with the URL, without any I/O.
     pub fn new(label: Option<&str>, url: &str) -> onelock::Result<Self> {
+        let text = url;
         let mut url: StoreUrl = url.parse()?;
         let driver =
             onelock::drivers().into_iter().find(|driver| driver.schemes.contains(&url.scheme.as_str()));
@@ -67,7 +70,8 @@ impl Ours {
             let number = STORES.fetch_add(1, Ordering::Relaxed);
             url.hosts.push((format!("bench-{}-{number}", std::process::id()), None));
         }
-        Ok(Self { info, url, driver, counter: None, _folder: None })
+        let text = (url.scheme != "memory").then(|| text.to_owned());
+        Ok(Self { info, url, driver, text, counter: None, _folder: None })
     }
 
     /// An SQLite file in a folder that lives as long as this.
@@ -76,9 +80,13 @@ impl Ours {
     /// When there can be no such folder, or the store is not compiled in.
     pub fn temporary_sqlite() -> Result<Self, Failure> {
         let folder = tempfile::Builder::new().prefix("onelock-bench-").tempdir()?;
-        let mut sqlite = Self::new(None, "sqlite:///locks.db")?;
         let file = folder.path().join("locks.db");
-        file.to_str().ok_or("the folder for temporary files is not UTF-8")?.clone_into(&mut sqlite.url.path);
+        let file = file.to_str().ok_or("the folder for temporary files is not UTF-8")?;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
+        let written =
+            |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+        let url = format!("sqlite://{}", file.bytes().map(written).collect::<String>());
+        let mut sqlite = Self::new(None, &url)?;
         sqlite._folder = Some(folder);
         Ok(sqlite)
     }
@@ -136,10 +144,15 @@ impl Subject for Ours {
         Ok(Some((self.open(url, lease).await?, tap)))
     }
 
+    fn url(&self) -> Option<String> {
+        self.text.clone()
+    }
+
     fn lacks(&self, need: Need) -> Option<String> {
         let can = &self.driver.capabilities;
         let (has, what) = match need {
             Need::Ping => return Some("the library has no call that does nothing".into()),
+            Need::Apart => (self.text.is_some(), "clients in other processes"),
             Need::Shared => (can.shared, "shared locks"),
             Need::Permits => (can.permits, "permits"),
             Need::Wait | Need::Try | Need::Reentry | Need::Unfair | Need::Renewal | Need::Crash => (true, ""),

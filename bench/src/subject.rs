@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use crate::data::{Kind, SubjectInfo};
 use crate::tap::Tap;
@@ -34,7 +35,7 @@ impl<'a> Ask<'a> {
 }
 
 /// How a lock is held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// By nobody else.
     Exclusive,
@@ -57,6 +58,11 @@ pub trait Subject: Send + Sync {
     /// A client as of [`connect`](Self::connect) whose way to the server goes through a tap; `None` where there is no way
     /// that can be tapped.
     async fn connect_tapped(&self, lease: Duration) -> Result<Option<(Arc<dyn Client>, Tap)>, Failure>;
+
+    /// The URL by which another process reaches the same store; `None` where none can. It may hold a password.
+    fn url(&self) -> Option<String> {
+        None
+    }
 
     /// Whether it can do this at all. A workload that it cannot do is left out for it, with the reason.
     fn lacks(&self, need: Need) -> Option<String>;
@@ -94,6 +100,8 @@ pub enum Need {
     Crash,
     /// A bare round trip to the server.
     Ping,
+    /// Clients in processes of their own.
+    Apart,
 }
 
 /// A client of a store.

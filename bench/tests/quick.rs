@@ -1,6 +1,7 @@
 //! A whole run in its short form on what needs no server. Only counts are asserted: times are the machine's.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,13 +9,30 @@ use lock_bench::data::{Metric, Outcome, Run};
 use lock_bench::ours::Ours;
 use lock_bench::run::{BadPlan, Plan, Step, Stop, workloads};
 use lock_bench::subject::Subject;
-use lock_bench::workload::Effort;
+use lock_bench::workload::{Effort, apart};
 use tokio::sync::watch;
 
 /// There is no allocator that counts here; this shows that what it says arrives.
 fn memory() -> usize {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     CALLS.fetch_add(64, Ordering::Relaxed)
+}
+
+/// Set in the processes that contend.
+const ROLE: &str = "ONELOCK_BENCH_TEST_CONTENDER";
+
+fn contender() -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["contends_when_asked", "--exact", "--nocapture"]).env(ROLE, "yes");
+    Ok(command)
+}
+
+/// Does nothing unless it is started as a contender.
+#[test]
+fn contends_when_asked() {
+    if std::env::var_os(ROLE).is_some() {
+        apart::serve().unwrap();
+    }
 }
 
 fn subjects() -> Vec<Arc<dyn Subject>> {
@@ -27,7 +45,7 @@ fn subjects() -> Vec<Arc<dyn Subject>> {
 
 fn plan(ids: &[&str], rounds: u32) -> Plan {
     let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
-    let effort = Effort { memory: Some(memory), ..Effort::quick() };
+    let effort = Effort { memory: Some(memory), contender: Some(contender), ..Effort::quick() };
     Plan { subjects: subjects(), workloads: workloads(&ids).unwrap(), rounds, effort, left_out: Vec::new() }
 }
 
@@ -40,9 +58,11 @@ async fn run(plan: Plan) -> Run {
 #[tokio::test]
 async fn every_outcome_is_there() {
     let run = run(plan(&[], 1)).await;
-    // Only what the driver does alone has that.
-    let left_out: Vec<_> = run.left_out.iter().map(|left| &*left.workload).collect();
-    assert_eq!(left_out, vec!["round-trip"; subjects().len()], "{:?}", run.left_out);
+    let left_out: Vec<_> = run.left_out.iter().map(|left| (&*left.workload, &*left.subject)).collect();
+    // Only what the driver does alone has a bare round trip, and memory is within one process.
+    let mut wanted: Vec<_> = run.subjects.iter().map(|subject| ("round-trip", &*subject.id)).collect();
+    wanted.push(("processes", "memory"));
+    assert_eq!(left_out, wanted, "{:?}", run.left_out);
     assert!(!run.interrupted);
     assert_eq!(run.subjects.len(), subjects().len());
     let of = |workload: &str, subject: &str| -> Vec<&Outcome> {
@@ -50,6 +70,7 @@ async fn every_outcome_is_there() {
     };
     for subject in &run.subjects {
         let mut turns = 0;
+        let apart = if subject.store == "memory" { 0 } else { 3 };
         for (workload, sizes, metrics) in [
             ("cycle", 1, &[Metric::Rate, Metric::P50, Metric::P99, Metric::Max, Metric::ClientCpu][..]),
             ("try-busy", 1, &[Metric::Rate, Metric::P50]),
@@ -57,6 +78,7 @@ async fn every_outcome_is_there() {
             ("names", 3, &[Metric::Rate, Metric::P50]),
             ("contended", 4, &[Metric::Rate, Metric::OwnerChanges, Metric::Jain, Metric::Inversions]),
             ("hand-over", 2, &[Metric::OwnerChanges, Metric::P50, Metric::Jain]),
+            ("processes", apart, &[Metric::OwnerChanges, Metric::P50, Metric::Jain]),
             ("duty", 1, &[Metric::InUse, Metric::Jain]),
             ("readers", 1, &[Metric::Rate, Metric::P50]),
             ("permits", 1, &[Metric::Rate, Metric::Jain]),

@@ -18,6 +18,9 @@ use tokio::sync::watch;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output;
 
+/// The first word of this program where it is one of several that contend for a lock.
+pub(crate) const CONTENDER: &str = "__contender";
+
 /// The rounds of a full run and of a quick one.
 const ROUNDS: (u32, u32) = (3, 1);
 
@@ -31,11 +34,11 @@ const ROUNDS: (u32, u32) = (3, 1);
     after_help = workload_list()
 )]
 pub(crate) struct BenchArgs {
-    /// Stores, by URL; LABEL=URL to call one otherwise than by its scheme. Without any: memory, and an SQLite file in
-    /// the folder for temporary files.
+    /// Stores, by URL; LABEL=URL to call one otherwise than by its scheme. Without any: the one of --store or
+    /// ONELOCK_STORE, and without that memory, and an SQLite file in the folder for temporary files.
     #[arg(value_name = "[LABEL=]URL")]
     pub(crate) urls: Vec<String>,
-    /// Start every server that this machine has installed, and measure all of them.
+    /// Start every server that this machine has installed, and measure all of them, and no other.
     #[arg(long, conflicts_with = "urls")]
     pub(crate) all: bool,
     /// Only this workload. Can be repeated.
@@ -77,7 +80,7 @@ fn workload_list() -> String {
     format!("Workloads:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
-pub(crate) async fn bench(args: BenchArgs) -> Outcome {
+pub(crate) async fn bench(store: Option<String>, args: BenchArgs) -> Outcome {
     let workloads = workloads(&args.workloads).map_err(|bad| Failure::Usage(bad.to_string()))?;
     let old = args.compare.as_deref().map(read).transpose()?;
     let run = match &args.from {
@@ -86,7 +89,7 @@ pub(crate) async fn bench(args: BenchArgs) -> Outcome {
             for file in [&args.json, &args.markdown, &args.html].into_iter().flatten() {
                 writable(file)?;
             }
-            measure(&args, workloads).await?
+            measure(store, &args, workloads).await?
         }
     };
     // First what took so long to get.
@@ -118,11 +121,33 @@ fn write(file: Option<&Path>, text: impl FnOnce() -> String) -> Result<(), Failu
     written.map_err(|error| Failure::System(format!("cannot write {}: {error}", file.display())))
 }
 
-async fn measure(args: &BenchArgs, workloads: Vec<Box<dyn Workload>>) -> Result<Run, Failure> {
+fn contender() -> std::io::Result<std::process::Command> {
+    let mut command = std::process::Command::new(std::env::current_exe()?);
+    command.arg(CONTENDER);
+    Ok(command)
+}
+
+/// The role of [`CONTENDER`].
+pub(crate) fn contend() -> std::process::ExitCode {
+    match workload::apart::serve() {
+        Ok(()) => Exit::OK,
+        Err(error) => Failure::System(error.to_string()).report(),
+    }
+    .into()
+}
+
+async fn measure(
+    store: Option<String>,
+    args: &BenchArgs,
+    workloads: Vec<Box<dyn Workload>>,
+) -> Result<Run, Failure> {
     let effort = if args.quick { Effort::quick() } else { Effort::full() };
-    let effort = Effort { memory: Some(crate::allocated), ..effort };
+    let effort = Effort { memory: Some(crate::allocated), contender: Some(contender), ..effort };
     let rounds = args.rounds.unwrap_or(if args.quick { ROUNDS.1 } else { ROUNDS.0 });
     let failed = |error: lock_bench::subject::Failure| Failure::System(error.to_string());
+    // What is named by itself comes before what all commands take.
+    let store = store.filter(|url| !url.is_empty());
+    let urls = if args.urls.is_empty() { store.into_iter().collect() } else { args.urls.clone() };
     // The servers end with it.
     let fleet;
     let mut subjects = if args.all {
@@ -131,10 +156,10 @@ async fn measure(args: &BenchArgs, workloads: Vec<Box<dyn Workload>>) -> Result<
             output::say(format_args!("left out: {why}"));
         }
         fleet.subjects.clone()
-    } else if args.urls.is_empty() {
+    } else if urls.is_empty() {
         own().map_err(failed)?
     } else {
-        named(&args.urls).await?
+        named(&urls).await?
     };
     subjects.retain(|subject| !args.no_floor || subject.info().kind != Kind::Floor);
     let plan = Plan { subjects, workloads, rounds, effort, left_out: Vec::new() };

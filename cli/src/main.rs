@@ -46,9 +46,10 @@ fn allocated() -> usize {
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    // Two roles that only this program gives itself; they come before everything else and need no runtime.
+    // Roles that only this program gives itself; they come before everything else and need no runtime.
     match words.get(1).and_then(|word| word.to_str()) {
         Some(deadman::ROLE) => return deadman::main(words.get(2..).unwrap_or_default()),
+        Some(bench::CONTENDER) => return bench::contend(),
         Some(deadman::shim::ROLE) => return deadman::shim::main(words.get(2..).unwrap_or_default()),
         _ => {}
     }
@@ -86,7 +87,7 @@ async fn dispatch(args: Args) -> Outcome {
         Command::List(args) => show::list(store, args).await,
         Command::Evict(args) => show::evict(store, args).await,
         Command::Gates(args) => gates::gates(store, args).await,
-        Command::Bench(args) => bench::bench(args).await,
+        Command::Bench(args) => bench::bench(store, args).await,
         Command::Check(args) => check::check(store, args).await,
         Command::Stores(args) => show::stores(&args),
         Command::Completions { shell } => show::completions(shell),

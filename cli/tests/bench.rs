@@ -23,7 +23,7 @@ fn figures<'a>(run: &'a Value, workload: &str, subject: &str) -> &'a Value {
 
 #[test]
 fn figures_become_files_and_a_comparison() {
-    let bench = Bench::sqlite();
+    let bench = Bench { url: String::new(), ..Bench::sqlite() };
     let file = |name: &str| bench.dir.path().join(name).to_str().unwrap().to_owned();
     let (figures_in, page, tables) = (file("run.json"), file("page.html"), file("tables.md"));
     let words = ["bench", "--quick", "-w", "cycle", "-w", "held", "-w", "round-trip"];
@@ -60,6 +60,27 @@ fn a_cycle_on_redis_is_two_round_trips() {
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(figures(&json(&file), "cycle", "mine")["round_trips"]["median"], 2.0);
     assert!(!fs::read_to_string(&file).unwrap().contains(PASSWORD));
+}
+
+/// The store that all commands take is measured, unless others are named.
+#[test]
+fn the_store_of_the_other_commands_is_measured() {
+    let bench = Bench::sqlite();
+    let file = bench.dir.path().join("run.json");
+    let subjects = |words: &[&str]| {
+        let always = ["--quick", "-w", "cycle", "--json", file.to_str().unwrap()];
+        let done = bench.run(&[words, &always].concat());
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let run = json(&file);
+        let subjects = run["subjects"].as_array().unwrap().iter();
+        subjects.map(|subject| subject["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(subjects(&["bench"]), ["sqlite"]);
+    assert!(bench.dir.path().join("locks.db").exists(), "another file was measured");
+    assert_eq!(subjects(&["bench", "--store", "memory://"]), ["memory"]);
+    assert_eq!(subjects(&["bench", "mine=memory://"]), ["mine"]);
+    let refused = bench.run(&["bench", "--store", "riddle://h", "-w", "cycle"]);
+    assert_eq!(refused.code, Some(64), "{refused:?}");
 }
 
 #[test]

@@ -91,6 +91,7 @@ fn lacks(need: Need) -> Option<String> {
         Need::Shared | Need::Permits => "exclusive locks only were compared",
         Need::Unfair => "its order cannot be chosen",
         Need::Ping => "other libraries have no floor",
+        Need::Apart => "other libraries were compared in one process",
         Need::Wait | Need::Try | Need::Renewal | Need::Crash => return None,
     };
     Some(why.to_owned())

@@ -42,6 +42,7 @@ pub(super) fn title(id: &str) -> &str {
         "names" => "Many names, one client",
         "contended" => "One name, many contenders",
         "hand-over" => "Hand-over",
+        "processes" => "Hand-over between processes",
         "duty" => "Time in use",
         "readers" => "Readers and a writer",
         "permits" => "Permits",

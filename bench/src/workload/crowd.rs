@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -14,7 +15,7 @@ use crate::subject::{Ask, Client, Failure, LEASE, Lock, Mode, Subject};
 use crate::trace::{Trace, Turn};
 
 /// What a contender does.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Habit {
     pub(super) mode: Mode,
     pub(super) fair: bool,
@@ -35,9 +36,9 @@ impl Habit {
 pub(super) struct Crowd {
     pub(super) trace: Trace,
     /// Requests that the server counted, per grant.
-    requests: Option<f64>,
-    /// The client's processor time, as a share of a core.
-    share: f64,
+    pub(super) requests: Option<f64>,
+    /// The clients' processor time, as a share of a core.
+    pub(super) share: f64,
 }
 
 /// Lets one contender for each of `habits` work.
@@ -96,7 +97,7 @@ pub(super) async fn close(clients: Vec<Arc<dyn Client>>) -> Result<(), Failure> 
     Ok(())
 }
 
-async fn contend(
+pub(super) async fn contend(
     contender: usize,
     lock: Arc<dyn Lock>,
     habit: Habit,

@@ -1,5 +1,6 @@
 //! The workloads, one file each.
 
+pub mod apart;
 mod connect;
 mod contended;
 mod crowd;
@@ -109,6 +110,9 @@ pub struct Effort {
     pub crashes: (u32, Duration),
     /// How many bytes this process has allocated; where nobody counts them there are no figures about memory.
     pub memory: Option<fn() -> usize>,
+    /// How this program is started so that it calls [`apart::serve`]; where there is no way there are no figures of clients
+    /// in processes of their own.
+    pub contender: Option<fn() -> std::io::Result<std::process::Command>>,
 }
 
 impl Effort {
@@ -125,6 +129,7 @@ impl Effort {
             connections: 20,
             crashes: (4, Duration::from_secs(2)),
             memory: None,
+            contender: None,
         }
     }
 
@@ -141,6 +146,7 @@ impl Effort {
             connections: 3,
             crashes: (1, Duration::from_millis(500)),
             memory: None,
+            contender: None,
         }
     }
 }
@@ -156,6 +162,7 @@ pub fn all() -> Vec<Box<dyn Workload>> {
         Box::new(names::Names),
         Box::new(contended::Contended),
         Box::new(hand_over::HandOver),
+        Box::new(apart::Processes),
         Box::new(duty::Duty),
         Box::new(readers::Readers),
         Box::new(permits::Permits),
