@@ -134,10 +134,11 @@ impl Members {
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
         let at = self.current();
-        let work = async {
+        // In a place of its own: the driver's calls are large, and a caller keeps room for the largest it may ever make.
+        let work = Box::pin(async {
             let (_, client) = self.client().await?;
             call(client).await.map_err(|error| self.failure(error))
-        };
+        });
         let answer = match timeout(limit, work).await {
             Ok(answer) => answer,
             Err(_) => Err(self.late(limit).into()),

@@ -15,6 +15,7 @@ use zookeeper_client as zk;
 
 use crate::config::ZkConfig;
 use crate::error::{failed, is_answer};
+use crate::follow::Follows;
 use crate::pool::Target;
 use crate::table::{Table, reap};
 use crate::{join, keep, layout, leave, look, wait};
@@ -24,6 +25,7 @@ pub(crate) struct Core {
     pub(crate) target: Arc<Target>,
     pub(crate) table: Table,
     pub(crate) popular: Popular,
+    pub(crate) follows: Follows,
     /// Whether there is one server only, which then knows everything there is to know.
     pub(crate) standalone: bool,
     longest: Duration,
@@ -147,6 +149,7 @@ impl ZkBackend {
             longest: target.longest(&desk),
             table: Table::default(),
             popular: Popular::default(),
+            follows: Follows::default(),
             closed: watch::Sender::new(false),
             standalone,
             target,

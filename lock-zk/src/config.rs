@@ -100,6 +100,9 @@ impl Default for ZkConfig {
     }
 }
 
+/// The least number of tries in one round of the driver.
+const ROUND: usize = 16;
+
 impl ZkConfig {
     /// The servers at these hosts and ports, everything else as by default.
     #[must_use]
@@ -185,13 +188,19 @@ impl ZkConfig {
     #[must_use]
     pub fn address(&self) -> String {
         let scheme = if self.tls { "zks" } else { "zk" };
-        format!("{scheme}://{}{}", self.cluster(), self.path)
+        format!("{scheme}://{}{}", self.servers(), self.path)
     }
 
-    /// The servers as the driver takes them.
-    pub(crate) fn cluster(&self) -> String {
+    fn servers(&self) -> String {
         let hosts: Vec<_> = self.hosts.iter().map(|(host, port)| host_port(host, Some(*port))).collect();
         hosts.join(",")
+    }
+
+    /// The servers as the driver takes them, again and again: after each round in which no server took the session it
+    /// waits twice as long as after the one before, so with short rounds a client would still be waiting long after an
+    /// election that took its time has ended.
+    pub(crate) fn cluster(&self) -> String {
+        vec![self.servers(); ROUND.div_ceil(self.hosts.len().max(1))].join(",")
     }
 
     /// Reads the files of TLS.

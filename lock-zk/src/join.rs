@@ -18,6 +18,7 @@ use crate::leave::{delete, erase_later, latest, synced};
 use crate::line::{Line, Stand};
 use crate::session::Session;
 use crate::table::{Entry, Made, pause};
+use crate::wait::step_to;
 use crate::{keep, look};
 
 /// How often a join is begun anew because the connection broke.
@@ -142,6 +143,8 @@ impl Join<'_> {
     async fn place(&self, alone: bool) -> Result<Placed> {
         let core = self.core;
         let data = layout::data(self.request.mode, self.request.note.as_str());
+        // Before the line is listed: who leaves after that is known to who follows.
+        let mark = if alone { None } else { core.follows.mark(&self.session, self.parent) };
         let mut sent = Sent {
             core: Arc::clone(core),
             session: Arc::clone(&self.session),
@@ -179,17 +182,17 @@ impl Join<'_> {
             },
             Err(_) => look::line(&self.session, self.parent).await,
         };
-        let stand = match line {
-            Ok(line) => line.stand(&node),
+        let line = match line {
+            Ok(line) => line,
             Err(error) => {
                 // Only with the node gone is a clear error true.
                 return fresh.undo().await.and(Err(error));
             }
         };
-        let (lease, alone, watch) = match stand {
+        let (lease, alone, step) = match line.stand(&node) {
             Some(Stand::Held { alone, .. }) => (self.request.lease, alone, None),
             Some(Stand::Waits(watch)) if self.request.queue => {
-                (self.request.waiter_lease, false, Some(watch))
+                (self.request.waiter_lease, false, Some(step_to(watch, &line, &node, mark.as_ref())))
             }
             Some(Stand::Waits(_)) => {
                 fresh.undo().await?;
@@ -206,7 +209,7 @@ impl Join<'_> {
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
         let token = FencingToken::new(czxid)?;
-        let held = watch.is_none();
+        let held = step.is_none();
         let made = Made {
             key: (self.request.name.clone(), self.request.holder),
             mode: self.request.mode,
@@ -216,7 +219,7 @@ impl Join<'_> {
             data,
             session: Arc::clone(&self.session),
         };
-        let entry = Entry::new(made, core.target.clock.now() + kept, alone, watch);
+        let entry = Entry::new(made, core.target.clock.now() + kept, alone, step);
         fresh.keep();
         core.table.insert(entry);
         Ok(Placed::Standing(if held {

@@ -19,6 +19,7 @@
 mod backend;
 pub mod config;
 mod error;
+mod follow;
 mod join;
 mod keep;
 mod layout;

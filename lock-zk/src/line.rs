@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use lock_core::{HolderId, Mode};
 
+use crate::follow::MOST;
 use crate::layout::Node;
 
 /// From here on the server's counter is near its end, or past it, and no longer tells the order.
@@ -20,8 +21,9 @@ pub(crate) struct Line {
 /// What a waiter watches: the one node whose change may promote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
-    /// The last entry ahead that is not compatible: nothing can happen before it goes. `sure` when its going promotes.
-    Gone { node: String, sure: bool },
+    /// The last entry ahead that is not compatible: nothing can happen before it goes. `sure` when its going promotes;
+    /// `few` when those ahead are few enough to follow them all.
+    Gone { node: String, sure: bool, few: bool },
     /// The permit just ahead, which waits as well: when it goes, or marks that it was promoted, this one is the first.
     Mark { node: String },
     /// Any of the holders: the first permit that waits.
@@ -93,6 +95,21 @@ impl Line {
         self.nodes.iter().find(|node| node.holder == Some(holder))
     }
 
+    /// The entries ahead with all of which gone this one holds; `None` for permits, which are counted.
+    fn against(&self, at: usize) -> Option<impl Iterator<Item = &Node>> {
+        let mode = self.nodes.get(at)?.mode;
+        let beside = move |node: &&Node| mode == Mode::Shared && node.mode == Mode::Shared;
+        let counted = matches!(mode, Mode::Permit(_));
+        (!counted).then(|| self.nodes[..at].iter().filter(move |node| !beside(node)))
+    }
+
+    /// The names of those with all of whom gone the entry of this name holds, where they are few and need not be counted.
+    pub(crate) fn ahead(&self, name: &str) -> Option<Vec<String>> {
+        let at = self.nodes.iter().position(|node| node.name == name)?;
+        let names: Vec<_> = self.against(at)?.take(MOST + 1).map(|node| node.name.clone()).collect();
+        (names.len() <= MOST).then_some(names)
+    }
+
     /// How the entry of this name stands; `None` when it is not in the line.
     pub(crate) fn stand(&self, name: &str) -> Option<Stand> {
         let at = self.nodes.iter().position(|node| node.name == name)?;
@@ -109,7 +126,8 @@ impl Line {
         Some(Stand::Waits(match (blocking, mode) {
             (Some(i), _) => {
                 let without = lock_core::mode::holders(self.nodes[1..].iter().map(|node| node.mode));
-                Watch::Gone { node: self.nodes[i].name.clone(), sure: i == 0 && at <= without }
+                let few = self.against(at).is_some_and(|nodes| nodes.count() <= MOST);
+                Watch::Gone { node: self.nodes[i].name.clone(), sure: i == 0 && at <= without, few }
             }
             (None, Mode::Permit(limit)) if at > limit.get() as usize => {
                 Watch::Mark { node: self.nodes[at - 1].name.clone() }
@@ -136,7 +154,7 @@ mod tests {
         let last = line.nodes.last().unwrap().name.clone();
         match line.stand(&last).unwrap() {
             Stand::Held { .. } => None,
-            Stand::Waits(Watch::Gone { node, sure }) => {
+            Stand::Waits(Watch::Gone { node, sure, .. }) => {
                 Some((line.nodes.iter().position(|n| n.name == node).unwrap(), sure))
             }
             Stand::Waits(other) => panic!("{other:?}"),
@@ -156,6 +174,32 @@ mod tests {
         assert_eq!(stand("x p2 p2"), Some((0, true)));
         assert_eq!(stand("x p2 p2 p2"), Some((0, false)));
         assert_eq!(stand("p3 p2"), Some((0, true)));
+    }
+
+    #[test]
+    fn who_must_go_before_an_entry_holds() {
+        let ahead = |modes: &str| {
+            let line = line(modes);
+            let ahead = line.ahead(&line.nodes.last().unwrap().name);
+            let at = |name: &String| line.nodes.iter().position(|node| node.name == *name).unwrap();
+            ahead.map(|names| names.iter().map(at).collect::<Vec<_>>())
+        };
+        assert_eq!(ahead("x s x"), Some(vec![0, 1]));
+        assert_eq!(ahead("x s s"), Some(vec![0]));
+        assert_eq!(ahead("s x p2 s"), Some(vec![1, 2]));
+        assert_eq!(ahead("x p2"), None);
+        assert_eq!(ahead(&["x"; MOST + 1].join(" ")).map(|ahead| ahead.len()), Some(MOST));
+        assert_eq!(ahead(&["x"; MOST + 2].join(" ")), None);
+        // With the last of them gone it holds, and not before.
+        for modes in ["x s x", "x s s", "s x p2 s", "x x x x"] {
+            let mut line = line(modes);
+            let name = line.nodes.last().unwrap().name.clone();
+            for node in line.ahead(&name).unwrap().iter().rev() {
+                assert!(matches!(line.stand(&name), Some(Stand::Waits(_))), "{modes}");
+                line.nodes.retain(|other| other.name != *node);
+            }
+            assert!(matches!(line.stand(&name), Some(Stand::Held { .. })), "{modes}");
+        }
     }
 
     #[test]

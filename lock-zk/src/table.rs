@@ -14,7 +14,6 @@ use std::time::Duration;
 use lock_core::clock::sleep_until;
 use lock_core::{FencingToken, HolderId, LockName, Mode, Timestamp};
 use tokio::sync::Notify;
-use zookeeper_client as zk;
 
 use crate::backend::Core;
 use crate::leave::erase_later;
@@ -23,8 +22,19 @@ use crate::session::Session;
 
 pub(crate) type Key = (LockName, HolderId);
 
-/// A watch that is set.
-pub(crate) type Fired = Pin<Box<dyn Future<Output = zk::WatchedEvent> + Send>>;
+/// What a watch that is set will bring.
+pub(crate) type Fired = Pin<Box<dyn Future<Output = News> + Send>>;
+
+/// What a waiter hears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Those it waited for have gone: it holds.
+    Promoted,
+    /// Something happened: the line says what.
+    Changed,
+    /// The session is over.
+    Over,
+}
 
 /// Where a waiter is on its way to be told.
 pub(crate) enum Step {
@@ -32,8 +42,8 @@ pub(crate) enum Step {
     Look,
     /// A watch is to be set.
     Arm(Watch),
-    /// A watch is set; `sure` when the going of its node promotes.
-    Armed { fired: Fired, sure: bool },
+    /// A watch is set.
+    Armed(Fired),
 }
 
 /// One entry of this client.
@@ -73,17 +83,12 @@ pub(crate) struct Made {
 }
 
 impl Entry {
-    /// An entry that holds, or has something to watch.
-    pub(crate) fn new(made: Made, ends: Timestamp, alone: bool, watch: Option<Watch>) -> Arc<Self> {
+    /// An entry that holds, or has a first step to take.
+    pub(crate) fn new(made: Made, ends: Timestamp, alone: bool, step: Option<Step>) -> Arc<Self> {
         let Made { key, mode, token, parent, node, data, session } = made;
         let path = format!("{parent}/{node}");
-        let state = State {
-            ends,
-            held: watch.is_none(),
-            alone,
-            gone: false,
-            step: watch.map_or(Step::Look, Step::Arm),
-        };
+        let state =
+            State { ends, held: step.is_none(), alone, gone: false, step: step.unwrap_or(Step::Look) };
         Arc::new(Self { key, mode, token, parent, node, path, data, session, state: Mutex::new(state) })
     }
 

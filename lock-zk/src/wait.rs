@@ -12,9 +12,10 @@ use zookeeper_client as zk;
 
 use crate::backend::Core;
 use crate::error::failed;
+use crate::follow::{Followed, MOST, Mark, begin_to_follow};
 use crate::line::{Line, Stand, Watch};
 use crate::look;
-use crate::table::{Entry, Fired, Step};
+use crate::table::{Entry, Fired, News, Step};
 
 /// Ends when the entry holds, or when asking again may help.
 pub(crate) async fn wait(core: &Arc<Core>, ticket: &Ticket) -> Result<Wake> {
@@ -36,30 +37,25 @@ async fn until_promoted(core: &Arc<Core>, ticket: &Ticket) -> Result<Wake> {
             return Ok(Wake::Held(entry.token));
         }
         let next = match entry.take_step() {
-            Step::Look => {
-                let line = look::line(&entry.session, &entry.parent).await?;
-                judge(core, &entry, &line)
-            }
-            Step::Arm(Watch::Children) => arm_children(core, &entry).await?,
-            Step::Arm(Watch::Gone { node, sure }) => arm(core, &entry, &node, sure, None).await?,
-            Step::Arm(Watch::Mark { node }) => arm(core, &entry, &node, false, Some(&mut seen)).await?,
-            Step::Armed { fired, sure } => {
-                let mut armed = Armed { entry: &entry, sure, fired: Some(fired) };
-                let event = AssertUnwindSafe(&mut armed).catch_unwind().await;
+            Step::Armed(fired) => {
+                let mut armed = Armed { entry: &entry, fired: Some(fired) };
+                let news = AssertUnwindSafe(&mut armed).catch_unwind().await;
                 armed.fired = None;
-                match event {
-                    Ok(event) if event.event_type == zk::EventType::Session => return Ok(Wake::Ask),
-                    Ok(event) if sure && event.event_type == zk::EventType::NodeDeleted => {
+                match news {
+                    Ok(News::Over) => return Ok(Wake::Ask),
+                    Ok(News::Promoted) => {
                         promoted(core, &entry, true, false);
                         continue;
                     }
-                    Ok(_) => Some(Step::Look),
+                    Ok(News::Changed) => Some(Step::Look),
                     Err(_) => {
                         let text = "the session's task has ended with the runtime it ran on";
                         return Err(Error::new(ErrorKind::Unavailable, text));
                     }
                 }
             }
+            // In a place of its own: a waiter keeps no room for requests while it waits.
+            step => Box::pin(advance(core, &entry, step, &mut seen)).await?,
         };
         match next {
             Some(step) => entry.put_step(step),
@@ -70,15 +66,61 @@ async fn until_promoted(core: &Arc<Core>, ticket: &Ticket) -> Result<Wake> {
     }
 }
 
+/// Takes a step that needs the server; the next one.
+async fn advance(
+    core: &Arc<Core>,
+    entry: &Arc<Entry>,
+    step: Step,
+    seen: &mut Option<(String, i32)>,
+) -> Result<Option<Step>> {
+    match step {
+        Step::Look => {
+            let mark = core.follows.mark(&entry.session, &entry.parent);
+            let line = look::line(&entry.session, &entry.parent).await?;
+            Ok(judge(core, entry, &line, mark.as_ref()))
+        }
+        Step::Arm(Watch::Children) => arm_children(core, entry).await,
+        Step::Arm(Watch::Gone { node, sure, few }) => {
+            if few && !sure {
+                match begin_to_follow(core, entry).await? {
+                    Followed::Line(line, mark) => return Ok(judge(core, entry, &line, Some(&mark))),
+                    Followed::Before => return Ok(Some(Step::Look)),
+                    Followed::No => {}
+                }
+            }
+            arm(core, entry, &node, sure, None).await
+        }
+        Step::Arm(Watch::Mark { node }) => arm(core, entry, &node, false, Some(seen)).await,
+        armed @ Step::Armed(_) => Ok(Some(armed)),
+    }
+}
+
 /// What to do after seeing the line; nothing when it holds, or is gone.
-fn judge(core: &Arc<Core>, entry: &Arc<Entry>, line: &Line) -> Option<Step> {
+fn judge(core: &Arc<Core>, entry: &Arc<Entry>, line: &Line, mark: Option<&Mark>) -> Option<Step> {
     match line.stand(&entry.node) {
-        Some(Stand::Waits(watch)) => Some(Step::Arm(watch)),
+        Some(Stand::Waits(watch)) => Some(step_to(watch, line, &entry.node, mark)),
         Some(Stand::Held { followed, alone }) => {
             promoted(core, entry, followed, alone);
             None
         }
         None => None,
+    }
+}
+
+/// How a waiter with this node comes to be told: by following the line, where that was marked before the line was listed,
+/// or by a watch of its own.
+pub(crate) fn step_to(watch: Watch, line: &Line, node: &str, mark: Option<&Mark>) -> Step {
+    let Some(mark) = mark else { return Step::Arm(watch) };
+    if line.nodes().len() > 2 * MOST {
+        mark.give_up();
+    }
+    match (line.ahead(node).and_then(|ahead| mark.follow(ahead)), watch) {
+        (Some(following), _) => Step::Armed(Box::pin(async move {
+            if following.promoted().await { News::Promoted } else { News::Changed }
+        })),
+        // Not followed now, so not tried again at once.
+        (None, Watch::Gone { node, sure, .. }) => Step::Arm(Watch::Gone { node, sure, few: false }),
+        (None, watch) => Step::Arm(watch),
     }
 }
 
@@ -118,7 +160,7 @@ async fn arm(
                     return Ok(Some(Step::Look));
                 }
             }
-            Ok(Some(Step::Armed { fired: Box::pin(watcher.changed()), sure }))
+            Ok(Some(Step::Armed(fired(watcher, sure))))
         }
         Err(zk::Error::NoNode) if sure => {
             promoted(core, entry, true, false);
@@ -132,30 +174,39 @@ async fn arm(
 /// Sets a watch on all that come and go.
 async fn arm_children(core: &Arc<Core>, entry: &Arc<Entry>) -> Result<Option<Step>> {
     let fail = |error| failed(error, "watch", &entry.parent);
+    core.follows.share(&entry.session, &entry.parent);
     let client = entry.session.client().map_err(fail)?;
     let (children, watcher) =
         entry.session.ask(client.list_and_watch_children(&entry.parent)).await.map_err(fail)?;
     let line = look::read(children, &entry.parent)?;
     let line = look::ordered(&entry.session, &entry.parent, line).await?;
-    Ok(match judge(core, entry, &line) {
-        Some(Step::Arm(Watch::Children)) => {
-            Some(Step::Armed { fired: Box::pin(watcher.changed()), sure: false })
-        }
+    Ok(match judge(core, entry, &line, None) {
+        Some(Step::Arm(Watch::Children)) => Some(Step::Armed(fired(watcher, false))),
         other => other,
+    })
+}
+
+/// What a watch brings; `sure` when the going of its node promotes.
+fn fired(watcher: zk::OneshotWatcher, sure: bool) -> Fired {
+    Box::pin(async move {
+        match watcher.changed().await.event_type {
+            zk::EventType::Session => News::Over,
+            zk::EventType::NodeDeleted if sure => News::Promoted,
+            _ => News::Changed,
+        }
     })
 }
 
 /// A watch under way; put back when the call is dropped.
 struct Armed<'a> {
     entry: &'a Arc<Entry>,
-    sure: bool,
     fired: Option<Fired>,
 }
 
 impl Future for Armed<'_> {
-    type Output = zk::WatchedEvent;
+    type Output = News;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<zk::WatchedEvent> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<News> {
         match &mut self.fired {
             Some(fired) => fired.as_mut().poll(cx),
             None => Poll::Pending,
@@ -166,7 +217,7 @@ impl Future for Armed<'_> {
 impl Drop for Armed<'_> {
     fn drop(&mut self) {
         if let Some(fired) = self.fired.take() {
-            self.entry.put_step(Step::Armed { fired, sure: self.sure });
+            self.entry.put_step(Step::Armed(fired));
         }
     }
 }

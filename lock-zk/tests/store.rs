@@ -129,6 +129,147 @@ async fn releases_wake_only_the_promoted() -> Verdict {
     Ok(())
 }
 
+/// Nothing has been asked for a while.
+async fn quiet(counter: &Counter) -> Verdict<u64> {
+    let settled = async || {
+        let before = counter.counts().requests();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        Ok((counter.counts().requests() == before).then_some(before))
+    };
+    eventually("quiet", settled).await
+}
+
+/// A lock that is always waited for costs three requests for each owner: create and list, and delete. What a waiter has to
+/// know it is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hand_over_costs_three_requests() -> Verdict {
+    const DELETE: i32 = 2;
+    const CHILDREN: i32 = 12;
+    const CREATE: i32 = 15;
+    const ROUNDS: usize = 40;
+    let (_server, counter, url) = counted().await?;
+    let clients = [open(&url).await?, open(&url).await?, open(&url).await?];
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let name = name(&format!("hot-{mode}"))?;
+        // Readers are waited for by writers, and so the other way round.
+        let modes = [Mode::Exclusive, mode, Mode::Exclusive];
+        let mut line = std::collections::VecDeque::new();
+        for (client, mode) in clients.iter().zip(modes) {
+            let request = request(&name, mode)?;
+            let answer = client.acquire(&request).await?;
+            let token = match answer {
+                Standing::Held(grant) => grant.token,
+                Standing::Waiting(place) => place.token,
+                Standing::Busy(_) => return Err(Stop::failed("busy")),
+            };
+            line.push_back((client, mode, ticket(&request, token)));
+        }
+        let mut before = counter.counts().by_code();
+        for round in 0..ROUNDS + 9 {
+            if round == 9 {
+                // By now each client follows the line.
+                before = counter.counts().by_code();
+            }
+            let (client, mode, first) = line.pop_front().context("the first")?;
+            client.release(&first).await?;
+            let (next, _, second) = line.front().context("the second")?;
+            let wake = tokio::time::timeout(Duration::from_secs(30), next.wait(second)).await??;
+            ensure_eq!(Some(wake), second.token.map(Wake::Held), "round {round} in mode {mode}");
+            let request = request(&name, mode)?;
+            let token = waiting(client, &request).await?.token;
+            line.push_back((client, mode, ticket(&request, token)));
+        }
+        let mut cost = counter.counts().by_code();
+        cost.iter_mut().for_each(|(code, count)| *count -= before.get(code).copied().unwrap_or_default());
+        cost.retain(|_, count| *count > 0);
+        let each = u64::try_from(ROUNDS).unwrap();
+        let wanted = [(DELETE, each), (CHILDREN, each), (CREATE, each)];
+        ensure_eq!(cost, wanted.into(), "requests by code for {ROUNDS} owners in mode {mode}");
+        for (client, _, ticket) in line {
+            client.release(&ticket).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A waiter that follows the line is not told when one ahead leaves who never held, nor looks then; it is told by the
+/// departure that leaves nobody ahead.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_gives_up_waiting_promotes_nobody() -> Verdict {
+    let (_server, counter, url) = counted().await?;
+    let (first, last) = (open(&url).await?, open(&url).await?);
+    let name = name("given-up")?;
+    let mut ahead = Vec::new();
+    for _ in 0..4 {
+        let request = exclusive(&name)?;
+        first.acquire(&request).await?;
+        ahead.push(request.ticket());
+    }
+    let request = exclusive(&name)?;
+    let own = ticket(&request, waiting(&last, &request).await?.token);
+    let mut told = tokio::spawn({
+        let (last, own) = (Arc::clone(&last), own.clone());
+        async move { last.wait(&own).await }
+    });
+    let mut asked = quiet(&counter).await?;
+    for at in [3, 1, 2] {
+        first.release(&ahead[at]).await?;
+        let now = quiet(&counter).await?;
+        ensure_eq!(now - asked, 1, "requests when number {at} gave up");
+        ensure!(!told.is_finished(), "told when number {at} gave up");
+        asked = now;
+    }
+    first.release(&ahead[0]).await?;
+    let wake = tokio::time::timeout(Duration::from_secs(30), &mut told).await???;
+    ensure_eq!(Some(wake), own.token.map(Wake::Held), "the last departure");
+    Ok(())
+}
+
+/// What happens in a line that is followed while the connection is broken is found when it stands again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_departure_while_the_connection_was_broken_is_found() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let link = Link::new();
+    let counter = Counter::start(server.address(), "/own")?;
+    let proxy = Proxy::start(counter.address(), &link).await?;
+    let cut = open(&format!("zk://{}/own?tick=200ms&request_timeout=1s", proxy.address())).await?;
+    let other = open(&url(&server)).await?;
+    let name = name("unheard")?;
+    for round in 0..3 {
+        let mut ahead = Vec::new();
+        for _ in 0..2 {
+            let request = exclusive(&name)?;
+            other.acquire(&request).await?;
+            ahead.push(request.ticket());
+        }
+        let request = leased(exclusive(&name)?, Duration::from_secs(60));
+        let own = ticket(&request, waiting(&cut, &request).await?.token);
+        let told = tokio::spawn({
+            let (cut, own) = (Arc::clone(&cut), own.clone());
+            async move {
+                loop {
+                    match cut.wait(&own).await {
+                        Err(error) if error.is_retryable() => {
+                            tokio::time::sleep(Duration::from_millis(10)).await;
+                        }
+                        wake => return wake,
+                    }
+                }
+            }
+        });
+        quiet(&counter).await?;
+        link.set(Fault::Reset);
+        for ticket in &ahead {
+            ensure_eq!(other.release(ticket).await?, Release::Released, "round {round}");
+        }
+        link.heal();
+        let wake = tokio::time::timeout(Duration::from_secs(50), told).await???;
+        ensure_eq!(Some(wake), own.token.map(Wake::Held), "round {round}");
+        cut.release(&own).await?;
+    }
+    Ok(())
+}
+
 /// Random requests of several clients, and the specification of a line beside it.
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_follow_the_specification() -> Verdict {
