@@ -97,7 +97,7 @@ impl Watches {
                     return Err(error);
                 }
                 // A session that ended is refused like a missing right. A request tells, and begins a new session.
-                lines::read(members, span, Some(1)).await?;
+                Box::pin(lines::read(members, span, Some(1))).await?;
                 refusals += 1;
                 if refusals > REFUSALS {
                     // Who may read a line may watch it: it is the session that ends again and again.
@@ -122,7 +122,9 @@ impl Watches {
                     if !matches!(user.0.look(key, number), Look::Read) {
                         continue;
                     }
-                    let reading = lines::read_new(members, span, user.0.known().unwrap_or_default()).await?;
+                    // In a place of its own: a waiter keeps no room for requests while it waits.
+                    let known = user.0.known().unwrap_or_default();
+                    let reading = Box::pin(lines::read_new(members, span, known)).await?;
                     user.0.learn(&reading, reading.revision);
                     let seen = reading.line.iter().any(|seat| seat.key == key);
                     if number.is_none() && !seen {

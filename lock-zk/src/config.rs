@@ -274,6 +274,17 @@ mod tests {
     }
 
     #[test]
+    fn a_round_of_the_driver_has_many_tries() {
+        let config = read("zk://a,b:2182,c/locks").unwrap();
+        let cluster = config.cluster();
+        assert!(cluster.split(',').count() >= ROUND, "{cluster}");
+        for host in ["a:2181", "b:2182", "c:2181"] {
+            assert_eq!(cluster.split(',').filter(|one| *one == host).count(), 6, "{cluster}");
+        }
+        assert!(config.address().ends_with("a:2181,b:2182,c:2181/locks"), "{}", config.address());
+    }
+
+    #[test]
     fn a_url_names_hosts_path_and_options() {
         let config = read("zk://me:hunter2@a,b:7,[::1]/x/y?tick=200ms&request_timeout=1s").unwrap();
         assert_eq!(config.hosts, [("a".into(), 2181), ("b".into(), 7), ("::1".into(), 2181)]);
