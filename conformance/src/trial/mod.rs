@@ -77,7 +77,8 @@ pub async fn run(ctx: &Ctx, clients: u32, goal: Goal) -> Verdict<Findings> {
         seed: ctx.rng().bits(),
     };
     let crew = Crew::start(ctx, clients, &plan).await?;
-    let faults = nemesis::harass(ctx, &crew, plan.lease, goal).await?;
+    let telling = || !capabilities.fencing || resource.refused() > 0;
+    let faults = nemesis::harass(ctx, &crew, plan.lease, goal, telling).await?;
     goes_on(&crew).await?;
     crew.stop().await?;
     let mut findings = judge::judge(&crew, &plan)?;

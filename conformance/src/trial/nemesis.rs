@@ -82,7 +82,13 @@ struct Nemesis<'a> {
 ///
 /// # Errors
 /// When the goal is not reached in time, or something cannot be broken.
-pub async fn harass(ctx: &Ctx, crew: &Crew, lease: Duration, goal: Goal) -> Verdict<BTreeMap<String, u64>> {
+pub async fn harass(
+    ctx: &Ctx,
+    crew: &Crew,
+    lease: Duration,
+    goal: Goal,
+    telling: impl Fn() -> bool,
+) -> Verdict<BTreeMap<String, u64>> {
     let nemesis = Nemesis {
         ctx,
         lease,
@@ -93,7 +99,7 @@ pub async fn harass(ctx: &Ctx, crew: &Crew, lease: Duration, goal: Goal) -> Verd
     };
     let clients = crew.clients().iter().map(|client| nemesis.of_client(client, ctx.rng()));
     let broken = join(join_all(clients), nemesis.of_the_server(ctx.rng()));
-    let (reached, (of_clients, of_server)) = join(nemesis.until(crew, goal), broken).await;
+    let (reached, (of_clients, of_server)) = join(nemesis.until(crew, goal, telling), broken).await;
     of_clients.into_iter().collect::<Verdict>()?;
     of_server?;
     reached?;
@@ -113,7 +119,7 @@ impl Nemesis<'_> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
     }
 
-    async fn until(&self, crew: &Crew, goal: Goal) -> Verdict {
+    async fn until(&self, crew: &Crew, goal: Goal, telling: impl Fn() -> bool) -> Verdict {
         let faults = u32::try_from(goal.faults)?;
         let end = Instant::now()
             + START
@@ -121,10 +127,14 @@ impl Nemesis<'_> {
             + TIME_PER_CYCLE * u32::try_from(goal.cycles)?;
         let reached = loop {
             let cycles = crew.clients().iter().map(Client::cycles).sum::<Verdict<u64>>();
+            let late = Instant::now() > end;
             match cycles {
-                Ok(cycles) if cycles >= goal.cycles && self.count() >= goal.faults => break Ok(()),
+                // What tells nothing goes on for as long as it may.
+                Ok(cycles) if cycles >= goal.cycles && self.count() >= goal.faults && (late || telling()) => {
+                    break Ok(());
+                }
                 Ok(cycles) => {
-                    if Instant::now() > end {
+                    if late {
                         let so_far = Goal { cycles, faults: self.count() };
                         break Err(crate::Stop::failed(format!("only {so_far:?} of {goal:?}")));
                     }

@@ -90,6 +90,12 @@ impl Resource {
         self.port
     }
 
+    /// How many writes were refused so far.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner).refused
+    }
+
     /// The items in the list that checks tokens, those in its twin, and how many writes were refused.
     #[must_use]
     pub fn contents(&self) -> (HashSet<u64>, HashSet<u64>, u64) {
