@@ -6,13 +6,15 @@
 
 mod ops;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use lock_core::BootClock;
 
 fn time(c: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let mut world = ops::World::new(runtime);
+    let mut world = ops::World::new(runtime, Arc::new(BootClock));
     for (name, operation) in ops::OPERATIONS {
         c.bench_function(name, |b| {
             b.iter_custom(|times| {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use lock_core::line::Line;
 use lock_core::{
-    BootClock, Clock, FencingToken, Guard, HolderId, Lock, LockName, Locks, MemoryBackend, MemoryStore, Mode,
-    Note, Request, Timestamp,
+    Clock, FencingToken, Guard, HolderId, Lock, LockName, Locks, MemoryBackend, MemoryStore, Mode, Note,
+    Request, Timestamp,
 };
 use tokio::runtime::Runtime;
 
@@ -71,9 +71,8 @@ pub(crate) const OPERATIONS: &[(&str, Operation)] = &[
 ];
 
 impl World {
-    pub(crate) fn new(runtime: Runtime) -> Self {
+    pub(crate) fn new(runtime: Runtime, clock: Arc<dyn Clock>) -> Self {
         let (free, busy, held, owned, outer) = runtime.block_on(async {
-            let clock: Arc<dyn Clock> = Arc::new(BootClock);
             let store = MemoryStore::new(Arc::clone(&clock));
             let locks = Locks::builder(Arc::new(MemoryBackend::new(&store))).clock(clock).build().unwrap();
             let busy = locks.mutex("busy").unwrap();
