@@ -36,6 +36,10 @@ pub fn of(server: &Running) -> Vec<Arc<dyn Subject>> {
             floor(server, "mysql", pool::DRIVER, mysql::Floor),
             floor(server, "mysql+session", pool::DRIVER, mysql_session::Floor),
         ],
+        #[cfg(feature = "mysql")]
+        crate::servers::MYSQL_RELAXED => {
+            vec![floor(server, crate::servers::MYSQL_RELAXED, pool::DRIVER, mysql::Floor)]
+        }
         #[cfg(feature = "postgres")]
         "postgres" => vec![
             floor(server, "postgres", pool::DRIVER, postgres::Floor { durable: true }),

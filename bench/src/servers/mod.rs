@@ -9,10 +9,14 @@
 //! | PostgreSQL | `pg_stat_statements` | it counts requests at once; the other counts come seconds late |
 //! | PostgreSQL, MariaDB | more connections | some peers have one for each waiter |
 //! | etcd | compacts what is older than ten seconds | as the manual of the store asks for: by itself it keeps all there ever was |
+//! | MariaDB, a second one | flushes once a second | `durability=relaxed` is the server's choice there |
 //! | ZooKeeper | a tick of 200 ms | leases may be short |
 
 mod count;
 mod start;
+
+#[cfg(feature = "mysql")]
+pub(crate) use start::MYSQL_RELAXED;
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -25,7 +29,7 @@ use crate::subject::{Counter, Failure, Subject};
 
 /// A server that was started for this process.
 pub struct Running {
-    /// What it serves: the first scheme of its URLs.
+    /// What it serves: the first scheme of its URLs, or the name of a set-up of its own.
     pub store: &'static str,
     /// Where it listens.
     pub address: SocketAddr,
