@@ -7,7 +7,7 @@ use super::Shared;
 use super::ask::tally;
 use super::hold::Mark;
 use crate::backend::{Backend, Release};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::name::LockName;
 use crate::snapshot::{EntryView, Snapshot};
 use crate::token::FencingToken;
@@ -15,19 +15,30 @@ use crate::token::FencingToken;
 /// One attempt's entries, by member: one at least.
 type Group = Vec<(usize, EntryView)>;
 
-/// Who holds a majority, or may: members that do not answer count for everybody.
+/// What the members that answered show.
+struct Seen {
+    groups: Vec<Group>,
+    answered: usize,
+    errors: Vec<Error>,
+}
+
+/// Who holds a majority, or may: members that do not answer count for everybody. The token shown is too small while the
+/// member that gave it does not answer.
 pub(super) async fn inspect(shared: &Arc<Shared>, name: &LockName) -> Result<Snapshot> {
-    let groups = groups(shared, name).await?;
-    let holders = groups.iter().filter_map(view).collect();
+    let seen = look(shared, name).await?;
+    let holders = seen.groups.iter().filter_map(view).collect();
     Ok(Snapshot { holders, ..Snapshot::empty(name.clone()) })
 }
 
 /// Evicts the hold that `inspect` shows with this token, on every member that has it.
 pub(super) async fn evict(shared: &Arc<Shared>, name: &LockName, token: FencingToken) -> Result<Release> {
-    let groups = groups(shared, name).await?;
-    let Some(group) = groups.into_iter().find(|group| view(group).is_some_and(|shown| shown.token == token))
+    let seen = look(shared, name).await?;
+    let known = seen.answered == shared.members.len() || seen.groups.is_empty();
+    let Some(group) =
+        seen.groups.into_iter().find(|group| view(group).is_some_and(|shown| shown.token == token))
     else {
-        return Ok(Release::NotHeld);
+        // A member that does not answer may have given this token to who is there.
+        return if known { Ok(Release::NotHeld) } else { Err(shared.too_few(seen.answered, &seen.errors)) };
     };
     let call = |i: usize, member: Arc<dyn Backend>| {
         let number = group.iter().find(|(member, _)| *member == i)?.1.token;
@@ -47,14 +58,14 @@ pub(super) async fn evict(shared: &Arc<Shared>, name: &LockName, token: FencingT
     }
 }
 
-async fn groups(shared: &Arc<Shared>, name: &LockName) -> Result<Vec<Group>> {
+/// Asks all members and waits for each in its time: each may be the one that gave the token.
+async fn look(shared: &Arc<Shared>, name: &LockName) -> Result<Seen> {
     let call = |_, member: Arc<dyn Backend>| {
         let name = name.clone();
         Some(async move { member.inspect(&name).await })
     };
     let majority = shared.majority();
-    let enough = |answers: &[Option<Result<Snapshot>>]| tally(answers).0 >= majority;
-    let answers = shared.ask(call, enough, |_, _| ()).await;
+    let answers = shared.ask(call, |_: &[Option<Result<Snapshot>>]| false, |_, _| ()).await;
     let (answered, errors) = tally(&answers);
     if answered < majority {
         return Err(shared.too_few(answered, &errors));
@@ -72,7 +83,7 @@ async fn groups(shared: &Arc<Shared>, name: &LockName) -> Result<Vec<Group>> {
     }
     let mut groups: Vec<_> = groups.into_values().filter(|group| group.len() + silent >= majority).collect();
     groups.sort_by_key(|group| view(group).map(|shown| shown.token));
-    Ok(groups)
+    Ok(Seen { groups, answered, errors })
 }
 
 /// A group as one entry. Who joined late tells the token; without such an entry it is the largest number.
