@@ -209,11 +209,18 @@ pub(super) struct Look {
     pub(super) there: usize,
     /// A sum of the fronts of their lines.
     pub(super) fronts: i64,
+    /// How many are ahead of the one with the fewest ahead of it.
+    pub(super) ahead: u32,
 }
 
 pub(super) fn look(rows: &[MySqlRow]) -> Result<Look> {
     let (last, held) = rows.split_last().ok_or_else(|| protocol("a look without an answer"))?;
     let last = Cells(last);
     let there = usize::try_from(last.int(1)?).unwrap_or(0);
-    Ok(Look { held: entries(held)?, there, fronts: last.int(2)? })
+    Ok(Look {
+        held: entries(held)?,
+        there,
+        fronts: last.int(2)?,
+        ahead: u32::try_from(last.int(3)?).unwrap_or(u32::MAX),
+    })
 }

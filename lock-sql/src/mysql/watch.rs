@@ -16,8 +16,10 @@ use super::link::{Lane, Link};
 use super::rows::{self, Entries};
 use super::sql::Value;
 
-/// How soon after a change the next look comes.
-const SOON: Duration = Duration::from_millis(1);
+/// How soon after a change the next look comes of a client whose turn is next.
+const SOON: Duration = Duration::from_micros(300);
+/// The least that those ahead take, one after the other: nobody need look sooner whose turn comes only after theirs.
+const TURN: Duration = Duration::from_millis(1);
 /// How many entries one request looks at.
 const ENTRIES: usize = 512;
 /// The pause after a look, at least, for each entry it looked at: however many lines, the looks of one client keep the
@@ -155,9 +157,10 @@ impl Watch {
         self.lock().names.iter().filter_map(|(name, line)| mark(name, line)).collect()
     }
 
-    /// One look at all that waits; whether something has moved since the look that gave `fronts`.
-    async fn look(&self, link: &Link, fronts: &mut i64) -> Result<bool> {
-        let (mut moved, mut marks, mut sum) = (false, self.marks(), 0);
+    /// One look at all that waits: whether something has moved since the look that gave `fronts`, and how many are ahead of
+    /// the one whose turn may be next.
+    async fn look(&self, link: &Link, fronts: &mut i64) -> Result<(bool, u32)> {
+        let (mut moved, mut marks, mut sum, mut ahead) = (false, self.marks(), 0, u32::MAX);
         while !marks.is_empty() {
             let mut again = Vec::new();
             for marks in marks.chunks(ENTRIES) {
@@ -170,6 +173,7 @@ impl Watch {
                 let look =
                     link.ask(Lane::Look, &link.sql.look.fill(&values), |rows, _| rows::look(rows)).await?;
                 sum ^= look.fronts;
+                ahead = ahead.min(look.ahead);
                 let there = if look.there < marks.len() {
                     let sql = link.sql.there.fill(&values);
                     Some(link.ask(Lane::Look, &sql, |rows, _| rows::entries(rows)).await?)
@@ -191,7 +195,7 @@ impl Watch {
             // Who is behind them may hold beside them.
             marks = again.iter().filter_map(|name| self.foremost(name)).collect();
         }
-        Ok(std::mem::replace(fronts, sum) != sum || moved)
+        Ok((std::mem::replace(fronts, sum) != sum || moved, ahead))
     }
 }
 
@@ -268,6 +272,11 @@ impl Drop for Forget<'_> {
     }
 }
 
+/// How long after a move the next look comes of a client with so many ahead of it.
+fn soon(ahead: u32) -> Duration {
+    if ahead <= 1 { SOON } else { TURN.saturating_mul(ahead - 1) }
+}
+
 /// The task that looks, while somebody waits.
 struct Looking {
     watch: Arc<Watch>,
@@ -279,8 +288,8 @@ impl Looking {
         let (mut pause, mut fronts) = (SOON, 0);
         loop {
             match self.watch.look(&link, &mut fronts).await {
-                Ok(true) => pause = SOON,
-                Ok(false) => pause = (pause * 5 / 4).min(link.poll),
+                Ok((true, ahead)) => pause = soon(ahead).min(link.poll),
+                Ok((false, _)) => pause = (pause * 5 / 4).min(link.poll),
                 // The renewals of those who wait tell them; they keep their places.
                 Err(_) => pause = (pause * 2).clamp(link.poll, UNREACHED),
             }

@@ -1,8 +1,8 @@
--- :holders (entries that wait, the foremost of their lines in this client). Rows of a name, a number and 0: those that
--- hold; and at the end one without a name: how many are there, and a sum of the fronts of their lines, which tells
--- whether lines move.
+-- :holders (entries that wait, the foremost of their lines in this client). Rows of a name, a number and zeros: those that
+-- hold; and at the end one without a name: how many are there, a sum of the fronts of their lines, which tells
+-- whether lines move, and how many are ahead of the one whose turn may be next.
 -- Of the entries ahead one is enough that does not go with it; only permits are counted.
-SELECT l.name, l.number, 0 FROM `onelock_line` l FORCE INDEX (holder)
+SELECT l.name, l.number, 0, 0 FROM `onelock_line` l FORCE INDEX (holder)
 WHERE l.holder IN (:holders) AND l.ends > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
     AND NOT EXISTS (
         SELECT 1 FROM `onelock_line` a WHERE a.name = l.name AND a.number < l.number
@@ -15,5 +15,7 @@ WHERE l.holder IN (:holders) AND l.ends > TIMESTAMPDIFF(MICROSECOND, '1970-01-01
 UNION ALL
 SELECT '', COUNT(*), CAST(BIT_XOR((
     SELECT a.number FROM `onelock_line` a WHERE a.name = l.name ORDER BY a.number LIMIT 1
-)) AS SIGNED) FROM `onelock_line` l FORCE INDEX (holder)
+)) AS SIGNED), CAST(COALESCE(MIN((
+    SELECT COUNT(*) FROM `onelock_line` a WHERE a.name = l.name AND a.number < l.number
+)), 0) AS SIGNED) FROM `onelock_line` l FORCE INDEX (holder)
 WHERE l.holder IN (:holders) AND l.ends > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
