@@ -17,7 +17,7 @@ use crate::entries::{Entry, ends};
 use crate::error::{Failure, protocol};
 use crate::keys::{Seat, Span, place_of};
 use crate::lease::{Lease, Life};
-use crate::lines::{Reading, kv, look_op, read_new_op, read_op, seats};
+use crate::lines::{Reading, kv, look_op, read_new_op, read_op, seats, whole};
 use crate::members::closed;
 
 /// How often a try for a permit looks again because somebody joined between looking and joining; then it is busy.
@@ -242,7 +242,10 @@ pub(crate) fn moved_by(answer: Option<PbTxnOpResponse>, key: &[u8], number: i64,
         return Err(protocol("etcd left out the answer to a move"));
     };
     if answer.succeeded {
-        return Ok(true);
+        return match answer.responses.into_iter().next().and_then(|part| part.response) {
+            Some(PbTxnOpResponse::ResponsePut(_)) => Ok(true),
+            _ => Err(protocol("etcd left out the move")),
+        };
     }
     let mut ranges = ranges(answer);
     let seat = ranges.pop().and_then(|range| range.kvs.into_iter().next());
@@ -299,10 +302,11 @@ impl Spot<'_> {
     fn queue(&self, known: Option<i64>) -> Txn {
         let (mut holds, mut waits) = (vec![self.put(&self.hold)], vec![self.put(&self.wait)]);
         if matches!(self.request.mode, Mode::Permit(_)) {
-            holds.push(read_op(&self.span, None));
-            waits.push(read_op(&self.span, None));
-        } else if let Some(known) = known {
-            waits.push(read_new_op(&self.span, known));
+            holds.push(read_op(&self.span));
+            waits.push(read_op(&self.span));
+        } else {
+            holds.push(look_op(&self.key));
+            waits.extend(known.map(|known| read_new_op(&self.span, known)));
         }
         let join = Txn::new().when(self.clear()).and_then(holds).or_else(waits);
         Txn::new().when([self.absent()]).and_then([TxnOp::txn(join), self.needs_write()])
@@ -339,15 +343,16 @@ impl Spot<'_> {
             return Err(protocol("etcd left out the answer to a join").into());
         };
         let as_holder = join.succeeded;
-        let line = ranges(join).pop().map(|range| seats(&self.span, range));
         if !matches!(self.request.mode, Mode::Permit(_)) {
             // What is against these modes is ahead of them, wherever in the line.
+            if as_holder {
+                return self.held(join, revision).map(Joined::Held);
+            }
+            let line = ranges(join).pop().map(|range| seats(&self.span, range)).transpose()?;
             let reading = |line| Reading { line, above: known.unwrap_or_default(), revision };
-            return Ok(match as_holder {
-                true => Joined::Held(revision),
-                false => Joined::Waits(revision, line.map(reading)),
-            });
+            return Ok(Joined::Waits(revision, line.map(reading)));
         }
+        let line = ranges(join).pop().map(|range| whole(&self.span, range)).transpose()?;
         let reading = Reading { line: line.ok_or_else(unread)?, above: 0, revision };
         let (place, holders) = place_of(&reading.line, &self.key).ok_or_else(unread)?;
         match (place < holders, as_holder) {
@@ -362,12 +367,36 @@ impl Spot<'_> {
     fn alone(&self) -> Txn {
         let mut when = self.clear();
         when.push(self.absent());
-        Txn::new().when(when).and_then([self.put(&self.hold)]).or_else([look_op(&self.key)])
+        Txn::new().when(when).and_then(self.hold()).or_else([look_op(&self.key)])
+    }
+
+    /// Makes the entry of a holder, and reads it: see [`Spot::held`].
+    fn hold(&self) -> [TxnOp; 2] {
+        [self.put(&self.hold), look_op(&self.key)]
+    }
+
+    /// The number of an entry that holds, from the answer to [`Spot::hold`]. A flag is one byte; a grant names the entry's
+    /// key, with its holder in it, as the put has left it. So no answer that was altered on the way is taken for one.
+    fn held(&self, answer: PbTxnResponse, revision: i64) -> Result<i64, Failure> {
+        let put = matches!(
+            answer.responses.first().and_then(|part| part.response.as_ref()),
+            Some(PbTxnOpResponse::ResponsePut(_))
+        );
+        let own = ranges(answer).pop().and_then(|range| range.kvs.into_iter().next());
+        let made = own.is_some_and(|kv| {
+            kv.key == self.key && kv.create_revision == revision && kv.lease == self.hold.id
+        });
+        if put && made {
+            Ok(revision)
+        } else {
+            Err(protocol("etcd granted an entry that it does not show").into())
+        }
     }
 
     fn tried(&self, answer: PbTxnResponse) -> Result<Joined, Failure> {
         if answer.succeeded {
-            return Ok(Joined::Held(revision(&answer)?));
+            let revision = revision(&answer)?;
+            return self.held(answer, revision).map(Joined::Held);
         }
         let own = ranges(answer).pop().ok_or_else(unread)?;
         Ok(if own.kvs.is_empty() { Joined::Busy } else { Joined::There })
@@ -377,8 +406,8 @@ impl Spot<'_> {
     fn first_permit(&self) -> Txn {
         Txn::new()
             .when([self.absent(), Self::empty(&self.span)])
-            .and_then([self.put(&self.hold)])
-            .or_else([read_op(&self.span, None)])
+            .and_then(self.hold())
+            .or_else([read_op(&self.span)])
     }
 
     /// Joins if nobody else did since `revision`, or reads.
@@ -390,15 +419,15 @@ impl Spot<'_> {
                 Compare::create_revision(beside.start, CompareOp::Less, revision + 1).with_range(beside.end),
             );
         }
-        Txn::new().when(when).and_then([self.put(&self.hold)]).or_else([read_op(&self.span, None)])
+        Txn::new().when(when).and_then(self.hold()).or_else([read_op(&self.span)])
     }
 
     fn permitted(&self, answer: PbTxnResponse) -> Result<Looked, Failure> {
         let revision = revision(&answer)?;
         if answer.succeeded {
-            return Ok(Looked::Joined(Joined::Held(revision)));
+            return self.held(answer, revision).map(|number| Looked::Joined(Joined::Held(number)));
         }
-        let line: Vec<Seat> = seats(&self.span, ranges(answer).pop().ok_or_else(unread)?);
+        let line: Vec<Seat> = whole(&self.span, ranges(answer).pop().ok_or_else(unread)?)?;
         let mode = self.request.mode;
         let room = line.iter().all(|seat| seat.mode == mode) && line.len() < limit_of(mode);
         Ok(if line.iter().any(|seat| seat.key == self.key) {

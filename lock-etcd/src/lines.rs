@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use etcd_client::proto::{PbKeyValue, PbRangeResponse};
 use etcd_client::{Client, GetOptions, KvClient, SortOrder, SortTarget, TxnOp};
-use lock_core::Result;
+use lock_core::{Error, Result};
 
 use crate::error::{Failure, protocol};
 use crate::keys::{Seat, Span};
@@ -39,9 +39,9 @@ fn up_to(span: &Span, upto: Option<i64>) -> GetOptions {
     }
 }
 
-/// Reads a line inside a transaction.
-pub(crate) fn read_op(span: &Span, upto: Option<i64>) -> TxnOp {
-    TxnOp::get(span.start.clone(), Some(up_to(span, upto)))
+/// Reads a whole line inside a transaction.
+pub(crate) fn read_op(span: &Span) -> TxnOp {
+    TxnOp::get(span.start.clone(), Some(up_to(span, None)))
 }
 
 /// Reads the entries with a larger number than `above` inside a transaction.
@@ -85,11 +85,35 @@ async fn get(members: &Members, span: &Span, options: GetOptions) -> Result<Read
     if revision <= 0 {
         return Err(protocol("etcd answered without a revision").into());
     }
-    Ok(Reading { line: seats(span, answer), above: 0, revision })
+    Ok(Reading { line: seats(span, answer)?, above: 0, revision })
+}
+
+/// The entries of an answer to the reading of a whole line, in line order.
+pub(crate) fn whole(span: &Span, answer: PbRangeResponse) -> Result<Vec<Seat>> {
+    let count = usize::try_from(answer.count).ok();
+    if count != Some(answer.kvs.len()) {
+        return Err(contradiction());
+    }
+    seats(span, answer)
+}
+
+fn contradiction() -> Error {
+    protocol("an answer of etcd contradicts itself")
 }
 
 /// The entries of an answer, in line order.
-pub(crate) fn seats(span: &Span, answer: PbRangeResponse) -> Vec<Seat> {
+///
+/// An answer that was altered on the way is better an error than another order: a key that was written once was made then,
+/// and any other was made before it was written last.
+pub(crate) fn seats(span: &Span, answer: PbRangeResponse) -> Result<Vec<Seat>> {
+    let sound = |kv: &PbKeyValue| {
+        kv.key.starts_with(&span.start)
+            && kv.create_revision <= kv.mod_revision
+            && (kv.version == 1) == (kv.create_revision == kv.mod_revision)
+    };
+    if !answer.kvs.iter().all(sound) {
+        return Err(contradiction());
+    }
     let seat = |kv: PbKeyValue| Seat {
         number: kv.create_revision,
         mode: span.mode_of(&kv.key),
@@ -99,5 +123,5 @@ pub(crate) fn seats(span: &Span, answer: PbRangeResponse) -> Vec<Seat> {
     };
     let mut line: Vec<_> = answer.kvs.into_iter().map(seat).collect();
     line.sort_by(|a, b| a.place().cmp(&b.place()));
-    line
+    Ok(line)
 }

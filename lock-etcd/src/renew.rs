@@ -1,7 +1,7 @@
 //! Renewing: keep the leases alive, then see that the keys are there, and move entries to the lease they need.
 //!
 //! A living lease proves nothing about a key that was evicted, so every renewal sees the key itself: held entries by
-//! their own key, waiting ones by the line up to their number, which also repairs a wake-up that was lost. An entry
+//! their own key, waiting ones by their line, which also repairs a wake-up that was lost. An entry
 //! that has come to hold moves from the lease of a waiter to that of a holder; the move sees the key by its guard.
 
 use std::collections::hash_map::Entry as MapEntry;
@@ -21,7 +21,7 @@ use crate::entries::{Entry, ends};
 use crate::error::{Failure, protocol};
 use crate::keys::{Seat, Span};
 use crate::lease::{Lease, Life};
-use crate::lines::{kv, look_op, read_op, seats};
+use crate::lines::{kv, look_op, read_op, seats, whole};
 
 /// The most operations etcd takes in one transaction, unless it is told otherwise.
 const OPERATIONS: usize = 128;
@@ -148,13 +148,11 @@ impl Shared {
                 true => looks.push(Look::Key(i)),
                 false => {
                     let at = *lines.entry(item.span.start.clone()).or_insert_with(|| {
-                        looks.push(Look::Line(Vec::new(), item.number));
+                        looks.push(Look::Line(Vec::new()));
                         looks.len() - 1
                     });
-                    if let Some(Look::Line(items, upto)) = looks.get_mut(at) {
+                    if let Some(Look::Line(items)) = looks.get_mut(at) {
                         items.push(i);
-                        // All of it if anybody's number is not known.
-                        *upto = (*upto).zip(item.number).map(|(a, b)| a.max(b));
                     }
                 }
             }
@@ -277,30 +275,34 @@ impl Shared {
     }
 }
 
-/// One reading: of one key, or of one line up to a number for all who wait in it.
+/// One reading: of one key, or of one line for all who wait in it. Of all of it: only then etcd's count tells whether an
+/// entry is missing from the answer.
 enum Look {
     Key(usize),
-    Line(Vec<usize>, Option<i64>),
+    Line(Vec<usize>),
 }
 
 impl Look {
     fn items(&self) -> &[usize] {
         match self {
             Self::Key(item) => std::slice::from_ref(item),
-            Self::Line(items, _) => items,
+            Self::Line(items) => items,
         }
     }
 
     fn operation(&self, work: &[Work<'_>]) -> TxnOp {
         match self {
             Self::Key(item) => look_op(&work[*item].key),
-            Self::Line(items, upto) => read_op(&work[items[0]].span, *upto),
+            Self::Line(items) => read_op(&work[items[0]].span),
         }
     }
 
     fn read(&self, answer: Option<PbTxnOpResponse>, work: &[Work<'_>]) -> Result<Vec<Seat>> {
         match answer {
-            Some(PbTxnOpResponse::ResponseRange(range)) => Ok(seats(&work[self.items()[0]].span, range)),
+            Some(PbTxnOpResponse::ResponseRange(range)) => {
+                let span = &work[self.items()[0]].span;
+                if matches!(self, Self::Line(_)) { whole(span, range) } else { seats(span, range) }
+            }
             _ => Err(protocol("etcd left out a reading")),
         }
     }
