@@ -23,6 +23,10 @@ const BLOCK: i64 = 1 << 20;
 /// For how many seconds a statement waits for rows and tables. The transactions here are short.
 const LOCK_WAIT: i64 = 5;
 
+/// How long a server may take to be up for a second. A life is known by the second in which it began, and so is its
+/// counter: a life that gives numbers only later than that shares it with no other that does.
+const YOUNG: Duration = Duration::from_secs(5);
+
 /// The version of the table that this program knows.
 const VERSION: i64 = 1;
 
@@ -46,11 +50,21 @@ impl MySql {
         };
         let settings = self.sql.settings.fill(&[("lock_wait", Value::Int(LOCK_WAIT))]);
         let values = [("limit", Value::Part(limit)), ("uptime", Value::Part(uptime))];
-        let rows = unharmed(run(&mut conn, &(settings + &self.sql.set_up.fill(&values)))).await;
-        let rows = rows.map_err(ended)?;
-        let [row] = &rows[..] else { return Err(strange()) };
-        let (session, text) = legible(|| Ok((int(row, 0)?, bytes(row, 1)?)))?;
-        let this = life(&text);
+        let set_up = settings + &self.sql.set_up.fill(&values);
+        let end = Instant::now() + YOUNG;
+        let (session, this) = loop {
+            let rows = unharmed(run(&mut conn, &set_up)).await.map_err(ended)?;
+            let [row] = &rows[..] else { return Err(strange()) };
+            let (session, text, up) = legible(|| Ok((int(row, 0)?, bytes(row, 1)?, int(row, 2)?)))?;
+            if up >= 1 {
+                break (session, life(&text));
+            }
+            if Instant::now() > end {
+                let text = "the server says that it has been up for no second yet";
+                return Err(Error::new(ErrorKind::Unavailable, text));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
         let values = [("life", Value::Int(this)), ("block", Value::Int(BLOCK))];
         let rows = unharmed(run(&mut conn, &self.sql.begin.fill(&values))).await.map_err(ended)?;
         let [row] = &rows[..] else { return Err(strange()) };
