@@ -3,16 +3,15 @@
 
 mod common;
 
-use common::{Bench, Redis, until};
+use common::{Bench, Redis, folder, until};
 use rustix::process::Signal;
 use serde_json::Value;
-use tempfile::TempDir;
 
 fn quorum_of(servers: &[Redis]) -> Bench {
     let members: Vec<_> = servers.iter().map(|server| format!("{}?gate=run_id", server.url())).collect();
     // A busy machine is not a dead server.
     let url = format!("quorum://?members={}&member_timeout=10s", members.join("|"));
-    Bench { dir: TempDir::new().unwrap(), url }
+    Bench { dir: folder(), url }
 }
 
 /// The state of each gate, as `--json` tells it.

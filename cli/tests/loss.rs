@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{BEAT, Bench, Redis, Running, STUBBORN_BEAT, children_of, group_alive, until};
+use common::{BEAT, Bench, Redis, Running, SHORT, STUBBORN_BEAT, children_of, folder, group_alive, until};
 use rustix::process::{Pid, Signal, kill_process};
 
 on_every_store! {
@@ -18,7 +18,7 @@ on_every_store! {
 
 /// Starts a beating command under a short lease, and another that waits for the same lock.
 fn two(bench: &Bench, beat: &str) -> (Running, Running, i32) {
-    let first = bench.spawn(&["run", "a", "--ttl", "2s", "--", "sh", "-c", beat]);
+    let first = bench.spawn(&["run", "a", "--ttl", SHORT, "--", "sh", "-c", beat]);
     until("the first beat", || !bench.history().is_empty());
     let group = children_of(first.deadman())[0];
     let second = bench.spawn(&["run", "a", "--", "sh", "-c", r#"echo "$ONELOCK_TOKEN" >> "$HIST""#]);
@@ -86,7 +86,7 @@ fn a_stopped_deadman_does_not_save_the_command(bench: &Bench) {
 
 fn an_eviction_ends_the_command(bench: &Bench) {
     let script = r#"trap 'echo term >> "$HIST"; exit 0' TERM; echo "$ONELOCK_TOKEN" >> "$HIST"; while :; do sleep 0.02; done"#;
-    let running = bench.spawn(&["run", "a", "--ttl", "2s", "--", "sh", "-c", script]);
+    let running = bench.spawn(&["run", "a", "--ttl", SHORT, "--", "sh", "-c", script]);
     until("the command", || !bench.history().is_empty());
     let token = bench.history()[0].clone();
     let wrong = bench.run(&["evict", "a", "--token", "9223372036854775807"]);
@@ -112,10 +112,10 @@ fn the_whole_group_is_ended(bench: &Bench) {
 #[test]
 fn a_dead_store_ends_the_command_before_the_lease() {
     let redis = Redis::start();
-    let bench = Bench { dir: tempfile::TempDir::new().unwrap(), url: redis.url() };
+    let bench = Bench { dir: folder(), url: redis.url() };
     let script =
         r#"trap 'echo term >> "$HIST"; exit 0' TERM; echo up >> "$HIST"; while :; do sleep 0.02; done"#;
-    let running = bench.spawn(&["run", "a", "--ttl", "3s", "--", "sh", "-c", script]);
+    let running = bench.spawn(&["run", "a", "--ttl", SHORT, "--", "sh", "-c", script]);
     bench.wait_for_line("up");
     redis.signal(Signal::STOP);
     let done = running.finish();

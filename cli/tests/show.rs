@@ -6,7 +6,7 @@ mod common;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 
-use common::{Bench, PASSWORD, until};
+use common::{Bench, PASSWORD, SHORT, until};
 use serde_json::Value;
 
 on_every_store! {
@@ -77,7 +77,7 @@ fn list_shows_names_by_prefix(bench: &Bench) {
 }
 
 fn evict_says_what_happened(bench: &Bench) {
-    let holder = bench.spawn(&["run", "a", "--ttl", "2s", "--", "sh", "-c", HOLD]);
+    let holder = bench.spawn(&["run", "a", "--ttl", SHORT, "--", "sh", "-c", HOLD]);
     bench.wait_for_line("held");
     let token = bench.status("a")["holders"][0]["token"].as_str().unwrap().to_owned();
     let evict = |token: &str| {

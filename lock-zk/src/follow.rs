@@ -2,8 +2,8 @@
 //!
 //! A waiter that watches the node before its own must look at the line when that one goes: it may have left without ever
 //! holding. A waiter that knows who is ahead and hears of all who leave need not look: nobody comes back and nobody
-//! joins ahead, so it holds when the last of them has gone. The listing that comes with its join says who is ahead; the
-//! watch stood before that, so it brings every departure since. It stays for a while after the last waiter: a busy name is
+//! joins ahead, so it holds when the last of them has gone, unless its own node, evicted, went first. The listing that comes
+//! with its join says who is ahead; the watch stood before that, so it brings every departure since. It stays for a while after the last waiter: a busy name is
 //! watched once.
 //!
 //! In a long line everybody would hear of everybody: there a waiter watches the node before its own ([`MOST`]).
@@ -67,6 +67,7 @@ enum Phase {
 }
 
 struct Follower {
+    own: String,
     ahead: Vec<String>,
     /// Dropped untold when it has to look anew.
     tell: oneshot::Sender<()>,
@@ -111,23 +112,27 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Follows the line for one who has these ahead by a listing that was sent after the mark; `None` when too much has
-    /// happened since.
-    pub(crate) fn follow(&self, mut ahead: Vec<String>) -> Option<Following> {
+    /// Follows the line for the node `own`, which has these ahead by a listing that was sent after the mark; `None` when too
+    /// much has happened since.
+    pub(crate) fn follow(&self, own: &str, mut ahead: Vec<String>) -> Option<Following> {
         let mut state = self.follow.lock();
         let missed = state.count - self.count;
         if state.phase != Phase::Live || missed > state.gone.len() {
             return None;
         }
-        let known = state.gone.len() - missed;
-        ahead.retain(|node| !state.gone.range(known..).any(|gone| gone == node));
+        let since = state.gone.len() - missed;
+        let has_left = |node: &str| state.gone.range(since..).any(|gone| gone == node);
+        ahead.retain(|node| !has_left(node));
+        let evicted = has_left(own);
         state.last_id += 1;
         let id = state.last_id;
         let (tell, told) = oneshot::channel();
-        if ahead.is_empty() {
+        if evicted {
+            drop(tell);
+        } else if ahead.is_empty() {
             let _ = tell.send(());
         } else {
-            state.followers.insert(id, Follower { ahead, tell });
+            state.followers.insert(id, Follower { own: own.to_owned(), ahead, tell });
         }
         drop(state);
         Some(Following { follow: Arc::clone(&self.follow), id, told })
@@ -207,13 +212,14 @@ impl Follow {
             state.gone.pop_front();
         }
         state.gone.push_back(node.to_owned());
-        let first = state.followers.extract_if(|_, follower| {
+        let done = state.followers.extract_if(|_, follower| {
             follower.ahead.retain(|ahead| ahead != node);
-            follower.ahead.is_empty()
+            follower.ahead.is_empty() || follower.own == node
         });
-        let first: Vec<_> = first.collect();
+        let done: Vec<_> = done.collect();
         drop(state);
-        for (_, follower) in first {
+        // Who was evicted is dropped untold, and looks.
+        for (_, follower) in done.into_iter().filter(|(_, follower)| follower.own != node) {
             let _ = follower.tell.send(());
         }
     }
@@ -354,8 +360,8 @@ mod tests {
     async fn it_holds_when_all_ahead_have_gone_in_any_order() {
         let follow = live();
         let mark = Arc::clone(&follow).mark().unwrap();
-        let mut second = mark.follow(nodes(&["a"])).unwrap();
-        let mut third = mark.follow(nodes(&["a", "b"])).unwrap();
+        let mut second = mark.follow("own", nodes(&["a"])).unwrap();
+        let mut third = mark.follow("own", nodes(&["a", "b"])).unwrap();
         follow.left("b");
         assert_eq!((told(&mut second), told(&mut third)), (None, None));
         follow.left("stranger");
@@ -366,29 +372,42 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_was_evicted_is_not_promoted() {
+        let follow = live();
+        let mark = Arc::clone(&follow).mark().unwrap();
+        let mut evicted = mark.follow("own", nodes(&["a"])).unwrap();
+        let mut next = mark.follow("next", nodes(&["a", "own"])).unwrap();
+        follow.left("own");
+        assert_eq!((told(&mut evicted), told(&mut next)), (Some(false), None));
+        follow.left("a");
+        assert_eq!(told(&mut next), Some(true));
+        assert!(!mark.follow("own", nodes(&["a"])).unwrap().promoted().await, "before it followed");
+    }
+
+    #[tokio::test]
     async fn who_left_between_the_listing_and_the_following_is_known() {
         let follow = live();
         follow.left("before");
         let mark = Arc::clone(&follow).mark().unwrap();
         follow.left("a");
-        assert!(mark.follow(nodes(&["a"])).unwrap().promoted().await);
+        assert!(mark.follow("own", nodes(&["a"])).unwrap().promoted().await);
         // Gone before the mark: the listing has it, so it is another node of that name.
-        assert_eq!(told(&mut mark.follow(nodes(&["before"])).unwrap()), None);
+        assert_eq!(told(&mut mark.follow("own", nodes(&["before"])).unwrap()), None);
         for i in 0..REMEMBERED {
             follow.left(&i.to_string());
         }
-        assert!(mark.follow(nodes(&["x"])).is_none(), "what left is not all remembered");
-        assert!(Arc::clone(&follow).mark().unwrap().follow(nodes(&["x"])).is_some());
+        assert!(mark.follow("own", nodes(&["x"])).is_none(), "what left is not all remembered");
+        assert!(Arc::clone(&follow).mark().unwrap().follow("own", nodes(&["x"])).is_some());
     }
 
     #[tokio::test]
     async fn when_the_watch_breaks_everybody_looks_anew() {
         let follow = live();
         let mark = Arc::clone(&follow).mark().unwrap();
-        let following = mark.follow(nodes(&["a"])).unwrap();
+        let following = mark.follow("own", nodes(&["a"])).unwrap();
         follow.end();
         assert!(!following.promoted().await);
-        assert!(mark.follow(nodes(&["a"])).is_none());
+        assert!(mark.follow("own", nodes(&["a"])).is_none());
         assert!(follow.mark().is_none());
     }
 
@@ -396,18 +415,18 @@ mod tests {
     async fn a_line_that_became_long_is_followed_by_nobody_new() {
         let follow = live();
         let mark = Arc::clone(&follow).mark().unwrap();
-        let following = mark.follow(nodes(&["a"])).unwrap();
+        let following = mark.follow("own", nodes(&["a"])).unwrap();
         mark.give_up();
         assert!(!follow.end_if_idle(), "somebody follows yet");
         drop(following);
         mark.give_up();
-        assert!(follow.end_if_idle() && mark.follow(nodes(&["a"])).is_none());
+        assert!(follow.end_if_idle() && mark.follow("own", nodes(&["a"])).is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_ends_when_nobody_has_followed_for_long() {
         let follow = live();
-        let following = Arc::clone(&follow).mark().unwrap().follow(nodes(&["a"])).unwrap();
+        let following = Arc::clone(&follow).mark().unwrap().follow("own", nodes(&["a"])).unwrap();
         tokio::time::advance(LINGER * 2).await;
         assert!(!follow.end_if_idle());
         drop(following);

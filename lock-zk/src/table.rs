@@ -28,8 +28,10 @@ pub(crate) type Fired = Pin<Box<dyn Future<Output = News> + Send>>;
 /// What a waiter hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Those it waited for have gone: it holds.
+    /// Those it waited for have gone and its own node has not: it holds.
     Promoted,
+    /// The one it waited for has gone: it holds if its own node is there.
+    Unblocked,
     /// Something happened: the line says what.
     Changed,
     /// The session is over.
@@ -42,6 +44,8 @@ pub(crate) enum Step {
     Look,
     /// A watch is to be set.
     Arm(Watch),
+    /// Nobody is ahead: its own node is to be seen. It may have been evicted while it waited.
+    Confirm,
     /// A watch is set.
     Armed(Fired),
 }

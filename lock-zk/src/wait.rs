@@ -47,6 +47,7 @@ async fn until_promoted(core: &Arc<Core>, ticket: &Ticket) -> Result<Wake> {
                         promoted(core, &entry, true, false);
                         continue;
                     }
+                    Ok(News::Unblocked) => Some(Step::Confirm),
                     Ok(News::Changed) => Some(Step::Look),
                     Err(_) => {
                         let text = "the session's task has ended with the runtime it ran on";
@@ -88,9 +89,18 @@ async fn advance(
                     Followed::No => {}
                 }
             }
-            arm(core, entry, &node, sure, None).await
+            arm(entry, &node, sure, None).await
         }
-        Step::Arm(Watch::Mark { node }) => arm(core, entry, &node, false, Some(seen)).await,
+        Step::Arm(Watch::Mark { node }) => arm(entry, &node, false, Some(seen)).await,
+        // The session has seen the one ahead go, so it sees what went before that, too.
+        Step::Confirm => {
+            let client = entry.session.client().map_err(|error| failed(error, "read", &entry.path))?;
+            let own = entry.session.ask(client.check_stat(&entry.path)).await;
+            if own.map_err(|error| failed(error, "read", &entry.path))?.is_some() {
+                promoted(core, entry, true, false);
+            }
+            Ok(None)
+        }
         armed @ Step::Armed(_) => Ok(Some(armed)),
     }
 }
@@ -114,7 +124,7 @@ pub(crate) fn step_to(watch: Watch, line: &Line, node: &str, mark: Option<&Mark>
     if line.nodes().len() > 2 * MOST {
         mark.give_up();
     }
-    match (line.ahead(node).and_then(|ahead| mark.follow(ahead)), watch) {
+    match (line.ahead(node).and_then(|ahead| mark.follow(node, ahead)), watch) {
         (Some(following), _) => Step::Armed(Box::pin(async move {
             if following.promoted().await { News::Promoted } else { News::Changed }
         })),
@@ -140,7 +150,6 @@ pub(crate) fn promoted(core: &Core, entry: &Arc<Entry>, followed: bool, alone: b
 
 /// Sets a watch on a node.
 async fn arm(
-    core: &Arc<Core>,
     entry: &Arc<Entry>,
     node: &str,
     sure: bool,
@@ -162,10 +171,7 @@ async fn arm(
             }
             Ok(Some(Step::Armed(fired(watcher, sure))))
         }
-        Err(zk::Error::NoNode) if sure => {
-            promoted(core, entry, true, false);
-            Ok(None)
-        }
+        Err(zk::Error::NoNode) if sure => Ok(Some(Step::Confirm)),
         Err(zk::Error::NoNode) => Ok(Some(Step::Look)),
         Err(error) => Err(fail(error)),
     }
@@ -186,12 +192,12 @@ async fn arm_children(core: &Arc<Core>, entry: &Arc<Entry>) -> Result<Option<Ste
     })
 }
 
-/// What a watch brings; `sure` when the going of its node promotes.
+/// What a watch brings; `sure` when nobody is ahead once its node has gone.
 fn fired(watcher: zk::OneshotWatcher, sure: bool) -> Fired {
     Box::pin(async move {
         match watcher.changed().await.event_type {
             zk::EventType::Session => News::Over,
-            zk::EventType::NodeDeleted if sure => News::Promoted,
+            zk::EventType::NodeDeleted if sure => News::Unblocked,
             _ => News::Changed,
         }
     })

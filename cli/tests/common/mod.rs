@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -18,6 +18,15 @@ pub const PASSWORD: &str = "hunter2-never-printed";
 /// How long anything may take on a busy machine before it counts as never.
 pub const BOUND: Duration = Duration::from_secs(60);
 
+/// A lease that the test waits for the end of: long enough for a machine that stands still for seconds.
+pub const SHORT: &str = "6s";
+
+/// In memory where there is such a place: a disk may stand still for longer than a short lease.
+pub fn folder() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap()
+}
+
 /// A folder for one test, and the URL of a store.
 pub struct Bench {
     pub dir: TempDir,
@@ -26,7 +35,7 @@ pub struct Bench {
 
 impl Bench {
     pub fn sqlite() -> Self {
-        let dir = TempDir::new().unwrap();
+        let dir = folder();
         let url = format!("sqlite://{}/locks.db", dir.path().display());
         Self { dir, url }
     }
@@ -35,7 +44,7 @@ impl Bench {
         static SHARED: OnceLock<Redis> = OnceLock::new();
         let redis = SHARED.get_or_init(Redis::start);
         // Tests share the server, not the names.
-        let dir = TempDir::new().unwrap();
+        let dir = folder();
         let unique: String =
             dir.path().display().to_string().chars().filter(char::is_ascii_alphanumeric).collect();
         Self { dir, url: format!("{}?prefix={unique}", redis.url()) }
@@ -164,9 +173,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
+        if let Some(mut child) = self.child.take() {
             let _ = child.kill();
-            let _ = child.wait();
+            if std::thread::panicking() {
+                eprintln!("ended with the test: {:?}", child.wait_with_output());
+            } else {
+                let _ = child.wait();
+            }
         }
     }
 }
@@ -182,7 +195,7 @@ impl Redis {
     pub fn start() -> Self {
         for _ in 0..5 {
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-            let dir = TempDir::new().unwrap();
+            let dir = folder();
             let script = r#"redis-server --port "$1" --bind 127.0.0.1 --dir "$2" --save '' --appendonly no \
                 --requirepass "$3" --pidfile "$2/pid" --logfile "$2/log" --daemonize no & pid=$!
                 echo $pid > "$2/server"; read -r _; kill -9 $pid; rm -rf "$2""#;
@@ -194,11 +207,19 @@ impl Redis {
                 .spawn()
                 .unwrap();
             let redis = Self { minder, port, dir };
-            if poll(|| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()) {
+            // Its own word: somebody else may answer on that port.
+            if redis.logs("Ready to accept connections") {
                 return redis;
             }
         }
         panic!("redis-server does not start; is it installed?");
+    }
+
+    fn logs(&self, text: &str) -> bool {
+        let log = self.dir.path().join("log");
+        poll(|| {
+            fs::read_to_string(&log).is_ok_and(|log| log.contains(text) || log.contains("Failed listening"))
+        }) && fs::read_to_string(&log).is_ok_and(|log| log.contains(text))
     }
 
     pub fn url(&self) -> String {

@@ -106,14 +106,21 @@ async fn idle_waiters_are_quiet(ctx: &Ctx) -> Verdict {
     let held = holder.mutex("popular")?.acquire().await?;
     let waiters = wait_in_line(ctx, &holder, &locks, 1000).await?;
     let lease = ctx.units(20);
-    until_settled(ctx).await?;
-    let (before, since) = (ctx.store().requests().await?, ctx.now());
-    tokio::time::sleep(lease * 2).await;
-    let cost = ctx.store().requests().await? - before;
-    let leases =
-        u64::try_from(ctx.now().saturating_since(since).as_nanos() / lease.as_nanos()).unwrap_or(0) + 1;
-    let most = leases * 100;
-    ensure!(cost <= most, "{cost} requests for 1000 idle waiters in {leases} leases");
+    let mut loud = Vec::new();
+    // On a busy machine some still join, and after a standstill all join anew. Who is never quiet is loud each time.
+    while loud.len() < 3 {
+        until_settled(ctx).await?;
+        let (before, since) = (ctx.store().requests().await?, ctx.now());
+        tokio::time::sleep(lease * 2).await;
+        let cost = ctx.store().requests().await? - before;
+        let leases =
+            u64::try_from(ctx.now().saturating_since(since).as_nanos() / lease.as_nanos()).unwrap_or(0) + 1;
+        if cost <= leases * 100 {
+            break;
+        }
+        loud.push(format!("{cost} requests in {leases} leases"));
+    }
+    ensure!(loud.len() < 3, "1000 idle waiters: {}", loud.join(", "));
     ctx.until_line_has(holder.backend(), &name("popular")?, 1001).await?;
     drop(waiters);
     held.release().await?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Backend, FencingToken, LockName, Mode, Renewed, Request, Standing, Wake};
+use lock_core::{Backend, FencingToken, LockName, Mode, Release, Renewed, Request, Standing, Wake};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, exclusive, held, name, permit, renew, renewal, request, ticket, waiting};
@@ -20,6 +20,7 @@ table! {
     mixed_modes: [3], [FIFO, Need::Can("shared"), Need::Can("permits")], 20;
     random_lines_follow_the_specification: [3], [FIFO], 60;
     early_wake_is_kept: [9], [FIFO], 60;
+    evicted_waiter_never_holds: [9, 11], [FIFO], 60;
     only_the_promoted_are_woken: [10], [FIFO, Need::Can("push")], 60;
 }
 
@@ -200,6 +201,63 @@ async fn random_lines_follow_the_specification(ctx: &Ctx) -> Verdict {
             }
             line.check(&format!("round {round}, step {step}")).await?;
         }
+    }
+    Ok(())
+}
+
+/// A waiter that was evicted is never told that it holds, however far its wait had come, and whoever leaves ahead of it.
+async fn evicted_waiter_never_holds(ctx: &Ctx) -> Verdict {
+    let (holding, a, b) = (ctx.backend().await?, ctx.backend().await?, ctx.backend().await?);
+    for (round, victim) in [0, 1, 0, 1, 0, 1].into_iter().enumerate() {
+        let name = name(&format!("ousted-{round}"))?;
+        let first = exclusive(&name)?;
+        let grant = held(&holding, &first).await?;
+        let mut line = Vec::new();
+        for backend in [&a, &a, &b] {
+            let request = exclusive(&name)?;
+            let token = waiting(backend, &request).await?.token;
+            let (waits, ticket) = (Arc::clone(backend), ticket(&request, token));
+            let told = tokio::spawn(async move { waits.wait(&ticket).await });
+            line.push((backend, request, token, told));
+            // The first rounds evict before the wait has begun, the last when the store has long heard of it.
+            for _ in 0..round / 2 * 16 {
+                holding.inspect(&name).await?;
+            }
+        }
+        let (backend, request, ousted, told) = line.remove(victim);
+        ensure_eq!(holding.evict(&name, ousted).await?, Release::Released, "evicting a waiter");
+        let (mut before, mut last) = (&holding, ticket(&first, grant.token));
+        for (backend, request, token, told) in &mut line {
+            before.release(&last).await?;
+            // Told or not: a renewal knows.
+            ctx.eventually("the next in the line holds", async || {
+                let held = renew(backend, renewal(request, *token)).await?;
+                Ok(matches!(held, Renewed::Held(_)).then_some(()))
+            })
+            .await?;
+            let woken = ctx.soon("the wake-up", &mut *told).await???;
+            ensure!(
+                !matches!(woken, Wake::Held(other) if other != *token),
+                "woken as somebody else: {woken:?}"
+            );
+            (before, last) = (*backend, ticket(request, *token));
+        }
+        ensure_eq!(renew(backend, renewal(&request, ousted)).await?, Renewed::NotHeld, "the evicted waiter");
+        let woken = ctx.soon("the evicted waiter's wait ends or is of no use", async {
+            // A wait that hears nothing goes on: its client ends it when a renewal says that the entry is gone.
+            if told.is_finished() {
+                Some(told.await)
+            } else {
+                told.abort();
+                None
+            }
+        });
+        if let Some(Ok(Ok(Wake::Held(token)))) = woken.await? {
+            return Err(Stop::failed(format!(
+                "round {round}: evicted as {ousted}, and told that it holds: {token}"
+            )));
+        }
+        before.release(&last).await?;
     }
     Ok(())
 }
