@@ -130,6 +130,21 @@ impl Drop for Running {
     }
 }
 
+/// Asks again while a server that others keep busy is late for the driver.
+async fn patiently<T, F>(ask: impl Fn() -> F) -> Verdict<T>
+where
+    F: Future<Output = Result<T, zk::Error>>,
+{
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match ask().await {
+            Err(zk::Error::Timeout | zk::Error::NoHosts | zk::Error::ConnectionLoss)
+                if Instant::now() < end => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
 impl Running {
     fn server(&self) -> Verdict<&ZkServer> {
         self.server.as_ref().context("the server")
@@ -140,15 +155,8 @@ impl Running {
         if self.restricted {
             connector = connector.with_auth("digest", format!("{}:{}", USER.0, USER.1).as_bytes());
         }
-        let (address, end) = (self.server()?.address().to_string(), Instant::now() + PATIENCE);
-        loop {
-            match connector.clone().connect(&address).await {
-                // A server that others keep busy may be late for the driver, which tries once.
-                Err(zk::Error::Timeout | zk::Error::NoHosts | zk::Error::ConnectionLoss)
-                    if Instant::now() < end => {}
-                done => return Ok(done?),
-            }
-        }
+        let address = self.server()?.address().to_string();
+        patiently(|| connector.clone().connect(&address)).await
     }
 
     /// Makes the node above the names, for the user and with the rights it needs.
@@ -213,11 +221,13 @@ impl Store for Running {
 
     async fn residue(&self) -> Verdict<Vec<String>> {
         let admin = self.admin().await?;
-        match admin.list_children(&self.path).await {
-            Ok(children) => Ok(children),
-            Err(zk::Error::NoNode) => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
-        }
+        patiently(|| async {
+            match admin.list_children(&self.path).await {
+                Err(zk::Error::NoNode) => Ok(Vec::new()),
+                other => other,
+            }
+        })
+        .await
     }
 
     async fn counters(&self) -> Verdict<u64> {
