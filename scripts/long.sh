@@ -46,6 +46,7 @@ suite() {
     suite sqlite 10000 conformance_sqlite
     suite etcd 10000 conformance
     suite zookeeper 10000 conformance
+    suite mysql-session 10000 conformance_mysql_session
     [ -z "$failed" ]
 ) &
 first=$!
@@ -54,6 +55,7 @@ first=$!
     suite redis-plain 10000 conformance_plain
     suite redis-sentinel 10000 conformance_sentinel
     suite redis-cluster 10000 conformance_cluster
+    suite postgres-session 10000 conformance_postgres_session
     [ -z "$failed" ]
 ) &
 second=$!
