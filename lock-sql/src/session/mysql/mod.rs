@@ -21,7 +21,7 @@ use sqlx::{ConnectOptions as _, Row as _};
 
 use super::dialect::{Answer, Ask, Dialect, Id, Session, Whom};
 use super::names::Key;
-use super::{SessionStore, Setup};
+use super::{CONNECTIONS, SessionStore, Setup, connections};
 use crate::mysql::MySqlConfig;
 use crate::mysql::error::{explain, number};
 use crate::mysql::link::run;
@@ -54,11 +54,7 @@ const CAPABILITIES: Capabilities = {
 };
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "connections",
-        default: "32",
-        about: "how many locks this client may hold or await at once; each has a connection of its own",
-    },
+    CONNECTIONS,
     OptionSpec { name: "table_prefix", default: "onelock_", about: "what the name of the table begins with" },
     OptionSpec {
         name: "durability",
@@ -82,10 +78,7 @@ const ENDLESS: i64 = 31_536_000;
 fn open(mut url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
     Box::pin(async move {
         url.check_options(&[OPTIONS])?;
-        let connections = url.take("connections")?.unwrap_or(32);
-        if !(1..=10_000).contains(&connections) {
-            return Err(Error::new(ErrorKind::InvalidConfig, "connections is from 1 to 10000"));
-        }
+        let connections = connections(&mut url)?;
         let config = MySqlConfig::from_url(url)?;
         let backend = open_with(config, connections).await?;
         Ok(Arc::new(backend) as Arc<dyn Backend>)

@@ -4,6 +4,9 @@
 //! before it gives the lock back; that is what others see of it. A session that waits holds nothing, so the server's deadlock
 //! detector never finds a circle here and never changes the order of the queue.
 
+mod opening;
+mod sql;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,14 +17,17 @@ use lock_core::{
     StoreUrl,
 };
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _, SqlSafeStr as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::dialect::{Answer, Ask, Dialect, Id, Seen, Session, Whom};
 use super::names::Key;
-use super::{SessionStore, Setup};
+use super::{CONNECTIONS, SessionStore, Setup, connections};
 use crate::postgres::PostgresConfig;
-use crate::postgres::error::{denied, explain, is_missing, state};
+use crate::postgres::error::{denied, explain, state};
 use crate::unharmed::{legible, unharmed};
+pub use opening::migration;
+use opening::{OPENING, checked, ensure, refuse_pooler};
+use sql::Sql;
 
 /// Session locks in PostgreSQL: `postgres+session://user:password@host:5432/database`.
 pub const POSTGRES_SESSION_DRIVER: Driver = Driver {
@@ -43,11 +49,7 @@ const CAPABILITIES: Capabilities = {
 };
 
 const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "connections",
-        default: "32",
-        about: "how many locks this client may hold or await at once; each has a connection of its own",
-    },
+    CONNECTIONS,
     OptionSpec { name: "schema", default: SCHEMA, about: "the schema of the counter" },
     OptionSpec { name: "migrate", default: "true", about: "make the schema when it is missing" },
     OptionSpec { name: "connect_timeout", default: "5s", about: "how long reaching the server may take" },
@@ -67,29 +69,10 @@ const OPTIONS: &[OptionSpec] = &[
 ];
 
 const SCHEMA: &str = "onelock_session";
-/// The first version that ends idle sessions.
-const OLDEST: i32 = 140_000;
-/// The version of the schema that this program knows.
-const VERSION: i32 = 1;
-
-/// The SQL that makes the schema, to be run once, in one transaction, by the role that is to own it. The role that takes
-/// locks then needs `USAGE` on the schema and on its sequence, and `EXECUTE` on its functions.
-///
-/// # Errors
-/// [`ErrorKind::InvalidConfig`] when `schema` is not a plain lower-case identifier.
-pub fn migration(schema: &str) -> Result<String> {
-    crate::postgres::config::check_schema(schema)?;
-    let file = include_str!("../../migrations/postgres_session/0001.sql");
-    Ok(file.replace("{schema}", &format!("\"{schema}\"")))
-}
-
 fn open(mut url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
     Box::pin(async move {
         url.check_options(&[OPTIONS])?;
-        let connections = url.take("connections")?.unwrap_or(32);
-        if !(1..=10_000).contains(&connections) {
-            return Err(Error::new(ErrorKind::InvalidConfig, "connections is from 1 to 10000"));
-        }
+        let connections = connections(&mut url)?;
         let schema: Option<String> = url.take("schema")?;
         url.set("schema", schema.unwrap_or_else(|| SCHEMA.to_owned()));
         let config = PostgresConfig::from_url(url)?;
@@ -141,74 +124,6 @@ struct Hidden(PgConnectOptions);
 impl std::fmt::Debug for Hidden {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("***")
-    }
-}
-
-/// The requests. Each answers which session it is, and what came of it.
-#[derive(Debug)]
-struct Sql {
-    /// By whether it waits, and whether it shares.
-    take: [[Arc<str>; 2]; 2],
-    give: [Arc<str>; 2],
-    beat: Arc<str>,
-    waits: Arc<str>,
-    look: Arc<str>,
-    end_session: Arc<str>,
-    end_holder: Arc<str>,
-}
-
-/// The sessions that hold the lock of a key.
-const HOLDERS: &str = "pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid \
-     WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted \
-     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-     AND l.classid = (($1::bigint >> 32) & 4294967295)::oid AND l.objid = ($1::bigint & 4294967295)::oid \
-     AND a.application_name LIKE 'onelock %'";
-
-impl Sql {
-    fn new(schema: &str) -> Self {
-        // The words are spelled in one place: `onelock <number> <tag> <note>`. A CASE looks at its branches in order: the
-        // number is drawn by who holds the lock, and shown no sooner.
-        let take = |taken: &str| {
-            format!(
-                "SELECT pg_backend_pid(), \
-                 CASE WHEN $3::text IS NOT NULL THEN set_config('idle_session_timeout', $3, false) END, \
-                 CASE WHEN {taken} THEN set_config('application_name', \
-                 'onelock ' || nextval('\"{schema}\".number'::regclass)::text || $2, false) END"
-            )
-            .into()
-        };
-        let give = |unlock: &str| {
-            format!(
-                "SELECT pg_backend_pid(), NULL::text, CASE WHEN set_config('application_name', 'onelock', false) \
-                 IS NOT NULL THEN CASE WHEN {unlock}($1) THEN 'yes' END END"
-            )
-            .into()
-        };
-        Self {
-            take: [
-                [take("pg_try_advisory_lock($1)"), take("pg_try_advisory_lock_shared($1)")],
-                [take("pg_advisory_lock($1) IS NOT NULL"), take("pg_advisory_lock_shared($1) IS NOT NULL")],
-            ],
-            give: [give("pg_advisory_unlock"), give("pg_advisory_unlock_shared")],
-            beat: "SELECT pg_backend_pid(), NULL::text, CASE WHEN $1::text IS NOT NULL THEN \
-                   set_config('idle_session_timeout', $1, false) ELSE 'yes' END"
-                .into(),
-            waits: "SELECT pg_backend_pid(), NULL::text, \
-                    (SELECT 'yes' FROM pg_locks WHERE pid = $1::integer AND NOT granted LIMIT 1)"
-                .into(),
-            look: format!("SELECT pg_backend_pid(), l.mode, a.application_name FROM {HOLDERS}").into(),
-            end_session: "SELECT pg_backend_pid(), NULL::text, \
-                          CASE WHEN pg_terminate_backend(pid, $3) THEN 'yes' ELSE 'late' END \
-                          FROM pg_stat_activity WHERE pid = $1::integer \
-                          AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2"
-                .into(),
-            end_holder: format!(
-                "SELECT pg_backend_pid(), NULL::text, \
-                 CASE WHEN pg_terminate_backend(l.pid, $4) THEN 'yes' ELSE 'late' END FROM {HOLDERS} \
-                 AND split_part(a.application_name, ' ', $2) = $3"
-            )
-            .into(),
-        }
     }
 }
 
@@ -267,13 +182,7 @@ impl Postgres {
 
     async fn set_up(&self, mut conn: PgConnection, limit: Duration) -> Result<Session<Conn>> {
         ask_raw(&mut conn, &self.settings, limit).await?;
-        let begin = format!(
-            "SELECT pg_is_in_recovery(), pg_backend_pid(), (SELECT (extract(epoch FROM backend_start) * 1000000)\
-             ::bigint FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
-             CASE WHEN NOT pg_is_in_recovery() THEN \"{}\".begin_session() END",
-            self.schema
-        );
-        let rows = ask_raw(&mut conn, &begin, limit).await?;
+        let rows = ask_raw(&mut conn, &self.sql.begin, limit).await?;
         let (standby, pid, born): (bool, i32, i64) = match &rows[..] {
             [row] => legible(|| Ok((get(row, 0)?, get(row, 1)?, get(row, 2)?)))?,
             _ => return Err(strange()),
@@ -456,109 +365,6 @@ async fn ask_raw(conn: &mut PgConnection, sql: &str, limit: Duration) -> Result<
     match tokio::time::timeout(limit, unharmed(asked)).await {
         Ok(rows) => rows.map_err(|error| denied(error, "the rights on the store's page")),
         Err(_) => Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
-    }
-}
-
-/// How long each step of opening may take: nobody waits for a lock yet.
-const OPENING: Duration = Duration::from_secs(30);
-
-/// The server's version, which must be one that ends idle sessions.
-async fn checked(conn: &mut PgConnection) -> Result<i32> {
-    let rows = ask_raw(conn, "SELECT current_setting('server_version_num')::integer", OPENING).await?;
-    let version = match &rows[..] {
-        [row] => legible(|| get::<i32>(row, 0))?,
-        _ => return Err(strange()),
-    };
-    if version < OLDEST {
-        let text = "session locks need PostgreSQL 14 or later: an older one does not end idle sessions, and a lock \
-                    would have no lease";
-        return Err(Error::new(ErrorKind::Unsupported, text));
-    }
-    Ok(version)
-}
-
-/// Two connections must meet two sessions of the server, and each its own again, also while the other is busy.
-async fn refuse_pooler(a: &mut PgConnection, b: &mut PgConnection) -> Result<()> {
-    async fn session(conn: &mut PgConnection, sql: &str) -> Result<i32> {
-        let rows = ask_raw(conn, sql, OPENING).await?;
-        let row = rows.iter().find(|row| !row.is_empty()).ok_or_else(strange)?;
-        legible(|| get(row, 0))
-    }
-    const WHICH: &str = "SELECT pg_backend_pid()";
-    let (of_a, of_b) = (session(a, WHICH).await?, session(b, WHICH).await?);
-    let mut same = of_a != of_b;
-    for _ in 0..3 {
-        // Who is in a transaction keeps a session from the other.
-        same &= session(b, "BEGIN; SELECT pg_backend_pid()").await? == of_b;
-        same &= session(a, "BEGIN; SELECT pg_backend_pid()").await? == of_a;
-        ask_raw(a, "COMMIT", OPENING).await?;
-        same &= session(a, WHICH).await? == of_a;
-        ask_raw(b, "COMMIT", OPENING).await?;
-        same &= session(b, WHICH).await? == of_b;
-    }
-    if same { Ok(()) } else { Err(pooled()) }
-}
-
-/// Makes sure that the schema is there, of the version this program knows.
-async fn ensure(conn: &mut PgConnection, config: &PostgresConfig) -> Result<()> {
-    let schema = &config.schema;
-    let version = async |conn: &mut PgConnection| -> Result<Option<i32>> {
-        let sql = format!("SELECT \"{schema}\".onelock_version()");
-        match unharmed(conn.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql)))).await {
-            Ok(rows) => rows.first().map(|row| legible(|| get(row, 0))).transpose(),
-            Err(error) if is_missing(&error) => Ok(None),
-            Err(error) => Err(denied(
-                error,
-                &format!("USAGE on schema {schema} and EXECUTE on function {schema}.onelock_version"),
-            )),
-        }
-    };
-    match version(conn).await? {
-        Some(VERSION) => return Ok(()),
-        Some(other) => {
-            let text = format!("schema {schema} is of version {other}, this program knows {VERSION}");
-            return Err(Error::new(ErrorKind::Unsupported, text));
-        }
-        None if !config.migrate => {
-            let text = format!(
-                "schema {schema} is not there, and `migrate` is off: let its owner run the migration"
-            );
-            return Err(Error::new(ErrorKind::InvalidConfig, text));
-        }
-        None => {}
-    }
-    let mut transaction = conn.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(explain)?;
-    // One at a time: whoever comes second finds what the first made.
-    let lock = "SELECT pg_advisory_xact_lock(hashtextextended('onelock migration ' || $1, 0))";
-    sqlx::query(lock).bind(schema).persistent(false).execute(&mut *transaction).await.map_err(explain)?;
-    let made = "SELECT to_regprocedure($1 || '.onelock_version()') IS NOT NULL, \
-                EXISTS (SELECT FROM pg_namespace AS n WHERE n.nspname = $2 AND (\
-                EXISTS (SELECT FROM pg_class WHERE relnamespace = n.oid) \
-                OR EXISTS (SELECT FROM pg_proc WHERE pronamespace = n.oid)))";
-    let query = sqlx::query(made).bind(format!("\"{schema}\"")).bind(schema).persistent(false);
-    let row = query.fetch_one(&mut *transaction).await.map_err(explain)?;
-    let (there, things): (bool, bool) = (get(&row, 0)?, get(&row, 1)?);
-    let done = if there {
-        Ok(())
-    } else if things {
-        let text = format!("schema {schema} holds what onelock did not make; choose another with `schema=…`");
-        Err(Error::new(ErrorKind::Foreign, text))
-    } else {
-        let sql = sqlx::raw_sql(AssertSqlSafe(migration(schema)?));
-        let needs =
-            "CREATE on the database; or let the schema's owner run the migration, and set `migrate=false`";
-        transaction.execute(sql).await.map(drop).map_err(|error| denied(error, needs))
-    };
-    match done {
-        Ok(()) => transaction.commit().await.map_err(explain)?,
-        Err(error) => {
-            transaction.rollback().await.map_err(explain)?;
-            return Err(error);
-        }
-    }
-    match version(conn).await? {
-        Some(VERSION) => Ok(()),
-        _ => Err(Error::new(ErrorKind::Unsupported, format!("schema {schema} is of another version"))),
     }
 }
 

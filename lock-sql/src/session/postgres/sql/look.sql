@@ -1,0 +1,1 @@
+SELECT pg_backend_pid(), l.mode, a.application_name FROM {holders}

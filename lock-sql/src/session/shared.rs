@@ -1,0 +1,128 @@
+//! What the calls of one client share: its sessions, what they hold, and the one that looks.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind, HolderId, LockName, Release, Result};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::Setup;
+use super::dialect::{Answer, Ask, Dialect, Id, Session, Whom};
+use super::hold::{Hold, send, silent};
+use super::names::Key;
+use super::queue::Places;
+use super::spares::Spares;
+
+pub(super) struct Shared<D: Dialect> {
+    pub(super) setup: Setup,
+    pub(super) dialect: Arc<D>,
+    /// One permit for each session that holds or waits.
+    pub(super) permits: Arc<Semaphore>,
+    pub(super) spares: Spares<D::Conn>,
+    pub(super) held: Mutex<HashMap<HolderId, Arc<Hold<D::Conn>>>>,
+    /// Sessions whose connection was given up while they might have held something for this holder.
+    pub(super) lost: Mutex<HashMap<HolderId, Id>>,
+    pub(super) places: Places<D::Conn>,
+    /// The session that looks and ends others.
+    pub(super) side: tokio::sync::Mutex<Option<Session<D::Conn>>>,
+    pub(super) closed: AtomicBool,
+}
+
+impl<D: Dialect> Shared<D> {
+    pub(super) fn new(setup: Setup, dialect: D, side: Session<D::Conn>) -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(setup.connections.into())),
+            setup,
+            dialect: Arc::new(dialect),
+            spares: Spares::default(),
+            held: Mutex::default(),
+            lost: Mutex::default(),
+            places: Places::default(),
+            side: tokio::sync::Mutex::new(Some(side)),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "the store of session locks was closed"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn held(&self) -> MutexGuard<'_, HashMap<HolderId, Arc<Hold<D::Conn>>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn find(&self, name: &LockName, holder: HolderId) -> Option<Arc<Hold<D::Conn>>> {
+        self.held().get(&holder).filter(|hold| hold.name == *name).cloned()
+    }
+
+    pub(super) fn lost(&self) -> MutexGuard<'_, HashMap<HolderId, Id>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn key(&self, name: &LockName) -> Key {
+        Key::new(&self.setup.space, name)
+    }
+
+    pub(super) fn limit(&self) -> Duration {
+        self.setup.request_timeout
+    }
+
+    /// The right to one more session that holds or waits.
+    pub(super) async fn permit(&self) -> Result<OwnedSemaphorePermit> {
+        let full = || {
+            let text = format!(
+                "all {} connections of this client hold or await a lock, each lock has one of its own; raise \
+                 `connections`",
+                self.setup.connections
+            );
+            Error::new(ErrorKind::Full, text).unsent()
+        };
+        let permit = tokio::time::timeout(self.limit(), Arc::clone(&self.permits).acquire_owned()).await;
+        let permit = permit.map_err(|_| full())?;
+        permit.map_err(|_| Error::new(ErrorKind::Closed, "the store of session locks was closed"))
+    }
+
+    /// Asks by the session that is nobody's.
+    pub(super) async fn aside(&self, ask: Ask) -> Result<Answer> {
+        let mut side = self.side.lock().await;
+        loop {
+            let kept = side.take();
+            let fresh = kept.is_none();
+            let session = match kept {
+                Some(session) => session,
+                None => self.dialect.connect().await.map_err(Error::unsent)?,
+            };
+            let asked = send(&self.dialect, session, ask.clone());
+            let Ok((session, answer)) = tokio::time::timeout(self.limit(), asked).await else {
+                return Err(silent());
+            };
+            match answer {
+                Ok(answer) => {
+                    *side = Some(session);
+                    return Ok(answer);
+                }
+                // It broke while it was idle. Asking twice is asking once: what was ended stays ended.
+                Err(error) if broke(&error) && !fresh => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Ends a session whose connection was given up; whether it was there yet.
+    pub(super) async fn end(&self, whom: Whom) -> Result<Release> {
+        Ok(match self.aside(Ask::End(whom)).await? {
+            Answer::Yes => Release::Released,
+            _ => Release::NotHeld,
+        })
+    }
+}
+
+/// Whether a session has come to its end, as the server or the connection says.
+pub(super) fn broke(error: &Error) -> bool {
+    error.is_retryable() || error.kind() == ErrorKind::Lost
+}

@@ -1,0 +1,193 @@
+//! How a lock is taken: asked for, waited for in the server's queue, and believed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use lock_core::{Busy, Error, ErrorKind, Grant, Request, Result, Standing};
+
+use super::dialect::{Answer, Ask, Dialect, Session, Whom};
+use super::hold::{Hold, Line, send, silent};
+use super::names::{plain, tag};
+use super::queue::{self, Of, Place, Waited, patiently};
+use super::shared::{Shared, broke};
+
+/// How long a call waits in the server's queue before it asks whether the server is there at all.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What comes back from a session, if it does.
+type Reply<D> = Waited<(Session<<D as Dialect>::Conn>, Result<Answer>)>;
+
+impl<D: Dialect> Shared<D> {
+    pub(super) async fn acquire(self: &Arc<Self>, request: &Request) -> Result<Standing> {
+        self.check_open()?;
+        if let Some(hold) = self.find(&request.name, request.holder)
+            && let Some(grant) = self.renew(request.holder, &hold, request.lease).await?
+        {
+            return Ok(Standing::Held(grant));
+        }
+        let of = queue::of(&request.name, request.mode);
+        if request.queue
+            && let Some(place) = self.places.take(&of, None)
+        {
+            let (place, waited) = self.wait(request, place).await;
+            return match waited {
+                Waited::Answered((session, answer)) => {
+                    self.taken(request, place, session, answer, true).await
+                }
+                Waited::Late => self.confirm(request, place).await,
+                Waited::Deserted => Ok(self.keep(place)),
+            };
+        }
+        self.join(request, of).await
+    }
+
+    /// Asks for the lock.
+    async fn join(self: &Arc<Self>, request: &Request, of: Of) -> Result<Standing> {
+        let key = self.key(&request.name);
+        let mut permit = self.permit().await?;
+        loop {
+            let spare = self.spares.take();
+            let fresh = spare.is_none();
+            let session = match spare {
+                Some(session) => session,
+                // Not told apart from a request that was sent: giving back what was never asked for does no harm.
+                None => self.dialect.connect().await?,
+            };
+            let ask = Ask::Take {
+                key,
+                mode: request.mode,
+                wait: request.queue,
+                tag: tag(request.holder),
+                note: plain(request.note.as_str()),
+                idle: (session.idle != request.lease).then_some(request.lease),
+            };
+            let id = session.id;
+            let pending = send(&self.dialect, session, ask);
+            let place = Place { of: of.clone(), id, key, pending, permit };
+            let (place, waited) = self.wait(request, place).await;
+            match waited {
+                Waited::Answered((session, Err(error))) if broke(&error) && !fresh => {
+                    // It broke while it was a spare, and the others with it.
+                    drop(session);
+                    self.spares.clear();
+                    // In case the server does not know yet: else the next one would wait for it.
+                    let ended = error.kind() == ErrorKind::Lost;
+                    if !ended && self.end(Whom::Session(id)).await.is_err() {
+                        self.lost().insert(request.holder, id);
+                        return Err(error);
+                    }
+                    permit = place.permit;
+                }
+                Waited::Answered((session, answer)) => {
+                    return self.taken(request, place, session, answer, false).await;
+                }
+                Waited::Late => return self.confirm(request, place).await,
+                Waited::Deserted => return Ok(self.keep(place)),
+            }
+        }
+    }
+
+    /// Waits for the answer: as long as the lease has time enough left afterwards.
+    async fn wait(&self, request: &Request, mut place: Place<D::Conn>) -> (Place<D::Conn>, Reply<D>) {
+        let limit = if request.queue { PATIENCE.min(request.lease / 4) } else { self.limit() };
+        let waited = patiently(&mut place.pending, limit, request.queue).await;
+        (place, waited)
+    }
+
+    /// The answer to `Take`. `Earlier` says that the lock may have been granted before this call was made.
+    async fn taken(
+        self: &Arc<Self>,
+        request: &Request,
+        place: Place<D::Conn>,
+        session: Session<D::Conn>,
+        answer: Result<Answer>,
+        earlier: bool,
+    ) -> Result<Standing> {
+        let token = match answer {
+            Ok(Answer::Taken(token)) => token,
+            Ok(_) => {
+                self.spares.give(session);
+                return Ok(Standing::Busy(Busy { retry_after: None }));
+            }
+            Err(error) => {
+                drop(session);
+                if error.kind() == ErrorKind::Lost {
+                    // It took its place with it.
+                    return Err(Error::new(
+                        ErrorKind::Unavailable,
+                        "the server has ended the waiting session",
+                    ));
+                }
+                if error.is_unclear() {
+                    self.lost().insert(request.holder, place.id);
+                }
+                return Err(error);
+            }
+        };
+        let hold = Arc::new(Hold {
+            name: request.name.clone(),
+            key: place.key,
+            mode: request.mode,
+            token,
+            id: place.id,
+            line: tokio::sync::Mutex::new(Line::Free(session)),
+            _permit: place.permit,
+        });
+        self.held().insert(request.holder, Arc::clone(&hold));
+        if let Err(closed) = self.check_open() {
+            self.held().remove(&request.holder);
+            return Err(closed);
+        }
+        if earlier {
+            // The server counts since it granted the lock, whenever that was; now it counts from here.
+            let mut line = hold.line.lock().await;
+            let beat = line.beat(&self.dialect, request.lease, true, self.limit()).await;
+            drop(line);
+            if let Err(error) = beat {
+                self.held().remove(&request.holder);
+                self.lost().insert(request.holder, hold.id);
+                return Err(error);
+            }
+        }
+        Ok(Standing::Held(Grant { token, lease: request.lease }))
+    }
+
+    /// No answer yet: the server may be busy with somebody else's hold, or not there at all.
+    async fn confirm(self: &Arc<Self>, request: &Request, mut place: Place<D::Conn>) -> Result<Standing> {
+        let give_up = |error| {
+            self.lost().insert(request.holder, place.id);
+            Err(error)
+        };
+        if !request.queue {
+            return give_up(silent());
+        }
+        match self.aside(Ask::Waits(place.id)).await {
+            Ok(Answer::Yes) => Ok(self.keep(place)),
+            // Its turn has just come, or the session has ended: it says so at once.
+            Ok(_) => match patiently(&mut place.pending, self.limit(), false).await {
+                Waited::Answered((session, answer)) => {
+                    self.taken(request, place, session, answer, true).await
+                }
+                _ => give_up(silent()),
+            },
+            Err(_) => give_up(silent()),
+        }
+    }
+
+    /// Leaves the place in the queue for the next call.
+    fn keep(self: &Arc<Self>, place: Place<D::Conn>) -> Standing {
+        let (of, id) = (place.of.clone(), place.id);
+        self.places.keep(place);
+        let weak = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(queue::KEPT).await;
+            // Nobody has come: the server sees the connection go, and the place with it.
+            weak.upgrade().and_then(|shared| shared.places.take(&of, Some(id)));
+        });
+        if self.closed.load(Ordering::Acquire) {
+            self.places.clear();
+        }
+        Standing::Busy(Busy { retry_after: Some(Duration::ZERO) })
+    }
+}
