@@ -68,7 +68,7 @@ pub(super) struct Hold {
     stake: Stake,
     guards: AtomicU32,
     /// Keeps the owner's slot while the lock is held.
-    _slot: Option<SlotLease>,
+    _slot: Option<Arc<SlotLease>>,
 }
 
 impl Hold {
@@ -95,7 +95,7 @@ impl Hold {
 }
 
 impl Guard {
-    pub(super) fn new(stake: Stake, slot: Option<SlotLease>) -> Self {
+    pub(super) fn new(stake: Stake, slot: Option<Arc<SlotLease>>) -> Self {
         Self { hold: Arc::new(Hold { stake, guards: AtomicU32::new(1), _slot: slot }), out: false }
     }
 

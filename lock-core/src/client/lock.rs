@@ -7,7 +7,7 @@ use super::Client;
 use super::acquire::{self, Terms};
 use super::entry::Upkeep;
 use super::guard::Guard;
-use super::owner::Owner;
+use super::owner::{Owner, SlotLease};
 use super::retry::Retry;
 use crate::backend::Note;
 use crate::clock::sleep_until;
@@ -23,7 +23,8 @@ use crate::name::LockName;
 pub struct Lock {
     client: Arc<Client>,
     terms: Terms,
-    owner: Option<Owner>,
+    /// For an owner: where it keeps what it holds of this name.
+    slot: Option<Arc<SlotLease>>,
 }
 
 /// The two faces of a lock that readers share.
@@ -64,7 +65,7 @@ impl Lock {
                 max_hold: settings.max_hold,
             },
         };
-        Self { client, terms, owner: None }
+        Self { client, terms, slot: None }
     }
 
     /// The name.
@@ -150,7 +151,7 @@ impl Lock {
     /// [`ErrorKind::Misuse`] for an owner of another client.
     pub fn owner(mut self, owner: &Owner) -> Result<Self> {
         owner.check(&self.client)?;
-        self.owner = Some(owner.clone());
+        self.slot = Some(owner.slot(&self.terms.name));
         Ok(self)
     }
 
@@ -163,9 +164,9 @@ impl Lock {
     /// # Cancel safety
     /// Dropping the future leaves the line in the background. Nothing is held and nothing leaks.
     pub async fn acquire(&self) -> Result<Guard> {
-        match &self.owner {
+        match &self.slot {
             None => Ok(Guard::new(acquire::until_held(&self.client, &self.terms).await?, None)),
-            Some(owner) => owner.acquire(&self.client, &self.terms).await,
+            Some(slot) => slot.acquire(&self.client, &self.terms).await,
         }
     }
 
@@ -177,11 +178,11 @@ impl Lock {
     /// # Cancel safety
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        let tried = match &self.owner {
+        let tried = match &self.slot {
             None => {
                 acquire::once(&self.client, &self.terms).await.map(|s| s.map(|stake| Guard::new(stake, None)))
             }
-            Some(owner) => owner.try_acquire(&self.client, &self.terms).await,
+            Some(slot) => slot.try_acquire(&self.client, &self.terms).await,
         };
         tried.map_err(|error| error.during("try_acquire").at(&self.client.info.address))
     }

@@ -22,7 +22,7 @@ pub struct Owner {
 
 struct Inner {
     client: Weak<Client>,
-    slots: Mutex<HashMap<LockName, Arc<Slot>>>,
+    slots: Mutex<Slots>,
 }
 
 /// An owner's acquisition of one name.
@@ -46,6 +46,14 @@ enum Now {
     Free,
 }
 
+type Slots = HashMap<LockName, Arc<Slot>>;
+
+impl Inner {
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Owner {
     pub(super) fn new(client: &Arc<Client>) -> Self {
         Self { inner: Arc::new(Inner { client: Arc::downgrade(client), slots: Mutex::default() }) }
@@ -58,35 +66,45 @@ impl Owner {
         Err(Error::new(ErrorKind::Misuse, "this owner belongs to another client"))
     }
 
-    pub(super) async fn acquire(&self, client: &Arc<Client>, terms: &Terms) -> Result<Guard> {
-        let lease = SlotLease::new(&self.inner, &terms.name);
-        if let Now::Entered(guard) = lease.slot.now(terms)? {
+    /// This owner's place for a name.
+    pub(super) fn slot(&self, name: &LockName) -> Arc<SlotLease> {
+        let slot = Arc::clone(self.inner.slots().entry(name.clone()).or_default());
+        Arc::new(SlotLease { owner: Arc::downgrade(&self.inner), name: name.clone(), slot })
+    }
+}
+
+impl SlotLease {
+    pub(super) async fn acquire(self: &Arc<Self>, client: &Arc<Client>, terms: &Terms) -> Result<Guard> {
+        let slot = &self.slot;
+        if let Now::Entered(guard) = slot.now(terms)? {
             return Ok(guard);
         }
-        let slot = Arc::clone(&lease.slot);
         let _turn = slot.turn.lock().await;
         if let Now::Entered(guard) = slot.now(terms)? {
             return Ok(guard);
         }
-        let asking = Asking::new(&slot, terms.mode);
+        let asking = Asking::new(slot, terms.mode);
         let stake = acquire::until_held(client, terms).await?;
-        Ok(asking.done(Guard::new(stake, Some(lease))))
+        Ok(asking.done(Guard::new(stake, Some(Arc::clone(self)))))
     }
 
-    pub(super) async fn try_acquire(&self, client: &Arc<Client>, terms: &Terms) -> Result<Option<Guard>> {
-        let lease = SlotLease::new(&self.inner, &terms.name);
-        if let Now::Entered(guard) = lease.slot.now(terms)? {
+    pub(super) async fn try_acquire(
+        self: &Arc<Self>,
+        client: &Arc<Client>,
+        terms: &Terms,
+    ) -> Result<Option<Guard>> {
+        let slot = &self.slot;
+        if let Now::Entered(guard) = slot.now(terms)? {
             return Ok(Some(guard));
         }
-        let slot = Arc::clone(&lease.slot);
         // The owner is asking already: whether it will hold is not known now.
         let Ok(_turn) = slot.turn.try_lock() else { return Ok(None) };
         if let Now::Entered(guard) = slot.now(terms)? {
             return Ok(Some(guard));
         }
-        let asking = Asking::new(&slot, terms.mode);
+        let asking = Asking::new(slot, terms.mode);
         let stake = acquire::once(client, terms).await?;
-        Ok(stake.map(|stake| asking.done(Guard::new(stake, Some(lease)))))
+        Ok(stake.map(|stake| asking.done(Guard::new(stake, Some(Arc::clone(self))))))
     }
 }
 
@@ -140,25 +158,17 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// A use of a slot; the last one to go takes the slot out of the owner's map.
+/// A use of a slot, by a lock or what it holds; the last one to go takes the slot out of the owner's map.
 pub(super) struct SlotLease {
     owner: Weak<Inner>,
     name: LockName,
     slot: Arc<Slot>,
 }
 
-impl SlotLease {
-    fn new(owner: &Arc<Inner>, name: &LockName) -> Self {
-        let mut slots = owner.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = Arc::clone(slots.entry(name.clone()).or_default());
-        Self { owner: Arc::downgrade(owner), name: name.clone(), slot }
-    }
-}
-
 impl Drop for SlotLease {
     fn drop(&mut self) {
         let Some(owner) = self.owner.upgrade() else { return };
-        let mut slots = owner.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = owner.slots();
         // The map's own and this one: nobody else can come by it while the map is locked.
         if Arc::strong_count(&self.slot) == 2 {
             slots.remove(&self.name);
