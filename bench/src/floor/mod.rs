@@ -11,6 +11,8 @@ mod mysql_session;
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
+mod postgres_session;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "sqlite")]
@@ -44,6 +46,7 @@ pub fn of(server: &Running) -> Vec<Arc<dyn Subject>> {
         "postgres" => vec![
             floor(server, "postgres", pool::DRIVER, postgres::Floor { durable: true }),
             floor(server, "postgres relaxed", pool::DRIVER, postgres::Floor { durable: false }),
+            floor(server, "postgres+session", pool::DRIVER, postgres_session::Floor),
         ],
         #[cfg(feature = "redis")]
         "redis" => vec![floor(server, "redis", redis::DRIVER, redis::Floor)],

@@ -1,9 +1,9 @@
 //! A few connections that are lent out: what a client of an SQL server needs to do several things at once.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sqlx::Connection;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::subject::Failure;
 
@@ -11,18 +11,18 @@ pub(super) const DRIVER: &str = "sqlx 0.9";
 
 /// So many connections at most, each made when it is first needed.
 pub(super) struct Pool<C> {
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     free: Mutex<Vec<C>>,
 }
 
 impl<C: Connection> Pool<C> {
     pub(super) fn new(most: usize) -> Self {
-        Self { permits: Semaphore::new(most), free: Mutex::default() }
+        Self { permits: Arc::new(Semaphore::new(most)), free: Mutex::default() }
     }
 
     /// The right to use a connection, and one that is there already. One on which something failed does not come back.
-    pub(super) async fn lend(&self) -> Result<(SemaphorePermit<'_>, Option<C>), Failure> {
-        let permit = self.permits.acquire().await?;
+    pub(super) async fn lend(&self) -> Result<(OwnedSemaphorePermit, Option<C>), Failure> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await?;
         Ok((permit, self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()))
     }
 

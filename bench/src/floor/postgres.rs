@@ -35,21 +35,24 @@ struct Shared {
 
 struct Connections(Arc<Shared>);
 
+pub(super) fn options(server: SocketAddr) -> PgConnectOptions {
+    PgConnectOptions::new_without_pgpass()
+        .host(&server.ip().to_string())
+        .port(server.port())
+        .username("postgres")
+        .database("postgres")
+        .ssl_mode(PgSslMode::Disable)
+        .disable_statement_logging()
+}
+
 #[async_trait]
 impl Way for Floor {
     async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
-        let options = PgConnectOptions::new_without_pgpass()
-            .host(&server.ip().to_string())
-            .port(server.port())
-            .username("postgres")
-            .database("postgres")
-            .ssl_mode(PgSslMode::Disable)
-            .disable_statement_logging();
         let acquire = if self.durable { DURABLE.to_owned() } else { RELAXED.replace("{durable}", "false") };
         let own = |sql: &str| Arc::<str>::from(sql.trim().replace("{schema}", "onelock"));
         let shared = Shared {
             pool: Pool::new(CONNECTIONS),
-            options,
+            options: options(server),
             acquire: own(&acquire),
             release: own(RELEASE),
             lease: i64::try_from(lease.as_micros())?,
