@@ -50,6 +50,8 @@ pub(crate) enum Fault {
     WaitersStay,
     /// A wait hears only what comes after it has begun.
     EarlyWakeIsLost,
+    /// Who waits looks at the one ahead, and not whether it is in the line itself.
+    OnlyTheOneAheadCounts,
     /// Everybody is woken by every release.
     Herd,
     /// Nobody is ever woken.
@@ -98,6 +100,7 @@ pub(crate) const WRAPPED: &[(Fault, &[&str])] = &[
     (Fault::NoDelay, &["lock_delay"]),
     (Fault::WaitersStay, &["dead_waiter_leaves_the_line", "promoted_waiter_keeps_its_waiter_lease"]),
     (Fault::EarlyWakeIsLost, &["early_wake_is_kept"]),
+    (Fault::OnlyTheOneAheadCounts, &["evicted_waiter_never_holds"]),
     (Fault::Herd, &["only_the_promoted_are_woken"]),
     (Fault::NoWake, &["only_the_promoted_are_woken", "guard_cycle"]),
     (Fault::EvictAnything, &["evict_compares_the_token"]),

@@ -112,6 +112,13 @@ impl Mutant {
         Ok(place)
     }
 
+    /// The number next ahead of this one.
+    async fn ahead(&self, name: &LockName, own: FencingToken) -> Result<Option<FencingToken>> {
+        let line = self.inner.inspect(name).await?;
+        let numbers = line.holders.iter().chain(&line.waiters).map(|entry| entry.token);
+        Ok(numbers.filter(|number| *number < own).max())
+    }
+
     async fn renew_one(&self, due: &Renewal) -> Result<Renewed> {
         let due = Renewal { ticket: self.ticket(&due.ticket), ..due.clone() };
         let answer = self.inner.renew(std::slice::from_ref(&due)).await.remove(0)?;
@@ -230,6 +237,14 @@ impl Backend for Mutant {
                     std::future::pending().await
                 }
                 self.inner.wait(&ticket).await
+            }
+            Fault::OnlyTheOneAheadCounts => {
+                let Some(own) = ticket.token else { return self.inner.wait(&ticket).await };
+                let ahead = self.ahead(&ticket.name, own).await?;
+                while ahead.is_some() && self.ahead(&ticket.name, own).await? >= ahead {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                Ok(Wake::Held(own))
             }
             _ => self.inner.wait(&ticket).await,
         }
