@@ -28,6 +28,7 @@ fault() {
     case $4 in
     memory) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test memory ;;
     redis) set -- "$1" "$2" "$3" "$4" "$5" -p lock-redis --test conformance ;;
+    zookeeper) set -- "$1" "$2" "$3" "$4" "$5" -p lock-zk --test conformance ;;
     sqlite) set -- "$1" "$2" "$3" "$4" "$5" -p lock-sql --features sqlite --test conformance_sqlite ;;
     quorum) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_suite ;;
     sim) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_sim ;;
@@ -146,6 +147,12 @@ fault "Redis: expired holders stay" lock-redis/src/scripts/common.lua \
 fault "Redis: no push" lock-redis/src/scripts/common.lua \
     "s/redis\.pcall\('PUBLISH', inbox, head \.\. ' ' \.\. number\)/local _ = inbox/" \
     redis only_the_promoted_are_woken
+fault "ZooKeeper: who is evicted believes its watch" lock-zk/src/wait.rs \
+    's/if own\.map_err\(\|error\| failed\(error, "read", &entry\.path\)\)\?\.is_some\(\) \{/if own.is_ok() {/' \
+    zookeeper evicted_waiter_never_holds
+fault "ZooKeeper: who is evicted follows the line" lock-zk/src/follow.rs \
+    's/follower\.ahead\.is_empty\(\) \|\| follower\.own == node/follower.ahead.is_empty()/; s/if evicted \{\n            drop\(tell\);\n        \} else //; s/let evicted = has_left\(own\);//' \
+    zookeeper evicted_waiter_never_holds
 quorum=lock-core/src/quorum
 fault "quorum: half is enough" $quorum/mod.rs \
     's|self\.members\.len\(\) / 2 \+ 1|self.members.len() / 2|' \

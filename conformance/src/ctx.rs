@@ -150,8 +150,22 @@ impl Ctx {
         lease: Duration,
         waiter_lease: Duration,
     ) -> Verdict<Locks> {
-        let backend = Counted::new(self.store.connect_by(link).await?, &self.notes);
+        let backend = Counted::new(self.connect_by(link).await?, &self.notes);
         self.client(backend, lease, waiter_lease)
+    }
+
+    /// A client behind `link` whose calls are not counted. Such a client does not wait long for its server, so that faults
+    /// are short: one that others keep busy is asked again.
+    pub(crate) async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.store.connect_by(link).await {
+                Err(Stop::Failed(_)) if Instant::now() < end => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                done => return done,
+            }
+        }
     }
 
     /// A client over `backend`.

@@ -42,7 +42,7 @@ async fn mangled_replies(ctx: &Ctx) -> Verdict {
     let mut clients = tokio::task::JoinSet::new();
     for i in 0..CLIENTS {
         let (link, mut rng) = (Link::new(), ctx.rng());
-        let backend = ctx.store().connect_by(&link).await?;
+        let backend = ctx.connect_by(&link).await?;
         let (seed, keeps) = (rng.bits(), ctx.harness().keeps_altered_connections());
         clients.spawn(async move {
             let client = Client { backend, link, number: i, keeps };
