@@ -1,0 +1,60 @@
+//! What is this store's own, on real ZooKeeper servers.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod curator;
+mod line;
+mod requests;
+mod sessions;
+mod users;
+
+use std::time::Duration;
+
+use lock_conformance::servers::zookeeper::{Setup, ZkServer};
+use lock_conformance::verdict::{Context as _, Verdict};
+use support::counter::Counter;
+use zookeeper_client as zk;
+
+/// A server, and a counter before it.
+pub(crate) async fn counted() -> Verdict<(ZkServer, Counter, String)> {
+    let server = ZkServer::start(Setup::default()).await?;
+    let counter = Counter::start(server.address(), "/own")?;
+    let url = format!("zk://{}/own?tick=200ms", counter.address());
+    Ok((server, counter, url))
+}
+
+pub(crate) fn url(server: &ZkServer) -> String {
+    format!("zk://{}/own?tick=200ms", server.address())
+}
+
+pub(crate) async fn raw(server: &ZkServer) -> Verdict<zk::Client> {
+    let connector = zk::Client::connector().with_session_timeout(Duration::from_secs(20));
+    Ok(connector.connect(&server.address().to_string()).await?)
+}
+
+/// Polls until `probe` gives something.
+pub(crate) async fn eventually<T>(
+    what: &str,
+    mut probe: impl AsyncFnMut() -> Verdict<Option<T>>,
+) -> Verdict<T> {
+    let polling = async {
+        loop {
+            if let Some(found) = probe().await? {
+                return Ok(found);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), polling).await.context(what)?
+}
+
+/// Nothing has been asked for a while.
+pub(crate) async fn quiet(counter: &Counter) -> Verdict<u64> {
+    let settled = async || {
+        let before = counter.counts().requests();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        Ok((counter.counts().requests() == before).then_some(before))
+    };
+    eventually("quiet", settled).await
+}

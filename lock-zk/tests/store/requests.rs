@@ -1,0 +1,169 @@
+//! What a lock costs in requests, and who is woken.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_conformance::ctx::{exclusive, held, name, request, ticket, waiting};
+use lock_conformance::verdict::{Context as _, Stop, Verdict};
+use lock_conformance::{ensure, ensure_eq};
+use lock_core::{Mode, Standing, Wake};
+
+use crate::support::harness::open;
+use crate::{counted, quiet, raw};
+
+/// A cycle on a free lock is one request each way, by a queued acquire and by a try, and nothing stays behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_free_lock_costs_two_requests() -> Verdict {
+    const MULTI: i32 = 14;
+    let (server, counter, url) = counted().await?;
+    let client = open(&url).await?;
+    let name = name("free")?;
+    let admin = raw(&server).await?;
+    for round in 0..41 {
+        let before = counter.counts().by_code();
+        let mut request = exclusive(&name)?;
+        request.queue = round % 2 == 0;
+        let grant = held(&client, &request).await?;
+        client.release(&ticket(&request, grant.token)).await?;
+        ensure!(admin.check_stat("/own/free").await?.is_none(), "the node of the name is left");
+        if round > 0 {
+            let mut expected = before;
+            *expected.entry(MULTI).or_default() += 2;
+            ensure_eq!(counter.counts().by_code(), expected, "requests by code");
+        }
+    }
+    Ok(())
+}
+
+/// A hundred releases with two hundred waiters on two clients: each wakes the one it promotes, with the grant, and nobody
+/// else; the others send nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn releases_wake_only_the_promoted() -> Verdict {
+    let (_server, counter, url) = counted().await?;
+    let clients = [open(&url).await?, open(&url).await?];
+    for mode in [Mode::Exclusive, Mode::permit(2)?] {
+        let name = name(&format!("herd-{mode}"))?;
+        let mut line = Vec::new();
+        let mut tasks = tokio::task::JoinSet::new();
+        let (told, mut woken) = tokio::sync::mpsc::unbounded_channel();
+        let holders = if mode == Mode::Exclusive { 1 } else { 2 };
+        for i in 0..200 + holders {
+            let (client, request) = (Arc::clone(&clients[i % 2]), request(&name, mode)?);
+            if i < holders {
+                let token = held(&client, &request).await?.token;
+                line.push((client, ticket(&request, token)));
+                continue;
+            }
+            let ticket = ticket(&request, waiting(&client, &request).await?.token);
+            line.push((Arc::clone(&client), ticket.clone()));
+            let told = told.clone();
+            tasks.spawn(async move { told.send((i, client.wait(&ticket).await)).is_ok() });
+        }
+        // Every waiter sets its watch: then it is quiet.
+        let before = quiet(&counter).await?;
+        for i in 0..100 {
+            let (client, ticket) = &line[i];
+            client.release(ticket).await?;
+            let next = tokio::time::timeout(Duration::from_secs(30), woken.recv()).await?;
+            let (who, wake) = next.context("a waiter")?;
+            let promoted = i + holders;
+            ensure_eq!(who, promoted, "who is woken by release {i}");
+            ensure_eq!(wake?, Wake::Held(line[promoted].1.token.context("a token")?), "release {i}");
+        }
+        let cost = quiet(&counter).await? - before;
+        ensure!(woken.try_recv().is_err(), "somebody else was woken in mode {mode}");
+        // The release, the look of the one that is told, and one more where the line moves faster than watches are set.
+        // For permits also its mark, and the look and the watch of the one behind it, which is the first now.
+        let most = if mode == Mode::Exclusive { 3 } else { 8 } * 100;
+        println!("{cost} requests for 100 releases in mode {mode}");
+        ensure!(cost <= most, "{cost} requests for 100 releases in mode {mode}");
+        tasks.abort_all();
+    }
+    Ok(())
+}
+
+/// A lock that is always waited for costs three requests for each owner: create and list, and delete. What a waiter has to
+/// know it is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hand_over_costs_three_requests() -> Verdict {
+    const DELETE: i32 = 2;
+    const CHILDREN: i32 = 12;
+    const CREATE: i32 = 15;
+    const ROUNDS: usize = 40;
+    let (_server, counter, url) = counted().await?;
+    let clients = [open(&url).await?, open(&url).await?, open(&url).await?];
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let name = name(&format!("hot-{mode}"))?;
+        // Readers are waited for by writers, and so the other way round.
+        let modes = [Mode::Exclusive, mode, Mode::Exclusive];
+        let mut line = std::collections::VecDeque::new();
+        for (client, mode) in clients.iter().zip(modes) {
+            let request = request(&name, mode)?;
+            let answer = client.acquire(&request).await?;
+            let token = match answer {
+                Standing::Held(grant) => grant.token,
+                Standing::Waiting(place) => place.token,
+                Standing::Busy(_) => return Err(Stop::failed("busy")),
+            };
+            line.push_back((client, mode, ticket(&request, token)));
+        }
+        let mut before = counter.counts().by_code();
+        for round in 0..ROUNDS + 9 {
+            if round == 9 {
+                // By now each client follows the line.
+                before = counter.counts().by_code();
+            }
+            let (client, mode, first) = line.pop_front().context("the first")?;
+            client.release(&first).await?;
+            let (next, _, second) = line.front().context("the second")?;
+            let wake = tokio::time::timeout(Duration::from_secs(30), next.wait(second)).await??;
+            ensure_eq!(Some(wake), second.token.map(Wake::Held), "round {round} in mode {mode}");
+            let request = request(&name, mode)?;
+            let token = waiting(client, &request).await?.token;
+            line.push_back((client, mode, ticket(&request, token)));
+        }
+        let mut cost = counter.counts().by_code();
+        cost.iter_mut().for_each(|(code, count)| *count -= before.get(code).copied().unwrap_or_default());
+        cost.retain(|_, count| *count > 0);
+        let each = u64::try_from(ROUNDS).unwrap();
+        let wanted = [(DELETE, each), (CHILDREN, each), (CREATE, each)];
+        ensure_eq!(cost, wanted.into(), "requests by code for {ROUNDS} owners in mode {mode}");
+        for (client, _, ticket) in line {
+            client.release(&ticket).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A waiter that follows the line is not told when one ahead leaves who never held, nor looks then; it is told by the
+/// departure that leaves nobody ahead.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_gives_up_waiting_promotes_nobody() -> Verdict {
+    let (_server, counter, url) = counted().await?;
+    let (first, last) = (open(&url).await?, open(&url).await?);
+    let name = name("given-up")?;
+    let mut ahead = Vec::new();
+    for _ in 0..4 {
+        let request = exclusive(&name)?;
+        first.acquire(&request).await?;
+        ahead.push(request.ticket());
+    }
+    let request = exclusive(&name)?;
+    let own = ticket(&request, waiting(&last, &request).await?.token);
+    let mut told = tokio::spawn({
+        let (last, own) = (Arc::clone(&last), own.clone());
+        async move { last.wait(&own).await }
+    });
+    let mut asked = quiet(&counter).await?;
+    for at in [3, 1, 2] {
+        first.release(&ahead[at]).await?;
+        let now = quiet(&counter).await?;
+        ensure_eq!(now - asked, 1, "requests when number {at} gave up");
+        ensure!(!told.is_finished(), "told when number {at} gave up");
+        asked = now;
+    }
+    first.release(&ahead[0]).await?;
+    let wake = tokio::time::timeout(Duration::from_secs(30), &mut told).await???;
+    ensure_eq!(Some(wake), own.token.map(Wake::Held), "the last departure");
+    Ok(())
+}

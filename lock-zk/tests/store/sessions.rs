@@ -1,0 +1,121 @@
+//! Connections that break and sessions that end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_conformance::ctx::{exclusive, held, leased, name, renew, renewal, ticket, trying, waiting};
+use lock_conformance::faults::{Fault, Link, Proxy};
+use lock_conformance::servers::zookeeper::{Setup, ZkServer};
+use lock_conformance::verdict::{Stop, Verdict};
+use lock_conformance::{ensure, ensure_eq, expect};
+use lock_core::{Release, Renewed, Standing, Wake};
+
+use crate::support::counter::Counter;
+use crate::support::harness::open;
+use crate::{eventually, quiet, url};
+
+/// What happens in a line that is followed while the connection is broken is found when it stands again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_departure_while_the_connection_was_broken_is_found() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let link = Link::new();
+    let counter = Counter::start(server.address(), "/own")?;
+    let proxy = Proxy::start(counter.address(), &link).await?;
+    let cut = open(&format!("zk://{}/own?tick=200ms&request_timeout=1s", proxy.address())).await?;
+    let other = open(&url(&server)).await?;
+    let name = name("unheard")?;
+    for round in 0..3 {
+        let mut ahead = Vec::new();
+        for _ in 0..2 {
+            let request = exclusive(&name)?;
+            other.acquire(&request).await?;
+            ahead.push(request.ticket());
+        }
+        let request = leased(exclusive(&name)?, Duration::from_secs(60));
+        let own = ticket(&request, waiting(&cut, &request).await?.token);
+        let told = tokio::spawn({
+            let (cut, own) = (Arc::clone(&cut), own.clone());
+            async move {
+                loop {
+                    match cut.wait(&own).await {
+                        Err(error) if error.is_retryable() => {
+                            tokio::time::sleep(Duration::from_millis(10)).await;
+                        }
+                        wake => return wake,
+                    }
+                }
+            }
+        });
+        quiet(&counter).await?;
+        link.set(Fault::Reset);
+        for ticket in &ahead {
+            ensure_eq!(other.release(ticket).await?, Release::Released, "round {round}");
+        }
+        link.heal();
+        let wake = tokio::time::timeout(Duration::from_secs(50), told).await???;
+        ensure_eq!(Some(wake), own.token.map(Wake::Held), "round {round}");
+        cut.release(&own).await?;
+    }
+    Ok(())
+}
+
+/// A client that is dropped with something held leaves it to the end of the lease, and not longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_client_ends_no_lease_early() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let other = open(&url(&server)).await?;
+    let client = open(&url(&server)).await?;
+    let lock = name("left")?;
+    let request = leased(exclusive(&lock)?, Duration::from_secs(2));
+    let began = std::time::Instant::now();
+    held(&client, &request).await?;
+    drop(client);
+    eventually("the lock is free", async || {
+        let answer = other.acquire(&trying(exclusive(&lock)?)).await?;
+        Ok(matches!(answer, Standing::Held(_)).then_some(()))
+    })
+    .await?;
+    ensure!(began.elapsed() >= Duration::from_secs(2), "free after {:?}", began.elapsed());
+    Ok(())
+}
+
+/// When the session has ended on the server its entries are gone, the client says so, and goes on with a new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_session_is_loss_and_not_the_end() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let link = Link::new();
+    let proxy = Proxy::start(server.address(), &link).await?;
+    let client = open(&format!("zk://{}/own?tick=200ms&request_timeout=300ms", proxy.address())).await?;
+    let other = open(&url(&server)).await?;
+    let lock = name("cut-off")?;
+    let request = leased(exclusive(&lock)?, Duration::from_secs(60));
+    let short = leased(exclusive(&name("short")?)?, Duration::from_secs(1));
+    let (long, brief) = (held(&client, &request).await?, held(&client, &short).await?);
+    link.set(Fault::Reset);
+    let error =
+        expect!(renew(&client, renewal(&short, brief.token)).await, Err(error) => error, "a cut link");
+    ensure!(!matches!(error, Stop::NotApplicable(_)), "{error}");
+    // The short session ends on the server; the client cannot know.
+    eventually("the short lease ends", async || {
+        Ok(other.inspect(&short.name).await?.holders.is_empty().then_some(()))
+    })
+    .await?;
+    link.heal();
+    let gone = eventually("an answer", async || {
+        Ok(client.renew(&[renewal(&short, brief.token)]).await.pop().and_then(Result::ok))
+    })
+    .await?;
+    ensure_eq!(gone, Renewed::NotHeld, "the entry of a session that has ended");
+    let kept = eventually("an answer", async || {
+        Ok(client.renew(&[renewal(&request, long.token)]).await.pop().and_then(Result::ok))
+    })
+    .await?;
+    expect!(kept, Renewed::Held(_) => (), "the entry of the session that lives");
+    let again = eventually("a new session", async || {
+        Ok(client.acquire(&leased(exclusive(&short.name)?, Duration::from_secs(1))).await.ok())
+    })
+    .await?;
+    let grant = expect!(again, Standing::Held(grant) => grant, "a new entry");
+    ensure!(grant.token > brief.token, "token {} after {}", grant.token, brief.token);
+    Ok(())
+}
