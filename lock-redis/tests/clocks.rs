@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use async_trait::async_trait;
 use lock_conformance::ctx::{PATIENCE, exclusive, held, leased, name};
-use lock_conformance::servers::clock::{SteppedClock, Steps, churn_over_steps};
+use lock_conformance::servers::clock::{
+    Stepped, SteppedClock, Steps, a_step_forward_ends_leases_early, survives_steps,
+};
 use lock_conformance::servers::redis::{RedisServer, Setup};
 use lock_conformance::servers::resp::Resp;
 use lock_conformance::verdict::{Context as _, Verdict};
@@ -21,75 +24,49 @@ async fn server() -> Verdict<RedisServer> {
     RedisServer::start(Setup { clock: true, ..Setup::default() }).await
 }
 
+async fn connect(server: &RedisServer) -> Verdict<Arc<dyn Backend>> {
+    let config = RedisConfig::new("127.0.0.1", server.address().port());
+    Ok(Arc::new(RedisBackend::connect(config).await?))
+}
+
 async fn client(server: &RedisServer, lease: Duration, clock: Arc<dyn Clock>) -> Verdict<Locks> {
-    let backend: Arc<dyn Backend> =
-        Arc::new(RedisBackend::connect(RedisConfig::new("127.0.0.1", server.address().port())).await?);
+    let backend = connect(server).await?;
     let mut settings = Settings::default();
     (settings.ttl, settings.waiter_lease) = (lease, lease);
     Ok(Locks::builder(backend).clock(clock).settings(settings).build()?)
 }
 
-/// How many seconds the server's clock is ahead of ours.
-async fn ahead(server: &RedisServer) -> Verdict<i64> {
-    let texts = Resp::connect(server.address()).await?.call(&["TIME"]).await?.texts();
-    let theirs: i64 = texts.first().context("the server's time")?.parse()?;
-    Ok(theirs - i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())?)
-}
+struct Server(RedisServer);
 
-async fn churns(steps: Steps) -> Verdict {
-    let server = server().await?;
-    let clock = server.clock().context("its clock")?;
-    clock.set_wall(-3_600_000)?;
-    ensure!((-3_602..=-3_598).contains(&ahead(&server).await?), "the server's clock does not move");
-    clock.set_wall(0)?;
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        clients.push(client(&server, LEASE, Arc::new(BootClock)).await?);
+#[async_trait]
+impl Stepped for Server {
+    fn clock(&self) -> Verdict<&SteppedClock> {
+        self.0.clock().context("its clock")
     }
-    let report = churn_over_steps(clients, clock, LEASE, steps, 25).await?;
-    println!(
-        "{} holds, {} + {} lost, overlap: {}",
-        report.holds.len(),
-        report.lost,
-        report.kept_lost,
-        report.has_overlap()
-    );
-    Ok(())
+
+    async fn seconds(&self) -> Verdict<i64> {
+        let texts = Resp::connect(self.0.address()).await?.call(&["TIME"]).await?.texts();
+        Ok(texts.first().context("the server's time")?.parse()?)
+    }
+
+    async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
+        connect(&self.0).await
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steps_back_of_the_server_cost_nothing() -> Verdict {
-    churns(Steps::Back).await
+    survives_steps(&Server(server().await?), LEASE, Steps::Back).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steps_of_the_server_never_turn_tokens_back() -> Verdict {
-    churns(Steps::Any).await
+    survives_steps(&Server(server().await?), LEASE, Steps::Any).await
 }
 
-/// What the store's page says of a step forward: the server takes the lease for over and gives the lock away, while the
-/// holder believes in it until its next renewal; the fencing token tells the two apart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_forward_ends_leases_early_and_fencing_still_tells() -> Verdict {
-    let server = server().await?;
-    let clock: &SteppedClock = server.clock().context("its clock")?;
-    let lease = Duration::from_secs(6);
-    let (one, other) = (
-        client(&server, lease, Arc::new(BootClock)).await?,
-        client(&server, lease, Arc::new(BootClock)).await?,
-    );
-    let guard = one.mutex("stepped")?.acquire().await?;
-    ensure!(other.mutex("stepped")?.try_acquire().await?.is_none(), "it is held");
-    let old = guard.token()?;
-    clock.set_wall(60_000)?;
-    let next = other.mutex("stepped")?.try_acquire().await?.context("the step did nothing")?;
-    ensure!(next.token()? > old, "token {} after {old}", next.token()?);
-    // Long before its own deadline would tell.
-    let reason = tokio::time::timeout(PATIENCE, guard.lost()).await?;
-    ensure_eq!(reason, LossReason::NotHeld, "why it is lost");
-    ensure!(!guard.is_held() && next.is_held(), "who holds at the end");
-    next.release().await?;
-    Ok(())
+    a_step_forward_ends_leases_early(&Server(server().await?)).await
 }
 
 /// After a step back a dead holder's lease lasts longer by the step, and not for ever: the server's keys are gone when its

@@ -8,15 +8,19 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
 
 use super::data_folder;
 use crate::churn::{Churn, Report};
-use crate::ensure;
+use crate::ctx::PATIENCE;
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
+use crate::{ensure, ensure_eq};
 use lock_core::client::Locks;
+use lock_core::{Backend, LossReason, Settings};
 
 const NAME: &str = "clock";
 
@@ -113,10 +117,10 @@ pub async fn churn_over_steps(
     steps: Steps,
     seed: u64,
 ) -> Verdict<Report> {
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_secs(60);
     let (mut rng, count, lease) = (Rng::new(seed), clients.len(), i64::try_from(lease.as_millis())?);
     let churn = Churn::start(clients, &format!("steps-{steps:?}"), seed).await?;
-    churn.goes_on(5, PATIENCE).await?;
+    churn.goes_on(5, LONG).await?;
     let mut ahead = 0;
     for step in 0..6 {
         let by = lease / 2 + i64::try_from(rng.below(u64::try_from(lease * 19 / 2)?))?;
@@ -124,14 +128,14 @@ pub async fn churn_over_steps(
         ahead += if steps == Steps::Any && step % 2 == 0 { by } else { -by };
         clock.set_wall(ahead)?;
         churn
-            .goes_on(5, PATIENCE)
+            .goes_on(5, LONG)
             .await
             .map_err(|e| e.during(format!("step {step} to {ahead} ms, seed {seed}")))?;
     }
     if steps == Steps::Any {
         // Far enough that no lease outlives it, so that the run is never void.
         clock.set_wall(ahead + lease * 40)?;
-        churn.goes_on(5, PATIENCE).await?;
+        churn.goes_on(5, LONG).await?;
     }
     let report = churn.stop().await?;
     if let Some(violation) = crate::history::tokens(&report.holds) {
@@ -150,4 +154,66 @@ pub async fn churn_over_steps(
         Steps::Any => ensure!(report.kept_lost > 0, "no lease ended early: the steps did nothing"),
     }
     Ok(report)
+}
+
+/// A server with a clock of its own.
+#[async_trait]
+pub trait Stepped: Send + Sync {
+    /// Its clock.
+    fn clock(&self) -> Verdict<&SteppedClock>;
+
+    /// Its time, in seconds since 1970.
+    async fn seconds(&self) -> Verdict<i64>;
+
+    /// A new client of its store.
+    async fn connect(&self) -> Verdict<Arc<dyn Backend>>;
+}
+
+async fn client(server: &impl Stepped, lease: Duration) -> Verdict<Locks> {
+    let mut settings = Settings::default();
+    (settings.ttl, settings.waiter_lease) = (lease, lease);
+    Ok(Locks::builder(server.connect().await?).settings(settings).build()?)
+}
+
+/// That steps of the server's clock cost what [`churn_over_steps`] allows: for three clients with leases of `lease`.
+///
+/// # Errors
+/// What was violated, or that the steps do nothing.
+pub async fn survives_steps(server: &impl Stepped, lease: Duration, steps: Steps) -> Verdict {
+    let clock = server.clock()?;
+    clock.set_wall(-3_600_000)?;
+    let ours = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())?;
+    let ahead = server.seconds().await? - ours;
+    ensure!((-3_602..=-3_598).contains(&ahead), "the server's clock does not move: {ahead} s ahead");
+    clock.set_wall(0)?;
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(client(server, lease).await?);
+    }
+    let report = churn_over_steps(clients, clock, lease, steps, 25).await?;
+    let (holds, overlap) = (report.holds.len(), report.has_overlap());
+    println!("{holds} holds, {} + {} lost, overlap: {overlap}", report.lost, report.kept_lost);
+    Ok(())
+}
+
+/// What stores whose leases are by the server's clock say of a step forward: the server takes the lease for over and gives
+/// the lock away, while the holder believes in it until its next renewal; the fencing token tells the two apart.
+///
+/// # Errors
+/// What was violated, or that the step does nothing.
+pub async fn a_step_forward_ends_leases_early(server: &impl Stepped) -> Verdict {
+    let lease = Duration::from_secs(6);
+    let (one, other) = (client(server, lease).await?, client(server, lease).await?);
+    let guard = one.mutex("stepped")?.acquire().await?;
+    ensure!(other.mutex("stepped")?.try_acquire().await?.is_none(), "it is held");
+    let old = guard.token()?;
+    server.clock()?.set_wall(60_000)?;
+    let next = other.mutex("stepped")?.try_acquire().await?.context("the step did nothing")?;
+    ensure!(next.token()? > old, "token {} after {old}", next.token()?);
+    // Long before its own deadline would tell.
+    let reason = tokio::time::timeout(PATIENCE, guard.lost()).await?;
+    ensure_eq!(reason, LossReason::NotHeld, "why it is lost");
+    ensure!(!guard.is_held() && next.is_held(), "who holds at the end");
+    next.release().await?;
+    Ok(())
 }
