@@ -22,6 +22,7 @@
 //! | [`ctx`] | what a case works with |
 //! | [`churn`] | clients at work while a test breaks the store under them |
 //! | [`history`] | the checkers of histories: exclusion, tokens, order, the fenced resource |
+//! | [`differential`] | random verbs on a store and on the executable specification |
 //! | [`faults`] | a TCP proxy and a gate around a backend that lose requests and replies |
 //! | [`servers`] | real servers as child processes |
 //! | [`trial`] | clients in processes of their own at work while everything breaks, and what became of it |
@@ -37,6 +38,7 @@ pub mod cases;
 pub mod check;
 pub mod churn;
 pub mod ctx;
+pub mod differential;
 pub mod faults;
 pub mod harness;
 pub mod history;
