@@ -20,7 +20,7 @@ use etcd_client::{
     Txn, TxnOp,
 };
 use lock_conformance::ctx::{exclusive, held, name, ticket};
-use lock_conformance::harness::redis::open_by;
+use lock_conformance::harness::open_by;
 use lock_core::Locks;
 use lock_etcd::DRIVER;
 use support::server::Member;

@@ -11,7 +11,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_conformance::harness::redis::open_by;
+use lock_conformance::harness::open_by;
 use lock_core::{Backend, Locks, Page, Result};
 use lock_etcd::DRIVER;
 use support::server::Member;

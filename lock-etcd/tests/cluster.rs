@@ -11,7 +11,7 @@ use lock_conformance::Verdict;
 use lock_conformance::churn::{Churn, over_a_lost_majority};
 use lock_conformance::ctx::{PATIENCE, exclusive, held, name, renewal, ticket, waiting};
 use lock_conformance::faults::{Fault, Link, Proxy};
-use lock_conformance::harness::redis::open_by;
+use lock_conformance::harness::open_by;
 use lock_conformance::servers::hosts::{Hosts, is_inside};
 use lock_conformance::servers::{data_folder, tls};
 use lock_core::{Backend, ErrorKind, Locks, Renewed, Settings, Wake};

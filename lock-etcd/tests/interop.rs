@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lock_conformance::Verdict;
 use lock_conformance::ctx::{PATIENCE, exclusive, held, name, request, ticket, trying, waiting};
-use lock_conformance::harness::redis::open_by;
+use lock_conformance::harness::open_by;
 use lock_core::{Backend, LockName, Locks, Mode, Standing, Wake};
 use lock_etcd::DRIVER;
 use rustix::process::{Pid, Signal, kill_process};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use etcd_client::Permission;
 use lock_conformance::Verdict;
 use lock_conformance::ctx::{exclusive, name};
-use lock_conformance::harness::redis::open_by;
+use lock_conformance::harness::open_by;
 use lock_core::{Error, ErrorKind, LockName, Page};
 use lock_etcd::DRIVER;
 use support::server::{Admin as _, Member};

@@ -9,7 +9,7 @@ use etcd_client::GetOptions;
 use lock_conformance::Verdict;
 use lock_conformance::ctx::PATIENCE;
 use lock_conformance::faults::{Fault, Link, Proxy};
-use lock_conformance::harness::redis::open_by;
+use lock_conformance::harness::open_by;
 use lock_core::{Guard, Locks};
 use lock_etcd::DRIVER;
 use support::server::{Admin as _, Member};

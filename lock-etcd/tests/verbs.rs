@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use lock_conformance::ctx::{
     PATIENCE, exclusive, held, leased, name, renewal, request, ticket, trying, waiting,
 };
-use lock_conformance::harness::redis::open_by;
+use lock_conformance::harness::open_by;
 use lock_core::{Backend, Mode, Page, Renewed, Standing, Wake};
 use lock_etcd::DRIVER;
 use support::server::{Admin as _, Member};

@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use lock_conformance::harness::redis::open_by;
+use lock_conformance::harness::open_by;
 use lock_conformance::servers::redis::{RedisServer, Setup};
 use lock_conformance::servers::redis_group::{Group, Plan, is_client};
 use lock_conformance::servers::resp::Resp;

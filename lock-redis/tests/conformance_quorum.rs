@@ -3,17 +3,16 @@
 mod counters;
 
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_conformance::Need;
-use lock_conformance::faults::{Link, Proxy};
-use lock_conformance::harness::redis::open_by;
-use lock_conformance::harness::{Credentials, Harness, Store, Tls};
+use lock_conformance::faults::{Link, Proxies};
+use lock_conformance::harness::{Certificates, Credentials, Harness, PASSWORD, Store, Tls, open_by};
+use lock_conformance::servers::free_port;
 use lock_conformance::servers::redis::{RedisServer, Setup};
 use lock_conformance::servers::resp::Resp;
-use lock_conformance::servers::{data_folder, free_port, tls};
 use lock_conformance::verdict::Verdict;
 use lock_core::{Backend, Capabilities, Driver, quorum};
 
@@ -94,7 +93,7 @@ impl Harness for Five {
 
     async fn start(&self) -> Verdict<Box<dyn Store>> {
         let servers = servers(MEMBERS, &Setup::default()).await?;
-        Ok(Box::new(Running { proxies: Mutex::default(), servers }))
+        Ok(Box::new(Running { proxies: Proxies::default(), servers }))
     }
 
     async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
@@ -103,7 +102,7 @@ impl Harness for Five {
 }
 
 struct Running {
-    proxies: Mutex<Vec<Proxy>>,
+    proxies: Proxies,
     servers: Vec<RedisServer>,
 }
 
@@ -120,8 +119,8 @@ impl Running {
 
 #[async_trait]
 impl Store for Running {
-    async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
-        Ok(open_by(&DRIVER, &self.url()?).await?)
+    fn driver(&self) -> Verdict<Driver> {
+        Ok(DRIVER)
     }
 
     fn url(&self) -> Verdict<String> {
@@ -130,17 +129,11 @@ impl Store for Running {
     }
 
     async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
-        let mut proxies = Vec::new();
+        let mut members = Vec::new();
         for server in &self.servers {
-            proxies.push(Proxy::start(server.address(), link).await?);
+            members.push(format!("redis://{}", self.proxies.way(server.address(), link).await?));
         }
-        let url = quorum_of(proxies.iter().map(|proxy| format!("redis://{}", proxy.address())), HASTY);
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).extend(proxies);
-        Ok(url)
-    }
-
-    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
-        Ok(open_by(&DRIVER, &self.url_by(link).await?).await?)
+        Ok(quorum_of(members.into_iter(), HASTY))
     }
 
     /// All of them at once: what one of them does alone nobody may notice.
@@ -178,40 +171,22 @@ impl Store for Running {
     }
 
     async fn with_password(&self) -> Verdict<Credentials> {
-        let (right, wrong) = ("correct-h0rse-battery", "wr0ng-h0rse-battery");
-        let setup = Setup { password: Some(right.to_owned()), ..Setup::default() };
-        let servers = servers(FEW, &setup).await?;
-        let with = |password: &str| {
+        let setup = Setup { password: Some(PASSWORD.to_owned()), ..Setup::default() };
+        Ok(Credentials::of(servers(FEW, &setup).await?, |servers, password| {
             let member = |server: &RedisServer| format!("redis://:{password}@{}", server.address());
             quorum_of(servers.iter().map(member), PATIENT)
-        };
-        Ok(Credentials {
-            good: with(right),
-            bad: with(wrong),
-            secrets: vec![right.to_owned(), wrong.to_owned()],
-            keep: Box::new(servers),
-        })
+        }))
     }
 
     async fn with_tls(&self) -> Verdict<Tls> {
-        let folder = data_folder()?;
-        let right = tls::authority(folder.path(), "right", "localhost")?;
-        let other = tls::authority(folder.path(), "other", "localhost")?;
-        let servers = servers(FEW, &Setup { tls: Some(right.clone()), ..Setup::default() }).await?;
-        let by = |host: &str, trust: String| {
+        let certificates = Certificates::for_name()?;
+        let setup = Setup { tls: Some(certificates.files().clone()), ..Setup::default() };
+        let servers = servers(FEW, &setup).await?;
+        // Within a member's URL an option is written so.
+        Ok(Tls::of(servers, certificates, "%26tls_ca=", |servers, host, options| {
             let member = |server: &RedisServer| format!("rediss://{host}:{}", server.address().port());
-            quorum_of(servers.iter().map(member), (&format!("connect_timeout=1s{trust}"), "5s"))
-        };
-        let trusting = |files: &tls::Files| format!("%26tls_ca={}", files.authority.display());
-        Ok(Tls {
-            good: by("localhost", trusting(&right)),
-            bad: vec![
-                (by("localhost", trusting(&other)), "an authority that did not sign the certificate"),
-                (by("127.0.0.1", trusting(&right)), "a host the certificate is not for"),
-                (by("localhost", String::new()), "an authority the system does not know"),
-            ],
-            keep: Box::new((servers, folder)),
-        })
+            quorum_of(servers.iter().map(member), (options, "5s"))
+        }))
     }
 }
 

@@ -3,8 +3,10 @@
 
 mod mysql_server;
 
-#[path = "mysql_session/harness.rs"]
+#[path = "session/mysql_harness.rs"]
 mod harness;
+#[path = "session/lacks.rs"]
+mod lacks;
 
 use std::process::ExitCode;
 

@@ -7,6 +7,8 @@ mod postgres_server;
 
 #[path = "session/postgres_harness.rs"]
 mod harness;
+#[path = "session/lacks.rs"]
+mod lacks;
 
 use std::process::ExitCode;
 

@@ -8,16 +8,15 @@ mod scoped;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{Backend, Capabilities, Driver, Error, ErrorKind, HolderId, StoreUrl};
 
 use crate::case::{self, Case, Need};
-use crate::faults::{Link, Proxy};
-use crate::harness::redis::open_by;
-use crate::harness::{Harness, Store};
+use crate::faults::{Link, Proxies};
+use crate::harness::{Harness, Store, open_by};
 use crate::record::Record;
 use crate::runner::{self, Extent};
 use crate::verdict::{Context as _, Verdict};
@@ -136,7 +135,7 @@ impl Harness for Target {
 
     async fn start(&self) -> Verdict<Box<dyn Store>> {
         let url = format!("{}{MARK}{}", scope()?, self.url);
-        Ok(Box::new(Fresh { url, drivers: self.drivers.clone(), proxies: Mutex::default() }))
+        Ok(Box::new(Fresh { url, drivers: self.drivers.clone(), proxies: Proxies::default() }))
     }
 
     async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
@@ -153,7 +152,7 @@ async fn open(url: &str, drivers: &[Driver]) -> lock_core::Result<Arc<dyn Backen
 struct Fresh {
     url: String,
     drivers: Vec<Driver>,
-    proxies: Mutex<Vec<Proxy>>,
+    proxies: Proxies,
 }
 
 #[async_trait]
@@ -169,9 +168,8 @@ impl Store for Fresh {
     async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
         let (scope, url) = self.url.split_once(MARK).context("a scope")?;
         let target = address(url).await?;
-        let proxy = Proxy::start(target, link).await?;
-        let by = proxied(url, proxy.address().port()).map_err(crate::Stop::failed)?;
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
+        let way = self.proxies.way(target, link).await?;
+        let by = proxied(url, way.port()).map_err(crate::Stop::failed)?;
         Ok(format!("{scope}{MARK}{by}"))
     }
 

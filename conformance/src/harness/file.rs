@@ -8,8 +8,7 @@ use async_trait::async_trait;
 use lock_core::{Backend, Capabilities, Driver};
 use tempfile::TempDir;
 
-use super::redis::open_by;
-use super::{Harness, Store};
+use super::{Harness, Store, open_by};
 use crate::case::Need;
 use crate::faults::{Gate, Link};
 use crate::servers::data_folder;

@@ -4,16 +4,19 @@ pub mod file;
 pub mod memory;
 pub mod redis;
 pub mod redis_group;
+mod secure;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{Backend, BootClock, Capabilities, Clock};
+use lock_core::{Backend, BootClock, Capabilities, Clock, Driver, Settings, StoreUrl};
 
 use crate::case::Need;
 use crate::faults::Link;
 use crate::verdict::{Stop, Verdict};
+
+pub use secure::{Certificates, Credentials, PASSWORD, Tls};
 
 /// A kind of store, for the whole run.
 #[async_trait]
@@ -69,8 +72,16 @@ pub trait Harness: Send + Sync + 'static {
 /// The store of one case. What its harness does not lack must work; the rest keeps the default.
 #[async_trait]
 pub trait Store: Send + Sync {
+    /// What opens [`Store::url`] and [`Store::url_by`]. A store without one has a [`Store::connect`] and a
+    /// [`Store::connect_by`] of its own.
+    fn driver(&self) -> Verdict<Driver> {
+        Err(Stop::failed("the harness names no driver, and does not connect without it"))
+    }
+
     /// A new client.
-    async fn connect(&self) -> Verdict<Arc<dyn Backend>>;
+    async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
+        Ok(open_by(&self.driver()?, &self.url()?).await?)
+    }
 
     /// Where clients in other processes find it.
     fn url(&self) -> Verdict<String> {
@@ -95,8 +106,7 @@ pub trait Store: Send + Sync {
 
     /// A new client whose way to the store can be cut.
     async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
-        let _ = link;
-        Err(undone(Need::Link))
+        Ok(open_by(&self.driver()?, &self.url_by(link).await?).await?)
     }
 
     /// Kills the server and starts it again on the same data and address.
@@ -148,26 +158,15 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// What a store with a password gives.
-pub struct Credentials {
-    /// Keeps the server.
-    pub keep: Box<dyn Send + Sync>,
-    /// With the right password.
-    pub good: String,
-    /// With a wrong one.
-    pub bad: String,
-    /// What must never be printed.
-    pub secrets: Vec<String>,
-}
-
-/// What a store behind TLS gives.
-pub struct Tls {
-    /// Keeps the server.
-    pub keep: Box<dyn Send + Sync>,
-    /// A URL that works.
-    pub good: String,
-    /// URLs that must be refused, and what is wrong with them.
-    pub bad: Vec<(String, &'static str)>,
+/// Opens `url` by a driver as a client would: the options that all stores share are not the driver's.
+///
+/// # Errors
+/// What reading the URL or opening the store says.
+pub async fn open_by(driver: &Driver, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    let mut url: StoreUrl = url.parse()?;
+    url.check_options(&[lock_core::config::OPTIONS, driver.options])?;
+    Settings::default().merge_url(&mut url)?;
+    (driver.open)(url, Arc::new(BootClock)).await
 }
 
 fn undone(need: Need) -> Stop {

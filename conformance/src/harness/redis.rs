@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{Backend, Capabilities, Driver, Mode, Settings, StoreUrl};
+use lock_core::{Backend, Capabilities, Driver, Mode};
 use tokio::sync::watch;
 
-use super::{Credentials, Harness, Store, Tls};
+use super::{Certificates, Credentials, Harness, PASSWORD, Store, Tls, open_by};
 use crate::case::Need;
 use crate::ctx::{held, name, request, ticket, waiting};
-use crate::faults::{Link, Proxy};
+use crate::faults::{Link, Proxies};
+use crate::servers::free_port;
 use crate::servers::redis::{RedisServer, Setup};
 use crate::servers::resp::Resp;
-use crate::servers::{free_port, tls};
 use crate::verdict::{Context as _, Stop, Verdict};
 
 /// What tells a counter from what must go: the key of one.
@@ -65,17 +65,6 @@ impl Redis {
 /// cases that count requests count that.
 pub(super) const PATIENT: &str = "?request_timeout=5s";
 
-/// Opens `url` by a driver as a client would: the options that all stores share are not the driver's.
-///
-/// # Errors
-/// What reading the URL or opening the store says.
-pub async fn open_by(driver: &Driver, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
-    let mut url: StoreUrl = url.parse()?;
-    url.check_options(&[lock_core::config::OPTIONS, driver.options])?;
-    Settings::default().merge_url(&mut url)?;
-    (driver.open)(url, Arc::new(lock_core::BootClock)).await
-}
-
 #[async_trait]
 impl Harness for Redis {
     fn name(&self) -> &'static str {
@@ -103,7 +92,7 @@ impl Harness for Redis {
             login: self.user.as_ref().map_or_else(String::new, |user| user.login.clone()),
             driver: self.driver,
             is_counter: self.is_counter,
-            proxies: Mutex::default(),
+            proxies: Proxies::default(),
             planted: Mutex::default(),
             watcher: tokio::sync::Mutex::new(None),
             server,
@@ -120,7 +109,7 @@ struct Running {
     login: String,
     driver: Driver,
     is_counter: IsCounter,
-    proxies: Mutex<Vec<Proxy>>,
+    proxies: Proxies,
     planted: Mutex<Vec<String>>,
     watcher: tokio::sync::Mutex<Option<Watcher>>,
     server: RedisServer,
@@ -143,6 +132,10 @@ impl Running {
 
 #[async_trait]
 impl Store for Running {
+    fn driver(&self) -> Verdict<Driver> {
+        Ok(self.driver)
+    }
+
     async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
         Ok(open_by(&self.driver, &format!("{}{PATIENT}", self.url()?)).await?)
     }
@@ -171,15 +164,9 @@ impl Store for Running {
     }
 
     async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
-        let proxy = Proxy::start(self.server.address(), link).await?;
+        let address = self.proxies.way(self.server.address(), link).await?;
         // Short, so that a case with lost replies does not take minutes.
-        let by = format!("{}?request_timeout=500ms&connect_timeout=500ms", self.url_at(proxy.address()));
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
-        Ok(by)
-    }
-
-    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
-        Ok(open_by(&self.driver, &self.url_by(link).await?).await?)
+        Ok(format!("{}?request_timeout=500ms&connect_timeout=500ms", self.url_at(address)))
     }
 
     async fn restart(&self) -> Verdict {
@@ -199,18 +186,8 @@ impl Store for Running {
     }
 
     async fn plant(&self, text: &str) -> Verdict {
-        // Where ours would be is seen by putting ours there first.
-        let backend = self.connect().await?;
-        let name = name(text)?;
-        let (first, second) = (request(&name, Mode::Exclusive)?, request(&name, Mode::Exclusive)?);
-        let before = self.keys().await?.1;
-        let grant = held(&backend, &first).await?;
-        let place = waiting(&backend, &second).await?;
-        let keys = self.keys().await?.1;
-        backend.release(&ticket(&second, place.token)).await?;
-        backend.release(&ticket(&first, grant.token)).await?;
+        let ours = keys_of_line(self, text).await?;
         let mut admin = self.admin().await?;
-        let ours: Vec<_> = keys.into_iter().filter(|key| !before.contains(key)).collect();
         for key in &ours {
             admin.call(&["SET", key, FOREIGN]).await?;
         }
@@ -234,43 +211,36 @@ impl Store for Running {
     }
 
     async fn with_password(&self) -> Verdict<Credentials> {
-        let (right, wrong) = ("correct-h0rse-battery", "wr0ng-h0rse-battery");
-        let server =
-            RedisServer::start(Setup { password: Some(right.to_owned()), ..Setup::default() }).await?;
-        let with = |password: &str| format!("redis://:{password}@{}", server.address());
-        Ok(Credentials {
-            good: with(right),
-            bad: with(wrong),
-            secrets: vec![right.to_owned(), wrong.to_owned()],
-            keep: Box::new(server),
-        })
+        let password = Some(PASSWORD.to_owned());
+        let server = RedisServer::start(Setup { password, ..Setup::default() }).await?;
+        Ok(Credentials::of(server, |server, password| format!("redis://:{password}@{}", server.address())))
     }
 
     async fn with_tls(&self) -> Verdict<Tls> {
-        let folder = crate::servers::data_folder()?;
-        let right = tls::authority(folder.path(), "right", "localhost")?;
-        let other = tls::authority(folder.path(), "other", "localhost")?;
-        let server = RedisServer::start(Setup { tls: Some(right.clone()), ..Setup::default() }).await?;
-        let port = server.address().port();
-        let by = |host: &str, authority: &std::path::Path| {
-            format!("rediss://{host}:{port}?connect_timeout=1s&tls_ca={}", authority.display())
-        };
-        Ok(Tls {
-            good: by("localhost", &right.authority),
-            bad: vec![
-                (by("localhost", &other.authority), "an authority that did not sign the certificate"),
-                (by("127.0.0.1", &right.authority), "a host the certificate is not for"),
-                (
-                    format!("rediss://localhost:{port}?connect_timeout=1s"),
-                    "an authority the system does not know",
-                ),
-            ],
-            keep: Box::new((server, folder)),
-        })
+        let certificates = Certificates::for_name()?;
+        let tls = Some(certificates.files().clone());
+        let server = RedisServer::start(Setup { tls, ..Setup::default() }).await?;
+        Ok(Tls::of(server, certificates, "&tls_ca=", |server, host, options| {
+            format!("rediss://{host}:{}?{options}", server.address().port())
+        }))
     }
 }
 
-const FOREIGN: &str = "somebody else's";
+/// What is put in the place of a line.
+pub(super) const FOREIGN: &str = "somebody else's";
+
+/// The keys of the line of `text`: seen by putting a holder and a waiter there.
+pub(super) async fn keys_of_line(store: &impl Store, text: &str) -> Verdict<Vec<String>> {
+    let (backend, name) = (store.connect().await?, name(text)?);
+    let (first, second) = (request(&name, Mode::Exclusive)?, request(&name, Mode::Exclusive)?);
+    let before = store.residue().await?;
+    let grant = held(&backend, &first).await?;
+    let place = waiting(&backend, &second).await?;
+    let keys = store.residue().await?;
+    backend.release(&ticket(&second, place.token)).await?;
+    backend.release(&ticket(&first, grant.token)).await?;
+    Ok(keys.into_iter().filter(|key| !before.contains(key)).collect())
+}
 
 /// Counts the commands of clients with `MONITOR`: unlike the server's statistics it tells a script's own commands apart.
 pub(super) struct Watcher {

@@ -6,19 +6,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{Backend, Capabilities, Driver, Mode};
+use lock_core::{Backend, Capabilities, Driver};
 use tokio::sync::{mpsc, oneshot};
 
-use super::redis::{IsCounter, PATIENT, Watcher, open_by};
-use super::{Credentials, Harness, Store, Tls};
+use super::redis::{FOREIGN, IsCounter, PATIENT, Watcher, keys_of_line};
+use super::{Certificates, Credentials, Harness, PASSWORD, Store, Tls, open_by};
 use crate::case::Need;
-use crate::ctx::{held, name, request, ticket, waiting};
 use crate::faults::{Link, Proxy};
+use crate::servers::free_port;
 use crate::servers::redis::Setup;
 use crate::servers::redis_group::{Group, Plan, is_client};
 use crate::servers::resp::Resp;
 use crate::servers::rewriter::{Ports, Rewriter};
-use crate::servers::{free_port, tls};
 use crate::verdict::{Context as _, Stop, Verdict};
 
 /// Long against what a loaded machine needs to answer: no case of the suite is about a failover.
@@ -221,6 +220,10 @@ impl Running {
 
 #[async_trait]
 impl Store for Running {
+    fn driver(&self) -> Verdict<Driver> {
+        Ok(self.driver)
+    }
+
     async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
         Ok(open_by(&self.driver, &format!("{}{PATIENT}", self.url()?)).await?)
     }
@@ -280,10 +283,6 @@ impl Store for Running {
         Ok(url)
     }
 
-    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
-        Ok(open_by(&self.driver, &self.url_by(link).await?).await?)
-    }
-
     async fn restart(&self) -> Verdict {
         self.spent.store(true, Ordering::Relaxed);
         self.group()?.restart().await
@@ -303,17 +302,7 @@ impl Store for Running {
     }
 
     async fn plant(&self, text: &str) -> Verdict {
-        // Where ours would be is seen by putting ours there first.
-        let backend = self.connect().await?;
-        let name = name(text)?;
-        let (first, second) = (request(&name, Mode::Exclusive)?, request(&name, Mode::Exclusive)?);
-        let before = self.keys().await?.1;
-        let grant = held(&backend, &first).await?;
-        let place = waiting(&backend, &second).await?;
-        let keys = self.keys().await?.1;
-        backend.release(&ticket(&second, place.token)).await?;
-        backend.release(&ticket(&first, grant.token)).await?;
-        let ours: Vec<_> = keys.into_iter().filter(|key| !before.contains(key)).collect();
+        let ours = keys_of_line(self, text).await?;
         for key in &ours {
             self.on_key(&["SET", key, FOREIGN]).await?;
         }
@@ -338,42 +327,23 @@ impl Store for Running {
     }
 
     async fn with_password(&self) -> Verdict<Credentials> {
-        let (right, wrong) = ("correct-h0rse-battery", "wr0ng-h0rse-battery");
         let mut plan = self.plan.clone();
-        plan.servers.password = Some(right.to_owned());
+        plan.servers.password = Some(PASSWORD.to_owned());
         let group = Group::start(plan).await?;
-        let doors: Vec<_> = group.doors().iter().map(ToString::to_string).collect();
-        let with = |password: &str| group.url_by(&doors, &format!(":{password}@"));
-        Ok(Credentials {
-            good: with(right),
-            bad: with(wrong),
-            secrets: vec![right.to_owned(), wrong.to_owned()],
-            keep: Box::new(group),
-        })
+        Ok(Credentials::of(group, |group, password| {
+            let doors: Vec<_> = group.doors().iter().map(ToString::to_string).collect();
+            group.url_by(&doors, &format!(":{password}@"))
+        }))
     }
 
     async fn with_tls(&self) -> Verdict<Tls> {
-        let folder = crate::servers::data_folder()?;
-        let right = tls::authority(folder.path(), "right", "127.0.0.1")?;
-        let other = tls::authority(folder.path(), "other", "127.0.0.1")?;
+        let certificates = Certificates::for_address()?;
         let mut plan = self.plan.clone();
-        plan.servers = Setup { tls: Some(right.clone()), ..Setup::default() };
+        plan.servers = Setup { tls: Some(certificates.files().clone()), ..Setup::default() };
         let group = Group::start(plan).await?;
-        let by = |host: &str, authority: Option<&std::path::Path>| {
+        Ok(Tls::of(group, certificates, "&tls_ca=", |group, host, options| {
             let doors: Vec<_> = group.doors().iter().map(|door| format!("{host}:{}", door.port())).collect();
-            let option = authority.map(|path| format!("&tls_ca={}", path.display())).unwrap_or_default();
-            format!("{}?connect_timeout=1s{option}", group.url_by(&doors, ""))
-        };
-        Ok(Tls {
-            good: by("127.0.0.1", Some(&right.authority)),
-            bad: vec![
-                (by("127.0.0.1", Some(&other.authority)), "an authority that did not sign the certificate"),
-                (by("localhost", Some(&right.authority)), "a host the certificate is not for"),
-                (by("127.0.0.1", None), "an authority the system does not know"),
-            ],
-            keep: Box::new((group, folder)),
-        })
+            format!("{}?{options}", group.url_by(&doors, ""))
+        }))
     }
 }
-
-const FOREIGN: &str = "somebody else's";

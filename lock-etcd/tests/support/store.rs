@@ -1,17 +1,16 @@
 //! The shared suite's view of a single etcd server.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::GetOptions;
 use lock_conformance::Verdict;
 use lock_conformance::case::Need;
-use lock_conformance::faults::{Link, Proxy};
-use lock_conformance::harness::redis::open_by;
-use lock_conformance::harness::{Credentials, Harness, Store, Tls};
-use lock_conformance::servers::{data_folder, free_port, tls};
-use lock_core::{Backend, Capabilities};
+use lock_conformance::faults::{Link, Proxies};
+use lock_conformance::harness::{Certificates, Credentials, Harness, Store, Tls, open_by};
+use lock_conformance::servers::free_port;
+use lock_core::{Backend, Capabilities, Driver};
 use lock_etcd::DRIVER;
 
 use super::server::{Admin as _, Member};
@@ -61,7 +60,7 @@ impl Harness for Etcd {
         if self.restricted {
             member.with_a_user(PASSWORD).await?;
         }
-        Ok(Box::new(Running { member, proxies: Mutex::default(), restricted: self.restricted }))
+        Ok(Box::new(Running { member, proxies: Proxies::default(), restricted: self.restricted }))
     }
 
     async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
@@ -71,7 +70,7 @@ impl Harness for Etcd {
 
 struct Running {
     member: Member,
-    proxies: Mutex<Vec<Proxy>>,
+    proxies: Proxies,
     restricted: bool,
 }
 
@@ -85,8 +84,8 @@ impl Running {
 
 #[async_trait]
 impl Store for Running {
-    async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
-        Ok(open_by(&DRIVER, &self.url()?).await?)
+    fn driver(&self) -> Verdict<Driver> {
+        Ok(DRIVER)
     }
 
     fn url(&self) -> Verdict<String> {
@@ -102,14 +101,8 @@ impl Store for Running {
     }
 
     async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
-        let proxy = Proxy::start(self.member.address(), link).await?;
-        let by = format!("{}?request_timeout=500ms&connect_timeout=500ms", self.by(proxy.address()));
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
-        Ok(by)
-    }
-
-    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
-        Ok(open_by(&DRIVER, &self.url_by(link).await?).await?)
+        let way = self.proxies.way(self.member.address(), link).await?;
+        Ok(format!("{}?request_timeout=500ms&connect_timeout=500ms", self.by(way)))
     }
 
     async fn restart(&self) -> Verdict {
@@ -136,38 +129,16 @@ impl Store for Running {
     }
 
     async fn with_password(&self) -> Verdict<Credentials> {
-        let (right, wrong) = ("correct-h0rse-battery", "wr0ng-h0rse-battery");
         let server = Member::single(None).await?;
-        server.with_a_user(right).await?;
-        let with = |password: &str| format!("etcd://app:{password}@{}", server.address());
-        Ok(Credentials {
-            good: with(right),
-            bad: with(wrong),
-            secrets: vec![right.to_owned(), wrong.to_owned()],
-            keep: Box::new(server),
-        })
+        server.with_a_user(lock_conformance::harness::PASSWORD).await?;
+        Ok(Credentials::of(server, |server, password| format!("etcd://app:{password}@{}", server.address())))
     }
 
     async fn with_tls(&self) -> Verdict<Tls> {
-        let folder = data_folder()?;
-        let right = tls::authority(folder.path(), "right", "localhost")?;
-        let other = tls::authority(folder.path(), "other", "localhost")?;
-        let server = Member::single(Some(&right)).await?;
-        let port = server.port();
-        let by = |host: &str, authority: &std::path::Path| {
-            format!("etcds://{host}:{port}?connect_timeout=1s&tls_ca={}", authority.display())
-        };
-        Ok(Tls {
-            good: by("localhost", &right.authority),
-            bad: vec![
-                (by("localhost", &other.authority), "an authority that did not sign the certificate"),
-                (by("127.0.0.1", &right.authority), "a host the certificate is not for"),
-                (
-                    format!("etcds://localhost:{port}?connect_timeout=1s"),
-                    "an authority the system does not know",
-                ),
-            ],
-            keep: Box::new((server, folder)),
-        })
+        let certificates = Certificates::for_name()?;
+        let server = Member::single(Some(certificates.files())).await?;
+        Ok(Tls::of(server, certificates, "&tls_ca=", |server, host, options| {
+            format!("etcds://{host}:{}?{options}", server.address().port())
+        }))
     }
 }

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod counter;
+pub(crate) mod running;
 
 use async_trait::async_trait;
 pub(crate) use lock_conformance::servers::mariadb::MariaDb;

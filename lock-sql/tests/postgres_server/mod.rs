@@ -1,6 +1,7 @@
 //! What tests do to a PostgreSQL server past the store.
 
 pub(crate) mod harness;
+pub(crate) mod running;
 
 use async_trait::async_trait;
 pub(crate) use lock_conformance::servers::postgres::PostgresServer;

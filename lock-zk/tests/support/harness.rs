@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use lock_conformance::case::Need;
 use lock_conformance::ctx::PATIENCE;
-use lock_conformance::faults::{Link, Proxy};
-use lock_conformance::harness::{Credentials, Harness, Store, Tls};
-use lock_conformance::servers::{data_folder, free_port, tls};
+use lock_conformance::faults::{Link, Proxies};
+use lock_conformance::harness::{Certificates, Credentials, Harness, Store, Tls, open_by};
+use lock_conformance::servers::free_port;
 use lock_conformance::verdict::{Context as _, Verdict};
-use lock_core::{Backend, Capabilities, LockName, Settings, StoreUrl};
+use lock_core::{Backend, Capabilities, Driver, LockName};
 use zookeeper_client as zk;
 
 use super::counter::Counter;
@@ -41,10 +41,7 @@ pub(crate) fn end() {
 
 /// Opens `url` as a client would: the options that all stores share are not the driver's.
 pub(crate) async fn open(url: &str) -> lock_core::Result<Arc<dyn Backend>> {
-    let mut url: StoreUrl = url.parse()?;
-    url.check_options(&[lock_core::config::OPTIONS, lock_zk::DRIVER.options])?;
-    Settings::default().merge_url(&mut url)?;
-    (lock_zk::DRIVER.open)(url, Arc::new(lock_core::BootClock)).await
+    open_by(&lock_zk::DRIVER, url).await
 }
 
 #[async_trait]
@@ -93,7 +90,7 @@ impl Harness for ZooKeeper {
         let running = Running {
             path,
             counter,
-            proxies: Mutex::default(),
+            proxies: Proxies::default(),
             server: Some(server),
             restricted: self.restricted,
         };
@@ -116,7 +113,7 @@ impl Harness for ZooKeeper {
 struct Running {
     path: String,
     counter: Counter,
-    proxies: Mutex<Vec<Proxy>>,
+    proxies: Proxies,
     server: Option<ZkServer>,
     restricted: bool,
 }
@@ -184,8 +181,8 @@ impl Running {
 
 #[async_trait]
 impl Store for Running {
-    async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
-        Ok(open(&self.url()?).await?)
+    fn driver(&self) -> Verdict<Driver> {
+        Ok(lock_zk::DRIVER)
     }
 
     fn url(&self) -> Verdict<String> {
@@ -201,14 +198,8 @@ impl Store for Running {
     }
 
     async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
-        let proxy = Proxy::start(self.server()?.address(), link).await?;
-        let url = self.by(proxy.address(), "&request_timeout=500ms&connect_timeout=1s");
-        self.proxies.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
-        Ok(url)
-    }
-
-    async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
-        Ok(open(&self.url_by(link).await?).await?)
+        let way = self.proxies.way(self.server()?.address(), link).await?;
+        Ok(self.by(way, "&request_timeout=500ms&connect_timeout=1s"))
     }
 
     async fn restart(&self) -> Verdict {
@@ -256,50 +247,25 @@ impl Store for Running {
     }
 
     async fn with_password(&self) -> Verdict<Credentials> {
-        let (right, wrong) = ("correct-h0rse-battery", "wr0ng-h0rse-battery");
-        let with = |password: &str| {
-            Ok::<_, lock_conformance::Stop>(format!(
-                "zk://keeper:{password}@{}{}-secret?{OPTIONS}",
-                self.server()?.address(),
-                self.path
-            ))
-        };
+        let address = self.server()?.address();
+        let given = Credentials::of((), |(), password| {
+            format!("zk://keeper:{password}@{address}{}-secret?{OPTIONS}", self.path)
+        });
         // The node above the names belongs to whoever makes it: by the first lock.
-        let good = with(right)?;
-        let backend = open(&good).await?;
+        let backend = open(&given.good).await?;
         let first = lock_conformance::ctx::exclusive(&LockName::new("first")?)?;
         let grant = lock_conformance::ctx::held(&backend, &first).await?;
         backend.release(&lock_conformance::ctx::ticket(&first, grant.token)).await?;
         backend.close().await?;
-        Ok(Credentials {
-            good,
-            bad: with(wrong)?,
-            secrets: vec![right.to_owned(), wrong.to_owned()],
-            keep: Box::new(()),
-        })
+        Ok(given)
     }
 
     async fn with_tls(&self) -> Verdict<Tls> {
-        let folder = data_folder()?;
-        let right = tls::authority(folder.path(), "right", "localhost")?;
-        let other = tls::authority(folder.path(), "other", "localhost")?;
-        let server = ZkServer::start(Setup { tls: Some(right.clone()), ..Setup::default() }).await?;
-        let port = server.tls_port();
-        // The first handshake of a server that others keep busy takes seconds.
-        let by = |host: &str, limit: u32, authority: &std::path::Path| {
-            format!("zks://{host}:{port}?tick=200ms&connect_timeout={limit}s&tls_ca={}", authority.display())
-        };
-        Ok(Tls {
-            good: by("localhost", 20, &right.authority),
-            bad: vec![
-                (by("localhost", 2, &other.authority), "an authority that did not sign the certificate"),
-                (by("127.0.0.1", 2, &right.authority), "a host the certificate is not for"),
-                (
-                    format!("zks://localhost:{port}?connect_timeout=2s"),
-                    "an authority the system does not know",
-                ),
-            ],
-            keep: Box::new((server, folder)),
-        })
+        let certificates = Certificates::for_name()?;
+        let setup = Setup { tls: Some(certificates.files().clone()), ..Setup::default() };
+        let server = ZkServer::start(setup).await?;
+        Ok(Tls::of(server, certificates, "&tls_ca=", |server, host, options| {
+            format!("zks://{host}:{}?{OPTIONS}&{options}", server.tls_port())
+        }))
     }
 }

@@ -1,58 +1,24 @@
-//! Numbers never go back, although nothing waits for the disk.
+//! What becomes of the server's counter and of the ceiling above it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lock_conformance::servers::mariadb::MariaDb;
-use lock_core::{ErrorKind, Locks};
+use lock_core::ErrorKind;
 
-use crate::harness::start;
-use crate::mysql_server::Admin as _;
-use crate::queue::open;
+use crate::mysql_server::{Admin as _, MariaDb};
+use crate::numbers::{draw, drawn_until_a_crash};
+use crate::server::{Server as _, open};
 
 const BLOCK: i64 = 1 << 20;
-
-async fn draw(locks: &Locks) -> i64 {
-    let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
-    let token = guard.token().unwrap().get();
-    guard.release().await.unwrap();
-    token
-}
 
 /// The server is killed while clients draw numbers, some of them just when a ceiling is raised.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_grow_over_crashes() {
-    let server = start(&[]).await.unwrap();
+    let server = MariaDb::start_with(&[]).await;
     let mut last = 0;
-    for round in 0..4 {
-        let highest = Arc::new(AtomicI64::new(0));
-        let mut tasks = tokio::task::JoinSet::new();
-        for task in 0..4 {
-            let locks = open(server.port(), "").await.unwrap();
-            let (highest, name) = (Arc::clone(&highest), format!("name-{}", task % 2));
-            tasks.spawn(async move {
-                let lock = locks.mutex(&name).unwrap();
-                // Until the server is gone.
-                while let Ok(Some(guard)) = lock.acquire_timeout(Duration::from_secs(20)).await {
-                    let Ok(token) = guard.token() else { break };
-                    assert!(token.get() > last, "round {round}: token {token}, and {last} before the crash");
-                    highest.fetch_max(token.get(), Ordering::SeqCst);
-                    if guard.release().await.is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        let end = Instant::now() + Duration::from_secs(60);
+    for _ in 0..4 {
         // Others use the counter, too: ceilings are passed again and again.
-        while highest.load(Ordering::SeqCst) < last + 3 * BLOCK {
-            assert!(Instant::now() < end, "no numbers are drawn");
-            server.run("DO BENCHMARK(400000, UUID_SHORT())").await.unwrap();
-        }
-        server.restart().await.unwrap();
-        tasks.shutdown().await;
-        last = highest.load(Ordering::SeqCst);
+        let others = async || drop(server.run("DO BENCHMARK(400000, UUID_SHORT())").await.unwrap());
+        last = drawn_until_a_crash(&server, last, 3 * BLOCK, others).await;
     }
 }
 
@@ -61,12 +27,8 @@ async fn tokens_grow_over_crashes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_life_begins_above_the_ceiling() {
     let (server, clock) = MariaDb::start_with_clock(&[]).await.unwrap();
-    let open = async || {
-        let url = format!("mysql+session://root@127.0.0.1:{}/locks?tls=off", server.port());
-        let drivers = [lock_sql::MYSQL_SESSION_DRIVER];
-        let clock = Arc::new(lock_core::BootClock);
-        Locks::open(&url, &drivers, lock_core::Settings::default(), clock).await.unwrap()
-    };
+    let url = format!("mysql+session://root@127.0.0.1:{}/locks?tls=off", server.port());
+    let open = async || open::<MariaDb>(&url).await.unwrap();
     let mut last = 0;
     for round in 1..=4 {
         let locks = open().await;
@@ -81,7 +43,7 @@ async fn a_new_life_begins_above_the_ceiling() {
     }
     // Back by more than the server has lived: its own counter begins lower than before.
     clock.set_wall(-1_000_000_000).unwrap();
-    server.restart().await.unwrap();
+    server.crash().await;
     let token = draw(&open().await).await;
     assert!(token > last + BLOCK && token < last + 4 * BLOCK, "token {token} after {last}");
 }
@@ -89,8 +51,8 @@ async fn a_new_life_begins_above_the_ceiling() {
 /// A number above the ceiling is not given before a new ceiling is on the disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_number_is_above_the_ceiling() {
-    let server = start(&[]).await.unwrap();
-    let locks = open(server.port(), "").await.unwrap();
+    let server = MariaDb::start_with(&[]).await;
+    let locks = server.open("").await;
     let ceiling = async || server.count("SELECT ceiling FROM locks.onelock_session").await.unwrap();
     let before = ceiling().await;
     assert!(draw(&locks).await < before.cast_signed());

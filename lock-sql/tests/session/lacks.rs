@@ -1,0 +1,19 @@
+//! What session locks cannot do, on whatever server.
+
+use lock_conformance::case::Need;
+
+/// Why; `foreign` says what becomes of locks that others take.
+pub(crate) fn why(need: Need, foreign: &str) -> Option<String> {
+    let why = match need {
+        Need::Connections => "each lock has a connection of its own",
+        Need::Thousands => "each lock has a connection of its own, and a server has no thousands",
+        Need::Reconnect => {
+            "a lock ends with its connection, and each end learns it for itself: two may believe, and tokens \
+             tell them apart"
+        }
+        Need::Foreign => foreign,
+        Need::WaiterLease => "nobody waits in a line",
+        _ => return None,
+    };
+    Some(why.to_owned())
+}

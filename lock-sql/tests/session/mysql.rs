@@ -1,0 +1,107 @@
+//! What session locks do on the servers of MySQL and MariaDB.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_conformance::servers::mariadb::mysqld;
+use lock_core::{Driver, ErrorKind, Release};
+use lock_sql::MYSQL_SESSION_DRIVER;
+
+use crate::mysql_harness::{locks_sql, start};
+use crate::mysql_server::{Admin as _, MariaDb};
+use crate::queue::{made_once, no_setting_ends_a_wait};
+use crate::server::{Server, open, soon, tests_on};
+
+#[async_trait]
+impl Server for MariaDb {
+    const DRIVER: Driver = MYSQL_SESSION_DRIVER;
+
+    async fn start_with(settings: &[&str]) -> Self {
+        start(settings).await.unwrap()
+    }
+
+    fn at(&self) -> u16 {
+        self.port()
+    }
+
+    fn url_at(port: u16, options: &str) -> String {
+        format!("mysql+session://locker@127.0.0.1:{port}/locks?tls=off{options}")
+    }
+
+    async fn crash(&self) {
+        self.restart().await.unwrap();
+    }
+
+    async fn waiting(&self) -> Vec<String> {
+        let sql = "SELECT ID FROM information_schema.PROCESSLIST WHERE STATE = 'User lock' ORDER BY ID";
+        self.texts(sql).await.unwrap()
+    }
+
+    async fn locks(&self) -> Vec<String> {
+        self.texts(locks_sql()).await.unwrap()
+    }
+}
+
+tests_on! { MariaDb }
+
+/// What the server's defaults say about time is for other work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_of_the_server_end_no_wait() {
+    let limit = match mysqld() {
+        None => "--max-statement-time=2",
+        Some(_) => "--max-execution-time=2000",
+    };
+    let settings = ["--wait-timeout=3", "--lock-wait-timeout=2", limit, "--autocommit=0"];
+    let server = MariaDb::start_with(&settings).await;
+    // Nor do those who wait stand in the way of a backup: it would wait for statements that have a table open.
+    let backup = "SET SESSION lock_wait_timeout = 20; FLUSH TABLES WITH READ LOCK; UNLOCK TABLES";
+    let meanwhile = async { drop(server.run(backup).await.unwrap()) };
+    no_setting_ends_a_wait(&server, Duration::from_secs(3), meanwhile).await;
+}
+
+/// Others see who holds, with which number, and can end exactly that one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_is_seen_and_evicted_by_its_number() {
+    let server = MariaDb::start_with(&[]).await;
+    let (a, b) = (server.open("").await, server.open("").await);
+    assert!(b.inspect("Seen").await.unwrap().holders.is_empty());
+    let guard = a.mutex("Seen").unwrap().acquire().await.unwrap();
+    let token = guard.token().unwrap();
+    let seen = b.inspect("Seen").await.unwrap();
+    assert_eq!(seen.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(), [token], "{seen:?}");
+    assert!(seen.holders[0].note.contains("of locker@"), "{seen:?}");
+    // Spelled otherwise it is another lock, whatever servers say of names.
+    assert!(b.inspect("seen").await.unwrap().holders.is_empty());
+    let other = lock_core::FencingToken::new(token.get() + 1).unwrap();
+    assert_eq!(b.evict("Seen", other).await.unwrap(), Release::NotHeld);
+    assert!(a.inspect("Seen").await.unwrap().holders.len() == 1);
+    assert_eq!(b.evict("Seen", token).await.unwrap(), Release::Released);
+    let next = b.mutex("Seen").unwrap().try_acquire().await.unwrap().unwrap();
+    assert!(next.token().unwrap() > token);
+    soon(guard.lost()).await;
+}
+
+/// A table that is not ours, or not there and not to be made, is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_is_not_ours_is_refused() {
+    let server = MariaDb::start_with(&[]).await;
+    server.run("CREATE TABLE locks.theirs_session (x INT) ENGINE = MEMORY").await.unwrap();
+    server.run("CREATE TABLE locks.other_session (x INT)").await.unwrap();
+    let root = |prefix: &str| {
+        format!("mysql+session://root@127.0.0.1:{}/locks?tls=off&table_prefix={prefix}", server.port())
+    };
+    for prefix in ["theirs_", "other_"] {
+        let error = open::<MariaDb>(&root(prefix)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Foreign, "{prefix}: {error}");
+    }
+    let absent = MariaDb::url_at(server.port(), "&table_prefix=absent_");
+    let error = open::<MariaDb>(&absent).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("mysql_session/0001.sql"), "{error}");
+    // Apart from other tables' locks.
+    let (made, _) = made_once::<MariaDb>(&root("made_")).await;
+    let guard = made.mutex("x").unwrap().acquire().await.unwrap();
+    let apart = server.open("").await;
+    assert!(apart.mutex("x").unwrap().try_acquire().await.unwrap().is_some());
+    assert!(guard.is_held());
+}

@@ -1,0 +1,88 @@
+//! A server of session locks, whichever it is.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use lock_core::{BootClock, Driver, Guard, Locks, Result, Settings};
+
+/// Far more than a loaded machine needs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server with what the store needs, and a user who has the rights of the store's page and no other.
+#[async_trait]
+pub(crate) trait Server: Sized + Send + Sync {
+    const DRIVER: Driver;
+
+    /// One with settings of its own.
+    async fn start_with(settings: &[&str]) -> Self;
+
+    /// Where it listens.
+    fn at(&self) -> u16;
+
+    /// Where that user finds a server that listens at `port`, with more options: each begins with `&`.
+    fn url_at(port: u16, options: &str) -> String;
+
+    /// Kills it and starts it again.
+    async fn crash(&self);
+
+    /// The sessions that wait for a lock, in an order that stays.
+    async fn waiting(&self) -> Vec<String>;
+
+    /// The locks of all sessions.
+    async fn locks(&self) -> Vec<String>;
+
+    /// A client.
+    async fn open(&self, options: &str) -> Locks {
+        open::<Self>(&Self::url_at(self.at(), options)).await.unwrap()
+    }
+}
+
+pub(crate) async fn open<S: Server>(url: &str) -> Result<Locks> {
+    Locks::open(url, &[S::DRIVER], Settings::default(), Arc::new(BootClock)).await
+}
+
+/// Polls until so many sessions wait, and gives them.
+pub(crate) async fn until_waiting(server: &impl Server, count: usize) -> Vec<String> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let sessions = server.waiting().await;
+        if sessions.len() == count {
+            return sessions;
+        }
+        assert!(Instant::now() < end, "{} sessions wait, not {count}", sessions.len());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+pub(crate) fn acquire(locks: &Locks, name: &str) -> tokio::task::JoinHandle<Result<Guard>> {
+    let lock = locks.mutex(name).unwrap();
+    tokio::spawn(async move { lock.acquire().await })
+}
+
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.unwrap()
+}
+
+/// Makes each of these functions, which take a server, a test of its own on this server.
+macro_rules! tests_on {
+    ($server:ty: $($module:ident::$scenario:ident),* $(,)?) => { $(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $scenario() {
+            let server = <$server as $crate::server::Server>::start_with(&[]).await;
+            $crate::$module::$scenario(&server).await;
+        }
+    )* };
+    // What every server must do.
+    ($server:ty) => {
+        $crate::server::tests_on! {
+            $server:
+            queue::the_queue_keeps_its_order_and_its_places,
+            queue::who_gives_up_leaves_the_queue,
+            queue::a_dead_holder_is_gone_at_once,
+            queue::a_silent_waiter_holds_for_its_lease_at_most,
+            queue::a_client_without_connections_says_so,
+        }
+    };
+}
+pub(crate) use tests_on;
