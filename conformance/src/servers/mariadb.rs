@@ -202,19 +202,6 @@ impl MariaDb {
         self.lock().signal(if stopped { Signal::STOP } else { Signal::CONT })
     }
 
-    /// How much processor time it has used.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn cpu(&self) -> Verdict<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.lock().id()))?;
-        // The second field may have anything in it but ends with the last parenthesis.
-        let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |at: usize| -> Verdict<u64> { Ok(fields.get(at).context("a field")?.parse()?) };
-        // Hundredths of a second on every Linux that is not very old.
-        Ok(Duration::from_millis(10 * (ticks(11)? + ticks(12)?)))
-    }
-
     fn lock(&self) -> MutexGuard<'_, Server> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -101,15 +101,6 @@ impl Server {
         Arc::new(RedisBackend::connect(self.config()).await.unwrap())
     }
 
-    /// A plain connection with the backend's protocol and socket options.
-    pub async fn raw_as_the_backend(&self) -> Raw {
-        let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
-        let settings = redis::RedisConnectionInfo::default().set_protocol(redis::ProtocolVersion::RESP3);
-        let info = redis::IntoConnectionInfo::into_connection_info(("127.0.0.1", self.port)).unwrap();
-        let client = redis::Client::open(info.set_tcp_settings(tcp).set_redis_settings(settings)).unwrap();
-        Raw(client.get_multiplexed_async_connection().await.unwrap())
-    }
-
     pub async fn raw(&self) -> Raw {
         let client = redis::Client::open(("127.0.0.1", self.port)).unwrap();
         let mut last = None;

@@ -10,7 +10,6 @@ mod postgres_server;
 mod clocks;
 mod durability;
 mod failover;
-mod measure;
 mod notified;
 mod pooler;
 mod rights;
