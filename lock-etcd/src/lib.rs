@@ -12,6 +12,7 @@ mod looking;
 mod members;
 mod mirror;
 mod renew;
+mod spot;
 mod watch;
 mod watches;
 

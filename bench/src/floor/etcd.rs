@@ -81,13 +81,14 @@ impl Plain for Name {
     async fn take(&self, wait: bool) -> Result<Option<String>, Failure> {
         let key = format!("{}{}", self.line, HolderId::random()?.to_hex());
         let absent = Compare::create_revision(&key[..], CompareOp::Equal, 0);
+        let look = || TxnOp::get(&key[..], Some(GetOptions::new().with_keys_only()));
+        let hold = [self.put(&key), look()];
         let txn = if wait {
-            let join = Txn::new().when([self.empty()]).and_then([self.put(&key)]).or_else([self.put(&key)]);
+            let join = Txn::new().when([self.empty()]).and_then(hold).or_else([self.put(&key)]);
             let needs_write = TxnOp::delete(format!("{key}/"), None);
             Txn::new().when([absent]).and_then([TxnOp::txn(join), needs_write])
         } else {
-            let look = TxnOp::get(&key[..], Some(GetOptions::new().with_keys_only()));
-            Txn::new().when([self.empty(), absent]).and_then([self.put(&key)]).or_else([look])
+            Txn::new().when([self.empty(), absent]).and_then(hold).or_else([look()])
         };
         let answer = self.kv.clone().txn(txn).await?;
         Ok(answer.succeeded().then_some(key))
