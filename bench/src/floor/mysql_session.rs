@@ -83,8 +83,15 @@ impl Client for Connections {
     fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
         let key = hexadecimal(ask.name.as_bytes());
         // What does not change is filled in once.
-        let take = filled(TAKE, &[(":idle", ""), (":key", &key), (":shift", "0"), (":tag", "x'61'")]);
-        Ok(plain::lock(Name { shared: Arc::clone(&self.0), take, give: filled(GIVE, &[(":key", &key)]) }))
+        let take = filled(
+            TAKE,
+            &[(":idle", ""), (":key", &key), (":shift", "0"), (":asked", "0"), (":tag", "x'61'")],
+        );
+        Ok(plain::lock(Name {
+            shared: Arc::clone(&self.0),
+            take,
+            give: filled(GIVE, &[(":key", &key), (":asked", "0")]),
+        }))
     }
 
     async fn ping(&self) -> Result<bool, Failure> {

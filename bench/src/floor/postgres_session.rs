@@ -107,7 +107,7 @@ impl Plain for Name {
         let sql = if wait { &self.shared.take } else { &self.shared.attempt };
         let label = format!(" {} floor:1", HolderId::random()?);
         let query = sqlx::query(AssertSqlSafe(Arc::clone(sql))).bind(self.key).bind(label);
-        let row = query.bind(None::<String>).fetch_one(&mut connection).await?;
+        let row = query.bind(None::<String>).bind(0_i64).fetch_one(&mut connection).await?;
         let taken: Option<String> = row.try_get(2)?;
         if taken.is_none() {
             self.shared.pool.take_back(connection);
@@ -117,7 +117,7 @@ impl Plain for Name {
     }
 
     async fn give_back(&self, (_permit, mut connection): Self::Kept) -> Result<(), Failure> {
-        let query = sqlx::query(AssertSqlSafe(Arc::clone(&self.shared.give))).bind(self.key);
+        let query = sqlx::query(AssertSqlSafe(Arc::clone(&self.shared.give))).bind(self.key).bind(0_i64);
         let given: Option<String> = query.fetch_one(&mut connection).await?.try_get(2)?;
         self.shared.pool.take_back(connection);
         if given.is_some() { Ok(()) } else { Err("the lock was not held any more".into()) }

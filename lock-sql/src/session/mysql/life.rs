@@ -70,7 +70,7 @@ impl MySql {
         let [row] = &rows[..] else { return Err(strange()) };
         let (shift, ceiling) = legible(|| Ok((int(row, 0)?, int(row, 1)?)))?;
         let life = Life { id: this, shift, ceiling };
-        Ok(Conn { conn, id: session, life, limit: Duration::ZERO, answered: Instant::now() })
+        Ok(Conn { conn, id: session, asked: 0, life, limit: Duration::ZERO, answered: Instant::now() })
     }
 
     /// Sees to it that a ceiling above `number` is on the disk.

@@ -38,7 +38,7 @@ impl MySql {
         for _ in 0..LOOKS {
             let Some(holder) = self.holder(conn, key).await? else { return Ok(Answer::Holders(Vec::new())) };
             let own = own(holder);
-            let row = self.fetch_one(conn, &self.digits(&own, holder)).await?;
+            let row = self.digits(conn, &own, holder).await?;
             let digits: Vec<Option<i64>> = legible(|| (1..=4).map(|place| maybe(&row, place)).collect())?;
             // It has not said it all yet, or is about to hold nothing.
             let Some(digits) = digits.into_iter().collect::<Option<Vec<_>>>() else { continue };
@@ -93,35 +93,29 @@ impl MySql {
 
     async fn holder(&self, conn: &mut Conn, key: &Key) -> Result<Option<i64>> {
         let key = quoted(&key.long());
-        let row = self.fetch_one(conn, &self.sql.holder.fill(&[("key", Value::Part(&key))])).await?;
+        let row = self.fetch_one(conn, &self.sql.holder, &[("key", Value::Part(&key))]).await?;
         legible(|| maybe(&row, 1))
     }
 
     async fn holds(&self, conn: &mut Conn, key: &Key, holder: i64, says: &str) -> Result<bool> {
         let key = quoted(&key.long());
         let says = says.replace(":holder", &holder.to_string());
-        let sql = self.sql.holds.fill(&[
-            ("key", Value::Part(&key)),
-            ("holder", Value::Int(holder)),
-            ("says", Value::Part(&says)),
-        ]);
-        let row = self.fetch_one(conn, &sql).await?;
+        let values =
+            [("key", Value::Part(&key)), ("holder", Value::Int(holder)), ("says", Value::Part(&says))];
+        let row = self.fetch_one(conn, &self.sql.holds, &values).await?;
         Ok(legible(|| int(&row, 1))? == 1)
     }
 
-    fn digits(&self, own: &str, holder: i64) -> String {
+    async fn digits(&self, conn: &mut Conn, own: &str, holder: i64) -> Result<MySqlRow> {
         let own = quoted(own);
-        self.sql.digits.fill(&[
-            ("own", Value::Part(&own)),
-            ("holder", Value::Int(holder)),
-            ("sixteen", Value::Part(SIXTEEN)),
-        ])
+        let values =
+            [("own", Value::Part(&own)), ("holder", Value::Int(holder)), ("sixteen", Value::Part(SIXTEEN))];
+        self.fetch_one(conn, &self.sql.digits, &values).await
     }
 
     /// The row of a session, if it is there.
     async fn session(&self, conn: &mut Conn, session: i64) -> Result<Option<MySqlRow>> {
-        let sql = self.sql.session.fill(&[("holder", Value::Int(session))]);
-        let mut rows = self.fetch(conn, &sql).await?;
+        let mut rows = self.fetch(conn, &self.sql.session, &[("holder", Value::Int(session))]).await?;
         if rows.len() > 1 {
             return Err(strange());
         }

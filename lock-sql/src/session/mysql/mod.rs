@@ -156,6 +156,8 @@ impl Sql {
 struct Conn {
     conn: MySqlConnection,
     id: i64,
+    /// How many questions it was asked.
+    asked: i64,
     life: Life,
     /// How long the server lets it be idle, zero is for ever; and when it last answered.
     limit: Duration,
@@ -181,39 +183,55 @@ impl MySql {
         }
     }
 
-    /// One round trip. The rows of all results; the first column of each is the session.
-    async fn fetch(&self, conn: &mut Conn, sql: &str) -> Result<Vec<MySqlRow>> {
-        let rows = unharmed(run(&mut conn.conn, sql)).await.map_err(ended)?;
+    /// One round trip. The rows of all results; the first column of each says which session answers what question.
+    async fn fetch(
+        &self,
+        conn: &mut Conn,
+        sql: &Template,
+        values: &[(&str, Value<'_>)],
+    ) -> Result<Vec<MySqlRow>> {
+        conn.asked += 1;
+        let mut all = vec![("asked", Value::Int(conn.asked))];
+        all.extend_from_slice(values);
+        let rows = unharmed(run(&mut conn.conn, &sql.fill(&all))).await.map_err(ended)?;
         legible(|| {
-            // The lock belongs to the session: another one, by a proxy, is not ours.
-            if rows.iter().all(|row| int(row, 0).is_ok_and(|id| id == conn.id)) {
-                return Ok(());
+            for row in &rows {
+                match int(row, 0)?.wrapping_sub(conn.id) {
+                    asked if asked == conn.asked => {}
+                    // The answer to another question: the connection is out of step.
+                    earlier if (0..conn.asked).contains(&earlier) => return Err(strange()),
+                    // The lock belongs to the session: another one, by a proxy, is not ours.
+                    _ => return Err(proxied()),
+                }
             }
-            let text = "behind a proxy that moves requests between sessions there are no session locks; use a direct \
-                        connection, or mysql://";
-            Err(Error::new(ErrorKind::Unsupported, text))
+            Ok(())
         })?;
         Ok(rows)
     }
 
     /// The same, of one row.
-    async fn fetch_one(&self, conn: &mut Conn, sql: &str) -> Result<MySqlRow> {
-        self.fetch(conn, sql).await?.into_iter().next().ok_or_else(strange)
+    async fn fetch_one(
+        &self,
+        conn: &mut Conn,
+        sql: &Template,
+        values: &[(&str, Value<'_>)],
+    ) -> Result<MySqlRow> {
+        self.fetch(conn, sql, values).await?.into_iter().next().ok_or_else(strange)
     }
 
     async fn take(&self, conn: &mut Conn, ask: Take<'_>) -> Result<Answer> {
         let (key, own) = (quoted(&ask.key.long()), quoted(&own(conn.id)));
         let idle =
             ask.idle.map(|idle| format!("SESSION wait_timeout = {}, ", seconds(idle))).unwrap_or_default();
-        let sql = self.sql.take.fill(&[
+        let values = [
             ("idle", Value::Part(&idle)),
             ("key", Value::Part(&key)),
             ("patience", Value::Int(if ask.wait { ENDLESS } else { 0 })),
             ("shift", Value::Int(conn.life.shift)),
             ("own", Value::Part(&own)),
             ("tag", Value::Bytes(ask.tag.as_bytes())),
-        ]);
-        let row = self.fetch_one(conn, &sql).await?;
+        ];
+        let row = self.fetch_one(conn, &self.sql.take, &values).await?;
         let (number, whose) = legible(|| Ok((maybe(&row, 1)?, bytes(&row, 2)?)))?;
         match (number, &whose[..]) {
             (None, [0, rest @ ..]) if rest == ask.tag.as_bytes() => Ok(Answer::No),
@@ -280,13 +298,13 @@ impl MySql {
             }
             Ask::Give { key, .. } => {
                 let key = quoted(&key.long());
-                let row = self.fetch_one(conn, &self.sql.give.fill(&[("key", Value::Part(&key))])).await?;
+                let row = self.fetch_one(conn, &self.sql.give, &[("key", Value::Part(&key))]).await?;
                 Ok(if legible(|| maybe(&row, 1))? == Some(1) { Answer::Yes } else { Answer::No })
             }
             Ask::Beat { idle } => {
                 let idle = idle.map(|idle| format!("SET SESSION wait_timeout = {};", seconds(idle)));
                 let idle = idle.unwrap_or_default();
-                self.fetch_one(conn, &self.sql.beat.fill(&[("idle", Value::Part(&idle))])).await?;
+                self.fetch_one(conn, &self.sql.beat, &[("idle", Value::Part(&idle))]).await?;
                 Ok(Answer::Yes)
             }
             Ask::Waits(id) => self.waits(conn, *id).await,
@@ -362,6 +380,12 @@ fn bytes(row: &MySqlRow, column: usize) -> Result<Vec<u8>> {
 
 fn strange() -> Error {
     Error::new(ErrorKind::Protocol, "the server answered something else than asked")
+}
+
+fn proxied() -> Error {
+    let text = "behind a proxy that moves requests between sessions there are no session locks; use a direct connection, \
+                or mysql://";
+    Error::new(ErrorKind::Unsupported, text)
 }
 
 /// What an error says of the session.

@@ -202,7 +202,7 @@ impl Postgres {
             Err(_) => return Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
         }
         let id = Id { process: pid.into(), born };
-        Ok(Session { conn: Conn { conn, pid }, id, idle: Duration::ZERO })
+        Ok(Session { conn: Conn { conn, pid: pid.into(), asked: 0 }, id, idle: Duration::ZERO })
     }
 
     fn explained(&self, error: sqlx::Error) -> Error {
@@ -220,19 +220,26 @@ impl Postgres {
         )
     }
 
-    /// One round trip; the rows' last column, with the one before it.
+    /// One round trip; the rows' last column, with the one before it. The first says which session answers what question.
     async fn fetch<'q>(
         &self,
         conn: &mut Conn,
         query: sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>,
     ) -> Result<Vec<(Option<String>, Option<String>)>> {
+        conn.asked += 1;
+        let query = query.bind(conn.asked);
         let rows = unharmed(query.fetch_all(&mut conn.conn)).await.map_err(|error| self.explained(error))?;
         legible(|| {
             rows.iter()
                 .map(|row| {
-                    // The lock belongs to the session: another one, by a pooler, is not ours.
-                    let pid: i32 = get(row, 0)?;
-                    if pid == conn.pid { Ok((get(row, 1)?, get(row, 2)?)) } else { Err(pooled()) }
+                    // The lock belongs to the session: another one, by a pooler, is not ours. Nor is the answer to another
+                    // question, by a connection that is out of step.
+                    let whose: i64 = get(row, 0)?;
+                    if whose == conn.pid + conn.asked {
+                        Ok((get(row, 1)?, get(row, 2)?))
+                    } else {
+                        Err(pooled())
+                    }
                 })
                 .collect()
         })
@@ -243,7 +250,9 @@ impl Postgres {
 #[derive(Debug)]
 struct Conn {
     conn: PgConnection,
-    pid: i32,
+    pid: i64,
+    /// How many questions it was asked.
+    asked: i64,
 }
 
 impl Dialect for Postgres {
@@ -267,7 +276,10 @@ impl Dialect for Postgres {
                 let rows = self.fetch(conn, query).await?;
                 match &rows[..] {
                     [(_, None)] if !wait => Ok(Answer::No),
-                    [(_, Some(name))] => Ok(Answer::Taken(numbered(name).ok_or_else(strange)?.0)),
+                    [(_, Some(name))] => match numbered(name) {
+                        Some((token, whose, _)) if whose == tag => Ok(Answer::Taken(token)),
+                        _ => Err(strange()),
+                    },
                     _ => Err(strange()),
                 }
             }
@@ -305,7 +317,7 @@ impl Postgres {
         let rows = self.fetch(conn, query.bind(key.short())).await?;
         let seen = rows.into_iter().filter_map(|(lock, name)| {
             let name = name?;
-            let (token, note) = numbered(&name)?;
+            let (token, _, note) = numbered(&name)?;
             let mode = if lock? == "ShareLock" { Mode::Shared } else { Mode::Exclusive };
             Some(Seen { token, mode, note: note.to_owned() })
         });
@@ -317,20 +329,21 @@ impl Postgres {
 fn answered(rows: Vec<(Option<String>, Option<String>)>) -> Result<Answer> {
     match rows.first() {
         None | Some((_, None)) => Ok(Answer::No),
-        Some((_, Some(word))) if word == "late" => {
-            Err(Error::new(ErrorKind::Timeout, "the session does not end"))
-        }
-        Some(_) => Ok(Answer::Yes),
+        Some((_, Some(word))) => match word.as_str() {
+            "yes" => Ok(Answer::Yes),
+            "late" => Err(Error::new(ErrorKind::Timeout, "the session does not end")),
+            _ => Err(strange()),
+        },
     }
 }
 
-/// The number and the note in a session's name.
-fn numbered(name: &str) -> Option<(FencingToken, &str)> {
+/// The number, the tag and the note in a session's name.
+fn numbered(name: &str) -> Option<(FencingToken, &str, &str)> {
     let mut words = name.splitn(4, ' ');
     let ours = words.next() == Some("onelock");
     let token = words.next()?.parse().ok().and_then(|number| FencingToken::new(number).ok())?;
-    words.next();
-    ours.then(|| (token, words.next().unwrap_or_default()))
+    let tag = words.next()?;
+    ours.then(|| (token, tag, words.next().unwrap_or_default()))
 }
 
 fn shared(mode: Mode) -> usize {
@@ -374,10 +387,13 @@ mod tests {
 
     #[test]
     fn a_session_says_what_it_holds() {
-        let read = |name| numbered(name).map(|(token, note)| (token.get(), note));
-        assert_eq!(read("onelock 42 abcdefghijk host:1 and more"), Some((42, "host:1 and more")));
-        assert_eq!(read("onelock 42 abcdefghijk"), Some((42, "")));
-        for other in ["onelock", "onelock x abc", "onelock 0 abc", "psql", "", "other 42 abc"] {
+        let read = |name| numbered(name).map(|(token, tag, note)| (token.get(), tag, note));
+        assert_eq!(
+            read("onelock 42 abcdefghijk host:1 and more"),
+            Some((42, "abcdefghijk", "host:1 and more"))
+        );
+        assert_eq!(read("onelock 42 abcdefghijk"), Some((42, "abcdefghijk", "")));
+        for other in ["onelock", "onelock 42", "onelock x abc", "onelock 0 abc", "psql", "", "other 42 abc"] {
             assert_eq!(read(other), None, "{other}");
         }
     }

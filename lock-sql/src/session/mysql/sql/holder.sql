@@ -1,2 +1,2 @@
 -- :key. One row: the session, and the one that holds the lock (NULL: none).
-SELECT CAST(CONNECTION_ID() AS SIGNED), CAST(IS_USED_LOCK(:key) AS SIGNED);
+SELECT CAST(CONNECTION_ID() AS SIGNED) + :asked, CAST(IS_USED_LOCK(:key) AS SIGNED);

@@ -1,3 +1,3 @@
 -- :key :holder :says (conditions on the locks by which a session says what it holds)
 -- One row: the session, and whether that holder holds this.
-SELECT CAST(CONNECTION_ID() AS SIGNED), CAST(COALESCE(IS_USED_LOCK(:key) = :holder AND :says, 0) AS SIGNED);
+SELECT CAST(CONNECTION_ID() AS SIGNED) + :asked, CAST(COALESCE(IS_USED_LOCK(:key) = :holder AND :says, 0) AS SIGNED);

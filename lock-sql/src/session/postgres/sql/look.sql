@@ -1,1 +1,1 @@
-SELECT pg_backend_pid(), l.mode, a.application_name FROM {holders}
+SELECT pg_backend_pid() + $2::bigint, l.mode, a.application_name FROM {holders}
