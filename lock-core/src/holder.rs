@@ -35,7 +35,13 @@ impl HolderId {
     /// All of it, as 32 hexadecimal digits: for the store, not for a log.
     #[must_use]
     pub fn to_hex(self) -> String {
-        format!("{:032x}", self.0)
+        // By hand: every request has one, and formatting takes ten times as long.
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = Vec::with_capacity(32);
+        for byte in self.0.to_be_bytes() {
+            text.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        String::from_utf8(text).unwrap_or_default()
     }
 
     /// Reads 32 lower-case hexadecimal digits.
@@ -68,6 +74,7 @@ mod tests {
         let (a, b) = (HolderId::random().unwrap(), HolderId::random().unwrap());
         assert_ne!(a, b);
         assert_eq!(HolderId::from_hex(&a.to_hex()), Some(a));
+        assert_eq!(HolderId(0x0f1e).to_hex(), format!("{:032x}", 0x0f1e));
         assert_eq!(HolderId::from_hex("0"), None);
         assert_eq!(HolderId::from_hex(&"G".repeat(32)), None);
         assert!(!format!("{a:?}{a}").contains(&a.to_hex()));
