@@ -27,17 +27,17 @@ suite() {
         ONELOCK_RECORD=$record ONELOCK_VOLUME=$1 ONELOCK_CYCLES=$2 \
             tests --test "$program" -- --test-threads 2 "$store::$3"
     }
-    {
-        run $((25 * soak)) 0 everything_breaks &&
-            run 1 "$cycles" churn_exclusive &&
-            run 3 0 cancelled_acquires_leave_nothing &&
-            run 100 0 lost_reply_to &&
-            run 1 20000 nothing_leaks &&
-            run 25 0 mangled_replies
-    } >"$folder/$store.log" 2>&1 || {
+    # Everything runs, also after a failure.
+    ok=1
+    for part in "$((25 * soak)) 0 everything_breaks" "1 $cycles churn_exclusive" "3 0 cancelled_acquires_leave_nothing" \
+        "100 0 lost_reply_to" "1 20000 nothing_leaks" "25 0 mangled_replies"; do
+        # shellcheck disable=SC2086 # three words
+        run $part || ok=
+    done >"$folder/$store.log" 2>&1
+    if [ -z "$ok" ]; then
         failed="$failed $store"
-        tail -40 "$folder/$store.log"
-    }
+        grep -A 8 '^failures:' "$folder/$store.log"
+    fi
     echo "$store: $(grep -c '"outcome":"passed"' "$record") passed, $(grep -c '"outcome":"ignored"' "$record") do not apply"
 }
 
