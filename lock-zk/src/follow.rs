@@ -2,9 +2,9 @@
 //!
 //! A waiter that watches the node before its own must look at the line when that one goes: it may have left without ever
 //! holding. A waiter that knows who is ahead and hears of all who leave need not look: nobody comes back and nobody
-//! joins ahead, so it holds when the last of them has gone, unless its own node, evicted, went first. The listing that comes
-//! with its join says who is ahead; the watch stood before that, so it brings every departure since. It stays for a while after the last waiter: a busy name is
-//! watched once.
+//! joins ahead, so it holds when the last of them has gone, unless its own node, evicted, went first. The listing that
+//! comes with its join says who is ahead; the watch stood before that, so it brings every departure since. It stays for a
+//! while after the last waiter: a busy name is watched once.
 //!
 //! In a long line everybody would hear of everybody: there a waiter watches the node before its own ([`MOST`]).
 //!
