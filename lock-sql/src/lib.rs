@@ -10,6 +10,8 @@
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod durability;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod hex;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]

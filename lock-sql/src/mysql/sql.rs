@@ -23,9 +23,7 @@ impl Value<'_> {
         match self {
             Self::Bytes(bytes) => {
                 out.push_str("x'");
-                for byte in bytes {
-                    let _ = write!(out, "{byte:02x}");
-                }
+                crate::hex::push(out, bytes);
                 out.push('\'');
             }
             Self::Int(number) => {

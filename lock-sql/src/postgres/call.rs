@@ -8,6 +8,8 @@ use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Postgres};
 
+use crate::hex;
+
 /// The functions need it, whatever the session's default is; it lasts for the one transaction of its message.
 const LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
 
@@ -88,7 +90,7 @@ impl Value {
             Self::Text(text) => spell_text(text, to),
             Self::Blob(blob) => {
                 to.push_str("decode('");
-                spell_hex(blob, to);
+                hex::push(to, blob);
                 to.push_str("', 'hex')");
             }
             // In brackets, as `-1::bigint` would be `-(1::bigint)`.
@@ -98,7 +100,7 @@ impl Value {
             Self::Texts(texts) => spell_list("text", texts, to, |text, to| spell_text(text, to)),
             Self::Blobs(blobs) => spell_list("bytea", blobs, to, |blob, to| {
                 to.push_str("decode('");
-                spell_hex(blob, to);
+                hex::push(to, blob);
                 to.push_str("', 'hex')");
             }),
             Self::Bigs(numbers) => {
@@ -119,14 +121,8 @@ fn spell_text(text: &str, to: &mut String) {
         push(to, format_args!("'{text}'::text"));
     } else {
         to.push_str("convert_from(decode('");
-        spell_hex(text.as_bytes(), to);
+        hex::push(to, text.as_bytes());
         to.push_str("', 'hex'), 'UTF8')");
-    }
-}
-
-fn spell_hex(bytes: &[u8], to: &mut String) {
-    for byte in bytes {
-        push(to, format_args!("{byte:02x}"));
     }
 }
 

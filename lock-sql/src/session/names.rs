@@ -25,7 +25,9 @@ impl Key {
     /// All of it, in lower-case hexadecimal digits: as long as a name may be.
     #[cfg(feature = "mysql")]
     pub(super) fn long(&self) -> String {
-        self.0.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+        let mut text = String::with_capacity(64);
+        crate::hex::push(&mut text, &self.0);
+        text
     }
 
     /// The first 64 bits.
