@@ -161,11 +161,18 @@ impl Running {
         let admin = self.admin().await?;
         let (suite, _) = self.path.rsplit_once('/').context("a path")?;
         let open = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
-        admin.mkdir(suite, &open).await?;
+        patiently(|| admin.mkdir(suite, &open)).await?;
         let rights = zk::Permission::CREATE | zk::Permission::READ | zk::Permission::DELETE;
         let only = [zk::Acl::new(rights, zk::AuthId::authed())];
-        admin.create(&self.path, b"", &zk::CreateMode::Persistent.with_acls(only[..].into())).await?;
-        Ok(())
+        let own = zk::CreateMode::Persistent.with_acls(only[..].into());
+        patiently(|| async {
+            match admin.create(&self.path, b"", &own).await {
+                // An earlier attempt, whose answer was late.
+                Ok(_) | Err(zk::Error::NodeExists) => Ok(()),
+                Err(error) => Err(error),
+            }
+        })
+        .await
     }
 
     /// A URL of this store by this address.
