@@ -10,8 +10,6 @@
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod durability;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-mod hex;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]

@@ -150,12 +150,14 @@ async fn owner_joins_itself(ctx: &Ctx) -> Verdict {
     let acquire = |lock: lock_core::client::lock::Lock| tokio::spawn(async move { lock.acquire().await });
     let first = acquire(lock.clone());
     ctx.until_line_has(other.backend(), &name("joined")?, 2).await?;
-    let second = acquire(lock.clone());
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    let mut second = Box::pin(lock.acquire());
+    // What it would ask the store for is sent with the first poll, and there before the look of the same client.
+    ensure!(futures_util::poll!(&mut second).is_pending(), "the lock is busy");
+    locks.inspect("joined").await?;
     ctx.until_line_has(other.backend(), &name("joined")?, 2).await?;
     first.abort();
     blocker.release().await?;
-    let guard = ctx.soon("the second acquisition", second).await???;
+    let guard = ctx.soon("the second acquisition", second).await??;
     ensure!(guard.is_held(), "the second acquisition");
     ctx.until_line_has(other.backend(), &name("joined")?, 1).await
 }

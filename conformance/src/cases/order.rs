@@ -280,7 +280,10 @@ async fn early_wake_is_kept(ctx: &Ctx) -> Verdict {
         }
         a.release(&ticket(&first, grant.token)).await?;
         if round % 2 == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            // The push has time to come before anybody waits for it.
+            for _ in 0..16 {
+                a.inspect(&name).await?;
+            }
         }
         until_woken(ctx, &b, &second, place.token).await?;
         // Asked again and again it says the same.

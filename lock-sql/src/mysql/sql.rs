@@ -23,7 +23,7 @@ impl Value<'_> {
         match self {
             Self::Bytes(bytes) => {
                 out.push_str("x'");
-                crate::hex::push(out, bytes);
+                out.push_str(&hex::encode(bytes));
                 out.push('\'');
             }
             Self::Int(number) => {

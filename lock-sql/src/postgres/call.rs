@@ -8,8 +8,6 @@ use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Postgres};
 
-use crate::hex;
-
 /// The functions need it, whatever the session's default is; it lasts for the one transaction of its message.
 const LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
 
@@ -90,7 +88,7 @@ impl Value {
             Self::Text(text) => spell_text(text, to),
             Self::Blob(blob) => {
                 to.push_str("decode('");
-                hex::push(to, blob);
+                to.push_str(&hex::encode(blob));
                 to.push_str("', 'hex')");
             }
             // In brackets, as `-1::bigint` would be `-(1::bigint)`.
@@ -100,7 +98,7 @@ impl Value {
             Self::Texts(texts) => spell_list("text", texts, to, |text, to| spell_text(text, to)),
             Self::Blobs(blobs) => spell_list("bytea", blobs, to, |blob, to| {
                 to.push_str("decode('");
-                hex::push(to, blob);
+                to.push_str(&hex::encode(blob));
                 to.push_str("', 'hex')");
             }),
             Self::Bigs(numbers) => {
@@ -121,7 +119,7 @@ fn spell_text(text: &str, to: &mut String) {
         push(to, format_args!("'{text}'::text"));
     } else {
         to.push_str("convert_from(decode('");
-        hex::push(to, text.as_bytes());
+        to.push_str(&hex::encode(text.as_bytes()));
         to.push_str("', 'hex'), 'UTF8')");
     }
 }

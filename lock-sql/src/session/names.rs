@@ -25,9 +25,7 @@ impl Key {
     /// All of it, in lower-case hexadecimal digits: as long as a name may be.
     #[cfg(feature = "mysql")]
     pub(super) fn long(&self) -> String {
-        let mut text = String::with_capacity(64);
-        crate::hex::push(&mut text, &self.0);
-        text
+        hex::encode(self.0)
     }
 
     /// The first 64 bits.

@@ -146,5 +146,5 @@ async fn space(conn: &mut MySqlConnection, config: &MySqlConfig) -> Result<Optio
         let text = format!("`{table}` is of version {version}, this program knows {VERSION}");
         return Err(Error::new(ErrorKind::Unsupported, text));
     }
-    Ok(Some(space.iter().map(|byte| format!("{byte:02x}")).collect()))
+    Ok(Some(hex::encode(space)))
 }
