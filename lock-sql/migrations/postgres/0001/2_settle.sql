@@ -9,46 +9,57 @@ CREATE FUNCTION {schema}.told(p_holder bytea, p_held boolean) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT CASE WHEN p_held THEN p_holder ELSE '\x00'::bytea || p_holder END $$;
 
--- Every verb's first statement: nobody else acts on this name until the transaction ends, and every statement after it
--- sees what the one before did. That needs the snapshot per statement of READ COMMITTED. It gives the name's bucket.
+-- Every verb begins with a statement that locks the name's counter: nobody else acts on the name until the transaction ends,
+-- and every statement after it sees what the one before did. That needs a snapshot for each statement, and the primary.
+CREATE FUNCTION {schema}.refuse_transaction() RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION 'onelock needs the primary, and this is a standby' USING ERRCODE = '25006';
+    END IF;
+    RAISE EXCEPTION 'onelock needs transactions of READ COMMITTED' USING ERRCODE = '25001';
+END
+$$;
+
+-- Locks a name, and gives its bucket.
+--
+-- Here and below functions are called by assignment to what nobody looks at, as `PERFORM` makes a query of a call. But a call
+-- costs, too, about as much as a small query: taking a lock that nobody else wants takes none.
 CREATE FUNCTION {schema}.lock_name(p_name text) RETURNS integer
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     v_bucket integer := {schema}.bucket_of(p_name);
+    v_done text;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'onelock needs transactions of READ COMMITTED' USING ERRCODE = '25001';
-    END IF;
-    IF pg_is_in_recovery() THEN
-        RAISE EXCEPTION 'onelock needs the primary, and this is a standby' USING ERRCODE = '25006';
+    IF current_setting('transaction_isolation') <> 'read committed' OR pg_is_in_recovery() THEN
+        v_done := {schema}.refuse_transaction();
     END IF;
     PERFORM FROM {schema}.counter AS c WHERE c.id = v_bucket FOR UPDATE;
     IF NOT FOUND THEN
-        PERFORM {schema}.recover(ARRAY[v_bucket]);
+        v_done := {schema}.recover(ARRAY[v_bucket]);
     END IF;
     RETURN v_bucket;
 END
 $$;
 
--- The same for several names, in one order, so that two batches never wait for each other.
+-- Locks several names, in one order, so that two batches never wait for each other.
 CREATE FUNCTION {schema}.lock_names(p_names text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     v_buckets integer[] := ARRAY(SELECT DISTINCT {schema}.bucket_of(n) AS id FROM unnest(p_names) AS n ORDER BY id);
     v_locked bigint;
+    v_done text;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'onelock needs transactions of READ COMMITTED' USING ERRCODE = '25001';
-    END IF;
-    IF pg_is_in_recovery() THEN
-        RAISE EXCEPTION 'onelock needs the primary, and this is a standby' USING ERRCODE = '25006';
+    IF current_setting('transaction_isolation') <> 'read committed' OR pg_is_in_recovery() THEN
+        v_done := {schema}.refuse_transaction();
     END IF;
     PERFORM FROM {schema}.counter AS c WHERE c.id = ANY (v_buckets) ORDER BY c.id FOR UPDATE;
     GET DIAGNOSTICS v_locked = ROW_COUNT;
     IF v_locked < cardinality(v_buckets) THEN
-        PERFORM {schema}.recover(v_buckets);
+        v_done := {schema}.recover(v_buckets);
     END IF;
 END
 $$;
@@ -66,9 +77,69 @@ BEGIN
 END
 $$;
 
+-- Tells a client that an entry of its holds now. A notification makes every commit of the database that has one wait for the
+-- others: only where there is somebody to tell.
+CREATE FUNCTION {schema}.tell(p_inbox text, p_holder bytea, p_token bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_done text;
+BEGIN
+    IF p_inbox <> '' THEN
+        v_done := pg_notify(p_inbox, 'h' || encode(p_holder, 'hex') || p_token);
+    END IF;
+END
+$$;
+
 -- Drops what has expired, promotes and tells whoever holds now, and describes the front of the line and this holder's entry.
 -- Without a holder it only promotes.
 CREATE FUNCTION {schema}.settle(
+    p_name text, p_holder bytea, OUT holders integer, OUT first_mode text, OUT earliest timestamptz, OUT waiter bigint,
+    OUT own bigint, OUT own_held boolean
+)
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_first bigint;
+    v_held boolean;
+    v_end timestamptz;
+    v_inbox text;
+    v_holder bytea;
+    v_done text;
+BEGIN
+    -- Mostly the first entry tells: there is none, or it holds or is to hold alone. Who holds stands before all who wait.
+    <<short>>
+    BEGIN
+        SELECT l.token, l.held, l.mode, l.ends INTO v_first, v_held, first_mode, earliest
+        FROM {schema}.line AS l WHERE l.name = p_name ORDER BY l.token LIMIT 1;
+        IF v_first IS NULL THEN
+            holders := 0;
+            RETURN;
+        END IF;
+        EXIT short WHEN first_mode <> 'x' OR earliest <= clock_timestamp();
+        IF NOT v_held THEN
+            UPDATE {schema}.line AS l SET held = true WHERE l.name = p_name AND l.token = v_first
+            RETURNING l.inbox, l.holder INTO v_inbox, v_holder;
+            v_done := {schema}.tell(v_inbox, v_holder, v_first);
+        END IF;
+        IF p_holder IS NULL THEN
+            RETURN;
+        END IF;
+        SELECT l.token, l.held, l.ends INTO own, own_held, v_end
+        FROM {schema}.line AS l WHERE l.name = p_name AND l.holder = p_holder;
+        EXIT short WHEN v_end <= clock_timestamp();
+        SELECT l.token INTO waiter
+        FROM {schema}.line AS l WHERE l.name = p_name AND l.token > v_first AND l.ends > clock_timestamp()
+        ORDER BY l.token LIMIT 1;
+        holders := 1;
+        RETURN;
+    END short;
+    SELECT s.* INTO holders, first_mode, earliest, waiter, own, own_held FROM {schema}.settle_all(p_name, p_holder) AS s;
+END
+$$;
+
+-- The same for a line of any kind.
+CREATE FUNCTION {schema}.settle_all(
     p_name text, p_holder bytea, OUT holders integer, OUT first_mode text, OUT earliest timestamptz, OUT waiter bigint,
     OUT own bigint, OUT own_held boolean
 )
@@ -82,7 +153,6 @@ DECLARE
     v_entry record;
 BEGIN
     LOOP
-        -- Who holds stands before all who wait.
         SELECT count(*) FILTER (WHERE l.held), max(l.mode) FILTER (WHERE l.held), min(l.ends) FILTER (WHERE l.held),
             min(l.token) FILTER (WHERE NOT l.held), min(l.token) FILTER (WHERE l.holder = p_holder),
             bool_or(l.held) FILTER (WHERE l.holder = p_holder), min(l.ends)
@@ -120,11 +190,7 @@ BEGIN
             )
             RETURNING l.token, l.holder, l.inbox
         LOOP
-            -- A notification makes every commit of the database that has one wait for the others: only where there is
-            -- somebody to tell.
-            IF v_entry.inbox <> '' THEN
-                PERFORM pg_notify(v_entry.inbox, 'h' || encode(v_entry.holder, 'hex') || v_entry.token);
-            END IF;
+            PERFORM {schema}.tell(v_entry.inbox, v_entry.holder, v_entry.token);
         END LOOP;
         IF p_holder IS NULL THEN
             RETURN;
@@ -167,11 +233,13 @@ AS $$ SELECT greatest(0, extract(epoch FROM p_end - clock_timestamp()) * 1000000
 CREATE FUNCTION {schema}.commit_durably(p_durably boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    v_done text;
 BEGIN
     IF NOT p_durably THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
+        v_done := set_config('synchronous_commit', 'off', true);
     ELSIF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
+        v_done := set_config('synchronous_commit', 'on', true);
     END IF;
 END
 $$;
@@ -180,10 +248,23 @@ $$;
 CREATE FUNCTION {schema}.flush() RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    v_done text := {schema}.commit_durably(true);
 BEGIN
-    PERFORM {schema}.commit_durably(true);
     -- A commit that logged nothing waits for nothing.
-    PERFORM pg_logical_emit_message(true, 'onelock', '');
+    v_done := pg_logical_emit_message(true, 'onelock', '');
+END
+$$;
+
+-- Draws the next number of a bucket whose counter a crash of the server may have taken.
+CREATE FUNCTION {schema}.recover_and_draw(p_bucket integer, OUT number bigint, OUT ceiling bigint)
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_done text := {schema}.recover(ARRAY[p_bucket]);
+BEGIN
+    UPDATE {schema}.counter AS c SET number = c.number + 1, ceiling = greatest(c.ceiling, c.number + 1)
+    WHERE c.id = p_bucket RETURNING c.number, c.ceiling INTO number, ceiling;
 END
 $$;
 

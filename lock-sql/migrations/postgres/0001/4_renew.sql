@@ -12,13 +12,14 @@ DECLARE
     v_token bigint;
     v_held boolean;
     v_settled text;
+    v_done text;
 BEGIN
     IF cardinality(p_names) = 1 THEN
-        PERFORM {schema}.lock_name(p_names[1]);
+        v_done := {schema}.lock_name(p_names[1]);
     ELSE
-        PERFORM {schema}.lock_names(p_names);
+        v_done := {schema}.lock_names(p_names);
     END IF;
-    PERFORM {schema}.commit_durably(p_durable);
+    v_done := {schema}.commit_durably(p_durable);
     FOR i IN 1 .. cardinality(p_names) LOOP
         IF p_names[i] IS DISTINCT FROM v_settled THEN
             v_front := {schema}.settle(p_names[i], p_holders[i]);
@@ -55,10 +56,12 @@ CREATE PROCEDURE {schema}.renew_and_flush(
 )
 LANGUAGE plpgsql
 AS $$
+DECLARE
+    v_done text;
 BEGIN
     SELECT r.tokens, r.retries, r.whose INTO tokens, retries, whose
     FROM {schema}.renew(p_names, p_holders, p_leases, p_waiter_leases, p_delays, p_inbox, false) AS r;
     COMMIT;
-    PERFORM {schema}.flush();
+    v_done := {schema}.flush();
 END
 $$;

@@ -6,14 +6,18 @@ SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     v_there boolean;
+    v_done text;
 BEGIN
-    PERFORM {schema}.lock_name(p_name);
-    PERFORM {schema}.commit_durably(false);
+    v_done := {schema}.lock_name(p_name);
+    v_done := set_config('synchronous_commit', 'off', true);
     -- An entry whose lease has ended is no longer there to be released; settling drops it.
     DELETE FROM {schema}.line AS l
     WHERE l.name = p_name AND l.holder = p_holder AND l.ends > clock_timestamp();
     v_there := FOUND;
-    PERFORM {schema}.settle(p_name, NULL);
+    PERFORM FROM {schema}.line AS l WHERE l.name = p_name LIMIT 1;
+    IF FOUND THEN
+        v_done := {schema}.settle(p_name, NULL);
+    END IF;
     RETURN v_there;
 END
 $$;
