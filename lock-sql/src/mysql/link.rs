@@ -48,7 +48,7 @@ pub(super) struct Link {
     pub(super) sql: Sql,
     options: MySqlConnectOptions,
     connect_timeout: Duration,
-    request_timeout: Duration,
+    pub(super) request_timeout: Duration,
     /// How rarely waiters look at most.
     pub(super) poll: Duration,
     verbs: Slots,
@@ -204,11 +204,16 @@ impl Link {
         self.blocks.store(true, Ordering::Release);
     }
 
+    /// Whether requests may be compound blocks.
+    pub(super) fn has_blocks(&self) -> bool {
+        self.blocks.load(Ordering::Acquire)
+    }
+
     /// Several statements in one request are answered one by one, each in a packet of its own; a block of MariaDB is
     /// answered once, in about half the time.
     fn text(&self, lane: Lane, sql: &str) -> String {
         let comment = lane.comment();
-        if sql.starts_with("START TRANSACTION") && self.blocks.load(Ordering::Acquire) {
+        if sql.starts_with("START TRANSACTION") && self.has_blocks() {
             format!("{comment}BEGIN NOT ATOMIC\n{sql}END")
         } else {
             format!("{comment}{sql}")

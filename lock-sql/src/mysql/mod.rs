@@ -5,7 +5,9 @@ pub(crate) mod config;
 pub(crate) mod error;
 mod idle;
 pub(crate) mod link;
+mod look;
 pub(crate) mod open;
+mod pace;
 mod rows;
 pub(crate) mod sql;
 mod watch;
@@ -26,8 +28,9 @@ use sqlx::mysql::MySqlRow;
 pub use config::{MYSQL_DRIVER, MySqlConfig, MySqlTls};
 use idle::Idle;
 use link::{Lane, Link};
+use look::room;
 use sql::Value;
-use watch::{Watch, room};
+use watch::Watch;
 
 /// How many entries one request renews. Their names are locked together, so a larger batch would keep others out of
 /// more of them for longer.
@@ -77,8 +80,11 @@ impl MySqlBackend {
         let name = request.name.encoded();
         self.idle.used(&name);
         let (holder, mode) = (request.holder.as_u128().to_be_bytes(), request.mode.to_string());
+        let name = Value::Bytes(name.as_bytes());
+        let busy = if request.queue { "NULL".into() } else { self.link.sql.busy.fill(&[("name", name)]) };
         let sql = self.link.sql.acquire.fill(&[
-            ("name", Value::Bytes(name.as_bytes())),
+            ("busy", Value::Part(&busy)),
+            ("name", name),
             ("holder", Value::Bytes(&holder)),
             ("mode", Value::Bytes(mode.as_bytes())),
             ("room", Value::Int(room(request.mode).into())),

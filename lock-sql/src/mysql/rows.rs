@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::mode::holders;
 use lock_core::{
     Busy, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, ListedName, Listing, LockName, Mode,
-    Note, Place, Release, Renewal, Renewed, Request, Result, Snapshot, Standing,
+    Note, Place, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Wake,
 };
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
@@ -201,7 +201,24 @@ pub(super) fn entries(rows: &[MySqlRow]) -> Result<Entries> {
     rows.iter().map(Cells).map(|row| Ok((row.text(0)?, row.token(1)?))).collect()
 }
 
-/// What a look says.
+/// What a look at one entry says: what to tell who waits for it, if anything, and how many have to leave.
+pub(super) fn look_one(
+    rows: &[MySqlRow],
+    token: FencingToken,
+    holder: HolderId,
+) -> Result<(Option<Wake>, u32)> {
+    let row = one(rows)?;
+    let ahead = row.maybe(2)?.and_then(|count| u32::try_from(count).ok()).unwrap_or(u32::MAX);
+    if row.maybe(0)?.is_none() {
+        return Ok((Some(Wake::Ask), ahead));
+    }
+    if row.token(0)? != token {
+        return Err(protocol("a look at another entry"));
+    }
+    Ok((row.holds(1, holder)?.then_some(Wake::Held(token)), ahead))
+}
+
+/// What a look at many says.
 pub(super) struct Look {
     /// Who holds.
     pub(super) held: Entries,
@@ -209,7 +226,7 @@ pub(super) struct Look {
     pub(super) there: usize,
     /// A sum of the fronts of their lines.
     pub(super) fronts: i64,
-    /// How many are ahead of the one with the fewest ahead of it.
+    /// How many have to leave before the one holds with the fewest.
     pub(super) ahead: u32,
 }
 

@@ -120,7 +120,7 @@ macro_rules! templates {
 }
 
 templates! {
-    acquire check evict expired idle inspect list look raise release renew renew_one retire session tables there variables
+    acquire busy check evict expired idle inspect list look look_on look_one raise release renew renew_one retire session tables there variables
     version
 }
 
@@ -153,19 +153,21 @@ mod tests {
             names.dedup();
             names
         };
-        let acquire = ["holder", "lease", "mode", "name", "note", "queue", "room", "waiter_lease"];
+        let acquire = ["busy", "holder", "lease", "mode", "name", "note", "queue", "room", "waiter_lease"];
         assert_eq!(names(&sql.acquire), acquire);
         assert_eq!(names(&sql.release), ["after", "holder", "name"]);
         assert_eq!(names(&sql.evict), ["after", "name", "number"]);
         assert_eq!(names(&sql.raise), ["holder", "name", "number"]);
         assert_eq!(names(&sql.renew), ["due", "names"]);
         assert_eq!(names(&sql.renew_one), ["holder", "lease", "name", "waiter_lease"]);
-        assert_eq!(names(&sql.inspect), ["name"]);
+        assert_eq!((names(&sql.inspect), names(&sql.busy)), (vec!["name"], vec!["name"]));
         assert_eq!(names(&sql.list), ["after", "from", "limit", "until"]);
         assert_eq!(names(&sql.retire), ["names"]);
         assert_eq!(names(&sql.session), ["lock_wait"]);
         assert_eq!(names(&sql.tables), ["tables"]);
-        assert_eq!((names(&sql.look), names(&sql.there)), (vec!["holders"], vec!["holders"]));
+        assert_eq!((names(&sql.look), names(&sql.there)), (vec!["holders", "pause"], vec!["holders"]));
+        assert_eq!(names(&sql.look_one), ["holder", "mode", "name", "number", "pause", "room"]);
+        assert_eq!(names(&sql.look_on), ["holder", "looks", "mode", "name", "number", "pause", "room"]);
         assert_eq!((names(&sql.idle), names(&sql.expired)), (vec!["limit"], vec!["limit"]));
         for none in [&sql.check, &sql.variables, &sql.version] {
             assert!(names(none).is_empty());

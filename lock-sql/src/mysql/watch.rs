@@ -8,20 +8,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use lock_core::{FencingToken, HolderId, Mode, Result, Ticket, Wake};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 use super::error::closed;
-use super::link::{Lane, Link};
-use super::rows::{self, Entries};
-use super::sql::Value;
+use super::link::Link;
+use super::look::{ENTRIES, Mark, condition, look_many, look_one};
+use super::pace::{Pace, Seen};
+use super::rows::Entries;
 
-/// How soon after a change the next look comes of a client whose turn is next.
-const SOON: Duration = Duration::from_micros(300);
-/// The least that those ahead take, one after the other: nobody need look sooner whose turn comes only after theirs.
-const TURN: Duration = Duration::from_millis(1);
-/// How many entries one request looks at.
-const ENTRIES: usize = 512;
 /// The pause after a look, at least, for each entry it looked at: however many lines, the looks of one client keep the
 /// server no busier than that.
 const PER_ENTRY: Duration = Duration::from_micros(100);
@@ -29,6 +26,9 @@ const PER_ENTRY: Duration = Duration::from_micros(100);
 const LINGER: Duration = Duration::from_secs(1);
 /// How rarely to look while the server cannot be reached.
 const UNREACHED: Duration = Duration::from_millis(500);
+/// Pauses up to this are spent at the server, because timers here are a millisecond late; and for about so long a look
+/// goes on there. Who joins meanwhile waits for it.
+const AT_SERVER: Duration = Duration::from_millis(1);
 
 /// Who waits in this client.
 #[derive(Debug, Default)]
@@ -53,15 +53,6 @@ struct Waiter {
     holder: HolderId,
     mode: Mode,
     tell: oneshot::Sender<Wake>,
-}
-
-/// What to look at: an entry that waits.
-#[derive(Clone, Debug)]
-struct Mark {
-    name: String,
-    token: FencingToken,
-    holder: HolderId,
-    mode: Mode,
 }
 
 impl Watch {
@@ -107,10 +98,7 @@ impl Watch {
         let mark = self.foremost(name);
         match mark {
             None => ("0".into(), None),
-            Some(mark) => {
-                let (there, held) = (there(link, &mark), holds(link, &mark));
-                (format!("CAST(({there} AND {held}) AS SIGNED)"), Some(mark.token))
-            }
+            Some(mark) => (condition(link, &mark), Some(mark.token)),
         }
     }
 
@@ -148,6 +136,15 @@ impl Watch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether somebody became the foremost waiter of a name, or was told, within this time or before it.
+    async fn has_moved(&self, within: Duration) -> bool {
+        let moved = self.moved.notified();
+        match within {
+            Duration::ZERO => moved.now_or_never().is_some(),
+            _ => tokio::time::timeout(within, moved).await.is_ok(),
+        }
+    }
+
     fn foremost(&self, name: &str) -> Option<Mark> {
         self.lock().names.get(name).and_then(|line| mark(name, line))
     }
@@ -157,98 +154,50 @@ impl Watch {
         self.lock().names.iter().filter_map(|(name, line)| mark(name, line)).collect()
     }
 
-    /// One look at all that waits: whether something has moved since the look that gave `fronts`, and how many are ahead of
-    /// the one whose turn may be next.
-    async fn look(&self, link: &Link, fronts: &mut i64) -> Result<(bool, u32)> {
-        let (mut moved, mut marks, mut sum, mut ahead) = (false, self.marks(), 0, u32::MAX);
+    /// One look at all that waits, after `pause` at the server; it goes on there so many times at most while nothing happens.
+    /// Sees moves of many lines by the change of `fronts`.
+    async fn look(&self, link: &Link, fronts: &mut i64, mut pause: Duration, looks: u32) -> Result<Seen> {
+        let (mut marks, mut sum, mut seen) = (self.marks(), 0, Seen { moved: false, ahead: u32::MAX });
         while !marks.is_empty() {
             let mut again = Vec::new();
-            for marks in marks.chunks(ENTRIES) {
-                let mut holders = String::new();
-                for (item, mark) in marks.iter().enumerate() {
-                    holders.push_str(if item > 0 { "," } else { "" });
-                    Value::Bytes(&mark.holder.as_u128().to_be_bytes()).write(&mut holders);
-                }
-                let values = [("holders", Value::Part(&holders))];
-                let look =
-                    link.ask(Lane::Look, &link.sql.look.fill(&values), |rows, _| rows::look(rows)).await?;
-                sum ^= look.fronts;
-                ahead = ahead.min(look.ahead);
-                let there = if look.there < marks.len() {
-                    let sql = link.sql.there.fill(&values);
-                    Some(link.ask(Lane::Look, &sql, |rows, _| rows::entries(rows)).await?)
-                } else {
-                    None
-                };
-                for mark in marks {
-                    let among = |entries: &Entries| entries.contains(&(mark.name.clone(), mark.token));
-                    let wake = match &there {
-                        _ if among(&look.held) => Wake::Held(mark.token),
-                        Some(there) if !among(there) => Wake::Ask,
-                        _ => continue,
-                    };
+            if let [mark] = &marks[..] {
+                let (wake, ahead) = look_one(link, mark, pause, looks).await?;
+                seen.ahead = seen.ahead.min(ahead);
+                if let Some(wake) = wake {
                     self.wake(&mark.name, mark.token, wake);
                     again.push(mark.name.clone());
                 }
+                pause = Duration::ZERO;
+            } else {
+                for marks in marks.chunks(ENTRIES) {
+                    let (look, there) = look_many(link, marks, pause).await?;
+                    pause = Duration::ZERO;
+                    sum ^= look.fronts;
+                    seen.ahead = seen.ahead.min(look.ahead);
+                    for mark in marks {
+                        let among = |entries: &Entries| entries.contains(&(mark.name.clone(), mark.token));
+                        let wake = match &there {
+                            _ if among(&look.held) => Wake::Held(mark.token),
+                            Some(there) if !among(there) => Wake::Ask,
+                            _ => continue,
+                        };
+                        self.wake(&mark.name, mark.token, wake);
+                        again.push(mark.name.clone());
+                    }
+                }
             }
-            moved |= !again.is_empty();
+            seen.moved |= !again.is_empty();
             // Who is behind them may hold beside them.
             marks = again.iter().filter_map(|name| self.foremost(name)).collect();
         }
-        Ok((std::mem::replace(fronts, sum) != sum || moved, ahead))
+        seen.moved |= std::mem::replace(fronts, sum) != sum;
+        Ok(seen)
     }
 }
 
 fn mark(name: &str, line: &BTreeMap<FencingToken, Waiter>) -> Option<Mark> {
     let (token, waiter) = line.first_key_value()?;
     Some(Mark { name: name.to_owned(), token: *token, holder: waiter.holder, mode: waiter.mode })
-}
-
-fn there(link: &Link, mark: &Mark) -> String {
-    let Line { table, name, token } = line(link, mark);
-    format!("EXISTS (SELECT 1 FROM {table} WHERE name = {name} AND number = {token} AND ends > @now)")
-}
-
-/// Whether everything ahead of the entry is of its mode, and less than there is room for. Looks at no more entries than
-/// decide that.
-fn holds(link: &Link, mark: &Mark) -> String {
-    let Line { table, name, token } = line(link, mark);
-    let ahead = format!("SELECT 1 FROM {table} WHERE name = {name} AND number < {token} AND ends > @now");
-    let mode = mark.mode.to_string();
-    let (mode, room) = (literal(mode.as_bytes()), room(mark.mode));
-    match mark.mode {
-        Mode::Exclusive => format!("NOT EXISTS ({ahead})"),
-        Mode::Shared => format!("NOT EXISTS ({ahead} AND mode <> {mode})"),
-        Mode::Permit(_) => format!(
-            "NOT EXISTS ({ahead} AND mode <> {mode}) AND (SELECT COUNT(*) FROM ({ahead} LIMIT {room}) a) < {room}"
-        ),
-    }
-}
-
-struct Line {
-    table: String,
-    name: String,
-    token: i64,
-}
-
-fn line(link: &Link, mark: &Mark) -> Line {
-    let table = format!("`{}line`", link.sql.prefix);
-    Line { table, name: literal(mark.name.as_bytes()), token: mark.token.get() }
-}
-
-fn literal(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    Value::Bytes(bytes).write(&mut out);
-    out
-}
-
-/// How many entries of this mode hold at most.
-pub(super) fn room(mode: Mode) -> u32 {
-    match mode {
-        Mode::Exclusive => 1,
-        Mode::Shared => u32::MAX,
-        Mode::Permit(limit) => limit.get(),
-    }
 }
 
 /// Forgets a waiter whose future ended or was dropped.
@@ -272,11 +221,6 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// How long after a move the next look comes of a client with so many ahead of it.
-fn soon(ahead: u32) -> Duration {
-    if ahead <= 1 { SOON } else { TURN.saturating_mul(ahead - 1) }
-}
-
 /// The task that looks, while somebody waits.
 struct Looking {
     watch: Arc<Watch>,
@@ -285,21 +229,33 @@ struct Looking {
 
 impl Looking {
     async fn run(mut self, link: Arc<Link>) {
-        let (mut pause, mut fronts) = (SOON, 0);
+        let (mut pace, mut fronts) = (Pace::new(link.poll), 0);
+        let (mut rest, mut looks) = (Duration::ZERO, 1);
+        let at_server = AT_SERVER.min(link.request_timeout / 4);
         loop {
-            match self.watch.look(&link, &mut fronts).await {
-                Ok((true, ahead)) => pause = soon(ahead).min(link.poll),
-                Ok((false, _)) => pause = (pause * 5 / 4).min(link.poll),
+            match self.watch.look(&link, &mut fronts, rest, looks).await {
+                Ok(seen) => pace.seen(seen, Instant::now()),
                 // The renewals of those who wait tell them; they keep their places.
-                Err(_) => pause = (pause * 2).clamp(link.poll, UNREACHED),
+                Err(_) => pace.failed(UNREACHED),
             }
+            let answered = Instant::now();
             let lines = u32::try_from(self.watch.lock().names.len()).unwrap_or(u32::MAX);
             let idle = lines == 0;
-            let least = PER_ENTRY.saturating_mul(lines).min(UNREACHED);
-            let rest = if idle { LINGER } else { pause.max(least) };
-            if tokio::time::timeout(rest, self.watch.moved.notified()).await.is_ok() {
-                pause = SOON;
-            }
+            let pause = pace.pause.max(PER_ENTRY.saturating_mul(lines).min(UNREACHED));
+            // The last of a pause is spent at the server.
+            let here = if idle { LINGER } else { pause.saturating_sub(at_server) };
+            rest = if self.watch.has_moved(here).await {
+                pace.joined();
+                Duration::ZERO
+            } else {
+                pause.saturating_sub(answered.elapsed()).min(at_server)
+            };
+            looks = match rest.as_micros() {
+                1.. if pace.is_next() && link.has_blocks() => {
+                    u32::try_from(at_server.as_micros() / rest.as_micros()).unwrap_or(1).max(1)
+                }
+                _ => 1,
+            };
             // Decided under the lock: who comes after this starts a new task.
             let mut state = self.watch.lock();
             if state.closed || (idle && state.names.is_empty()) {

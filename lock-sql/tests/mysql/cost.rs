@@ -1,6 +1,5 @@
 //! Requests and connections, counted on the wire.
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,16 +8,7 @@ use futures_util::future::join_all;
 use lock_core::{Backend, Mode, Renewal, Wake};
 
 use crate::mysql_server::MariaDb;
-use crate::mysql_server::counter::Counter;
-use crate::support::{LONG, config, connect, held, name, request, ticket, waiting};
-use lock_sql::MySqlBackend;
-
-async fn counted(server: &MariaDb, options: &str) -> (Counter, MySqlBackend) {
-    let counter = Counter::start((Ipv4Addr::LOCALHOST, server.port()).into()).unwrap();
-    // What is encrypted cannot be counted.
-    let url = format!("mysql://root@127.0.0.1:{}/locks?tls=off{options}", counter.port());
-    (counter, MySqlBackend::connect(config(&url)).await.unwrap())
-}
+use crate::support::{LONG, connect, counted, held, name, request, ticket, waiting};
 
 /// Every verb is one request, a batch of renewals too, with blocks and without.
 #[tokio::test]

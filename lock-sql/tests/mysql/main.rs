@@ -9,6 +9,7 @@ mod against_the_line;
 mod clocks;
 mod cost;
 mod faults;
+mod looks;
 mod numbers;
 mod restarts;
 mod server;

@@ -1,9 +1,13 @@
 //! What the tests share.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use lock_core::{Backend, Grant, HolderId, LockName, Mode, Note, Place, Request, Standing, Ticket};
 use lock_sql::{MySqlBackend, MySqlConfig};
+
+use crate::mysql_server::MariaDb;
+use crate::mysql_server::counter::Counter;
 
 /// Longer than any test.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -18,6 +22,14 @@ pub(crate) fn config(url: &str) -> MySqlConfig {
 
 pub(crate) async fn connect(url: &str) -> MySqlBackend {
     MySqlBackend::connect(config(url)).await.unwrap()
+}
+
+/// A client whose requests are counted, with these further options.
+pub(crate) async fn counted(server: &MariaDb, options: &str) -> (Counter, MySqlBackend) {
+    let counter = Counter::start((Ipv4Addr::LOCALHOST, server.port()).into()).unwrap();
+    // What is encrypted cannot be counted.
+    let url = format!("mysql://root@127.0.0.1:{}/locks?tls=off{options}", counter.port());
+    (counter, MySqlBackend::connect(config(&url)).await.unwrap())
 }
 
 pub(crate) fn request(on: &str, mode: Mode) -> Request {

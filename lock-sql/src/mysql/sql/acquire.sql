@@ -1,4 +1,5 @@
--- :name :holder :mode :room :queue :lease :waiter_lease (lock-delay included, microseconds) :note
+-- :name :holder :mode :room :queue :lease :waiter_lease (lock-delay included, microseconds) :note :busy (busy.sql for who
+-- does not queue, otherwise NULL: the server plans it even where it is not needed)
 -- One row: the number of the entry (NULL: none was made), microseconds to the earliest lease end ahead (for the first
 -- waiter and for who was not let in), and for whom this is: the holder where it holds, a zero and the holder where not.
 START TRANSACTION;
@@ -24,13 +25,6 @@ ON DUPLICATE KEY UPDATE ends = GREATEST(`onelock_line`.ends, @now + IF(@holds, :
 SELECT CAST(COALESCE(@entry, @next) AS SIGNED), CAST(CASE
     WHEN @low = @high AND @ahead <= @space THEN @earliest - @now
     WHEN @joins OR @entry IS NOT NULL THEN NULL
-    ELSE (
-        SELECT MIN(l.ends) FROM `onelock_line` l JOIN (
-            SELECT MIN(IF(mode = front AND place <= room, NULL, number)) AS next FROM (
-                SELECT number, mode, room, FIRST_VALUE(mode) OVER w AS front, ROW_NUMBER() OVER w AS place
-                FROM `onelock_line` WHERE name = :name WINDOW w AS (ORDER BY number)
-            ) p
-        ) s ON s.next IS NULL OR l.number < s.next WHERE l.name = :name
-    ) - @now
+    ELSE :busy
 END AS SIGNED), IF(@holds, :holder, CONCAT(X'00', :holder));
 COMMIT;

@@ -1,0 +1,173 @@
+//! Waiting: what one look sees, how soon, and how many there are.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use lock_conformance::rng::Rng;
+use lock_conformance::servers::mariadb::mysqld;
+use lock_core::{Backend, Mode, Wake};
+
+use crate::mysql_server::counter::Counter;
+use crate::mysql_server::{Admin as _, MariaDb};
+use crate::support::{LONG, connect, counted, held, request, ticket, waiting};
+
+/// With compound blocks (of MariaDB), and without.
+const OPTIONS: [&str; 2] = ["", "&blocks=false"];
+
+fn looks(counter: &Counter) -> u64 {
+    counter.counts().looks.load(Ordering::SeqCst)
+}
+
+/// Pauses are the server's, which are short and exact.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_pauses() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let paused = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'User sleep'
+        AND INFO LIKE '/* onelock looks */%'";
+    for options in OPTIONS {
+        let (counter, store) = counted(&server, options).await;
+        let on = format!("paused{}", options.len());
+        let first = request(&on, Mode::Exclusive);
+        held(&store, &first).await;
+        let second = request(&on, Mode::Exclusive);
+        let place = waiting(&store, &second).await;
+        let second = ticket(&second, place.token);
+        let mut wait = std::pin::pin!(store.wait(&second));
+        let end = Instant::now() + LONG;
+        while server.count(paused).await.unwrap() == 0 {
+            assert!(futures_util::poll!(&mut wait).is_pending());
+            assert!(Instant::now() < end, "{} looks and no pause{options}", looks(&counter));
+        }
+        store.close().await.unwrap();
+        // Nothing is left behind for long.
+        while server.count(paused).await.unwrap() > 0 {
+            assert!(Instant::now() < end, "a look goes on{options}");
+        }
+    }
+}
+
+/// Whose turn is next has a request under way at the server nearly all the time that looks again and again: it is told by
+/// that one, without a request after the release. Once in a while that happens by chance; not five times in turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_under_way_tells_the_next() {
+    if mysqld().is_some() {
+        return;
+    }
+    let server = MariaDb::start(&[]).await.unwrap();
+    let other = connect(&server.url()).await;
+    let (counter, store) = counted(&server, "").await;
+    let store = Arc::new(store);
+    let pauses = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Com_do'";
+    let (mut in_turn, mut rounds, end) = (0, 0, Instant::now() + LONG);
+    let (all, paused) = (looks(&counter), server.count(pauses).await.unwrap());
+    while in_turn < 5 {
+        assert!(Instant::now() < end, "told by a look under way {in_turn} times in turn, {rounds} rounds");
+        let first = request("under-way", Mode::Exclusive);
+        held(&other, &first).await;
+        let second = request("under-way", Mode::Exclusive);
+        let token = waiting(&*store, &second).await.token;
+        let second = ticket(&second, token);
+        let before = looks(&counter);
+        let wait = tokio::spawn({
+            let (store, second) = (Arc::clone(&store), second.clone());
+            async move { store.wait(&second).await }
+        });
+        // The first look, which does not pause, and the one that is under way.
+        while looks(&counter) < before + 2 {
+            tokio::task::yield_now().await;
+        }
+        let before = looks(&counter);
+        other.release(&first.ticket()).await.unwrap();
+        assert_eq!(wait.await.unwrap().unwrap(), Wake::Held(token));
+        in_turn = if looks(&counter) == before { in_turn + 1 } else { 0 };
+        rounds += 1;
+        store.release(&second).await.unwrap();
+    }
+    let (all, paused) = (looks(&counter) - all, server.count(pauses).await.unwrap() - paused);
+    assert!(paused > all, "{all} requests looked {paused} times");
+}
+
+/// A look at one entry says what the line says, whatever is ahead of it and in whatever order that leaves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_at_one_says_what_the_line_says() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let other = connect(&server.url()).await;
+    let modes = [Mode::Exclusive, Mode::Shared, Mode::permit(2).unwrap(), Mode::permit(3).unwrap()];
+    let mut rng = Rng::new(7);
+    let mut pick = |count: usize| rng.index(count);
+    for options in OPTIONS {
+        let (counter, store) = counted(&server, &format!("{options}&poll=1ms")).await;
+        for round in 0..40 {
+            let on = format!("line-{round}{}", options.len());
+            // A few of one mode, a few of another, so that there are crowds that hold together.
+            let ahead: Vec<_> = (0..=pick(4)).map(|_| request(&on, modes[pick(4)])).collect();
+            let mut ahead: Vec<_> = ahead.iter().flat_map(|r| [r.clone(), request(&on, r.mode)]).collect();
+            for entry in &ahead {
+                other.acquire(entry).await.unwrap();
+            }
+            let entry = request(&on, modes[round % 4]);
+            let standing = store.acquire(&entry).await.unwrap();
+            let lock_core::Standing::Waiting(place) = standing else {
+                store.release(&entry.ticket()).await.unwrap();
+                continue;
+            };
+            let waited = ticket(&entry, place.token);
+            let mut wait = std::pin::pin!(store.wait(&waited));
+            let evicted = pick(5) == 0;
+            loop {
+                let held =
+                    other.inspect(&entry.name).await.unwrap().holders.iter().any(|h| h.token == place.token);
+                if held {
+                    let wake = tokio::time::timeout(LONG, &mut wait).await.expect("it holds").unwrap();
+                    assert_eq!(wake, Wake::Held(place.token), "{on}");
+                    break;
+                }
+                // Two looks that began after that see that it waits.
+                let before = looks(&counter);
+                while looks(&counter) < before + 3 {
+                    let polled = futures_util::poll!(&mut wait);
+                    assert!(matches!(polled, Poll::Pending), "{on} waits: {polled:?}");
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                if evicted && ahead.len() < 3 {
+                    other.evict(&entry.name, place.token).await.unwrap();
+                    let wake = tokio::time::timeout(LONG, &mut wait).await.expect("it is gone").unwrap();
+                    assert_eq!(wake, Wake::Ask, "{on}");
+                    break;
+                }
+                other.release(&ahead.swap_remove(pick(ahead.len())).ticket()).await.unwrap();
+            }
+        }
+        store.close().await.unwrap();
+    }
+}
+
+/// A client each: those whose turn is far look more rarely than the next, and all together far less than `poll` allows each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_behind_looks_rarely() {
+    const CLIENTS: u64 = 16;
+    let server = MariaDb::start(&[]).await.unwrap();
+    let holder = connect(&server.url()).await;
+    held(&holder, &request("far", Mode::Exclusive)).await;
+    let mut all = Vec::new();
+    for _ in 0..CLIENTS {
+        let (counter, store) = counted(&server, "&poll=20ms").await;
+        let entry = request("far", Mode::Exclusive);
+        let place = waiting(&store, &entry).await;
+        let waited = ticket(&entry, place.token);
+        all.push((counter, tokio::spawn(async move { store.wait(&waited).await })));
+    }
+    let count = || all.iter().map(|(counter, _)| looks(counter)).sum::<u64>();
+    // They become rarer by and by.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (before, since) = (count(), Instant::now());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (seen, each) = (count() - before, u64::try_from(since.elapsed().as_millis() / 20).unwrap() + 2);
+    // Each would be sixteen times that.
+    assert!((1..each * 5).contains(&seen), "{seen} looks, {each} by the next at most");
+    for (_, wait) in all {
+        wait.abort();
+    }
+}
