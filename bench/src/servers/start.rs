@@ -58,6 +58,10 @@ pub(super) fn urls(server: &Running) -> Vec<(String, String)> {
     }
     let mut urls = vec![(store.to_owned(), url(store))];
     let drivers = onelock::drivers();
+    // One key per lock and no line, as other libraries have it.
+    if store == "redis" {
+        urls.push((format!("{store} plain"), format!("{}?layout=plain", url(store))));
+    }
     // A line that does not wait for the disk.
     if store == "postgres" {
         urls.push((format!("{store} relaxed"), format!("{}&durability=relaxed", url(store))));
