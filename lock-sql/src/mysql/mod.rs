@@ -20,8 +20,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::name::{check_prefix, encode};
 use lock_core::{
-    Backend, Capabilities, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise, Release,
-    Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+    Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName, Page, Raise,
+    Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 use sqlx::mysql::MySqlRow;
 
@@ -209,6 +209,23 @@ impl MySqlBackend {
     fn explain(&self, operation: &'static str) -> impl Fn(Error) -> Error {
         move |error| error.during(operation).at(&self.info.address)
     }
+
+    /// In two requests. InnoDB shows a commit before it is on the disk: an entry that is only deleted is gone for whoever
+    /// waits behind it, and back with its holder when the server loses power just then. So first it has no holder, which
+    /// is on the disk when that is answered, and nobody has been let in yet.
+    async fn try_evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        let number = ("number", Value::Int(token.get()));
+        let encoded = name.encoded();
+        let nobody = HolderId::random()?.as_u128().to_be_bytes();
+        let sql = self.link.sql.disown.fill(&[
+            ("name", Value::Bytes(encoded.as_bytes())),
+            number,
+            ("nobody", Value::Bytes(&nobody)),
+        ]);
+        self.link.ask(Lane::Verb, &sql, |rows, _| rows::flag(rows)).await?;
+        // Where there was none any more this says so, and drops what has expired.
+        self.leave(name, &self.link.sql.evict, number).await
+    }
 }
 
 /// A lease as the store keeps it, in whole microseconds, never shorter than asked.
@@ -316,8 +333,7 @@ impl Backend for MySqlBackend {
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let which = ("number", Value::Int(token.get()));
-        let evicted = self.leave(name, &self.link.sql.evict, which).await.map_err(self.explain("evict"))?;
+        let evicted = self.try_evict(name, token).await.map_err(self.explain("evict"))?;
         if evicted == Release::Released {
             // A waiter of this client learns that it is gone; those of others by their next look or renewal.
             self.watch.wake(&name.encoded(), token, Wake::Ask);

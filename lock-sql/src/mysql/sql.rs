@@ -120,7 +120,7 @@ macro_rules! templates {
 }
 
 templates! {
-    acquire busy check evict expired idle inspect list look look_on look_one raise release renew renew_one retire session tables there variables
+    acquire busy check disown evict expired idle inspect list look look_on look_one raise release renew renew_one retire session tables there variables
     version
 }
 
@@ -157,6 +157,7 @@ mod tests {
         assert_eq!(names(&sql.acquire), acquire);
         assert_eq!(names(&sql.release), ["after", "holder", "name"]);
         assert_eq!(names(&sql.evict), ["after", "name", "number"]);
+        assert_eq!(names(&sql.disown), ["name", "nobody", "number"]);
         assert_eq!(names(&sql.raise), ["holder", "name", "number"]);
         assert_eq!(names(&sql.renew), ["due", "names"]);
         assert_eq!(names(&sql.renew_one), ["holder", "lease", "name", "waiter_lease"]);

@@ -38,7 +38,7 @@ async fn each_verb_is_one_request() {
         store.inspect(&name("a")).await.unwrap();
         cost("inspect", 1);
         store.evict(&name("a"), grant.token).await.unwrap();
-        cost("evict", 1);
+        cost("evict", 2);
         store.release(&second.ticket()).await.unwrap();
         cost("release", 1);
         store.close().await.unwrap();

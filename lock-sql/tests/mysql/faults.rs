@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_conformance::ctx::cut_at;
-use lock_core::{Backend, ErrorKind, Mode, Page, Release, Standing};
+use lock_core::{Backend, ErrorKind, Mode, Page, Release, Renewal, Renewed, Standing};
 use sqlx::Executor as _;
 
 use crate::mysql_server::{Admin as _, MariaDb};
@@ -230,4 +230,35 @@ async fn what_is_no_server_is_an_error() {
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
         server.abort();
     }
+}
+
+/// What a crash in the middle of an eviction leaves: nobody holds, and nobody was let in. Here the second of its two
+/// requests is refused.
+#[tokio::test]
+async fn an_eviction_takes_the_holder_before_the_entry() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let store = connect(&server.url()).await;
+    let (first, second) = (request("a", Mode::Exclusive), request("a", Mode::Exclusive));
+    let grant = held(&store, &first).await;
+    waiting(&store, &second).await;
+    server.run("CREATE USER evictor@'127.0.0.1'").await.unwrap();
+    for table in ["name", "line", "floor"] {
+        let rights = format!("SELECT, INSERT, UPDATE, DELETE ON locks.onelock_{table}");
+        server.run(&format!("GRANT {rights} TO evictor@'127.0.0.1'")).await.unwrap();
+    }
+    let other = connect(&server.url().replace("root@", "evictor@")).await;
+    server.run("REVOKE DELETE ON locks.onelock_line FROM evictor@'127.0.0.1'").await.unwrap();
+    let error = other.evict(&name("a"), grant.token).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    let due = [&first, &second].map(|entry| Renewal {
+        ticket: entry.ticket(),
+        lease: entry.lease,
+        waiter_lease: entry.lease,
+    });
+    let answers = store.renew(&due).await;
+    assert!(matches!(answers[..], [Ok(Renewed::NotHeld), Ok(Renewed::Waiting(_))]), "{answers:?}");
+    assert_eq!(store.release(&first.ticket()).await.unwrap(), Release::NotHeld);
+    assert_eq!(store.evict(&name("a"), grant.token).await.unwrap(), Release::Released);
+    let answers = store.renew(&due[1..]).await;
+    assert!(matches!(answers[..], [Ok(Renewed::Held(_))]), "{answers:?}");
 }

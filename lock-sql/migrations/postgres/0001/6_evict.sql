@@ -6,18 +6,21 @@ AS $$
 DECLARE
     v_inbox text;
     v_holder bytea;
+    v_done text;
 BEGIN
-    PERFORM {schema}.lock_name(p_name);
-    PERFORM {schema}.settle(p_name, NULL);
+    v_done := {schema}.lock_name(p_name);
+    -- On the disk before anybody learns of it: else a crash could give the evicted one its lock back, beside the next.
+    v_done := {schema}.commit_durably(true);
+    v_done := {schema}.settle(p_name, NULL);
     DELETE FROM {schema}.line AS l WHERE l.name = p_name AND l.token = p_token
     RETURNING l.inbox, l.holder INTO v_inbox, v_holder;
     IF v_holder IS NULL THEN
         RETURN false;
     END IF;
     IF v_inbox <> '' THEN
-        PERFORM pg_notify(v_inbox, 'g' || encode(v_holder, 'hex'));
+        v_done := pg_notify(v_inbox, 'g' || encode(v_holder, 'hex'));
     END IF;
-    PERFORM {schema}.settle(p_name, NULL);
+    v_done := {schema}.settle(p_name, NULL);
     RETURN true;
 END
 $$;

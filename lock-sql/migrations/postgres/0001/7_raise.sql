@@ -6,9 +6,10 @@ AS $$
 DECLARE
     v_bucket integer := {schema}.lock_name(p_name);
     v_ceiling bigint;
+    v_done text;
 BEGIN
-    PERFORM {schema}.commit_durably(true);
-    PERFORM {schema}.settle(p_name, NULL);
+    v_done := {schema}.commit_durably(true);
+    v_done := {schema}.settle(p_name, NULL);
     PERFORM FROM {schema}.line AS l WHERE l.name = p_name AND l.holder = p_holder;
     IF NOT FOUND THEN
         RETURN false;
@@ -16,7 +17,7 @@ BEGIN
     UPDATE {schema}.counter AS c SET number = p_token, ceiling = greatest(c.ceiling, p_token)
     WHERE c.id = v_bucket AND c.number < p_token RETURNING c.ceiling INTO v_ceiling;
     IF v_ceiling = p_token THEN
-        PERFORM {schema}.reserve(v_bucket, p_token);
+        v_done := {schema}.reserve(v_bucket, p_token);
     END IF;
     RETURN true;
 END

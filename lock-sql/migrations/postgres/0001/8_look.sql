@@ -3,12 +3,14 @@ CREATE FUNCTION {schema}.inspect(p_name text)
 RETURNS TABLE (token bigint, mode text, note text, age bigint, expires bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    v_done text;
 BEGIN
     -- What has expired is cleared away by a look, but a look at a quiet line writes nothing.
     PERFORM FROM {schema}.line AS l WHERE l.name = p_name AND l.ends <= clock_timestamp();
     IF FOUND THEN
-        PERFORM {schema}.lock_name(p_name);
-        PERFORM {schema}.settle(p_name, NULL);
+        v_done := {schema}.lock_name(p_name);
+        v_done := {schema}.settle(p_name, NULL);
     END IF;
     RETURN QUERY SELECT l.token, l.mode, l.note,
         greatest(0, extract(epoch FROM clock_timestamp() - l.joined) * 1000000)::bigint,
