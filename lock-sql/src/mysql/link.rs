@@ -256,9 +256,12 @@ impl Link {
 }
 
 /// Sends a request that was filled in by a [`Template`](super::sql::Template), and gives the rows of all its results.
-pub(crate) async fn run(connection: &mut MySqlConnection, sql: &str) -> Result<Vec<MySqlRow>, sqlx::Error> {
+pub(crate) async fn run(
+    connection: &mut MySqlConnection,
+    sql: impl Into<String>,
+) -> Result<Vec<MySqlRow>, sqlx::Error> {
     // Safe: `sql` was filled in by a `Template`, which writes values as numbers and hexadecimal literals only.
-    let mut answers = connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
+    let mut answers = connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql.into())));
     let mut rows = Vec::new();
     while let Some(part) = answers.try_next().await? {
         if let Either::Right(row) = part {

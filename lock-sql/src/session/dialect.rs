@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::{FencingToken, Mode, Result};
+use lock_core::{FencingToken, Mode, Note, Result};
 
 use super::names::Key;
 
@@ -51,7 +51,7 @@ pub(super) enum Ask {
         wait: bool,
         /// Whose it will be, for `End`; and the note.
         tag: String,
-        note: String,
+        note: Note,
         /// How long the session may be idle from now on, when that changes.
         idle: Option<Duration>,
     },

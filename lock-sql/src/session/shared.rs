@@ -74,6 +74,10 @@ impl<D: Dialect> Shared<D> {
 
     /// The right to one more session that holds or waits.
     pub(super) async fn permit(&self) -> Result<OwnedSemaphorePermit> {
+        // Without a timer, when there is one.
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+            return Ok(permit);
+        }
         let full = || {
             let text = format!(
                 "all {} connections of this client hold or await a lock, each lock has one of its own; raise \

@@ -8,7 +8,7 @@ use lock_core::{Busy, Error, ErrorKind, Grant, Request, Result, Standing};
 
 use super::dialect::{Answer, Ask, Dialect, Session, Whom};
 use super::hold::{Hold, Line, send, silent};
-use super::names::{plain, tag};
+use super::names::tag;
 use super::queue::{self, Of, Place, Waited, patiently};
 use super::shared::{Shared, broke};
 
@@ -59,7 +59,7 @@ impl<D: Dialect> Shared<D> {
                 mode: request.mode,
                 wait: request.queue,
                 tag: tag(request.holder),
-                note: plain(request.note.as_str()),
+                note: request.note.clone(),
                 idle: (session.idle != request.lease).then_some(request.lease),
             };
             let id = session.id;

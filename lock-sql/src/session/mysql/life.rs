@@ -4,12 +4,15 @@
 //! The table keeps what was added to it in this life, and a ceiling: a number counts only when a ceiling above it is on the
 //! disk, and a new life begins above the ceiling. A commit for a million numbers.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lock_core::{Error, ErrorKind, Result};
 use sqlx::mysql::MySqlConnection;
 
-use super::{Conn, MySql, bytes, ended, int, strange};
+use super::MySql;
+use super::asking::Conn;
+use super::words::{bytes, ended, int, strange};
 use crate::mysql::MySqlConfig;
 use crate::mysql::error::{explain, is_missing_table, number};
 use crate::mysql::link::run;
@@ -31,13 +34,29 @@ const YOUNG: Duration = Duration::from_secs(5);
 const VERSION: i64 = 1;
 
 /// What a session knows of its server's life.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Life {
     pub(super) id: i64,
     /// What is added to the server's counter.
     pub(super) shift: i64,
     /// Above all numbers that may be given; on the disk.
     ceiling: i64,
+}
+
+/// What this client was last told about a life of its server, and is on that server's disk.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<Option<Life>>);
+
+impl Known {
+    /// What is known of this life, if the table says nothing else.
+    fn again(&self, id: i64, shift: i64, ceiling: i64) -> Option<Life> {
+        let known = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.filter(|known| known.id == id && known.shift == shift && known.ceiling <= ceiling)
+    }
+
+    fn learn(&self, life: Life) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(life);
+    }
 }
 
 impl MySql {
@@ -53,7 +72,7 @@ impl MySql {
         let set_up = settings + &self.sql.set_up.fill(&values);
         let end = Instant::now() + YOUNG;
         let (session, this) = loop {
-            let rows = unharmed(run(&mut conn, &set_up)).await.map_err(ended)?;
+            let rows = unharmed(run(&mut conn, set_up.as_str())).await.map_err(ended)?;
             let [row] = &rows[..] else { return Err(strange()) };
             let (session, text, up) = legible(|| Ok((int(row, 0)?, bytes(row, 1)?, int(row, 2)?)))?;
             if up >= 1 {
@@ -65,12 +84,30 @@ impl MySql {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
+        let life = match self.again(&mut conn, this).await? {
+            Some(life) => life,
+            None => self.begin(&mut conn, this).await?,
+        };
+        Ok(Conn { conn, id: session, asked: 0, life, limit: Duration::ZERO, answered: Instant::now() })
+    }
+
+    /// What this client knows of this life, without a commit: what it was told before is on the disk. Another life may have taken
+    /// over in between, and this one begun again, so the table is asked.
+    async fn again(&self, conn: &mut MySqlConnection, this: i64) -> Result<Option<Life>> {
+        let rows = unharmed(run(conn, self.sql.again.fill(&[("life", Value::Int(this))]))).await;
+        let [row] = &rows.map_err(ended)?[..] else { return Ok(None) };
+        let (shift, ceiling) = legible(|| Ok((int(row, 0)?, int(row, 1)?)))?;
+        Ok(self.known.again(this, shift, ceiling))
+    }
+
+    async fn begin(&self, conn: &mut MySqlConnection, this: i64) -> Result<Life> {
         let values = [("life", Value::Int(this)), ("block", Value::Int(BLOCK))];
-        let rows = unharmed(run(&mut conn, &self.sql.begin.fill(&values))).await.map_err(ended)?;
+        let rows = unharmed(run(conn, self.sql.begin.fill(&values))).await.map_err(ended)?;
         let [row] = &rows[..] else { return Err(strange()) };
         let (shift, ceiling) = legible(|| Ok((int(row, 0)?, int(row, 1)?)))?;
         let life = Life { id: this, shift, ceiling };
-        Ok(Conn { conn, id: session, asked: 0, life, limit: Duration::ZERO, answered: Instant::now() })
+        self.known.learn(life);
+        Ok(life)
     }
 
     /// Sees to it that a ceiling above `number` is on the disk.
@@ -83,7 +120,7 @@ impl MySql {
             ("number", Value::Int(number)),
             ("block", Value::Int(BLOCK)),
         ]);
-        let rows = unharmed(run(&mut conn.conn, &sql)).await.map_err(explain)?;
+        let rows = unharmed(run(&mut conn.conn, sql)).await.map_err(explain)?;
         match &rows[..] {
             [row] => conn.life.ceiling = legible(|| int(row, 0))?,
             // Another server has taken over, and this one does not know.
@@ -91,7 +128,11 @@ impl MySql {
                 return Err(Error::new(ErrorKind::Unavailable, "the table belongs to another server by now"));
             }
         }
-        if number < conn.life.ceiling { Ok(()) } else { Err(strange()) }
+        if number >= conn.life.ceiling {
+            return Err(strange());
+        }
+        self.known.learn(conn.life);
+        Ok(())
     }
 }
 
@@ -99,13 +140,13 @@ impl MySql {
 pub(super) async fn ensure(conn: &mut MySqlConnection, config: &MySqlConfig) -> Result<String> {
     // The server's default may be that nothing is committed.
     let settings = Template::new(include_str!("../../mysql/sql/session.sql"), &config.table_prefix);
-    unharmed(run(conn, &settings.fill(&[("lock_wait", Value::Int(LOCK_WAIT))]))).await.map_err(explain)?;
+    unharmed(run(conn, settings.fill(&[("lock_wait", Value::Int(LOCK_WAIT))]))).await.map_err(explain)?;
     if let Some(space) = space(conn, config).await? {
         return Ok(space);
     }
     let migration =
         Template::new(include_str!("../../../migrations/mysql_session/0001.sql"), &config.table_prefix);
-    if let Err(error) = unharmed(run(conn, &migration.fill(&[]))).await {
+    if let Err(error) = unharmed(run(conn, migration.fill(&[]))).await {
         let error = explain(error);
         if error.kind() != ErrorKind::Denied {
             return Err(error);
@@ -125,7 +166,7 @@ async fn space(conn: &mut MySqlConnection, config: &MySqlConfig) -> Result<Optio
     let table = format!("{}session", config.table_prefix);
     let engine = Template::new(include_str!("../../mysql/sql/tables.sql"), &config.table_prefix);
     let list = [("tables", Value::List(&[table.as_str()]))];
-    let rows = unharmed(run(conn, &engine.fill(&list))).await.map_err(explain)?;
+    let rows = unharmed(run(conn, engine.fill(&list))).await.map_err(explain)?;
     if let Some(row) = rows.first() {
         let engine = legible(|| bytes(row, 1))?;
         if engine != b"InnoDB" {
@@ -135,7 +176,7 @@ async fn space(conn: &mut MySqlConnection, config: &MySqlConfig) -> Result<Optio
     }
     let sql = Template::new(include_str!("sql/table.sql"), &config.table_prefix).fill(&[]);
     // Of a table that one may not see, servers do not say whether it is there.
-    let rows = match unharmed(run(conn, &sql)).await {
+    let rows = match unharmed(run(conn, sql)).await {
         Ok(rows) => rows,
         Err(error) if is_missing_table(&error) || number(&error) == Some(1142) => return Ok(None),
         Err(error) => return Err(explain(error)),

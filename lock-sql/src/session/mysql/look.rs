@@ -6,7 +6,9 @@ use lock_core::{Error, ErrorKind, FencingToken, Mode, Result};
 use sqlx::mysql::MySqlRow;
 use tokio::time::Instant;
 
-use super::{Conn, MySql, bytes, int, maybe, own, quoted, says_number, strange};
+use super::MySql;
+use super::asking::Conn;
+use super::words::{bytes, ended, int, maybe, own, quoted, says_number, strange};
 use crate::mysql::error::number;
 use crate::mysql::link::run;
 use crate::mysql::sql::Value;
@@ -16,6 +18,9 @@ use crate::unharmed::{legible, unharmed};
 
 /// How often to look at a holder that says something else each time: it holds for less time than a look takes.
 const LOOKS: u32 = 20;
+
+/// How many numbers may be drawn between the question who holds and what the holder says: some more than a second's.
+const AHEAD: i64 = 1 << 16;
 
 /// The digits of a table of 4096 numbers.
 const SIXTEEN: &str = "SELECT 0 AS x UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 \
@@ -36,13 +41,12 @@ impl MySql {
     /// Who holds the lock.
     pub(super) async fn look(&self, conn: &mut Conn, key: &Key) -> Result<Answer> {
         for _ in 0..LOOKS {
-            let Some(holder) = self.holder(conn, key).await? else { return Ok(Answer::Holders(Vec::new())) };
+            let Some((holder, last)) = self.holder(conn, key).await? else {
+                return Ok(Answer::Holders(Vec::new()));
+            };
             let own = own(holder);
-            let row = self.digits(conn, &own, holder).await?;
-            let digits: Vec<Option<i64>> = legible(|| (1..=4).map(|place| maybe(&row, place)).collect())?;
             // It has not said it all yet, or is about to hold nothing.
-            let Some(digits) = digits.into_iter().collect::<Option<Vec<_>>>() else { continue };
-            let number = digits.iter().rev().fold(0, |number, digit| (number << 12) | digit);
+            let Some(number) = self.said(conn, &own, holder, last).await? else { continue };
             // The digits of one number, and not of two, one after the other?
             if !self.holds(conn, key, holder, &says_number(&own, number)).await? {
                 continue;
@@ -64,7 +68,7 @@ impl MySql {
         key: &Key,
         says: impl FnOnce(&str) -> String,
     ) -> Result<Answer> {
-        let Some(holder) = self.holder(conn, key).await? else { return Ok(Answer::No) };
+        let Some((holder, _)) = self.holder(conn, key).await? else { return Ok(Answer::No) };
         if !self.holds(conn, key, holder, &says(&own(holder))).await? {
             return Ok(Answer::No);
         }
@@ -73,11 +77,11 @@ impl MySql {
 
     /// Ends a session of this life of the server, and waits until it holds nothing any more.
     pub(super) async fn end(&self, conn: &mut Conn, session: i64) -> Result<Answer> {
-        match unharmed(run(&mut conn.conn, &format!("KILL {session}"))).await {
+        match unharmed(run(&mut conn.conn, format!("KILL {session}"))).await {
             Ok(_) => {}
             // There is none.
             Err(error) if number(&error) == Some(1094) => return Ok(Answer::No),
-            Err(error) => return Err(super::ended(error)),
+            Err(error) => return Err(ended(error)),
         }
         let end = Instant::now() + self.request_timeout;
         let mut pause = Duration::from_micros(200);
@@ -91,25 +95,49 @@ impl MySql {
         Ok(Answer::Yes)
     }
 
-    async fn holder(&self, conn: &mut Conn, key: &Key) -> Result<Option<i64>> {
-        let key = quoted(&key.long());
-        let row = self.fetch_one(conn, &self.sql.holder, &[("key", Value::Part(&key))]).await?;
-        legible(|| maybe(&row, 1))
+    /// The session that holds the lock, and a number about as high as any that was drawn so far.
+    async fn holder(&self, conn: &mut Conn, key: &Key) -> Result<Option<(i64, i64)>> {
+        let values = [("key", Value::Digest(key.long())), ("shift", Value::Int(conn.life.shift))];
+        let row = self.fetch_one(conn, &self.sql.holder, &values).await?;
+        let (holder, last) = legible(|| Ok((maybe(&row, 1)?, int(&row, 2)?)))?;
+        Ok(holder.map(|holder| (holder, last)))
+    }
+
+    /// The number that the session with this prefix says it has. A page of numbers covers what is drawn in an hour by thousands of
+    /// owners a second, so one is enough but for locks that are held for long while others are busy.
+    async fn said(&self, conn: &mut Conn, own: &str, holder: i64, last: i64) -> Result<Option<i64>> {
+        let mut top = last.saturating_add(AHEAD) >> 12;
+        while top >= 0 {
+            let row = self.digits(conn, own, holder, top).await?;
+            match legible(|| Ok((maybe(&row, 1)?, maybe(&row, 2)?)))? {
+                (Some(low), Some(high)) => return Ok(Some((high << 12) | low)),
+                // The lowest digits are said last: the others are further down.
+                (Some(_), None) => top -= 4096,
+                (None, _) => return Ok(None),
+            }
+        }
+        Ok(None)
     }
 
     async fn holds(&self, conn: &mut Conn, key: &Key, holder: i64, says: &str) -> Result<bool> {
-        let key = quoted(&key.long());
         let says = says.replace(":holder", &holder.to_string());
-        let values =
-            [("key", Value::Part(&key)), ("holder", Value::Int(holder)), ("says", Value::Part(&says))];
+        let values = [
+            ("key", Value::Digest(key.long())),
+            ("holder", Value::Int(holder)),
+            ("says", Value::Part(&says)),
+        ];
         let row = self.fetch_one(conn, &self.sql.holds, &values).await?;
         Ok(legible(|| int(&row, 1))? == 1)
     }
 
-    async fn digits(&self, conn: &mut Conn, own: &str, holder: i64) -> Result<MySqlRow> {
+    async fn digits(&self, conn: &mut Conn, own: &str, holder: i64, top: i64) -> Result<MySqlRow> {
         let own = quoted(own);
-        let values =
-            [("own", Value::Part(&own)), ("holder", Value::Int(holder)), ("sixteen", Value::Part(SIXTEEN))];
+        let values = [
+            ("own", Value::Part(&own)),
+            ("holder", Value::Int(holder)),
+            ("top", Value::Int(top)),
+            ("sixteen", Value::Part(SIXTEEN)),
+        ];
         self.fetch_one(conn, &self.sql.digits, &values).await
     }
 

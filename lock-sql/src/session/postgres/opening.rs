@@ -6,7 +6,7 @@ use lock_core::{Error, ErrorKind, Result};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, Row as _};
 
-use super::{ask_raw, get, pooled, strange};
+use super::session::{ask_raw, get, pooled, strange};
 use crate::postgres::PostgresConfig;
 use crate::postgres::error::{denied, explain, is_missing};
 use crate::unharmed::{legible, unharmed};

@@ -1,2 +1,3 @@
--- :key. One row: the session, and the one that holds the lock (NULL: none).
-SELECT CAST(CONNECTION_ID() AS SIGNED) + :asked, CAST(IS_USED_LOCK(:key) AS SIGNED);
+-- :key :shift. One row: the session, the one that holds the lock (NULL: none), and a number above all that were drawn before.
+SELECT CAST(CONNECTION_ID() AS SIGNED) + :asked, CAST(IS_USED_LOCK(:key) AS SIGNED),
+    CAST(UUID_SHORT() & 72057594037927935 AS SIGNED) + (:shift);

@@ -1,2 +1,2 @@
 SELECT pg_backend_pid() + $2::bigint, NULL::text,
-    CASE WHEN set_config('application_name', 'onelock', false) IS NOT NULL THEN CASE WHEN {unlock}($1) THEN 'yes' END END
+    CASE WHEN {unlock}($1) THEN CASE WHEN set_config('application_name', 'onelock', false) IS NOT NULL THEN 'yes' END END

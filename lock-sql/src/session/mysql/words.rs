@@ -1,0 +1,110 @@
+//! What is said to the server and what it says: names of locks, lengths of time, values and errors.
+
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind, Result};
+use sqlx::Row as _;
+use sqlx::mysql::MySqlRow;
+
+use super::ENDLESS;
+use crate::mysql::error::{explain, number};
+
+/// What the names begin with by which a session says what it holds.
+pub(super) fn own(session: i64) -> String {
+    format!("onelock/{session}/")
+}
+
+/// Conditions on the locks of the session with this prefix: that it says this number, this tag.
+pub(super) fn says_number(own: &str, number: i64) -> String {
+    let [low, high] = [("0", number & 4095), ("1", number >> 12)]
+        .map(|(part, value)| format!("IS_USED_LOCK({}) = :holder", quoted(&format!("{own}{part}/{value}"))));
+    format!("{low} AND {high}")
+}
+
+pub(super) fn says_tag(own: &str, tag: &str) -> String {
+    format!("IS_USED_LOCK({}) = :holder", quoted(&format!("{own}t/{tag}")))
+}
+
+/// What was made here: it has no quote.
+pub(super) fn quoted(text: &str) -> String {
+    format!("'{text}'")
+}
+
+/// How long a session may be idle, in whole seconds, never less than asked; zero is for ever.
+pub(super) fn seconds(idle: Duration) -> i64 {
+    if idle.is_zero() {
+        return ENDLESS;
+    }
+    let seconds = i64::try_from(idle.as_nanos().div_ceil(1_000_000_000)).unwrap_or(ENDLESS);
+    seconds.min(ENDLESS)
+}
+
+/// What the server makes of it.
+pub(super) fn whole(idle: Duration) -> Duration {
+    Duration::from_secs(u64::try_from(seconds(idle)).unwrap_or(u64::MAX))
+}
+
+pub(super) fn int(row: &MySqlRow, column: usize) -> Result<i64> {
+    row.try_get(column).map_err(explain)
+}
+
+pub(super) fn maybe(row: &MySqlRow, column: usize) -> Result<Option<i64>> {
+    row.try_get(column).map_err(explain)
+}
+
+pub(super) fn bytes(row: &MySqlRow, column: usize) -> Result<Vec<u8>> {
+    row.try_get(column).map_err(explain)
+}
+
+pub(super) fn strange() -> Error {
+    Error::new(ErrorKind::Protocol, "the server answered something else than asked")
+}
+
+pub(super) fn proxied() -> Error {
+    let text = "behind a proxy that moves requests between sessions there are no session locks; use a direct connection, \
+                or mysql://";
+    Error::new(ErrorKind::Unsupported, text)
+}
+
+/// What an error says of the session.
+pub(super) fn ended(error: sqlx::Error) -> Error {
+    // By somebody's order, for having been idle, with the server.
+    if matches!(number(&error), Some(1053 | 1927 | 3169 | 4031)) {
+        return Error::new(ErrorKind::Lost, "the server has ended the session").caused_by(error);
+    }
+    explain(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_lease_becomes_shorter_or_endless() {
+        let secs = Duration::from_secs;
+        assert_eq!([seconds(Duration::from_nanos(1)), seconds(secs(3))], [1, 3]);
+        assert_eq!(seconds(secs(3) + Duration::from_millis(1)), 4);
+        assert_eq!(seconds(Duration::ZERO), ENDLESS);
+        assert!(seconds(super::super::CAPABILITIES.max_lease) < ENDLESS);
+    }
+
+    #[test]
+    fn a_key_is_as_long_as_a_name_may_be() {
+        let key = crate::session::names::Key::new("space", &lock_core::LockName::new("orders/42").unwrap());
+        let mut text = String::new();
+        crate::mysql::sql::Value::Digest(key.long()).write(&mut text);
+        let name = text.trim_matches('\'');
+        assert!(name.len() == 64 && name.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase()));
+        assert!(text.starts_with(&format!("'{:016x}", key.short())));
+    }
+
+    #[test]
+    fn names_of_locks_are_short_enough_for_every_server() {
+        let longest = [format!("{}1/{}", own(i64::MAX), i64::MAX >> 12), own(i64::MAX) + "t/abcdefghijk"];
+        assert!(longest.iter().all(|name| name.len() <= 64), "{longest:?}");
+        let says = says_number("onelock/7/", (5 << 36) | (4095 << 12) | 1);
+        for name in ["onelock/7/0/1'".to_owned(), format!("onelock/7/1/{}'", (5 << 24) | 4095)] {
+            assert!(says.contains(&name), "{says}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A session of the server: how it is reached, what it is told first, and what its end means.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind, Result};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, SqlSafeStr as _};
+
+use super::opening::OPENING;
+use super::sql::Sql;
+use crate::postgres::PostgresConfig;
+use crate::postgres::error::{denied, explain, state};
+use crate::session::dialect::{Id, Session};
+use crate::unharmed::{legible, unharmed};
+
+#[derive(Debug)]
+pub(super) struct Postgres {
+    options: Hidden,
+    schema: String,
+    connect_timeout: Duration,
+    pub(super) request_timeout: Duration,
+    /// What every session is told first.
+    settings: Arc<str>,
+    pub(super) sql: Sql,
+}
+
+/// What the driver takes; it would show the password.
+struct Hidden(PgConnectOptions);
+
+impl std::fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Postgres {
+    pub(super) fn new(config: &PostgresConfig) -> Self {
+        Self {
+            options: Hidden(config.options()),
+            schema: config.schema.clone(),
+            connect_timeout: config.connect_timeout,
+            request_timeout: config.request_timeout,
+            settings: "".into(),
+            sql: Sql::new(&config.schema),
+        }
+    }
+
+    /// A connection in which nothing is set yet.
+    pub(super) async fn reach(&self) -> Result<PgConnection> {
+        match tokio::time::timeout(self.connect_timeout, unharmed(self.options.0.connect())).await {
+            Ok(conn) => conn.map_err(|error| denied(error, "CONNECT on the database")),
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, "the server could not be reached in time")),
+        }
+    }
+
+    /// Finds out what this server lets a session set.
+    pub(super) async fn settings(&mut self, conn: &mut PgConnection, version: i32) -> Result<()> {
+        let mut all = vec![
+            ("application_name", "onelock"),
+            // Nothing here needs the disk: what a crash forgets of the numbers is less than the lift after it.
+            ("synchronous_commit", "off"),
+            ("default_transaction_isolation", "read committed"),
+            ("default_transaction_read_only", "off"),
+            // What the role or the database says is for other work: here a wait ends with the lock, and the lease is ours.
+            ("statement_timeout", "0"),
+            ("lock_timeout", "0"),
+            ("idle_in_transaction_session_timeout", "0"),
+            ("idle_session_timeout", "0"),
+            // A client that has gone silent: for sessions that wait, whose time of idleness does not run.
+            ("tcp_keepalives_idle", "5"),
+            ("tcp_keepalives_interval", "3"),
+            ("tcp_keepalives_count", "3"),
+        ];
+        if version >= 170_000 {
+            all.push(("transaction_timeout", "0"));
+        }
+        // A server on a system that cannot see the other end go refuses it: there a dead waiter stays until its turn.
+        let check = ("client_connection_check_interval", "500ms");
+        let told = format!("SELECT set_config('{}', '{}', false)", check.0, check.1);
+        if ask_raw(conn, &told, OPENING).await.is_ok() {
+            all.push(check);
+        }
+        let each: Vec<_> =
+            all.iter().map(|(name, value)| format!("set_config('{name}', '{value}', false)")).collect();
+        self.settings = format!("SELECT {}", each.join(", ")).into();
+        Ok(())
+    }
+
+    pub(super) async fn set_up(&self, mut conn: PgConnection, limit: Duration) -> Result<Session<Conn>> {
+        ask_raw(&mut conn, &self.settings, limit).await?;
+        let rows = ask_raw(&mut conn, &self.sql.begin, limit).await?;
+        let (standby, pid, born): (bool, i32, i64) = match &rows[..] {
+            [row] => legible(|| Ok((get(row, 0)?, get(row, 1)?, get(row, 2)?)))?,
+            _ => return Err(strange()),
+        };
+        if standby {
+            return Err(Error::new(ErrorKind::Unavailable, "the server takes no writes: is it a standby?"));
+        }
+        // What every lock asks for takes one round trip from the first time on.
+        let prepare = async {
+            for sql in [&self.sql.take[0][0], &self.sql.take[1][0], &self.sql.give[0], &self.sql.beat] {
+                conn.prepare(AssertSqlSafe(Arc::clone(sql)).into_sql_str()).await?;
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(limit, unharmed(prepare)).await {
+            Ok(done) => done.map_err(|error| self.explained(error))?,
+            Err(_) => return Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
+        }
+        let id = Id { process: pid.into(), born };
+        Ok(Session { conn: Conn { conn, pid: pid.into(), asked: 0 }, id, idle: Duration::ZERO })
+    }
+
+    pub(super) fn explained(&self, error: sqlx::Error) -> Error {
+        // By somebody's order, or for having been idle.
+        if matches!(state(&error).as_deref(), Some("57P01" | "57P05")) {
+            return Error::new(ErrorKind::Lost, "the server has ended the session").caused_by(error);
+        }
+        let schema = &self.schema;
+        denied(
+            error,
+            &format!(
+                "USAGE on schema {schema} and on sequence {schema}.number, EXECUTE on function \
+                 {schema}.begin_session, and the role of the session that is to be ended"
+            ),
+        )
+    }
+}
+
+/// A connection, and the server's process at its other end.
+#[derive(Debug)]
+pub(super) struct Conn {
+    pub(super) conn: PgConnection,
+    pid: i64,
+    /// How many questions it was asked.
+    asked: i64,
+}
+
+impl Conn {
+    /// The number of the next question.
+    pub(super) fn next(&mut self) -> i64 {
+        self.asked += 1;
+        self.asked
+    }
+
+    /// Whether this answers that question.
+    ///
+    /// The lock belongs to the session: another one, by a pooler, is not ours. Nor is the answer to another question, by a
+    /// connection that is out of step.
+    pub(super) fn check(&self, row: &PgRow) -> Result<()> {
+        let whose: i64 = get(row, 0)?;
+        if whose == self.pid + self.asked { Ok(()) } else { Err(pooled()) }
+    }
+}
+
+pub(super) fn get<'r, T>(row: &'r PgRow, column: usize) -> Result<T>
+where
+    T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+{
+    row.try_get(column).map_err(explain)
+}
+
+pub(super) fn strange() -> Error {
+    Error::new(ErrorKind::Protocol, "the server answered something else than asked")
+}
+
+pub(super) fn pooled() -> Error {
+    let text = "behind a pooler that gives each transaction another session there are no session locks; use a \
+                direct connection, or postgres://";
+    Error::new(ErrorKind::Unsupported, text)
+}
+
+/// One message that needs nothing prepared.
+pub(super) async fn ask_raw(conn: &mut PgConnection, sql: &str, limit: Duration) -> Result<Vec<PgRow>> {
+    let asked = conn.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql.to_owned())));
+    match tokio::time::timeout(limit, unharmed(asked)).await {
+        Ok(rows) => rows.map_err(|error| denied(error, "the rights on the store's page")),
+        Err(_) => Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
+    }
+}
