@@ -5,8 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
+use futures_util::stream::BoxStream;
 use lock_core::{Error, ErrorKind, Result};
-use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
+use sqlx::mysql::{MySqlConnectOptions, MySqlQueryResult, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Executor as _, MySqlConnection};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
@@ -261,7 +262,13 @@ pub(crate) async fn run(
     sql: impl Into<String>,
 ) -> Result<Vec<MySqlRow>, sqlx::Error> {
     // Safe: `sql` was filled in by a `Template`, which writes values as numbers and hexadecimal literals only.
-    let mut answers = connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql.into())));
+    rows(connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql.into())))).await
+}
+
+/// The rows of all results.
+pub(crate) async fn rows(
+    mut answers: BoxStream<'_, Result<Either<MySqlQueryResult, MySqlRow>, sqlx::Error>>,
+) -> Result<Vec<MySqlRow>, sqlx::Error> {
     let mut rows = Vec::new();
     while let Some(part) = answers.try_next().await? {
         if let Either::Right(row) = part {

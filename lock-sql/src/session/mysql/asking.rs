@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use lock_core::{Error, ErrorKind, FencingToken, Result};
+use sqlx::Executor as _;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::life::Life;
-use super::words::{
-    bytes, ended, int, maybe, own, proxied, quoted, says_number, says_tag, seconds, strange, whole,
-};
+use super::prepared::Prepared;
+use super::words::{bytes, ended, int, maybe, own, proxied, says_number, says_tag, seconds, strange, whole};
 use super::{ENDLESS, MySql};
-use crate::mysql::link::run;
+use crate::mysql::link::{rows, run};
 use crate::mysql::sql::{Template, Value};
 use crate::session::dialect::{Answer, Ask, Dialect, Session, Whom};
 use crate::session::names::Key;
@@ -29,30 +29,44 @@ pub(super) struct Conn {
     pub(super) answered: Instant,
 }
 
+impl Conn {
+    /// The next question: its number with its values.
+    fn next<'a>(&mut self, values: &[(&'static str, Value<'a>)]) -> Vec<(&'static str, Value<'a>)> {
+        self.asked += 1;
+        let mut all = Vec::with_capacity(values.len() + 1);
+        all.push(("asked", Value::Int(self.asked)));
+        all.extend_from_slice(values);
+        all
+    }
+
+    /// Whether these rows answer that question.
+    fn check(&self, rows: &[MySqlRow]) -> Result<()> {
+        legible(|| {
+            for row in rows {
+                match int(row, 0)?.wrapping_sub(self.id) {
+                    asked if asked == self.asked => {}
+                    // The answer to another question: the connection is out of step.
+                    earlier if (0..self.asked).contains(&earlier) => return Err(strange()),
+                    // The lock belongs to the session: another one, by a proxy, is not ours.
+                    _ => return Err(proxied()),
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
 impl MySql {
     /// One round trip. The rows of all results; the first column of each says which session answers what question.
     pub(super) async fn fetch(
         &self,
         conn: &mut Conn,
         sql: &Template,
-        values: &[(&str, Value<'_>)],
+        values: &[(&'static str, Value<'_>)],
     ) -> Result<Vec<MySqlRow>> {
-        conn.asked += 1;
-        let mut all = vec![("asked", Value::Int(conn.asked))];
-        all.extend_from_slice(values);
+        let all = conn.next(values);
         let rows = unharmed(run(&mut conn.conn, sql.fill(&all))).await.map_err(ended)?;
-        legible(|| {
-            for row in &rows {
-                match int(row, 0)?.wrapping_sub(conn.id) {
-                    asked if asked == conn.asked => {}
-                    // The answer to another question: the connection is out of step.
-                    earlier if (0..conn.asked).contains(&earlier) => return Err(strange()),
-                    // The lock belongs to the session: another one, by a proxy, is not ours.
-                    _ => return Err(proxied()),
-                }
-            }
-            Ok(())
-        })?;
+        conn.check(&rows)?;
         Ok(rows)
     }
 
@@ -61,22 +75,43 @@ impl MySql {
         &self,
         conn: &mut Conn,
         sql: &Template,
-        values: &[(&str, Value<'_>)],
+        values: &[(&'static str, Value<'_>)],
     ) -> Result<MySqlRow> {
         self.fetch(conn, sql, values).await?.into_iter().next().ok_or_else(strange)
     }
 
+    /// The same, by the statement that the server has read, unless the session's time changes with it.
+    async fn quick(
+        &self,
+        conn: &mut Conn,
+        sql: &Template,
+        prepared: Option<&Prepared>,
+        (idle, values): (Option<Duration>, &[(&'static str, Value<'_>)]),
+    ) -> Result<MySqlRow> {
+        let (Some(prepared), None) = (prepared, idle) else {
+            let idle = idle.map(|idle| format!("SET SESSION wait_timeout = {};", seconds(idle)));
+            let mut all = vec![("idle", Value::Part(idle.as_deref().unwrap_or_default()))];
+            all.extend_from_slice(values);
+            return self.fetch_one(conn, sql, &all).await;
+        };
+        let all = conn.next(values);
+        let asked = rows(conn.conn.fetch_many(prepared.with(&all)));
+        let rows = unharmed(asked).await.map_err(ended)?;
+        conn.check(&rows)?;
+        rows.into_iter().next().ok_or_else(strange)
+    }
+
     async fn take(&self, conn: &mut Conn, ask: Take<'_>) -> Result<Answer> {
-        let (own, idle) = (quoted(&own(conn.id)), lasting(ask.idle));
+        let own = own(conn.id);
         let values = [
-            ("idle", Value::Part(&idle)),
             ("key", Value::Digest(ask.key.long())),
             ("patience", Value::Int(if ask.wait { ENDLESS } else { 0 })),
             ("shift", Value::Int(conn.life.shift)),
-            ("own", Value::Part(&own)),
+            ("own", Value::Text(&own)),
             ("tag", Value::Bytes(ask.tag.as_bytes())),
         ];
-        let row = self.fetch_one(conn, &self.sql.take, &values).await?;
+        let prepared = self.sql.quick.as_ref().map(|quick| &quick.take);
+        let row = self.quick(conn, &self.sql.take, prepared, (ask.idle, &values)).await?;
         let (number, whose, said) = legible(|| Ok((maybe(&row, 1)?, bytes(&row, 2)?, maybe(&row, 3)?)))?;
         match (number, &whose[..], said) {
             (None, [0, rest @ ..], None) if rest == ask.tag.as_bytes() => Ok(Answer::No),
@@ -133,12 +168,13 @@ impl MySql {
             }
             Ask::Give { key, .. } => {
                 let key = [("key", Value::Digest(key.long()))];
-                let row = self.fetch_one(conn, &self.sql.give, &key).await?;
+                let prepared = self.sql.quick.as_ref().map(|quick| &quick.give);
+                let row = self.quick(conn, &self.sql.give, prepared, (None, &key)).await?;
                 Ok(if legible(|| maybe(&row, 1))? == Some(1) { Answer::Yes } else { Answer::No })
             }
             Ask::Beat { idle } => {
-                let idle = lasting(*idle);
-                self.fetch_one(conn, &self.sql.beat, &[("idle", Value::Part(&idle))]).await?;
+                let prepared = self.sql.quick.as_ref().map(|quick| &quick.beat);
+                self.quick(conn, &self.sql.beat, prepared, (*idle, &[])).await?;
                 Ok(Answer::Yes)
             }
             Ask::Waits(id) => self.waits(conn, *id).await,
@@ -153,9 +189,4 @@ impl MySql {
             }
         }
     }
-}
-
-/// The statement that sets how long a session may be idle, when that changes.
-fn lasting(idle: Option<Duration>) -> String {
-    idle.map(|idle| format!("SET SESSION wait_timeout = {};", seconds(idle))).unwrap_or_default()
 }

@@ -88,6 +88,12 @@ impl MySql {
             Some(life) => life,
             None => self.begin(&mut conn, this).await?,
         };
+        // What every lock asks for takes one round trip from the first time on.
+        if let Some(quick) = &self.sql.quick {
+            for prepared in [&quick.take, &quick.give, &quick.beat] {
+                unharmed(prepared.tell(&mut conn)).await.map_err(ended)?;
+            }
+        }
         Ok(Conn { conn, id: session, asked: 0, life, limit: Duration::ZERO, answered: Instant::now() })
     }
 

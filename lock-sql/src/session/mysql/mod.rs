@@ -7,6 +7,7 @@
 mod asking;
 mod life;
 mod look;
+mod prepared;
 mod words;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::mysql::sql::Template;
 use crate::unharmed::unharmed;
 use asking::Conn;
 use life::Known;
+use prepared::Prepared;
 
 /// Session locks in MySQL and MariaDB: `mysql+session://user:password@host:3306/database`.
 pub const MYSQL_SESSION_DRIVER: Driver = Driver {
@@ -132,20 +134,35 @@ struct Sql {
     holds: Template,
     digits: Template,
     session: Template,
+    quick: Option<Quick>,
+}
+
+/// Those that are asked again and again, for a server that has read them. MySQL's has two statements in one, and finds other types
+/// for values that it does not see.
+struct Quick {
+    take: Prepared,
+    give: Prepared,
+    beat: Prepared,
 }
 
 impl Sql {
     fn new(prefix: &str, mariadb: bool) -> Self {
         let take = if mariadb { include_str!("sql/take.sql") } else { include_str!("sql/take_mysql.sql") };
+        let take = Template::new(take, prefix);
+        let give = Template::new(include_str!("sql/give.sql"), prefix);
+        let beat = Template::new(include_str!("sql/beat.sql"), prefix);
+        let [quick_take, quick_give, quick_beat] = [&take, &give, &beat].map(Prepared::new);
+        let quick = Quick { take: quick_take, give: quick_give, beat: quick_beat };
         Self {
+            quick: mariadb.then_some(quick),
             settings: Template::new(include_str!("../../mysql/sql/session.sql"), prefix),
             set_up: Template::new(include_str!("sql/set_up.sql"), prefix),
             begin: Template::new(include_str!("sql/begin.sql"), prefix),
             again: Template::new(include_str!("sql/again.sql"), prefix),
             raise: Template::new(include_str!("sql/raise.sql"), prefix),
-            take: Template::new(take, prefix),
-            give: Template::new(include_str!("sql/give.sql"), prefix),
-            beat: Template::new(include_str!("sql/beat.sql"), prefix),
+            take,
+            give,
+            beat,
             holder: Template::new(include_str!("sql/holder.sql"), prefix),
             holds: Template::new(include_str!("sql/holds.sql"), prefix),
             digits: Template::new(include_str!("sql/digits.sql"), prefix),
