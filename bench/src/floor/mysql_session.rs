@@ -1,15 +1,15 @@
-//! The two requests of a session lock, filled in as the store does, each lock on a connection of its own.
+//! The two requests of a session lock, as prepared statements, each lock on a connection of its own.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
-use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::mysql::{ask, filled, hexadecimal, options};
+use super::mysql::{ask, filled, options};
 use crate::networked::Way;
 use crate::plain::{self, Plain};
 use crate::subject::{Ask, Client, Failure, Lock, Need};
@@ -27,6 +27,15 @@ struct Shared {
     permits: Arc<Semaphore>,
     free: Mutex<Vec<Session>>,
     lease: u64,
+    attempt: Prepared,
+    take: Prepared,
+    give: Prepared,
+}
+
+/// A statement, and which value each of its marks is.
+struct Prepared {
+    sql: Arc<str>,
+    order: Vec<&'static str>,
 }
 
 struct Session {
@@ -44,6 +53,9 @@ impl Way for Floor {
             permits: Arc::new(Semaphore::new(CONNECTIONS)),
             free: Mutex::default(),
             lease: lease.as_secs().max(1),
+            attempt: Prepared::new(TAKE, "0"),
+            take: Prepared::new(TAKE, "31536000"),
+            give: Prepared::new(GIVE, ""),
         };
         shared.take_back(shared.connect().await?);
         Ok(Arc::new(Connections(Arc::new(shared))))
@@ -54,6 +66,40 @@ impl Way for Floor {
     }
 }
 
+impl Prepared {
+    /// What is the same for every lock is filled in.
+    fn new(text: &str, patience: &str) -> Self {
+        let same = [(":idle", ""), (":patience", patience), (":shift", "0"), (":asked", "0")];
+        let text = filled(text, &same);
+        let (mut sql, mut order, mut rest) = (String::new(), Vec::new(), text.trim_end_matches([';', '\n']));
+        let next = |rest: &str| {
+            let found =
+                [":key", ":own", ":tag"].into_iter().filter_map(|name| Some((rest.find(name)?, name)));
+            found.min()
+        };
+        while let Some((at, name)) = next(rest) {
+            sql.push_str(&rest[..at]);
+            sql.push('?');
+            order.push(name);
+            rest = &rest[at + name.len()..];
+        }
+        sql.push_str(rest);
+        Self { sql: sql.into(), order }
+    }
+
+    async fn ask(&self, session: &mut Session, key: &str) -> Result<MySqlRow, Failure> {
+        let mut query = sqlx::query(AssertSqlSafe(Arc::clone(&self.sql)));
+        for name in &self.order {
+            query = match *name {
+                ":key" => query.bind(key),
+                ":own" => query.bind(&session.own),
+                _ => query.bind(&b"floor tag"[..]),
+            };
+        }
+        Ok(query.fetch_one(&mut session.connection).await?)
+    }
+}
+
 impl Shared {
     async fn connect(&self) -> Result<Session, Failure> {
         let mut connection = self.options.connect().await?;
@@ -61,7 +107,7 @@ impl Shared {
             .execute(sqlx::raw_sql(sqlx::AssertSqlSafe(format!("SET wait_timeout = {}", self.lease))))
             .await?;
         let id: i64 = ask(&mut connection, "SELECT CAST(CONNECTION_ID() AS SIGNED)").await?.try_get(0)?;
-        Ok(Session { connection, own: format!("'floor/{id}/'") })
+        Ok(Session { connection, own: format!("floor/{id}/") })
     }
 
     async fn lend(&self) -> Result<(OwnedSemaphorePermit, Session), Failure> {
@@ -81,17 +127,7 @@ impl Shared {
 #[async_trait]
 impl Client for Connections {
     fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
-        let key = hexadecimal(ask.name.as_bytes());
-        // What does not change is filled in once.
-        let take = filled(
-            TAKE,
-            &[(":idle", ""), (":key", &key), (":shift", "0"), (":asked", "0"), (":tag", "x'61'")],
-        );
-        Ok(plain::lock(Name {
-            shared: Arc::clone(&self.0),
-            take,
-            give: filled(GIVE, &[(":key", &key), (":asked", "0")]),
-        }))
+        Ok(plain::lock(Name { shared: Arc::clone(&self.0), key: ask.name.to_owned() }))
     }
 
     async fn ping(&self) -> Result<bool, Failure> {
@@ -112,8 +148,7 @@ impl Client for Connections {
 
 struct Name {
     shared: Arc<Shared>,
-    take: String,
-    give: String,
+    key: String,
 }
 
 impl Plain for Name {
@@ -121,9 +156,8 @@ impl Plain for Name {
 
     async fn take(&self, wait: bool) -> Result<Option<Self::Kept>, Failure> {
         let (permit, mut session) = self.shared.lend().await?;
-        let patience = if wait { "31536000" } else { "0" };
-        let sql = self.take.replace(":own", &session.own).replace(":patience", patience);
-        let number: Option<i64> = ask(&mut session.connection, &sql).await?.try_get(1)?;
+        let take = if wait { &self.shared.take } else { &self.shared.attempt };
+        let number: Option<i64> = take.ask(&mut session, &self.key).await?.try_get(1)?;
         if number.is_none() {
             self.shared.take_back(session);
             return Ok(None);
@@ -132,7 +166,7 @@ impl Plain for Name {
     }
 
     async fn give_back(&self, (_permit, mut session): Self::Kept) -> Result<(), Failure> {
-        let gone: Option<i64> = ask(&mut session.connection, &self.give).await?.try_get(1)?;
+        let gone: Option<i64> = self.shared.give.ask(&mut session, &self.key).await?.try_get(1)?;
         self.shared.take_back(session);
         if gone == Some(1) { Ok(()) } else { Err("the lock was not held any more".into()) }
     }

@@ -72,6 +72,10 @@ async fn a_holder_is_seen_and_evicted_by_its_number() {
     assert!(seen.holders[0].note.contains("of locker@"), "{seen:?}");
     // Spelled otherwise it is another lock, whatever servers say of names.
     assert!(b.inspect("seen").await.unwrap().holders.is_empty());
+    // However many numbers others have drawn since.
+    server.run("DO BENCHMARK(17000000, UUID_SHORT())").await.unwrap();
+    let later = b.inspect("Seen").await.unwrap();
+    assert_eq!(later.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(), [token], "{later:?}");
     let other = lock_core::FencingToken::new(token.get() + 1).unwrap();
     assert_eq!(b.evict("Seen", other).await.unwrap(), Release::NotHeld);
     assert!(a.inspect("Seen").await.unwrap().holders.len() == 1);

@@ -68,3 +68,25 @@ async fn no_number_is_above_the_ceiling() {
     let guard = tokio::time::timeout(Duration::from_secs(60), locks.mutex("n").unwrap().acquire()).await;
     assert!(guard.unwrap().unwrap().token().unwrap().get() > token + BLOCK);
 }
+
+/// A client's further connections write nothing, unless another server has given numbers since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_of_a_client_share_what_it_knows() {
+    let server = MariaDb::start_with(&[]).await;
+    let locks = server.open("").await;
+    let ceiling = async || server.count("SELECT ceiling FROM locks.onelock_session").await.unwrap();
+    let before = ceiling().await;
+    let mut held = Vec::new();
+    for name in ["a", "b", "c"] {
+        held.push(locks.mutex(name).unwrap().acquire().await.unwrap());
+    }
+    assert_eq!(ceiling().await, before, "a connection for each lock, and none has written");
+    server.run("UPDATE locks.onelock_session SET life = 1, ceiling = ceiling + 1000000000").await.unwrap();
+    // This one gives numbers again, above those.
+    let _again = server.open("").await;
+    let next = locks.mutex("d").unwrap().acquire().await.unwrap();
+    let last = held.last().unwrap().token().unwrap().get();
+    let token = next.token().unwrap().get();
+    assert!(token > last + 1_000_000_000, "token {token} after {last}");
+    assert!(token < ceiling().await.cast_signed());
+}
