@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_core::HolderId;
 use tokio::time::Instant;
 
 /// The least pause between two looks.
@@ -18,6 +19,8 @@ pub(super) struct Seen {
     pub(super) moved: bool,
     /// How many have to leave before the one holds whose turn may be next.
     pub(super) ahead: u32,
+    /// Whose entry that is, where one waits alone.
+    pub(super) alone: Option<HolderId>,
 }
 
 /// How often to look: a lock that was held for long may be held for long yet, so the pause of a client whose turn is next
@@ -31,32 +34,36 @@ pub(super) struct Pace {
     pub(super) pause: Duration,
     /// When the last move was seen.
     since: Instant,
-    /// What the last look saw; `None` before the first one since somebody joined.
-    ahead: Option<u32>,
+    /// What the last look saw.
+    last: Option<Seen>,
+    /// Whether somebody joined since.
+    joined: bool,
     turn: Duration,
 }
 
 impl Pace {
     pub(super) fn new(poll: Duration) -> Self {
-        Self { poll, pause: Duration::ZERO, since: Instant::now(), ahead: None, turn: TURN }
+        Self { poll, pause: Duration::ZERO, since: Instant::now(), last: None, joined: false, turn: TURN }
     }
 
     /// Somebody became the foremost waiter of a name, or one was told: a look is due at once.
     pub(super) fn joined(&mut self) {
-        (self.pause, self.ahead) = (Duration::ZERO, None);
+        (self.pause, self.joined) = (Duration::ZERO, true);
     }
 
     /// A look was answered now.
     pub(super) fn seen(&mut self, seen: Seen, now: Instant) {
-        if seen.moved || self.ahead != Some(seen.ahead) {
+        // Who waits alone joins anew at each renewal; its line is the same.
+        let same = |last: &Seen| last.alone == seen.alone && (seen.alone.is_some() || !self.joined);
+        let last = self.last.filter(same);
+        if seen.moved || last.is_none_or(|last| last.ahead != seen.ahead) {
             let lasted = now.saturating_duration_since(self.since);
-            if let Some(turns) =
-                self.ahead.and_then(|before| before.checked_sub(seen.ahead)).filter(|t| *t > 0)
-            {
+            if let Some(turns @ 1..) = last.and_then(|last| last.ahead.checked_sub(seen.ahead)) {
                 self.turn = (self.turn + lasted / turns).min(self.poll * 2) / 2;
             }
-            (self.ahead, self.since) = (Some(seen.ahead), now);
+            self.since = now;
         }
+        (self.last, self.joined) = (Some(seen), false);
         let quiet = now.saturating_duration_since(self.since);
         let turns = seen.ahead.clamp(1, TURNS);
         let pause = if turns == 1 { quiet / 16 } else { (self.turn * (turns - 1) / 4 * 3).max(quiet / 4) };
@@ -70,7 +77,7 @@ impl Pace {
 
     /// Whether the turn of one may be next, so that its look goes on at the server.
     pub(super) fn is_next(&self) -> bool {
-        self.ahead.is_some_and(|ahead| ahead <= 1)
+        self.last.is_some_and(|last| last.ahead <= 1)
     }
 }
 
@@ -80,12 +87,17 @@ mod tests {
 
     const POLL: Duration = Duration::from_millis(10);
 
+    /// Of several that wait.
+    fn seen(ahead: u32) -> Seen {
+        Seen { moved: false, ahead, alone: None }
+    }
+
     fn looks(pace: &mut Pace, ahead: u32, total: Duration) -> u32 {
         let mut now = pace.since;
         let end = now + total;
         let mut count = 0;
         while now < end {
-            pace.seen(Seen { moved: false, ahead }, now);
+            pace.seen(seen(ahead), now);
             now += pace.pause;
             count += 1;
         }
@@ -99,11 +111,28 @@ mod tests {
         assert!((10..=20).contains(&first), "{first}");
         looks(&mut pace, 1, Duration::from_secs(1));
         assert_eq!(pace.pause, POLL);
-        // It was the same line all along.
+        // One joins: a look at once, and the next ones soon.
+        let late = pace.since + Duration::from_secs(1);
         pace.joined();
-        assert_eq!((pace.pause, pace.is_next()), (Duration::ZERO, false));
-        pace.seen(Seen { moved: false, ahead: 0 }, Instant::now());
+        assert_eq!(pace.pause, Duration::ZERO);
+        pace.seen(seen(1), late);
         assert_eq!((pace.pause, pace.is_next()), (SOON, true));
+    }
+
+    #[test]
+    fn who_waits_on_alone_has_not_joined() {
+        let [one, other] = [1, 2].map(HolderId::from_u128);
+        let alone = |who| Seen { moved: false, ahead: 1, alone: Some(who) };
+        let mut pace = Pace::new(POLL);
+        let start = pace.since;
+        let at = |millis: u64| start + Duration::from_millis(millis);
+        pace.seen(alone(one), at(0));
+        pace.joined();
+        pace.seen(alone(one), at(32));
+        assert_eq!(pace.pause, Duration::from_millis(2));
+        pace.joined();
+        pace.seen(alone(other), at(64));
+        assert_eq!(pace.pause, SOON);
     }
 
     #[test]
@@ -111,18 +140,18 @@ mod tests {
         let mut pace = Pace::new(POLL);
         let start = pace.since;
         let at = |millis: u64| start + Duration::from_millis(millis);
-        pace.seen(Seen { moved: false, ahead: 5 }, at(0));
+        pace.seen(seen(5), at(0));
         assert_eq!((pace.pause, pace.is_next()), (TURN * 3, false));
         // Two turns in six milliseconds: between what was thought and what was seen.
-        pace.seen(Seen { moved: false, ahead: 3 }, at(6));
+        pace.seen(seen(3), at(6));
         assert_eq!(pace.pause, Duration::from_millis(3));
         // Never more rarely than that, however long a turn was.
-        pace.seen(Seen { moved: false, ahead: 2 }, at(60_000));
+        pace.seen(seen(2), at(60_000));
         assert_eq!(pace.pause, POLL / 4 * 3);
-        pace.seen(Seen { moved: false, ahead: 2 }, at(120_000));
+        pace.seen(seen(2), at(120_000));
         assert_eq!(pace.pause, POLL * 2);
-        pace.seen(Seen { moved: false, ahead: 200 }, at(180_000));
-        pace.seen(Seen { moved: false, ahead: 200 }, at(240_000));
+        pace.seen(seen(200), at(180_000));
+        pace.seen(seen(200), at(240_000));
         assert_eq!(pace.pause, POLL * 8);
     }
 

@@ -157,7 +157,9 @@ impl Watch {
     /// One look at all that waits, after `pause` at the server; it goes on there so many times at most while nothing happens.
     /// Sees moves of many lines by the change of `fronts`.
     async fn look(&self, link: &Link, fronts: &mut i64, mut pause: Duration, looks: u32) -> Result<Seen> {
-        let (mut marks, mut sum, mut seen) = (self.marks(), 0, Seen { moved: false, ahead: u32::MAX });
+        let (mut marks, mut sum) = (self.marks(), 0);
+        let alone = if let [mark] = &marks[..] { Some(mark.holder) } else { None };
+        let mut seen = Seen { moved: false, ahead: u32::MAX, alone };
         while !marks.is_empty() {
             let mut again = Vec::new();
             if let [mark] = &marks[..] {
