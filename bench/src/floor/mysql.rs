@@ -20,6 +20,7 @@ const CONNECTIONS: usize = 8;
 
 const SESSION: &str = include_str!("../../../lock-sql/src/mysql/sql/session.sql");
 const ACQUIRE: &str = include_str!("../../../lock-sql/src/mysql/sql/acquire.sql");
+const BUSY: &str = include_str!("../../../lock-sql/src/mysql/sql/busy.sql");
 const RELEASE: &str = include_str!("../../../lock-sql/src/mysql/sql/release.sql");
 
 pub(super) struct Floor;
@@ -123,9 +124,10 @@ impl Client for Connections {
         let values = [(":waiter_lease", &*shared.lease), (":lease", &shared.lease), (":name", &name)];
         let more = [(":mode", "x'78'"), (":room", "1"), (":note", "x'666c6f6f723a31'")];
         let acquire = filled(&filled(ACQUIRE, &values), &more);
+        let busy = filled(BUSY, &[(":name", &name)]);
         let release = filled(RELEASE, &[(":name", &name), (":after", "0")]);
         let (acquire, release) = (shared.block(acquire), shared.block(release));
-        Ok(plain::lock(Name { shared, acquire, release }))
+        Ok(plain::lock(Name { shared, acquire, busy, release }))
     }
 
     async fn ping(&self) -> Result<bool, Failure> {
@@ -141,6 +143,8 @@ impl Client for Connections {
 struct Name {
     shared: Arc<Shared>,
     acquire: String,
+    /// What only a try asks for.
+    busy: String,
     release: String,
 }
 
@@ -149,8 +153,8 @@ impl Plain for Name {
 
     async fn take(&self, wait: bool) -> Result<Option<String>, Failure> {
         let holder = hexadecimal(&HolderId::random()?.as_u128().to_be_bytes());
-        let queue = if wait { "1" } else { "0" };
-        let sql = self.acquire.replace(":holder", &holder).replace(":queue", queue);
+        let (queue, busy) = if wait { ("1", "NULL") } else { ("0", &*self.busy) };
+        let sql = self.acquire.replace(":holder", &holder).replace(":queue", queue).replace(":busy", busy);
         let number: Option<i64> = self.shared.request(&sql).await?.try_get(0)?;
         Ok(number.map(|_| holder))
     }
