@@ -47,23 +47,24 @@ pub(super) fn facts(run: &Run) -> Vec<String> {
                 .into(),
         );
     }
-    if let Some((half, worst)) = spread(run).filter(|_| run.rounds > 1) {
+    if let Some((half, most)) = spread(run).filter(|_| run.rounds > 1) {
         facts.push(format!(
-            "Between the rounds, the median latency of half of the measurements was apart by less than {}, of the worst by {}.",
+            "Between the rounds, the median latency of half of the measurements was apart by less than {}, of nine in ten by less than {}.",
             number::share(half),
-            number::share(worst)
+            number::share(most)
         ));
     }
     facts
 }
 
-/// How far the rounds' p50 are apart, of its median: in half of the outcomes, and at worst.
+/// How far the rounds' p50 are apart, of its median, at most: in half of the outcomes, and in nine of ten. (The worst says
+/// nothing: a hand-over that is mostly over when the release is answered takes no time in one round and some in another.)
 fn spread(run: &Run) -> Option<(f64, f64)> {
     let figures = run.outcomes.iter().filter_map(|outcome| view::figure(outcome, Metric::P50));
     let mut apart: Vec<f64> =
         figures.filter_map(|figure| view::ratio(figure.most - figure.least, figure.median)).collect();
     apart.sort_by(f64::total_cmp);
-    Some((*apart.get(apart.len() / 2)?, *apart.last()?))
+    Some((*apart.get(apart.len() / 2)?, *apart.get(apart.len() * 9 / 10)?))
 }
 
 /// All tables, in the order of a text.
