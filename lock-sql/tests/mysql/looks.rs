@@ -53,6 +53,7 @@ async fn the_server_pauses() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_under_way_tells_the_next() {
     if mysqld().is_some() {
+        println!("left out: MySQL has no compound blocks, and a request looks once there");
         return;
     }
     let server = MariaDb::start(&[]).await.unwrap();
@@ -160,13 +161,18 @@ async fn who_is_behind_looks_rarely() {
         all.push((counter, tokio::spawn(async move { store.wait(&waited).await })));
     }
     let count = || all.iter().map(|(counter, _)| looks(counter)).sum::<u64>();
-    // They become rarer by and by.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let (before, since) = (count(), Instant::now());
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let (seen, each) = (count() - before, u64::try_from(since.elapsed().as_millis() / 20).unwrap() + 2);
-    // Each would be sixteen times that.
-    assert!((1..each * 5).contains(&seen), "{seen} looks, {each} by the next at most");
+    let end = Instant::now() + LONG;
+    // They become rarer by and by. What is measured is how many come in a time.
+    loop {
+        let (before, since) = (count(), Instant::now());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (seen, each) = (count() - before, u64::try_from(since.elapsed().as_millis() / 20).unwrap() + 2);
+        // Each would be sixteen times that. And somebody looks.
+        if (1..each * 5).contains(&seen) {
+            break;
+        }
+        assert!(Instant::now() < end, "{seen} looks, {each} by the next at most");
+    }
     for (_, wait) in all {
         wait.abort();
     }
