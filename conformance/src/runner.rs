@@ -16,6 +16,10 @@ use crate::harness::Harness;
 use crate::record::{Notes, Record};
 use crate::verdict::{Stop, Verdict};
 
+/// How long a store may take to be there. Servers have shorter limits of their own; on a busy machine a Java one has taken
+/// longer than a short case may.
+const COME_UP: Duration = Duration::from_secs(180);
+
 /// How long what a case left behind may take to end.
 const WIND_UP: Duration = Duration::from_secs(5);
 
@@ -135,7 +139,7 @@ fn judged(harness: &Arc<dyn Harness>, case: &'static Case, extent: Extent, notes
         let _ = done.send(on_a_runtime(start, case, &thread, limit));
     })?;
     let late = |_| Err(Stop::Failed(format!("not done within {limit:?}, and it does not even yield")));
-    ended.recv_timeout(limit + WIND_UP * 4).unwrap_or_else(late)
+    ended.recv_timeout(COME_UP + limit + WIND_UP * 4).unwrap_or_else(late)
 }
 
 fn on_a_runtime(
@@ -149,16 +153,18 @@ fn on_a_runtime(
         .thread_name(thread)
         .enable_all()
         .build()?;
-    let body = async { (case.body)(&start.await?).await };
-    let guarded = AssertUnwindSafe(async { tokio::time::timeout(limit, body).await }).catch_unwind();
-    let ended = runtime.block_on(guarded);
+    let hangs = || format!("not done within {limit:?}: it hangs, or the machine is far too slow");
+    let judged = async {
+        let late = |_| Stop::Failed(format!("the store was not there within {COME_UP:?}"));
+        let ctx = tokio::time::timeout(COME_UP, start).await.map_err(late)??;
+        // What a case may take is about the case: no server's start is in it.
+        tokio::time::timeout(limit, (case.body)(&ctx)).await.map_err(|_| Stop::Failed(hangs()))?
+    };
+    let ended = runtime.block_on(AssertUnwindSafe(judged).catch_unwind());
     runtime.shutdown_timeout(WIND_UP);
     let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner).remove(thread);
     let verdict = match ended {
-        Ok(Ok(verdict)) => verdict,
-        Ok(Err(_)) => {
-            Err(Stop::Failed(format!("not done within {limit:?}: it hangs, or the machine is far too slow")))
-        }
+        Ok(verdict) => verdict,
         Err(payload) => Err(Stop::Failed(format!("the case panicked: {}", text_of(&*payload)))),
     };
     match panics {
