@@ -245,9 +245,10 @@ impl Table {
 
     /// When the next lease ends; `None` without entries.
     fn next(&self) -> Option<Timestamp> {
-        let next = self.entries().values().map(|entry| entry.ends()).min();
-        *self.wakes_at() = next;
-        next
+        // Held while counting: who comes too late to be counted sees what is slept for.
+        let mut wakes_at = self.wakes_at();
+        *wakes_at = self.entries().values().map(|entry| entry.ends()).min();
+        *wakes_at
     }
 }
 
