@@ -8,6 +8,7 @@ mod error;
 mod file;
 mod open;
 mod step;
+mod turn;
 mod worker;
 
 use std::fmt;

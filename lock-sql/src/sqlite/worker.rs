@@ -21,6 +21,7 @@ use super::config::SqliteConfig;
 use super::error::Fault;
 use super::open::{Nap, Store};
 use super::step::Step;
+use super::turn::Turns;
 
 /// How many verbs share a transaction at most: joining them saves a disk sync each, and other processes get a turn
 /// in between.
@@ -115,6 +116,7 @@ struct Worker {
     config: SqliteConfig,
     clock: Arc<dyn Clock>,
     messages: mpsc::UnboundedReceiver<Message>,
+    turns: Turns,
     /// None after the file or the connection was lost, until the next verb.
     store: Option<Store>,
     /// The largest number given or seen.
@@ -137,6 +139,7 @@ impl Worker {
         messages: mpsc::UnboundedReceiver<Message>,
     ) -> Self {
         Self {
+            turns: Turns::of(&config.path),
             config,
             clock,
             messages,
@@ -244,12 +247,18 @@ impl Worker {
             // There may be room again: before the log takes it, fold the log.
             self.fold_log().await;
         }
-        self.persist(async |this| this.attempt(calls).await).await
+        let deadline = Instant::now() + self.config.busy_timeout;
+        let turns = self.turns.clone();
+        let _turn = turns.take(deadline).await;
+        self.persist(deadline, async |this| this.attempt(calls).await).await
     }
 
-    /// Tries until it succeeds, waiting for other writers as long as configured.
-    async fn persist<T>(&mut self, attempt: impl AsyncFn(&mut Self) -> Result<T, Fault>) -> Result<T> {
-        let deadline = Instant::now() + self.config.busy_timeout;
+    /// Tries until it succeeds, waiting for other writers until then.
+    async fn persist<T>(
+        &mut self,
+        deadline: Instant,
+        attempt: impl AsyncFn(&mut Self) -> Result<T, Fault>,
+    ) -> Result<T> {
         let mut nap = Nap::default();
         let mut folded = false;
         loop {

@@ -24,7 +24,8 @@ impl Worker {
             return;
         }
         let keys = step::keys(waits.iter().map(|(ticket, _)| ticket));
-        let standings = self.persist(async |this| {
+        let deadline = Instant::now() + self.config.busy_timeout;
+        let standings = self.persist(deadline, async |this| {
             let store = this.open().await?;
             // First, so that nothing falls between the answer and what is told later.
             store.listen();
