@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use lock_bench::data::Kind;
 use lock_bench::servers;
-use lock_bench::subject::{Ask, Failure, LEASE, Lock, Subject};
+use lock_bench::subject::{Ask, Client, Failure, LEASE, Lock, Need, Subject};
 
 /// How many cycles are counted: so many that a keep-alive or two between them do not matter.
 const CYCLES: u64 = 20;
@@ -32,6 +34,10 @@ async fn try_one(subject: &Arc<dyn Subject>) -> Result<(), Failure> {
     other.try_take().await?.expect("it is free").release().await?;
     assert_eq!(one.ping().await?, info.kind == Kind::Floor && info.server.is_some(), "{}", info.id);
 
+    if subject.lacks(Need::Wait).is_none() {
+        in_turns(subject, &[&*one, &*two]).await?;
+    }
+
     let before = subject.served().await?;
     cycles(&*lock).await?;
     if let (Some(before), Some(after)) = (before, subject.served().await?) {
@@ -55,6 +61,24 @@ async fn try_one(subject: &Arc<dyn Subject>) -> Result<(), Failure> {
     }
     one.close().await?;
     two.close().await
+}
+
+/// Clients that wait for each other: each gets it, and no two at once.
+async fn in_turns(subject: &Arc<dyn Subject>, clients: &[&dyn Client]) -> Result<(), Failure> {
+    let inside = AtomicBool::new(false);
+    let turns = clients.iter().map(|client| async {
+        let lock = client.prepare(&Ask::exclusive("turns"))?;
+        for _ in 0..CYCLES {
+            let held = tokio::time::timeout(Duration::from_secs(60), lock.take()).await??;
+            assert!(!inside.swap(true, Ordering::SeqCst), "{}: two hold", subject.info().id);
+            // Long enough for the other to ask, and to think that it holds if it did.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            inside.store(false, Ordering::SeqCst);
+            held.release().await?;
+        }
+        Ok::<_, Failure>(())
+    });
+    try_join_all(turns).await.map(|_| ())
 }
 
 async fn cycles(lock: &dyn Lock) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 //! What each store's driver does without this library: the same requests, sent one after the other to take a free lock and
-//! to give it back, and one request that asks for nothing. Nobody waits, renews or checks anything.
+//! to give it back, and one request that asks for nothing. Where the store tells who is next, also the least it takes to
+//! wait for that. Nobody renews or checks anything, and nobody is told again after a failure.
 
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -17,6 +18,8 @@ mod postgres_session;
 mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod told;
 #[cfg(feature = "zk")]
 mod zk;
 
@@ -61,9 +64,16 @@ fn floor<W: Way + 'static>(server: &Running, store: &str, driver: &str, way: W) 
     Arc::new(Networked::new(Kind::Floor, &format!("{store} floor"), store, driver, server, way))
 }
 
-/// What no floor can do.
+/// What a floor cannot do that only takes locks that are free.
 #[allow(dead_code, reason = "not in a build without servers")]
 fn lacks(need: Need) -> Option<String> {
     let can = matches!(need, Need::Try | Need::Ping);
     (!can).then(|| "the driver alone only takes locks that are free".to_owned())
+}
+
+/// The same for a floor that waits to be told.
+#[allow(dead_code, reason = "not in a build without servers")]
+fn lacks_waiting(need: Need) -> Option<String> {
+    let can = matches!(need, Need::Try | Need::Wait | Need::Ping);
+    (!can).then(|| "the driver alone takes locks, waits for them and gives them back".to_owned())
 }

@@ -62,7 +62,7 @@ impl Way for Floor {
     }
 
     fn lacks(&self, need: Need) -> Option<String> {
-        super::lacks(need)
+        super::lacks_waiting(need)
     }
 }
 

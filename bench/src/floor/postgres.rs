@@ -1,4 +1,5 @@
-//! The two functions of a line, called by prepared statements on as many connections as a client of this library has.
+//! The two functions of a line, called by prepared statements on as many connections as a client of this library has, and
+//! one connection that listens.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,10 +7,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock::HolderId;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions, PgSslMode};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
+use tokio::task::JoinHandle;
 
 use super::pool::Pool;
+use super::told::Told;
 use crate::networked::Way;
 use crate::plain::{self, Plain};
 use crate::subject::{Ask, Client, Failure, Lock, Need};
@@ -30,10 +33,23 @@ struct Shared {
     options: PgConnectOptions,
     acquire: Arc<str>,
     release: Arc<str>,
+    channel: String,
+    told: Arc<Told>,
     lease: i64,
 }
 
-struct Connections(Arc<Shared>);
+struct Connections {
+    shared: Arc<Shared>,
+    listens: AbortOnDrop,
+}
+
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 pub(super) fn options(server: SocketAddr) -> PgConnectOptions {
     PgConnectOptions::new_without_pgpass()
@@ -55,17 +71,35 @@ impl Way for Floor {
             options: options(server),
             acquire: own(&acquire),
             release: own(RELEASE),
+            channel: format!("onelock_{}", HolderId::random()?.to_hex()),
+            told: Arc::default(),
             lease: i64::try_from(lease.as_micros())?,
         };
+        let listens = listen(&shared).await?;
         let (permit, _) = shared.pool.lend().await?;
         shared.pool.take_back(shared.connect().await?);
         drop(permit);
-        Ok(Arc::new(Connections(Arc::new(shared))))
+        Ok(Arc::new(Connections { shared: Arc::new(shared), listens }))
     }
 
     fn lacks(&self, need: Need) -> Option<String> {
-        super::lacks(need)
+        super::lacks_waiting(need)
     }
+}
+
+/// Takes what the client's channel tells.
+async fn listen(shared: &Shared) -> Result<AbortOnDrop, Failure> {
+    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(shared.options.clone());
+    let mut listener = PgListener::connect_with(&pool).await?;
+    listener.listen(&shared.channel).await?;
+    let told = Arc::clone(&shared.told);
+    Ok(AbortOnDrop(tokio::spawn(async move {
+        // Whoever waits when the connection is lost waits for ever, and the workload's patience ends.
+        while let Ok(notification) = listener.recv().await {
+            let holder = notification.payload().strip_prefix('h').and_then(|rest| rest.get(..32));
+            holder.into_iter().for_each(|holder| told.tell(holder));
+        }
+    })))
 }
 
 impl Shared {
@@ -79,22 +113,23 @@ impl Shared {
 #[async_trait]
 impl Client for Connections {
     fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
-        Ok(plain::lock(Name { shared: Arc::clone(&self.0), name: ask.name.to_owned() }))
+        Ok(plain::lock(Name { shared: Arc::clone(&self.shared), name: ask.name.to_owned() }))
     }
 
     async fn ping(&self) -> Result<bool, Failure> {
-        let (_permit, free) = self.0.pool.lend().await?;
+        let (_permit, free) = self.shared.pool.lend().await?;
         let mut connection = match free {
             Some(connection) => connection,
-            None => self.0.connect().await?,
+            None => self.shared.connect().await?,
         };
         sqlx::query("SELECT 1").fetch_one(&mut connection).await?;
-        self.0.pool.take_back(connection);
+        self.shared.pool.take_back(connection);
         Ok(true)
     }
 
     async fn close(&self) -> Result<(), Failure> {
-        self.0.pool.close().await
+        self.listens.0.abort();
+        self.shared.pool.close().await
     }
 }
 
@@ -108,20 +143,31 @@ impl Plain for Name {
 
     async fn take(&self, wait: bool) -> Result<Option<Vec<u8>>, Failure> {
         let shared = &self.shared;
-        let holder = HolderId::random()?.as_u128().to_be_bytes().to_vec();
+        let id = HolderId::random()?;
+        let (holder, hex) = (id.as_u128().to_be_bytes().to_vec(), id.to_hex());
         let query = sqlx::query(AssertSqlSafe(Arc::clone(&shared.acquire))).bind(self.name.clone());
         let query = query.bind(holder.clone()).bind("x").bind(shared.lease).bind(shared.lease);
-        let query = query.bind(0_i64).bind(wait).bind(String::new()).bind("floor:1");
-        let (_permit, free) = shared.pool.lend().await?;
+        let query = query.bind(0_i64).bind(wait).bind(shared.channel.clone()).bind("floor:1");
+        let told = wait.then(|| shared.told.expect(&hex));
+        let (permit, free) = shared.pool.lend().await?;
         let mut connection = match free {
             Some(connection) => connection,
             None => shared.connect().await?,
         };
         let row = query.fetch_one(&mut connection).await?;
         shared.pool.take_back(connection);
-        // Whoever was not let in has no number.
-        let token: Option<i64> = row.try_get("token")?;
-        Ok(token.map(|_| holder))
+        drop(permit);
+        let (token, whose): (Option<i64>, Vec<u8>) = (row.try_get("token")?, row.try_get("whose")?);
+        match told {
+            // Its own id where it holds.
+            _ if token.is_some() && whose == holder => {
+                shared.told.forget(&hex);
+                Ok(Some(holder))
+            }
+            Some(told) if token.is_some() => Ok(told.await.map(|()| Some(holder))?),
+            // Whoever was not let in has no number.
+            _ => Ok(None),
+        }
     }
 
     async fn give_back(&self, holder: Vec<u8>) -> Result<(), Failure> {
