@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::line::Line;
+use lock_core::line::{Entry, Line};
 use lock_core::{
     Backend, EntryView, FencingToken, HolderId, ListedName, LockName, Mode, Note, Page, Raise, Release,
-    Renewal, Renewed, Request, Standing, Timestamp,
+    Renewal, Renewed, Request, Standing, Ticket, Timestamp,
 };
 
 use crate::rng::Rng;
@@ -199,8 +199,12 @@ impl<S: Subject> Game<'_, S> {
             }
             4 | 5 => self.renew(store).await?,
             6 | 7 => {
+                // A client mostly knows the number.
+                let entry = |e: &&Entry| e.holder == ticket.holder;
+                let number = self.model.line(on).entries().iter().find(entry).map(|e| e.token);
+                let token = number.filter(|_| self.rng.below(3) > 0);
                 let expected = self.model.remove(on, ticket.holder);
-                ensure_eq!(store.release(&ticket).await?, expected, "release");
+                ensure_eq!(store.release(&Ticket { token, ..ticket }).await?, expected, "release");
             }
             8 => {
                 let token = FencingToken::new(1.max(self.model.last(on) - self.number(6)?))?;

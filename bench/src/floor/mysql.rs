@@ -1,8 +1,9 @@
-//! The two requests of a line, filled in as the store does, on as many connections as a client of this library has.
+//! The requests of a line, filled in as the store does, on as many connections as a client of this library has.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,7 +22,8 @@ const CONNECTIONS: usize = 8;
 const SESSION: &str = include_str!("../../../lock-sql/src/mysql/sql/session.sql");
 const ACQUIRE: &str = include_str!("../../../lock-sql/src/mysql/sql/acquire.sql");
 const BUSY: &str = include_str!("../../../lock-sql/src/mysql/sql/busy.sql");
-const RELEASE: &str = include_str!("../../../lock-sql/src/mysql/sql/release.sql");
+const JOIN: &str = include_str!("../../../lock-sql/src/mysql/sql/join.sql");
+const LEAVE: &str = include_str!("../../../lock-sql/src/mysql/sql/leave.sql");
 
 pub(super) struct Floor;
 
@@ -110,6 +112,18 @@ impl Shared {
         Ok(row)
     }
 
+    /// How many rows a statement changed.
+    async fn change(&self, sql: &str) -> Result<u64, Failure> {
+        let (_permit, free) = self.pool.lend().await?;
+        let mut connection = match free {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let done = connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
+        self.pool.take_back(connection);
+        Ok(done.rows_affected())
+    }
+
     fn block(&self, sql: String) -> String {
         if self.blocks { format!("BEGIN NOT ATOMIC\n{sql}END") } else { sql }
     }
@@ -123,11 +137,11 @@ impl Client for Connections {
         // What does not change is filled in once.
         let values = [(":waiter_lease", &*shared.lease), (":lease", &shared.lease), (":name", &name)];
         let more = [(":mode", "x'78'"), (":room", "1"), (":note", "x'666c6f6f723a31'")];
-        let acquire = filled(&filled(ACQUIRE, &values), &more);
+        let acquire = shared.block(filled(&filled(ACQUIRE, &values), &more));
+        let join = shared.block(filled(&filled(&filled(JOIN, &values), &more), &[(":ahead", "COUNT(*)")]));
         let busy = filled(BUSY, &[(":name", &name)]);
-        let release = filled(RELEASE, &[(":name", &name), (":after", "0")]);
-        let (acquire, release) = (shared.block(acquire), shared.block(release));
-        Ok(plain::lock(Name { shared, acquire, busy, release }))
+        let leave = filled(LEAVE, &[(":name", &name)]);
+        Ok(plain::lock(Name { shared, acquire, join, busy, leave, known: AtomicBool::new(false) }))
     }
 
     async fn ping(&self) -> Result<bool, Failure> {
@@ -143,24 +157,30 @@ impl Client for Connections {
 struct Name {
     shared: Arc<Shared>,
     acquire: String,
+    /// The same once the name has its row.
+    join: String,
     /// What only a try asks for.
     busy: String,
-    release: String,
+    leave: String,
+    known: AtomicBool,
 }
 
 impl Plain for Name {
-    type Kept = String;
+    type Kept = (String, i64);
 
-    async fn take(&self, wait: bool) -> Result<Option<String>, Failure> {
+    async fn take(&self, wait: bool) -> Result<Option<Self::Kept>, Failure> {
         let holder = hexadecimal(&HolderId::random()?.as_u128().to_be_bytes());
         let (queue, busy) = if wait { ("1", "NULL") } else { ("0", &*self.busy) };
-        let sql = self.acquire.replace(":holder", &holder).replace(":queue", queue).replace(":busy", busy);
+        let text = if wait && self.known.load(Ordering::Relaxed) { &self.join } else { &self.acquire };
+        let sql = text.replace(":holder", &holder).replace(":queue", queue).replace(":busy", busy);
         let number: Option<i64> = self.shared.request(&sql).await?.try_get(0)?;
-        Ok(number.map(|_| holder))
+        self.known.store(true, Ordering::Relaxed);
+        Ok(number.map(|number| (holder, number)))
     }
 
-    async fn give_back(&self, holder: String) -> Result<(), Failure> {
-        let gone: i64 = self.shared.request(&self.release.replace(":holder", &holder)).await?.try_get(0)?;
+    async fn give_back(&self, (holder, number): Self::Kept) -> Result<(), Failure> {
+        let sql = self.leave.replace(":holder", &holder).replace(":number", &number.to_string());
+        let gone = self.shared.change(&sql).await?;
         if gone == 1 { Ok(()) } else { Err("the lock was not held any more".into()) }
     }
 }

@@ -26,6 +26,12 @@ pub(super) fn ends_connection(error: &sqlx::Error) -> bool {
     }
 }
 
+/// Whether the table refused a row: one without a number, or a second one of a holder.
+pub(super) fn is_refused(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
+    matches!(source.and_then(number), Some(1048 | 1062))
+}
+
 /// Whether a table of ours is missing.
 pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     number(error) == Some(1146)

@@ -20,20 +20,20 @@ pub(super) const QUIET: Duration = Duration::from_secs(5);
 /// In how many rounds all names are searched for idle ones once; the expired are found by an index in each.
 const SEARCH: u32 = 24;
 
-/// The names that this client has left empty.
+/// The names that this client has left, perhaps empty.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
     names: Mutex<HashMap<String, Instant>>,
 }
 
 impl Idle {
-    /// `name` is used.
-    pub(super) fn used(&self, name: &str) {
-        self.lock().remove(name);
+    /// `name` is used. Whether it was left not long ago, so that it should have its row yet.
+    pub(super) fn used(&self, name: &str) -> bool {
+        self.lock().remove(name).is_some()
     }
 
-    /// The line of `name` is empty. Gives the names to retire when there are many.
-    pub(super) fn emptied(&self, name: String) -> Option<Vec<String>> {
+    /// An entry of `name` was given back; its line may be empty. Gives the names to retire when there are many.
+    pub(super) fn left(&self, name: String) -> Option<Vec<String>> {
         let mut names = self.lock();
         names.insert(name, Instant::now());
         (names.len() >= MANY).then(|| names.drain().map(|(name, _)| name).collect())
@@ -60,7 +60,7 @@ pub(super) async fn retire(link: &Link, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Retires all that this client has left empty for that long.
+/// Retires what this client has left for that long, where it is empty.
 pub(super) async fn retire_quiet(link: &Link, idle: &Idle, quiet: Duration) -> Result<()> {
     let names = idle.quiet(quiet);
     retire(link, &names).await

@@ -125,6 +125,23 @@ impl Link {
         sql: &str,
         read: impl FnOnce(&[MySqlRow], bool) -> Result<T>,
     ) -> Result<T> {
+        self.answer(lane, sql, |answer, again| read(&answer.rows, again)).await
+    }
+
+    /// Sends one statement that changes rows, and gives how many went or changed, and whether it was sent twice.
+    ///
+    /// # Cancel safety
+    /// As [`Link::ask`].
+    pub(super) async fn change(&self, lane: Lane, sql: &str) -> Result<(u64, bool)> {
+        self.answer(lane, sql, |answer, again| Ok((answer.changed, again))).await
+    }
+
+    async fn answer<T>(
+        &self,
+        lane: Lane,
+        sql: &str,
+        read: impl FnOnce(&Answer, bool) -> Result<T>,
+    ) -> Result<T> {
         self.open()?;
         let end = Instant::now() + self.request_timeout;
         let text = self.text(lane, sql);
@@ -145,9 +162,9 @@ impl Link {
             };
             // Connecting has a limit of its own.
             let end = end.max(Instant::now() + self.request_timeout / 4);
-            let failure = match timeout_at(end, unharmed(run(&mut connection, &text))).await {
-                Ok(Ok(rows)) => {
-                    let answer = legible(|| read(&rows, again))?;
+            let failure = match timeout_at(end, unharmed(all(&mut connection, &text))).await {
+                Ok(Ok(answer)) => {
+                    let answer = legible(|| read(&answer, again))?;
                     self.give_back(slots, connection);
                     return Ok(answer);
                 }
@@ -261,21 +278,39 @@ pub(crate) async fn run(
     connection: &mut MySqlConnection,
     sql: impl Into<String>,
 ) -> Result<Vec<MySqlRow>, sqlx::Error> {
+    Ok(all(connection, sql).await?.rows)
+}
+
+async fn all(connection: &mut MySqlConnection, sql: impl Into<String>) -> Result<Answer, sqlx::Error> {
     // Safe: `sql` was filled in by a `Template`, which writes values as numbers and hexadecimal literals only.
-    rows(connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql.into())))).await
+    gather(connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql.into())))).await
 }
 
 /// The rows of all results.
-pub(crate) async fn rows(
-    mut answers: BoxStream<'_, Result<Either<MySqlQueryResult, MySqlRow>, sqlx::Error>>,
-) -> Result<Vec<MySqlRow>, sqlx::Error> {
-    let mut rows = Vec::new();
+pub(crate) async fn rows(answers: Answers<'_>) -> Result<Vec<MySqlRow>, sqlx::Error> {
+    Ok(gather(answers).await?.rows)
+}
+
+type Answers<'a> = BoxStream<'a, Result<Either<MySqlQueryResult, MySqlRow>, sqlx::Error>>;
+
+/// What the server said to one request.
+#[derive(Default)]
+struct Answer {
+    /// The rows of all results.
+    rows: Vec<MySqlRow>,
+    /// How many rows all statements changed.
+    changed: u64,
+}
+
+async fn gather(mut answers: Answers<'_>) -> Result<Answer, sqlx::Error> {
+    let mut all = Answer::default();
     while let Some(part) = answers.try_next().await? {
-        if let Either::Right(row) = part {
-            rows.push(row);
+        match part {
+            Either::Left(result) => all.changed = all.changed.saturating_add(result.rows_affected()),
+            Either::Right(row) => all.rows.push(row),
         }
     }
-    Ok(rows)
+    Ok(all)
 }
 
 /// 0 to 3, to keep those who met once from meeting again.

@@ -110,6 +110,18 @@ fn literal(bytes: &[u8]) -> String {
     out
 }
 
+/// How many of the entries it goes over have to leave before one of this mode behind them holds.
+pub(super) fn ahead(mode: Mode) -> String {
+    let text = literal(mode.to_string().as_bytes());
+    match mode {
+        Mode::Exclusive => "COUNT(*)".into(),
+        Mode::Shared => format!("COUNT(IF(mode = {text}, NULL, 1))"),
+        Mode::Permit(limit) => format!(
+            "COUNT(IF(mode = {text}, NULL, 1)) + GREATEST(0, COUNT(IF(mode = {text}, 1, NULL)) + 1 - {limit})"
+        ),
+    }
+}
+
 /// How many entries of this mode hold at most.
 pub(super) fn room(mode: Mode) -> u32 {
     match mode {

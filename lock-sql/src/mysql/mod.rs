@@ -26,6 +26,7 @@ use lock_core::{
 use sqlx::mysql::MySqlRow;
 
 pub use config::{MYSQL_DRIVER, MySqlConfig, MySqlTls};
+use error::is_refused;
 use idle::Idle;
 use link::{Lane, Link};
 use look::room;
@@ -78,12 +79,14 @@ impl MySqlBackend {
 
     async fn try_acquire(&self, request: &Request) -> Result<Standing> {
         let name = request.name.encoded();
-        self.idle.used(&name);
+        let known = self.idle.used(&name);
         let (holder, mode) = (request.holder.as_u128().to_be_bytes(), request.mode.to_string());
         let name = Value::Bytes(name.as_bytes());
         let busy = if request.queue { "NULL".into() } else { self.link.sql.busy.fill(&[("name", name)]) };
-        let sql = self.link.sql.acquire.fill(&[
+        let ahead = look::ahead(request.mode);
+        let values = [
             ("busy", Value::Part(&busy)),
+            ("ahead", Value::Part(&ahead)),
             ("name", name),
             ("holder", Value::Bytes(&holder)),
             ("mode", Value::Bytes(mode.as_bytes())),
@@ -92,8 +95,64 @@ impl MySqlBackend {
             ("lease", Value::Int(micros(request.lease, request.delay))),
             ("waiter_lease", Value::Int(micros(request.waiter_lease, request.delay))),
             ("note", Value::Bytes(request.note.as_str().as_bytes())),
-        ]);
-        self.link.ask(Lane::Verb, &sql, |rows, _| rows::standing(rows, request)).await
+        ];
+        let read = |rows: &[MySqlRow], _| rows::standing(rows, request);
+        if known && request.queue {
+            match self.link.ask(Lane::Verb, &self.link.sql.join.fill(&values), read).await {
+                Err(error) if is_refused(&error) => {}
+                joined => return joined,
+            }
+        }
+        self.link.ask(Lane::Verb, &self.link.sql.acquire.fill(&values), read).await
+    }
+
+    /// Gives an entry back by its number, where that is known. Whether it was there, and whether that was asked twice.
+    async fn try_leave(&self, ticket: &Ticket, holder: Value<'_>) -> Result<(bool, bool)> {
+        let Some(token) = ticket.token else { return Ok((false, false)) };
+        let name = ticket.name.encoded();
+        let (after, next) = self.watch.after(&self.link, &name);
+        let values = [
+            ("name", Value::Bytes(name.as_bytes())),
+            ("number", Value::Int(token.get())),
+            ("holder", holder),
+            ("after", Value::Part(&after)),
+        ];
+        let sql = &self.link.sql;
+        let (gone, again) = if let Some(next) = next {
+            let read = |rows: &[MySqlRow], again| Ok((rows::gone(rows)?, again));
+            let ((gone, holds), again) = self.link.ask(Lane::Verb, &sql.leave_on.fill(&values), read).await?;
+            if holds {
+                self.watch.wake(&name, next, Wake::Held(next));
+            }
+            (gone, again)
+        } else {
+            let (gone, again) = self.link.change(Lane::Verb, &sql.leave.fill(&values)).await?;
+            (gone > 0, again)
+        };
+        if gone {
+            self.left(name);
+        }
+        Ok((gone, again))
+    }
+
+    async fn try_release(&self, ticket: &Ticket) -> Result<Release> {
+        let holder = ticket.holder.as_u128().to_be_bytes();
+        let holder = Value::Bytes(&holder);
+        let (gone, again) = self.try_leave(ticket, holder).await?;
+        if gone {
+            return Ok(Release::Released);
+        }
+        // It has another number, or it has expired, or it is not there.
+        match self.leave(&ticket.name, &self.link.sql.release, ("holder", holder)).await? {
+            Release::NotHeld if again => Err(unknown()),
+            release => Ok(release),
+        }
+    }
+
+    fn left(&self, name: String) {
+        if let Some(names) = self.idle.left(name) {
+            idle::retire_later(&self.link, names);
+        }
     }
 
     /// Leaves a line by `template`; `which` says whose entry goes.
@@ -111,14 +170,11 @@ impl MySqlBackend {
         if let Some(token) = next.filter(|_| left.next) {
             self.watch.wake(&name, token, Wake::Held(token));
         }
-        if !left.more
-            && let Some(names) = self.idle.emptied(name)
-        {
-            idle::retire_later(&self.link, names);
+        if !left.more {
+            self.left(name);
         }
         if left.release == Release::NotHeld && again {
-            let text = "the connection broke; the entry is gone now, but it is not known whether this request took it";
-            return Err(Error::new(ErrorKind::Unavailable, text));
+            return Err(unknown());
         }
         Ok(left.release)
     }
@@ -228,6 +284,13 @@ impl MySqlBackend {
     }
 }
 
+/// A release was asked twice, and found nothing the second time.
+fn unknown() -> Error {
+    let text =
+        "the connection broke; the entry is gone now, but it is not known whether this request took it";
+    Error::new(ErrorKind::Unavailable, text)
+}
+
 /// A lease as the store keeps it, in whole microseconds, never shorter than asked.
 fn micros(lease: Duration, delay: Duration) -> i64 {
     let nanos = lease.saturating_add(delay).as_nanos();
@@ -315,9 +378,7 @@ impl Backend for MySqlBackend {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let holder = ticket.holder.as_u128().to_be_bytes();
-        let which = ("holder", Value::Bytes(&holder));
-        self.leave(&ticket.name, &self.link.sql.release, which).await.map_err(self.explain("release"))
+        self.try_release(ticket).await.map_err(self.explain("release"))
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {

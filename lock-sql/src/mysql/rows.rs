@@ -130,6 +130,12 @@ pub(super) fn left(rows: &[MySqlRow]) -> Result<Left> {
     Ok(Left { release, more: row.flag(1)?, next: row.flag(2)? })
 }
 
+/// What a release by the number says: whether the entry was there, and whether the first waiter of this client holds.
+pub(super) fn gone(rows: &[MySqlRow]) -> Result<(bool, bool)> {
+    let row = one(rows)?;
+    Ok((row.flag(0)?, row.flag(1)?))
+}
+
 pub(super) fn flag(rows: &[MySqlRow]) -> Result<bool> {
     one(rows)?.flag(0)
 }

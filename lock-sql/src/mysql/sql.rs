@@ -168,7 +168,7 @@ macro_rules! templates {
 }
 
 templates! {
-    acquire busy check disown evict expired idle inspect list look look_on look_one raise release renew renew_one retire session tables there variables
+    acquire busy check disown evict expired idle inspect join leave leave_on list look look_on look_one raise release renew renew_one retire session tables there variables
     version
 }
 
@@ -223,7 +223,11 @@ mod tests {
         };
         let acquire = ["busy", "holder", "lease", "mode", "name", "note", "queue", "room", "waiter_lease"];
         assert_eq!(names(&sql.acquire), acquire);
+        let join = ["ahead", "holder", "lease", "mode", "name", "note", "room", "waiter_lease"];
+        assert_eq!(names(&sql.join), join);
         assert_eq!(names(&sql.release), ["after", "holder", "name"]);
+        assert_eq!(names(&sql.leave), ["holder", "name", "number"]);
+        assert_eq!(names(&sql.leave_on), ["after", "holder", "name", "number"]);
         assert_eq!(names(&sql.evict), ["after", "name", "number"]);
         assert_eq!(names(&sql.disown), ["name", "nobody", "number"]);
         assert_eq!(names(&sql.raise), ["holder", "name", "number"]);

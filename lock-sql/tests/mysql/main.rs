@@ -13,3 +13,4 @@ mod looks;
 mod numbers;
 mod restarts;
 mod server;
+mod short;
