@@ -50,6 +50,29 @@ impl Mirror {
         self.read > 0 && self.read >= self.start
     }
 
+    /// The latest revision up to which all is known that happened.
+    pub(crate) fn seen(&self) -> i64 {
+        self.seen
+    }
+
+    /// The line, as far as it is known.
+    pub(crate) fn seats(&self) -> impl Iterator<Item = &Seat> {
+        self.seats.values()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// The revisions of the latest departures, the latest first.
+    pub(crate) fn departures(&self) -> impl ExactSizeIterator<Item = i64> {
+        self.deleted.iter().rev().map(|(revision, _)| *revision)
+    }
+
+    pub(crate) fn number_of(&self, key: &[u8]) -> Option<i64> {
+        self.numbers.get(key).copied()
+    }
+
     /// Whether an entry of this mode that joins now would wait, as far as this client knows.
     pub(crate) fn is_against(&self, mode: Mode) -> bool {
         let beside = |seat: &Seat| mode != Mode::Exclusive && seat.mode == mode;

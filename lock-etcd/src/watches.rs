@@ -19,6 +19,7 @@ use crate::error::{Failure, watch_refused};
 use crate::keys::Span;
 use crate::lines::{self, Reading};
 use crate::members::{Members, closed};
+use crate::orders::{Opening, Orders};
 use crate::watch::{LINGER, Look, Told, User, Waiting, Watch};
 
 /// The longest pause before a broken stream is opened again.
@@ -45,10 +46,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     by_line: HashMap<Vec<u8>, Arc<Watch>>,
-    /// What the task must open and close on its stream.
-    open: Vec<Arc<Watch>>,
-    close: Vec<i64>,
-    last_id: i64,
+    /// What the task must do on its stream.
+    orders: Orders,
     running: bool,
 }
 
@@ -60,7 +59,7 @@ impl Watches {
 
     /// Opens the watch of a line before anybody waits.
     pub(crate) fn prepare(&self, span: &Span) {
-        self.shared.watch(span);
+        drop(self.shared.user(span));
     }
 
     /// Takes what a request has read of a line up to the number `upto`, if the line is watched.
@@ -91,7 +90,7 @@ impl Watches {
         let members = &self.shared.members;
         let mut refusals = 0;
         loop {
-            let user = User::new(self.shared.watch(span));
+            let user = self.shared.user(span);
             if let Err(error) = user.0.live().await {
                 if error.kind() != ErrorKind::Denied {
                     return Err(error);
@@ -108,6 +107,7 @@ impl Watches {
             match user.0.look(key, number) {
                 Look::Now(wake) => return wake,
                 Look::Again => {}
+                Look::Ahead => self.shared.come_near(&user.0),
                 Look::Later(told) => {
                     let _waiting = Waiting { watch: &user.0, key };
                     match told.await {
@@ -137,7 +137,10 @@ impl Watches {
 
     /// Ends every wait.
     pub(crate) fn close(&self) {
-        let watches: Vec<_> = self.shared.lock().by_line.drain().map(|(_, watch)| watch).collect();
+        let mut state = self.shared.lock();
+        state.orders.clear();
+        let watches: Vec<_> = state.by_line.drain().map(|(_, watch)| watch).collect();
+        drop(state);
         for watch in watches {
             watch.fail(closed());
         }
@@ -150,31 +153,45 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The watch of a line; a new one is opened in the background.
-    fn watch(self: &Arc<Self>, span: &Span) -> Arc<Watch> {
+    /// The watch of a line; a new one is opened in the background. Counted as used in the same step: what nobody uses may be
+    /// closed.
+    fn user(self: &Arc<Self>, span: &Span) -> User {
         let mut state = self.lock();
         if let Some(watch) = state.by_line.get(&span.start) {
-            return Arc::clone(watch);
+            return User::new(Arc::clone(watch));
         }
-        state.last_id += 1;
-        let watch = Arc::new(Watch::new(state.last_id, span.clone()));
+        let watch = Arc::new(Watch::new(span.clone()));
+        let user = User::new(Arc::clone(&watch));
         if self.members.open().is_err() {
             watch.fail(closed());
-            return watch;
+            return user;
         }
-        state.by_line.insert(span.start.clone(), Arc::clone(&watch));
-        state.open.push(Arc::clone(&watch));
+        watch.open(&mut state.orders);
+        state.by_line.insert(span.start.clone(), watch);
         if !state.running {
             state.running = true;
             self.runtime.spawn(Arc::clone(self).run());
         }
         drop(state);
         self.todo.notify_one();
-        watch
+        user
     }
 
-    fn by_id(&self, id: i64) -> Option<Arc<Watch>> {
-        self.lock().by_line.values().find(|watch| watch.id == id).cloned()
+    /// Follows a line again for somebody near the front.
+    fn come_near(&self, watch: &Arc<Watch>) {
+        watch.come_near(&mut self.lock().orders);
+        self.todo.notify_one();
+    }
+
+    /// Follows a line, or stops to.
+    fn turn(&self, watch: &Arc<Watch>) {
+        let mut state = self.lock();
+        if !watch.turn(&mut state.orders) {
+            state.by_line.remove(&watch.span.start);
+        }
+        if state.orders.are_due() {
+            self.todo.notify_one();
+        }
     }
 
     /// The task: it runs while there is a watch.
@@ -202,9 +219,10 @@ impl Shared {
         let mut moved = self.members.moved.subscribe();
         let first = {
             let mut state = self.lock();
-            state.close.clear();
-            state.open = state.by_line.values().cloned().collect();
-            match state.open.pop() {
+            let State { by_line, orders, .. } = &mut *state;
+            orders.clear();
+            by_line.values().for_each(|watch| watch.open(orders));
+            match orders.first() {
                 Some(first) => first,
                 None => {
                     state.running = false;
@@ -215,8 +233,7 @@ impl Shared {
         let member = self.members.current();
         let open = async {
             let (_, client) = self.members.client().await?;
-            let (start, options) = (first.span.start.clone(), first.options());
-            let stream = client.watch_client().watch(start, Some(options)).await;
+            let stream = client.watch_client().watch(first.start, Some(first.options)).await;
             stream.map_err(|error| self.members.failure(error))
         };
         let stream = match timeout(limit, open).await {
@@ -234,7 +251,7 @@ impl Shared {
             tokio::select! {
                 message = next(&mut answers, &self.members) => {
                     self.take(message?)?;
-                    if !self.lock().by_line.values().any(|watch| watch.is_opening()) {
+                    if owed.is_some() && !self.lock().by_line.values().any(|watch| watch.is_opening()) {
                         owed = None;
                     }
                 }
@@ -263,17 +280,14 @@ impl Shared {
 
     /// Sends what is to be opened and closed; whether something is to be opened.
     async fn send(&self, sender: &mut WatchRequestSender, limit: Duration) -> Result<bool, Failure> {
-        let (open, close) = {
-            let mut state = self.lock();
-            (std::mem::take(&mut state.open), std::mem::take(&mut state.close))
-        };
+        let (open, close) = self.lock().orders.take();
         let opens = !open.is_empty();
         let work = async {
             for id in close {
                 sender.cancel(id).await?;
             }
-            for watch in open {
-                sender.watch(watch.span.start.clone(), Some(watch.options())).await?;
+            for Opening { start, options, .. } in open {
+                sender.watch(start, Some(options)).await?;
             }
             Ok(opens)
         };
@@ -289,11 +303,12 @@ impl Shared {
         if message.canceled && is_refusal(&message.cancel_reason) {
             // Some servers do not say which watch they refuse: then it is one of those that do not stand yet.
             let id = message.watch_id;
-            self.refuse(&message.cancel_reason, |watch| watch.id == id || (id <= 0 && watch.is_opening()));
+            self.refuse(&message.cancel_reason, |watch| watch.has(id) || (id <= 0 && watch.is_opening()));
             return Ok(());
         }
         // One that was closed meanwhile has none.
-        let Some(watch) = self.by_id(message.watch_id) else { return Ok(()) };
+        let id = message.watch_id;
+        let Some(watch) = self.lock().orders.watch(id) else { return Ok(()) };
         if message.canceled {
             // Compacted, or the server has other reasons: the whole stream begins anew.
             let text = format!("etcd ended a watch: {}", message.cancel_reason);
@@ -301,10 +316,10 @@ impl Shared {
         }
         if message.created {
             let revision = message.header.as_ref().map_or(0, |header| header.revision);
-            watch.stands(revision);
+            watch.stands(id, revision);
         }
-        if !message.events.is_empty() {
-            watch.happened(message.events);
+        if !message.events.is_empty() && watch.happened(id, message.events) {
+            self.turn(&watch);
         }
         Ok(())
     }
@@ -312,13 +327,17 @@ impl Shared {
     /// Ends watches that the user may not have, or not before a new session: their waiters find out which.
     fn refuse(&self, reason: &str, which: impl Fn(&Watch) -> bool) {
         let mut refused = Vec::new();
-        self.lock().by_line.retain(|_, watch| {
+        let mut state = self.lock();
+        let State { by_line, orders, .. } = &mut *state;
+        by_line.retain(|_, watch| {
             let keep = !which(watch);
             if !keep {
+                watch.close(orders);
                 refused.push(Arc::clone(watch));
             }
             keep
         });
+        drop(state);
         refused.iter().for_each(|watch| watch.fail(watch_refused(reason, self.members.prefix())));
     }
 
@@ -336,11 +355,11 @@ impl Shared {
     /// Closes what nobody used for a while; whether nothing is left, and then the task ends.
     fn close_idle(&self) -> bool {
         let mut state = self.lock();
-        let State { by_line, close, .. } = &mut *state;
+        let State { by_line, orders, .. } = &mut *state;
         by_line.retain(|_, watch| {
             let keep = watch.is_used();
             if !keep {
-                close.push(watch.id);
+                watch.close(orders);
             }
             keep
         });
@@ -348,7 +367,7 @@ impl Shared {
             state.running = false;
             return true;
         }
-        if !state.close.is_empty() {
+        if state.orders.are_due() {
             self.todo.notify_one();
         }
         false
