@@ -27,15 +27,14 @@ pub(super) async fn look_one(
     pause: Duration,
     looks: u32,
 ) -> Result<(Option<Wake>, u32)> {
-    let (holder, mode) = (mark.holder.as_u128().to_be_bytes(), mark.mode.to_string());
+    let (holder, ahead) = (mark.holder.as_u128().to_be_bytes(), ahead(mark.mode, true));
     let values = [
         ("pause", micros(pause)),
         ("looks", Value::Int(looks.into())),
         ("name", Value::Bytes(mark.name.as_bytes())),
         ("number", Value::Int(mark.token.get())),
         ("holder", Value::Bytes(&holder)),
-        ("mode", Value::Bytes(mode.as_bytes())),
-        ("room", Value::Int(room(mark.mode).into())),
+        ("ahead", Value::Part(&ahead)),
     ];
     let template = if looks > 1 { &link.sql.look_on } else { &link.sql.look_one };
     link.ask(Lane::Look, &template.fill(&values), |rows, _| rows::look_one(rows, mark.token, mark.holder))
@@ -110,14 +109,17 @@ fn literal(bytes: &[u8]) -> String {
     out
 }
 
-/// How many of the entries it goes over have to leave before one of this mode behind them holds.
-pub(super) fn ahead(mode: Mode) -> String {
+/// How many of the entries that a request goes over have to leave before one of this mode holds: all ahead of it, and `itself` if
+/// it is one of them.
+pub(super) fn ahead(mode: Mode, itself: bool) -> String {
     let text = literal(mode.to_string().as_bytes());
+    let own = u32::from(itself);
     match mode {
-        Mode::Exclusive => "COUNT(*)".into(),
+        Mode::Exclusive => format!("COUNT(*) - {own}"),
         Mode::Shared => format!("COUNT(IF(mode = {text}, NULL, 1))"),
         Mode::Permit(limit) => format!(
-            "COUNT(IF(mode = {text}, NULL, 1)) + GREATEST(0, COUNT(IF(mode = {text}, 1, NULL)) + 1 - {limit})"
+            "COUNT(IF(mode = {text}, NULL, 1)) + GREATEST(0, COUNT(IF(mode = {text}, 1, NULL)) - {})",
+            i64::from(limit.get()) - i64::from(1 - own)
         ),
     }
 }

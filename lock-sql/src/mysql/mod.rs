@@ -83,7 +83,7 @@ impl MySqlBackend {
         let (holder, mode) = (request.holder.as_u128().to_be_bytes(), request.mode.to_string());
         let name = Value::Bytes(name.as_bytes());
         let busy = if request.queue { "NULL".into() } else { self.link.sql.busy.fill(&[("name", name)]) };
-        let ahead = look::ahead(request.mode);
+        let ahead = look::ahead(request.mode, false);
         let values = [
             ("busy", Value::Part(&busy)),
             ("ahead", Value::Part(&ahead)),

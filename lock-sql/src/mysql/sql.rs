@@ -239,8 +239,8 @@ mod tests {
         assert_eq!(names(&sql.session), ["lock_wait"]);
         assert_eq!(names(&sql.tables), ["tables"]);
         assert_eq!((names(&sql.look), names(&sql.there)), (vec!["holders", "pause"], vec!["holders"]));
-        assert_eq!(names(&sql.look_one), ["holder", "mode", "name", "number", "pause", "room"]);
-        assert_eq!(names(&sql.look_on), ["holder", "looks", "mode", "name", "number", "pause", "room"]);
+        assert_eq!(names(&sql.look_one), ["ahead", "holder", "name", "number", "pause"]);
+        assert_eq!(names(&sql.look_on), ["ahead", "holder", "looks", "name", "number", "pause"]);
         assert_eq!((names(&sql.idle), names(&sql.expired)), (vec!["limit"], vec!["limit"]));
         for none in [&sql.check, &sql.variables, &sql.version] {
             assert!(names(none).is_empty());
