@@ -17,6 +17,7 @@ use crate::config::ZkConfig;
 use crate::error::{failed, is_answer};
 use crate::follow::Follows;
 use crate::pool::Target;
+use crate::shared::Listings;
 use crate::table::{Table, reap};
 use crate::{join, keep, layout, leave, look, wait};
 
@@ -26,6 +27,7 @@ pub(crate) struct Core {
     pub(crate) table: Table,
     pub(crate) popular: Popular,
     pub(crate) follows: Follows,
+    pub(crate) listings: Listings,
     /// Whether there is one server only, which then knows everything there is to know.
     pub(crate) standalone: bool,
     longest: Duration,
@@ -150,6 +152,7 @@ impl ZkBackend {
             table: Table::default(),
             popular: Popular::default(),
             follows: Follows::default(),
+            listings: Listings::default(),
             closed: watch::Sender::new(false),
             standalone,
             target,

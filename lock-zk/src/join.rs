@@ -17,6 +17,7 @@ use crate::layout;
 use crate::leave::{delete, erase_later, latest, synced};
 use crate::line::{Line, Stand};
 use crate::session::Session;
+use crate::shared::Listed;
 use crate::table::{Entry, Made, pause};
 use crate::wait::step_to;
 use crate::{keep, look};
@@ -131,8 +132,7 @@ struct Answers {
     sent: Timestamp,
     /// Its node's name and number.
     created: Result<(String, i64), zk::Error>,
-    /// The children, and whether they are in a container.
-    listed: Result<(Vec<String>, bool), zk::Error>,
+    listed: Listed,
 }
 
 impl Join<'_> {
@@ -292,31 +292,30 @@ fn owned(session: &Session, node: String, stat: &zk::Stat) -> Result<(String, i6
 
 /// Sends both requests at once, one behind the other: the listing shows the line as it is behind the new node.
 fn send(
-    core: &Core,
+    core: &Arc<Core>,
     session: &Arc<Session>,
     parent: &str,
     prefix: &str,
     data: &[u8],
 ) -> BoxFuture<'static, Answers> {
-    let (session, clock, acls) = (Arc::clone(session), Arc::clone(&core.target.clock), core.target.acls());
+    let (core, session, acls) = (Arc::clone(core), Arc::clone(session), core.target.acls());
     let (parent, path, data) = (parent.to_owned(), format!("{parent}/{prefix}"), data.to_vec());
     let prefix = prefix.to_owned();
     Box::pin(async move {
-        let sent = clock.now();
+        let sent = core.target.clock.now();
         let client = match session.client() {
             Ok(client) => client,
             Err(error) => return Answers { sent, created: Err(error.clone()), listed: Err(error) },
         };
         let mode = zk::CreateMode::EphemeralSequential.with_acls(acls);
         let created = client.create(&path, &data, &mode);
-        let listed = client.get_children(&parent);
+        let listed = core.listings.behind(&session, &client, &parent);
         let (created, listed) = join!(created, listed);
         if created.is_ok() {
             session.heard(sent);
         }
         let created =
             created.and_then(|(stat, sequence)| owned(&session, format!("{prefix}{sequence}"), &stat));
-        let listed = listed.map(|(children, stat)| (children, look::is_container(&stat)));
         Answers { sent, created, listed }
     })
 }

@@ -28,6 +28,7 @@ mod line;
 mod look;
 mod pool;
 mod session;
+mod shared;
 mod table;
 mod wait;
 

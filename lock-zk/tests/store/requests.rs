@@ -9,7 +9,7 @@ use lock_conformance::{ensure, ensure_eq};
 use lock_core::{Mode, Standing, Wake};
 
 use crate::support::harness::open;
-use crate::{counted, quiet, raw};
+use crate::{counted, eventually, quiet, raw};
 
 /// A cycle on a free lock is one request each way, by a queued acquire and by a try, and nothing stays behind.
 #[tokio::test(flavor = "multi_thread")]
@@ -165,5 +165,38 @@ async fn who_gives_up_waiting_promotes_nobody() -> Verdict {
     first.release(&ahead[0]).await?;
     let wake = tokio::time::timeout(Duration::from_secs(30), &mut told).await???;
     ensure_eq!(Some(wake), own.token.map(Wake::Held), "the last departure");
+    Ok(())
+}
+
+/// Tasks of one client that join at once: the first lists the line, and the others share one more listing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_that_joins_at_once_lists_the_line_twice() -> Verdict {
+    const CROWD: u64 = 64;
+    const CREATE: i32 = 15;
+    const GET_CHILDREN: i32 = 12;
+    let (server, counter, url) = counted().await?;
+    let client = open(&url).await?;
+    let name = name("crowd")?;
+    held(&client, &exclusive(&name)?).await?;
+    let before = counter.counts().by_code();
+    let asked = |code| {
+        let count = |counts: &std::collections::BTreeMap<i32, u64>| counts.get(&code).copied().unwrap_or(0);
+        count(&counter.counts().by_code()) - count(&before)
+    };
+    // Nothing is answered before all have asked.
+    server.pause(true)?;
+    let mut joins = tokio::task::JoinSet::new();
+    for _ in 0..CROWD {
+        let (client, request) = (Arc::clone(&client), exclusive(&name)?);
+        joins.spawn(async move { waiting(&client, &request).await.map(|place| place.token) });
+    }
+    eventually("all have asked", async || Ok((asked(CREATE) == CROWD).then_some(()))).await?;
+    server.pause(false)?;
+    let mut tokens = std::collections::BTreeSet::new();
+    while let Some(token) = joins.join_next().await {
+        tokens.insert(token??);
+    }
+    ensure_eq!(tokens.len() as u64, CROWD, "places in the line");
+    ensure_eq!(asked(GET_CHILDREN), 2, "listings");
     Ok(())
 }
