@@ -217,7 +217,10 @@ impl Plain for Name {
             leave.add_delete(&entry.path, None)?;
             leave.add_delete(&self.parent, None)?;
             match leave.commit().await {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    self.popular.store(false, Ordering::Relaxed);
+                    return Ok(());
+                }
                 // Somebody has joined.
                 Err(zk::MultiWriteError::OperationFailed { index: 1, .. }) => {}
                 Err(error) => return Err(error.into()),
