@@ -16,8 +16,8 @@ use zookeeper_client as zk;
 use crate::config::ZkConfig;
 use crate::error::{failed, is_answer};
 use crate::follow::Follows;
+use crate::listings::Listings;
 use crate::pool::Target;
-use crate::shared::Listings;
 use crate::table::{Table, reap};
 use crate::{join, keep, layout, leave, look, wait};
 

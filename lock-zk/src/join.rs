@@ -16,8 +16,8 @@ use crate::error::{failed, is_unclear};
 use crate::layout;
 use crate::leave::{delete, erase_later, latest, synced};
 use crate::line::{Line, Stand};
+use crate::listings::Listed;
 use crate::session::Session;
-use crate::shared::Listed;
 use crate::table::{Entry, Made, pause};
 use crate::wait::step_to;
 use crate::{keep, look};
@@ -157,7 +157,7 @@ impl Join<'_> {
             }),
         };
         let answers = sent.answers(core.target.config.request_timeout).await;
-        let Some(Answers { sent: at, created, listed }) = answers else {
+        let Some(Answers { sent: at, created, mut listed }) = answers else {
             return Err(self.failed(zk::Error::Timeout));
         };
         let (node, czxid) = match created {
@@ -168,7 +168,11 @@ impl Join<'_> {
                 return Ok(Placed::Denied(failed(error, "create", self.parent)));
             }
             Err(error) if is_unclear(&error) => match self.resolve(error).await? {
-                Some(found) => found,
+                Some(found) => {
+                    // What was listed may be older: it can have been sent when the connection was there again.
+                    listed = Err(zk::Error::ConnectionLoss);
+                    found
+                }
                 None => return Ok(Placed::Nothing),
             },
             Err(zk::Error::SessionExpired) => return Ok(Placed::Nothing),

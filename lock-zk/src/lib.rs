@@ -13,6 +13,7 @@
 //! | `pool` | a session per class of leases, and one for everything else |
 //! | `table` | the entries of this client and the task that ends what nobody renews |
 //! | `join`, `keep`, `wait`, `leave`, `look` | the verbs |
+//! | `follow`, `listings` | what waiters of a session share, and what joins do |
 //!
 //! The README of this crate says what a crash, a pause, a partition and a clock step do, and which rights are needed.
 
@@ -25,10 +26,10 @@ mod keep;
 mod layout;
 mod leave;
 mod line;
+mod listings;
 mod look;
 mod pool;
 mod session;
-mod shared;
 mod table;
 mod wait;
 
