@@ -3,10 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
 use lock_bench::data::Kind;
 use lock_bench::servers;
 use lock_bench::subject::{Ask, Client, Failure, LEASE, Lock, Need, Subject};
@@ -35,7 +33,7 @@ async fn try_one(subject: &Arc<dyn Subject>) -> Result<(), Failure> {
     assert_eq!(one.ping().await?, info.kind == Kind::Floor && info.server.is_some(), "{}", info.id);
 
     if subject.lacks(Need::Wait).is_none() {
-        in_turns(subject, &[&*one, &*two]).await?;
+        in_turns(subject, [&*one, &*two]).await?;
     }
 
     let before = subject.served().await?;
@@ -63,27 +61,35 @@ async fn try_one(subject: &Arc<dyn Subject>) -> Result<(), Failure> {
     two.close().await
 }
 
-/// Clients that wait for each other: each gets it, and no two at once.
-async fn in_turns(subject: &Arc<dyn Subject>, clients: &[&dyn Client]) -> Result<(), Failure> {
-    let inside = AtomicBool::new(false);
-    let turns = clients.iter().map(|client| async {
-        let lock = client.prepare(&Ask::exclusive("turns"))?;
-        for _ in 0..CYCLES {
-            let held = tokio::time::timeout(Duration::from_secs(60), lock.take()).await??;
-            assert!(!inside.swap(true, Ordering::SeqCst), "{}: two hold", subject.info().id);
-            // Long enough for the other to ask, and to think that it holds if it did.
-            tokio::time::sleep(Duration::from_millis(2)).await;
-            inside.store(false, Ordering::SeqCst);
-            held.release().await?;
+/// Two clients that wait for each other: each gets it in turn, and not before the other has given it back.
+async fn in_turns(subject: &Arc<dyn Subject>, clients: [&dyn Client; 2]) -> Result<(), Failure> {
+    let id = &subject.info().id;
+    let [one, two] = clients.map(|client| client.prepare(&Ask::exclusive("turns")));
+    let locks = [one?, two?];
+    let mut held = soon(locks[0].take()).await?;
+    for turn in 1..=usize::try_from(CYCLES)? {
+        let (holder, next) = (&locks[(turn + 1) % 2], &locks[turn % 2]);
+        let mut waits = std::pin::pin!(next.take());
+        // While the holder asks thrice more the other has had its answer.
+        for _ in 0..3 {
+            tokio::select! {
+                _ = &mut waits => panic!("{id}: two hold"),
+                busy = soon(holder.try_take()) => assert!(busy?.is_none(), "{id}: two hold"),
+            }
         }
-        Ok::<_, Failure>(())
-    });
-    try_join_all(turns).await.map(|_| ())
+        held.release().await?;
+        held = soon(waits).await?;
+    }
+    held.release().await
+}
+
+async fn soon<T>(answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::time::timeout(Duration::from_secs(60), answer).await?
 }
 
 async fn cycles(lock: &dyn Lock) -> Result<(), Failure> {
     for _ in 0..CYCLES {
-        tokio::time::timeout(Duration::from_secs(60), lock.take()).await??.release().await?;
+        soon(lock.take()).await?.release().await?;
     }
     Ok(())
 }
