@@ -78,10 +78,16 @@ fn check(name: &str, least: usize) -> Result<()> {
 #[must_use]
 pub fn encode(name: &str) -> String {
     use std::fmt::Write as _;
+    let plain = |i, byte: u8| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b':' | b'@') || (byte == b'.' && i > 0)
+    };
+    // Most names: every verb asks for it.
+    if name.bytes().enumerate().all(|(i, byte)| plain(i, byte)) {
+        return name.to_owned();
+    }
     let mut out = String::with_capacity(name.len() + 8);
     for (i, byte) in name.bytes().enumerate() {
-        let plain = byte.is_ascii_alphanumeric() || b"-_:@".contains(&byte) || (byte == b'.' && i > 0);
-        if plain {
+        if plain(i, byte) {
             out.push(char::from(byte));
         } else {
             let _ = write!(out, "%{byte:02X}");

@@ -12,7 +12,7 @@ use redis::Cmd;
 
 use crate::config::{Gate, Layout, RedisConfig, Topology};
 use crate::inbox::Inbox;
-use crate::keys::{self, LineKeys, counter, slot_of};
+use crate::keys::{self, LineKeys, slot_of};
 use crate::reply::Asked;
 use crate::scripts::{self, Script};
 use crate::servers::{Servers, too_few};
@@ -140,7 +140,7 @@ impl RedisBackend {
         let (lease, waiter_lease) = times.with_delay();
         let keys = self.keys(&request.name);
         let mut command = scripts::ACQUIRE.call(self.keys_with_gate(5));
-        command.arg(&keys.line).arg(counter(self.prefix(), keys.bucket)).arg(&self.gate);
+        command.arg(&keys.line()).arg(keys.counter()).arg(&self.gate);
         command.arg(request.holder.to_hex()).arg(request.mode.to_string());
         command.arg(lease).arg(waiter_lease).arg(u8::from(request.queue));
         command.arg(self.inbox.channel()).arg(request.note.as_str());
@@ -159,7 +159,7 @@ impl RedisBackend {
     async fn leave(&self, ticket: &Ticket) -> Result<Release> {
         let keys = self.keys(&ticket.name);
         let mut command = scripts::RELEASE.call(4);
-        command.arg(&keys.line).arg(ticket.holder.to_hex());
+        command.arg(&keys.line()).arg(ticket.holder.to_hex());
         reply::release(&self.call(keys.bucket, &scripts::RELEASE, &command).await?)
     }
 
@@ -173,7 +173,7 @@ impl RedisBackend {
         let calls = batches.iter().map(|(slot, batch)| {
             let mut command = scripts::RENEW.call(self.keys_with_gate(4 * batch.len()));
             for i in batch {
-                command.arg(&keys[*i].line);
+                command.arg(&keys[*i].line());
             }
             command.arg(&self.gate);
             for (_, item, times) in batch.iter().map(|i| &items[*i]) {
@@ -255,7 +255,7 @@ impl Backend for RedisBackend {
         }
         let keys = self.keys(&ticket.name);
         let mut command = scripts::RAISE.call(self.keys_with_gate(5));
-        command.arg(&keys.line).arg(counter(self.prefix(), keys.bucket)).arg(&self.gate);
+        command.arg(&keys.line()).arg(keys.counter()).arg(&self.gate);
         command.arg(ticket.holder.to_hex()).arg(token.get());
         let answer = self.call(keys.bucket, &scripts::RAISE, &command).await;
         self.named("raise", answer.and_then(|answer| reply::raise(&answer)))
@@ -264,7 +264,7 @@ impl Backend for RedisBackend {
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
         let keys = self.keys(name);
         let mut command = scripts::INSPECT.call(4);
-        command.arg(&keys.line);
+        command.arg(&keys.line());
         let answer = self.call(keys.bucket, &scripts::INSPECT, &command).await;
         self.named("inspect", answer.and_then(|answer| reply::snapshot(&answer, name)))
     }
@@ -276,7 +276,7 @@ impl Backend for RedisBackend {
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
         let keys = self.keys(name);
         let mut command = scripts::EVICT.call(4);
-        command.arg(&keys.line).arg(token.get());
+        command.arg(&keys.line()).arg(token.get());
         let answer = self.call(keys.bucket, &scripts::EVICT, &command).await;
         self.named("evict", answer.and_then(|answer| reply::release(&answer)))
     }

@@ -1,5 +1,6 @@
 //! Where a line lives: four keys and a counter, all of one hash slot.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use lock_core::{LockName, name};
@@ -12,16 +13,25 @@ pub(crate) const BUCKETS: u32 = 128;
 const ENTRIES: char = 'e';
 /// The four keys of a line in the order the scripts take them: entries, owners, waiters, waiters' lease ends.
 const KINDS: [char; 4] = [ENTRIES, 'o', 'w', 'x'];
+const COUNTER: char = 'n';
 
 /// The keys of one name.
 pub(crate) struct LineKeys {
     pub(crate) bucket: u32,
-    pub(crate) line: [String; 4],
+    /// One after the other: those of the line, all of one length, and the counter. Every verb makes them anew, and five
+    /// strings would take a tenth of all that a client does for a lock.
+    text: String,
+    length: usize,
 }
 
 /// The hash tag of a bucket.
-fn tag(bucket: u32) -> String {
-    bucket.to_string()
+fn tag(bucket: u32) -> Cow<'static, str> {
+    static TAGS: LazyLock<Vec<String>> =
+        LazyLock::new(|| (0..BUCKETS).map(|bucket| bucket.to_string()).collect());
+    match TAGS.get(bucket as usize) {
+        Some(tag) => Cow::Borrowed(tag),
+        None => Cow::Owned(bucket.to_string()),
+    }
 }
 
 /// The slot of a bucket.
@@ -35,29 +45,41 @@ impl LineKeys {
     pub(crate) fn new(prefix: &str, name: &LockName) -> Self {
         let encoded = name.encoded();
         let bucket = bucket(&encoded);
-        // Put together by hand: formatting the keys would take a fourth of all that a client does for a lock.
         let start = start(prefix, bucket);
-        let key = |kind| {
-            let mut key = String::with_capacity(start.len() + 2 + encoded.len());
-            key.push_str(&start);
-            key.push(kind);
-            key.push(':');
-            key.push_str(&encoded);
-            key
-        };
-        Self { bucket, line: KINDS.map(key) }
+        let length = start.len() + 2 + encoded.len();
+        let mut text = String::with_capacity(KINDS.len() * length + start.len() + 1);
+        for kind in KINDS {
+            text.push_str(&start);
+            text.push(kind);
+            text.push(':');
+            text.push_str(&encoded);
+        }
+        text.push_str(&start);
+        text.push(COUNTER);
+        Self { bucket, text, length }
+    }
+
+    /// Those of the line, in the order the scripts take them.
+    pub(crate) fn line(&self) -> [&str; 4] {
+        [0, 1, 2, 3].map(|i| &self.text[i * self.length..(i + 1) * self.length])
+    }
+
+    /// The counter of the bucket.
+    pub(crate) fn counter(&self) -> &str {
+        &self.text[KINDS.len() * self.length..]
     }
 }
 
 /// What all keys of a bucket begin with.
 fn start(prefix: &str, bucket: u32) -> String {
-    let tag = tag(bucket);
-    [prefix, ":{", &tag, "}:"].concat()
+    [prefix, ":{", &tag(bucket), "}:"].concat()
 }
 
 /// The counter of a bucket.
 pub(crate) fn counter(prefix: &str, bucket: u32) -> String {
-    start(prefix, bucket) + "n"
+    let mut key = start(prefix, bucket);
+    key.push(COUNTER);
+    key
 }
 
 /// Which start of the server has a vote in a quorum.
@@ -110,8 +132,9 @@ mod tests {
         let name = LockName::new("orders/{42}").unwrap();
         let keys = LineKeys::new("app", &name);
         let tag = format!("app:{{{}}}:", keys.bucket);
-        assert!(keys.line.iter().all(|k| k.starts_with(&tag) && k.ends_with(":orders%2F%7B42%7D")));
-        assert!(counter("app", keys.bucket).starts_with(&tag));
+        assert!(keys.line().iter().all(|k| k.starts_with(&tag) && k.ends_with(":orders%2F%7B42%7D")));
+        assert!(keys.counter().starts_with(&tag));
+        assert_eq!(keys.counter(), counter("app", keys.bucket));
     }
 
     #[test]
@@ -127,9 +150,8 @@ mod tests {
     fn only_our_own_keys_have_a_name() {
         let name = LockName::new("a:b/c").unwrap();
         let keys = LineKeys::new("p", &name);
-        assert_eq!(name_of("p", keys.line[0].as_bytes()), Some(name));
-        for foreign in [keys.line[1].as_str(), "p:{0}:e:a", "p:{044}:e:a", "q:{44}:e:a", "p:{12}:e:%61", "p"]
-        {
+        assert_eq!(name_of("p", keys.line()[0].as_bytes()), Some(name));
+        for foreign in [keys.line()[1], "p:{0}:e:a", "p:{044}:e:a", "q:{44}:e:a", "p:{12}:e:%61", "p"] {
             assert_eq!(name_of("p", foreign.as_bytes()), None, "{foreign}");
         }
         assert_eq!(name_of("p", b"p:{44}:e:\xff"), None);

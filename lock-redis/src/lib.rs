@@ -20,6 +20,7 @@ mod reply;
 mod scripts;
 mod sentinel;
 mod servers;
+mod stagger;
 mod survey;
 mod topology;
 mod url;

@@ -20,6 +20,7 @@ use crate::error;
 use crate::fence::Fence;
 use crate::inbox::{Inbox, closed, lock};
 use crate::scripts::Script;
+use crate::stagger::Stagger;
 
 /// The wait after the first failed attempt to connect; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -37,6 +38,7 @@ pub(crate) struct Link {
     connections: AtomicU64,
     /// Held by the one caller that connects; what it knows of failed attempts.
     connecting: tokio::sync::Mutex<Pause>,
+    stagger: Stagger,
     reviving: AtomicBool,
     state: AtomicU8,
     this: Weak<Link>,
@@ -72,6 +74,7 @@ impl Link {
             live: Mutex::new(None),
             connections: AtomicU64::new(0),
             connecting: tokio::sync::Mutex::default(),
+            stagger: Stagger::default(),
             reviving: AtomicBool::new(false),
             state: AtomicU8::new(OPEN),
             this: this.clone(),
@@ -193,12 +196,14 @@ impl Link {
     }
 
     async fn send(&self, live: &Live, command: &Cmd) -> Result<Value> {
+        self.stagger.turn().await;
         let mut connection = live.connection.clone();
         let answer = timeout(self.config.request_timeout, connection.send_packed_command(command)).await;
         self.arrived(live, answer)
     }
 
     async fn send_all(&self, live: &Live, pipeline: &Pipeline) -> Result<Vec<Value>> {
+        self.stagger.turn().await;
         let mut connection = live.connection.clone();
         let sent = connection.send_packed_commands(pipeline, 0, pipeline.len());
         let answer = timeout(self.config.request_timeout, sent).await;

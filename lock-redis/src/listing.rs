@@ -139,7 +139,7 @@ async fn counted(backend: &RedisBackend, names: Vec<LockName>) -> Result<Vec<Lis
     let calls = batches.iter().map(|(slot, batch)| {
         let mut command = scripts::COUNT.call(4 * batch.len());
         batch.iter().for_each(|i| {
-            command.arg(&keys[*i].line);
+            command.arg(&keys[*i].line());
         });
         (*slot, command)
     });
