@@ -20,23 +20,30 @@ pub(super) struct Mark {
     pub(super) mode: Mode,
 }
 
+/// How a request looks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stay {
+    /// Before the first look.
+    pub(super) pause: Duration,
+    /// Before each further one.
+    pub(super) again: Duration,
+    /// How many at most, where one entry waits and its turn is next.
+    pub(super) looks: u32,
+}
+
 /// Looks at the only one, by its key: what to tell it, and how many have to leave before it holds.
-pub(super) async fn look_one(
-    link: &Link,
-    mark: &Mark,
-    pause: Duration,
-    looks: u32,
-) -> Result<(Option<Wake>, u32)> {
+pub(super) async fn look_one(link: &Link, mark: &Mark, stay: Stay) -> Result<(Option<Wake>, u32)> {
     let (holder, ahead) = (mark.holder.as_u128().to_be_bytes(), ahead(mark.mode, true));
     let values = [
-        ("pause", micros(pause)),
-        ("looks", Value::Int(looks.into())),
+        ("pause", micros(stay.pause)),
+        ("again", micros(stay.again)),
+        ("looks", Value::Int(stay.looks.into())),
         ("name", Value::Bytes(mark.name.as_bytes())),
         ("number", Value::Int(mark.token.get())),
         ("holder", Value::Bytes(&holder)),
         ("ahead", Value::Part(&ahead)),
     ];
-    let template = if looks > 1 { &link.sql.look_on } else { &link.sql.look_one };
+    let template = if stay.looks > 1 { &link.sql.look_on } else { &link.sql.look_one };
     link.ask(Lane::Look, &template.fill(&values), |rows, _| rows::look_one(rows, mark.token, mark.holder))
         .await
 }

@@ -78,10 +78,10 @@ impl MySqlBackend {
     }
 
     async fn try_acquire(&self, request: &Request) -> Result<Standing> {
-        let name = request.name.encoded();
-        let known = self.idle.used(&name);
+        let encoded = request.name.encoded();
+        let known = self.idle.used(&encoded);
         let (holder, mode) = (request.holder.as_u128().to_be_bytes(), request.mode.to_string());
-        let name = Value::Bytes(name.as_bytes());
+        let name = Value::Bytes(encoded.as_bytes());
         let busy = if request.queue { "NULL".into() } else { self.link.sql.busy.fill(&[("name", name)]) };
         let ahead = look::ahead(request.mode, false);
         let values = [
@@ -96,13 +96,20 @@ impl MySqlBackend {
             ("waiter_lease", Value::Int(micros(request.waiter_lease, request.delay))),
             ("note", Value::Bytes(request.note.as_str().as_bytes())),
         ];
-        let read = |rows: &[MySqlRow], _| rows::standing(rows, request);
         if known && request.queue {
+            let read = |rows: &[MySqlRow], _| rows::joined(rows, request);
             match self.link.ask(Lane::Verb, &self.link.sql.join.fill(&values), read).await {
                 Err(error) if is_refused(&error) => {}
-                joined => return joined,
+                Err(error) => return Err(error),
+                Ok((standing, ahead)) => {
+                    if let Standing::Waiting(place) = &standing {
+                        self.watch.joined(&encoded, place.token, ahead);
+                    }
+                    return Ok(standing);
+                }
             }
         }
+        let read = |rows: &[MySqlRow], _| rows::standing(rows, request);
         self.link.ask(Lane::Verb, &self.link.sql.acquire.fill(&values), read).await
     }
 

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// The least pause between two looks.
 const SOON: Duration = Duration::from_micros(200);
-/// Of how many the next look of a waiter far behind waits for the turns, at most.
+/// Who is as far behind as that, or further, looks rarest: once in so many times `poll`.
 const TURNS: u32 = 8;
 /// What one turn is taken to last until one was seen.
 const TURN: Duration = Duration::from_millis(1);
@@ -66,7 +66,8 @@ impl Pace {
         (self.last, self.joined) = (Some(seen), false);
         let quiet = now.saturating_duration_since(self.since);
         let turns = seen.ahead.clamp(1, TURNS);
-        let pause = if turns == 1 { quiet / 16 } else { (self.turn * (turns - 1) / 4 * 3).max(quiet / 4) };
+        let others = self.turn.saturating_mul(seen.ahead.saturating_sub(1)) / 4 * 3;
+        let pause = if turns == 1 { quiet / 16 } else { others.max(quiet / 4) };
         self.pause = pause.max(SOON).min(self.poll * turns);
     }
 
@@ -75,9 +76,9 @@ impl Pace {
         self.pause = (self.pause * 2).clamp(self.poll, most.max(self.poll));
     }
 
-    /// Whether the turn of one may be next, so that its look goes on at the server.
-    pub(super) fn is_next(&self) -> bool {
-        self.last.is_some_and(|last| last.ahead <= 1)
+    /// The pause between two looks of one request, which goes on only while the turn of one is next.
+    pub(super) fn again(&self) -> Duration {
+        if self.last.is_some_and(|last| last.ahead <= 1) { self.pause } else { SOON }
     }
 }
 
@@ -116,7 +117,9 @@ mod tests {
         pace.joined();
         assert_eq!(pace.pause, Duration::ZERO);
         pace.seen(seen(1), late);
-        assert_eq!((pace.pause, pace.is_next()), (SOON, true));
+        assert_eq!((pace.pause, pace.again()), (SOON, SOON));
+        pace.seen(seen(1), late + POLL * 8);
+        assert_eq!((pace.pause, pace.again()), (POLL / 2, POLL / 2));
     }
 
     #[test]
@@ -141,7 +144,12 @@ mod tests {
         let start = pace.since;
         let at = |millis: u64| start + Duration::from_millis(millis);
         pace.seen(seen(5), at(0));
-        assert_eq!((pace.pause, pace.is_next()), (TURN * 3, false));
+        assert_eq!((pace.pause, pace.again()), (TURN * 3, SOON));
+        pace.seen(seen(41), at(0));
+        assert_eq!(pace.pause, TURN * 30);
+        let mut pace = Pace::new(POLL);
+        pace.since = start;
+        pace.seen(seen(5), at(0));
         // Two turns in six milliseconds: between what was thought and what was seen.
         pace.seen(seen(3), at(6));
         assert_eq!(pace.pause, Duration::from_millis(3));

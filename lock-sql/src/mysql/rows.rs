@@ -77,6 +77,12 @@ pub(super) fn standing(rows: &[MySqlRow], request: &Request) -> Result<Standing>
     })
 }
 
+/// The answer to a short join, and how many have to leave before the entry holds.
+pub(super) fn joined(rows: &[MySqlRow], request: &Request) -> Result<(Standing, u32)> {
+    let ahead = u32::try_from(one(rows)?.int(3)?).unwrap_or(u32::MAX);
+    Ok((standing(rows, request)?, ahead))
+}
+
 /// The answer to a single renewal.
 pub(super) fn renewed_one(rows: &[MySqlRow], due: &Renewal) -> Result<Renewed> {
     let (lease, waiter_lease) = (due.lease, due.waiter_lease);

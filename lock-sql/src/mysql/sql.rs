@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(names(&sql.tables), ["tables"]);
         assert_eq!((names(&sql.look), names(&sql.there)), (vec!["holders", "pause"], vec!["holders"]));
         assert_eq!(names(&sql.look_one), ["ahead", "holder", "name", "number", "pause"]);
-        assert_eq!(names(&sql.look_on), ["ahead", "holder", "looks", "name", "number", "pause"]);
+        assert_eq!(names(&sql.look_on), ["again", "ahead", "holder", "looks", "name", "number", "pause"]);
         assert_eq!((names(&sql.idle), names(&sql.expired)), (vec!["limit"], vec!["limit"]));
         for none in [&sql.check, &sql.variables, &sql.version] {
             assert!(names(none).is_empty());

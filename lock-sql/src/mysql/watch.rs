@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::error::closed;
 use super::link::Link;
-use super::look::{ENTRIES, Mark, condition, look_many, look_one};
+use super::look::{ENTRIES, Mark, Stay, condition, look_many, look_one};
 use super::pace::{Pace, Seen};
 use super::rows::Entries;
 
@@ -26,8 +26,8 @@ const PER_ENTRY: Duration = Duration::from_micros(100);
 const LINGER: Duration = Duration::from_secs(1);
 /// How rarely to look while the server cannot be reached.
 const UNREACHED: Duration = Duration::from_millis(500);
-/// Pauses up to this are spent at the server, because timers here are a millisecond late; and for about so long a look
-/// goes on there. Who joins meanwhile waits for it.
+/// Pauses up to this are spent at the server, because timers here are a millisecond late; and for about so long again a
+/// look goes on there. Who joins meanwhile waits for it.
 const AT_SERVER: Duration = Duration::from_millis(1);
 
 /// Who waits in this client.
@@ -43,8 +43,18 @@ struct State {
     closed: bool,
     looking: bool,
     next: u64,
+    /// The last one that joined with an answer that says what a look would say.
+    joined: Option<Joined>,
     /// By encoded name and number.
     names: BTreeMap<String, BTreeMap<FencingToken, Waiter>>,
+}
+
+#[derive(Debug)]
+struct Joined {
+    name: String,
+    token: FencingToken,
+    ahead: u32,
+    at: Instant,
 }
 
 #[derive(Debug)]
@@ -90,6 +100,24 @@ impl Watch {
             Err(_) if self.lock().closed => Err(closed()),
             Err(_) => Ok(Wake::Ask),
         }
+    }
+
+    /// An entry has joined a line, and so many have to leave before it holds: who waits for it now needs no look for that.
+    pub(super) fn joined(&self, name: &str, token: FencingToken, ahead: u32) {
+        self.lock().joined = Some(Joined { name: name.to_owned(), token, ahead, at: Instant::now() });
+    }
+
+    /// What the answer to its join said of the only one that waits, once, and when that was.
+    fn just_joined(&self) -> Option<(Seen, Instant)> {
+        let mut state = self.lock();
+        let [(name, line)] = &state.names.iter().take(2).collect::<Vec<_>>()[..] else { return None };
+        let (token, waiter) = line.first_key_value()?;
+        let joined =
+            state.joined.as_ref().filter(|joined| joined.token == *token && joined.name == **name)?;
+        let seen = Seen { moved: false, ahead: joined.ahead, alone: Some(waiter.holder) };
+        let at = joined.at;
+        state.joined = None;
+        Some((seen, at))
     }
 
     /// A condition for a release on `name`: whether the foremost waiter of this client there holds then. Runs after
@@ -154,26 +182,26 @@ impl Watch {
         self.lock().names.iter().filter_map(|(name, line)| mark(name, line)).collect()
     }
 
-    /// One look at all that waits, after `pause` at the server; it goes on there so many times at most while nothing happens.
+    /// One look at all that waits, after its pause at the server; where one waits and its turn is next it goes on there.
     /// Sees moves of many lines by the change of `fronts`.
-    async fn look(&self, link: &Link, fronts: &mut i64, mut pause: Duration, looks: u32) -> Result<Seen> {
+    async fn look(&self, link: &Link, fronts: &mut i64, mut stay: Stay) -> Result<Seen> {
         let (mut marks, mut sum) = (self.marks(), 0);
         let alone = if let [mark] = &marks[..] { Some(mark.holder) } else { None };
         let mut seen = Seen { moved: false, ahead: u32::MAX, alone };
         while !marks.is_empty() {
             let mut again = Vec::new();
             if let [mark] = &marks[..] {
-                let (wake, ahead) = look_one(link, mark, pause, looks).await?;
+                let (wake, ahead) = look_one(link, mark, stay).await?;
                 seen.ahead = seen.ahead.min(ahead);
                 if let Some(wake) = wake {
                     self.wake(&mark.name, mark.token, wake);
                     again.push(mark.name.clone());
                 }
-                pause = Duration::ZERO;
+                stay.pause = Duration::ZERO;
             } else {
                 for marks in marks.chunks(ENTRIES) {
-                    let (look, there) = look_many(link, marks, pause).await?;
-                    pause = Duration::ZERO;
+                    let (look, there) = look_many(link, marks, stay.pause).await?;
+                    stay.pause = Duration::ZERO;
                     sum ^= look.fronts;
                     seen.ahead = seen.ahead.min(look.ahead);
                     for mark in marks {
@@ -232,39 +260,46 @@ struct Looking {
 impl Looking {
     async fn run(mut self, link: Arc<Link>) {
         let (mut pace, mut fronts) = (Pace::new(link.poll), 0);
-        let (mut rest, mut looks) = (Duration::ZERO, 1);
         let at_server = AT_SERVER.min(link.request_timeout / 4);
+        let mut answered = Instant::now();
         loop {
-            match self.watch.look(&link, &mut fronts, rest, looks).await {
+            let lines = u32::try_from(self.watch.lock().names.len()).unwrap_or(u32::MAX);
+            let idle = lines == 0;
+            let pause = pace.pause.max(PER_ENTRY.saturating_mul(lines).min(UNREACHED));
+            let left = pause.saturating_sub(answered.elapsed());
+            // The last of a pause is spent at the server.
+            let here = if idle { LINGER } else { left.saturating_sub(at_server) };
+            let mut stay = Stay { pause: Duration::ZERO, again: pace.again(), looks: 1 };
+            if self.watch.has_moved(here).await {
+                pace.joined();
+                if let Some((seen, at)) = self.watch.just_joined() {
+                    pace.seen(seen, at);
+                    answered = at;
+                    continue;
+                }
+            } else {
+                stay.pause = pause.saturating_sub(answered.elapsed()).min(at_server);
+                // Where little happens the turn of nobody comes so soon.
+                if pause < link.poll && link.has_blocks() {
+                    let more = at_server.as_micros() / stay.again.as_micros().max(1);
+                    stay.looks = 1 + u32::try_from(more).unwrap_or(0);
+                }
+            }
+            // Decided under the lock: who comes after this starts a new task.
+            {
+                let mut state = self.watch.lock();
+                if state.closed || (idle && state.names.is_empty()) {
+                    state.looking = false;
+                    self.over = true;
+                    return;
+                }
+            }
+            match self.watch.look(&link, &mut fronts, stay).await {
                 Ok(seen) => pace.seen(seen, Instant::now()),
                 // The renewals of those who wait tell them; they keep their places.
                 Err(_) => pace.failed(UNREACHED),
             }
-            let answered = Instant::now();
-            let lines = u32::try_from(self.watch.lock().names.len()).unwrap_or(u32::MAX);
-            let idle = lines == 0;
-            let pause = pace.pause.max(PER_ENTRY.saturating_mul(lines).min(UNREACHED));
-            // The last of a pause is spent at the server.
-            let here = if idle { LINGER } else { pause.saturating_sub(at_server) };
-            rest = if self.watch.has_moved(here).await {
-                pace.joined();
-                Duration::ZERO
-            } else {
-                pause.saturating_sub(answered.elapsed()).min(at_server)
-            };
-            looks = match rest.as_micros() {
-                1.. if pace.is_next() && link.has_blocks() => {
-                    u32::try_from(at_server.as_micros() / rest.as_micros()).unwrap_or(1).max(1)
-                }
-                _ => 1,
-            };
-            // Decided under the lock: who comes after this starts a new task.
-            let mut state = self.watch.lock();
-            if state.closed || (idle && state.names.is_empty()) {
-                state.looking = false;
-                self.over = true;
-                return;
-            }
+            answered = Instant::now();
         }
     }
 }
