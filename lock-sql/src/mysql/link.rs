@@ -24,6 +24,8 @@ pub(super) enum Lane {
     Verb,
     /// For the waiters, on a connection of their own: they never queue behind verbs.
     Look,
+    /// For a verb that rings a bell: on the connection that holds it, that of the waiters.
+    Ring,
     /// House-keeping.
     Tidy,
 }
@@ -32,7 +34,7 @@ impl Lane {
     /// Lets an administrator (and a test) tell them apart.
     fn comment(self) -> &'static str {
         match self {
-            Self::Verb => "",
+            Self::Verb | Self::Ring => "",
             Self::Look => "/* onelock looks */ ",
             Self::Tidy => "/* onelock tidies */ ",
         }
@@ -52,6 +54,8 @@ pub(super) struct Link {
     pub(super) request_timeout: Duration,
     /// How rarely waiters look at most.
     pub(super) poll: Duration,
+    /// What user locks of this store are told from others by: they belong to the whole server.
+    pub(super) space: String,
     verbs: Slots,
     looks: Slots,
     /// Whether the server takes compound blocks.
@@ -97,6 +101,7 @@ impl Link {
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
             poll: config.poll,
+            space: format!("{}.{}", config.database, config.table_prefix),
             verbs: Slots::new(config.pool as usize),
             looks: Slots::new(1),
             blocks: AtomicBool::new(false),
@@ -145,7 +150,7 @@ impl Link {
         self.open()?;
         let end = Instant::now() + self.request_timeout;
         let text = self.text(lane, sql);
-        let slots = if lane == Lane::Look { &self.looks } else { &self.verbs };
+        let slots = if matches!(lane, Lane::Look | Lane::Ring) { &self.looks } else { &self.verbs };
         let _slot = slots.take(end).await.map_err(Error::unsent)?;
         let (mut attempt, mut again) = (1, false);
         loop {
@@ -205,6 +210,11 @@ impl Link {
             tokio::time::sleep(pause).await;
             attempt += 1;
         }
+    }
+
+    /// Whether nobody looks just now.
+    pub(super) fn looks_idle(&self) -> bool {
+        self.looks.all.available_permits() > 0
     }
 
     /// Ends all connections; requests under way end with theirs.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lock_core::{FencingToken, HolderId, Mode, Result, Wake};
 
+use super::bells::{Heard, Pair};
 use super::link::{Lane, Link};
 use super::rows::{self, Entries};
 use super::sql::Value;
@@ -46,6 +47,31 @@ pub(super) async fn look_one(link: &Link, mark: &Mark, stay: Stay) -> Result<(Op
     let template = if stay.looks > 1 { &link.sql.look_on } else { &link.sql.look_one };
     link.ask(Lane::Look, &template.fill(&values), |rows, _| rows::look_one(rows, mark.token, mark.holder))
         .await
+}
+
+/// The same after the bell of who is right ahead was rung, or after `limit`.
+pub(super) async fn listen(
+    link: &Link,
+    mark: &Mark,
+    bells: &Pair,
+    limit: Duration,
+    stay: Stay,
+) -> Result<(Option<Wake>, Heard)> {
+    let (holder, ahead) = (mark.holder.as_u128().to_be_bytes(), ahead(mark.mode, true));
+    let values = [
+        ("own", Value::Text(&bells.own)),
+        ("before", Value::Text(&bells.before)),
+        ("behind", Value::Int(bells.behind)),
+        ("pause", micros(stay.pause)),
+        ("limit", micros(limit)),
+        ("again", micros(stay.again)),
+        ("looks", Value::Int(stay.looks.into())),
+        ("name", Value::Bytes(mark.name.as_bytes())),
+        ("number", Value::Int(mark.token.get())),
+        ("holder", Value::Bytes(&holder)),
+        ("ahead", Value::Part(&ahead)),
+    ];
+    link.ask(Lane::Look, &link.sql.listen.fill(&values), |rows, _| rows::heard(rows, mark)).await
 }
 
 /// Looks at many; gives which of them are there when some are not.

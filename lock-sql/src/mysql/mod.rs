@@ -1,11 +1,13 @@
 //! The MySQL and MariaDB store: locks in three tables of a database. See MYSQL.md beside the crate for what it promises,
 //! the rights it needs and how to look at a lock with the server's own client.
 
+mod bells;
 pub(crate) mod config;
 pub(crate) mod error;
 mod idle;
 pub(crate) mod link;
 mod look;
+mod looking;
 pub(crate) mod open;
 mod pace;
 mod rows;
@@ -101,9 +103,12 @@ impl MySqlBackend {
             match self.link.ask(Lane::Verb, &self.link.sql.join.fill(&values), read).await {
                 Err(error) if is_refused(&error) => {}
                 Err(error) => return Err(error),
-                Ok((standing, ahead)) => {
+                Ok((standing, ahead, before)) => {
                     if let Standing::Waiting(place) = &standing {
                         self.watch.joined(&encoded, place.token, ahead);
+                        if let Some(before) = before {
+                            self.watch.bells.joined(&encoded, place.token, before);
+                        }
                     }
                     return Ok(standing);
                 }
@@ -116,30 +121,51 @@ impl MySqlBackend {
     /// Gives an entry back by its number, where that is known. Whether it was there, and whether that was asked twice.
     async fn try_leave(&self, ticket: &Ticket, holder: Value<'_>) -> Result<(bool, bool)> {
         let Some(token) = ticket.token else { return Ok((false, false)) };
-        let name = ticket.name.encoded();
+        let (name, sql) = (ticket.name.encoded(), &self.link.sql);
         let (after, next) = self.watch.after(&self.link, &name);
+        let bell = self.watch.bells.take(&self.link.space, &name, token);
+        let ring = bell.map(|own| sql.ring.fill(&[("own", Value::Text(&own))]));
+        // Where somebody waits on that connection the bell is rung when it is free.
+        let (lane, now, later) = match ring {
+            Some(ring) if self.link.looks_idle() => (Lane::Ring, ring, None),
+            later => (Lane::Verb, String::new(), later),
+        };
+        // A commit that waits for the disk is seen before that: whoever hears the bell just before it need not wait. Where commits do
+        // not wait it would come too early as often as not.
+        let (early, behind) = if self.durable { (now, String::new()) } else { (String::new(), now) };
+        let short = next.is_none() && early.is_empty();
         let values = [
             ("name", Value::Bytes(name.as_bytes())),
             ("number", Value::Int(token.get())),
             ("holder", holder),
             ("after", Value::Part(&after)),
+            ("ring", Value::Part(&early)),
         ];
-        let sql = &self.link.sql;
-        let (gone, again) = if let Some(next) = next {
-            let read = |rows: &[MySqlRow], again| Ok((rows::gone(rows)?, again));
-            let ((gone, holds), again) = self.link.ask(Lane::Verb, &sql.leave_on.fill(&values), read).await?;
-            if holds {
-                self.watch.wake(&name, next, Wake::Held(next));
-            }
-            (gone, again)
+        let answer = if short {
+            let answer = self.link.change(lane, &(sql.leave.fill(&values) + &behind)).await;
+            answer.map(|(gone, again)| ((gone > 0, false), again))
         } else {
-            let (gone, again) = self.link.change(Lane::Verb, &sql.leave.fill(&values)).await?;
-            (gone > 0, again)
+            let read = |rows: &[MySqlRow], again| Ok((rows::gone(rows)?, again));
+            self.link.ask(lane, &(sql.leave_on.fill(&values) + &behind), read).await
         };
+        self.ring(later);
+        let ((gone, holds), again) = answer?;
+        if let Some(next) = next.filter(|_| holds) {
+            self.watch.wake(&name, next, Wake::Held(next));
+        }
         if gone {
             self.left(name);
         }
         Ok((gone, again))
+    }
+
+    /// Rings on the side.
+    fn ring(&self, ring: Option<String>) {
+        if let Some(ring) = ring {
+            let link = Arc::clone(&self.link);
+            // Where it fails the connection has most likely ended, and the bell with it.
+            tokio::spawn(async move { link.request(Lane::Ring, &ring).await });
+        }
     }
 
     async fn try_release(&self, ticket: &Ticket) -> Result<Release> {

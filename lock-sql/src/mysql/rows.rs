@@ -11,6 +11,9 @@ use lock_core::{
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 
+use super::bells::Heard;
+use super::look::Mark;
+
 /// A row of whole numbers and byte strings.
 struct Cells<'a>(&'a MySqlRow);
 
@@ -77,10 +80,11 @@ pub(super) fn standing(rows: &[MySqlRow], request: &Request) -> Result<Standing>
     })
 }
 
-/// The answer to a short join, and how many have to leave before the entry holds.
-pub(super) fn joined(rows: &[MySqlRow], request: &Request) -> Result<(Standing, u32)> {
-    let ahead = u32::try_from(one(rows)?.int(3)?).unwrap_or(u32::MAX);
-    Ok((standing(rows, request)?, ahead))
+/// The answer to a short join: beside it how many have to leave before the entry holds, and who is right ahead.
+pub(super) fn joined(rows: &[MySqlRow], request: &Request) -> Result<(Standing, u32, Option<i64>)> {
+    let row = one(rows)?;
+    let ahead = u32::try_from(row.int(3)?).unwrap_or(u32::MAX);
+    Ok((standing(rows, request)?, ahead, row.maybe(4)?))
 }
 
 /// The answer to a single renewal.
@@ -228,6 +232,13 @@ pub(super) fn look_one(
         return Err(protocol("a look at another entry"));
     }
     Ok((row.holds(1, holder)?.then_some(Wake::Held(token)), ahead))
+}
+
+/// The answer to a look that waited for a bell.
+pub(super) fn heard(rows: &[MySqlRow], mark: &Mark) -> Result<(Option<Wake>, Heard)> {
+    let (wake, ahead) = look_one(rows, mark.token, mark.holder)?;
+    let row = one(rows)?;
+    Ok((wake, Heard { before: row.maybe(3)?, ahead, silence: row.flag(4)? }))
 }
 
 /// What a look at many says.

@@ -168,7 +168,7 @@ macro_rules! templates {
 }
 
 templates! {
-    acquire busy check disown evict expired idle inspect join leave leave_on list look look_on look_one raise release renew renew_one retire session tables there variables
+    acquire busy check disown evict expired idle inspect join leave leave_on list listen look look_on look_one raise release renew renew_one retire ring session tables there variables
     version
 }
 
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(names(&sql.join), join);
         assert_eq!(names(&sql.release), ["after", "holder", "name"]);
         assert_eq!(names(&sql.leave), ["holder", "name", "number"]);
-        assert_eq!(names(&sql.leave_on), ["after", "holder", "name", "number"]);
+        assert_eq!(names(&sql.leave_on), ["after", "holder", "name", "number", "ring"]);
         assert_eq!(names(&sql.evict), ["after", "name", "number"]);
         assert_eq!(names(&sql.disown), ["name", "nobody", "number"]);
         assert_eq!(names(&sql.raise), ["holder", "name", "number"]);
@@ -240,6 +240,12 @@ mod tests {
         assert_eq!(names(&sql.tables), ["tables"]);
         assert_eq!((names(&sql.look), names(&sql.there)), (vec!["holders", "pause"], vec!["holders"]));
         assert_eq!(names(&sql.look_one), ["ahead", "holder", "name", "number", "pause"]);
+        let listen = [
+            "again", "ahead", "before", "behind", "holder", "limit", "looks", "name", "number", "own",
+            "pause",
+        ];
+        assert_eq!(names(&sql.listen), listen);
+        assert_eq!(names(&sql.ring), ["own"]);
         assert_eq!(names(&sql.look_on), ["again", "ahead", "holder", "looks", "name", "number", "pause"]);
         assert_eq!((names(&sql.idle), names(&sql.expired)), (vec!["limit"], vec!["limit"]));
         for none in [&sql.check, &sql.variables, &sql.version] {

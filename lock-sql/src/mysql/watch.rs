@@ -13,22 +13,12 @@ use lock_core::{FencingToken, HolderId, Mode, Result, Ticket, Wake};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use super::bells::Bells;
 use super::error::closed;
 use super::link::Link;
-use super::look::{ENTRIES, Mark, Stay, condition, look_many, look_one};
-use super::pace::{Pace, Seen};
-use super::rows::Entries;
-
-/// The pause after a look, at least, for each entry it looked at: however many lines, the looks of one client keep the
-/// server no busier than that.
-const PER_ENTRY: Duration = Duration::from_micros(100);
-/// How long the task stays when nobody waits.
-const LINGER: Duration = Duration::from_secs(1);
-/// How rarely to look while the server cannot be reached.
-const UNREACHED: Duration = Duration::from_millis(500);
-/// Pauses up to this are spent at the server, because timers here are a millisecond late; and for about so long again a
-/// look goes on there. Who joins meanwhile waits for it.
-const AT_SERVER: Duration = Duration::from_millis(1);
+use super::look::{Mark, condition};
+use super::looking::Looking;
+use super::pace::Seen;
 
 /// Who waits in this client.
 #[derive(Debug, Default)]
@@ -36,17 +26,19 @@ pub(super) struct Watch {
     state: Mutex<State>,
     /// Somebody became the foremost waiter of a name, or the line moved.
     moved: Notify,
+    pub(super) bells: Bells,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    closed: bool,
-    looking: bool,
+pub(super) struct State {
+    pub(super) closed: bool,
+    /// Whether the task runs that looks.
+    pub(super) looking: bool,
     next: u64,
     /// The last one that joined with an answer that says what a look would say.
     joined: Option<Joined>,
     /// By encoded name and number.
-    names: BTreeMap<String, BTreeMap<FencingToken, Waiter>>,
+    pub(super) names: BTreeMap<String, BTreeMap<FencingToken, Waiter>>,
 }
 
 #[derive(Debug)]
@@ -58,7 +50,7 @@ struct Joined {
 }
 
 #[derive(Debug)]
-struct Waiter {
+pub(super) struct Waiter {
     id: u64,
     holder: HolderId,
     mode: Mode,
@@ -89,8 +81,7 @@ impl Watch {
                 self.moved.notify_one();
             }
             if !std::mem::replace(&mut state.looking, true) {
-                let looking = Looking { watch: Arc::clone(self), over: false };
-                tokio::spawn(looking.run(Arc::clone(link)));
+                tokio::spawn(Looking::new(self).run(Arc::clone(link)));
             }
             id
         };
@@ -108,7 +99,7 @@ impl Watch {
     }
 
     /// What the answer to its join said of the only one that waits, once, and when that was.
-    fn just_joined(&self) -> Option<(Seen, Instant)> {
+    pub(super) fn just_joined(&self) -> Option<(Seen, Instant)> {
         let mut state = self.lock();
         let [(name, line)] = &state.names.iter().take(2).collect::<Vec<_>>()[..] else { return None };
         let (token, waiter) = line.first_key_value()?;
@@ -160,12 +151,12 @@ impl Watch {
         self.moved.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether somebody became the foremost waiter of a name, or was told, within this time or before it.
-    async fn has_moved(&self, within: Duration) -> bool {
+    pub(super) async fn has_moved(&self, within: Duration) -> bool {
         let moved = self.moved.notified();
         match within {
             Duration::ZERO => moved.now_or_never().is_some(),
@@ -173,59 +164,17 @@ impl Watch {
         }
     }
 
-    fn foremost(&self, name: &str) -> Option<Mark> {
+    pub(super) fn foremost(&self, name: &str) -> Option<Mark> {
         self.lock().names.get(name).and_then(|line| mark(name, line))
     }
 
     /// The foremost waiter of every name.
-    fn marks(&self) -> Vec<Mark> {
+    pub(super) fn marks(&self) -> Vec<Mark> {
         self.lock().names.iter().filter_map(|(name, line)| mark(name, line)).collect()
-    }
-
-    /// One look at all that waits, after its pause at the server; where one waits and its turn is next it goes on there.
-    /// Sees moves of many lines by the change of `fronts`.
-    async fn look(&self, link: &Link, fronts: &mut i64, mut stay: Stay) -> Result<Seen> {
-        let (mut marks, mut sum) = (self.marks(), 0);
-        let alone = if let [mark] = &marks[..] { Some(mark.holder) } else { None };
-        let mut seen = Seen { moved: false, ahead: u32::MAX, alone };
-        while !marks.is_empty() {
-            let mut again = Vec::new();
-            if let [mark] = &marks[..] {
-                let (wake, ahead) = look_one(link, mark, stay).await?;
-                seen.ahead = seen.ahead.min(ahead);
-                if let Some(wake) = wake {
-                    self.wake(&mark.name, mark.token, wake);
-                    again.push(mark.name.clone());
-                }
-                stay.pause = Duration::ZERO;
-            } else {
-                for marks in marks.chunks(ENTRIES) {
-                    let (look, there) = look_many(link, marks, stay.pause).await?;
-                    stay.pause = Duration::ZERO;
-                    sum ^= look.fronts;
-                    seen.ahead = seen.ahead.min(look.ahead);
-                    for mark in marks {
-                        let among = |entries: &Entries| entries.contains(&(mark.name.clone(), mark.token));
-                        let wake = match &there {
-                            _ if among(&look.held) => Wake::Held(mark.token),
-                            Some(there) if !among(there) => Wake::Ask,
-                            _ => continue,
-                        };
-                        self.wake(&mark.name, mark.token, wake);
-                        again.push(mark.name.clone());
-                    }
-                }
-            }
-            seen.moved |= !again.is_empty();
-            // Who is behind them may hold beside them.
-            marks = again.iter().filter_map(|name| self.foremost(name)).collect();
-        }
-        seen.moved |= std::mem::replace(fronts, sum) != sum;
-        Ok(seen)
     }
 }
 
-fn mark(name: &str, line: &BTreeMap<FencingToken, Waiter>) -> Option<Mark> {
+pub(super) fn mark(name: &str, line: &BTreeMap<FencingToken, Waiter>) -> Option<Mark> {
     let (token, waiter) = line.first_key_value()?;
     Some(Mark { name: name.to_owned(), token: *token, holder: waiter.holder, mode: waiter.mode })
 }
@@ -248,72 +197,5 @@ impl Drop for Forget<'_> {
         if line.is_empty() {
             state.names.remove(self.name);
         }
-    }
-}
-
-/// The task that looks, while somebody waits.
-struct Looking {
-    watch: Arc<Watch>,
-    over: bool,
-}
-
-impl Looking {
-    async fn run(mut self, link: Arc<Link>) {
-        let (mut pace, mut fronts) = (Pace::new(link.poll), 0);
-        let at_server = AT_SERVER.min(link.request_timeout / 4);
-        let mut answered = Instant::now();
-        loop {
-            let lines = u32::try_from(self.watch.lock().names.len()).unwrap_or(u32::MAX);
-            let idle = lines == 0;
-            let pause = pace.pause.max(PER_ENTRY.saturating_mul(lines).min(UNREACHED));
-            let left = pause.saturating_sub(answered.elapsed());
-            // The last of a pause is spent at the server.
-            let here = if idle { LINGER } else { left.saturating_sub(at_server) };
-            let mut stay = Stay { pause: Duration::ZERO, again: pace.again(), looks: 1 };
-            if self.watch.has_moved(here).await {
-                pace.joined();
-                if let Some((seen, at)) = self.watch.just_joined() {
-                    pace.seen(seen, at);
-                    answered = at;
-                    continue;
-                }
-            } else {
-                stay.pause = pause.saturating_sub(answered.elapsed()).min(at_server);
-                // Where little happens the turn of nobody comes so soon.
-                if pause < link.poll && link.has_blocks() {
-                    let more = at_server.as_micros() / stay.again.as_micros().max(1);
-                    stay.looks = 1 + u32::try_from(more).unwrap_or(0);
-                }
-            }
-            // Decided under the lock: who comes after this starts a new task.
-            {
-                let mut state = self.watch.lock();
-                if state.closed || (idle && state.names.is_empty()) {
-                    state.looking = false;
-                    self.over = true;
-                    return;
-                }
-            }
-            match self.watch.look(&link, &mut fronts, stay).await {
-                Ok(seen) => pace.seen(seen, Instant::now()),
-                // The renewals of those who wait tell them; they keep their places.
-                Err(_) => pace.failed(UNREACHED),
-            }
-            answered = Instant::now();
-        }
-    }
-}
-
-impl Drop for Looking {
-    fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        // The runtime of this task has ended; others may wait on another one. They ask, and start a new task.
-        let mut state = self.watch.lock();
-        state.looking = false;
-        let left = std::mem::take(&mut state.names);
-        drop(state);
-        drop(left);
     }
 }

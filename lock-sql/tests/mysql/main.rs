@@ -6,6 +6,7 @@ mod mysql_server;
 mod support;
 
 mod against_the_line;
+mod bells;
 mod clocks;
 mod cost;
 mod faults;

@@ -1,0 +1,179 @@
+//! Bells: who gives an entry back tells who is right behind it, in another client; and what happens when nobody does.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lock_conformance::servers::mariadb::mysqld;
+use lock_core::{Backend as _, FencingToken, Mode, Result, Ticket, Wake};
+use lock_sql::MySqlBackend;
+use tokio::task::JoinHandle;
+
+use crate::mysql_server::{Admin as _, MariaDb};
+use crate::support::{LONG, connect, held, request, ticket, waiting};
+
+/// How long a look waits for a bell: the longest pause.
+const LIMIT: Duration = Duration::from_secs(1);
+const LISTENS: &str = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'User lock'";
+
+struct Room {
+    server: MariaDb,
+    options: &'static str,
+}
+
+impl Room {
+    /// `None` on MySQL, which waits for a user lock for whole seconds only.
+    async fn open() -> Option<Self> {
+        if mysqld().is_some() {
+            println!("left out: MySQL has no bells");
+            return None;
+        }
+        Some(Self { server: MariaDb::start(&[]).await.unwrap(), options: "" })
+    }
+
+    /// Where commits do not wait for the disk.
+    async fn relaxed() -> Option<Self> {
+        let mut room = Self::open().await?;
+        room.server.run("SET GLOBAL innodb_flush_log_at_trx_commit = 2").await.unwrap();
+        room.options = "&durability=relaxed";
+        Some(room)
+    }
+
+    /// A client to which these names are known.
+    async fn client(&self, names: &[&str]) -> Arc<MySqlBackend> {
+        let client = connect(&format!("{}?poll=1s{}", self.server.url(), self.options)).await;
+        for name in names {
+            let known = request(name, Mode::Exclusive);
+            let token = held(&client, &known).await.token;
+            client.release(&ticket(&known, token)).await.unwrap();
+        }
+        Arc::new(client)
+    }
+
+    /// Until so many looks wait for a bell.
+    async fn until_listening(&self, count: u64) {
+        let end = Instant::now() + LONG;
+        while self.server.count(LISTENS).await.unwrap() != count {
+            assert!(Instant::now() < end, "not {count} listen");
+        }
+    }
+}
+
+/// An entry that waits.
+struct Waiter {
+    ticket: Ticket,
+    token: FencingToken,
+    told: JoinHandle<Result<Wake>>,
+}
+
+async fn waiter(client: &Arc<MySqlBackend>, on: &str) -> Waiter {
+    let entry = request(on, Mode::Exclusive);
+    let token = waiting(&**client, &entry).await.token;
+    let ticket = ticket(&entry, token);
+    let told = tokio::spawn({
+        let (client, ticket) = (Arc::clone(client), ticket.clone());
+        async move { client.wait(&ticket).await }
+    });
+    Waiter { ticket, token, told }
+}
+
+impl Waiter {
+    async fn holds(self) -> Ticket {
+        let told = tokio::time::timeout(LONG, self.told).await.unwrap().unwrap().unwrap();
+        assert_eq!(told, Wake::Held(self.token));
+        self.ticket
+    }
+}
+
+/// It is told before the look that was under way could have ended by itself. A slow machine may be late once; not for ever.
+async fn a_release_tells(room: Room) {
+    let [a, b, c] =
+        [room.client(&["told"]).await, room.client(&["told"]).await, room.client(&["told"]).await];
+    let end = Instant::now() + LONG;
+    loop {
+        let first = request("told", Mode::Exclusive);
+        let token = held(&*a, &first).await.token;
+        let second = waiter(&b, "told").await;
+        a.release(&ticket(&first, token)).await.unwrap();
+        // It has waited, so it has a bell.
+        let second = second.holds().await;
+        let began = Instant::now();
+        let third = waiter(&c, "told").await;
+        room.until_listening(1).await;
+        b.release(&second).await.unwrap();
+        let third = third.holds().await;
+        let took = began.elapsed();
+        c.release(&third).await.unwrap();
+        if took < LIMIT {
+            return;
+        }
+        assert!(Instant::now() < end, "told after {took:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_tells_who_is_right_behind() {
+    if let Some(room) = Room::open().await {
+        a_release_tells(room).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_does_not_wait_for_the_disk_tells_who_is_right_behind() {
+    if let Some(room) = Room::relaxed().await {
+        a_release_tells(room).await;
+    }
+}
+
+/// A client that ends leaves its entry in the line and takes its bell with it: who hears that does not hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bell_of_a_client_that_ends_gives_nothing() {
+    let Some(room) = Room::open().await else { return };
+    let [a, b, c] =
+        [room.client(&["ends"]).await, room.client(&["ends"]).await, room.client(&["ends"]).await];
+    let first = request("ends", Mode::Exclusive);
+    let token = held(&*a, &first).await.token;
+    let second = waiter(&b, "ends").await;
+    a.release(&ticket(&first, token)).await.unwrap();
+    let second = second.holds().await;
+    let third = waiter(&c, "ends").await;
+    room.until_listening(1).await;
+    b.close().await.unwrap();
+    // It has heard that, and looks in pauses now.
+    room.until_listening(0).await;
+    assert!(!third.told.is_finished());
+    a.release(&second).await.unwrap();
+    third.holds().await;
+}
+
+/// Two clients that wait for each other wait for each other's bells, too: the server refuses one of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_each_other_goes_on_looking() {
+    let Some(room) = Room::open().await else { return };
+    let names = ["one", "two"];
+    let [a, b, c] = [room.client(&names).await, room.client(&names).await, room.client(&names).await];
+    // Both hold with a bell.
+    let mut tickets = Vec::new();
+    for (client, name) in [(&b, "one"), (&c, "two")] {
+        let first = request(name, Mode::Exclusive);
+        let token = held(&*a, &first).await.token;
+        let next = waiter(client, name).await;
+        a.release(&ticket(&first, token)).await.unwrap();
+        tickets.push(next.holds().await);
+    }
+    let status = |name| {
+        format!("SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = '{name}'")
+    };
+    let (looks, failed) = (status("Com_compound_sql"), status("Com_rollback"));
+    let refused = room.server.count(&failed).await.unwrap();
+    let (of_b, of_c) = (waiter(&b, "two").await, waiter(&c, "one").await);
+    let (before, end) = (room.server.count(&looks).await.unwrap(), Instant::now() + LONG);
+    while room.server.count(&looks).await.unwrap() < before + 6 {
+        assert!(!of_b.told.is_finished() && !of_c.told.is_finished());
+        assert!(Instant::now() < end, "they look no more");
+    }
+    assert_eq!(room.server.count(&failed).await.unwrap(), refused, "a look has failed");
+    b.release(&tickets[0]).await.unwrap();
+    c.release(&of_c.holds().await).await.unwrap();
+    c.release(&tickets[1]).await.unwrap();
+    of_b.holds().await;
+}
