@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -20,12 +20,15 @@ const CONNECTIONS: usize = 32;
 const TAKE: &str = include_str!("../../../lock-sql/src/session/mysql/sql/take.sql");
 const GIVE: &str = include_str!("../../../lock-sql/src/session/mysql/sql/give.sql");
 
+/// Whose a lock is, as the request has it.
+const TAG: &str = "abcdefghijk";
+
 pub(super) struct Floor;
 
 struct Shared {
     options: MySqlConnectOptions,
     permits: Arc<Semaphore>,
-    free: Mutex<Vec<Session>>,
+    free: Mutex<Vec<MySqlConnection>>,
     lease: u64,
     attempt: Prepared,
     take: Prepared,
@@ -36,11 +39,6 @@ struct Shared {
 struct Prepared {
     sql: Arc<str>,
     order: Vec<&'static str>,
-}
-
-struct Session {
-    connection: MySqlConnection,
-    own: String,
 }
 
 struct Connections(Arc<Shared>);
@@ -73,8 +71,7 @@ impl Prepared {
         let text = filled(text, &same);
         let (mut sql, mut order, mut rest) = (String::new(), Vec::new(), text.trim_end_matches([';', '\n']));
         let next = |rest: &str| {
-            let found =
-                [":key", ":own", ":tag"].into_iter().filter_map(|name| Some((rest.find(name)?, name)));
+            let found = [":key", ":tag"].into_iter().filter_map(|name| Some((rest.find(name)?, name)));
             found.min()
         };
         while let Some((at, name)) = next(rest) {
@@ -87,40 +84,43 @@ impl Prepared {
         Self { sql: sql.into(), order }
     }
 
-    async fn ask(&self, session: &mut Session, key: &str) -> Result<MySqlRow, Failure> {
+    /// Whether the answer has so many parts, and the second is this.
+    async fn ask(
+        &self,
+        connection: &mut MySqlConnection,
+        key: &str,
+        (parts, second): (usize, &str),
+    ) -> Result<bool, Failure> {
         let mut query = sqlx::query(AssertSqlSafe(Arc::clone(&self.sql)));
         for name in &self.order {
-            query = match *name {
-                ":key" => query.bind(key),
-                ":own" => query.bind(&session.own),
-                _ => query.bind(&b"floor tag"[..]),
-            };
+            query = query.bind(if *name == ":key" { key } else { TAG });
         }
-        Ok(query.fetch_one(&mut session.connection).await?)
+        let row = query.fetch_one(connection).await?;
+        let answer: &str = row.try_get(0)?;
+        Ok(answer.split(' ').count() == parts && answer.split(' ').nth(1) == Some(second))
     }
 }
 
 impl Shared {
-    async fn connect(&self) -> Result<Session, Failure> {
+    async fn connect(&self) -> Result<MySqlConnection, Failure> {
         let mut connection = self.options.connect().await?;
         connection
             .execute(sqlx::raw_sql(sqlx::AssertSqlSafe(format!("SET wait_timeout = {}", self.lease))))
             .await?;
-        let id: i64 = ask(&mut connection, "SELECT CAST(CONNECTION_ID() AS SIGNED)").await?.try_get(0)?;
-        Ok(Session { connection, own: format!("floor/{id}/") })
+        Ok(connection)
     }
 
-    async fn lend(&self) -> Result<(OwnedSemaphorePermit, Session), Failure> {
+    async fn lend(&self) -> Result<(OwnedSemaphorePermit, MySqlConnection), Failure> {
         let permit = Arc::clone(&self.permits).acquire_owned().await?;
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         match free {
-            Some(session) => Ok((permit, session)),
+            Some(connection) => Ok((permit, connection)),
             None => Ok((permit, self.connect().await?)),
         }
     }
 
-    fn take_back(&self, session: Session) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+    fn take_back(&self, connection: MySqlConnection) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
     }
 }
 
@@ -131,16 +131,16 @@ impl Client for Connections {
     }
 
     async fn ping(&self) -> Result<bool, Failure> {
-        let (_permit, mut session) = self.0.lend().await?;
-        ask(&mut session.connection, "SELECT 1").await?;
-        self.0.take_back(session);
+        let (_permit, mut connection) = self.0.lend().await?;
+        ask(&mut connection, "SELECT 1").await?;
+        self.0.take_back(connection);
         Ok(true)
     }
 
     async fn close(&self) -> Result<(), Failure> {
         let free = std::mem::take(&mut *self.0.free.lock().unwrap_or_else(PoisonError::into_inner));
-        for session in free {
-            session.connection.close().await?;
+        for connection in free {
+            connection.close().await?;
         }
         Ok(())
     }
@@ -152,22 +152,21 @@ struct Name {
 }
 
 impl Plain for Name {
-    type Kept = (OwnedSemaphorePermit, Session);
+    type Kept = (OwnedSemaphorePermit, MySqlConnection);
 
     async fn take(&self, wait: bool) -> Result<Option<Self::Kept>, Failure> {
-        let (permit, mut session) = self.shared.lend().await?;
+        let (permit, mut connection) = self.shared.lend().await?;
         let take = if wait { &self.shared.take } else { &self.shared.attempt };
-        let number: Option<i64> = take.ask(&mut session, &self.key).await?.try_get(1)?;
-        if number.is_none() {
-            self.shared.take_back(session);
+        if !take.ask(&mut connection, &self.key, (4, TAG)).await? {
+            self.shared.take_back(connection);
             return Ok(None);
         }
-        Ok(Some((permit, session)))
+        Ok(Some((permit, connection)))
     }
 
-    async fn give_back(&self, (_permit, mut session): Self::Kept) -> Result<(), Failure> {
-        let gone: Option<i64> = self.shared.give.ask(&mut session, &self.key).await?.try_get(1)?;
-        self.shared.take_back(session);
-        if gone == Some(1) { Ok(()) } else { Err("the lock was not held any more".into()) }
+    async fn give_back(&self, (_permit, mut connection): Self::Kept) -> Result<(), Failure> {
+        let given = self.shared.give.ask(&mut connection, &self.key, (3, "1")).await?;
+        self.shared.take_back(connection);
+        if given { Ok(()) } else { Err("the lock was not held any more".into()) }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::{FencingToken, Mode, Note, Result};
 
-use super::names::Key;
+use super::names::{Key, Tag};
 
 /// How to talk to one kind of server.
 pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
@@ -50,7 +50,7 @@ pub(super) enum Ask {
         /// Whether to stand in the server's queue.
         wait: bool,
         /// Whose it will be, for `End`; and the note.
-        tag: String,
+        tag: Tag,
         note: Note,
         /// How long the session may be idle from now on, when that changes.
         idle: Option<Duration>,
@@ -73,7 +73,7 @@ pub(super) enum Whom {
     /// This one.
     Session(Id),
     /// The holder of the lock, if it is this one.
-    Tag(Key, String),
+    Tag(Key, Tag),
     /// The holder of the lock, if it has this number.
     Token(Key, FencingToken),
 }

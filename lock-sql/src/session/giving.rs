@@ -1,5 +1,6 @@
 //! How a lock is kept and given back.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use lock_core::{ErrorKind, Grant, HolderId, Release, Result, Ticket};
 
 use super::dialect::{Answer, Dialect, Whom};
 use super::hold::Hold;
-use super::names::tag;
+use super::names::Tag;
 use super::shared::Shared;
 
 impl<D: Dialect> Shared<D> {
@@ -32,9 +33,10 @@ impl<D: Dialect> Shared<D> {
     }
 
     fn forget(&self, holder: HolderId, hold: &Arc<Hold<D::Conn>>) {
-        let mut held = self.held();
-        if held.get(&holder).is_some_and(|other| Arc::ptr_eq(other, hold)) {
-            held.remove(&holder);
+        if let Entry::Occupied(entry) = self.held().entry(holder)
+            && Arc::ptr_eq(entry.get(), hold)
+        {
+            entry.remove();
         }
     }
 
@@ -45,12 +47,12 @@ impl<D: Dialect> Shared<D> {
         }
         let lost = self.lost().get(&ticket.holder).copied();
         if let Some(id) = lost {
-            let ended = self.end(Whom::Session(id)).await?;
+            let ended = Box::pin(self.end(Whom::Session(id))).await?;
             self.lost().remove(&ticket.holder);
             return Ok(ended);
         }
         // Another client's, or nobody's.
-        self.end(Whom::Tag(self.key(&ticket.name), tag(ticket.holder))).await
+        Box::pin(self.end(Whom::Tag(self.key(&ticket.name), Tag::of(ticket.holder)))).await
     }
 
     async fn give_back(&self, holder: HolderId, hold: &Arc<Hold<D::Conn>>) -> Result<Release> {
@@ -79,7 +81,7 @@ impl<D: Dialect> Shared<D> {
                 self.lost().insert(holder, hold.id);
                 drop(line);
                 // Whatever keeps this from being asked, the unlock before it may have been done.
-                let Ok(ended) = self.end(Whom::Session(hold.id)).await else { return Err(error) };
+                let Ok(ended) = Box::pin(self.end(Whom::Session(hold.id))).await else { return Err(error) };
                 self.lost().remove(&holder);
                 if ended == Release::NotHeld { Err(error) } else { Ok(ended) }
             }

@@ -146,6 +146,6 @@ pub(super) fn silent() -> Error {
     Error::new(ErrorKind::Timeout, "the server did not answer in time")
 }
 
-fn gone() -> Error {
+pub(super) fn gone() -> Error {
     Error::new(ErrorKind::Unavailable, "the session that held the lock is gone")
 }

@@ -37,10 +37,24 @@ impl Key {
 }
 
 /// Eleven letters that tell a holder's session from others, and do not tell the holder's id, which is the right to release.
-pub(super) fn tag(holder: HolderId) -> String {
-    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    let digest: [u8; 32] = Sha256::digest(holder.as_u128().to_be_bytes()).into();
-    digest.iter().take(11).map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag([u8; 11]);
+
+impl Tag {
+    pub(super) fn of(holder: HolderId) -> Self {
+        const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+        let digest: [u8; 32] = Sha256::digest(holder.as_u128().to_be_bytes()).into();
+        let mut letters = [0; 11];
+        for (letter, byte) in letters.iter_mut().zip(digest) {
+            *letter = LETTERS[usize::from(byte % 32)];
+        }
+        Self(letters)
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        // It is letters.
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
 }
 
 /// A text of the server's life, as a number that is not zero.
@@ -52,8 +66,8 @@ pub(super) fn life(text: &[u8]) -> i64 {
 
 /// As much of a note as servers show of a session: printable ASCII.
 #[cfg(any(test, feature = "postgres"))]
-pub(super) fn plain(note: &str) -> String {
-    note.chars().map(|c| if c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect()
+pub(super) fn push_plain(text: &mut String, note: &str) {
+    text.extend(note.chars().map(|c| if c == ' ' || c.is_ascii_graphic() { c } else { '?' }));
 }
 
 #[cfg(test)]
@@ -83,9 +97,12 @@ mod tests {
 
     #[test]
     fn tags_are_short_and_plain() {
-        let tags: Vec<_> = [0, 1, u128::MAX].map(|id| tag(HolderId::from_u128(id))).into();
-        assert!(tags.iter().all(|t| t.len() == 11 && t.bytes().all(|b| b.is_ascii_alphanumeric())));
+        let tags = [0, 1, u128::MAX].map(|id| Tag::of(HolderId::from_u128(id)));
+        let plain_all = |tag: &Tag| tag.as_str().bytes().all(|b| b.is_ascii_alphanumeric());
+        assert!(tags.iter().all(|tag| tag.as_str().len() == 11 && plain_all(tag)));
         assert!(tags[0] != tags[1] && tags[1] != tags[2]);
-        assert_eq!(plain("a\u{fc}\tb c"), "a??b c");
+        let mut text = "-".to_owned();
+        push_plain(&mut text, "a\u{fc}\tb c");
+        assert_eq!(text, "-a??b c");
     }
 }

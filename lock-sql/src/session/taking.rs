@@ -7,8 +7,8 @@ use std::time::Duration;
 use lock_core::{Busy, Error, ErrorKind, Grant, Request, Result, Standing};
 
 use super::dialect::{Answer, Ask, Dialect, Session, Whom};
-use super::hold::{Hold, Line, send, silent};
-use super::names::tag;
+use super::hold::{Hold, Line, gone, send, silent};
+use super::names::Tag;
 use super::queue::{self, Of, Place, Waited, patiently};
 use super::shared::{Shared, broke};
 
@@ -22,7 +22,7 @@ impl<D: Dialect> Shared<D> {
     pub(super) async fn acquire(self: &Arc<Self>, request: &Request) -> Result<Standing> {
         self.check_open()?;
         if let Some(hold) = self.find(&request.name, request.holder)
-            && let Some(grant) = self.renew(request.holder, &hold, request.lease).await?
+            && let Some(grant) = Box::pin(self.renew(request.holder, &hold, request.lease)).await?
         {
             return Ok(Standing::Held(grant));
         }
@@ -30,16 +30,19 @@ impl<D: Dialect> Shared<D> {
         if request.queue
             && let Some(place) = self.places.take(&of, None)
         {
-            let (place, waited) = self.wait(request, place).await;
-            return match waited {
-                Waited::Answered((session, answer)) => {
-                    self.taken(request, place, session, answer, true).await
-                }
-                Waited::Late => self.confirm(request, place).await,
-                Waited::Deserted => Ok(self.keep(place)),
-            };
+            return Box::pin(self.go_on(request, place)).await;
         }
         self.join(request, of).await
+    }
+
+    /// Waits on where an earlier call has left off.
+    async fn go_on(self: &Arc<Self>, request: &Request, place: Place<D::Conn>) -> Result<Standing> {
+        let (place, waited) = self.wait(request, place).await;
+        match waited {
+            Waited::Answered((session, answer)) => self.taken_earlier(request, place, session, answer).await,
+            Waited::Late => self.confirm(request, place).await,
+            Waited::Deserted => Ok(self.keep(place)),
+        }
     }
 
     /// Asks for the lock.
@@ -52,13 +55,13 @@ impl<D: Dialect> Shared<D> {
             let session = match spare {
                 Some(session) => session,
                 // Not told apart from a request that was sent: giving back what was never asked for does no harm.
-                None => self.dialect.connect().await?,
+                None => Box::pin(self.dialect.connect()).await?,
             };
             let ask = Ask::Take {
                 key,
                 mode: request.mode,
                 wait: request.queue,
-                tag: tag(request.holder),
+                tag: Tag::of(request.holder),
                 note: request.note.clone(),
                 idle: (session.idle != request.lease).then_some(request.lease),
             };
@@ -73,16 +76,16 @@ impl<D: Dialect> Shared<D> {
                     self.spares.clear();
                     // In case the server does not know yet: else the next one would wait for it.
                     let ended = error.kind() == ErrorKind::Lost;
-                    if !ended && self.end(Whom::Session(id)).await.is_err() {
+                    if !ended && Box::pin(self.end(Whom::Session(id))).await.is_err() {
                         self.lost().insert(request.holder, id);
                         return Err(error);
                     }
                     permit = place.permit;
                 }
                 Waited::Answered((session, answer)) => {
-                    return self.taken(request, place, session, answer, false).await;
+                    return self.taken(request, place, session, answer);
                 }
-                Waited::Late => return self.confirm(request, place).await,
+                Waited::Late => return Box::pin(self.confirm(request, place)).await,
                 Waited::Deserted => return Ok(self.keep(place)),
             }
         }
@@ -95,14 +98,13 @@ impl<D: Dialect> Shared<D> {
         (place, waited)
     }
 
-    /// The answer to `Take`. `Earlier` says that the lock may have been granted before this call was made.
-    async fn taken(
-        self: &Arc<Self>,
+    /// The answer to `Take`.
+    fn taken(
+        &self,
         request: &Request,
         place: Place<D::Conn>,
         session: Session<D::Conn>,
         answer: Result<Answer>,
-        earlier: bool,
     ) -> Result<Standing> {
         let token = match answer {
             Ok(Answer::Taken(token)) => token,
@@ -134,23 +136,38 @@ impl<D: Dialect> Shared<D> {
             line: tokio::sync::Mutex::new(Line::Free(session)),
             _permit: place.permit,
         });
-        self.held().insert(request.holder, Arc::clone(&hold));
+        self.held().insert(request.holder, hold);
         if let Err(closed) = self.check_open() {
             self.held().remove(&request.holder);
             return Err(closed);
         }
-        if earlier {
-            // The server counts since it granted the lock, whenever that was; now it counts from here.
-            let mut line = hold.line.lock().await;
-            let beat = line.beat(&self.dialect, request.lease, true, self.limit()).await;
-            drop(line);
-            if let Err(error) = beat {
-                self.held().remove(&request.holder);
-                self.lost().insert(request.holder, hold.id);
-                return Err(error);
-            }
-        }
         Ok(Standing::Held(Grant { token, lease: request.lease }))
+    }
+
+    /// The same where the lock may have been granted before this call was made.
+    async fn taken_earlier(
+        &self,
+        request: &Request,
+        place: Place<D::Conn>,
+        session: Session<D::Conn>,
+        answer: Result<Answer>,
+    ) -> Result<Standing> {
+        let standing = self.taken(request, place, session, answer)?;
+        let Standing::Held(_) = standing else { return Ok(standing) };
+        let Some(hold) = self.find(&request.name, request.holder) else {
+            self.check_open()?;
+            return Err(gone());
+        };
+        // The server counts since it granted the lock, whenever that was; now it counts from here.
+        let mut line = hold.line.lock().await;
+        let beat = line.beat(&self.dialect, request.lease, true, self.limit()).await;
+        drop(line);
+        if let Err(error) = beat {
+            self.held().remove(&request.holder);
+            self.lost().insert(request.holder, hold.id);
+            return Err(error);
+        }
+        Ok(standing)
     }
 
     /// No answer yet: the server may be busy with somebody else's hold, or not there at all.
@@ -167,7 +184,7 @@ impl<D: Dialect> Shared<D> {
             // Its turn has just come, or the session has ended: it says so at once.
             Ok(_) => match patiently(&mut place.pending, self.limit(), false).await {
                 Waited::Answered((session, answer)) => {
-                    self.taken(request, place, session, answer, true).await
+                    self.taken_earlier(request, place, session, answer).await
                 }
                 _ => give_up(silent()),
             },

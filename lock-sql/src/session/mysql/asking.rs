@@ -8,7 +8,7 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::life::Life;
 use super::prepared::Prepared;
-use super::words::{bytes, ended, int, maybe, own, proxied, says_number, says_tag, seconds, strange, whole};
+use super::words::{Said, ended, in_step, int, says_number, says_tag, seconds, strange, whole};
 use super::{ENDLESS, MySql};
 use crate::mysql::link::{rows, run};
 use crate::mysql::sql::{Template, Value};
@@ -30,29 +30,20 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    /// The next question: its number with its values.
-    fn next<'a>(&mut self, values: &[(&'static str, Value<'a>)]) -> Vec<(&'static str, Value<'a>)> {
+    /// The number of the next question.
+    fn next(&mut self) -> i64 {
         self.asked += 1;
-        let mut all = Vec::with_capacity(values.len() + 1);
-        all.push(("asked", Value::Int(self.asked)));
-        all.extend_from_slice(values);
-        all
+        self.asked
+    }
+
+    /// Which session is asked, and what.
+    fn due(&self) -> (i64, i64) {
+        (self.id, self.asked)
     }
 
     /// Whether these rows answer that question.
     fn check(&self, rows: &[MySqlRow]) -> Result<()> {
-        legible(|| {
-            for row in rows {
-                match int(row, 0)?.wrapping_sub(self.id) {
-                    asked if asked == self.asked => {}
-                    // The answer to another question: the connection is out of step.
-                    earlier if (0..self.asked).contains(&earlier) => return Err(strange()),
-                    // The lock belongs to the session: another one, by a proxy, is not ours.
-                    _ => return Err(proxied()),
-                }
-            }
-            Ok(())
-        })
+        legible(|| rows.iter().try_for_each(|row| in_step(int(row, 0)?, self.due())))
     }
 }
 
@@ -64,7 +55,8 @@ impl MySql {
         sql: &Template,
         values: &[(&'static str, Value<'_>)],
     ) -> Result<Vec<MySqlRow>> {
-        let all = conn.next(values);
+        let mut all = vec![("asked", Value::Int(conn.next()))];
+        all.extend_from_slice(values);
         let rows = unharmed(run(&mut conn.conn, sql.fill(&all))).await.map_err(ended)?;
         conn.check(&rows)?;
         Ok(rows)
@@ -80,49 +72,49 @@ impl MySql {
         self.fetch(conn, sql, values).await?.into_iter().next().ok_or_else(strange)
     }
 
-    /// The same, by the statement that the server has read, unless the session's time changes with it.
-    async fn quick(
+    /// What every lock is asked, and what `read` makes of the parts of its answer: by the statement that the server has read,
+    /// unless the session's time changes with it. The first value is the question's number.
+    async fn quick<const N: usize, T: Send>(
         &self,
         conn: &mut Conn,
-        sql: &Template,
-        prepared: Option<&Prepared>,
-        (idle, values): (Option<Duration>, &[(&'static str, Value<'_>)]),
-    ) -> Result<MySqlRow> {
-        let (Some(prepared), None) = (prepared, idle) else {
+        (sql, prepared): (&Template, &Prepared<N>),
+        idle: Option<Duration>,
+        values: [Value<'_>; N],
+        read: impl FnOnce(&Said<'_>) -> Result<T> + Send,
+    ) -> Result<T> {
+        let answer = if idle.is_none() && self.mariadb {
+            // To its end: what is left of an answer would be the next question's trouble.
+            unharmed(rows(conn.conn.fetch_many(prepared.with(values)))).await
+        } else {
             let idle = idle.map(|idle| format!("SET SESSION wait_timeout = {};", seconds(idle)));
             let mut all = vec![("idle", Value::Part(idle.as_deref().unwrap_or_default()))];
-            all.extend_from_slice(values);
-            return self.fetch_one(conn, sql, &all).await;
+            all.extend(prepared.names.into_iter().zip(values));
+            Box::pin(unharmed(run(&mut conn.conn, sql.fill(&all)))).await
         };
-        let all = conn.next(values);
-        let asked = rows(conn.conn.fetch_many(prepared.with(&all)));
-        let rows = unharmed(asked).await.map_err(ended)?;
-        conn.check(&rows)?;
-        rows.into_iter().next().ok_or_else(strange)
+        let answer = answer.map_err(ended)?;
+        let [row] = &answer[..] else { return Err(strange()) };
+        legible(|| read(&Said::read(row, conn.due())?))
     }
 
     async fn take(&self, conn: &mut Conn, ask: Take<'_>) -> Result<Answer> {
-        let own = own(conn.id);
         let values = [
-            ("key", Value::Digest(ask.key.long())),
-            ("patience", Value::Int(if ask.wait { ENDLESS } else { 0 })),
-            ("shift", Value::Int(conn.life.shift)),
-            ("own", Value::Text(&own)),
-            ("tag", Value::Bytes(ask.tag.as_bytes())),
+            Value::Int(conn.next()),
+            Value::Digest(ask.key.long()),
+            Value::Int(if ask.wait { ENDLESS } else { 0 }),
+            Value::Int(conn.life.shift),
+            Value::Text(ask.tag),
         ];
-        let prepared = self.sql.quick.as_ref().map(|quick| &quick.take);
-        let row = self.quick(conn, &self.sql.take, prepared, (ask.idle, &values)).await?;
-        let (number, whose, said) = legible(|| Ok((maybe(&row, 1)?, bytes(&row, 2)?, maybe(&row, 3)?)))?;
-        match (number, &whose[..], said) {
-            (None, [0, rest @ ..], None) if rest == ask.tag.as_bytes() => Ok(Answer::No),
-            (Some(number), whose, Some(said)) if whose == ask.tag.as_bytes() && said == number => {
-                let token = FencingToken::new(number)?;
-                // Held, but not granted before a crash cannot bring this number back.
-                self.cover(conn, number).await?;
-                Ok(Answer::Taken(token))
-            }
-            _ => Err(strange()),
+        let take = (&self.sql.take, &self.sql.quick.take);
+        let granted = |said: &Said<'_>| said.granted(ask.tag);
+        let Some(number) = self.quick(conn, take, ask.idle, values, granted).await? else {
+            return Ok(Answer::No);
+        };
+        let token = FencingToken::new(number)?;
+        if !conn.life.covers(number) {
+            // Held, but not granted before a crash cannot bring this number back.
+            Box::pin(self.cover(conn, number)).await?;
         }
+        Ok(Answer::Taken(token))
     }
 }
 
@@ -164,28 +156,34 @@ impl MySql {
     async fn answer(&self, conn: &mut Conn, ask: &Ask) -> Result<Answer> {
         match ask {
             Ask::Take { key, wait, tag, idle, .. } => {
-                self.take(conn, Take { key, wait: *wait, tag, idle: *idle }).await
+                self.take(conn, Take { key, wait: *wait, tag: tag.as_str(), idle: *idle }).await
             }
             Ask::Give { key, .. } => {
-                let key = [("key", Value::Digest(key.long()))];
-                let prepared = self.sql.quick.as_ref().map(|quick| &quick.give);
-                let row = self.quick(conn, &self.sql.give, prepared, (None, &key)).await?;
-                Ok(if legible(|| maybe(&row, 1))? == Some(1) { Answer::Yes } else { Answer::No })
+                let values = [Value::Int(conn.next()), Value::Digest(key.long())];
+                let give = (&self.sql.give, &self.sql.quick.give);
+                let held = self.quick(conn, give, None, values, |said: &Said<'_>| said.held()).await?;
+                Ok(if held { Answer::Yes } else { Answer::No })
             }
             Ask::Beat { idle } => {
-                let prepared = self.sql.quick.as_ref().map(|quick| &quick.beat);
-                self.quick(conn, &self.sql.beat, prepared, (*idle, &[])).await?;
-                Ok(Answer::Yes)
+                let values = [Value::Int(conn.next())];
+                let beat = (&self.sql.beat, &self.sql.quick.beat);
+                self.quick(conn, beat, *idle, values, |_| Ok(Answer::Yes)).await
             }
-            Ask::Waits(id) => self.waits(conn, *id).await,
-            Ask::Look(key) => self.look(conn, key).await,
+            // What is rare makes no room for itself where every lock passes.
+            Ask::Waits(id) => Box::pin(self.waits(conn, *id)).await,
+            Ask::Look(key) => Box::pin(self.look(conn, key)).await,
             Ask::End(Whom::Session(id)) => {
                 // What belongs to another life of the server has ended with it.
-                if id.born == conn.life.id { self.end(conn, id.process).await } else { Ok(Answer::No) }
+                if id.born != conn.life.id {
+                    return Ok(Answer::No);
+                }
+                Box::pin(self.end(conn, id.process)).await
             }
-            Ask::End(Whom::Tag(key, tag)) => self.end_holder(conn, key, |own| says_tag(own, tag)).await,
+            Ask::End(Whom::Tag(key, tag)) => {
+                Box::pin(self.end_holder(conn, key, |own| says_tag(own, tag.as_str()))).await
+            }
             Ask::End(Whom::Token(key, token)) => {
-                self.end_holder(conn, key, |own| says_number(own, token.get())).await
+                Box::pin(self.end_holder(conn, key, |own| says_number(own, token.get()))).await
             }
         }
     }

@@ -4,11 +4,12 @@
 //! The table keeps what was added to it in this life, and a ceiling: a number counts only when a ceiling above it is on the
 //! disk, and a new life begins above the ceiling. A commit for a million numbers.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lock_core::{Error, ErrorKind, Result};
 use sqlx::mysql::MySqlConnection;
+use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 
 use super::MySql;
 use super::asking::Conn;
@@ -41,6 +42,13 @@ pub(super) struct Life {
     pub(super) shift: i64,
     /// Above all numbers that may be given; on the disk.
     ceiling: i64,
+}
+
+impl Life {
+    /// Whether a ceiling above this number is on the disk.
+    pub(super) fn covers(&self, number: i64) -> bool {
+        number < self.ceiling
+    }
 }
 
 /// What this client was last told about a life of its server, and is on that server's disk.
@@ -89,9 +97,11 @@ impl MySql {
             None => self.begin(&mut conn, this).await?,
         };
         // What every lock asks for takes one round trip from the first time on.
-        if let Some(quick) = &self.sql.quick {
-            for prepared in [&quick.take, &quick.give, &quick.beat] {
-                unharmed(prepared.tell(&mut conn)).await.map_err(ended)?;
+        if self.mariadb {
+            let quick = &self.sql.quick;
+            for sql in [&quick.take.sql, &quick.give.sql, &quick.beat.sql] {
+                let told = conn.prepare(AssertSqlSafe(Arc::clone(sql)).into_sql_str());
+                unharmed(told).await.map_err(ended)?;
             }
         }
         Ok(Conn { conn, id: session, asked: 0, life, limit: Duration::ZERO, answered: Instant::now() })
@@ -118,9 +128,6 @@ impl MySql {
 
     /// Sees to it that a ceiling above `number` is on the disk.
     pub(super) async fn cover(&self, conn: &mut Conn, number: i64) -> Result<()> {
-        if number < conn.life.ceiling {
-            return Ok(());
-        }
         let sql = self.sql.raise.fill(&[
             ("life", Value::Int(conn.life.id)),
             ("number", Value::Int(number)),
@@ -134,7 +141,7 @@ impl MySql {
                 return Err(Error::new(ErrorKind::Unavailable, "the table belongs to another server by now"));
             }
         }
-        if number >= conn.life.ceiling {
+        if !conn.life.covers(number) {
             return Err(strange());
         }
         self.known.learn(conn.life);

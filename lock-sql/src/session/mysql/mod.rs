@@ -134,15 +134,15 @@ struct Sql {
     holds: Template,
     digits: Template,
     session: Template,
-    quick: Option<Quick>,
+    quick: Quick,
 }
 
 /// Those that are asked again and again, for a server that has read them. MySQL's has two statements in one, and finds other types
 /// for values that it does not see.
 struct Quick {
-    take: Prepared,
-    give: Prepared,
-    beat: Prepared,
+    take: Prepared<5>,
+    give: Prepared<2>,
+    beat: Prepared<1>,
 }
 
 impl Sql {
@@ -151,10 +151,13 @@ impl Sql {
         let take = Template::new(take, prefix);
         let give = Template::new(include_str!("sql/give.sql"), prefix);
         let beat = Template::new(include_str!("sql/beat.sql"), prefix);
-        let [quick_take, quick_give, quick_beat] = [&take, &give, &beat].map(Prepared::new);
-        let quick = Quick { take: quick_take, give: quick_give, beat: quick_beat };
+        let quick = Quick {
+            take: Prepared::new(&take, ["asked", "key", "patience", "shift", "tag"]),
+            give: Prepared::new(&give, ["asked", "key"]),
+            beat: Prepared::new(&beat, ["asked"]),
+        };
         Self {
-            quick: mariadb.then_some(quick),
+            quick,
             settings: Template::new(include_str!("../../mysql/sql/session.sql"), prefix),
             set_up: Template::new(include_str!("sql/set_up.sql"), prefix),
             begin: Template::new(include_str!("sql/begin.sql"), prefix),

@@ -56,6 +56,67 @@ pub(super) fn bytes(row: &MySqlRow, column: usize) -> Result<Vec<u8>> {
     row.try_get(column).map_err(explain)
 }
 
+/// Whether the sum of a session and a question's number is that of the session that was asked and its last question.
+pub(super) fn in_step(sum: i64, (session, last): (i64, i64)) -> Result<()> {
+    match sum.wrapping_sub(session) {
+        asked if asked == last => Ok(()),
+        // The answer to another question: the connection is out of step.
+        earlier if (0..last).contains(&earlier) => Err(strange()),
+        // The lock belongs to the session: another one, by a proxy, is not ours.
+        _ => Err(proxied()),
+    }
+}
+
+/// An answer of one text: its parts, which have a blank between them.
+pub(super) struct Said<'a> {
+    parts: [&'a str; 4],
+    count: usize,
+}
+
+impl<'a> Said<'a> {
+    /// The one text of a row, where it answers this question of this session.
+    pub(super) fn read(row: &'a MySqlRow, due: (i64, i64)) -> Result<Self> {
+        Self::of(row.try_get_unchecked(0).map_err(explain)?, due)
+    }
+
+    fn of(text: &'a str, due: (i64, i64)) -> Result<Self> {
+        let mut said = Self { parts: [""; 4], count: 0 };
+        for part in text.split(' ') {
+            *said.parts.get_mut(said.count).ok_or_else(strange)? = part;
+            said.count += 1;
+        }
+        in_step(said.number(0)?, due)?;
+        Ok(said)
+    }
+
+    fn parts(&self) -> &[&'a str] {
+        &self.parts[..self.count]
+    }
+
+    fn number(&self, at: usize) -> Result<i64> {
+        self.parts().get(at).and_then(|part| part.parse().ok()).ok_or_else(strange)
+    }
+
+    /// The number under which the lock was taken for this tag; `None` where it is another's. A number that the session does
+    /// not show, or an earlier one that it shows yet, is not believed.
+    pub(super) fn granted(&self, tag: &str) -> Result<Option<i64>> {
+        match self.parts() {
+            [_, whose] if *whose == tag => Ok(None),
+            [_, whose, number, shown] if *whose == tag && number == shown => self.number(2).map(Some),
+            _ => Err(strange()),
+        }
+    }
+
+    /// Whether the lock that was given back was held.
+    pub(super) fn held(&self) -> Result<bool> {
+        match self.parts() {
+            [_, "1", _] => Ok(true),
+            [_, "0", _] => Ok(false),
+            _ => Err(strange()),
+        }
+    }
+}
+
 pub(super) fn strange() -> Error {
     Error::new(ErrorKind::Protocol, "the server answered something else than asked")
 }
@@ -86,6 +147,35 @@ mod tests {
         assert_eq!(seconds(secs(3) + Duration::from_millis(1)), 4);
         assert_eq!(seconds(Duration::ZERO), ENDLESS);
         assert!(seconds(super::super::CAPABILITIES.max_lease) < ENDLESS);
+    }
+
+    #[test]
+    fn a_grant_shows_its_number_and_whose_it_is() {
+        let granted = |text| Said::of(text, (5, 2)).and_then(|said| said.granted("tag")).map_err(drop);
+        assert_eq!(granted("7 tag 42 42"), Ok(Some(42)));
+        assert_eq!(granted("7 tag"), Ok(None));
+        let all = ["7 tag 42 41", "7 tag 42", "7 gat 42 42", "7 gat", "7", "", "7 tag x x", "7 tag 42 42 42"];
+        for strange in all {
+            assert_eq!(granted(strange), Err(()), "{strange}");
+        }
+    }
+
+    #[test]
+    fn what_was_given_back_was_held_or_not() {
+        let held = |text| Said::of(text, (5, 2)).and_then(|said| said.held()).map_err(drop);
+        assert_eq!((held("7 1 3"), held("7 0 0")), (Ok(true), Ok(false)));
+        assert!(["7", "7 1", "7 2 3", "7 1 3 4"].map(held).iter().all(Result::is_err));
+    }
+
+    #[test]
+    fn an_answer_to_another_question_is_none() {
+        let kind = |text| Said::of(text, (5, 2)).map(drop).map_err(|error| error.kind());
+        assert_eq!(kind("7"), Ok(()));
+        assert!(
+            ["6 1 3", "5", "", "x 1 3", "7.0"].into_iter().all(|text| kind(text) == Err(ErrorKind::Protocol))
+        );
+        // Another session's.
+        assert!(["8 1 3", "4", "-7"].into_iter().all(|text| kind(text) == Err(ErrorKind::Unsupported)));
     }
 
     #[test]

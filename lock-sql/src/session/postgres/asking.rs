@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, FencingToken, Mode, Result};
+use lock_core::{Error, ErrorKind, FencingToken, Mode, Note, Result};
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgArguments;
 
 use super::session::{Conn, Postgres, get, strange};
 use crate::session::dialect::{Answer, Ask, Dialect, Seen, Session, Whom};
-use crate::session::names::plain;
+use crate::session::names::{Tag, push_plain};
 use crate::unharmed::{legible, unharmed};
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, PgArguments>;
@@ -30,11 +30,11 @@ impl Dialect for Postgres {
         match ask {
             Ask::Take { key, mode, wait, tag, note, idle } => {
                 let sql = &self.sql.take[usize::from(*wait)][shared(*mode)];
-                let label = format!(" {tag} {}", plain(note.as_str()));
+                let label = label(tag, note);
                 let query = query(sql).bind(key.short()).bind(label).bind(idle.map(millis));
                 let taken = |name: Option<&str>| match name.map(numbered) {
                     None if !wait => Ok(Answer::No),
-                    Some(Some((token, whose, _))) if whose == tag => Ok(Answer::Taken(token)),
+                    Some(Some((token, whose, _))) if whose == tag.as_str() => Ok(Answer::Taken(token)),
                     _ => Err(strange()),
                 };
                 self.fetch_one(conn, query, taken).await?.ok_or_else(strange)
@@ -44,13 +44,14 @@ impl Dialect for Postgres {
             }
             Ask::Beat { idle } => self.done(conn, query(&self.sql.beat).bind(idle.map(millis))).await,
             Ask::Waits(id) => self.done(conn, query(&self.sql.waits).bind(id.process)).await,
-            Ask::Look(key) => self.look(conn, query(&self.sql.look).bind(key.short())).await,
+            Ask::Look(key) => Box::pin(self.look(conn, query(&self.sql.look).bind(key.short()))).await,
             Ask::End(Whom::Session(id)) => {
                 let query = query(&self.sql.end_session).bind(id.process).bind(id.born);
                 self.done(conn, query.bind(patience)).await
             }
             Ask::End(Whom::Tag(key, tag)) => {
-                let query = query(&self.sql.end_holder).bind(key.short()).bind(3).bind(tag.clone());
+                let query =
+                    query(&self.sql.end_holder).bind(key.short()).bind(3).bind(tag.as_str().to_owned());
                 self.done(conn, query.bind(patience)).await
             }
             Ask::End(Whom::Token(key, token)) => {
@@ -111,6 +112,17 @@ fn holder(lock: Option<&str>, name: Option<&str>) -> Option<Seen> {
     let (token, _, note) = numbered(name?)?;
     let mode = if lock? == "ShareLock" { Mode::Shared } else { Mode::Exclusive };
     Some(Seen { token, mode, note: note.to_owned() })
+}
+
+/// What follows the number in a session's name.
+fn label(tag: &Tag, note: &Note) -> String {
+    let (tag, note) = (tag.as_str(), note.as_str());
+    let mut label = String::with_capacity(tag.len() + note.len() + 2);
+    label.push(' ');
+    label.push_str(tag);
+    label.push(' ');
+    push_plain(&mut label, note);
+    label
 }
 
 /// The number, the tag and the note in a session's name.

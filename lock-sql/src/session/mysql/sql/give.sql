@@ -1,2 +1,3 @@
--- :key. One row: the session, and whether it held the lock. It holds nothing afterwards.
-SELECT CAST(CONNECTION_ID() AS SIGNED) + :asked AS session, CAST(RELEASE_LOCK(:key) AS SIGNED) AS gone, RELEASE_ALL_LOCKS() AS others;
+-- :key. One row of one text: the session, whether it held the lock (0 also where nobody did), and how many others it held. It holds
+-- nothing afterwards.
+SELECT CONCAT_WS(' ', CONNECTION_ID() + :asked, COALESCE(RELEASE_LOCK(:key), 0), RELEASE_ALL_LOCKS()) AS a;
