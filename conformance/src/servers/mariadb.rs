@@ -70,6 +70,8 @@ fn template() -> Verdict<&'static Path> {
             .arg(option("datadir", &folder.path().join("data")))
             .args(options)
             .arg(log_size())
+            // Servers that share a folder for temporary tables remove each other's: this one, too.
+            .env("TMPDIR", folder.path())
             .output()
             .context("mariadb-install-db: apt-get install mariadb-server")?;
         if output.status.success() {
