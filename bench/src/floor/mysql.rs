@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock::HolderId;
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
+use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
+use sqlx::{Arguments as _, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
 
 use super::pool::Pool;
 use crate::networked::Way;
@@ -33,7 +33,19 @@ struct Shared {
     /// Whether the server takes several statements as one block, which it answers once.
     blocks: bool,
     lease: String,
+    /// What joins a known name, where blocks are prepared, with marks for these values.
+    join: Option<(Arc<str>, Vec<Mark>)>,
 }
+
+#[derive(Clone, Copy)]
+enum Mark {
+    Name,
+    Holder,
+}
+
+/// What does not change from name to name.
+const SAME: [(&str, &str); 4] =
+    [(":mode", "x'78'"), (":room", "1"), (":note", "x'666c6f6f723a31'"), (":ahead", "COUNT(*)")];
 
 struct Connections(Arc<Shared>);
 
@@ -42,11 +54,16 @@ impl Way for Floor {
     async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
         let options = options(server);
         let lease = lease.as_micros().to_string();
-        let mut shared = Shared { pool: Pool::new(CONNECTIONS), options, blocks: false, lease };
+        let mut shared = Shared { pool: Pool::new(CONNECTIONS), options, blocks: false, lease, join: None };
         let mut connection = shared.connect().await?;
         let version: String = ask(&mut connection, "SELECT VERSION()").await?.try_get(0)?;
         shared.blocks = version.contains("MariaDB");
         shared.pool.take_back(connection);
+        if shared.blocks {
+            let leases = [(":waiter_lease", &*shared.lease), (":lease", &shared.lease)];
+            let (sql, marks) = marked(&shared.block(filled(&filled(JOIN, &leases), &SAME)));
+            shared.join = Some((sql.into(), marks));
+        }
         Ok(Arc::new(Connections(Arc::new(shared))))
     }
 
@@ -94,6 +111,16 @@ pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     text + "'"
 }
 
+/// A request with question marks for the name and the holder.
+fn marked(text: &str) -> (String, Vec<Mark>) {
+    let mut marks: Vec<_> = [(":name", Mark::Name), (":holder", Mark::Holder)]
+        .into_iter()
+        .flat_map(|(word, mark)| text.match_indices(word).map(move |(at, _)| (at, mark)))
+        .collect();
+    marks.sort_unstable_by_key(|(at, _)| *at);
+    (text.replace(":name", "?").replace(":holder", "?"), marks.into_iter().map(|(_, mark)| mark).collect())
+}
+
 impl Shared {
     async fn connect(&self) -> Result<MySqlConnection, Failure> {
         let mut connection = self.options.connect().await?;
@@ -108,6 +135,32 @@ impl Shared {
             None => self.connect().await?,
         };
         let row = ask(&mut connection, sql).await?;
+        self.pool.take_back(connection);
+        Ok(row)
+    }
+
+    /// Joins a known name.
+    async fn join(
+        &self,
+        sql: &Arc<str>,
+        marks: &[Mark],
+        name: &str,
+        holder: &[u8],
+    ) -> Result<MySqlRow, Failure> {
+        let (_permit, free) = self.pool.lend().await?;
+        let mut connection = match free {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let mut values = MySqlArguments::default();
+        for mark in marks {
+            match mark {
+                Mark::Name => values.add(name.as_bytes())?,
+                Mark::Holder => values.add(holder)?,
+            }
+        }
+        let query = sqlx::query_with(AssertSqlSafe(Arc::clone(sql)), values);
+        let row = connection.fetch_all(query).await?.into_iter().next().ok_or("no row")?;
         self.pool.take_back(connection);
         Ok(row)
     }
@@ -136,12 +189,19 @@ impl Client for Connections {
         let name = hexadecimal(ask.name.as_bytes());
         // What does not change is filled in once.
         let values = [(":waiter_lease", &*shared.lease), (":lease", &shared.lease), (":name", &name)];
-        let more = [(":mode", "x'78'"), (":room", "1"), (":note", "x'666c6f6f723a31'")];
-        let acquire = shared.block(filled(&filled(ACQUIRE, &values), &more));
-        let join = shared.block(filled(&filled(&filled(JOIN, &values), &more), &[(":ahead", "COUNT(*)")]));
+        let acquire = shared.block(filled(&filled(ACQUIRE, &values), &SAME));
+        let join = shared.block(filled(&filled(JOIN, &values), &SAME));
         let busy = filled(BUSY, &[(":name", &name)]);
         let leave = filled(LEAVE, &[(":name", &name)]);
-        Ok(plain::lock(Name { shared, acquire, join, busy, leave, known: AtomicBool::new(false) }))
+        Ok(plain::lock(Name {
+            shared,
+            name: ask.name.to_owned(),
+            acquire,
+            join,
+            busy,
+            leave,
+            known: AtomicBool::new(false),
+        }))
     }
 
     async fn ping(&self) -> Result<bool, Failure> {
@@ -156,6 +216,7 @@ impl Client for Connections {
 
 struct Name {
     shared: Arc<Shared>,
+    name: String,
     acquire: String,
     /// The same once the name has its row.
     join: String,
@@ -169,9 +230,14 @@ impl Plain for Name {
     type Kept = (String, i64);
 
     async fn take(&self, wait: bool) -> Result<Option<Self::Kept>, Failure> {
-        let holder = hexadecimal(&HolderId::random()?.as_u128().to_be_bytes());
+        let bytes = HolderId::random()?.as_u128().to_be_bytes();
+        let (holder, known) = (hexadecimal(&bytes), self.known.load(Ordering::Relaxed));
+        if let (true, true, Some((sql, marks))) = (wait, known, &self.shared.join) {
+            let number: Option<i64> = self.shared.join(sql, marks, &self.name, &bytes).await?.try_get(0)?;
+            return Ok(number.map(|number| (holder, number)));
+        }
         let (queue, busy) = if wait { ("1", "NULL") } else { ("0", &*self.busy) };
-        let text = if wait && self.known.load(Ordering::Relaxed) { &self.join } else { &self.acquire };
+        let text = if wait && known { &self.join } else { &self.acquire };
         let sql = text.replace(":holder", &holder).replace(":queue", queue).replace(":busy", busy);
         let number: Option<i64> = self.shared.request(&sql).await?.try_get(0)?;
         self.known.store(true, Ordering::Relaxed);

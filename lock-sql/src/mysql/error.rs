@@ -32,6 +32,11 @@ pub(super) fn is_refused(error: &Error) -> bool {
     matches!(source.and_then(number), Some(1048 | 1062))
 }
 
+/// Whether the server does not prepare a statement: it keeps no more of them, or not this one.
+pub(super) fn is_unprepared(error: &sqlx::Error) -> bool {
+    matches!(number(error), Some(1461 | 1295))
+}
+
 /// Whether a table of ours is missing.
 pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     number(error) == Some(1146)

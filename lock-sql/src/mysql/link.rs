@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
-use lock_core::{Error, ErrorKind, Result};
+use lock_core::{Error, ErrorKind, Mode, Result};
 use sqlx::mysql::{MySqlConnectOptions, MySqlQueryResult, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Executor as _, MySqlConnection};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 use super::config::MySqlConfig;
-use super::error::{closed, ends_connection, explain, is_contention};
-use super::sql::{Sql, Value};
+use super::error::{closed, ends_connection, explain, is_contention, is_unprepared};
+use super::look::ahead;
+use super::often::Often;
+use super::sql::{Sql, Template, Value};
 use crate::unharmed::{legible, unharmed};
 
 /// Why something is asked.
@@ -49,6 +51,9 @@ const ATTEMPTS: u32 = 12;
 /// back what had not been committed. So no connection waits here inside a transaction.
 pub(super) struct Link {
     pub(super) sql: Sql,
+    /// What is asked most, of who asks exclusively.
+    pub(super) join: Often,
+    pub(super) listen: Often,
     options: MySqlConnectOptions,
     connect_timeout: Duration,
     pub(super) request_timeout: Duration,
@@ -60,7 +65,15 @@ pub(super) struct Link {
     looks: Slots,
     /// Whether the server takes compound blocks.
     blocks: AtomicBool,
+    /// Whether it has refused to prepare one.
+    unprepared: AtomicBool,
     closed: AtomicBool,
+}
+
+/// What is sent.
+enum Sent<'a> {
+    Text(String),
+    Often(&'a Often, &'a Template, &'a [(&'a str, Value<'a>)]),
 }
 
 /// So many connections at most, and those that nobody uses just now.
@@ -95,8 +108,14 @@ enum Failure {
 
 impl Link {
     pub(super) fn new(config: &MySqlConfig) -> Self {
+        let sql = Sql::new(&config.table_prefix);
+        let join = Often::new(&sql.join, &[("ahead", &ahead(Mode::Exclusive, false))], block);
+        let look = |sql: &str| format!("{}{sql}", Lane::Look.comment());
+        let listen = Often::new(&sql.listen, &[("ahead", &ahead(Mode::Exclusive, true))], look);
         Self {
-            sql: Sql::new(&config.table_prefix),
+            sql,
+            join,
+            listen,
             options: config.options(),
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
@@ -105,6 +124,7 @@ impl Link {
             verbs: Slots::new(config.pool as usize),
             looks: Slots::new(1),
             blocks: AtomicBool::new(false),
+            unprepared: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         }
     }
@@ -130,7 +150,28 @@ impl Link {
         sql: &str,
         read: impl FnOnce(&[MySqlRow], bool) -> Result<T>,
     ) -> Result<T> {
-        self.answer(lane, sql, |answer, again| read(&answer.rows, again)).await
+        let text = Sent::Text(self.text(lane, sql));
+        self.answer(lane, text, |answer, again| read(&answer.rows, again)).await
+    }
+
+    /// Sends a request that is asked often, and does as [`Link::ask`] does. On MariaDB a connection prepares it once; where the
+    /// server does not, or takes no blocks, it is filled in.
+    ///
+    /// # Cancel safety
+    /// As [`Link::ask`].
+    pub(super) async fn ask_often<T>(
+        &self,
+        lane: Lane,
+        (often, template): (&Often, &Template),
+        values: &[(&str, Value<'_>)],
+        read: impl FnOnce(&[MySqlRow], bool) -> Result<T>,
+    ) -> Result<T> {
+        let sent = if self.has_blocks() && !self.unprepared.load(Ordering::Relaxed) {
+            Sent::Often(often, template, values)
+        } else {
+            Sent::Text(self.text(lane, &template.fill(values)))
+        };
+        self.answer(lane, sent, |answer, again| read(&answer.rows, again)).await
     }
 
     /// Sends one statement that changes rows, and gives how many went or changed, and whether it was sent twice.
@@ -138,18 +179,18 @@ impl Link {
     /// # Cancel safety
     /// As [`Link::ask`].
     pub(super) async fn change(&self, lane: Lane, sql: &str) -> Result<(u64, bool)> {
-        self.answer(lane, sql, |answer, again| Ok((answer.changed, again))).await
+        let text = Sent::Text(self.text(lane, sql));
+        self.answer(lane, text, |answer, again| Ok((answer.changed, again))).await
     }
 
     async fn answer<T>(
         &self,
         lane: Lane,
-        sql: &str,
+        mut sent: Sent<'_>,
         read: impl FnOnce(&Answer, bool) -> Result<T>,
     ) -> Result<T> {
         self.open()?;
         let end = Instant::now() + self.request_timeout;
-        let text = self.text(lane, sql);
         let slots = if matches!(lane, Lane::Look | Lane::Ring) { &self.looks } else { &self.verbs };
         let _slot = slots.take(end).await.map_err(Error::unsent)?;
         let (mut attempt, mut again) = (1, false);
@@ -167,7 +208,7 @@ impl Link {
             };
             // Connecting has a limit of its own.
             let end = end.max(Instant::now() + self.request_timeout / 4);
-            let failure = match timeout_at(end, unharmed(all(&mut connection, &text))).await {
+            let failure = match timeout_at(end, unharmed(send(&mut connection, &sent))).await {
                 Ok(Ok(answer)) => {
                     let answer = legible(|| read(&answer, again))?;
                     self.give_back(slots, connection);
@@ -199,6 +240,13 @@ impl Link {
             // Some errors end the statement only: without this its transaction would go on.
             if let Ok(Ok(_)) = timeout_at(end, unharmed(run(&mut connection, "ROLLBACK"))).await {
                 self.give_back(slots, connection);
+            }
+            if let Sent::Often(_, template, values) = sent
+                && is_unprepared(&error)
+            {
+                self.unprepared.store(true, Ordering::Relaxed);
+                sent = Sent::Text(self.text(lane, &template.fill(values)));
+                continue;
             }
             if !is_contention(&error) || attempt == ATTEMPTS {
                 return Err(explain(error));
@@ -242,7 +290,7 @@ impl Link {
     fn text(&self, lane: Lane, sql: &str) -> String {
         let comment = lane.comment();
         if sql.starts_with("START TRANSACTION") && self.has_blocks() {
-            format!("{comment}BEGIN NOT ATOMIC\n{sql}END")
+            format!("{comment}{}", block(sql))
         } else {
             format!("{comment}{sql}")
         }
@@ -294,6 +342,17 @@ pub(crate) async fn run(
 async fn all(connection: &mut MySqlConnection, sql: impl Into<String>) -> Result<Answer, sqlx::Error> {
     // Safe: `sql` was filled in by a `Template`, which writes values as numbers and hexadecimal literals only.
     gather(connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql.into())))).await
+}
+
+async fn send(connection: &mut MySqlConnection, sent: &Sent<'_>) -> Result<Answer, sqlx::Error> {
+    match sent {
+        Sent::Text(text) => all(connection, text).await,
+        Sent::Often(often, _, values) => gather(connection.fetch_many(often.with(values))).await,
+    }
+}
+
+fn block(sql: &str) -> String {
+    format!("BEGIN NOT ATOMIC\n{sql}END")
 }
 
 /// The rows of all results.

@@ -57,7 +57,7 @@ pub(super) async fn listen(
     limit: Duration,
     stay: Stay,
 ) -> Result<(Option<Wake>, Heard)> {
-    let (holder, ahead) = (mark.holder.as_u128().to_be_bytes(), ahead(mark.mode, true));
+    let (holder, ahead) = (mark.holder.as_u128().to_be_bytes(), ahead(Mode::Exclusive, true));
     let values = [
         ("own", Value::Text(&bells.own)),
         ("before", Value::Text(&bells.before)),
@@ -71,7 +71,8 @@ pub(super) async fn listen(
         ("holder", Value::Bytes(&holder)),
         ("ahead", Value::Part(&ahead)),
     ];
-    link.ask(Lane::Look, &link.sql.listen.fill(&values), |rows, _| rows::heard(rows, mark)).await
+    let request = (&link.listen, &link.sql.listen);
+    link.ask_often(Lane::Look, request, &values, |rows, _| rows::heard(rows, mark)).await
 }
 
 /// Looks at many; gives which of them are there when some are not.

@@ -9,6 +9,7 @@ mod leaving;
 pub(crate) mod link;
 mod look;
 mod looking;
+mod often;
 pub(crate) mod open;
 mod pace;
 mod rows;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::name::{check_prefix, encode};
 use lock_core::{
-    Backend, Capabilities, Error, FencingToken, Info, Listing, LockName, Page, Raise, Release, Renewal,
+    Backend, Capabilities, Error, FencingToken, Info, Listing, LockName, Mode, Page, Raise, Release, Renewal,
     Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 use sqlx::mysql::MySqlRow;
@@ -101,7 +102,13 @@ impl MySqlBackend {
         ];
         if known && request.queue {
             let read = |rows: &[MySqlRow], _| rows::joined(rows, request);
-            match self.link.ask(Lane::Verb, &self.link.sql.join.fill(&values), read).await {
+            let joined = if request.mode == Mode::Exclusive {
+                let join = (&self.link.join, &self.link.sql.join);
+                self.link.ask_often(Lane::Verb, join, &values, read).await
+            } else {
+                self.link.ask(Lane::Verb, &self.link.sql.join.fill(&values), read).await
+            };
+            match joined {
                 Err(error) if is_refused(&error) => {}
                 Err(error) => return Err(error),
                 Ok((standing, ahead, before)) => {

@@ -131,6 +131,23 @@ impl Template {
     }
 }
 
+impl Template {
+    /// The same with these parts in it and a question mark for each value, and which value each of them is.
+    pub(super) fn prepared(&self, parts: &[(&str, &str)]) -> (String, Vec<&'static str>) {
+        let (mut out, mut order) = (String::with_capacity(self.length), Vec::new());
+        for (text, name) in &self.pieces {
+            out.push_str(text);
+            if let Some((_, part)) = parts.iter().find(|(key, _)| key == name) {
+                out.push_str(part);
+            } else if !name.is_empty() {
+                out.push('?');
+                order.push(*name);
+            }
+        }
+        (out, order)
+    }
+}
+
 /// Where the next `:name` begins; `:=` is none.
 fn placeholder(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();

@@ -186,3 +186,11 @@ async fn who_waits_for_each_other_goes_on_looking() {
     c.release(&tickets[1]).await.unwrap();
     of_b.holds().await;
 }
+
+/// A server that keeps no more prepared statements, or none at all, is told everything anew each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_prepares_nothing_is_told_each_time() {
+    let Some(room) = Room::open().await else { return };
+    room.server.run("SET GLOBAL max_prepared_stmt_count = 0").await.unwrap();
+    a_release_tells(room).await;
+}

@@ -1,5 +1,8 @@
 //! What is asked most is short, and where anything is unusual the whole is asked.
 
+use std::sync::atomic::Ordering;
+
+use lock_conformance::servers::mariadb::mysqld;
 use lock_core::mode::holders;
 use lock_core::{Backend, HolderId, Mode, Release, Standing, Ticket, Wake};
 use sqlx::Row as _;
@@ -48,6 +51,9 @@ async fn a_known_name_takes_few_statements() {
             least = (least.0.min(between - before - looking), least.1.min(after - between - looking));
         }
         assert_eq!(least, (6, 1), "statements to join and to leave{options}");
+        // Told once how to join, and asked for it twenty times.
+        let prepared = u64::from(options.is_empty() && mysqld().is_none());
+        assert_eq!(counter.counts().prepared.load(Ordering::SeqCst), prepared, "prepared{options}");
         store.close().await.unwrap();
     }
 }

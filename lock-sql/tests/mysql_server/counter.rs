@@ -18,6 +18,8 @@ pub(crate) struct Counts {
     pub(crate) looks: AtomicU64,
     /// House-keeping.
     pub(crate) tidying: AtomicU64,
+    /// What a connection is told once, to be asked often.
+    pub(crate) prepared: AtomicU64,
     /// Connections that are open.
     pub(crate) open: AtomicU64,
 }
@@ -102,11 +104,16 @@ struct Packets {
     header: Vec<u8>,
     start: Vec<u8>,
     left: usize,
+    /// Of each statement that was prepared: its number, which is known once it is asked for, and whether it looks.
+    prepared: Vec<(Option<[u8; 4]>, bool)>,
 }
 
-const LOOKS: &[u8] = b"\x03/* onelock looks */";
-const TIDIES: &[u8] = b"\x03/* onelock tidies */";
+const LOOKS: &[u8] = b"/* onelock looks */";
+const TIDIES: &[u8] = b"/* onelock tidies */";
 const QUIT: u8 = 1;
+const QUERY: u8 = 3;
+const PREPARE: u8 = 22;
+const EXECUTE: u8 = 23;
 
 impl Packets {
     fn see(&mut self, bytes: &[u8], counts: &Counts) {
@@ -122,7 +129,7 @@ impl Packets {
                 }
                 continue;
             }
-            if self.start.len() < TIDIES.len() {
+            if self.start.len() <= TIDIES.len() {
                 self.start.push(byte);
             }
             self.left -= 1;
@@ -135,15 +142,28 @@ impl Packets {
         }
     }
 
-    fn count(&self, counts: &Counts) {
-        let counter = if self.start.starts_with(LOOKS) {
-            &counts.looks
-        } else if self.start.starts_with(TIDIES) {
-            &counts.tidying
-        } else if self.start.first() == Some(&QUIT) {
-            return;
-        } else {
-            &counts.verbs
+    fn count(&mut self, counts: &Counts) {
+        let counter = match &self.start[..] {
+            [QUERY, text @ ..] if text.starts_with(LOOKS) => &counts.looks,
+            [QUERY, text @ ..] if text.starts_with(TIDIES) => &counts.tidying,
+            [QUIT, ..] => return,
+            [PREPARE, text @ ..] => {
+                self.prepared.push((None, text.starts_with(LOOKS)));
+                &counts.prepared
+            }
+            [EXECUTE, a, b, c, d, ..] => {
+                // The driver asks for a statement as soon as it is prepared.
+                let number = Some([*a, *b, *c, *d]);
+                let all = &mut self.prepared;
+                let known = all.iter().position(|(known, _)| *known == number);
+                let at = known.or_else(|| all.iter().position(|(known, _)| known.is_none()));
+                let looks = at.and_then(|at| all.get_mut(at)).is_some_and(|(known, looks)| {
+                    *known = number;
+                    *looks
+                });
+                if looks { &counts.looks } else { &counts.verbs }
+            }
+            _ => &counts.verbs,
         };
         counter.fetch_add(1, Ordering::SeqCst);
     }

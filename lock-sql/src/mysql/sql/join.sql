@@ -5,7 +5,7 @@
 START TRANSACTION;
 UPDATE `onelock_name` SET number = LAST_INSERT_ID(number + 1) WHERE name = :name AND number > 0;
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), IF(ROW_COUNT() > 0, LAST_INSERT_ID(), NULL), :ahead,
-MIN(ends), MAX(number), IF(MIN(mode) = MAX(mode) AND COUNT(*) <= MIN(room), MIN(ends), NULL)
+MIN(ends), MAX(number + 0), IF(MIN(mode) = MAX(mode) AND COUNT(*) <= MIN(room), MIN(ends), NULL)
 INTO @now, @next, @ahead, @earliest, @before, @first FROM `onelock_line` WHERE name = :name;
 INSERT INTO `onelock_line` (name, number, holder, mode, room, ends, joined, note)
 VALUES (:name, IF(@earliest <= @now, NULL, @next), :holder, :mode, :room, @now + IF(@ahead, :waiter_lease, :lease), @now, :note);
