@@ -100,30 +100,25 @@ impl MySqlBackend {
             ("waiter_lease", Value::Int(micros(request.waiter_lease, request.delay))),
             ("note", Value::Bytes(request.note.as_str().as_bytes())),
         ];
-        if known && request.queue {
-            let read = |rows: &[MySqlRow], _| rows::joined(rows, request);
-            let joined = if request.mode == Mode::Exclusive {
-                let join = (&self.link.join, &self.link.sql.join);
-                self.link.ask_often(Lane::Verb, join, &values, read).await
-            } else {
-                self.link.ask(Lane::Verb, &self.link.sql.join.fill(&values), read).await
-            };
-            match joined {
-                Err(error) if is_refused(&error) => {}
-                Err(error) => return Err(error),
-                Ok((standing, ahead, before)) => {
-                    if let Standing::Waiting(place) = &standing {
-                        self.watch.joined(&encoded, place.token, ahead);
-                        if let Some(before) = before {
-                            self.watch.bells.joined(&encoded, place.token, before);
-                        }
-                    }
-                    return Ok(standing);
-                }
+        let (link, sql) = (&*self.link, &self.link.sql);
+        let read = |rows: &[MySqlRow], _| rows::joined(rows, request);
+        let joined = match request.mode {
+            _ if !known || !request.queue => None,
+            Mode::Exclusive => Some(link.ask_often(Lane::Verb, (&link.join, &sql.join), &values, read).await),
+            _ => Some(link.ask(Lane::Verb, &sql.join.fill(&values), read).await),
+        };
+        let (standing, ahead, before) = match joined.filter(|joined| !joined.as_ref().is_err_and(is_refused))
+        {
+            Some(joined) => joined?,
+            None => link.ask(Lane::Verb, &sql.acquire.fill(&values), read).await?,
+        };
+        if let Standing::Waiting(place) = &standing {
+            self.watch.joined(&encoded, place.token, ahead);
+            if let Some(before) = before {
+                self.watch.bells.joined(&encoded, place.token, before);
             }
         }
-        let read = |rows: &[MySqlRow], _| rows::standing(rows, request);
-        self.link.ask(Lane::Verb, &self.link.sql.acquire.fill(&values), read).await
+        Ok(standing)
     }
 
     async fn try_raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {

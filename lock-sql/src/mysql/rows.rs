@@ -65,7 +65,7 @@ fn micros(count: i64) -> Duration {
     Duration::from_micros(u64::try_from(count).unwrap_or(0))
 }
 
-pub(super) fn standing(rows: &[MySqlRow], request: &Request) -> Result<Standing> {
+fn standing(rows: &[MySqlRow], request: &Request) -> Result<Standing> {
     let row = one(rows)?;
     let holds = row.holds(2, request.holder)?;
     let retry_after = row.maybe(1)?.map(micros);
@@ -80,7 +80,7 @@ pub(super) fn standing(rows: &[MySqlRow], request: &Request) -> Result<Standing>
     })
 }
 
-/// The answer to a short join: beside it how many have to leave before the entry holds, and who is right ahead.
+/// The answer to a join: beside it how many have to leave before the entry holds, and who is right ahead.
 pub(super) fn joined(rows: &[MySqlRow], request: &Request) -> Result<(Standing, u32, Option<i64>)> {
     let row = one(rows)?;
     let ahead = u32::try_from(row.int(3)?).unwrap_or(u32::MAX);

@@ -238,7 +238,8 @@ mod tests {
             names.dedup();
             names
         };
-        let acquire = ["busy", "holder", "lease", "mode", "name", "note", "queue", "room", "waiter_lease"];
+        let acquire =
+            ["ahead", "busy", "holder", "lease", "mode", "name", "note", "queue", "room", "waiter_lease"];
         assert_eq!(names(&sql.acquire), acquire);
         let join = ["ahead", "holder", "lease", "mode", "name", "note", "room", "waiter_lease"];
         assert_eq!(names(&sql.join), join);

@@ -141,6 +141,23 @@ async fn a_release_that_does_not_wait_for_the_disk_tells_who_is_right_behind() {
     }
 }
 
+/// Who joins a name that its client does not know is told who is right ahead, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_joins_in_full_listens() {
+    let Some(room) = Room::open().await else { return };
+    let [a, b, c] =
+        [room.client(&["full"]).await, room.client(&["full"]).await, room.client(&["another"]).await];
+    let first = request("full", Mode::Exclusive);
+    let token = held(&*a, &first).await.token;
+    let second = waiter(&b, "full").await;
+    a.release(&ticket(&first, token)).await.unwrap();
+    let second = second.holds().await;
+    let third = waiter(&c, "full").await;
+    room.until_listening(1).await;
+    b.release(&second).await.unwrap();
+    third.holds().await;
+}
+
 /// A client that ends leaves its entry in the line and takes its bell with it: who hears that does not hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bell_of_a_client_that_ends_gives_nothing() {
