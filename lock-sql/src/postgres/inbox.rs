@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::{FencingToken, HolderId, LockName, Wake};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// The entries of this client that wait.
 pub(super) struct Inbox {
@@ -24,6 +25,8 @@ pub(super) struct Inbox {
 /// One entry that waits.
 pub(super) struct Slot {
     pub(super) name: LockName,
+    /// When it joined.
+    pub(super) since: Instant,
     wake: Mutex<Option<Wake>>,
     rung: Notify,
     /// Whether the server has said that it waits: before that there is nothing to look for.
@@ -86,6 +89,7 @@ impl Inbox {
         }
         let slot = Arc::new(Slot {
             name: name.clone(),
+            since: Instant::now(),
             wake: Mutex::default(),
             rung: Notify::new(),
             waits: AtomicBool::new(false),
@@ -158,12 +162,17 @@ impl Inbox {
             return proven;
         }
         if let Some((holder, wake)) = read(payload) {
-            let slot = self.slots().get(&holder).cloned();
-            if let Some(slot) = slot {
-                slot.ring(wake);
-            }
+            self.ring(holder, wake);
         }
         false
+    }
+
+    /// Tells an entry, if it waits.
+    pub(super) fn ring(&self, holder: HolderId, wake: Wake) {
+        let slot = self.slots().get(&holder).cloned();
+        if let Some(slot) = slot {
+            slot.ring(wake);
+        }
     }
 }
 

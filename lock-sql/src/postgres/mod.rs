@@ -1,7 +1,9 @@
 //! The PostgreSQL store: three tables and a function for each verb. See the crate's README for what it promises, the rights
 //! it needs and how to look at a lock with `psql`.
 
+mod acquire;
 mod answer;
+mod bells;
 mod call;
 pub(crate) mod config;
 pub(crate) mod error;
@@ -9,6 +11,7 @@ mod inbox;
 mod listen;
 mod migrate;
 mod pool;
+mod verbs;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,11 +31,13 @@ pub use config::{POSTGRES_DRIVER, PostgresConfig, SslMode};
 pub use migrate::migration;
 
 use crate::Durability;
-use answer::{State, read_listed, read_release, read_state, read_states, read_view};
-use call::{Call, Value, Verb};
+use answer::{State, read_listed, read_release, read_states, read_view};
+use bells::{Bells, Joining};
+use call::{Call, Value};
 use error::explain;
-use inbox::Inbox;
-use pool::{Again, Pool};
+use inbox::{Inbox, seen};
+use pool::{Again, Lent, Pool};
+use verbs::Sql;
 
 /// How many renewals share a request at most: the names of a request are locked together.
 const RENEWED_TOGETHER: usize = 1_000;
@@ -51,61 +56,10 @@ pub struct PostgresBackend {
 
 /// What the verbs and the background tasks use.
 struct Shared {
-    pool: Pool,
+    pool: Arc<Pool>,
     inbox: Inbox,
+    bells: Bells,
     sql: Sql,
-}
-
-/// The calls, with the schema in them.
-struct Sql {
-    acquire: Verb,
-    renew: Verb,
-    release: Verb,
-    evict: Verb,
-    raise: Verb,
-    inspect: Verb,
-    list: Verb,
-    watched: Verb,
-    /// Tells a channel something.
-    notify: Verb,
-    /// Which session of the server this is.
-    session: Verb,
-}
-
-impl Sql {
-    fn new(schema: &str, durability: Durability) -> Self {
-        let durable = durability == Durability::Durable;
-        // The schema was checked to be a plain identifier; in quotes it may be a word of the language, too.
-        let text = |text: &str| -> Arc<str> {
-            let text = text.trim_end().replace("{schema}", &format!("\"{schema}\""));
-            text.replace("{durable}", if durable { "true" } else { "false" }).into()
-        };
-        let verb = |function: &'static str, sql: &str| Verb { function, sql: text(sql), in_one: None };
-        // What waits for the disk is two transactions where it may be: nobody else waits for the disk with it then.
-        let join = |function: &'static str, two: &str, one: &str| {
-            if durable {
-                Verb { function, sql: text(two), in_one: Some(text(one)) }
-            } else {
-                verb(function, one)
-            }
-        };
-        Self {
-            acquire: join(
-                "acquire",
-                include_str!("sql/acquire_and_flush.sql"),
-                include_str!("sql/acquire.sql"),
-            ),
-            renew: join("renew", include_str!("sql/renew_and_flush.sql"), include_str!("sql/renew.sql")),
-            release: verb("release", include_str!("sql/release.sql")),
-            evict: verb("evict", include_str!("sql/evict.sql")),
-            raise: verb("raise", include_str!("sql/raise.sql")),
-            inspect: verb("inspect", include_str!("sql/inspect.sql")),
-            list: verb("list", include_str!("sql/list.sql")),
-            watched: verb("watched", include_str!("sql/watched.sql")),
-            notify: verb("pg_notify", "SELECT pg_notify($1, $2)"),
-            session: verb("pg_backend_pid", "SELECT pg_backend_pid()"),
-        }
-    }
 }
 
 impl PostgresBackend {
@@ -126,12 +80,13 @@ impl PostgresBackend {
         let named = |error: Error| error.during("open").at(&address);
         let sql = Sql::new(&config.schema, config.durability);
         let prepared = [&sql.acquire, &sql.renew, &sql.release].map(|verb| verb.sql.clone()).to_vec();
-        let pool = Pool::new(&config, prepared);
+        let pool = Arc::new(Pool::new(&config, prepared));
         let mut conn = pool.connect().await.map_err(named)?;
         migrate::ensure(&mut conn, &config.schema, config.migrate).await.map_err(named)?;
         pool.take_in(conn);
         let inbox = Inbox::new(HolderId::random()?);
-        let shared = Arc::new(Shared { pool, inbox, sql });
+        let bells = Bells::new(config.connections);
+        let shared = Arc::new(Shared { pool, inbox, bells, sql });
         let tasks =
             [tokio::spawn(listen::listen(shared.clone())), tokio::spawn(listen::look(shared.clone()))];
         // So that the first waiter need not be looked after. Where listening does not work it is done without.
@@ -146,10 +101,20 @@ impl PostgresBackend {
         operation: &'static str,
         again: Again,
         call: Call<'_>,
-        read: impl FnOnce(&[PgRow]) -> Result<T> + Send,
+        read: impl Fn(&[PgRow]) -> Result<T> + Send,
     ) -> Result<T> {
+        Ok(self.fetch_lent(operation, again, call, read).await?.0)
+    }
+
+    async fn fetch_lent<T>(
+        &self,
+        operation: &'static str,
+        again: Again,
+        call: Call<'_>,
+        read: impl Fn(&[PgRow]) -> Result<T> + Send,
+    ) -> Result<(T, Lent)> {
         self.check_open().map_err(|e| self.named(operation, e))?;
-        self.shared.pool.fetch(again, &call, read).await.map_err(|e| self.named(operation, e))
+        self.shared.pool.fetch_lent(again, &call, read).await.map_err(|e| self.named(operation, e))
     }
 
     /// The only row of an answer, read.
@@ -158,13 +123,9 @@ impl PostgresBackend {
         operation: &'static str,
         again: Again,
         call: Call<'_>,
-        read: impl FnOnce(&PgRow) -> Result<T> + Send,
+        read: impl Fn(&PgRow) -> Result<T> + Send,
     ) -> Result<T> {
-        self.fetch(operation, again, call, |rows| match rows {
-            [row] => read(row),
-            _ => Err(Error::new(ErrorKind::Protocol, format!("{} rows instead of one", rows.len()))),
-        })
-        .await
+        self.fetch(operation, again, call, only(read)).await
     }
 
     fn named(&self, operation: &'static str, error: Error) -> Error {
@@ -203,6 +164,10 @@ impl PostgresBackend {
         let mut answers: Vec<_> =
             order.iter().zip(states).map(|((i, due), state)| (*i, Ok(self.renewed(due, state)))).collect();
         answers.sort_by_key(|(i, _)| *i);
+        // Whoever holds for so long does not keep a connection for it.
+        if let Some(rung) = self.shared.bells.leave_any(&holders) {
+            rung.silence(&self.shared);
+        }
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
@@ -255,19 +220,14 @@ impl Backend for PostgresBackend {
         let holder = request.holder;
         // Before it is sent: the promotion may be told before the answer is read.
         let slot = request.queue.then(|| self.shared.inbox.slot(&request.name, holder).0);
-        let values = vec![
-            Value::Text(request.name.encoded()),
-            Value::Blob(blob(holder)),
-            Value::Text(request.mode.to_string()),
-            Value::Big(micros(request.lease)),
-            Value::Big(micros(request.waiter_lease)),
-            Value::Big(micros(request.delay)),
-            Value::Flag(request.queue),
-            self.channel(),
-            Value::Text(request.note.as_str().to_owned()),
-        ];
-        let call = Call::new(&self.shared.sql.acquire, values);
-        let state = self.one("acquire", Again::Yes, call, |row| read_state(row, holder)).await;
+        let joining = match slot {
+            Some(_) => Joining::new(&self.shared, &request.name, request.mode, holder),
+            None => None,
+        };
+        let state = match joining {
+            Some(joining) => self.join_with_bell(request, joining).await,
+            None => self.join(request).await,
+        };
         if !matches!(state, Ok(State::Waiting(..))) {
             self.shared.inbox.settle(holder, Wake::Ask);
         } else if let Some(slot) = slot {
@@ -293,8 +253,8 @@ impl Backend for PostgresBackend {
             let call = Call::new(&self.shared.sql.watched, values);
             // In a box, which goes when it is answered: a wait is kept for long, and its future with it.
             let asked = self.one("wait", Again::Yes, call, |row| row.try_get(0).map_err(explain));
-            let seen: Option<String> = Box::pin(asked).await?;
-            match inbox::seen(seen.as_deref(), ticket.holder) {
+            let told: Option<String> = Box::pin(asked).await?;
+            match seen(told.as_deref(), ticket.holder) {
                 None => {}
                 Some(Wake::Ask) => {
                     self.shared.inbox.settle(ticket.holder, Wake::Ask);
@@ -304,6 +264,9 @@ impl Backend for PostgresBackend {
             }
         }
         let wake = slot.wait().await;
+        if matches!(wake, Wake::Held(_)) {
+            self.shared.bells.waited(&slot.name, slot.since.elapsed());
+        }
         self.check_open().map_err(|e| self.named("wait", e))?;
         Ok(wake)
     }
@@ -321,8 +284,14 @@ impl Backend for PostgresBackend {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         self.shared.inbox.settle(ticket.holder, Wake::Ask);
-        let values = vec![Value::Text(ticket.name.encoded()), Value::Blob(blob(ticket.holder))];
-        self.one("release", Again::No, Call::new(&self.shared.sql.release, values), read_release).await
+        self.check_open().map_err(|e| self.named("release", e))?;
+        let rung = self.shared.bells.leave(ticket.holder);
+        let (lent, bell) = rung.map_or((None, 0), |rung| (Some(rung.lent), rung.bell));
+        let (name, holder) = (ticket.name.encoded(), blob(ticket.holder));
+        let values = vec![Value::Text(name), Value::Blob(holder), Value::Big(bell)];
+        let call = Call::new(&self.shared.sql.release, values);
+        let released = self.shared.pool.fetch_by(lent, Again::No, &call, only(read_release)).await;
+        Ok(released.map_err(|e| self.named("release", e))?.0)
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
@@ -375,9 +344,18 @@ impl Backend for PostgresBackend {
         for task in &self.tasks {
             task.abort();
         }
+        self.shared.bells.close();
         self.shared.pool.close().await;
         self.shared.inbox.ring_all();
         Ok(())
+    }
+}
+
+/// For an answer of one row.
+fn only<T>(read: impl Fn(&PgRow) -> Result<T>) -> impl Fn(&[PgRow]) -> Result<T> {
+    move |rows| match rows {
+        [row] => read(row),
+        _ => Err(Error::new(ErrorKind::Protocol, format!("{} rows instead of one", rows.len()))),
     }
 }
 

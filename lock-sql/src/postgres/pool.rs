@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{Error, ErrorKind, Result};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::call::Call;
 use super::config::PostgresConfig;
@@ -25,7 +25,7 @@ pub(super) struct Pool {
     connect_timeout: Duration,
     request_timeout: Duration,
     free: Mutex<Vec<Conn>>,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     /// Whether a connection made now is one session of the server: proven, or it is not used as one.
     direct: AtomicBool,
 }
@@ -37,14 +37,14 @@ struct Conn {
 }
 
 /// A connection in use. It goes back only when its last request was answered.
-struct Lent<'p> {
-    pool: &'p Pool,
+pub(super) struct Lent {
+    pool: Arc<Pool>,
     conn: Option<Conn>,
     answered: bool,
-    _permit: SemaphorePermit<'p>,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Lent<'_> {
+impl Drop for Lent {
     fn drop(&mut self) {
         if self.answered
             && let Some(conn) = self.conn.take()
@@ -72,13 +72,18 @@ impl Pool {
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
             free: Mutex::new(Vec::new()),
-            permits: Semaphore::new(config.connections.into()),
+            permits: Arc::new(Semaphore::new(config.connections.into())),
             direct: AtomicBool::new(false),
         }
     }
 
     pub(super) fn options(&self) -> &PgConnectOptions {
         &self.options
+    }
+
+    /// How long to be answered may take.
+    pub(super) fn request_timeout(&self) -> Duration {
+        self.request_timeout
     }
 
     /// How long to connect and to be answered may take.
@@ -121,45 +126,88 @@ impl Pool {
     /// Sends a request in one round trip and gives what `read` makes of the rows of its answer. A connection whose answer
     /// cannot be read is out of step, and not used again.
     pub(super) async fn fetch<T>(
-        &self,
+        self: &Arc<Self>,
         again: Again,
         call: &Call<'_>,
-        read: impl FnOnce(&[PgRow]) -> Result<T>,
+        read: impl Fn(&[PgRow]) -> Result<T>,
     ) -> Result<T> {
+        Ok(self.fetch_lent(again, call, read).await?.0)
+    }
+
+    /// The same, and the connection that it went by.
+    pub(super) async fn fetch_lent<T>(
+        self: &Arc<Self>,
+        again: Again,
+        call: &Call<'_>,
+        read: impl Fn(&[PgRow]) -> Result<T>,
+    ) -> Result<(T, Lent)> {
+        self.fetch_by(None, again, call, read).await
+    }
+
+    /// The same by a connection that is lent already, which is closed where that fails.
+    pub(super) async fn fetch_by<T>(
+        self: &Arc<Self>,
+        mut first: Option<Lent>,
+        again: Again,
+        call: &Call<'_>,
+        read: impl Fn(&[PgRow]) -> Result<T>,
+    ) -> Result<(T, Lent)> {
         let mut tries = 0;
         loop {
+            let own = first.take();
+            let kept = own.is_some();
+            let lent = match own {
+                Some(lent) => Ok((lent, false)),
+                None => self.lend().await,
+            };
             // An earlier try may have reached the server before its connection broke.
-            let lent = self.lend().await;
             let (mut lent, fresh) = lent.map_err(|error| if tries == 0 { error.unsent() } else { error })?;
-            let Some(conn) = &mut lent.conn else {
-                return Err(Error::new(ErrorKind::Unavailable, "no connection"));
+            let error = match self.try_on(&mut lent, call, &read).await {
+                Ok(answer) => return Ok((answer?, lent)),
+                Err(error) => error,
             };
-            let error = match tokio::time::timeout(self.request_timeout, unharmed(self.ask(conn, call))).await
-            {
-                Ok(Ok(rows)) => {
-                    let answer = legible(|| read(&rows));
-                    lent.answered = answer.is_ok();
-                    return answer;
-                }
-                Ok(Err(error)) => error,
-                Err(_) => return Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
-            };
+            lent.answered &= !kept;
             tries += 1;
-            let broken = is_broken(&error);
-            // Somebody threw away what the session had prepared: nothing was done, another connection will do.
-            let unprepared = is_unprepared(&error);
-            lent.answered = !broken && !unprepared;
-            let retry =
-                if broken { !fresh && again == Again::Yes } else { unprepared || is_collision(&error) };
-            if broken {
-                // The others broke with it.
-                self.free.lock().unwrap_or_else(PoisonError::into_inner).clear();
-            }
+            let retry = if is_broken(&error) {
+                !fresh && again == Again::Yes
+            } else {
+                is_unprepared(&error) || is_collision(&error)
+            };
             if !retry || tries > 3 {
                 let (schema, function) = (&self.schema, call.verb.function);
                 let needs = format!("USAGE on schema {schema} and EXECUTE on function {schema}.{function}");
                 return Err(denied(error, &needs));
             }
+        }
+    }
+
+    /// One try: the answer, or the driver's error.
+    async fn try_on<T>(
+        &self,
+        lent: &mut Lent,
+        call: &Call<'_>,
+        read: impl Fn(&[PgRow]) -> Result<T>,
+    ) -> Result<Result<T>, sqlx::Error> {
+        lent.answered = false;
+        let Some(conn) = &mut lent.conn else {
+            return Ok(Err(Error::new(ErrorKind::Unavailable, "no connection")));
+        };
+        match tokio::time::timeout(self.request_timeout, unharmed(self.ask(conn, call))).await {
+            Ok(Ok(rows)) => {
+                let answer = legible(|| read(&rows));
+                lent.answered = answer.is_ok();
+                Ok(answer)
+            }
+            Ok(Err(error)) => {
+                // Where somebody threw away what the session had prepared nothing was done, and another connection will do.
+                lent.answered = !is_broken(&error) && !is_unprepared(&error);
+                if is_broken(&error) {
+                    // The others broke with it.
+                    self.free.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                }
+                Err(error)
+            }
+            Err(_) => Ok(Err(Error::new(ErrorKind::Timeout, "the server did not answer in time"))),
         }
     }
 
@@ -175,7 +223,7 @@ impl Pool {
     }
 
     /// Readies a connection before it is needed.
-    pub(super) async fn warm(&self) -> Result<()> {
+    pub(super) async fn warm(self: &Arc<Self>) -> Result<()> {
         let (mut lent, _) = self.lend().await?;
         if let Some(conn) = &mut lent.conn
             && self.direct.load(Ordering::Acquire)
@@ -191,19 +239,21 @@ impl Pool {
     }
 
     /// A connection, and whether it was made for this use.
-    async fn lend(&self) -> Result<(Lent<'_>, bool)> {
+    async fn lend(self: &Arc<Self>) -> Result<(Lent, bool)> {
         let closed = |_| Error::new(ErrorKind::Closed, "the PostgreSQL store was closed");
-        let permit = match tokio::time::timeout(self.request_timeout, self.permits.acquire()).await {
-            Ok(permit) => permit.map_err(closed)?,
-            Err(_) => return Err(Error::new(ErrorKind::Unavailable, "every connection stayed busy")),
-        };
+        let permit =
+            match tokio::time::timeout(self.request_timeout, Arc::clone(&self.permits).acquire_owned()).await
+            {
+                Ok(permit) => permit.map_err(closed)?,
+                Err(_) => return Err(Error::new(ErrorKind::Unavailable, "every connection stayed busy")),
+            };
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let fresh = free.is_none();
         let conn = match free {
             Some(conn) => conn,
             None => Conn { conn: self.connect().await?, ready: false },
         };
-        Ok((Lent { pool: self, conn: Some(conn), answered: false, _permit: permit }, fresh))
+        Ok((Lent { pool: Arc::clone(self), conn: Some(conn), answered: false, _permit: permit }, fresh))
     }
 
     /// Refuses further requests and ends the connections that are not in use.

@@ -7,6 +7,7 @@
 #[path = "../postgres_server/mod.rs"]
 mod postgres_server;
 
+mod bells;
 mod clocks;
 mod durability;
 mod failover;

@@ -1,0 +1,59 @@
+//! Joining a line, with a bell and without.
+
+use lock_core::{Request, Result};
+
+use super::answer::{State, read_joined, read_state};
+use super::bells::{Joined, Joining, Rung};
+use super::call::{Call, Value};
+use super::inbox::seen;
+use super::pool::Again;
+use super::{PostgresBackend, blob, micros, only};
+
+impl PostgresBackend {
+    /// Joins the line, or holds at once.
+    pub(super) async fn join(&self, request: &Request) -> Result<State> {
+        let mut values = joins(request);
+        values.extend([Value::Flag(request.queue), self.channel(), note(request)]);
+        let call = Call::new(&self.shared.sql.acquire, values);
+        self.one("acquire", Again::Yes, call, |row| read_state(row, request.holder)).await
+    }
+
+    /// Joins the line with a bell. The answer comes when the entry holds, or has waited for a while: what it was told
+    /// meanwhile is in its slot.
+    pub(super) async fn join_with_bell(&self, request: &Request, joining: Joining) -> Result<State> {
+        let holder = request.holder;
+        let mut values = joins(request);
+        values.extend([self.channel(), note(request), Value::Int(joining.patience(request.waiter_lease))]);
+        let call = Call::new(&self.shared.sql.listen, values);
+        let read = only(|row| read_joined(row, holder));
+        let ((state, bell, told), lent) = self.fetch_lent("acquire", Again::Yes, call, read).await?;
+        let (wake, what) = match (&state, told.as_deref()) {
+            (State::Waiting(..), Some("f")) => (None, Joined::BehindFew),
+            (State::Waiting(..), Some("n")) => (None, Joined::BehindOthers),
+            (State::Waiting(..), Some("w")) => (None, Joined::Slow),
+            (State::Waiting(..), told) => (seen(told, holder), Joined::BehindOthers),
+            _ => (None, Joined::BehindFew),
+        };
+        joining.joined(what, bell.map(|bell| Rung { lent, bell }));
+        if let Some(wake) = wake {
+            self.shared.inbox.ring(holder, wake);
+        }
+        Ok(state)
+    }
+}
+
+/// What every acquire says first.
+fn joins(request: &Request) -> Vec<Value> {
+    vec![
+        Value::Text(request.name.encoded()),
+        Value::Blob(blob(request.holder)),
+        Value::Text(request.mode.to_string()),
+        Value::Big(micros(request.lease)),
+        Value::Big(micros(request.waiter_lease)),
+        Value::Big(micros(request.delay)),
+    ]
+}
+
+fn note(request: &Request) -> Value {
+    Value::Text(request.note.as_str().to_owned())
+}
