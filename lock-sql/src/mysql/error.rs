@@ -32,9 +32,10 @@ pub(super) fn is_refused(error: &Error) -> bool {
     matches!(source.and_then(number), Some(1048 | 1062))
 }
 
-/// Whether the server does not prepare a statement: it keeps no more of them, or not this one.
+/// Whether the server does not prepare a statement, as it keeps no more of them, or not this one; or does not know one that it
+/// had prepared, as something between gives each request another of its connections.
 pub(super) fn is_unprepared(error: &sqlx::Error) -> bool {
-    matches!(number(error), Some(1461 | 1295))
+    matches!(number(error), Some(1461 | 1295 | 1243))
 }
 
 /// Whether a table of ours is missing.
