@@ -1,6 +1,5 @@
 //! What each store's driver does without this library: the same requests, sent one after the other to take a free lock and
-//! to give it back, and one request that asks for nothing. Where the store tells who is next, also the least it takes to
-//! wait for that. Nobody renews or checks anything, and nobody is told again after a failure.
+//! to give it back, one request that asks for nothing, and the least it takes to wait for one's turn. Nobody renews or checks anything, and nobody is told again after a failure.
 
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -8,6 +7,8 @@ mod etcd;
 mod mysql;
 #[cfg(feature = "mysql")]
 mod mysql_session;
+#[cfg(feature = "mysql")]
+mod mysql_text;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod pool;
 #[cfg(feature = "postgres")]
@@ -18,7 +19,7 @@ mod postgres_session;
 mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod told;
 #[cfg(feature = "zk")]
 mod zk;
@@ -38,12 +39,13 @@ pub fn of(server: &Running) -> Vec<Arc<dyn Subject>> {
         "etcd" => vec![floor(server, "etcd", etcd::DRIVER, etcd::Floor)],
         #[cfg(feature = "mysql")]
         "mysql" => vec![
-            floor(server, "mysql", pool::DRIVER, mysql::Floor),
+            floor(server, "mysql", pool::DRIVER, mysql::Floor { durable: true }),
             floor(server, "mysql+session", pool::DRIVER, mysql_session::Floor),
         ],
         #[cfg(feature = "mysql")]
         crate::servers::MYSQL_RELAXED => {
-            vec![floor(server, crate::servers::MYSQL_RELAXED, pool::DRIVER, mysql::Floor)]
+            let way = mysql::Floor { durable: false };
+            vec![floor(server, crate::servers::MYSQL_RELAXED, pool::DRIVER, way)]
         }
         #[cfg(feature = "postgres")]
         "postgres" => vec![
@@ -64,14 +66,7 @@ fn floor<W: Way + 'static>(server: &Running, store: &str, driver: &str, way: W) 
     Arc::new(Networked::new(Kind::Floor, &format!("{store} floor"), store, driver, server, way))
 }
 
-/// What a floor cannot do that only takes locks that are free.
-#[allow(dead_code, reason = "not in a build without servers")]
-fn lacks(need: Need) -> Option<String> {
-    let can = matches!(need, Need::Try | Need::Ping);
-    (!can).then(|| "the driver alone only takes locks that are free".to_owned())
-}
-
-/// The same for a floor that waits to be told.
+/// What a floor cannot do.
 #[allow(dead_code, reason = "not in a build without servers")]
 fn lacks_waiting(need: Need) -> Option<String> {
     let can = matches!(need, Need::Try | Need::Wait | Need::Ping);

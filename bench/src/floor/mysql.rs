@@ -1,6 +1,7 @@
-//! The requests of a line, filled in as the store does, on as many connections as a client of this library has.
+//! The requests of a line, filled in or prepared as the store has them, on as many connections as a client of this library
+//! has. Who waits is rung for by who is right ahead, as the store's waiters are; where the server has no such bells it looks
+//! again and again.
 
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,9 +9,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock::HolderId;
-use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
-use sqlx::{Arguments as _, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
+use tokio::sync::OwnedSemaphorePermit;
 
+use super::mysql_text::{Prepared, Value, ask, filled, hexadecimal};
 use super::pool::Pool;
 use crate::networked::Way;
 use crate::plain::{self, Plain};
@@ -24,8 +27,14 @@ const ACQUIRE: &str = include_str!("../../../lock-sql/src/mysql/sql/acquire.sql"
 const BUSY: &str = include_str!("../../../lock-sql/src/mysql/sql/busy.sql");
 const JOIN: &str = include_str!("../../../lock-sql/src/mysql/sql/join.sql");
 const LEAVE: &str = include_str!("../../../lock-sql/src/mysql/sql/leave.sql");
+const LEAVE_ON: &str = include_str!("../../../lock-sql/src/mysql/sql/leave_on.sql");
+const RING: &str = include_str!("../../../lock-sql/src/mysql/sql/ring.sql");
+const LISTEN: &str = include_str!("../../../lock-sql/src/mysql/sql/listen.sql");
+const LOOK: &str = include_str!("../../../lock-sql/src/mysql/sql/look_one.sql");
 
-pub(super) struct Floor;
+pub(super) struct Floor {
+    pub(super) durable: bool,
+}
 
 struct Shared {
     pool: Pool<MySqlConnection>,
@@ -33,19 +42,18 @@ struct Shared {
     /// Whether the server takes several statements as one block, which it answers once.
     blocks: bool,
     lease: String,
-    /// What joins a known name, where blocks are prepared, with marks for these values.
-    join: Option<(Arc<str>, Vec<Mark>)>,
-}
-
-#[derive(Clone, Copy)]
-enum Mark {
-    Name,
-    Holder,
+    durable: bool,
+    /// What joins a known name, and what waits for a bell: where the server takes blocks.
+    prepared: Option<(Prepared, Prepared)>,
 }
 
 /// What does not change from name to name.
 const SAME: [(&str, &str); 4] =
     [(":mode", "x'78'"), (":room", "1"), (":note", "x'666c6f6f723a31'"), (":ahead", "COUNT(*)")];
+
+/// A bell is waited for for 20 ms, and where nobody has it the request looks ten times in a millisecond.
+const PATIENCE: [(&str, &str); 5] =
+    [(":pause", "0"), (":limit", "20000"), (":again", "100"), (":looks", "10"), (":ahead", "COUNT(*) - 1")];
 
 struct Connections(Arc<Shared>);
 
@@ -54,21 +62,23 @@ impl Way for Floor {
     async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
         let options = options(server);
         let lease = lease.as_micros().to_string();
-        let mut shared = Shared { pool: Pool::new(CONNECTIONS), options, blocks: false, lease, join: None };
+        let pool = Pool::new(CONNECTIONS);
+        let durable = self.durable;
+        let mut shared = Shared { pool, options, blocks: false, lease, durable, prepared: None };
         let mut connection = shared.connect().await?;
         let version: String = ask(&mut connection, "SELECT VERSION()").await?.try_get(0)?;
         shared.blocks = version.contains("MariaDB");
         shared.pool.take_back(connection);
         if shared.blocks {
             let leases = [(":waiter_lease", &*shared.lease), (":lease", &shared.lease)];
-            let (sql, marks) = marked(&shared.block(filled(&filled(JOIN, &leases), &SAME)));
-            shared.join = Some((sql.into(), marks));
+            let join = Prepared::new(&shared.block(filled(&filled(JOIN, &leases), &SAME)));
+            shared.prepared = Some((join, Prepared::new(&filled(LISTEN, &PATIENCE))));
         }
         Ok(Arc::new(Connections(Arc::new(shared))))
     }
 
     fn lacks(&self, need: Need) -> Option<String> {
-        super::lacks(need)
+        super::lacks_waiting(need)
     }
 }
 
@@ -87,40 +97,6 @@ pub(super) fn options(server: SocketAddr) -> MySqlConnectOptions {
         .disable_statement_logging()
 }
 
-pub(super) async fn ask(connection: &mut MySqlConnection, sql: &str) -> Result<MySqlRow, Failure> {
-    let rows = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
-    Ok(rows.into_iter().next().ok_or("no row")?)
-}
-
-/// A request without its comments, and with these values in it. The longest names come first.
-pub(super) fn filled(text: &str, values: &[(&str, &str)]) -> String {
-    let mut out = String::with_capacity(2048);
-    for line in text.lines().filter(|line| !line.starts_with("--")) {
-        out.push_str(line.trim_start());
-        out.push('\n');
-    }
-    values.iter().fold(out, |text, (name, value)| text.replace(name, value))
-}
-
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
-    let mut text = "x'".to_owned();
-    for byte in bytes {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text + "'"
-}
-
-/// A request with question marks for the name and the holder.
-fn marked(text: &str) -> (String, Vec<Mark>) {
-    let mut marks: Vec<_> = [(":name", Mark::Name), (":holder", Mark::Holder)]
-        .into_iter()
-        .flat_map(|(word, mark)| text.match_indices(word).map(move |(at, _)| (at, mark)))
-        .collect();
-    marks.sort_unstable_by_key(|(at, _)| *at);
-    (text.replace(":name", "?").replace(":holder", "?"), marks.into_iter().map(|(_, mark)| mark).collect())
-}
-
 impl Shared {
     async fn connect(&self) -> Result<MySqlConnection, Failure> {
         let mut connection = self.options.connect().await?;
@@ -128,53 +104,19 @@ impl Shared {
         Ok(connection)
     }
 
+    async fn lend(&self) -> Result<(OwnedSemaphorePermit, MySqlConnection), Failure> {
+        let (permit, free) = self.pool.lend().await?;
+        match free {
+            Some(connection) => Ok((permit, connection)),
+            None => Ok((permit, self.connect().await?)),
+        }
+    }
+
     async fn request(&self, sql: &str) -> Result<MySqlRow, Failure> {
-        let (_permit, free) = self.pool.lend().await?;
-        let mut connection = match free {
-            Some(connection) => connection,
-            None => self.connect().await?,
-        };
+        let (_permit, mut connection) = self.lend().await?;
         let row = ask(&mut connection, sql).await?;
         self.pool.take_back(connection);
         Ok(row)
-    }
-
-    /// Joins a known name.
-    async fn join(
-        &self,
-        sql: &Arc<str>,
-        marks: &[Mark],
-        name: &str,
-        holder: &[u8],
-    ) -> Result<MySqlRow, Failure> {
-        let (_permit, free) = self.pool.lend().await?;
-        let mut connection = match free {
-            Some(connection) => connection,
-            None => self.connect().await?,
-        };
-        let mut values = MySqlArguments::default();
-        for mark in marks {
-            match mark {
-                Mark::Name => values.add(name.as_bytes())?,
-                Mark::Holder => values.add(holder)?,
-            }
-        }
-        let query = sqlx::query_with(AssertSqlSafe(Arc::clone(sql)), values);
-        let row = connection.fetch_all(query).await?.into_iter().next().ok_or("no row")?;
-        self.pool.take_back(connection);
-        Ok(row)
-    }
-
-    /// How many rows a statement changed.
-    async fn change(&self, sql: &str) -> Result<u64, Failure> {
-        let (_permit, free) = self.pool.lend().await?;
-        let mut connection = match free {
-            Some(connection) => connection,
-            None => self.connect().await?,
-        };
-        let done = connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
-        self.pool.take_back(connection);
-        Ok(done.rows_affected())
     }
 
     fn block(&self, sql: String) -> String {
@@ -193,6 +135,8 @@ impl Client for Connections {
         let join = shared.block(filled(&filled(JOIN, &values), &SAME));
         let busy = filled(BUSY, &[(":name", &name)]);
         let leave = filled(LEAVE, &[(":name", &name)]);
+        let leave_on = filled(LEAVE_ON, &[(":name", &name), (":after", "NULL")]);
+        let look = filled(LOOK, &[(":name", &name), (":pause", "1000")]);
         Ok(plain::lock(Name {
             shared,
             name: ask.name.to_owned(),
@@ -200,6 +144,8 @@ impl Client for Connections {
             join,
             busy,
             leave,
+            leave_on,
+            look,
             known: AtomicBool::new(false),
         }))
     }
@@ -223,30 +169,133 @@ struct Name {
     /// What only a try asks for.
     busy: String,
     leave: String,
+    leave_on: String,
+    look: String,
     known: AtomicBool,
 }
 
-impl Plain for Name {
-    type Kept = (String, i64);
+struct Kept {
+    holder: String,
+    number: i64,
+    /// The bell of who has waited, and the connection that has it.
+    bell: Option<(String, OwnedSemaphorePermit, MySqlConnection)>,
+}
 
-    async fn take(&self, wait: bool) -> Result<Option<Self::Kept>, Failure> {
-        let bytes = HolderId::random()?.as_u128().to_be_bytes();
-        let (holder, known) = (hexadecimal(&bytes), self.known.load(Ordering::Relaxed));
-        if let (true, true, Some((sql, marks))) = (wait, known, &self.shared.join) {
-            let number: Option<i64> = self.shared.join(sql, marks, &self.name, &bytes).await?.try_get(0)?;
-            return Ok(number.map(|number| (holder, number)));
-        }
-        let (queue, busy) = if wait { ("1", "NULL") } else { ("0", &*self.busy) };
-        let text = if wait && known { &self.join } else { &self.acquire };
-        let sql = text.replace(":holder", &holder).replace(":queue", queue).replace(":busy", busy);
-        let number: Option<i64> = self.shared.request(&sql).await?.try_get(0)?;
-        self.known.store(true, Ordering::Relaxed);
-        Ok(number.map(|number| (holder, number)))
+impl Name {
+    /// Joins a known name.
+    async fn join(&self, join: &Prepared, holder: &[u8]) -> Result<MySqlRow, Failure> {
+        let (_permit, mut connection) = self.shared.lend().await?;
+        let values = [("name", Value::Bytes(self.name.as_bytes())), ("holder", Value::Bytes(holder))];
+        let row = join.ask(&mut connection, &values).await?;
+        self.shared.pool.take_back(connection);
+        Ok(row)
     }
 
-    async fn give_back(&self, (holder, number): Self::Kept) -> Result<(), Failure> {
-        let sql = self.leave.replace(":holder", &holder).replace(":number", &number.to_string());
-        let gone = self.shared.change(&sql).await?;
-        if gone == 1 { Ok(()) } else { Err("the lock was not held any more".into()) }
+    fn bell(&self, number: i64) -> String {
+        let name =
+            self.name.bytes().fold(7_u64, |name, byte| name.wrapping_mul(31).wrapping_add(byte.into()));
+        format!("floor/{name:x}/{number}")
+    }
+
+    /// Waits for the bell of who is right ahead, until nobody is.
+    async fn listen(
+        &self,
+        listen: &Prepared,
+        holder: &[u8],
+        number: i64,
+        mut behind: i64,
+    ) -> Result<(String, OwnedSemaphorePermit, MySqlConnection), Failure> {
+        let (permit, mut connection) = self.shared.lend().await?;
+        let own = self.bell(number);
+        loop {
+            let before = self.bell(behind);
+            let values = [
+                ("name", Value::Bytes(self.name.as_bytes())),
+                ("holder", Value::Bytes(holder)),
+                ("number", Value::Int(number)),
+                ("own", Value::Text(&own)),
+                ("before", Value::Text(&before)),
+                ("behind", Value::Int(behind)),
+            ];
+            let row = listen.ask(&mut connection, &values).await?;
+            let _there: i64 = row.try_get::<Option<i64>, _>(0)?.ok_or("the entry has gone")?;
+            match row.try_get::<Option<i64>, _>(3)? {
+                Some(last) => behind = last,
+                None => return Ok((own, permit, connection)),
+            }
+        }
+    }
+
+    /// Looks every millisecond, until nobody is ahead.
+    async fn look(&self, holder: &str, number: i64) -> Result<(), Failure> {
+        let own = [(":holder", holder), (":number", &*number.to_string()), (":ahead", "COUNT(*) - 1")];
+        let sql = filled(&self.look, &own);
+        loop {
+            let (_permit, mut connection) = self.shared.lend().await?;
+            let rows = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(&*sql))).await?;
+            let row = rows.last().ok_or("no row")?;
+            let there = row.try_get::<Option<i64>, _>(0)?.is_some();
+            let ahead: i64 = row.try_get(2)?;
+            self.shared.pool.take_back(connection);
+            match (there, ahead) {
+                (true, 0) => return Ok(()),
+                (true, _) => {}
+                (false, _) => return Err("the entry has gone".into()),
+            }
+        }
+    }
+}
+
+impl Plain for Name {
+    type Kept = Kept;
+
+    async fn take(&self, wait: bool) -> Result<Option<Kept>, Failure> {
+        let bytes = HolderId::random()?.as_u128().to_be_bytes();
+        let (holder, known) = (hexadecimal(&bytes), self.known.load(Ordering::Relaxed));
+        let row = match &self.shared.prepared {
+            Some((join, _)) if wait && known => self.join(join, &bytes).await?,
+            _ => {
+                let (queue, busy) = if wait { ("1", "NULL") } else { ("0", &*self.busy) };
+                let text = if wait && known { &self.join } else { &self.acquire };
+                let sql = text.replace(":holder", &holder).replace(":queue", queue).replace(":busy", busy);
+                self.shared.request(&sql).await?
+            }
+        };
+        self.known.store(true, Ordering::Relaxed);
+        let Some(number) = row.try_get::<Option<i64>, _>(0)? else { return Ok(None) };
+        let (ahead, before): (i64, Option<i64>) = (row.try_get(3)?, row.try_get(4)?);
+        let bell = match (&self.shared.prepared, before) {
+            _ if ahead == 0 => None,
+            (Some((_, listen)), Some(before)) => Some(self.listen(listen, &bytes, number, before).await?),
+            _ => {
+                self.look(&holder, number).await?;
+                None
+            }
+        };
+        Ok(Some(Kept { holder, number, bell }))
+    }
+
+    async fn give_back(&self, kept: Kept) -> Result<(), Failure> {
+        let Kept { holder, number, bell } = kept;
+        let own = |text: &str| text.replace(":holder", &holder).replace(":number", &number.to_string());
+        let (_permit, mut connection, ring) = match bell {
+            Some((own, permit, connection)) => {
+                (permit, connection, filled(RING, &[(":own", &format!("'{own}'"))]))
+            }
+            None => {
+                let (permit, connection) = self.shared.lend().await?;
+                (permit, connection, String::new())
+            }
+        };
+        // Where a commit waits for the disk the bell is rung before that.
+        let gone = if self.shared.durable && !ring.is_empty() {
+            let sql = self.shared.block(own(&self.leave_on).replace(":ring", &ring));
+            ask(&mut connection, &sql).await?.try_get::<i64, _>(0)? == 1
+        } else {
+            let sql = own(&self.leave) + &ring;
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await?.rows_affected() == 1
+        };
+        self.shared.pool.take_back(connection);
+        if gone { Ok(()) } else { Err("the lock was not held any more".into()) }
     }
 }

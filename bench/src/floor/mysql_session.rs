@@ -9,7 +9,8 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::mysql::{ask, filled, options};
+use super::mysql::options;
+use super::mysql_text::{ask, filled};
 use crate::networked::Way;
 use crate::plain::{self, Plain};
 use crate::subject::{Ask, Client, Failure, Lock, Need};

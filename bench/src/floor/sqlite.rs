@@ -1,5 +1,5 @@
 //! The statements of an acquire and of a release, by one connection to a file of its own. Each is a transaction of its own
-//! here; this library puts those that wait for each other into one.
+//! here; this library puts those that wait for each other into one. Who waits is told in this process, at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use sqlx::{ConnectOptions as _, Executor as _, Row as _};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
+use super::told::Told;
 use crate::data::{Kind, SubjectInfo};
 use crate::plain::{self, Plain};
 use crate::subject::{Ask, Client, Failure, Lock, Need, Subject};
@@ -21,6 +22,7 @@ const BEGIN: &str = include_str!("../../../lock-sql/src/sqlite/sql/begin.sql");
 const REBOOT: &str = include_str!("../../../lock-sql/src/sqlite/sql/reboot.sql");
 const FRONT: &str = include_str!("../../../lock-sql/src/sqlite/sql/front.sql");
 const JOIN: &str = include_str!("../../../lock-sql/src/sqlite/sql/join.sql");
+const PROMOTE: &str = include_str!("../../../lock-sql/src/sqlite/sql/promote.sql");
 const COMMIT: &str = include_str!("../../../lock-sql/src/sqlite/sql/commit_number.sql");
 const RELEASE: &str = include_str!("../../../lock-sql/src/sqlite/sql/release.sql");
 
@@ -31,10 +33,13 @@ const NOBODY: [u8; 16] = [0; 16];
 pub struct Floor {
     info: SubjectInfo,
     folder: TempDir,
+    told: Arc<Told>,
 }
 
 struct File {
     connection: Arc<Mutex<SqliteConnection>>,
+    /// By numbers.
+    told: Arc<Told>,
     lease: i64,
 }
 
@@ -51,7 +56,11 @@ impl Floor {
             library: "sqlx 0.9".to_owned(),
             server: None,
         };
-        Ok(Self { info, folder: tempfile::Builder::new().prefix("onelock-floor-").tempdir()? })
+        Ok(Self {
+            info,
+            folder: tempfile::Builder::new().prefix("onelock-floor-").tempdir()?,
+            told: Arc::default(),
+        })
     }
 }
 
@@ -75,7 +84,8 @@ impl Subject for Floor {
             connection.execute("COMMIT").await?;
         }
         let lease = i64::try_from(lease.as_nanos())?;
-        Ok(Arc::new(File { connection: Arc::new(Mutex::new(connection)), lease }))
+        let connection = Arc::new(Mutex::new(connection));
+        Ok(Arc::new(File { connection, told: Arc::clone(&self.told), lease }))
     }
 
     async fn connect_tapped(&self, _: Duration) -> Result<Option<(Arc<dyn Client>, Tap)>, Failure> {
@@ -85,7 +95,7 @@ impl Subject for Floor {
     fn lacks(&self, need: Need) -> Option<String> {
         match need {
             Need::Ping => Some("there is nobody to ask".to_owned()),
-            need => super::lacks(need),
+            need => super::lacks_waiting(need),
         }
     }
 
@@ -97,8 +107,8 @@ impl Subject for Floor {
 #[async_trait]
 impl Client for File {
     fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
-        let connection = Arc::clone(&self.connection);
-        Ok(plain::lock(Name { connection, lease: self.lease, name: ask.name.to_owned() }))
+        let (connection, told) = (Arc::clone(&self.connection), Arc::clone(&self.told));
+        Ok(plain::lock(Name { connection, told, lease: self.lease, name: ask.name.to_owned() }))
     }
 
     async fn close(&self) -> Result<(), Failure> {
@@ -109,6 +119,7 @@ impl Client for File {
 
 struct Name {
     connection: Arc<Mutex<SqliteConnection>>,
+    told: Arc<Told>,
     lease: i64,
     name: String,
 }
@@ -123,29 +134,41 @@ async fn sync(connection: &mut SqliteConnection, sql: &'static str) -> Result<()
     Ok(())
 }
 
-async fn front(connection: &mut SqliteConnection, name: &str, holder: Vec<u8>) -> Result<i64, Failure> {
+/// How many hold, and whether somebody waits.
+async fn front(
+    connection: &mut SqliteConnection,
+    name: &str,
+    holder: Vec<u8>,
+) -> Result<(i64, bool), Failure> {
     let row = sqlx::query(FRONT).bind(name.to_owned()).bind(holder).fetch_one(connection).await?;
-    Ok(row.try_get(0)?)
+    Ok((row.try_get(0)?, row.try_get::<Option<i64>, _>(3)?.is_some()))
 }
 
 impl Plain for Name {
     type Kept = Vec<u8>;
 
-    async fn take(&self, _: bool) -> Result<Option<Vec<u8>>, Failure> {
+    async fn take(&self, wait: bool) -> Result<Option<Vec<u8>>, Failure> {
         let holder = HolderId::random()?.as_u128().to_be_bytes().to_vec();
         let mut connection = self.connection.lock().await;
         sync(&mut connection, "PRAGMA synchronous = FULL").await?;
         let now = now();
         let rows = sqlx::query(BEGIN).bind(now).bind(BOOT).fetch_all(&mut *connection).await?;
-        let number: i64 = rows.first().ok_or("no numbers")?.try_get(0)?;
-        if front(&mut connection, &self.name, holder.clone()).await? > 0 {
+        let last: i64 = rows.first().ok_or("no numbers")?.try_get(0)?;
+        let (number, held) = (last + 1, front(&mut connection, &self.name, holder.clone()).await?.0 == 0);
+        if !held && !wait {
             connection.execute("COMMIT").await?;
             return Ok(None);
         }
-        let query = sqlx::query(JOIN).bind(number + 1).bind(self.name.clone()).bind(holder.clone());
-        let query = query.bind("x").bind(true).bind(now + self.lease).bind(now).bind(0_i64).bind("floor:1");
+        let query = sqlx::query(JOIN).bind(number).bind(self.name.clone()).bind(holder.clone());
+        let query = query.bind("x").bind(held).bind(now + self.lease).bind(now).bind(0_i64).bind("floor:1");
         query.execute(&mut *connection).await?;
-        sqlx::query(COMMIT).bind(number + 1).execute(&mut *connection).await?;
+        // Before anybody can see the entry.
+        let told = (!held).then(|| self.told.expect(&number.to_string()));
+        sqlx::query(COMMIT).bind(number).execute(&mut *connection).await?;
+        drop(connection);
+        if let Some(told) = told {
+            told.await?;
+        }
         Ok(Some(holder))
     }
 
@@ -155,8 +178,17 @@ impl Plain for Name {
         sqlx::query(BEGIN).bind(now()).bind(BOOT).fetch_all(&mut *connection).await?;
         let query = sqlx::query(RELEASE).bind(self.name.clone()).bind(holder);
         let gone = query.fetch_all(&mut *connection).await?.len();
-        front(&mut connection, &self.name, NOBODY.to_vec()).await?;
+        let next = match front(&mut connection, &self.name, NOBODY.to_vec()).await? {
+            (0, true) => {
+                let query = sqlx::query(PROMOTE).bind(self.name.clone()).bind("x").bind(1_i64);
+                Some(query.fetch_one(&mut *connection).await?.try_get::<i64, _>(0)?)
+            }
+            _ => None,
+        };
         connection.execute("COMMIT").await?;
+        if let Some(next) = next {
+            self.told.tell(&next.to_string());
+        }
         if gone == 1 { Ok(()) } else { Err("the lock was not held any more".into()) }
     }
 }
@@ -173,7 +205,8 @@ mod tests {
         let (one, two) = (one.prepare(&Ask::exclusive("a"))?, two.prepare(&Ask::exclusive("a"))?);
         let held = one.take().await?;
         assert!(two.try_take().await?.is_none());
-        held.release().await?;
-        two.take().await?.release().await
+        let (next, given) = tokio::join!(two.take(), held.release());
+        given?;
+        next?.release().await
     }
 }

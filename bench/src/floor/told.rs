@@ -29,6 +29,7 @@ impl Told {
         }
     }
 
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(super) fn forget(&self, holder: &str) {
         self.lock().remove(holder);
     }
