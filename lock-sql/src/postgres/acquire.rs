@@ -26,7 +26,13 @@ impl PostgresBackend {
         values.extend([self.channel(), note(request), Value::Int(joining.patience(request.waiter_lease))]);
         let call = Call::new(&self.shared.sql.listen, values);
         let read = only(|row| read_joined(row, holder));
-        let ((state, bell, told), lent) = self.fetch_lent("acquire", Again::Yes, call, read).await?;
+        let ((state, bell, told), lent) = match self.fetch_lent("acquire", Again::Yes, call, read).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                joining.joined(Joined::Failed, None);
+                return Err(error);
+            }
+        };
         let (wake, what) = match (&state, told.as_deref()) {
             (State::Waiting(..), Some("f")) => (None, Joined::BehindFew),
             (State::Waiting(..), Some("n")) => (None, Joined::BehindOthers),

@@ -95,6 +95,7 @@ impl Bells {
             Joined::BehindFew => state.few += 1,
             Joined::BehindOthers => state.few = 0,
             Joined::Slow => state.quick = None,
+            Joined::Failed => (state.quick, state.pause) = (None, PAUSE),
         }
     }
 
@@ -143,6 +144,8 @@ pub(super) enum Joined {
     BehindOthers,
     /// It waits, and the bell ahead was not rung for too long.
     Slow,
+    /// The request failed: a server may end what takes so long.
+    Failed,
 }
 
 impl Joining {

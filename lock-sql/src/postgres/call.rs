@@ -18,6 +18,8 @@ pub(super) struct Verb {
     pub(super) sql: Arc<str>,
     /// To be spelled out, where it is not the same: what is more than one transaction cannot be a part of a message.
     pub(super) in_one: Option<Arc<str>>,
+    /// Whether it takes something for its session: one in which it failed is not used again.
+    pub(super) takes: bool,
 }
 
 /// What stands for a `$n`.
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
 
     fn spelled(sql: &str, values: Vec<Value>) -> String {
-        let verb = Verb { function: "f", sql: sql.into(), in_one: None };
+        let verb = Verb { function: "f", sql: sql.into(), in_one: None, takes: false };
         let text = Call::new(&verb, values).spelled().0;
         text.strip_prefix(LEVEL).unwrap().to_owned()
     }

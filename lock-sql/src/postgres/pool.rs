@@ -166,7 +166,7 @@ impl Pool {
                 Ok(answer) => return Ok((answer?, lent)),
                 Err(error) => error,
             };
-            lent.answered &= !kept;
+            lent.answered &= !kept && !call.verb.takes;
             tries += 1;
             let retry = if is_broken(&error) {
                 !fresh && again == Again::Yes

@@ -33,11 +33,12 @@ impl Sql {
             let text = text.trim_end().replace("{schema}", &format!("\"{schema}\""));
             text.replace("{durable}", if durable { "true" } else { "false" }).into()
         };
-        let verb = |function: &'static str, sql: &str| Verb { function, sql: text(sql), in_one: None };
+        let verb =
+            |function: &'static str, sql: &str| Verb { function, sql: text(sql), in_one: None, takes: false };
         // What waits for the disk is two transactions where it may be: nobody else waits for the disk with it then.
         let join = |function: &'static str, two: &str, one: &str| {
             if durable {
-                Verb { function, sql: text(two), in_one: Some(text(one)) }
+                Verb { function, sql: text(two), in_one: Some(text(one)), takes: false }
             } else {
                 verb(function, one)
             }
@@ -54,6 +55,7 @@ impl Sql {
                 function: "acquire_and_listen",
                 sql: text(include_str!("sql/acquire_and_listen.sql")),
                 in_one: Some(text(include_str!("sql/acquire_unheard.sql"))),
+                takes: true,
             },
             silence: verb("pg_advisory_unlock", include_str!("sql/silence.sql")),
             evict: verb("evict", include_str!("sql/evict.sql")),

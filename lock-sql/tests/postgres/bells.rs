@@ -296,3 +296,27 @@ async fn a_bell_rings_with_the_commit() {
     }
     assert!(listens.await.unwrap().starts_with(&format!("h{}", "03")), "it was not told that it holds");
 }
+
+/// Where the server ends a request before a bell can be waited for, waiters go back to notifications.
+#[tokio::test]
+async fn a_server_that_allows_no_waiting_is_asked_without() {
+    let mut quick = Quick::start().await;
+    let [holder, next, last] = [request("n"), request("n"), request("n")];
+    take(&quick.stores[0], &holder).await;
+    let next_stands = quick.stores[1].acquire(&next).await.unwrap();
+    // As a `statement_timeout` would.
+    let (failed, ()) = tokio::join!(quick.stores[2].acquire(&last), async {
+        wait_for(&mut quick.admin, 2).await;
+        let end = "SELECT pg_cancel_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        while quick.admin.fetch_optional(end).await.unwrap().is_none() {}
+    });
+    failed.unwrap_err();
+    assert_eq!(quick.stores[2].release(&last.ticket()).await.unwrap(), Release::Released);
+    let again = request("n");
+    let again_stands = quick.stores[2].acquire(&again).await.unwrap();
+    assert_eq!(quick.bells().await, 2, "of the holder and of who is next");
+    quick.stores[0].release(&holder.ticket()).await.unwrap();
+    finish(&quick.stores[1], &next, next_stands).await;
+    quick.stores[1].release(&next.ticket()).await.unwrap();
+    finish(&quick.stores[2], &again, again_stands).await;
+}
