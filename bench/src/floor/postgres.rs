@@ -190,6 +190,7 @@ impl Plain for Name {
             Some(bell) => Some((bell, permit, connection)),
             None => {
                 shared.pool.take_back(connection);
+                drop(permit);
                 None
             }
         };
