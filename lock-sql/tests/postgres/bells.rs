@@ -1,11 +1,13 @@
 //! Where a lock changes hands quickly the one right behind is told by a bell. It is a hint: only the table says who holds.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Backend, FencingToken, Mode, Release, Renewal, Request, Standing, Wake};
 use lock_sql::postgres::PostgresBackend;
 use sqlx::postgres::{PgConnection, PgListener, PgPoolOptions};
 use sqlx::{Executor as _, Row as _};
+use tokio::task::JoinHandle;
 
 use crate::postgres_server::{Admin as _, PostgresServer};
 use crate::server::open;
@@ -15,7 +17,7 @@ use crate::sharing::request;
 struct Quick {
     server: PostgresServer,
     admin: PgConnection,
-    stores: [PostgresBackend; 3],
+    stores: [Arc<PostgresBackend>; 3],
 }
 
 impl Quick {
@@ -23,7 +25,7 @@ impl Quick {
         let server = PostgresServer::start(&["synchronous_commit=off"]).await.unwrap();
         let admin = server.admin().await.unwrap();
         let url = server.url();
-        let stores = [open(&url).await, open(&url).await, open(&url).await];
+        let stores = [open(&url).await, open(&url).await, open(&url).await].map(Arc::new);
         let mut this = Self { server, admin, stores };
         // A machine that stands still for a moment makes a turn slow.
         for _ in 0..100 {
@@ -64,6 +66,12 @@ impl Quick {
         self.admin.fetch_one(sql).await.unwrap().get(0)
     }
 
+    /// A join of the third client, as a task.
+    fn joins(&self, request: &Request) -> JoinHandle<lock_core::Result<Standing>> {
+        let (store, request) = (Arc::clone(&self.stores[2]), request.clone());
+        tokio::spawn(async move { store.acquire(&request).await })
+    }
+
     async fn has_no_bells(&mut self) {
         for _ in 0..3_000 {
             if self.bells().await == 0 {
@@ -85,6 +93,17 @@ async fn wait_for(admin: &mut PgConnection, waiters: i64) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     panic!("{waiters} did not come to wait");
+}
+
+/// Until somebody waits for a bell, or what `listens` does has ended.
+async fn until_listening<T>(admin: &mut PgConnection, listens: &JoinHandle<T>) -> bool {
+    let waits = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    while admin.fetch_optional(waits).await.unwrap().is_none() {
+        if listens.is_finished() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Takes the lock, in its turn.
@@ -114,7 +133,7 @@ async fn quick_turns_are_told_by_bells() {
     let quick = Quick::start().await;
     let mut stores = Vec::from(quick.stores);
     for _ in 0..3 {
-        stores.push(open(&quick.server.url()).await);
+        stores.push(Arc::new(open(&quick.server.url()).await));
     }
     // Where each client is told.
     let mut admin = quick.server.admin().await.unwrap();
@@ -158,24 +177,26 @@ async fn a_bell_that_goes_says_nothing() {
     let [holder, next, last] = [request("n"), request("n"), request("n")];
     take(&quick.stores[0], &holder).await;
     let next_stands = quick.stores[1].acquire(&next).await.unwrap();
-    let (last_stands, ()) = tokio::join!(quick.stores[2].acquire(&last), async {
-        wait_for(&mut quick.admin, 2).await;
-        // All but the one of who listens.
-        let kill = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted \
-                    AND pid NOT IN (SELECT pid FROM pg_locks WHERE NOT granted)";
-        quick.admin.execute(kill).await.unwrap();
-    });
-    let last_stands = last_stands.unwrap();
-    let Standing::Waiting(place) = last_stands else { panic!("{last_stands:?}") };
+    let joins = quick.joins(&last);
+    wait_for(&mut quick.admin, 2).await;
+    // Where the machine stood still for so long the bell is not waited for any more, and goes unheard.
+    until_listening(&mut quick.admin, &joins).await;
+    // All but the one of who listens.
+    let kill = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted \
+                AND pid NOT IN (SELECT pid FROM pg_locks WHERE NOT granted)";
+    quick.admin.execute(kill).await.unwrap();
+    let last_stands = joins.await.unwrap().unwrap();
+    assert!(matches!(last_stands, Standing::Waiting(_)), "{last_stands:?}");
     let ticket = last.ticket();
-    let mut wait = std::pin::pin!(quick.stores[2].wait(&ticket));
+    let store = Arc::clone(&quick.stores[2]);
+    let mut wait = std::pin::pin!(store.wait(&ticket));
     assert!(futures_util::poll!(&mut wait).is_pending(), "told while somebody else holds it");
     // The connection of the release is gone; another try has another one.
     while quick.stores[0].release(&holder.ticket()).await.is_err() {}
     finish(&quick.stores[1], &next, next_stands).await;
     assert!(futures_util::poll!(&mut wait).is_pending(), "told while the one ahead holds it");
     while quick.stores[1].release(&next.ticket()).await.is_err() {}
-    assert_eq!(wait.await.unwrap(), Wake::Held(place.token));
+    finish(&quick.stores[2], &last, last_stands).await;
 }
 
 /// Who holds and does nothing: the one who listened waits for a notification after a while, and has no bell any more.
@@ -247,7 +268,7 @@ async fn who_has_few_connections_keeps_none() {
     let mut quick = Quick::start().await;
     let few = format!("{}&connections=2", quick.server.url());
     let few = if quick.server.url().contains('?') { few } else { few.replacen('&', "?", 1) };
-    quick.stores[0] = open(&few).await;
+    quick.stores[0] = Arc::new(open(&few).await);
     let [few, other, _] = &quick.stores;
     for _ in 0..10 {
         let (holder, waiter) = (request("m"), request("m"));
@@ -283,14 +304,12 @@ async fn a_bell_rings_with_the_commit() {
                  NULL, NULL, NULL, NULL)";
     let listens = tokio::spawn(async move { last.fetch_one(joins).await.unwrap().get::<String, _>("told") });
     let mut admin = server.admin().await.unwrap();
-    let waits = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-    while admin.fetch_optional(waits).await.unwrap().is_none() {
-        assert!(!listens.is_finished(), "it does not listen");
-    }
+    assert!(until_listening(&mut admin, &listens).await, "it does not listen");
     for (holder, (session, bell)) in ["\\x01", "\\x02"].iter().zip(&mut sessions) {
         let release = format!("SELECT onelock.release('n', '{holder}', {bell})");
         session.execute("BEGIN").await.unwrap();
         session.execute(sqlx::AssertSqlSafe(release)).await.unwrap();
+        let waits = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
         assert!(admin.fetch_optional(waits).await.unwrap().is_some(), "it was told before the commit");
         session.execute("COMMIT").await.unwrap();
     }
@@ -304,13 +323,15 @@ async fn a_server_that_allows_no_waiting_is_asked_without() {
     let [holder, next, last] = [request("n"), request("n"), request("n")];
     take(&quick.stores[0], &holder).await;
     let next_stands = quick.stores[1].acquire(&next).await.unwrap();
-    // As a `statement_timeout` would.
-    let (failed, ()) = tokio::join!(quick.stores[2].acquire(&last), async {
-        wait_for(&mut quick.admin, 2).await;
+    // As a `statement_timeout` would. Where the machine stands still for so long nobody waits any more.
+    let joins = quick.joins(&last);
+    wait_for(&mut quick.admin, 2).await;
+    if until_listening(&mut quick.admin, &joins).await {
         let end = "SELECT pg_cancel_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-        while quick.admin.fetch_optional(end).await.unwrap().is_none() {}
-    });
-    failed.unwrap_err();
+        quick.admin.execute(end).await.unwrap();
+    }
+    let failed = joins.await.unwrap();
+    assert!(!matches!(failed, Ok(Standing::Held(_))), "{failed:?}");
     assert_eq!(quick.stores[2].release(&last.ticket()).await.unwrap(), Release::Released);
     let again = request("n");
     let again_stands = quick.stores[2].acquire(&again).await.unwrap();

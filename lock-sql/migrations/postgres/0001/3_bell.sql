@@ -33,6 +33,7 @@ AS $$
 DECLARE
     v_rung boolean := true;
     v_held boolean;
+    v_before text := current_setting('lock_timeout');
     v_done text;
 BEGIN
     v_done := set_config('lock_timeout', p_patience::text, true);
@@ -44,7 +45,7 @@ BEGIN
     EXCEPTION WHEN lock_not_available THEN
         v_rung := false;
     END;
-    v_done := set_config('lock_timeout', '0', true);
+    v_done := set_config('lock_timeout', v_before, true);
     IF v_held IS NOT TRUE THEN
         v_done := {schema}.lock_name(p_name);
         v_done := set_config('synchronous_commit', 'off', true);
