@@ -171,7 +171,8 @@ pub enum Standing {
 pub struct Grant {
     /// Its number.
     pub token: FencingToken,
-    /// The lease the store gave, without the lock-delay: at least what was asked.
+    /// The lease the store gave, without the lock-delay: at least what was asked, or at least the waiter's where an
+    /// [`acquire`](Backend::acquire) was answered only when the entry had waited. One renewal makes that a holder's.
     pub lease: Duration,
 }
 

@@ -57,7 +57,7 @@ struct State {
     hold_until: Option<Timestamp>,
     /// When to renew next.
     due: Timestamp,
-    /// A holder by push still has its waiter lease: one renewal makes it a holder's, unless it is released before.
+    /// A holder that has waited still has its waiter lease: one renewal makes it a holder's, unless it is released before.
     short: bool,
     /// For the first waiter: when the lease ahead ends.
     ask_at: Option<Timestamp>,
@@ -107,7 +107,12 @@ impl Entry {
         };
         state.apply(&upkeep, sent, now, answer);
         let raw = match answer {
-            Renewed::Held(grant) => Some(grant.token),
+            Renewed::Held(grant) => {
+                if grant.lease < request.lease {
+                    state.lengthen(now);
+                }
+                Some(grant.token)
+            }
             Renewed::Waiting(place) => Some(place.token),
             Renewed::NotHeld => None,
         };
@@ -231,9 +236,7 @@ impl Entry {
         let good = ours && matches!(state.view(now), View::Waiting { .. });
         if good {
             state.hold(&self.upkeep, now);
-            state.short = true;
-            // Not at once: most holds are over before, and then it costs the store nothing.
-            state.due = state.due.min(now + state.slack());
+            state.lengthen(now);
         }
         let (is, held) = (state.phase, ours && state.phase == Phase::Held);
         drop(state);
@@ -308,6 +311,13 @@ impl State {
         self.ask_at = None;
         self.held_since = now;
         self.hold_until = upkeep.max_hold.map(|hold| now + hold);
+    }
+
+    /// It holds by its waiter's lease.
+    fn lengthen(&mut self, now: Timestamp) {
+        self.short = true;
+        // Not at once: most holds are over before, and then it costs the store nothing.
+        self.due = self.due.min(now + self.slack());
     }
 
     fn apply(&mut self, upkeep: &Upkeep, sent: Timestamp, now: Timestamp, answer: Renewed) {

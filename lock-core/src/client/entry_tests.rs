@@ -140,6 +140,18 @@ fn a_push_after_the_deadline_is_discarded() {
 }
 
 #[test]
+fn a_grant_of_less_than_the_lease_is_renewed_once() {
+    let fixed = Upkeep { auto_renew: false, ..upkeep() };
+    let entry = entry(fixed, held(10));
+    assert_eq!(deadline(&entry, 103), Some(at(109)));
+    assert_eq!(entry.next_event(), Some(at(100) + SEC(10) / 3), "as a waiter's");
+    assert!(entry.due_renewal(at(103)).is_some());
+    entry.renewed(at(104), at(105), &Ok(held(20)));
+    assert_eq!(deadline(&entry, 105), Some(at(122)));
+    assert!(entry.due_renewal(at(120)).is_none());
+}
+
+#[test]
 fn a_fixed_lease_is_not_renewed_except_after_a_push() {
     let fixed = Upkeep { auto_renew: false, ..upkeep() };
     let entry_held = entry(fixed, held(30));
