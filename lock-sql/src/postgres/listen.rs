@@ -119,13 +119,18 @@ async fn begin(shared: &Shared) -> Result<Option<PgListener>, sqlx::Error> {
 }
 
 /// Whether another connection, open at the same time, is served by the same session: then there is a pooler between,
-/// and it need not be told to listen.
+/// and it need not be told to listen. A pooler that is busy just then may serve them by two: so they are asked twice.
 async fn is_shared(shared: &Shared, listener: &mut PgListener) -> Result<bool, sqlx::Error> {
-    let row = listener.fetch_one(sqlx::raw_sql("SELECT pg_backend_pid()")).await?;
-    let here: i32 = row.try_get(0)?;
-    let read = |rows: &[PgRow]| Ok(rows.first().and_then(|row| row.try_get::<i32, _>(0).ok()));
-    let there = shared.pool.fetch(Again::Yes, &Call::new(&shared.sql.session, Vec::new()), read).await;
-    Ok(there.ok().flatten() == Some(here))
+    for _ in 0..2 {
+        let row = listener.fetch_one(sqlx::raw_sql("SELECT pg_backend_pid()")).await?;
+        let here: i32 = row.try_get(0)?;
+        let read = |rows: &[PgRow]| Ok(rows.first().and_then(|row| row.try_get::<i32, _>(0).ok()));
+        let there = shared.pool.fetch(Again::Yes, &Call::new(&shared.sql.session, Vec::new()), read).await;
+        if there.ok().flatten() == Some(here) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Sends a notification to ourselves. Where it cannot be sent there is no proof either.
