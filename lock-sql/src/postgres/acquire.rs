@@ -1,26 +1,32 @@
 //! Joining a line, with a bell and without.
 
-use lock_core::{Request, Result};
+use lock_core::{Busy, Grant, Place, Request, Result, Standing, Wake};
 
 use super::answer::{State, read_joined, read_state};
 use super::bells::{Joined, Joining, Rung};
 use super::call::{Call, Value};
-use super::inbox::seen;
+use super::inbox::{Slot, seen};
 use super::pool::Again;
 use super::{PostgresBackend, blob, micros, only};
 
 impl PostgresBackend {
     /// Joins the line, or holds at once.
-    pub(super) async fn join(&self, request: &Request) -> Result<State> {
+    pub(super) async fn join(&self, request: &Request) -> Result<Standing> {
         let mut values = joins(request);
         values.extend([Value::Flag(request.queue), self.channel(), note(request)]);
         let call = Call::new(&self.shared.sql.acquire, values);
-        self.one("acquire", Again::Yes, call, |row| read_state(row, request.holder)).await
+        let state = self.one("acquire", Again::Yes, call, |row| read_state(row, request.holder)).await;
+        Ok(standing(state?, request))
     }
 
     /// Joins the line with a bell. The answer comes when the entry holds, or has waited for a while: what it was told
     /// meanwhile is in its slot.
-    pub(super) async fn join_with_bell(&self, request: &Request, joining: Joining) -> Result<State> {
+    pub(super) async fn join_with_bell(
+        &self,
+        request: &Request,
+        joining: Joining,
+        slot: &Slot,
+    ) -> Result<Standing> {
         let holder = request.holder;
         let mut values = joins(request);
         values.extend([self.channel(), note(request), Value::Int(joining.patience(request.waiter_lease))]);
@@ -41,10 +47,26 @@ impl PostgresBackend {
             _ => (None, Joined::BehindFew),
         };
         joining.joined(what, bell.map(|bell| Rung { lent, bell }));
-        if let Some(wake) = wake {
-            self.shared.inbox.ring(holder, wake);
+        match (&state, wake) {
+            (State::Waiting(own, _), Some(Wake::Held(token))) if *own == token => {
+                self.shared.bells.waited(&request.name, slot.since.elapsed());
+                // It holds by what it was given as it joined.
+                return Ok(Standing::Held(Grant { token, lease: request.waiter_lease }));
+            }
+            (_, Some(_)) => slot.ring(Wake::Ask),
+            (_, None) => {}
         }
-        Ok(state)
+        Ok(standing(state, request))
+    }
+}
+
+fn standing(state: State, request: &Request) -> Standing {
+    match state {
+        State::Held(token) => Standing::Held(Grant { token, lease: request.lease }),
+        State::Waiting(token, retry_after) => {
+            Standing::Waiting(Place { token, lease: request.waiter_lease, retry_after })
+        }
+        State::None(retry_after) => Standing::Busy(Busy { retry_after }),
     }
 }
 

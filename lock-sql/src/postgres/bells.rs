@@ -32,7 +32,7 @@ pub(super) struct Bells {
 #[derive(Default)]
 struct State {
     /// The lock that this client was last given within [`PATIENCE`].
-    quick: Option<String>,
+    quick: Option<LockName>,
     /// How often in a row few were ahead.
     few: u32,
     /// How many quick waits there are to be before the next bell.
@@ -65,13 +65,12 @@ impl Bells {
     /// An entry was told, so long after it had joined, that it holds.
     pub(super) fn waited(&self, name: &LockName, time: Duration) {
         let mut state = self.lock();
-        let name = name.encoded();
         if time >= PATIENCE {
-            state.quick.take_if(|quick| *quick == name);
+            state.quick.take_if(|quick| quick == name);
         } else if state.pause > 0 {
             state.pause -= 1;
-        } else if state.quick.as_ref() != Some(&name) {
-            (state.quick, state.few) = (Some(name), 0);
+        } else if state.quick.as_ref() != Some(name) {
+            (state.quick, state.few) = (Some(name.clone()), 0);
         }
     }
 
@@ -79,8 +78,8 @@ impl Bells {
     pub(super) fn wants(&self, name: &LockName, mode: Mode, holder: HolderId) -> bool {
         let mut state = self.lock();
         // Readers and permits may hold together with the one ahead, which a bell does not tell.
-        let quick = self.enough && mode == Mode::Exclusive && state.quick.is_some();
-        let wants = quick && state.kept.is_none() && state.quick == Some(name.encoded());
+        let may = self.enough && mode == Mode::Exclusive && state.kept.is_none();
+        let wants = may && state.quick.as_ref() == Some(name);
         if wants {
             state.kept = Some(Kept { holder, at_rest: None });
         }

@@ -20,6 +20,8 @@ pub(super) struct Verb {
     pub(super) in_one: Option<Arc<str>>,
     /// Whether it takes something for its session: one in which it failed is not used again.
     pub(super) takes: bool,
+    /// Whether its answer may have more than one row. The driver takes half as many instructions again to collect them.
+    pub(super) many: bool,
 }
 
 /// What stands for a `$n`.
@@ -49,14 +51,14 @@ impl<'v> Call<'v> {
         // The text of a verb is ours, with a checked schema in it; everything else is bound.
         let query = sqlx::query(AssertSqlSafe(self.verb.sql.clone()));
         self.values.iter().fold(query, |query, value| match value {
-            Value::Text(text) => query.bind(text.clone()),
-            Value::Blob(blob) => query.bind(blob.clone()),
+            Value::Text(text) => query.bind(text.as_str()),
+            Value::Blob(blob) => query.bind(blob.as_slice()),
             Value::Big(number) => query.bind(*number),
             Value::Int(number) => query.bind(*number),
             Value::Flag(flag) => query.bind(*flag),
-            Value::Texts(texts) => query.bind(texts.clone()),
-            Value::Blobs(blobs) => query.bind(blobs.clone()),
-            Value::Bigs(numbers) => query.bind(numbers.clone()),
+            Value::Texts(texts) => query.bind(texts),
+            Value::Blobs(blobs) => query.bind(blobs),
+            Value::Bigs(numbers) => query.bind(numbers),
         })
     }
 
@@ -142,7 +144,7 @@ mod tests {
     use super::*;
 
     fn spelled(sql: &str, values: Vec<Value>) -> String {
-        let verb = Verb { function: "f", sql: sql.into(), in_one: None, takes: false };
+        let verb = Verb { function: "f", sql: sql.into(), in_one: None, takes: false, many: false };
         let text = Call::new(&verb, values).spelled().0;
         text.strip_prefix(LEVEL).unwrap().to_owned()
     }

@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Backend, Busy, Capabilities, Error, ErrorKind, FencingToken, Grant, HolderId, Info, Listing, LockName,
-    Page, Place, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+    Backend, Capabilities, Error, ErrorKind, FencingToken, Grant, HolderId, Info, Listing, LockName, Page,
+    Place, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
@@ -146,9 +146,12 @@ impl PostgresBackend {
     }
 
     async fn renew_some(&self, due: &[Renewal]) -> Result<Vec<Result<Renewed>>> {
-        // Those of one name together: the server looks at its line once.
+        // Those of one name together: the server looks at its line once. In its order, as whoever gives a lock back locks its
+        // own entry before the next one.
         let mut order: Vec<_> = due.iter().enumerate().collect();
-        order.sort_by(|(_, a), (_, b)| a.ticket.name.cmp(&b.ticket.name));
+        order.sort_by(|(_, a), (_, b)| {
+            (&a.ticket.name, a.ticket.token).cmp(&(&b.ticket.name, b.ticket.token))
+        });
         let sorted = || order.iter().map(|(_, renewal)| *renewal);
         let values = vec![
             Value::Texts(sorted().map(|r| r.ticket.name.encoded()).collect()),
@@ -224,22 +227,15 @@ impl Backend for PostgresBackend {
             Some(_) => Joining::new(&self.shared, &request.name, request.mode, holder),
             None => None,
         };
-        let state = match joining {
-            Some(joining) => self.join_with_bell(request, joining).await,
-            None => self.join(request).await,
+        let standing = match (&slot, joining) {
+            (Some(slot), Some(joining)) => self.join_with_bell(request, joining, slot).await,
+            _ => self.join(request).await,
         };
-        if !matches!(state, Ok(State::Waiting(..))) {
-            self.shared.inbox.settle(holder, Wake::Ask);
-        } else if let Some(slot) = slot {
-            self.shared.inbox.waits(&slot);
+        match (&standing, slot) {
+            (Ok(Standing::Waiting(_)), Some(slot)) => self.shared.inbox.waits(&slot),
+            _ => self.shared.inbox.settle(holder, Wake::Ask),
         }
-        Ok(match state? {
-            State::Held(token) => Standing::Held(Grant { token, lease: request.lease }),
-            State::Waiting(token, retry_after) => {
-                Standing::Waiting(Place { token, lease: request.waiter_lease, retry_after })
-            }
-            State::None(retry_after) => Standing::Busy(Busy { retry_after }),
-        })
+        standing
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {

@@ -215,11 +215,13 @@ impl Pool {
         if !conn.ready && self.direct.load(Ordering::Acquire) {
             self.make_ready(conn).await?;
         }
-        if conn.ready {
-            call.bound().fetch_all(&mut conn.conn).await
-        } else {
-            conn.conn.fetch_all(sqlx::raw_sql(call.spelled())).await
+        if !conn.ready {
+            return conn.conn.fetch_all(sqlx::raw_sql(call.spelled())).await;
         }
+        if call.verb.many {
+            return call.bound().fetch_all(&mut conn.conn).await;
+        }
+        Ok(call.bound().fetch_optional(&mut conn.conn).await?.into_iter().collect())
     }
 
     /// Readies a connection before it is needed.

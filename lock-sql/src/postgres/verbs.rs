@@ -33,12 +33,18 @@ impl Sql {
             let text = text.trim_end().replace("{schema}", &format!("\"{schema}\""));
             text.replace("{durable}", if durable { "true" } else { "false" }).into()
         };
-        let verb =
-            |function: &'static str, sql: &str| Verb { function, sql: text(sql), in_one: None, takes: false };
+        let verb = |function: &'static str, sql: &str| Verb {
+            function,
+            sql: text(sql),
+            in_one: None,
+            takes: false,
+            many: false,
+        };
+        let many = |function: &'static str, sql: &str| Verb { many: true, ..verb(function, sql) };
         // What waits for the disk is two transactions where it may be: nobody else waits for the disk with it then.
         let join = |function: &'static str, two: &str, one: &str| {
             if durable {
-                Verb { function, sql: text(two), in_one: Some(text(one)), takes: false }
+                Verb { in_one: Some(text(one)), ..verb(function, two) }
             } else {
                 verb(function, one)
             }
@@ -52,17 +58,16 @@ impl Sql {
             renew: join("renew", include_str!("sql/renew_and_flush.sql"), include_str!("sql/renew.sql")),
             release: verb("release", include_str!("sql/release.sql")),
             listen: Verb {
-                function: "acquire_and_listen",
-                sql: text(include_str!("sql/acquire_and_listen.sql")),
                 in_one: Some(text(include_str!("sql/acquire_unheard.sql"))),
                 takes: true,
+                ..verb("acquire_and_listen", include_str!("sql/acquire_and_listen.sql"))
             },
             silence: verb("pg_advisory_unlock", include_str!("sql/silence.sql")),
             evict: verb("evict", include_str!("sql/evict.sql")),
             raise: verb("raise", include_str!("sql/raise.sql")),
-            inspect: verb("inspect", include_str!("sql/inspect.sql")),
-            list: verb("list", include_str!("sql/list.sql")),
-            watched: verb("watched", include_str!("sql/watched.sql")),
+            inspect: many("inspect", include_str!("sql/inspect.sql")),
+            list: many("list", include_str!("sql/list.sql")),
+            watched: many("watched", include_str!("sql/watched.sql")),
             notify: verb("pg_notify", "SELECT pg_notify($1, $2)"),
             session: verb("pg_backend_pid", "SELECT pg_backend_pid()"),
         }

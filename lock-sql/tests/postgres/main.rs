@@ -11,6 +11,7 @@ mod bells;
 mod clocks;
 mod durability;
 mod failover;
+mod giving;
 mod notified;
 mod pooler;
 mod rights;

@@ -10,7 +10,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT CASE WHEN p_held THEN p_holder ELSE '\x00'::bytea || p_holder END $$;
 
 -- Every verb begins with a statement that locks the name's counter: nobody else acts on the name until the transaction ends,
--- and every statement after it sees what the one before did. That needs a snapshot for each statement, and the primary.
+-- and every statement after it sees what the one before did. (But for a release that only gives a lock to the next one.) That
+-- needs a snapshot for each statement, and the primary.
 CREATE FUNCTION {schema}.refuse_transaction() RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$

@@ -63,11 +63,12 @@ BEGIN
         END IF;
     END IF;
     IF token IS NOT NULL THEN
+        -- Whoever leaves may have given it the lock just now, or it has left itself.
         UPDATE {schema}.line AS l SET ends = greatest(
             l.ends,
-            v_now + (CASE WHEN v_held THEN p_lease ELSE p_waiter_lease END + p_delay) * interval '1 microsecond'
+            v_now + (CASE WHEN l.held THEN p_lease ELSE p_waiter_lease END + p_delay) * interval '1 microsecond'
         ), inbox = p_inbox
-        WHERE l.name = p_name AND l.token = acquire.token;
+        WHERE l.name = p_name AND l.token = acquire.token RETURNING l.token, l.held INTO token, v_held;
     ELSIF v_held OR p_queue THEN
         token := v_number;
         IF p_bell THEN
@@ -113,12 +114,14 @@ CREATE PROCEDURE {schema}.acquire_and_flush(
 LANGUAGE plpgsql
 AS $$
 DECLARE
+    v_got record := {schema}.acquire(
+        p_name, whose, p_mode, p_lease, p_waiter_lease, p_delay, p_queue, p_inbox, p_note, false, false
+    );
     v_done text;
 BEGIN
-    SELECT a.token, a.retry, a.whose INTO token, retry, whose
-    FROM {schema}.acquire(
-        p_name, whose, p_mode, p_lease, p_waiter_lease, p_delay, p_queue, p_inbox, p_note, false, false
-    ) AS a;
+    token := v_got.token;
+    retry := v_got.retry;
+    whose := v_got.whose;
     IF token IS NOT NULL THEN
         COMMIT;
         v_done := {schema}.flush();
@@ -137,21 +140,23 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     v_holder bytea := whose;
-    v_ahead bigint;
+    v_got record := {schema}.acquire(
+        p_name, whose, p_mode, p_lease, p_waiter_lease, p_delay, true, p_inbox, p_note, true, false
+    );
     v_done text;
 BEGIN
-    SELECT a.token, a.retry, a.whose, a.bell, a.ahead INTO token, retry, whose, bell, v_ahead
-    FROM {schema}.acquire(
-        p_name, whose, p_mode, p_lease, p_waiter_lease, p_delay, true, p_inbox, p_note, true, false
-    ) AS a;
+    token := v_got.token;
+    retry := v_got.retry;
+    whose := v_got.whose;
+    bell := v_got.bell;
     told := CASE WHEN whose <> v_holder THEN 'f' END;
     IF p_durable THEN
         COMMIT;
         v_done := {schema}.flush();
     END IF;
-    IF v_ahead IS NOT NULL THEN
+    IF v_got.ahead IS NOT NULL THEN
         COMMIT;
-        told := {schema}.listen(p_name, v_holder, token, bell, v_ahead, p_inbox, p_patience);
+        told := {schema}.listen(p_name, v_holder, token, bell, v_got.ahead, p_inbox, p_patience);
         IF told IS NULL OR told = 'w' THEN
             bell := NULL;
         END IF;

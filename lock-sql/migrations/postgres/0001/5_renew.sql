@@ -1,5 +1,6 @@
--- Items of one name stand together: its line is settled once. The answers are as many, in the same order. token: NULL
--- where there is no such entry. whose: as {schema}.told says it.
+-- Items of one name stand together, in the order of the line: its line is settled once, and a release of one of them locks its
+-- rows in that order, too. The answers are as many, in the same order. token: NULL where there is no such entry. whose: as
+-- {schema}.told says it.
 CREATE FUNCTION {schema}.renew(
     p_names text[], p_holders bytea[], p_leases bigint[], p_waiter_leases bigint[], p_delays bigint[], p_inbox text,
     p_durable boolean, OUT tokens bigint[], OUT retries bigint[], OUT whose bytea[]
@@ -32,19 +33,21 @@ BEGIN
         END IF;
         tokens[i] := v_token;
         retries[i] := NULL;
-        whose[i] := {schema}.told(p_holders[i], v_token IS NOT NULL AND v_held);
         IF v_token IS NOT NULL THEN
+            -- Whoever leaves may have given it the lock just now, or it has left itself.
             UPDATE {schema}.line AS l SET ends = greatest(
                 l.ends,
                 clock_timestamp() + (
-                    CASE WHEN v_held THEN p_leases[i] ELSE p_waiter_leases[i] END + p_delays[i]
+                    CASE WHEN l.held THEN p_leases[i] ELSE p_waiter_leases[i] END + p_delays[i]
                 ) * interval '1 microsecond'
             ), inbox = p_inbox
-            WHERE l.name = p_names[i] AND l.token = v_token;
+            WHERE l.name = p_names[i] AND l.token = v_token RETURNING l.token, l.held INTO v_token, v_held;
+            tokens[i] := v_token;
             IF NOT v_held AND v_front.waiter = v_token THEN
                 retries[i] := {schema}.micros_until(v_front.earliest);
             END IF;
         END IF;
+        whose[i] := {schema}.told(p_holders[i], v_token IS NOT NULL AND v_held);
     END LOOP;
 END
 $$;
