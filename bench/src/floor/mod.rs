@@ -39,12 +39,12 @@ pub fn of(server: &Running) -> Vec<Arc<dyn Subject>> {
         "etcd" => vec![floor(server, "etcd", etcd::DRIVER, etcd::Floor)],
         #[cfg(feature = "mysql")]
         "mysql" => vec![
-            floor(server, "mysql", pool::DRIVER, mysql::Floor { durable: true }),
+            floor(server, "mysql", pool::DRIVER, mysql::Floor),
             floor(server, "mysql+session", pool::DRIVER, mysql_session::Floor),
         ],
         #[cfg(feature = "mysql")]
         crate::servers::MYSQL_RELAXED => {
-            let way = mysql::Floor { durable: false };
+            let way = mysql::Floor;
             vec![floor(server, crate::servers::MYSQL_RELAXED, pool::DRIVER, way)]
         }
         #[cfg(feature = "postgres")]

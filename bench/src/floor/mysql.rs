@@ -27,14 +27,12 @@ const ACQUIRE: &str = include_str!("../../../lock-sql/src/mysql/sql/acquire.sql"
 const BUSY: &str = include_str!("../../../lock-sql/src/mysql/sql/busy.sql");
 const JOIN: &str = include_str!("../../../lock-sql/src/mysql/sql/join.sql");
 const LEAVE: &str = include_str!("../../../lock-sql/src/mysql/sql/leave.sql");
-const LEAVE_ON: &str = include_str!("../../../lock-sql/src/mysql/sql/leave_on.sql");
-const RING: &str = include_str!("../../../lock-sql/src/mysql/sql/ring.sql");
+const LEAVE_RING: &str = include_str!("../../../lock-sql/src/mysql/sql/leave_ring.sql");
+const HEAR: &str = include_str!("../../../lock-sql/src/mysql/sql/hear.sql");
 const LISTEN: &str = include_str!("../../../lock-sql/src/mysql/sql/listen.sql");
 const LOOK: &str = include_str!("../../../lock-sql/src/mysql/sql/look_one.sql");
 
-pub(super) struct Floor {
-    pub(super) durable: bool,
-}
+pub(super) struct Floor;
 
 struct Shared {
     pool: Pool<MySqlConnection>,
@@ -42,9 +40,20 @@ struct Shared {
     /// Whether the server takes several statements as one block, which it answers once.
     blocks: bool,
     lease: String,
-    durable: bool,
-    /// What joins a known name, and what waits for a bell: where the server takes blocks.
-    prepared: Option<(Prepared, Prepared)>,
+    /// Where the server takes blocks.
+    prepared: Option<Often>,
+}
+
+/// What is asked most.
+struct Often {
+    /// Joins a known name.
+    join: Prepared,
+    /// Waits for a bell and looks: once, or for a while where nobody has that bell.
+    hear: Prepared,
+    listen: Prepared,
+    /// Gives back, without a bell and with one.
+    leave: Prepared,
+    leave_ring: Prepared,
 }
 
 /// What does not change from name to name.
@@ -63,8 +72,7 @@ impl Way for Floor {
         let options = options(server);
         let lease = lease.as_micros().to_string();
         let pool = Pool::new(CONNECTIONS);
-        let durable = self.durable;
-        let mut shared = Shared { pool, options, blocks: false, lease, durable, prepared: None };
+        let mut shared = Shared { pool, options, blocks: false, lease, prepared: None };
         let mut connection = shared.connect().await?;
         let version: String = ask(&mut connection, "SELECT VERSION()").await?.try_get(0)?;
         shared.blocks = version.contains("MariaDB");
@@ -72,7 +80,14 @@ impl Way for Floor {
         if shared.blocks {
             let leases = [(":waiter_lease", &*shared.lease), (":lease", &shared.lease)];
             let join = Prepared::new(&shared.block(filled(&filled(JOIN, &leases), &SAME)));
-            shared.prepared = Some((join, Prepared::new(&filled(LISTEN, &PATIENCE))));
+            let (hear, listen) = (filled(HEAR, &PATIENCE), filled(LISTEN, &PATIENCE));
+            shared.prepared = Some(Often {
+                join,
+                hear: Prepared::new(&hear),
+                listen: Prepared::new(&listen),
+                leave: Prepared::new(&filled(LEAVE, &[])),
+                leave_ring: Prepared::new(&filled(LEAVE_RING, &[])),
+            });
         }
         Ok(Arc::new(Connections(Arc::new(shared))))
     }
@@ -135,7 +150,6 @@ impl Client for Connections {
         let join = shared.block(filled(&filled(JOIN, &values), &SAME));
         let busy = filled(BUSY, &[(":name", &name)]);
         let leave = filled(LEAVE, &[(":name", &name)]);
-        let leave_on = filled(LEAVE_ON, &[(":name", &name), (":after", "NULL")]);
         let look = filled(LOOK, &[(":name", &name), (":pause", "1000")]);
         Ok(plain::lock(Name {
             shared,
@@ -144,7 +158,6 @@ impl Client for Connections {
             join,
             busy,
             leave,
-            leave_on,
             look,
             known: AtomicBool::new(false),
         }))
@@ -169,12 +182,13 @@ struct Name {
     /// What only a try asks for.
     busy: String,
     leave: String,
-    leave_on: String,
     look: String,
     known: AtomicBool,
 }
 
 struct Kept {
+    bytes: [u8; 16],
+    /// The same as it stands in a text.
     holder: String,
     number: i64,
     /// The bell of who has waited, and the connection that has it.
@@ -200,13 +214,13 @@ impl Name {
     /// Waits for the bell of who is right ahead, until nobody is.
     async fn listen(
         &self,
-        listen: &Prepared,
+        often: &Often,
         holder: &[u8],
         number: i64,
         mut behind: i64,
     ) -> Result<(String, OwnedSemaphorePermit, MySqlConnection), Failure> {
         let (permit, mut connection) = self.shared.lend().await?;
-        let own = self.bell(number);
+        let (own, mut once) = (self.bell(number), true);
         loop {
             let before = self.bell(behind);
             let values = [
@@ -217,10 +231,15 @@ impl Name {
                 ("before", Value::Text(&before)),
                 ("behind", Value::Int(behind)),
             ];
-            let row = listen.ask(&mut connection, &values).await?;
+            let look = if once { &often.hear } else { &often.listen };
+            let row = look.ask(&mut connection, &values).await?;
             let _there: i64 = row.try_get::<Option<i64>, _>(0)?.ok_or("the entry has gone")?;
             match row.try_get::<Option<i64>, _>(3)? {
-                Some(last) => behind = last,
+                Some(last) => {
+                    let silence: i64 = row.try_get(4)?;
+                    once = silence != 0 || last != behind;
+                    behind = last;
+                }
                 None => return Ok((own, permit, connection)),
             }
         }
@@ -253,7 +272,7 @@ impl Plain for Name {
         let bytes = HolderId::random()?.as_u128().to_be_bytes();
         let (holder, known) = (hexadecimal(&bytes), self.known.load(Ordering::Relaxed));
         let row = match &self.shared.prepared {
-            Some((join, _)) if wait && known => self.join(join, &bytes).await?,
+            Some(often) if wait && known => self.join(&often.join, &bytes).await?,
             _ => {
                 let (queue, busy) = if wait { ("1", "NULL") } else { ("0", &*self.busy) };
                 let text = if wait && known { &self.join } else { &self.acquire };
@@ -266,33 +285,35 @@ impl Plain for Name {
         let (ahead, before): (i64, Option<i64>) = (row.try_get(3)?, row.try_get(4)?);
         let bell = match (&self.shared.prepared, before) {
             _ if ahead == 0 => None,
-            (Some((_, listen)), Some(before)) => Some(self.listen(listen, &bytes, number, before).await?),
+            (Some(often), Some(before)) => Some(self.listen(often, &bytes, number, before).await?),
             _ => {
                 self.look(&holder, number).await?;
                 None
             }
         };
-        Ok(Some(Kept { holder, number, bell }))
+        Ok(Some(Kept { bytes, holder, number, bell }))
     }
 
     async fn give_back(&self, kept: Kept) -> Result<(), Failure> {
-        let Kept { holder, number, bell } = kept;
-        let own = |text: &str| text.replace(":holder", &holder).replace(":number", &number.to_string());
-        let (_permit, mut connection, ring) = match bell {
-            Some((own, permit, connection)) => {
-                (permit, connection, filled(RING, &[(":own", &format!("'{own}'"))]))
-            }
+        let Kept { bytes, holder, number, bell } = kept;
+        let (own, _permit, mut connection) = match bell {
+            Some((own, permit, connection)) => (Some(own), permit, connection),
             None => {
                 let (permit, connection) = self.shared.lend().await?;
-                (permit, connection, String::new())
+                (None, permit, connection)
             }
         };
-        // Where a commit waits for the disk the bell is rung before that.
-        let gone = if self.shared.durable && !ring.is_empty() {
-            let sql = self.shared.block(own(&self.leave_on).replace(":ring", &ring));
-            ask(&mut connection, &sql).await?.try_get::<i64, _>(0)? == 1
+        let gone = if let Some(often) = &self.shared.prepared {
+            let leave = if own.is_some() { &often.leave_ring } else { &often.leave };
+            let values = [
+                ("name", Value::Bytes(self.name.as_bytes())),
+                ("holder", Value::Bytes(&bytes)),
+                ("number", Value::Int(number)),
+                ("own", Value::Text(own.as_deref().unwrap_or_default())),
+            ];
+            leave.change(&mut connection, &values).await? == 1
         } else {
-            let sql = own(&self.leave) + &ring;
+            let sql = self.leave.replace(":holder", &holder).replace(":number", &number.to_string());
             connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await?.rows_affected() == 1
         };
         self.shared.pool.take_back(connection);

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
+use sqlx::mysql::{MySql, MySqlArguments, MySqlConnection, MySqlRow};
+use sqlx::query::Query;
 use sqlx::{Arguments as _, AssertSqlSafe, Executor as _};
 
 use crate::subject::Failure;
@@ -59,11 +60,25 @@ impl Prepared {
         Self { sql: sql.into(), marks: marks.into_iter().map(|(_, word)| word).collect() }
     }
 
+    /// Its one row.
     pub(super) async fn ask(
         &self,
         connection: &mut MySqlConnection,
         values: &[(&str, Value<'_>)],
     ) -> Result<MySqlRow, Failure> {
+        Ok(connection.fetch_all(self.with(values)?).await?.into_iter().next().ok_or("no row")?)
+    }
+
+    /// How many rows it changed.
+    pub(super) async fn change(
+        &self,
+        connection: &mut MySqlConnection,
+        values: &[(&str, Value<'_>)],
+    ) -> Result<u64, Failure> {
+        Ok(connection.execute(self.with(values)?).await?.rows_affected())
+    }
+
+    fn with(&self, values: &[(&str, Value<'_>)]) -> Result<Query<'_, MySql, MySqlArguments>, Failure> {
         let mut all = MySqlArguments::default();
         for mark in &self.marks {
             match values.iter().find(|(word, _)| word == mark).map(|(_, value)| value) {
@@ -73,7 +88,6 @@ impl Prepared {
                 None => return Err("a value is missing".into()),
             }
         }
-        let query = sqlx::query_with(AssertSqlSafe(Arc::clone(&self.sql)), all);
-        Ok(connection.fetch_all(query).await?.into_iter().next().ok_or("no row")?)
+        Ok(sqlx::query_with(AssertSqlSafe(Arc::clone(&self.sql)), all))
     }
 }

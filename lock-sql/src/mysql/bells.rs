@@ -18,6 +18,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::look::Mark;
 
+/// The server takes about thirty that wait for each other in a line for a circle.
+const LINE: u32 = 16;
+
 /// The bells of one client.
 #[derive(Debug, Default)]
 pub(super) struct Bells {
@@ -38,6 +41,8 @@ struct Place {
     name: String,
     token: FencingToken,
     before: i64,
+    /// How many have to leave before it holds.
+    ahead: u32,
     /// Whether nobody held that bell when it was looked for.
     missed: bool,
 }
@@ -64,8 +69,8 @@ pub(super) struct Pair {
 
 impl Bells {
     /// An entry has joined behind another.
-    pub(super) fn joined(&self, name: &str, token: FencingToken, before: i64) {
-        self.lock().place = Some(Place { name: name.to_owned(), token, before, missed: false });
+    pub(super) fn joined(&self, name: &str, token: FencingToken, before: i64, ahead: u32) {
+        self.lock().place = Some(Place { name: name.to_owned(), token, before, ahead, missed: false });
     }
 
     /// Whether it is known behind whom this entry waits: its looks wait for a bell. And whether they pause before that, because nobody
@@ -88,8 +93,15 @@ impl Bells {
         let mut state = self.lock();
         if let (Some(place), Some(before)) = (state.of(mark), heard.before) {
             place.missed = !heard.silence && place.before == before;
-            place.before = before;
+            (place.before, place.ahead) = (before, heard.ahead);
         }
+    }
+
+    /// Whether one look is enough at that bell: somebody may hold it, and no circle or line of those that wait for bells is one that the
+    /// server refuses.
+    pub(super) fn once(&self, mark: &Mark) -> bool {
+        let sure = self.lock().of(mark).is_some_and(|place| !place.missed && place.ahead <= LINE);
+        sure && !self.holds_others(mark)
     }
 
     /// Whether this client holds the bells of others than this entry.
@@ -161,7 +173,7 @@ mod tests {
     fn who_waits_exclusively_behind_another_listens() {
         let (bells, one) = (Bells::default(), mark("a", 7, Mode::Exclusive));
         assert_eq!(bells.pair("s", &one), None);
-        bells.joined("a", one.token, 6);
+        bells.joined("a", one.token, 6, 1);
         let pair = bells.pair("s", &one).unwrap();
         let expected = Pair { own: bell(&line("s", "a"), 7), before: bell(&line("s", "a"), 6), behind: 6 };
         assert_eq!(pair, expected);
@@ -172,6 +184,11 @@ mod tests {
         }
         assert!(!bells.holds_others(&one));
         assert!(bells.holds_others(&mark("a", 8, Mode::Exclusive)));
+        assert!(bells.once(&one));
+        bells.joined("a", FencingToken::new(8).unwrap(), 7, 2);
+        assert!(!bells.once(&mark("a", 8, Mode::Exclusive)), "it holds another bell");
+        bells.joined("a", one.token, 6, LINE + 1);
+        assert!(!bells.once(&one), "the server takes the line for a circle");
         assert_eq!(bells.take("s", "a", one.token), Some(pair.own));
         assert_eq!(bells.take("s", "a", one.token), None);
     }
@@ -179,13 +196,15 @@ mod tests {
     #[test]
     fn who_finds_nobody_at_the_bell_pauses_until_somebody_is() {
         let (bells, one) = (Bells::default(), mark("a", 7, Mode::Exclusive));
-        bells.joined("a", one.token, 6);
+        bells.joined("a", one.token, 6, 1);
         let pauses = |before, silence| {
             bells.heard(&one, Heard { before, ahead: 1, silence });
             bells.place(&one).unwrap()
         };
         assert!(pauses(Some(6), false));
+        assert!(!bells.once(&one));
         assert!(!pauses(Some(6), true));
+        assert!(bells.once(&one));
         assert!(pauses(Some(6), false));
         // Somebody else is right ahead.
         assert!(!pauses(Some(5), false));

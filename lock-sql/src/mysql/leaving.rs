@@ -16,31 +16,32 @@ impl MySqlBackend {
         let (name, sql) = (ticket.name.encoded(), &self.link.sql);
         let (after, next) = self.watch.after(&self.link, &name);
         let bell = self.watch.bells.take(&self.link.space, &name, token);
-        let ring = bell.map(|own| sql.ring.fill(&[("own", Value::Text(&own))]));
+        let ring = bell.as_deref().map(|own| sql.ring.fill(&[("own", Value::Text(own))]));
         // Where somebody waits on that connection the bell is rung when it is free.
-        let (lane, now, later) = match ring {
-            Some(ring) if self.link.looks_idle() => (Lane::Ring, ring, None),
-            later => (Lane::Verb, String::new(), later),
-        };
-        // A commit that waits for the disk is seen before that: whoever hears the bell just before it need not wait. Where commits do
-        // not wait it would come too early as often as not.
-        let (early, behind) = if self.durable { (now, String::new()) } else { (String::new(), now) };
-        let short = next.is_none() && early.is_empty();
+        let now = bell.as_deref().filter(|_| self.link.looks_idle());
+        let lane = if now.is_some() { Lane::Ring } else { Lane::Verb };
         let values = [
             ("name", Value::Bytes(name.as_bytes())),
             ("number", Value::Int(token.get())),
             ("holder", holder),
+            ("own", Value::Text(now.unwrap_or_default())),
             ("after", Value::Part(&after)),
-            ("ring", Value::Part(&early)),
+            ("ring", Value::Part(ring.as_deref().filter(|_| now.is_some()).unwrap_or_default())),
         ];
-        let answer = if short {
-            let answer = self.link.change(lane, &(sql.leave.fill(&values) + &behind)).await;
+        let answer = if next.is_none() {
+            let request = match now {
+                Some(_) => (&self.link.leave_ring, &sql.leave_ring),
+                None => (&self.link.leave, &sql.leave),
+            };
+            let answer = self.link.change(lane, request, &values).await;
             answer.map(|(gone, again)| ((gone > 0, false), again))
         } else {
             let read = |rows: &[MySqlRow], again| Ok((rows::gone(rows)?, again));
-            self.link.ask(lane, &(sql.leave_on.fill(&values) + &behind), read).await
+            self.link.ask(lane, &sql.leave_on.fill(&values), read).await
         };
-        self.ring(later);
+        // It is rung with an entry that is there; a connection on which something failed takes it along.
+        let rung = now.is_some() && answer.as_ref().map_or(true, |((gone, _), _)| *gone);
+        self.ring(ring.filter(|_| !rung));
         let ((gone, holds), again) = answer?;
         if let Some(next) = next.filter(|_| holds) {
             self.watch.wake(&name, next, Wake::Held(next));

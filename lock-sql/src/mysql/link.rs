@@ -54,6 +54,9 @@ pub(super) struct Link {
     /// What is asked most, of who asks exclusively.
     pub(super) join: Often,
     pub(super) listen: Often,
+    pub(super) hear: Often,
+    pub(super) leave: Often,
+    pub(super) leave_ring: Often,
     options: MySqlConnectOptions,
     connect_timeout: Duration,
     pub(super) request_timeout: Duration,
@@ -111,11 +114,18 @@ impl Link {
         let sql = Sql::new(&config.table_prefix);
         let join = Often::new(&sql.join, &[("ahead", &ahead(Mode::Exclusive, false))], block);
         let look = |sql: &str| format!("{}{sql}", Lane::Look.comment());
-        let listen = Often::new(&sql.listen, &[("ahead", &ahead(Mode::Exclusive, true))], look);
+        let itself = ahead(Mode::Exclusive, true);
+        let listen = Often::new(&sql.listen, &[("ahead", &itself)], look);
+        let hear = Often::new(&sql.hear, &[("ahead", &itself)], look);
+        let leave = Often::new(&sql.leave, &[], str::to_owned);
+        let leave_ring = Often::new(&sql.leave_ring, &[], str::to_owned);
         Self {
             sql,
             join,
             listen,
+            hear,
+            leave,
+            leave_ring,
             options: config.options(),
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
@@ -166,21 +176,37 @@ impl Link {
         values: &[(&str, Value<'_>)],
         read: impl FnOnce(&[MySqlRow], bool) -> Result<T>,
     ) -> Result<T> {
-        let sent = if self.has_blocks() && !self.unprepared.load(Ordering::Relaxed) {
-            Sent::Often(often, template, values)
-        } else {
-            Sent::Text(self.text(lane, &template.fill(values)))
-        };
+        let sent = self.often(lane, often, template, values);
         self.answer(lane, sent, |answer, again| read(&answer.rows, again)).await
     }
 
-    /// Sends one statement that changes rows, and gives how many went or changed, and whether it was sent twice.
+    fn often<'a>(
+        &self,
+        lane: Lane,
+        often: &'a Often,
+        template: &'a Template,
+        values: &'a [(&'a str, Value<'a>)],
+    ) -> Sent<'a> {
+        if self.has_blocks() && !self.unprepared.load(Ordering::Relaxed) {
+            Sent::Often(often, template, values)
+        } else {
+            Sent::Text(self.text(lane, &template.fill(values)))
+        }
+    }
+
+    /// Sends one statement that changes rows, as [`Link::ask_often`] does, and gives how many went or changed, and whether it was
+    /// sent twice.
     ///
     /// # Cancel safety
     /// As [`Link::ask`].
-    pub(super) async fn change(&self, lane: Lane, sql: &str) -> Result<(u64, bool)> {
-        let text = Sent::Text(self.text(lane, sql));
-        self.answer(lane, text, |answer, again| Ok((answer.changed, again))).await
+    pub(super) async fn change(
+        &self,
+        lane: Lane,
+        (often, template): (&Often, &Template),
+        values: &[(&str, Value<'_>)],
+    ) -> Result<(u64, bool)> {
+        let sent = self.often(lane, often, template, values);
+        self.answer(lane, sent, |answer, again| Ok((answer.changed, again))).await
     }
 
     async fn answer<T>(

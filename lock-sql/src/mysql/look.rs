@@ -49,12 +49,13 @@ pub(super) async fn look_one(link: &Link, mark: &Mark, stay: Stay) -> Result<(Op
         .await
 }
 
-/// The same after the bell of who is right ahead was rung, or after `limit`.
+/// The same after the bell of who is right ahead was rung, or after `limit`; `once` without what `stay` says.
 pub(super) async fn listen(
     link: &Link,
     mark: &Mark,
     bells: &Pair,
     limit: Duration,
+    once: bool,
     stay: Stay,
 ) -> Result<(Option<Wake>, Heard)> {
     let (holder, ahead) = (mark.holder.as_u128().to_be_bytes(), ahead(Mode::Exclusive, true));
@@ -71,7 +72,7 @@ pub(super) async fn listen(
         ("holder", Value::Bytes(&holder)),
         ("ahead", Value::Part(&ahead)),
     ];
-    let request = (&link.listen, &link.sql.listen);
+    let request = if once { (&link.hear, &link.sql.hear) } else { (&link.listen, &link.sql.listen) };
     link.ask_often(Lane::Look, request, &values, |rows, _| rows::heard(rows, mark)).await
 }
 

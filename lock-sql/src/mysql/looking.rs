@@ -140,7 +140,8 @@ impl Watch {
     /// Waits at the server for the bell of who is right ahead of the only one that waits, and looks.
     async fn listen(&self, link: &Link, mark: &Mark, stay: Stay) -> Result<Option<Seen>> {
         let Some(pair) = self.bells.pair(&link.space, mark) else { return Ok(None) };
-        let (wake, heard) = listen(link, mark, &pair, self.limit(link, mark), stay).await?;
+        let once = self.bells.once(mark);
+        let (wake, heard) = listen(link, mark, &pair, self.limit(link, mark), once, stay).await?;
         self.bells.heard(mark, heard);
         let moved = wake.is_some();
         if let Some(wake) = wake {

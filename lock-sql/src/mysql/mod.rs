@@ -115,7 +115,7 @@ impl MySqlBackend {
         if let Standing::Waiting(place) = &standing {
             self.watch.joined(&encoded, place.token, ahead);
             if let Some(before) = before {
-                self.watch.bells.joined(&encoded, place.token, before);
+                self.watch.bells.joined(&encoded, place.token, before, ahead);
             }
         }
         Ok(standing)

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lock_conformance::servers::mariadb::mysqld;
-use lock_core::{Backend as _, FencingToken, Mode, Result, Ticket, Wake};
+use lock_core::{Backend as _, FencingToken, Mode, Release, Result, Ticket, Wake};
 use lock_sql::MySqlBackend;
+use sqlx::Executor as _;
 use tokio::task::JoinHandle;
 
 use crate::mysql_server::{Admin as _, MariaDb};
@@ -177,6 +178,66 @@ async fn a_bell_of_a_client_that_ends_gives_nothing() {
     room.while_looked(|| assert!(!third.told.is_finished())).await;
     a.release(&second).await.unwrap();
     third.holds().await;
+}
+
+/// Who rings has not committed yet, and who hears it waits for that: one look finds the entry gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_hears_a_bell_waits_for_the_commit() {
+    let Some(room) = Room::open().await else { return };
+    let [a, b, c] =
+        [room.client(&["early"]).await, room.client(&["early"]).await, room.client(&["early"]).await];
+    let first = request("early", Mode::Exclusive);
+    let token = held(&*a, &first).await.token;
+    let second = waiter(&b, "early").await;
+    a.release(&ticket(&first, token)).await.unwrap();
+    let second = second.holds().await;
+    let third = waiter(&c, "early").await;
+    room.until_listening(1).await;
+    let looks = room.status("Com_compound_sql").await;
+    // The entry goes in a transaction that is not over when the bell is heard.
+    let mut leaving = room.server.admin().await.unwrap();
+    let number = second.token.unwrap();
+    for sql in ["START TRANSACTION", &format!("DELETE FROM locks.onelock_line WHERE number = {number}")] {
+        leaving.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned()))).await.unwrap();
+    }
+    b.close().await.unwrap();
+    let end = Instant::now() + LONG;
+    while room.status("Innodb_row_lock_current_waits").await == 0 {
+        assert!(Instant::now() < end, "nobody waits for the commit");
+    }
+    assert!(!third.told.is_finished());
+    leaving.execute("COMMIT").await.unwrap();
+    third.holds().await;
+    assert_eq!(room.status("Com_compound_sql").await, looks, "more than one look");
+}
+
+/// Whoever finds its entry gone rings nevertheless: a bell of an entry that is not in the line is nobody's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_comes_too_late_rings() {
+    let Some(room) = Room::open().await else { return };
+    let [a, b, c] =
+        [room.client(&["late"]).await, room.client(&["late"]).await, room.client(&["late"]).await];
+    let end = Instant::now() + LONG;
+    loop {
+        let first = request("late", Mode::Exclusive);
+        let token = held(&*a, &first).await.token;
+        let second = waiter(&b, "late").await;
+        a.release(&ticket(&first, token)).await.unwrap();
+        let second = second.holds().await;
+        let began = Instant::now();
+        let third = waiter(&c, "late").await;
+        room.until_listening(1).await;
+        let number = second.token.unwrap();
+        room.server.run(&format!("DELETE FROM locks.onelock_line WHERE number = {number}")).await.unwrap();
+        assert_eq!(b.release(&second).await.unwrap(), Release::NotHeld);
+        let third = third.holds().await;
+        let took = began.elapsed();
+        c.release(&third).await.unwrap();
+        if took < LIMIT {
+            return;
+        }
+        assert!(Instant::now() < end, "told after {took:?}");
+    }
 }
 
 /// Two clients that wait for each other wait for each other's bells, too: the server refuses one of them.
