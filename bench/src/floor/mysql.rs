@@ -30,6 +30,7 @@ const LEAVE: &str = include_str!("../../../lock-sql/src/mysql/sql/leave.sql");
 const LEAVE_RING: &str = include_str!("../../../lock-sql/src/mysql/sql/leave_ring.sql");
 const HEAR: &str = include_str!("../../../lock-sql/src/mysql/sql/hear.sql");
 const LISTEN: &str = include_str!("../../../lock-sql/src/mysql/sql/listen.sql");
+const GLANCE: &str = include_str!("../../../lock-sql/src/mysql/sql/glance.sql");
 const LOOK: &str = include_str!("../../../lock-sql/src/mysql/sql/look_one.sql");
 
 pub(super) struct Floor;
@@ -51,6 +52,8 @@ struct Often {
     /// Waits for a bell and looks: once, or for a while where nobody has that bell.
     hear: Prepared,
     listen: Prepared,
+    /// Of who was refused and tries again: whether it is refused again.
+    glance: Prepared,
     /// Gives back, without a bell and with one.
     leave: Prepared,
     leave_ring: Prepared,
@@ -85,6 +88,7 @@ impl Way for Floor {
                 join,
                 hear: Prepared::new(&hear),
                 listen: Prepared::new(&listen),
+                glance: Prepared::new(&filled(GLANCE, &SAME)),
                 leave: Prepared::new(&filled(LEAVE, &[])),
                 leave_ring: Prepared::new(&filled(LEAVE_RING, &[])),
             });
@@ -160,6 +164,7 @@ impl Client for Connections {
             leave,
             look,
             known: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
         }))
     }
 
@@ -184,6 +189,8 @@ struct Name {
     leave: String,
     look: String,
     known: AtomicBool,
+    /// Whether the last try was refused.
+    refused: AtomicBool,
 }
 
 struct Kept {
@@ -196,11 +203,11 @@ struct Kept {
 }
 
 impl Name {
-    /// Joins a known name.
-    async fn join(&self, join: &Prepared, holder: &[u8]) -> Result<MySqlRow, Failure> {
+    /// What is asked of the name for a holder.
+    async fn ask(&self, request: &Prepared, holder: &[u8]) -> Result<MySqlRow, Failure> {
         let (_permit, mut connection) = self.shared.lend().await?;
         let values = [("name", Value::Bytes(self.name.as_bytes())), ("holder", Value::Bytes(holder))];
-        let row = join.ask(&mut connection, &values).await?;
+        let row = request.ask(&mut connection, &values).await?;
         self.shared.pool.take_back(connection);
         Ok(row)
     }
@@ -271,8 +278,17 @@ impl Plain for Name {
     async fn take(&self, wait: bool) -> Result<Option<Kept>, Failure> {
         let bytes = HolderId::random()?.as_u128().to_be_bytes();
         let (holder, known) = (hexadecimal(&bytes), self.known.load(Ordering::Relaxed));
+        if !wait
+            && self.refused.load(Ordering::Relaxed)
+            && let Some(often) = &self.shared.prepared
+        {
+            let left: Option<i64> = self.ask(&often.glance, &bytes).await?.try_get(0)?;
+            if left.is_some() {
+                return Ok(None);
+            }
+        }
         let row = match &self.shared.prepared {
-            Some(often) if wait && known => self.join(&often.join, &bytes).await?,
+            Some(often) if wait && known => self.ask(&often.join, &bytes).await?,
             _ => {
                 let (queue, busy) = if wait { ("1", "NULL") } else { ("0", &*self.busy) };
                 let text = if wait && known { &self.join } else { &self.acquire };
@@ -281,7 +297,9 @@ impl Plain for Name {
             }
         };
         self.known.store(true, Ordering::Relaxed);
-        let Some(number) = row.try_get::<Option<i64>, _>(0)? else { return Ok(None) };
+        let number = row.try_get::<Option<i64>, _>(0)?;
+        self.refused.store(number.is_none(), Ordering::Relaxed);
+        let Some(number) = number else { return Ok(None) };
         let (ahead, before): (i64, Option<i64>) = (row.try_get(3)?, row.try_get(4)?);
         let bell = match (&self.shared.prepared, before) {
             _ if ahead == 0 => None,

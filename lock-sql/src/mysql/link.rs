@@ -55,6 +55,7 @@ pub(super) struct Link {
     pub(super) join: Often,
     pub(super) listen: Often,
     pub(super) hear: Often,
+    pub(super) glance: Often,
     pub(super) leave: Often,
     pub(super) leave_ring: Often,
     options: MySqlConnectOptions,
@@ -117,6 +118,7 @@ impl Link {
         let itself = ahead(Mode::Exclusive, true);
         let listen = Often::new(&sql.listen, &[("ahead", &itself)], look);
         let hear = Often::new(&sql.hear, &[("ahead", &itself)], look);
+        let glance = Often::new(&sql.glance, &[], str::to_owned);
         let leave = Often::new(&sql.leave, &[], str::to_owned);
         let leave_ring = Often::new(&sql.leave_ring, &[], str::to_owned);
         Self {
@@ -124,6 +126,7 @@ impl Link {
             join,
             listen,
             hear,
+            glance,
             leave,
             leave_ring,
             options: config.options(),

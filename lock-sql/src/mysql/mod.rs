@@ -4,6 +4,7 @@
 mod bells;
 pub(crate) mod config;
 pub(crate) mod error;
+mod glances;
 mod idle;
 mod leaving;
 pub(crate) mod link;
@@ -31,6 +32,7 @@ use sqlx::mysql::MySqlRow;
 
 pub use config::{MYSQL_DRIVER, MySqlConfig, MySqlTls};
 use error::is_refused;
+use glances::Glances;
 use idle::Idle;
 use link::{Lane, Link};
 use look::room;
@@ -51,6 +53,7 @@ pub struct MySqlBackend {
     link: Arc<Link>,
     watch: Arc<Watch>,
     idle: Arc<Idle>,
+    glances: Glances,
 }
 
 impl MySqlBackend {
@@ -78,11 +81,21 @@ impl MySqlBackend {
         let idle = Arc::new(Idle::default());
         tokio::spawn(idle::keep_tidy(Arc::downgrade(&link), Arc::downgrade(&idle)));
         let info = Info { scheme: "mysql".into(), address };
-        Ok(Self { info, durable: found.durable, link, watch: Arc::default(), idle })
+        Ok(Self {
+            info,
+            durable: found.durable,
+            link,
+            watch: Arc::default(),
+            idle,
+            glances: Glances::default(),
+        })
     }
 
     async fn try_acquire(&self, request: &Request) -> Result<Standing> {
         let encoded = request.name.encoded();
+        if let Some(busy) = self.glances.refused(&self.link, &encoded, request).await? {
+            return Ok(busy);
+        }
         let known = self.idle.used(&encoded);
         let (holder, mode) = (request.holder.as_u128().to_be_bytes(), request.mode.to_string());
         let name = Value::Bytes(encoded.as_bytes());
@@ -112,6 +125,7 @@ impl MySqlBackend {
             Some(joined) => joined?,
             None => link.ask(Lane::Verb, &sql.acquire.fill(&values), read).await?,
         };
+        self.glances.told(&encoded, &standing);
         if let Standing::Waiting(place) = &standing {
             self.watch.joined(&encoded, place.token, ahead);
             if let Some(before) = before {

@@ -87,6 +87,11 @@ pub(super) fn joined(rows: &[MySqlRow], request: &Request) -> Result<(Standing, 
     Ok((standing(rows, request)?, ahead, row.maybe(4)?))
 }
 
+/// How long a lease lasts yet, if that is known.
+pub(super) fn left_for(rows: &[MySqlRow]) -> Result<Option<Duration>> {
+    Ok(one(rows)?.maybe(0)?.map(micros))
+}
+
 /// The answer to a single renewal.
 pub(super) fn renewed_one(rows: &[MySqlRow], due: &Renewal) -> Result<Renewed> {
     let (lease, waiter_lease) = (due.lease, due.waiter_lease);

@@ -185,7 +185,7 @@ macro_rules! templates {
 }
 
 templates! {
-    acquire busy check disown evict expired hear idle inspect join leave leave_on leave_ring list listen look look_on look_one raise release renew renew_one retire ring session tables there variables
+    acquire busy check disown evict expired glance hear idle inspect join leave leave_on leave_ring list listen look look_on look_one raise release renew renew_one retire ring session tables there variables
     version
 }
 
@@ -265,6 +265,7 @@ mod tests {
         ];
         assert_eq!(names(&sql.listen), listen);
         assert_eq!(names(&sql.hear), ["ahead", "before", "holder", "limit", "name", "number", "own"]);
+        assert_eq!(names(&sql.glance), ["holder", "mode", "name", "room"]);
         assert_eq!(names(&sql.ring), ["own"]);
         assert_eq!(names(&sql.look_on), ["again", "ahead", "holder", "looks", "name", "number", "pause"]);
         assert_eq!((names(&sql.idle), names(&sql.expired)), (vec!["limit"], vec!["limit"]));

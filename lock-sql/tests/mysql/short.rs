@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use lock_conformance::servers::mariadb::mysqld;
 use lock_core::mode::holders;
-use lock_core::{Backend, HolderId, Mode, Release, Standing, Ticket, Wake};
+use lock_core::{Backend, Busy, HolderId, Mode, Release, Request, Standing, Ticket, Wake};
 use sqlx::Row as _;
 
 use crate::mysql_server::{Admin as _, MariaDb};
@@ -54,6 +54,89 @@ async fn a_known_name_takes_few_statements() {
         // Told once how to join and how to leave, and asked for both twenty times.
         let prepared = if options.is_empty() && mysqld().is_none() { 2 } else { 0 };
         assert_eq!(counter.counts().prepared.load(Ordering::SeqCst), prepared, "prepared{options}");
+        store.close().await.unwrap();
+    }
+}
+
+/// Who was refused looks first when it tries again; where that does not decide, the line does.
+#[tokio::test]
+async fn a_try_again_is_a_look() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    for options in ["", "&blocks=false"] {
+        let (counter, store) = counted(&server, options).await;
+        let other = connect(&server.url()).await;
+        let on = format!("tried{}", options.len());
+        let with = |mode| Request { queue: false, ..request(&on, mode) };
+        let busy = async |mode| match store.acquire(&with(mode)).await.unwrap() {
+            Standing::Busy(Busy { retry_after }) => retry_after.unwrap(),
+            other => panic!("must be refused: {other:?}"),
+        };
+        let (exclusive, shared) = (Mode::Exclusive, Mode::Shared);
+        let entry = request(&on, exclusive);
+        let token = held(&other, &entry).await.token;
+        busy(exclusive).await;
+        let mut least = u64::MAX;
+        let mut looking = u64::MAX;
+        for _ in 0..20 {
+            let (before, asked) = (statements(&server).await, counter.verbs());
+            looking = looking.min(statements(&server).await - before);
+            let before = statements(&server).await;
+            let left = busy(exclusive).await;
+            assert!(left <= LONG && left > LONG / 2, "{left:?}");
+            least = least.min(statements(&server).await - before - looking);
+            assert_eq!(counter.verbs() - asked, 1);
+        }
+        assert_eq!(least, 1, "statements of a try{options}");
+        let asked = counter.verbs();
+        busy(shared).await;
+        assert_eq!(counter.verbs() - asked, 1);
+        // Who queues is never refused.
+        let queues = request(&on, exclusive);
+        let token_behind = waiting(&store, &queues).await.token;
+        assert_eq!(store.release(&ticket(&queues, token_behind)).await.unwrap(), Release::Released);
+        // Who stands in the line itself has its place, behind others or not.
+        let own = Request { waiter_lease: LONG / 4, ..request(&on, exclusive) };
+        let place = waiting(&other, &own).await;
+        let again = store.acquire(&Request { queue: false, ..own.clone() }).await.unwrap();
+        assert!(matches!(&again, Standing::Waiting(same) if same.token == place.token), "{again:?}");
+        busy(exclusive).await;
+        let left = busy(exclusive).await;
+        assert!(left <= LONG && left > LONG / 2, "{left:?}, which is the waiter's");
+        assert_eq!(other.release(&ticket(&entry, token)).await.unwrap(), Release::Released);
+        let again = store.acquire(&Request { queue: false, ..own.clone() }).await.unwrap();
+        assert!(matches!(&again, Standing::Held(same) if same.token == place.token), "{again:?}");
+        busy(exclusive).await;
+        // One that has expired keeps nobody out.
+        server.run("UPDATE locks.onelock_line SET ends = joined").await.unwrap();
+        let entry = with(shared);
+        let token = held(&store, &entry).await.token;
+        // Who may hold beside it does.
+        busy(exclusive).await;
+        let beside = with(shared);
+        let second = held(&store, &beside).await.token;
+        busy(exclusive).await;
+        for (entry, token) in [(&entry, token), (&beside, second)] {
+            busy(exclusive).await;
+            assert_eq!(store.release(&ticket(entry, token)).await.unwrap(), Release::Released);
+        }
+        let entry = with(exclusive);
+        let token = held(&store, &entry).await.token;
+        assert_eq!(store.release(&ticket(&entry, token)).await.unwrap(), Release::Released);
+        // The last permit.
+        let two = Mode::permit(2).unwrap();
+        let first = request(&on, two);
+        let token = held(&other, &first).await.token;
+        busy(exclusive).await;
+        let beside = with(two);
+        let second = held(&store, &beside).await.token;
+        busy(two).await;
+        busy(two).await;
+        assert_eq!(other.release(&ticket(&first, token)).await.unwrap(), Release::Released);
+        let third = with(two);
+        let last = held(&store, &third).await.token;
+        for (entry, token) in [(&beside, second), (&third, last)] {
+            assert_eq!(store.release(&ticket(entry, token)).await.unwrap(), Release::Released);
+        }
         store.close().await.unwrap();
     }
 }
