@@ -41,8 +41,10 @@ async fn try_one(subject: &Arc<dyn Subject>) -> Result<(), Failure> {
     if let (Some(before), Some(after)) = (before, subject.served().await?) {
         let each = (after - before) as f64 / CYCLES as f64;
         println!("{:20} {:24} {each:.2} requests a cycle", info.id, info.server.as_deref().unwrap_or("-"));
-        // A keep-alive more or two, on a machine that is busy.
-        assert!((2.0..4.5).contains(&each), "{}: {each} requests a cycle", info.id);
+        // A keep-alive more or two, on a machine that is busy. MySQL counts each statement of a request.
+        let most =
+            if info.server.as_deref().is_some_and(|name| name.starts_with("MySQL")) { 8.5 } else { 4.5 };
+        assert!((2.0..most).contains(&each), "{}: {each} requests a cycle", info.id);
     } else {
         assert_eq!(info.server, None, "{} does not count", info.id);
     }
