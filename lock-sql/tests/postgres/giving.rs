@@ -102,6 +102,20 @@ async fn nobody_who_joins_is_waited_for() {
     assert_eq!(line.stands().await, "[03]");
 }
 
+/// A lock of the server's lock table is given in the order in which it was asked for; a row goes to whoever comes just when it is
+/// free.
+#[tokio::test]
+async fn who_joins_with_a_bell_stands_in_line() {
+    let mut line = Line::start(1).await;
+    line.begun(join(2, true)).await;
+    let joins = line.blocked(join(3, true)).await;
+    let waits = "SELECT locktype FROM pg_locks WHERE NOT granted";
+    assert_eq!(line.admin.fetch_one(waits).await.unwrap().get::<&str, _>(0), "advisory");
+    line.commit().await;
+    joins.await.unwrap().unwrap();
+    assert_eq!(line.stands().await, "[01] 02 03");
+}
+
 /// Where nobody stands behind, who joins is to be seen: the name is locked.
 #[tokio::test]
 async fn the_last_in_line_waits_for_who_joins() {

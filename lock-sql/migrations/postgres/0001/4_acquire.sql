@@ -31,6 +31,11 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' OR pg_is_in_recovery() THEN
         v_done := {schema}.refuse_transaction();
     END IF;
+    IF p_bell THEN
+        -- Where many join, in the order in which they come: whoever waits for a row may be overtaken by who comes just when it is
+        -- free. Nobody has the bell of number zero.
+        v_done := pg_advisory_xact_lock({schema}.bell(p_name, 0));
+    END IF;
     -- Locks the name and draws its next number at once; a number that is not needed is left out.
     UPDATE {schema}.counter AS c SET number = c.number + 1, ceiling = greatest(c.ceiling, c.number + 1)
     WHERE c.id = v_bucket RETURNING c.number, c.ceiling INTO v_number, v_ceiling;
