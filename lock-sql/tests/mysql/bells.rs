@@ -50,6 +50,11 @@ impl Room {
         Arc::new(client)
     }
 
+    /// Three clients to which this name is known.
+    async fn clients(&self, name: &str) -> [Arc<MySqlBackend>; 3] {
+        [self.client(&[name]).await, self.client(&[name]).await, self.client(&[name]).await]
+    }
+
     async fn status(&self, name: &str) -> u64 {
         let query = format!(
             "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = '{name}'"
@@ -94,6 +99,15 @@ async fn waiter(client: &Arc<MySqlBackend>, on: &str) -> Waiter {
     Waiter { ticket, token, told }
 }
 
+/// The second takes over from the first: it has waited, so it has a bell.
+async fn has_waited(first: &MySqlBackend, second: &Arc<MySqlBackend>, on: &str) -> Ticket {
+    let entry = request(on, Mode::Exclusive);
+    let token = held(first, &entry).await.token;
+    let next = waiter(second, on).await;
+    first.release(&ticket(&entry, token)).await.unwrap();
+    next.holds().await
+}
+
 impl Waiter {
     async fn holds(self) -> Ticket {
         let told = tokio::time::timeout(LONG, self.told).await.unwrap().unwrap().unwrap();
@@ -104,16 +118,10 @@ impl Waiter {
 
 /// It is told before the look that was under way could have ended by itself. A slow machine may be late once; not for ever.
 async fn a_release_tells(room: Room) {
-    let [a, b, c] =
-        [room.client(&["told"]).await, room.client(&["told"]).await, room.client(&["told"]).await];
+    let [a, b, c] = room.clients("told").await;
     let end = Instant::now() + LONG;
     loop {
-        let first = request("told", Mode::Exclusive);
-        let token = held(&*a, &first).await.token;
-        let second = waiter(&b, "told").await;
-        a.release(&ticket(&first, token)).await.unwrap();
-        // It has waited, so it has a bell.
-        let second = second.holds().await;
+        let second = has_waited(&a, &b, "told").await;
         let began = Instant::now();
         let third = waiter(&c, "told").await;
         room.until_listening(1).await;
@@ -148,11 +156,7 @@ async fn who_joins_in_full_listens() {
     let Some(room) = Room::open().await else { return };
     let [a, b, c] =
         [room.client(&["full"]).await, room.client(&["full"]).await, room.client(&["another"]).await];
-    let first = request("full", Mode::Exclusive);
-    let token = held(&*a, &first).await.token;
-    let second = waiter(&b, "full").await;
-    a.release(&ticket(&first, token)).await.unwrap();
-    let second = second.holds().await;
+    let second = has_waited(&a, &b, "full").await;
     let third = waiter(&c, "full").await;
     room.until_listening(1).await;
     b.release(&second).await.unwrap();
@@ -163,13 +167,8 @@ async fn who_joins_in_full_listens() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bell_of_a_client_that_ends_gives_nothing() {
     let Some(room) = Room::open().await else { return };
-    let [a, b, c] =
-        [room.client(&["ends"]).await, room.client(&["ends"]).await, room.client(&["ends"]).await];
-    let first = request("ends", Mode::Exclusive);
-    let token = held(&*a, &first).await.token;
-    let second = waiter(&b, "ends").await;
-    a.release(&ticket(&first, token)).await.unwrap();
-    let second = second.holds().await;
+    let [a, b, c] = room.clients("ends").await;
+    let second = has_waited(&a, &b, "ends").await;
     let third = waiter(&c, "ends").await;
     room.until_listening(1).await;
     b.close().await.unwrap();
@@ -184,13 +183,8 @@ async fn a_bell_of_a_client_that_ends_gives_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_hears_a_bell_waits_for_the_commit() {
     let Some(room) = Room::open().await else { return };
-    let [a, b, c] =
-        [room.client(&["early"]).await, room.client(&["early"]).await, room.client(&["early"]).await];
-    let first = request("early", Mode::Exclusive);
-    let token = held(&*a, &first).await.token;
-    let second = waiter(&b, "early").await;
-    a.release(&ticket(&first, token)).await.unwrap();
-    let second = second.holds().await;
+    let [a, b, c] = room.clients("early").await;
+    let second = has_waited(&a, &b, "early").await;
     let third = waiter(&c, "early").await;
     room.until_listening(1).await;
     let looks = room.status("Com_compound_sql").await;
@@ -215,15 +209,10 @@ async fn who_hears_a_bell_waits_for_the_commit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_comes_too_late_rings() {
     let Some(room) = Room::open().await else { return };
-    let [a, b, c] =
-        [room.client(&["late"]).await, room.client(&["late"]).await, room.client(&["late"]).await];
+    let [a, b, c] = room.clients("late").await;
     let end = Instant::now() + LONG;
     loop {
-        let first = request("late", Mode::Exclusive);
-        let token = held(&*a, &first).await.token;
-        let second = waiter(&b, "late").await;
-        a.release(&ticket(&first, token)).await.unwrap();
-        let second = second.holds().await;
+        let second = has_waited(&a, &b, "late").await;
         let began = Instant::now();
         let third = waiter(&c, "late").await;
         room.until_listening(1).await;

@@ -14,14 +14,14 @@ use crate::server::open;
 use crate::sharing::request;
 
 /// A server and three clients that have seen `n` change hands quickly.
-struct Quick {
-    server: PostgresServer,
-    admin: PgConnection,
-    stores: [Arc<PostgresBackend>; 3],
+pub(crate) struct Quick {
+    pub(crate) server: PostgresServer,
+    pub(crate) admin: PgConnection,
+    pub(crate) stores: [Arc<PostgresBackend>; 3],
 }
 
 impl Quick {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let server = PostgresServer::start(&["synchronous_commit=off"]).await.unwrap();
         let admin = server.admin().await.unwrap();
         let url = server.url();
@@ -84,7 +84,7 @@ impl Quick {
 }
 
 /// Until so many wait.
-async fn wait_for(admin: &mut PgConnection, waiters: i64) {
+pub(crate) async fn wait_for(admin: &mut PgConnection, waiters: i64) {
     for _ in 0..30_000 {
         let row = admin.fetch_one("SELECT count(*) FROM onelock.line WHERE NOT held").await.unwrap();
         if row.get::<i64, _>(0) == waiters {
@@ -107,13 +107,13 @@ async fn until_listening<T>(admin: &mut PgConnection, listens: &JoinHandle<T>) -
 }
 
 /// Takes the lock, in its turn.
-async fn take(store: &PostgresBackend, request: &Request) -> FencingToken {
+pub(crate) async fn take(store: &PostgresBackend, request: &Request) -> FencingToken {
     let standing = store.acquire(request).await.unwrap();
     finish(store, request, standing).await
 }
 
 /// Waits, if it has to, until it holds.
-async fn finish(store: &PostgresBackend, request: &Request, standing: Standing) -> FencingToken {
+pub(crate) async fn finish(store: &PostgresBackend, request: &Request, standing: Standing) -> FencingToken {
     match standing {
         Standing::Held(grant) => grant.token,
         Standing::Waiting(place) => {

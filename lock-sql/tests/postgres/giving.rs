@@ -1,10 +1,15 @@
 //! Who has a bell gives its lock to the next in line without locking the name: what others do to the line meanwhile.
 
+use std::sync::Arc;
+
+use lock_core::{Backend as _, Release};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 use tokio::task::JoinHandle;
 
+use crate::bells::{Quick, finish, take, wait_for};
 use crate::postgres_server::{Admin as _, PostgresServer};
+use crate::sharing::request;
 
 /// A line: `01` holds and has a bell, the others wait. Who joins holds for a minute, and waits for ten seconds.
 struct Line {
@@ -144,6 +149,30 @@ async fn who_is_next_may_leave_meanwhile() {
     let gives = line.give(1);
     assert!(line.holds.fetch_one(gives).await.unwrap().get::<bool, _>(0));
     assert_eq!(line.stands().await, "[03]");
+}
+
+/// The client's own part of that: it asks again on another connection, and its release is one.
+#[tokio::test]
+async fn a_release_that_was_undone_is_asked_again() {
+    let mut quick = Quick::start().await;
+    let [holder, next, last] = [request("n"), request("n"), request("n")];
+    take(&quick.stores[0], &holder).await;
+    quick.stores[1].acquire(&next).await.unwrap();
+    let last_stands = quick.stores[2].acquire(&last).await.unwrap();
+    wait_for(&mut quick.admin, 2).await;
+    let mut leaves = quick.server.admin().await.unwrap();
+    leaves.execute("BEGIN").await.unwrap();
+    let leave = format!("DELETE FROM onelock.line WHERE holder = '\\x{}'", next.holder.to_hex());
+    leaves.execute(AssertSqlSafe(leave)).await.unwrap();
+    let store = Arc::clone(&quick.stores[0]);
+    let gives = tokio::spawn(async move { store.release(&holder.ticket()).await });
+    let waits = "SELECT FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted";
+    while quick.admin.fetch_optional(waits).await.unwrap().is_none() {
+        assert!(!gives.is_finished(), "it waits for nobody");
+    }
+    leaves.execute("COMMIT").await.unwrap();
+    assert_eq!(gives.await.unwrap().unwrap(), Release::Released);
+    finish(&quick.stores[2], &last, last_stands).await;
 }
 
 #[tokio::test]
