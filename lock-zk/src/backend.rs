@@ -46,20 +46,18 @@ impl Popular {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn has(&self, name: &LockName) -> bool {
-        self.lock().contains(name)
+    /// Notes the name; whether it was not noted yet.
+    pub(crate) fn add(&self, name: &LockName) -> bool {
+        let mut names = self.lock();
+        let new = names.insert(name.clone());
+        if names.len() > Self::MOST {
+            names.retain(|other| other == name);
+        }
+        new
     }
 
-    pub(crate) fn note(&self, name: &LockName, there: bool) {
-        let mut names = self.lock();
-        if !there {
-            names.remove(name);
-        } else if !names.contains(name) {
-            if names.len() >= Self::MOST {
-                names.clear();
-            }
-            names.insert(name.clone());
-        }
+    pub(crate) fn remove(&self, name: &LockName) {
+        self.lock().remove(name);
     }
 }
 

@@ -288,7 +288,7 @@ pub(crate) enum Followed {
 
 /// Sets the watch, and lists the line behind it.
 pub(crate) async fn begin_to_follow(core: &Arc<Core>, entry: &Entry) -> Result<Followed> {
-    let (session, parent) = (&entry.session, &entry.parent);
+    let (session, parent) = (&entry.session, entry.parent());
     let kept = match begin(core, session, parent) {
         Begun::Now(kept) => kept,
         Begun::NotNow => return Ok(Followed::No),

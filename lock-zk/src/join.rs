@@ -13,12 +13,13 @@ use zookeeper_client as zk;
 
 use crate::backend::Core;
 use crate::error::{failed, is_unclear};
-use crate::layout;
+use crate::follow::Mark;
+use crate::layout::Draft;
 use crate::leave::{delete, erase_later, latest, synced};
-use crate::line::{Line, Stand};
+use crate::line::Stand;
 use crate::listings::Listed;
 use crate::session::Session;
-use crate::table::{Entry, Made, pause};
+use crate::table::{Entry, Made, Step, pause};
 use crate::wait::step_to;
 use crate::{keep, look};
 
@@ -37,44 +38,41 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Stand
     }
     let need = request.lease.max(request.waiter_lease) + request.delay;
     core.check_need(need)?;
-    let parent = layout::parent(&core.target.base, &request.name);
+    let draft = Arc::new(Draft::new(&core.target.base, request));
+    let parent = &draft.parent;
     let (mut denied, mut broken) = (None, 0);
     for _ in 0..TURNS {
         let session = core.target.session(need).await?;
         session.fresh().await?;
         // As far as we know the node of the name is there or not.
-        let alone = denied.is_none() && !core.popular.has(&request.name);
+        // Whoever else of this client comes now comes behind.
+        let alone = denied.is_none() && core.popular.add(&request.name);
         if !request.queue && !alone {
             // Who may not wait must not stand in anybody's way: only a line that admits it is joined.
-            match latest(core, &session, &parent).await? {
+            match latest(core, &session, parent).await? {
                 Some(line) if !line.admits(request.mode) => {
                     return Ok(Standing::Busy(Busy { retry_after: None }));
                 }
                 Some(_) => {}
                 None if denied.is_some() => {}
                 None => {
-                    core.popular.note(&request.name, false);
+                    core.popular.remove(&request.name);
                     continue;
                 }
             }
         }
-        if alone {
-            // Whoever else of this client comes now comes behind.
-            core.popular.note(&request.name, true);
-        }
-        let prefix = layout::prefix(request.holder, request.mode);
-        let join = Join { core, request, session, parent: &parent, prefix };
+        let join = Join { core, request, session, draft: Arc::clone(&draft) };
         match join.place(alone).await? {
             Placed::Standing(standing) => return Ok(standing),
             Placed::Occupied => {}
             Placed::Denied(error) => denied = Some(error),
             Placed::NoParent if alone => {
-                core.popular.note(&request.name, false);
+                core.popular.remove(&request.name);
                 join.make_base().await?;
             }
             Placed::NoParent => match denied {
                 Some(error) => return Err(error),
-                None => core.popular.note(&request.name, false),
+                None => core.popular.remove(&request.name),
             },
             Placed::Nothing => {
                 broken += 1;
@@ -111,8 +109,7 @@ struct Join<'a> {
     core: &'a Arc<Core>,
     request: &'a Request,
     session: Arc<Session>,
-    parent: &'a str,
-    prefix: String,
+    draft: Arc<Draft>,
 }
 
 enum Placed {
@@ -130,47 +127,49 @@ enum Placed {
 /// The answers to a join.
 struct Answers {
     sent: Timestamp,
-    /// Its node's name and number.
+    /// Its node's path and number.
     created: Result<(String, i64), zk::Error>,
-    listed: Listed,
+    seen: Seen,
+}
+
+/// Who else is in the line.
+enum Seen {
+    /// Nobody: the node of the name was made with the entry.
+    Alone,
+    Listed(Listed),
 }
 
 impl Join<'_> {
     fn failed(&self, error: zk::Error) -> Error {
-        failed(error, "join", self.parent)
+        failed(error, "join", &self.draft.parent)
     }
 
     async fn place(&self, alone: bool) -> Result<Placed> {
         let core = self.core;
-        let data = layout::data(self.request.mode, self.request.note.as_str());
         // Before the line is listed: who leaves after that is known to who follows.
-        let mark = if alone { None } else { core.follows.mark(&self.session, self.parent) };
-        let mut sent = Sent {
-            core: Arc::clone(core),
-            session: Arc::clone(&self.session),
-            parent: self.parent.to_owned(),
-            prefix: self.prefix.clone(),
-            call: Some(if alone {
-                send_alone(core, &self.session, self.parent, &self.prefix, &data)
-            } else {
-                send(core, &self.session, self.parent, &self.prefix, &data)
-            }),
+        let mark = if alone { None } else { core.follows.mark(&self.session, &self.draft.parent) };
+        let (session, draft) = (Arc::clone(&self.session), Arc::clone(&self.draft));
+        let call: BoxFuture<'static, Answers> = if alone {
+            Box::pin(send_alone(Arc::clone(core), session, draft))
+        } else {
+            Box::pin(send(Arc::clone(core), session, draft))
         };
+        let mut sent = Sent { join: self, call: Some(call) };
         let answers = sent.answers(core.target.config.request_timeout).await;
-        let Some(Answers { sent: at, created, mut listed }) = answers else {
+        let Some(Answers { sent: at, created, mut seen }) = answers else {
             return Err(self.failed(zk::Error::Timeout));
         };
-        let (node, czxid) = match created {
+        let (path, czxid) = match created {
             Ok(created) => created,
             Err(zk::Error::NoNode) => return Ok(Placed::NoParent),
             Err(zk::Error::NodeExists) if alone => return Ok(Placed::Occupied),
             Err(error @ zk::Error::NoAuth) if alone => {
-                return Ok(Placed::Denied(failed(error, "create", self.parent)));
+                return Ok(Placed::Denied(failed(error, "create", &self.draft.parent)));
             }
             Err(error) if is_unclear(&error) => match self.resolve(error).await? {
                 Some(found) => {
                     // What was listed may be older: it can have been sent when the connection was there again.
-                    listed = Err(zk::Error::ConnectionLoss);
+                    seen = Seen::Listed(Err(zk::Error::ConnectionLoss));
                     found
                 }
                 None => return Ok(Placed::Nothing),
@@ -178,34 +177,21 @@ impl Join<'_> {
             Err(zk::Error::SessionExpired) => return Ok(Placed::Nothing),
             Err(error) => return Err(self.failed(error)),
         };
-        let mut fresh = Fresh { core, session: &self.session, path: Some(format!("{}/{node}", self.parent)) };
-        let line = match listed {
-            Ok((children, container)) => match look::read(children, self.parent) {
-                Ok(line) => look::ordered(&self.session, self.parent, line.in_container(container)).await,
-                Err(foreign) => Err(foreign),
-            },
-            Err(_) => look::line(&self.session, self.parent).await,
-        };
-        let line = match line {
-            Ok(line) => line,
-            Err(error) => {
-                // Only with the node gone is a clear error true.
-                return fresh.undo().await.and(Err(error));
-            }
-        };
-        let (lease, alone, step) = match line.stand(&node) {
-            Some(Stand::Held { alone, .. }) => (self.request.lease, alone, None),
-            Some(Stand::Waits(watch)) if self.request.queue => {
-                (self.request.waiter_lease, false, Some(step_to(watch, &line, &node, mark.as_ref())))
-            }
-            Some(Stand::Waits(_)) => {
+        let mut fresh = Fresh { core, session: &self.session, path: Some(path) };
+        let (lease, alone, step) = match self.stands(seen, fresh.node(&self.draft), mark.as_ref()).await {
+            Ok(Some((alone, None))) => (self.request.lease, alone, None),
+            Ok(Some((alone, step))) if self.request.queue => (self.request.waiter_lease, alone, step),
+            Ok(Some(_)) => {
                 fresh.undo().await?;
                 return Ok(Placed::Standing(Standing::Busy(Busy { retry_after: None })));
             }
-            None => {
-                let text = format!("{node} was removed as soon as it had joined {}", self.parent);
+            Ok(None) => {
+                let (node, parent) = (fresh.node(&self.draft), &self.draft.parent);
+                let text = format!("{node} was removed as soon as it had joined {parent}");
                 return Err(Error::new(ErrorKind::Unavailable, text));
             }
+            // Only with the node gone is a clear error true.
+            Err(error) => return fresh.undo().await.and(Err(error)),
         };
         let kept = lease + self.request.delay;
         if self.session.lasts(at) < kept {
@@ -218,14 +204,11 @@ impl Join<'_> {
             key: (self.request.name.clone(), self.request.holder),
             mode: self.request.mode,
             token,
-            parent: self.parent.to_owned(),
-            node,
-            data,
+            draft: Arc::clone(&self.draft),
+            path: fresh.keep(),
             session: Arc::clone(&self.session),
         };
-        let entry = Entry::new(made, core.target.clock.now() + kept, alone, step);
-        fresh.keep();
-        core.table.insert(entry);
+        core.table.insert(Entry::new(made, core.target.clock.now() + kept, alone, step));
         Ok(Placed::Standing(if held {
             Standing::Held(Grant { token, lease })
         } else {
@@ -233,11 +216,33 @@ impl Join<'_> {
         }))
     }
 
+    /// Whether nobody else is there, and what to do until it holds; nothing when the node is gone.
+    async fn stands(
+        &self,
+        seen: Seen,
+        node: &str,
+        mark: Option<&Mark>,
+    ) -> Result<Option<(bool, Option<Step>)>> {
+        let parent = &self.draft.parent;
+        let line = match seen {
+            Seen::Alone => return Ok(Some((true, None))),
+            Seen::Listed(Ok((children, container))) => {
+                let line = look::read(children, parent)?.in_container(container);
+                look::ordered(&self.session, parent, line).await?
+            }
+            Seen::Listed(Err(_)) => look::line(&self.session, parent).await?,
+        };
+        Ok(line.stand(node).map(|stand| match stand {
+            Stand::Held { alone, .. } => (alone, None),
+            Stand::Waits(watch) => (false, Some(step_to(watch, &line, node, mark))),
+        }))
+    }
+
     /// Finds out whether a create whose answer was lost has happened. If even that fails the background does it.
     async fn resolve(&self, lost: zk::Error) -> Result<Option<(String, i64)>> {
-        let found = find(self.core, &self.session, self.parent, &self.prefix).await;
+        let found = find(self.core, &self.session, &self.draft).await;
         if found.is_err() {
-            undo_later(self.core, &self.session, self.parent.to_owned(), self.prefix.clone());
+            undo_later(self.core, &self.session, &self.draft);
             return Err(self.failed(lost));
         }
         found
@@ -255,85 +260,61 @@ impl Join<'_> {
 
 /// Makes the node of the name, a container, and the entry in it, in one step: who made the first is alone with the
 /// second, and holds.
-fn send_alone(
-    core: &Core,
-    session: &Arc<Session>,
-    parent: &str,
-    prefix: &str,
-    data: &[u8],
-) -> BoxFuture<'static, Answers> {
-    let (session, clock, acls) = (Arc::clone(session), Arc::clone(&core.target.clock), core.target.acls());
+async fn send_alone(core: Arc<Core>, session: Arc<Session>, draft: Arc<Draft>) -> Answers {
     // What the server would call the first child of a new node; it counts on from there.
-    let node = format!("{prefix}{:010}", 0);
-    let (parent, path, data) = (parent.to_owned(), format!("{parent}/{node}"), data.to_vec());
-    Box::pin(async move {
-        let sent = clock.now();
-        let created = async {
-            let client = session.client()?;
-            let mut writer = client.new_multi_writer();
-            writer.add_create(&parent, b"", &zk::CreateMode::Container.with_acls(acls))?;
-            writer.add_create(&path, b"", &zk::CreateMode::Ephemeral.with_acls(acls))?;
-            // Servers do not tell the number of a node that is created in such a step. They tell it here.
-            writer.add_set_data(&path, &data, Some(0))?;
-            let Some(zk::MultiWriteResult::SetData { stat }) = writer.commit().await?.pop() else {
-                return Err(zk::Error::UnexpectedError("no answer to a write".into()));
-            };
-            session.heard(sent);
-            owned(&session, node, &stat)
+    let path = draft.path("0000000000");
+    let acls = core.target.acls();
+    let sent = core.target.clock.now();
+    let created = async {
+        let client = session.client()?;
+        let mut writer = client.new_multi_writer();
+        writer.add_create(&draft.parent, b"", &zk::CreateMode::Container.with_acls(acls))?;
+        writer.add_create(&path, b"", &zk::CreateMode::Ephemeral.with_acls(acls))?;
+        // Servers do not tell the number of a node that is created in such a step. They tell it here.
+        writer.add_set_data(&path, &draft.data, Some(0))?;
+        let Some(zk::MultiWriteResult::SetData { stat }) = writer.commit().await?.pop() else {
+            return Err(zk::Error::UnexpectedError("no answer to a write".into()));
         };
-        let created = created.await;
-        let listed = created.as_ref().map(|(node, _)| (vec![node.clone()], true)).map_err(Clone::clone);
-        Answers { sent, created, listed }
-    })
+        session.heard(sent);
+        Ok(stat)
+    };
+    let created = created.await.and_then(|stat| owned(&session, path, &stat));
+    Answers { sent, created, seen: Seen::Alone }
 }
 
-fn owned(session: &Session, node: String, stat: &zk::Stat) -> Result<(String, i64), zk::Error> {
+fn owned(session: &Session, path: String, stat: &zk::Stat) -> Result<(String, i64), zk::Error> {
     if stat.ephemeral_owner == session.id() {
-        return Ok((node, stat.czxid));
+        return Ok((path, stat.czxid));
     }
     Err(zk::Error::UnexpectedError(format!("the new node has the owner {:#x}", stat.ephemeral_owner)))
 }
 
 /// Sends both requests at once, one behind the other: the listing shows the line as it is behind the new node.
-fn send(
-    core: &Arc<Core>,
-    session: &Arc<Session>,
-    parent: &str,
-    prefix: &str,
-    data: &[u8],
-) -> BoxFuture<'static, Answers> {
-    let (core, session, acls) = (Arc::clone(core), Arc::clone(session), core.target.acls());
-    let (parent, path, data) = (parent.to_owned(), format!("{parent}/{prefix}"), data.to_vec());
-    let prefix = prefix.to_owned();
-    Box::pin(async move {
-        let sent = core.target.clock.now();
-        let client = match session.client() {
-            Ok(client) => client,
-            Err(error) => return Answers { sent, created: Err(error.clone()), listed: Err(error) },
-        };
-        let mode = zk::CreateMode::EphemeralSequential.with_acls(acls);
-        let created = client.create(&path, &data, &mode);
-        let listed = core.listings.behind(&session, &client, &parent);
-        let (created, listed) = join!(created, listed);
-        if created.is_ok() {
-            session.heard(sent);
-        }
-        let created =
-            created.and_then(|(stat, sequence)| owned(&session, format!("{prefix}{sequence}"), &stat));
-        Answers { sent, created, listed }
-    })
+async fn send(core: Arc<Core>, session: Arc<Session>, draft: Arc<Draft>) -> Answers {
+    let sent = core.target.clock.now();
+    let client = match session.client() {
+        Ok(client) => client,
+        Err(error) => return Answers { sent, created: Err(error.clone()), seen: Seen::Listed(Err(error)) },
+    };
+    let mode = zk::CreateMode::EphemeralSequential.with_acls(core.target.acls());
+    let created = client.create(&draft.stem, &draft.data, &mode);
+    let listed = core.listings.behind(&session, &client, &draft.parent);
+    let (created, listed) = join!(created, listed);
+    if created.is_ok() {
+        session.heard(sent);
+    }
+    let created =
+        created.and_then(|(stat, sequence)| owned(&session, draft.path(&sequence.to_string()), &stat));
+    Answers { sent, created, seen: Seen::Listed(listed) }
 }
 
 /// A join that was sent. Whoever lets go of it, what it creates does not stay.
-struct Sent {
-    core: Arc<Core>,
-    session: Arc<Session>,
-    parent: String,
-    prefix: String,
+struct Sent<'a> {
+    join: &'a Join<'a>,
     call: Option<BoxFuture<'static, Answers>>,
 }
 
-impl Sent {
+impl Sent<'_> {
     async fn answers(&mut self, limit: Duration) -> Option<Answers> {
         let call = self.call.as_mut()?;
         let answers = tokio::time::timeout(limit, call).await.ok()?;
@@ -342,15 +323,15 @@ impl Sent {
     }
 }
 
-impl Drop for Sent {
+impl Drop for Sent<'_> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
-        let (core, session) = (Arc::clone(&self.core), Arc::clone(&self.session));
-        let (parent, prefix) = (std::mem::take(&mut self.parent), std::mem::take(&mut self.prefix));
-        self.core.target.runtime.spawn(async move {
+        let (core, session) = (Arc::clone(self.join.core), Arc::clone(&self.join.session));
+        let draft = Arc::clone(&self.join.draft);
+        self.join.core.target.runtime.spawn(async move {
             match call.await.created {
-                Ok((node, _)) => erase_later(&core, &session, format!("{parent}/{node}")),
-                Err(error) if is_unclear(&error) => undo_later(&core, &session, parent, prefix),
+                Ok((path, _)) => erase_later(&core, &session, path),
+                Err(error) if is_unclear(&error) => undo_later(&core, &session, &draft),
                 Err(_) => {}
             }
         });
@@ -365,8 +346,13 @@ struct Fresh<'a> {
 }
 
 impl Fresh<'_> {
-    fn keep(&mut self) {
-        self.path = None;
+    fn node<'b>(&'b self, draft: &Draft) -> &'b str {
+        draft.node(self.path.as_deref().unwrap_or_default())
+    }
+
+    /// Its path, for an entry.
+    fn keep(&mut self) -> String {
+        self.path.take().unwrap_or_default()
     }
 
     async fn undo(&mut self) -> Result<()> {
@@ -390,35 +376,33 @@ impl Drop for Fresh<'_> {
 ///
 /// A server that had the request on the broken connection has dealt with it before it deals with this one, and what
 /// another server forwards late for a session that has moved the leader refuses: what is not there now will not come.
-async fn find(core: &Core, session: &Session, parent: &str, prefix: &str) -> Result<Option<(String, i64)>> {
+async fn find(core: &Core, session: &Session, draft: &Draft) -> Result<Option<(String, i64)>> {
+    let parent = &draft.parent;
     let Some(line) = synced(session, parent).await? else { return Ok(None) };
-    for node in ours(&line, prefix) {
-        let path = format!("{parent}/{node}");
+    let ours = draft.node(&draft.stem);
+    for node in line.nodes().iter().filter(|node| node.name.starts_with(ours)) {
+        let path = format!("{parent}/{}", node.name);
         let client = session.client().map_err(|error| failed(error, "read", &path))?;
         let stat =
             session.ask(client.check_stat(&path)).await.map_err(|error| failed(error, "read", &path))?;
         if let Some(stat) =
             stat.filter(|stat| stat.ephemeral_owner == session.id() && !core.table.has_path(&path))
         {
-            return Ok(Some((node.to_owned(), stat.czxid)));
+            return Ok(Some((path, stat.czxid)));
         }
     }
     Ok(None)
 }
 
-fn ours<'a>(line: &'a Line, prefix: &'a str) -> impl Iterator<Item = &'a str> {
-    line.nodes().iter().map(|node| node.name.as_str()).filter(move |name| name.starts_with(prefix))
-}
-
 /// Removes what a lost create may have left, however long it takes to find out; the end of the session does it too.
-fn undo_later(core: &Arc<Core>, session: &Arc<Session>, parent: String, prefix: String) {
-    let (core, session) = (Arc::clone(core), Arc::clone(session));
+fn undo_later(core: &Arc<Core>, session: &Arc<Session>, draft: &Arc<Draft>) {
+    let (core, session, draft) = (Arc::clone(core), Arc::clone(session), Arc::clone(draft));
     let runtime = core.target.runtime.clone();
     runtime.spawn(async move {
         let mut attempt = 0;
         while !session.is_over() && !core.is_closed() {
-            match find(&core, &session, &parent, &prefix).await {
-                Ok(Some((node, _))) => return erase_later(&core, &session, format!("{parent}/{node}")),
+            match find(&core, &session, &draft).await {
+                Ok(Some((path, _))) => return erase_later(&core, &session, path),
                 Ok(None) => return,
                 Err(_) => tokio::time::sleep(pause(attempt)).await,
             }

@@ -186,7 +186,7 @@ async fn check(session: &Arc<Session>, items: &[Item]) -> Result<(bool, Lines), 
         writer.add_check_version(&item.entry.path, -1)?;
     }
     let mut parents: Vec<&str> =
-        items.iter().filter(|item| !item.entry.is_held()).map(|item| item.entry.parent.as_str()).collect();
+        items.iter().filter(|item| !item.entry.is_held()).map(|item| item.entry.parent()).collect();
     parents.sort_unstable();
     parents.dedup();
     let mut reader = client.new_multi_reader();
@@ -227,13 +227,13 @@ fn settle(
 ) -> Result<Renewed> {
     let entry = &item.entry;
     if !entry.is_held() {
-        let line = match lines.get(&entry.parent) {
+        let line = match lines.get(entry.parent()) {
             Some(Ok(line)) => line,
             Some(Err(error)) => return Err(error.clone()),
             // It began to hold between the two looks at it, and this one no longer sees it.
             None => return Err(Error::new(ErrorKind::Unavailable, "the line was not read")),
         };
-        match line.stand(&entry.node) {
+        match line.stand(entry.node()) {
             Some(Stand::Held { followed, alone }) => promoted(core, entry, followed, alone),
             Some(Stand::Waits(_)) => {}
             None => {

@@ -61,7 +61,7 @@ async fn tidy(core: &Arc<Core>, entry: &Entry) -> Result<Option<Release>> {
     let client = entry.session.client().map_err(fail)?;
     let mut writer = client.new_multi_writer();
     writer.add_delete(&entry.path, None).map_err(fail)?;
-    writer.add_delete(&entry.parent, None).map_err(fail)?;
+    writer.add_delete(entry.parent(), None).map_err(fail)?;
     let deleted = writer.commit();
     let deleted = async {
         match deleted.await {
@@ -75,7 +75,10 @@ async fn tidy(core: &Arc<Core>, entry: &Entry) -> Result<Option<Release>> {
         }
     };
     let deleted = entry.session.ask(deleted).await.map_err(fail)?;
-    core.popular.note(&entry.key.0, deleted.is_none());
+    match deleted {
+        Some(_) => core.popular.remove(&entry.key.0),
+        None => _ = core.popular.add(&entry.key.0),
+    }
     Ok(deleted)
 }
 

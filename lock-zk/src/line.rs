@@ -144,7 +144,7 @@ mod tests {
     fn line(modes: &str) -> Line {
         let child = |(i, mode): (usize, &str)| {
             let holder = HolderId::from_u128(i as u128);
-            format!("{}{i:010}", crate::layout::prefix(holder, mode.parse().unwrap()))
+            format!("{}{i:010}", &crate::layout::stem("", holder, mode.parse().unwrap())[1..])
         };
         Line::read(modes.split(' ').enumerate().map(child).collect()).unwrap()
     }

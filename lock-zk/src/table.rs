@@ -16,6 +16,7 @@ use lock_core::{FencingToken, HolderId, LockName, Mode, Timestamp};
 use tokio::sync::Notify;
 
 use crate::backend::Core;
+use crate::layout::Draft;
 use crate::leave::erase_later;
 use crate::line::Watch;
 use crate::session::Session;
@@ -55,12 +56,9 @@ pub(crate) struct Entry {
     pub(crate) key: Key,
     pub(crate) mode: Mode,
     pub(crate) token: FencingToken,
-    /// The node of the name.
-    pub(crate) parent: String,
-    /// Its own node's name, and its path.
-    pub(crate) node: String,
+    /// What its node was made from, and the node's path.
+    pub(crate) draft: Arc<Draft>,
     pub(crate) path: String,
-    pub(crate) data: Vec<u8>,
     pub(crate) session: Arc<Session>,
     state: Mutex<State>,
 }
@@ -80,20 +78,28 @@ pub(crate) struct Made {
     pub(crate) key: Key,
     pub(crate) mode: Mode,
     pub(crate) token: FencingToken,
-    pub(crate) parent: String,
-    pub(crate) node: String,
-    pub(crate) data: Vec<u8>,
+    pub(crate) draft: Arc<Draft>,
+    pub(crate) path: String,
     pub(crate) session: Arc<Session>,
 }
 
 impl Entry {
     /// An entry that holds, or has a first step to take.
     pub(crate) fn new(made: Made, ends: Timestamp, alone: bool, step: Option<Step>) -> Arc<Self> {
-        let Made { key, mode, token, parent, node, data, session } = made;
-        let path = format!("{parent}/{node}");
+        let Made { key, mode, token, draft, path, session } = made;
         let state =
             State { ends, held: step.is_none(), alone, gone: false, step: step.unwrap_or(Step::Look) };
-        Arc::new(Self { key, mode, token, parent, node, path, data, session, state: Mutex::new(state) })
+        Arc::new(Self { key, mode, token, draft, path, session, state: Mutex::new(state) })
+    }
+
+    /// The node of the name.
+    pub(crate) fn parent(&self) -> &str {
+        &self.draft.parent
+    }
+
+    /// Its own node's name.
+    pub(crate) fn node(&self) -> &str {
+        self.draft.node(&self.path)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -191,7 +197,11 @@ impl Table {
     /// The entry, unless its lease is over at `now`.
     pub(crate) fn get(&self, key: &Key, now: Timestamp) -> Option<Arc<Entry>> {
         let entry = self.entries().get(key).cloned()?;
-        (entry.ends() > now && !entry.lock().gone).then_some(entry)
+        let lives = {
+            let state = entry.lock();
+            state.ends > now && !state.gone
+        };
+        lives.then_some(entry)
     }
 
     pub(crate) fn insert(&self, entry: Arc<Entry>) {
@@ -206,8 +216,10 @@ impl Table {
     pub(crate) fn remove(&self, entry: &Arc<Entry>) {
         entry.end();
         let mut entries = self.entries();
-        if entries.get(&entry.key).is_some_and(|other| Arc::ptr_eq(other, entry)) {
-            entries.remove(&entry.key);
+        if let Some(other) = entries.remove(&entry.key)
+            && !Arc::ptr_eq(&other, entry)
+        {
+            entries.insert(other.key.clone(), other);
         }
     }
 

@@ -76,8 +76,8 @@ async fn advance(
 ) -> Result<Option<Step>> {
     match step {
         Step::Look => {
-            let mark = core.follows.mark(&entry.session, &entry.parent);
-            let line = look::line(&entry.session, &entry.parent).await?;
+            let mark = core.follows.mark(&entry.session, entry.parent());
+            let line = look::line(&entry.session, entry.parent()).await?;
             Ok(judge(core, entry, &line, mark.as_ref()))
         }
         Step::Arm(Watch::Children) => arm_children(core, entry).await,
@@ -107,8 +107,8 @@ async fn advance(
 
 /// What to do after seeing the line; nothing when it holds, or is gone.
 fn judge(core: &Arc<Core>, entry: &Arc<Entry>, line: &Line, mark: Option<&Mark>) -> Option<Step> {
-    match line.stand(&entry.node) {
-        Some(Stand::Waits(watch)) => Some(step_to(watch, line, &entry.node, mark)),
+    match line.stand(entry.node()) {
+        Some(Stand::Waits(watch)) => Some(step_to(watch, line, entry.node(), mark)),
         Some(Stand::Held { followed, alone }) => {
             promoted(core, entry, followed, alone);
             None
@@ -144,7 +144,7 @@ pub(crate) fn promoted(core: &Core, entry: &Arc<Entry>, followed: bool, alone: b
     core.target.runtime.spawn(async move {
         let Ok(client) = entry.session.client() else { return };
         // If it fails the neighbour sees the promotion when it renews.
-        let _ = entry.session.ask(client.set_data(&entry.path, &entry.data, None)).await;
+        let _ = entry.session.ask(client.set_data(&entry.path, &entry.draft.data, None)).await;
     });
 }
 
@@ -155,7 +155,7 @@ async fn arm(
     sure: bool,
     seen: Option<&mut Option<(String, i32)>>,
 ) -> Result<Option<Step>> {
-    let path = format!("{}/{node}", entry.parent);
+    let path = format!("{}/{node}", entry.parent());
     let fail = |error| failed(error, "watch", &path);
     let client = entry.session.client().map_err(fail)?;
     match entry.session.ask(client.get_and_watch_data(&path)).await {
@@ -165,7 +165,7 @@ async fn arm(
                 if stat.version > 0 && *seen != mark {
                     // Promoted before the watch was set: the line that was seen is older than that.
                     *seen = mark;
-                    entry.session.ask(client.sync(&entry.parent)).await.map_err(fail)?;
+                    entry.session.ask(client.sync(entry.parent())).await.map_err(fail)?;
                     return Ok(Some(Step::Look));
                 }
             }
@@ -179,13 +179,13 @@ async fn arm(
 
 /// Sets a watch on all that come and go.
 async fn arm_children(core: &Arc<Core>, entry: &Arc<Entry>) -> Result<Option<Step>> {
-    let fail = |error| failed(error, "watch", &entry.parent);
-    core.follows.share(&entry.session, &entry.parent);
+    let fail = |error| failed(error, "watch", entry.parent());
+    core.follows.share(&entry.session, entry.parent());
     let client = entry.session.client().map_err(fail)?;
     let (children, watcher) =
-        entry.session.ask(client.list_and_watch_children(&entry.parent)).await.map_err(fail)?;
-    let line = look::read(children, &entry.parent)?;
-    let line = look::ordered(&entry.session, &entry.parent, line).await?;
+        entry.session.ask(client.list_and_watch_children(entry.parent())).await.map_err(fail)?;
+    let line = look::read(children, entry.parent())?;
+    let line = look::ordered(&entry.session, entry.parent(), line).await?;
     Ok(match judge(core, entry, &line, None) {
         Some(Step::Arm(Watch::Children)) => Some(Step::Armed(fired(watcher, false))),
         other => other,
