@@ -10,6 +10,7 @@ pub mod clock;
 pub mod config;
 pub mod driver;
 pub mod error;
+pub mod flight;
 pub mod holder;
 pub mod lease;
 pub mod line;

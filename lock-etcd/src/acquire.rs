@@ -36,9 +36,9 @@ impl Shared {
             let Some(limit) = tries.next().await else {
                 return Err(self.members.late(self.members.try_time()));
             };
-            let hold = self.leases.get(&self.members, request.lease, request.delay).await?;
+            let hold = self.leases.get(request.lease, request.delay).await?;
             let wait = if request.queue {
-                self.leases.get(&self.members, request.waiter_lease, request.delay).await?
+                self.leases.get(request.waiter_lease, request.delay).await?
             } else {
                 Arc::clone(&hold)
             };
@@ -103,11 +103,11 @@ impl Shared {
     }
 
     /// Keeps a lease alive unless it was lately.
-    pub(crate) async fn refresh(&self, lease: &Lease) -> Result<Life> {
+    pub(crate) async fn refresh(&self, lease: &Arc<Lease>) -> Result<Life> {
         if lease.fresh(self.clock.now()) {
             return Ok(Life::Kept);
         }
-        lease.keep_alive(&self.members, &*self.clock).await
+        lease.keep_alive(self.leases.keeper()).await
     }
 
     fn in_line(&self, spot: &Spot<'_>, number: i64, reading: Option<&Reading>) -> Result<Standing> {

@@ -17,7 +17,7 @@ use crate::config::EtcdConfig;
 use crate::entries::{Entries, Entry, take_out};
 use crate::error::Failure;
 use crate::keys::Keys;
-use crate::lease::{Leases, revoke};
+use crate::lease::{Keeper, Leases, revoke};
 use crate::lines::{kv, read};
 use crate::members::Members;
 use crate::watches::Watches;
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) members: Arc<Members>,
-    pub(crate) leases: Leases,
+    pub(crate) leases: Arc<Leases>,
     pub(crate) watches: Watches,
     pub(crate) entries: Entries,
     /// Taken by a join while it is under way.
@@ -90,11 +90,13 @@ impl EtcdBackend {
             .map_err(|_| Error::new(ErrorKind::Misuse, "an etcd client needs a tokio runtime around"))?;
         let info = Info { scheme: config.scheme().into(), address: config.address() };
         let keys = Keys::new(&config.prefix);
-        let members = Arc::new(Members::new(config).await?);
+        let members = Members::new(config, runtime.clone()).await?;
         let (spent, to_revoke) = mpsc::unbounded_channel();
+        let by =
+            Keeper { members: Arc::clone(&members), clock: Arc::clone(&clock), runtime: runtime.clone() };
         let shared = Arc::new(Shared {
             keys,
-            leases: Leases::new(Arc::clone(&clock), spent),
+            leases: Leases::new(by, spent),
             watches: Watches::new(Arc::clone(&members), runtime.clone()),
             entries: Entries::default(),
             joins: Semaphore::new(JOINS),

@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 const LEASE_GONE: &str = "requested lease not found";
 
 /// Why a request failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// The lease it named is gone, so nothing happened.
     LeaseGone,

@@ -15,12 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use etcd_client::{Client, Error as Etcd};
+use lock_core::flight::SingleFlight;
 use lock_core::{Clock, Error, ErrorKind, Result, Timestamp};
-use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::error::{Failure, protocol};
-use crate::members::Members;
+use crate::members::{Members, runtime_gone};
 
 /// How much longer the etcd lease is for entries that last `time`: a tenth, from 1 to 10 seconds.
 fn slack(time: Duration) -> Duration {
@@ -36,8 +38,8 @@ pub(crate) struct Lease {
     slack: Duration,
     /// The moment before the last request that the store answered with a living lease.
     kept: Mutex<Timestamp>,
-    /// Held while it is kept alive, so that those who ask meanwhile share one request.
-    asking: AsyncMutex<()>,
+    /// The request that keeps it alive, shared by those who ask meanwhile.
+    asking: SingleFlight<Result<Life, Failure>>,
     retired: AtomicBool,
     gone: AtomicBool,
     /// Where the lease goes when it is retired and the last entry has left it.
@@ -85,13 +87,14 @@ impl Lease {
     }
 
     /// Keeps it alive: a round trip that begins after the call, shared by those who ask meanwhile.
-    pub(crate) async fn keep_alive(&self, members: &Members, clock: &dyn Clock) -> Result<Life> {
+    pub(crate) async fn keep_alive(self: &Arc<Self>, by: &Keeper) -> Result<Life> {
+        let Keeper { members, clock, .. } = by;
         let begun = clock.now();
         let mut tries = members.tries();
         loop {
             let Some(limit) = tries.next().await else { return Err(members.late(members.try_time())) };
             let at = members.current();
-            let answer = match timeout(limit, self.round(begun, members, clock)).await {
+            let answer = match timeout(limit, self.round(begun, limit, by)).await {
                 Ok(answer) => answer,
                 Err(_) => Err(members.late(limit).into()),
             };
@@ -113,20 +116,46 @@ impl Lease {
         }
     }
 
-    async fn round(&self, begun: Timestamp, members: &Members, clock: &dyn Clock) -> Result<Life, Failure> {
-        let _one_at_a_time = self.asking.lock().await;
-        if self.is_gone() {
-            return Ok(Life::Gone);
+    async fn round(
+        self: &Arc<Self>,
+        begun: Timestamp,
+        limit: Duration,
+        by: &Keeper,
+    ) -> Result<Life, Failure> {
+        let mut ours = false;
+        loop {
+            if self.is_gone() {
+                return Ok(Life::Gone);
+            }
+            if *self.kept() > begun {
+                return Ok(Life::Kept);
+            }
+            let asked = self.asking.join(&by.runtime, || {
+                ours = true;
+                let (lease, by) = (Arc::clone(self), by.clone());
+                // With a limit of its own: those who come later must not wait for a request that nobody waits for any more.
+                async move {
+                    let late = |_| Err(by.members.late(limit).into());
+                    timeout(limit, lease.ask(&by)).await.unwrap_or_else(late)
+                }
+            });
+            match asked.await {
+                // One that was sent before this call says nothing for it.
+                Some(Ok(Life::Kept)) if !ours => {}
+                Some(answer) => return answer,
+                None => return Err(runtime_gone().into()),
+            }
         }
-        if *self.kept() > begun {
-            return Ok(Life::Kept);
-        }
-        let sent = clock.now();
-        let (_, client) = members.client().await?;
+    }
+
+    /// Asks the store to keep it alive.
+    async fn ask(&self, by: &Keeper) -> Result<Life, Failure> {
+        let sent = by.clock.now();
+        let (_, client) = by.members.client().await?;
         ask(client, self.id).await.map_err(|error| match error {
             // The driver's own word for a ttl of 0.
             Etcd::LeaseKeepAliveError(text) if text == "lease not found" => Failure::LeaseGone,
-            error => members.failure(error),
+            error => by.members.failure(error),
         })?;
         let mut kept = self.kept();
         *kept = sent.max(*kept);
@@ -152,19 +181,27 @@ impl Drop for Lease {
 /// The leases of a client.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    clock: Arc<dyn Clock>,
+    by: Keeper,
     lengths: Mutex<HashMap<u64, Arc<Length>>>,
     /// Every lease that may still live, to be given back on close.
     all: Mutex<Vec<Weak<Lease>>>,
     spent: mpsc::UnboundedSender<i64>,
 }
 
+/// What leases are kept alive and made with.
+#[derive(Clone, Debug)]
+pub(crate) struct Keeper {
+    pub(crate) members: Arc<Members>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) runtime: Handle,
+}
+
 /// The lease new entries of one length join.
 #[derive(Debug, Default)]
 struct Length {
     current: Mutex<Option<Arc<Lease>>>,
-    /// Held while a new one is made, so that one is made.
-    making: AsyncMutex<()>,
+    /// A new one under way, so that one is made.
+    making: SingleFlight<Result<Arc<Lease>>>,
 }
 
 impl Length {
@@ -180,43 +217,48 @@ impl Length {
 
 impl Leases {
     /// No leases yet; those that are spent are told to the other end of `spent`.
-    pub(crate) fn new(clock: Arc<dyn Clock>, spent: mpsc::UnboundedSender<i64>) -> Self {
-        Self { clock, lengths: Mutex::default(), all: Mutex::default(), spent }
+    pub(crate) fn new(by: Keeper, spent: mpsc::UnboundedSender<i64>) -> Arc<Self> {
+        Arc::new(Self { by, lengths: Mutex::default(), all: Mutex::default(), spent })
+    }
+
+    /// What keeps them alive.
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.by
     }
 
     /// The lease that entries of this lease and lock-delay join now.
-    pub(crate) async fn get(
-        &self,
-        members: &Members,
-        lease: Duration,
-        delay: Duration,
-    ) -> Result<Arc<Lease>> {
+    pub(crate) async fn get(self: &Arc<Self>, lease: Duration, delay: Duration) -> Result<Arc<Lease>> {
         let seconds = whole_seconds(lease.saturating_add(delay))?;
         let length = {
             let mut lengths = self.lengths.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(lengths.entry(seconds).or_default())
         };
-        if let Some(lease) = length.current(self.clock.now()) {
+        if let Some(lease) = length.current(self.by.clock.now()) {
             return Ok(lease);
         }
-        let _making = length.making.lock().await;
-        if let Some(lease) = length.current(self.clock.now()) {
-            return Ok(lease);
-        }
-        let lease = self.grant(members, seconds).await?;
-        length.set(&lease);
-        self.forget_lapsed();
-        Ok(lease)
+        let made = length.making.join(&self.by.runtime, || {
+            let (leases, length) = (Arc::clone(self), Arc::clone(&length));
+            async move {
+                if let Some(lease) = length.current(leases.by.clock.now()) {
+                    return Ok(lease);
+                }
+                let lease = leases.grant(seconds).await?;
+                length.set(&lease);
+                leases.forget_lapsed();
+                Ok(lease)
+            }
+        });
+        made.await.unwrap_or_else(|| Err(runtime_gone()))
     }
 
-    async fn grant(&self, members: &Members, seconds: u64) -> Result<Arc<Lease>> {
+    async fn grant(&self, seconds: u64) -> Result<Arc<Lease>> {
         let slack = slack(Duration::from_secs(seconds));
         let seconds = whole_seconds(Duration::from_secs(seconds) + slack)?;
         let ttl = i64::try_from(seconds).map_err(|_| protocol("a lease too long for etcd"))?;
         // From before the first try: an answer to any of them is younger.
-        let sent = self.clock.now();
+        let sent = self.by.clock.now();
         let call = |client: Arc<Client>| async move { client.lease_client().grant(ttl, None).await };
-        let answer = members.request(call).await?;
+        let answer = self.by.members.request(call).await?;
         let granted = u64::try_from(answer.ttl()).unwrap_or(0);
         if granted < seconds {
             return Err(protocol("etcd gave a shorter lease than it was asked for"));
@@ -226,7 +268,7 @@ impl Leases {
             granted: Duration::from_secs(granted),
             slack,
             kept: Mutex::new(sent),
-            asking: AsyncMutex::default(),
+            asking: SingleFlight::default(),
             retired: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             spent: self.spent.clone(),
@@ -239,9 +281,9 @@ impl Leases {
 
     /// Forgets lengths nobody uses: their leases have ended in the store by themselves.
     fn forget_lapsed(&self) {
-        let now = self.clock.now();
+        let now = self.by.clock.now();
         let mut lengths = self.lengths.lock().unwrap_or_else(PoisonError::into_inner);
-        lengths.retain(|_, length| length.current(now).is_some() || length.making.try_lock().is_err());
+        lengths.retain(|_, length| length.current(now).is_some() || length.making.is_under_way());
     }
 
     /// Every lease that may still be in the store, for a client that closes.

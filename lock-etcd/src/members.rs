@@ -5,13 +5,15 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use lock_core::flight::SingleFlight;
 use lock_core::url::host_port;
 use lock_core::{Error, ErrorKind, Result};
-use tokio::sync::{OnceCell, watch};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::config::EtcdConfig;
@@ -21,10 +23,19 @@ use crate::error::{Failure, failure};
 /// often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(6);
 
-/// Shared, because to clone a driver's client is to clone one for each service of etcd.
-type Clients = Arc<Vec<OnceCell<Arc<Client>>>>;
+type Clients = Arc<Vec<Member>>;
+
+/// One member of the cluster.
+#[derive(Default)]
+struct Member {
+    /// Shared, because to clone a driver's client is to clone one for each service of etcd.
+    client: OnceLock<Arc<Client>>,
+    connecting: SingleFlight<Result<Arc<Client>, Failure>>,
+}
 
 pub(crate) struct Members {
+    this: Weak<Self>,
+    runtime: Handle,
     config: EtcdConfig,
     tls: Option<TlsOptions>,
     /// `None` once closed.
@@ -41,21 +52,23 @@ impl std::fmt::Debug for Members {
 }
 
 impl Members {
-    /// Reads the certificates; connects to nobody yet.
-    pub(crate) async fn new(config: EtcdConfig) -> Result<Self> {
+    /// Reads the certificates; connects to nobody yet. It will, on `runtime`.
+    pub(crate) async fn new(config: EtcdConfig, runtime: Handle) -> Result<Arc<Self>> {
         config.check()?;
         let tls = if config.tls { Some(tls(&config).await?) } else { None };
-        let clients = Arc::new(config.members.iter().map(|_| OnceCell::new()).collect());
+        let clients = Arc::new(config.members.iter().map(|_| Member::default()).collect());
         // Clients begin at different members, so that they share the work.
         let random = getrandom::u32().unwrap_or_default();
         let current = usize::try_from(random).unwrap_or_default() % config.members.len();
-        Ok(Self {
+        Ok(Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            runtime,
             config,
             tls,
             clients: RwLock::new(Some(clients)),
             current: AtomicUsize::new(current),
             moved: watch::Sender::new(current),
-        })
+        }))
     }
 
     pub(crate) fn address(&self) -> String {
@@ -98,10 +111,24 @@ impl Members {
     pub(crate) async fn client(&self) -> Result<(usize, Arc<Client>), Failure> {
         let clients = self.clients()?;
         let at = self.current();
-        let client = match clients[at].get() {
-            Some(client) => client.clone(),
-            None => clients[at].get_or_try_init(|| self.connect(at)).await?.clone(),
-        };
+        if let Some(client) = clients[at].client.get() {
+            return Ok((at, Arc::clone(client)));
+        }
+        let member = &clients[at];
+        let connected = member.connecting.join(&self.runtime, || {
+            let (this, clients) = (Weak::clone(&self.this), Arc::clone(&clients));
+            async move {
+                let Some(this) = this.upgrade() else { return Err(closed().into()) };
+                match clients[at].client.get() {
+                    Some(client) => Ok(Arc::clone(client)),
+                    None => this
+                        .connect(at)
+                        .await
+                        .map(|client| Arc::clone(clients[at].client.get_or_init(|| client))),
+                }
+            }
+        });
+        let client = connected.await.unwrap_or_else(|| Err(runtime_gone().into()))?;
         Ok((at, client))
     }
 
@@ -120,8 +147,12 @@ impl Members {
         if let Some(tls) = &self.tls {
             options = options.with_tls(tls.clone());
         }
-        let client = Client::connect([url], Some(options)).await;
-        client.map(Arc::new).map_err(|error| self.failure(error))
+        // Its own limit is for the connection, and not for who logs in on it.
+        let limit = self.config.connect_timeout + self.config.request_timeout;
+        match timeout(limit, Client::connect([url], Some(options))).await {
+            Ok(client) => client.map(Arc::new).map_err(|error| self.failure(error)),
+            Err(_) => Err(self.late(limit).into()),
+        }
     }
 
     /// One try of a request on the member in use. A member that fails hands over to the next.
@@ -227,6 +258,10 @@ impl Tries {
         let left = self.ends.saturating_duration_since(Instant::now());
         (!left.is_zero()).then(|| left.min(self.one))
     }
+}
+
+pub(crate) fn runtime_gone() -> Error {
+    Error::new(ErrorKind::Closed, "the runtime this client was made in is gone")
 }
 
 pub(crate) fn closed() -> Error {

@@ -104,7 +104,7 @@ impl Shared {
             }
             let made = match found.entry((lease, delay)) {
                 MapEntry::Occupied(made) => made.into_mut(),
-                MapEntry::Vacant(place) => place.insert(self.leases.get(&self.members, lease, delay).await),
+                MapEntry::Vacant(place) => place.insert(self.leases.get(lease, delay).await),
             };
             match made {
                 Ok(lease) => item.target = Some(Arc::clone(lease)),
@@ -123,9 +123,8 @@ impl Shared {
                 leases.insert(lease.id, Arc::clone(lease));
             }
         }
-        let each = leases
-            .values()
-            .map(|lease| async { (lease.id, lease.keep_alive(&self.members, &*self.clock).await) });
+        let each =
+            leases.values().map(|lease| async { (lease.id, lease.keep_alive(self.leases.keeper()).await) });
         let lives: HashMap<i64, Result<Life>> = join_all(each).await.into_iter().collect();
         for item in work.iter_mut().filter(|item| item.open() && !item.moves()) {
             match lives.get(&item.on) {

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::proto::PbEvent;
+use lock_core::flight::SingleFlight;
 use lock_core::{Error, FencingToken, Mode, Result, Wake};
-use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::far::{Mark, Pace, Way, is_far, mark};
@@ -28,8 +29,8 @@ pub(crate) struct Watch {
     inner: Mutex<Inner>,
     /// Told when the phase changes.
     changed: Notify,
-    /// Held while the line is read, so that one reads for all.
-    pub(crate) reading: AsyncMutex<()>,
+    /// One reads the line for all.
+    pub(crate) reading: SingleFlight<Result<Arc<Reading>>>,
 }
 
 #[derive(Debug)]
@@ -74,7 +75,7 @@ impl Watch {
             users: 0,
             idle_since: Instant::now(),
         };
-        Self { span, inner: Mutex::new(inner), changed: Notify::new(), reading: AsyncMutex::default() }
+        Self { span, inner: Mutex::new(inner), changed: Notify::new(), reading: SingleFlight::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

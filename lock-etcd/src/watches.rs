@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::error::{Failure, watch_refused};
 use crate::keys::Span;
 use crate::lines::{self, Reading};
-use crate::members::{Members, closed};
+use crate::members::{Members, closed, runtime_gone};
 use crate::orders::{Opening, Orders};
 use crate::watch::{LINGER, Look, Told, User, Waiting, Watch};
 
@@ -117,21 +117,34 @@ impl Watches {
                     }
                 }
                 Look::Read => {
-                    // One reads for all who wait here: whoever comes next finds itself in what the first has read.
-                    let _reading = user.0.reading.lock().await;
-                    if !matches!(user.0.look(key, number), Look::Read) {
-                        continue;
-                    }
                     // In a place of its own: a waiter keeps no room for requests while it waits.
-                    let known = user.0.known().unwrap_or_default();
-                    let reading = Box::pin(lines::read_new(members, span, known)).await?;
-                    user.0.learn(&reading, reading.revision);
+                    let (reading, ours) = Box::pin(self.read(&user.0, span)).await?;
                     let seen = reading.line.iter().any(|seat| seat.key == key);
-                    if number.is_none() && !seen {
+                    if number.is_none() && ours && !seen {
                         return Ok(Wake::Ask);
                     }
                 }
             }
+        }
+    }
+
+    /// Reads what is new in a line, once for all who wait there; and whether it was for this one: another's reading may be
+    /// older than the entry that is looked for.
+    async fn read(&self, watch: &Arc<Watch>, span: &Span) -> Result<(Arc<Reading>, bool)> {
+        let mut ours = false;
+        let read = watch.reading.join(&self.shared.runtime, || {
+            ours = true;
+            let (members, watch, span) = (Arc::clone(&self.shared.members), Arc::clone(watch), span.clone());
+            async move {
+                let known = watch.known().unwrap_or_default();
+                let reading = lines::read_new(&members, &span, known).await?;
+                watch.learn(&reading, reading.revision);
+                Ok(Arc::new(reading))
+            }
+        });
+        match read.await {
+            Some(reading) => Ok((reading?, ours)),
+            None => Err(runtime_gone()),
         }
     }
 

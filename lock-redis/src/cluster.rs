@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use lock_core::flight::SingleFlight;
 use lock_core::{Error, ErrorKind, Result};
 use redis::{Cmd, Value};
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::config::{Host, RedisConfig};
@@ -31,8 +33,9 @@ pub(crate) struct Cluster {
     config: Arc<RedisConfig>,
     inbox: Arc<Inbox>,
     map: Mutex<Map>,
-    /// Held by the one caller that looks at the topology: when that was done last.
-    looking: tokio::sync::Mutex<Option<Instant>>,
+    looking: SingleFlight<Result<()>>,
+    /// When the topology was looked at last.
+    looked: Mutex<Option<Instant>>,
     stale: AtomicBool,
     closed: AtomicBool,
     this: Weak<Cluster>,
@@ -50,7 +53,8 @@ impl Cluster {
             config: Arc::clone(config),
             inbox: Arc::clone(inbox),
             map: Mutex::default(),
-            looking: tokio::sync::Mutex::default(),
+            looking: SingleFlight::default(),
+            looked: Mutex::default(),
             stale: AtomicBool::new(true),
             closed: AtomicBool::new(false),
             this: this.clone(),
@@ -209,20 +213,23 @@ impl Cluster {
     }
 
     async fn look(&self) -> Result<()> {
-        let asked = Instant::now();
-        let mut last = self.looking.lock().await;
-        if last.is_some_and(|last| last > asked) {
-            // Somebody else has looked meanwhile.
-            return Ok(());
-        }
-        if let Some(last) = *last {
+        let Some(this) = self.this.upgrade() else { return Err(closed()) };
+        let runtime = Handle::current();
+        let looked = self.looking.join(&runtime, || async move { this.look_now().await });
+        let gone = || Err(Error::new(ErrorKind::Unavailable, "the runtime of who was looking is gone"));
+        looked.await.unwrap_or_else(gone)
+    }
+
+    async fn look_now(&self) -> Result<()> {
+        let last = *lock(&self.looked);
+        if let Some(last) = last {
             sleep_until(last + PAUSE).await;
         }
         // What fails from now on makes it stale again.
         self.stale.store(false, Ordering::Release);
         let longest = self.config.connect_timeout + self.config.request_timeout;
         let newest = timeout(longest, self.newest()).await;
-        *last = Some(Instant::now());
+        *lock(&self.looked) = Some(Instant::now());
         let slow = || {
             Err(Error::new(
                 ErrorKind::Unavailable,

@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use lock_core::flight::SingleFlight;
 use lock_core::{Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, PushInfo, PushKind, Value};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::config::{Host, RedisConfig};
 use crate::connect::{Lead, connect};
@@ -36,8 +38,9 @@ pub(crate) struct Link {
     inbox: Arc<Inbox>,
     live: Mutex<Option<Live>>,
     connections: AtomicU64,
-    /// Held by the one caller that connects; what it knows of failed attempts.
-    connecting: tokio::sync::Mutex<Pause>,
+    connecting: SingleFlight<Result<Live>>,
+    /// What is known of failed attempts.
+    pause: Mutex<Pause>,
     stagger: Stagger,
     reviving: AtomicBool,
     state: AtomicU8,
@@ -73,7 +76,8 @@ impl Link {
             inbox: Arc::clone(inbox),
             live: Mutex::new(None),
             connections: AtomicU64::new(0),
-            connecting: tokio::sync::Mutex::default(),
+            connecting: SingleFlight::default(),
+            pause: Mutex::default(),
             stagger: Stagger::default(),
             reviving: AtomicBool::new(false),
             state: AtomicU8::new(OPEN),
@@ -248,14 +252,15 @@ impl Link {
         if let Some(live) = self.current()? {
             return Ok(live);
         }
-        let deadline = Instant::now() + self.config.connect_timeout;
-        match timeout_at(deadline, self.reconnect()).await {
-            Ok(live) => live,
-            Err(_) => {
-                let text = format!("no connection within {:?}", self.config.connect_timeout);
-                Err(Error::new(ErrorKind::Unavailable, text))
-            }
-        }
+        let Some(this) = self.this.upgrade() else { return Err(closed()) };
+        let runtime = Handle::current();
+        let connected = self.connecting.join(&runtime, || async move {
+            let limit = this.config.connect_timeout;
+            let late = |_| Err(Error::new(ErrorKind::Unavailable, format!("no connection within {limit:?}")));
+            timeout(limit, this.reconnect()).await.unwrap_or_else(late)
+        });
+        let gone = || Err(Error::new(ErrorKind::Unavailable, "the runtime of who was connecting is gone"));
+        connected.await.unwrap_or_else(gone)
     }
 
     fn current(&self) -> Result<Option<Live>> {
@@ -271,20 +276,23 @@ impl Link {
         }
     }
 
-    /// One caller connects at a time, and not at once after a failure.
+    /// Connects, but not at once after a failure.
     async fn reconnect(&self) -> Result<Live> {
-        let mut pause = self.connecting.lock().await;
         if let Some(live) = self.current()? {
             return Ok(live);
         }
-        if let Some(until) = pause.until {
+        let until = lock(&self.pause).until;
+        if let Some(until) = until {
             sleep_until(until).await;
         }
-        pause.length = (pause.length * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        // Set before the attempt: one that is given up counts as failed.
-        pause.until = Some(Instant::now() + pause.length);
+        {
+            let mut pause = lock(&self.pause);
+            pause.length = (pause.length * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            // Set before the attempt: one that is given up counts as failed.
+            pause.until = Some(Instant::now() + pause.length);
+        }
         let live = self.open().await?;
-        *pause = Pause::default();
+        *lock(&self.pause) = Pause::default();
         *lock(&self.live) = Some(live.clone());
         if let Err(over) = self.in_use() {
             lock(&self.live).take();
@@ -332,7 +340,7 @@ impl Link {
         live.take();
         drop(live);
         let first = || !self.reviving.swap(true, Ordering::AcqRel);
-        if let Ok(runtime) = tokio::runtime::Handle::try_current()
+        if let Ok(runtime) = Handle::try_current()
             && !self.inbox.is_empty()
             && first()
         {

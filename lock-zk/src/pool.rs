@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lock_core::flight::SingleFlight;
 use lock_core::{Clock, Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
@@ -34,7 +35,7 @@ pub(crate) struct Target {
 #[derive(Default)]
 struct Slot {
     session: Mutex<Option<Arc<Session>>>,
-    opening: tokio::sync::Mutex<()>,
+    opening: SingleFlight<Result<Arc<Session>>>,
 }
 
 impl Slot {
@@ -112,13 +113,20 @@ impl Target {
         if let Some(session) = slot.living() {
             return Ok(session);
         }
-        let _opening = slot.opening.lock().await;
-        if let Some(session) = slot.living() {
-            return Ok(session);
-        }
-        let session = Session::open(self, ask, ask != MOST).await?;
-        *slot.lock() = Some(Arc::clone(&session));
-        Ok(session)
+        // On the runtime that the client was made in, where the session's tasks live, whoever asks.
+        let opened = slot.opening.join(&self.runtime, || {
+            let (target, slot) = (Arc::clone(self), Arc::clone(&slot));
+            async move {
+                if let Some(session) = slot.living() {
+                    return Ok(session);
+                }
+                let session = Session::open(&target, ask, ask != MOST).await?;
+                *slot.lock() = Some(Arc::clone(&session));
+                Ok(session)
+            }
+        });
+        let gone = || Err(Error::new(ErrorKind::Closed, "the runtime this client was made in is gone"));
+        opened.await.unwrap_or_else(gone)
     }
 
     /// Lets a session go that nobody has used for long, given how long it is idle already; whether it is idle now.

@@ -1,13 +1,17 @@
-//! Futures dropped at any moment, and waiters that give up: nothing stays behind.
+//! Futures dropped or left alone at any moment, and waiters that give up: nothing stays behind, and nobody is held up.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::client::Locks;
+use lock_core::client::retry::Retry;
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, PATIENCE, cut_at, name};
+use crate::faults::{Fault, Link};
 use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq};
 
@@ -15,6 +19,9 @@ table! {
     cancelled_acquires_leave_nothing: [15, 16], [], 240;
     cancelled_releases_leave_nothing: [15, 16], [], 120;
     impatient_waiters_leave: [3, 15], [Need::Can("fifo")], 180;
+    calls_that_stand_still_hold_nobody_up: [15], [], 240;
+    calls_that_stand_still_cost_no_lease: [15], [], 120;
+    calls_that_stand_still_while_connecting_hold_nobody_up: [7, 15], [Need::Link, Need::Reconnect], 240;
 }
 
 /// Waits until this client owes nothing, the lines are empty, no task is left, and the store has counters only.
@@ -154,5 +161,102 @@ async fn impatient_waiters_leave(ctx: &Ctx) -> Verdict {
         until_nothing_is_left(ctx, &locks, std::slice::from_ref(&text), alive).await?;
     }
     ensure!(locks.settings().ttl == LONG, "long leases: nothing ended by itself");
+    Ok(())
+}
+
+/// Runs a future until it has been pending so many times; its output when it ends before.
+async fn advanced<T>(mut future: Pin<&mut impl Future<Output = T>>, steps: usize) -> Option<T> {
+    let mut pending = 0;
+    std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => {
+            pending += 1;
+            if pending == steps { Poll::Ready(None) } else { Poll::Pending }
+        }
+    })
+    .await
+}
+
+/// A call that is neither asked again nor dropped, as in a `select!` whose other branch has work to do, keeps no other
+/// call of its client from going on, at whatever step it stands still: with nothing open yet, and later.
+async fn calls_that_stand_still_hold_nobody_up(ctx: &Ctx) -> Verdict {
+    for warm in [false, true] {
+        for steps in 1..=8 {
+            let locks = ctx.locks().await?;
+            if warm {
+                locks.mutex("warm")?.acquire().await?.release().await?;
+            }
+            let others = async |what: &str| {
+                let cycle = async { locks.mutex("moving")?.acquire().await?.release().await };
+                let text =
+                    format!("another name, while {what} stands still after {steps} steps (warm: {warm})");
+                ctx.soon(&text, cycle).await?.map_err(|error| Stop::failed(format!("{text}: {error}")))
+            };
+            let lock = locks.mutex("still")?;
+            let mut acquire = Box::pin(lock.acquire());
+            let guard = match advanced(acquire.as_mut(), steps).await {
+                Some(guard) => guard?,
+                None => {
+                    others("an acquire").await?;
+                    acquire.await?
+                }
+            };
+            let mut release = Box::pin(guard.release());
+            match advanced(release.as_mut(), steps).await {
+                Some(released) => released?,
+                None => {
+                    others("a release").await?;
+                    release.await?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is held stays held for longer than a lease while another call of its client stands still, at whatever moment
+/// between two renewals that began.
+async fn calls_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
+    let (lease, mut clients) = (ctx.units(6), tokio::task::JoinSet::new());
+    for i in 0..12_u32 {
+        let locks = ctx.locks_for(lease).await?;
+        clients.spawn(async move {
+            let guard = locks.mutex(format!("kept-{i}"))?.acquire().await?;
+            // Two renewals or three fall into this time, for each client another part of it.
+            tokio::time::sleep(lease * i / 12).await;
+            let lock = locks.mutex(format!("still-{i}"))?;
+            let mut acquire = Box::pin(lock.acquire());
+            let through = advanced(acquire.as_mut(), 1 + i as usize % 3).await;
+            tokio::time::sleep(lease * 3 / 2).await;
+            ensure!(guard.is_held(), "client {i} has lost what it held");
+            drop((through, acquire));
+            guard.release().await?;
+            Verdict::Ok(())
+        });
+    }
+    while let Some(client) = clients.join_next().await {
+        client??;
+    }
+    Ok(())
+}
+
+/// The same while the store cannot be reached: who stands still while it connects again keeps nobody from that.
+async fn calls_that_stand_still_while_connecting_hold_nobody_up(ctx: &Ctx) -> Verdict {
+    for steps in 1..=6 {
+        let link = Link::new();
+        let locks = ctx.locks_by(&link, LONG, LONG).await?;
+        let patient = || Retry::default().errors(u32::MAX);
+        locks.mutex("warm")?.acquire().await?.release().await?;
+        link.set(Fault::Reset);
+        let lock = locks.mutex("still")?.retry(patient());
+        let mut acquire = Box::pin(lock.acquire());
+        ensure!(advanced(acquire.as_mut(), steps).await.is_none(), "acquired from a store that is cut off");
+        link.heal();
+        let lock = locks.mutex("moving")?.retry(patient());
+        let cycle = async { lock.acquire().await?.release().await };
+        ctx.soon(&format!("another name, while an acquire stands still after {steps} steps"), cycle)
+            .await??;
+        acquire.await?.release().await?;
+    }
     Ok(())
 }

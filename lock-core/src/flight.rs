@@ -1,0 +1,149 @@
+//! Work that many ask for and one does.
+//!
+//! Calls that share work must not do it in the task of whoever asked first, with a lock held over its awaits: a future
+//! that is neither polled nor dropped, as in a `select!` whose other branch has work to do, would keep the lock, and
+//! everybody else from going on.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+/// Work under way, done by a task of its own for all who ask meanwhile ("single flight").
+pub struct SingleFlight<T>(Arc<Flight<T>>);
+
+struct Flight<T>(Mutex<Option<watch::Receiver<Option<T>>>>);
+
+impl<T> Flight<T> {
+    fn lock(&self) -> MutexGuard<'_, Option<watch::Receiver<Option<T>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Default for SingleFlight<T> {
+    fn default() -> Self {
+        Self(Arc::new(Flight(Mutex::new(None))))
+    }
+}
+
+impl<T> fmt::Debug for SingleFlight<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SingleFlight").field("under_way", &self.is_under_way()).finish()
+    }
+}
+
+impl<T> SingleFlight<T> {
+    /// Whether somebody does the work now.
+    #[must_use]
+    pub fn is_under_way(&self) -> bool {
+        self.0.lock().is_some()
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
+    /// Waits for the work that is under way; otherwise begins `work` on `runtime`, and waits for it. `None` when it
+    /// ended without an answer: it panicked, or the runtime is gone.
+    ///
+    /// Whoever asks after the work has ended begins it anew, so it leaves what the next one must see before it ends.
+    ///
+    /// # Cancel safety
+    /// Safe: the work goes on without whoever asked for it.
+    pub async fn join<F>(&self, runtime: &Handle, work: impl FnOnce() -> F) -> Option<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let mut answer = self.enter(runtime, work);
+        answer.wait_for(Option::is_some).await.ok()?.clone()
+    }
+
+    fn enter<F>(&self, runtime: &Handle, work: impl FnOnce() -> F) -> watch::Receiver<Option<T>>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let mut under_way = self.0.lock();
+        if let Some(answer) = &*under_way {
+            return answer.clone();
+        }
+        let (tell, answer) = watch::channel(None);
+        *under_way = Some(answer.clone());
+        drop(under_way);
+        // Not under the lock: a runtime that is going drops the task at once, and with it what takes the lock.
+        let landing = Landing(Arc::clone(&self.0));
+        let work = work();
+        runtime.spawn(async move {
+            let answer = work.await;
+            drop(landing);
+            tell.send_replace(Some(answer));
+        });
+        answer
+    }
+}
+
+/// The end of the work, however it ends.
+struct Landing<T>(Arc<Flight<T>>);
+
+impl<T> Drop for Landing<T> {
+    fn drop(&mut self) {
+        self.0.lock().take();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_asks_meanwhile_shares_the_answer() {
+        let (flight, go) = (Arc::new(SingleFlight::default()), Arc::new(Notify::new()));
+        let begun = Arc::new(AtomicUsize::new(0));
+        let ask = || {
+            let (flight, go, begun) = (Arc::clone(&flight), Arc::clone(&go), Arc::clone(&begun));
+            async move {
+                let work = || async move {
+                    let count = begun.fetch_add(1, Ordering::SeqCst) + 1;
+                    go.notified().await;
+                    count
+                };
+                flight.join(&Handle::current(), work).await
+            }
+        };
+        // The first stands still after it was polled once, and is gone at last: nobody waits for it.
+        let mut first = Box::pin(ask());
+        tokio::select! { biased; _ = &mut first => unreachable!(), () = std::future::ready(()) => {} }
+        let others = [tokio::spawn(ask()), tokio::spawn(ask())];
+        tokio::task::yield_now().await;
+        assert!(flight.is_under_way());
+        go.notify_one();
+        for other in others {
+            assert_eq!(other.await.unwrap(), Some(1));
+        }
+        assert!(!flight.is_under_way());
+        go.notify_one();
+        assert_eq!(ask().await, Some(2), "begun anew");
+        drop(first);
+    }
+
+    #[tokio::test]
+    async fn work_that_ends_without_an_answer_is_told_and_begun_anew() {
+        let flight = SingleFlight::<u8>::default();
+        let runtime = Handle::current();
+        let panics = flight.join(&runtime, || async { std::panic::resume_unwind(Box::new("on purpose")) });
+        assert_eq!(panics.await, None);
+        assert_eq!(flight.join(&runtime, || async { 7 }).await, Some(7));
+    }
+
+    #[test]
+    fn a_runtime_that_is_gone_gives_no_answer() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let gone = runtime().handle().clone();
+        let flight = SingleFlight::default();
+        assert_eq!(runtime().block_on(flight.join(&gone, || async { 7 })), None);
+        assert!(!flight.is_under_way());
+    }
+}
