@@ -298,7 +298,7 @@ pub(crate) async fn begin_to_follow(core: &Arc<Core>, entry: &Entry) -> Result<F
     let client = session.client().map_err(fail)?;
     // Sent in this order: the session is answered in order, so what the listing does not show the watch brings.
     let watch = client.watch(parent, zk::AddWatchMode::PersistentRecursive);
-    let listed = client.get_children(parent);
+    let listed = client.list_children(parent);
     let (watch, listed) = join!(session.ask(watch), session.ask(listed));
     let watcher = match watch {
         Ok(watcher) => watcher,
@@ -306,7 +306,7 @@ pub(crate) async fn begin_to_follow(core: &Arc<Core>, entry: &Entry) -> Result<F
         Err(error) => return Err(fail(error)),
     };
     let line = match listed {
-        Ok((children, stat)) => look::read(children, parent)?.in_container(look::is_container(&stat)),
+        Ok(children) => look::read(children, parent)?,
         Err(zk::Error::NoNode) => Line::default(),
         Err(error) => return Err(failed(error, "list", parent)),
     };

@@ -14,6 +14,7 @@ use zookeeper_client as zk;
 use crate::backend::Core;
 use crate::error::{failed, is_unclear};
 use crate::follow::Mark;
+use crate::group::{self, Write};
 use crate::layout::Draft;
 use crate::leave::{delete, erase_later, latest, synced};
 use crate::line::Stand;
@@ -180,7 +181,7 @@ impl Join<'_> {
         let mut fresh = Fresh { core, session: &self.session, path: Some(path) };
         let (lease, alone, step) = match self.stands(seen, fresh.node(&self.draft), mark.as_ref()).await {
             Ok(Some((alone, None))) => (self.request.lease, alone, None),
-            Ok(Some((alone, step))) if self.request.queue => (self.request.waiter_lease, alone, step),
+            Ok(Some((_, step))) if self.request.queue => (self.request.waiter_lease, false, step),
             Ok(Some(_)) => {
                 fresh.undo().await?;
                 return Ok(Placed::Standing(Standing::Busy(Busy { retry_after: None })));
@@ -206,9 +207,10 @@ impl Join<'_> {
             token,
             draft: Arc::clone(&self.draft),
             path: fresh.keep(),
+            alone,
             session: Arc::clone(&self.session),
         };
-        core.table.insert(Entry::new(made, core.target.clock.now() + kept, alone, step));
+        core.table.insert(Entry::new(made, core.target.clock.now() + kept, step));
         Ok(Placed::Standing(if held {
             Standing::Held(Grant { token, lease })
         } else {
@@ -216,7 +218,8 @@ impl Join<'_> {
         }))
     }
 
-    /// Whether nobody else is there, and what to do until it holds; nothing when the node is gone.
+    /// Whether it made the node of the name, and what to do until it holds; nothing when its own node is gone. What a listing shows
+    /// does not tell who made that node: servers show a container as any other node.
     async fn stands(
         &self,
         seen: Seen,
@@ -226,14 +229,13 @@ impl Join<'_> {
         let parent = &self.draft.parent;
         let line = match seen {
             Seen::Alone => return Ok(Some((true, None))),
-            Seen::Listed(Ok((children, container))) => {
-                let line = look::read(children, parent)?.in_container(container);
-                look::ordered(&self.session, parent, line).await?
+            Seen::Listed(Ok(children)) => {
+                look::ordered(&self.session, parent, look::read(children, parent)?).await?
             }
             Seen::Listed(Err(_)) => look::line(&self.session, parent).await?,
         };
         Ok(line.stand(node).map(|stand| match stand {
-            Stand::Held { alone, .. } => (alone, None),
+            Stand::Held { .. } => (false, None),
             Stand::Waits(watch) => (false, Some(step_to(watch, &line, node, mark))),
         }))
     }
@@ -266,13 +268,8 @@ async fn send_alone(core: Arc<Core>, session: Arc<Session>, draft: Arc<Draft>) -
     let acls = core.target.acls();
     let sent = core.target.clock.now();
     let created = async {
-        let client = session.client()?;
-        let mut writer = client.new_multi_writer();
-        writer.add_create(&draft.parent, b"", &zk::CreateMode::Container.with_acls(acls))?;
-        writer.add_create(&path, b"", &zk::CreateMode::Ephemeral.with_acls(acls))?;
-        // Servers do not tell the number of a node that is created in such a step. They tell it here.
-        writer.add_set_data(&path, &draft.data, Some(0))?;
-        let Some(zk::MultiWriteResult::SetData { stat }) = writer.commit().await?.pop() else {
+        let write = Write::Join { draft: Arc::clone(&draft), path: path.clone(), acls };
+        let Some(zk::MultiWriteResult::SetData { stat }) = group::write(&session, write).await?.pop() else {
             return Err(zk::Error::UnexpectedError("no answer to a write".into()));
         };
         session.heard(sent);

@@ -234,7 +234,7 @@ fn settle(
             None => return Err(Error::new(ErrorKind::Unavailable, "the line was not read")),
         };
         match line.stand(entry.node()) {
-            Some(Stand::Held { followed, alone }) => promoted(core, entry, followed, alone),
+            Some(Stand::Held { followed }) => promoted(core, entry, followed),
             Some(Stand::Waits(_)) => {}
             None => {
                 core.table.remove(entry);

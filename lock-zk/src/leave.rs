@@ -8,6 +8,7 @@ use zookeeper_client as zk;
 
 use crate::backend::Core;
 use crate::error::{ends_session, failed};
+use crate::group;
 use crate::layout;
 use crate::line::Line;
 use crate::look;
@@ -51,18 +52,14 @@ pub(crate) async fn evict(core: &Arc<Core>, name: &LockName, token: FencingToken
     }
 }
 
-/// Leaves together with the node of the name, when nobody else was seen there: so a lock that is free leaves nothing
+/// Leaves together with the node of the name, when it was made with this entry: so a lock that is free leaves nothing
 /// behind, and the next join knows from creating that node that it is alone. `None` when that is not to be.
-async fn tidy(core: &Arc<Core>, entry: &Entry) -> Result<Option<Release>> {
-    if !entry.is_alone() || entry.session.is_over() {
+async fn tidy(core: &Arc<Core>, entry: &Arc<Entry>) -> Result<Option<Release>> {
+    if !entry.alone || entry.session.is_over() {
         return Ok(None);
     }
     let fail = |error| failed(error, "delete", &entry.path);
-    let client = entry.session.client().map_err(fail)?;
-    let mut writer = client.new_multi_writer();
-    writer.add_delete(&entry.path, None).map_err(fail)?;
-    writer.add_delete(entry.parent(), None).map_err(fail)?;
-    let deleted = writer.commit();
+    let deleted = group::write(&entry.session, group::Write::Leave(Arc::clone(entry)));
     let deleted = async {
         match deleted.await {
             Ok(_) => Ok(Some(Release::Released)),

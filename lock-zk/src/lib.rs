@@ -14,6 +14,7 @@
 //! | `table` | the entries of this client and the task that ends what nobody renews |
 //! | `join`, `keep`, `wait`, `leave`, `look` | the verbs |
 //! | `follow`, `listings` | what waiters of a session share, and what joins do |
+//! | `group` | requests that many writes share |
 //!
 //! The README of this crate says what a crash, a pause, a partition and a clock step do, and which rights are needed.
 
@@ -21,6 +22,7 @@ mod backend;
 pub mod config;
 mod error;
 mod follow;
+mod group;
 mod join;
 mod keep;
 mod layout;

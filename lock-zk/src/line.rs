@@ -14,8 +14,6 @@ const WORN: i64 = i32::MAX as i64 - 100_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
     nodes: Vec<Node>,
-    /// The node of the name is one that the server removes when it is empty.
-    container: bool,
 }
 
 /// What a waiter watches: the one node whose change may promote it.
@@ -33,11 +31,9 @@ pub(crate) enum Watch {
 /// How an entry stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stand {
-    /// It holds. `followed` when a permit of its kind waits behind it; `alone` when nobody else is there, so that the
-    /// node of the name may go with it.
+    /// It holds. `followed` when a permit of its kind waits behind it.
     Held {
         followed: bool,
-        alone: bool,
     },
     Waits(Watch),
 }
@@ -56,12 +52,7 @@ impl Line {
             }
         }
         nodes.sort_by(|a, b| a.sequence.cmp(&b.sequence).then_with(|| a.name.cmp(&b.name)));
-        Ok(Self { nodes, container: false })
-    }
-
-    /// The same line, under a node that the server removes when it is empty.
-    pub(crate) fn in_container(self, container: bool) -> Self {
-        Self { container, ..self }
+        Ok(Self { nodes })
     }
 
     /// Whether the sequences tell the order. Past 2^31 - 1 the counter turns negative or stands still, depending on
@@ -119,8 +110,7 @@ impl Line {
                 .nodes
                 .get(at + 1)
                 .is_some_and(|next| next.mode == mode && matches!(mode, Mode::Permit(_)));
-            let alone = self.container && self.nodes.len() == 1;
-            return Some(Stand::Held { followed, alone });
+            return Some(Stand::Held { followed });
         }
         let blocking = self.nodes[..at].iter().rposition(|node| node.mode != mode || mode == Mode::Exclusive);
         Some(Stand::Waits(match (blocking, mode) {
@@ -206,7 +196,7 @@ mod tests {
     fn only_the_first_waiting_permit_watches_all_holders() {
         let line = line("p2 p2 p2 p2 p2");
         let stands: Vec<_> = line.nodes.iter().map(|n| line.stand(&n.name).unwrap()).collect();
-        assert_eq!(stands[1], Stand::Held { followed: true, alone: false });
+        assert_eq!(stands[1], Stand::Held { followed: true });
         assert_eq!(stands[2], Stand::Waits(Watch::Children));
         assert_eq!(stands[3], Stand::Waits(Watch::Mark { node: line.nodes[2].name.clone() }));
         assert_eq!(stands[4], Stand::Waits(Watch::Mark { node: line.nodes[3].name.clone() }));

@@ -11,11 +11,10 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use zookeeper_client as zk;
 
-use crate::look;
 use crate::session::Session;
 
-/// The children, and whether they are in a container.
-pub(crate) type Listed = Result<(Vec<String>, bool), zk::Error>;
+/// The children.
+pub(crate) type Listed = Result<Vec<String>, zk::Error>;
 
 /// A listing that is under way or will be.
 pub(crate) type Listing = Shared<BoxFuture<'static, Listed>>;
@@ -44,9 +43,7 @@ impl Listings {
         let (client, path) = (Arc::clone(client), parent.to_owned());
         self.share((session.id(), parent.to_owned()), move || {
             let listed = client.get_children(&path);
-            Box::pin(
-                async move { listed.await.map(|(children, stat)| (children, look::is_container(&stat))) },
-            )
+            Box::pin(async move { listed.await.map(|(children, _)| children) })
         })
     }
 
@@ -133,7 +130,7 @@ mod tests {
                 let seen = joined.load(Ordering::SeqCst);
                 Box::pin(async move {
                     answers.acquire().await.unwrap().forget();
-                    Ok(((0..seen).map(|i| i.to_string()).collect(), true))
+                    Ok((0..seen).map(|i| i.to_string()).collect())
                 })
             })
         }
@@ -144,7 +141,7 @@ mod tests {
     }
 
     fn seen(listed: Listed) -> usize {
-        listed.unwrap().0.len()
+        listed.unwrap().len()
     }
 
     #[tokio::test]

@@ -28,19 +28,12 @@ pub(crate) fn read(children: Vec<String>, parent: &str) -> Result<Line> {
     })
 }
 
-/// Whether the server removes the node by itself when it is empty.
-pub(crate) fn is_container(stat: &zk::Stat) -> bool {
-    stat.ephemeral_owner == i64::MIN
-}
-
 /// The line as the session sees it, in order.
 pub(crate) async fn line(session: &Session, parent: &str) -> Result<Line> {
     let fail = |error| failed(error, "list", parent);
     let client = session.client().map_err(fail)?;
-    match session.ask(client.get_children(parent)).await {
-        Ok((children, stat)) => {
-            ordered(session, parent, read(children, parent)?.in_container(is_container(&stat))).await
-        }
+    match session.ask(client.list_children(parent)).await {
+        Ok(children) => ordered(session, parent, read(children, parent)?).await,
         Err(zk::Error::NoNode) => Ok(Line::default()),
         Err(error) => Err(fail(error)),
     }

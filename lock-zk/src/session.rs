@@ -13,9 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, Result, Timestamp};
+use tokio::runtime::Handle;
 use zookeeper_client as zk;
 
 use crate::error::{failed, is_answer};
+use crate::group::Group;
 use crate::pool::Target;
 
 /// The most a session's timeout is spent on what cannot be counted on: see [`capacity`].
@@ -49,6 +51,7 @@ pub(crate) struct Session {
     /// How long it may leave requests unanswered.
     patience: Duration,
     contact: Mutex<Contact>,
+    group: Group,
 }
 
 /// When requests were sent that have been answered.
@@ -94,36 +97,28 @@ impl Contact {
 }
 
 impl Session {
-    /// Opens a session with at least this timeout, if the server gives so much; it may give more or less.
-    /// `keeps`: entries will live as long as it does.
+    /// Opens a session with at least this timeout, if the server gives so much; it may give more or less. Its tasks live on
+    /// the runtime that this is called in. `keeps`: entries will live as long as it does.
     pub(crate) async fn open(target: &Arc<Target>, ask: Duration, keeps: bool) -> Result<Arc<Self>> {
         let sent = target.clock.now();
-        let connecting = Arc::clone(target);
-        // The connection's task lives on the runtime that the client was made in, whoever asks for it.
-        let client = target.runtime.spawn(async move {
-            let limit = connecting.config.connect_timeout;
-            let connect = async {
-                loop {
-                    match connecting.connect(ask).await {
-                        // The driver gives up after the session's timeout, which may be a short one.
-                        Err(zk::Error::Timeout) => {}
-                        other => return other,
-                    }
+        let limit = target.config.connect_timeout;
+        let connect = async {
+            loop {
+                match target.connect(ask).await {
+                    // The driver gives up after the session's timeout, which may be a short one.
+                    Err(zk::Error::Timeout) => {}
+                    other => return other,
                 }
-            };
-            tokio::time::timeout(limit, connect).await.unwrap_or(Err(zk::Error::NoHosts))
-        });
-        let client = match client.await {
+            }
+        };
+        let client = match tokio::time::timeout(limit, connect).await {
             Ok(Ok(client)) => client,
-            Ok(Err(zk::Error::NoHosts)) => {
-                let limit = humantime::format_duration(target.config.connect_timeout);
+            Ok(Err(zk::Error::NoHosts)) | Err(_) => {
+                let limit = humantime::format_duration(limit);
                 let text = format!("no server of {} gave a session within {limit}", target.address);
                 return Err(Error::new(ErrorKind::Unavailable, text));
             }
             Ok(Err(error)) => return Err(failed(error, "open a session at", &target.address)),
-            Err(_) => {
-                return Err(Error::new(ErrorKind::Closed, "the runtime this client was made in is gone"));
-            }
         };
         let timeout = client.session_timeout();
         let session = Arc::new(Self {
@@ -142,6 +137,7 @@ impl Session {
                 last: sent,
                 unanswered: None,
             }),
+            group: Group::default(),
             client: Mutex::new(Some(Arc::new(client))),
             target: Arc::clone(target),
         });
@@ -151,6 +147,16 @@ impl Session {
 
     pub(crate) fn id(&self) -> i64 {
         self.id
+    }
+
+    /// Its writes that are under way.
+    pub(crate) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Where what it does in the background runs.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.target.runtime
     }
 
     /// What the server gave.

@@ -59,6 +59,8 @@ pub(crate) struct Entry {
     /// What its node was made from, and the node's path.
     pub(crate) draft: Arc<Draft>,
     pub(crate) path: String,
+    /// It made the node of the name, so that one may go with it.
+    pub(crate) alone: bool,
     pub(crate) session: Arc<Session>,
     state: Mutex<State>,
 }
@@ -67,8 +69,6 @@ struct State {
     /// When its lease ends, lock-delay included.
     ends: Timestamp,
     held: bool,
-    /// Nobody else was there when the line was last seen.
-    alone: bool,
     gone: bool,
     step: Step,
 }
@@ -80,16 +80,16 @@ pub(crate) struct Made {
     pub(crate) token: FencingToken,
     pub(crate) draft: Arc<Draft>,
     pub(crate) path: String,
+    pub(crate) alone: bool,
     pub(crate) session: Arc<Session>,
 }
 
 impl Entry {
     /// An entry that holds, or has a first step to take.
-    pub(crate) fn new(made: Made, ends: Timestamp, alone: bool, step: Option<Step>) -> Arc<Self> {
-        let Made { key, mode, token, draft, path, session } = made;
-        let state =
-            State { ends, held: step.is_none(), alone, gone: false, step: step.unwrap_or(Step::Look) };
-        Arc::new(Self { key, mode, token, draft, path, session, state: Mutex::new(state) })
+    pub(crate) fn new(made: Made, ends: Timestamp, step: Option<Step>) -> Arc<Self> {
+        let Made { key, mode, token, draft, path, alone, session } = made;
+        let state = State { ends, held: step.is_none(), gone: false, step: step.unwrap_or(Step::Look) };
+        Arc::new(Self { key, mode, token, draft, path, alone, session, state: Mutex::new(state) })
     }
 
     /// The node of the name.
@@ -110,15 +110,9 @@ impl Entry {
         self.lock().held
     }
 
-    /// Whether nobody else was in the line when it was last seen.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.lock().alone
-    }
-
     /// Notes that it holds; whether that is new.
-    pub(crate) fn hold(&self, alone: bool) -> bool {
+    pub(crate) fn hold(&self) -> bool {
         let mut state = self.lock();
-        state.alone = alone;
         let step = std::mem::replace(&mut state.step, Step::Look);
         let new = !std::mem::replace(&mut state.held, true);
         // A watch that is dropped tells its session: not under the lock.

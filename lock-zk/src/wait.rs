@@ -44,7 +44,7 @@ async fn until_promoted(core: &Arc<Core>, ticket: &Ticket) -> Result<Wake> {
                 match news {
                     Ok(News::Over) => return Ok(Wake::Ask),
                     Ok(News::Promoted) => {
-                        promoted(core, &entry, true, false);
+                        promoted(core, &entry, true);
                         continue;
                     }
                     Ok(News::Unblocked) => Some(Step::Confirm),
@@ -97,7 +97,7 @@ async fn advance(
             let client = entry.session.client().map_err(|error| failed(error, "read", &entry.path))?;
             let own = entry.session.ask(client.check_stat(&entry.path)).await;
             if own.map_err(|error| failed(error, "read", &entry.path))?.is_some() {
-                promoted(core, entry, true, false);
+                promoted(core, entry, true);
             }
             Ok(None)
         }
@@ -109,8 +109,8 @@ async fn advance(
 fn judge(core: &Arc<Core>, entry: &Arc<Entry>, line: &Line, mark: Option<&Mark>) -> Option<Step> {
     match line.stand(entry.node()) {
         Some(Stand::Waits(watch)) => Some(step_to(watch, line, entry.node(), mark)),
-        Some(Stand::Held { followed, alone }) => {
-            promoted(core, entry, followed, alone);
+        Some(Stand::Held { followed }) => {
+            promoted(core, entry, followed);
             None
         }
         None => None,
@@ -136,8 +136,8 @@ pub(crate) fn step_to(watch: Watch, line: &Line, node: &str, mark: Option<&Mark>
 
 /// Notes a promotion. A permit tells the one behind it, which watches its node, by writing the node's data once more:
 /// nothing else in the tree changes when a permit is promoted.
-pub(crate) fn promoted(core: &Core, entry: &Arc<Entry>, followed: bool, alone: bool) {
-    if !entry.hold(alone) || !followed || !matches!(entry.mode, Mode::Permit(_)) {
+pub(crate) fn promoted(core: &Core, entry: &Arc<Entry>, followed: bool) {
+    if !entry.hold() || !followed || !matches!(entry.mode, Mode::Permit(_)) {
         return;
     }
     let entry = Arc::clone(entry);

@@ -4,6 +4,7 @@
 mod support;
 
 mod curator;
+mod group;
 mod line;
 mod requests;
 mod sessions;

@@ -1,0 +1,217 @@
+//! Writes of many tasks that share requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::poll;
+use lock_conformance::ctx::{exclusive, held, leased, name, ticket, waiting};
+use lock_conformance::faults::{Act, Link, Proxy, Trigger};
+use lock_conformance::servers::zookeeper::{Setup, ZkServer};
+use lock_conformance::verdict::{Context as _, Stop, Verdict};
+use lock_conformance::{ensure, ensure_eq};
+use lock_core::{Backend, Request, Standing, Ticket, Wake};
+
+use crate::support::harness::open;
+use crate::{counted, eventually, raw, url};
+
+const MULTI: i32 = 14;
+
+fn requests(count: usize) -> Verdict<Vec<Request>> {
+    (0..count).map(|i| Ok(leased(exclusive(&name(&format!("n{i}"))?)?, Duration::from_secs(30)))).collect()
+}
+
+/// Acquires all at once, as tasks that run before anything is answered.
+async fn acquire_all(client: &Arc<dyn Backend>, requests: &[Request]) -> Vec<lock_core::Result<Standing>> {
+    join_all(requests.iter().map(|request| client.acquire(request))).await
+}
+
+fn tickets(
+    requests: &[Request],
+    standings: Vec<lock_core::Result<Standing>>,
+) -> Verdict<Vec<(bool, Ticket)>> {
+    let standings = requests.iter().zip(standings);
+    standings
+        .map(|(request, standing)| match standing? {
+            Standing::Held(grant) => Ok((true, ticket(request, grant.token))),
+            Standing::Waiting(place) => Ok((false, ticket(request, place.token))),
+            Standing::Busy(_) => Err(Stop::failed("busy")),
+        })
+        .collect()
+}
+
+/// The names that have a node.
+async fn nodes(server: &ZkServer) -> Verdict<Vec<String>> {
+    Ok(raw(server).await?.list_children("/own").await?)
+}
+
+/// Two hundred names that are taken at once, and given back at once: eight requests go by themselves each way, and the others
+/// carry 64 writes. Each gets its own answer.
+#[tokio::test]
+async fn many_names_share_requests() -> Verdict {
+    let (server, counter, url) = counted().await?;
+    let client = open(&url).await?;
+    let first = leased(exclusive(&name("first")?)?, Duration::from_secs(30));
+    let token = held(&client, &first).await?.token;
+    client.release(&ticket(&first, token)).await?;
+    let requests = requests(200)?;
+    let multis = || counter.counts().by_code().get(&MULTI).copied().unwrap_or_default();
+    let before = multis();
+    let tickets = tickets(&requests, acquire_all(&client, &requests).await)?;
+    ensure!(tickets.iter().all(|(held, _)| *held), "all are free");
+    let joins = multis() - before;
+    ensure!(joins <= 20, "{joins} requests that join");
+    let admin = raw(&server).await?;
+    for (_, ticket) in &tickets {
+        let path = format!("/own/{}", ticket.name.encoded());
+        let children = admin.list_children(&path).await?;
+        let [node] = &children[..] else { return Err(Stop::failed(format!("{path} has {children:?}"))) };
+        let (data, stat) = admin.get_data(&format!("{path}/{node}")).await?;
+        ensure_eq!(Some(stat.czxid), ticket.token.map(|token| token.get()), "the token of {path}");
+        ensure!(data.starts_with(b"onelock/1 x"), "the data of {path}");
+    }
+    for (_, again) in &tickets {
+        let twin = exclusive(&again.name)?;
+        let place = waiting(&client, &twin).await?;
+        ensure!(Some(place.token) > again.token, "the token of who comes next in {}", again.name);
+        client.release(&ticket(&twin, place.token)).await?;
+    }
+    let before = multis();
+    for released in join_all(tickets.iter().map(|(_, ticket)| client.release(ticket))).await {
+        ensure_eq!(released?, lock_core::Release::Released, "a release");
+    }
+    let leaves = multis() - before;
+    ensure!(leaves <= 20, "{leaves} requests that leave");
+    ensure_eq!(nodes(&server).await?, Vec::<String>::new(), "what is left");
+    Ok(())
+}
+
+/// Some names are taken, and some are waited for: joins and releases that cannot be done as they were sent do not keep the others
+/// of their request, and get what is theirs.
+#[tokio::test]
+async fn what_cannot_be_done_stops_nobody_else() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let (client, other) = (open(&url(&server)).await?, open(&url(&server)).await?);
+    let requests = requests(150)?;
+    for round in 0..3 {
+        let mut theirs = Vec::new();
+        for request in requests.iter().skip(20).step_by(40) {
+            let request = leased(exclusive(&request.name)?, Duration::from_secs(30));
+            theirs.push(ticket(&request, held(&other, &request).await?.token));
+        }
+        let tickets = tickets(&requests, acquire_all(&client, &requests).await)?;
+        for (i, (held, ticket)) in tickets.iter().enumerate() {
+            ensure_eq!(*held, i % 40 != 20, "round {round}: {}", ticket.name);
+        }
+        for ticket in &theirs {
+            other.release(ticket).await?;
+        }
+        for (_, ticket) in tickets.iter().filter(|(held, _)| !held) {
+            let wake = tokio::time::timeout(Duration::from_secs(30), client.wait(ticket)).await??;
+            ensure_eq!(Some(wake), ticket.token.map(Wake::Held), "round {round}: {}", ticket.name);
+        }
+        let mut next = Vec::new();
+        for (_, ours) in tickets.iter().skip(30).step_by(30) {
+            let request = exclusive(&ours.name)?;
+            next.push(ticket(&request, waiting(&other, &request).await?.token));
+        }
+        for released in join_all(tickets.iter().map(|(_, ticket)| client.release(ticket))).await {
+            ensure_eq!(released?, lock_core::Release::Released, "round {round}: a release");
+        }
+        for ticket in &next {
+            let wake = tokio::time::timeout(Duration::from_secs(30), other.wait(ticket)).await??;
+            ensure_eq!(Some(wake), ticket.token.map(Wake::Held), "round {round}: {}", ticket.name);
+            other.release(ticket).await?;
+        }
+        eventually("nothing is left", async || Ok(nodes(&server).await?.is_empty().then_some(()))).await?;
+    }
+    Ok(())
+}
+
+/// Joins that are dropped after they were sent, and while they wait to be sent, leave nothing, and keep nobody else.
+#[tokio::test]
+async fn joins_that_nobody_waits_for_leave_nothing() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let client = open(&url(&server)).await?;
+    let requests = requests(150)?;
+    held(&client, &leased(exclusive(&name("first")?)?, Duration::from_secs(30))).await?;
+    let mut joins: Vec<_> = requests.iter().map(|request| client.acquire(request)).collect();
+    for join in &mut joins {
+        ensure!(poll!(join).is_pending(), "nothing is answered yet");
+    }
+    let mut kept = joins.split_off(140);
+    drop(joins);
+    // They do not depend on those that are gone.
+    for join in kept.drain(..) {
+        let standing =
+            tokio::time::timeout(Duration::from_secs(30), join).await.context("a join that is left")?;
+        ensure!(matches!(standing?, Standing::Held(_)), "a join that is left");
+    }
+    let left = async || {
+        let nodes = nodes(&server).await?;
+        Ok((nodes.len() == 11).then_some(()))
+    };
+    eventually("only those that were waited for are left", left).await
+}
+
+/// A join that is sent and then left alone, neither dropped nor asked again, keeps nobody from going on.
+#[tokio::test]
+async fn joins_that_stand_still_hold_nobody_up() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let client = open(&url(&server)).await?;
+    let requests = requests(150)?;
+    held(&client, &leased(exclusive(&name("first")?)?, Duration::from_secs(30))).await?;
+    let mut joins: Vec<_> = requests.iter().map(|request| client.acquire(request)).collect();
+    for join in &mut joins[..20] {
+        ensure!(poll!(join).is_pending(), "nothing is answered yet");
+    }
+    let moving = joins.split_off(20);
+    let standings =
+        tokio::time::timeout(Duration::from_secs(30), join_all(moving)).await.context("the others")?;
+    ensure_eq!(tickets(&requests[20..], standings)?.len(), 130, "the others");
+    Ok(())
+}
+
+/// A connection that breaks under a request that many share, before the server has it or before its answer is back: each
+/// finds out for itself what became of its own write.
+#[tokio::test]
+async fn a_lost_answer_is_resolved_by_each() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let link = Link::new();
+    let proxy = Proxy::start(server.address(), &link).await?;
+    let client = open(&format!("zk://{}/own?tick=200ms&request_timeout=5s", proxy.address())).await?;
+    held(&client, &leased(exclusive(&name("first")?)?, Duration::from_secs(30))).await?;
+    let requests = requests(100)?;
+    for act in [Act::LoseReply, Act::Reset] {
+        // The fiftieth name is one that many share a request with.
+        let trap = |nth| link.arm(Trigger { pattern: b"/own/n50/".to_vec(), nth, act });
+        trap(1);
+        let tickets = tickets(&requests, acquire_all(&client, &requests).await)?;
+        link.struck().await;
+        ensure!(tickets.iter().all(|(held, _)| *held), "{act:?}: all are free");
+        for (_, ticket) in &tickets {
+            let path = format!("/own/{}", ticket.name.encoded());
+            ensure_eq!(
+                raw(&server).await?.list_children(&path).await?.len(),
+                1,
+                "{act:?}: entries in {path}"
+            );
+        }
+        trap(1);
+        let released = join_all(tickets.iter().map(|(_, ticket)| client.release(ticket))).await;
+        link.struck().await;
+        for ((_, ticket), released) in tickets.iter().zip(released) {
+            match released {
+                Ok(_) => {}
+                Err(error) if error.is_unclear() => {
+                    client.release(ticket).await?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // The server removes the node of a name whose holder did not learn that it had made it.
+        let left = async || Ok((nodes(&server).await? == ["first"]).then_some(()));
+        eventually("only what is held is left", left).await?;
+    }
+    Ok(())
+}
