@@ -107,7 +107,7 @@ impl Shared {
         if lease.fresh(self.clock.now()) {
             return Ok(Life::Kept);
         }
-        lease.keep_alive(self.leases.keeper()).await
+        lease.keep_alive(self.leases.means()).await
     }
 
     fn in_line(&self, spot: &Spot<'_>, number: i64, reading: Option<&Reading>) -> Result<Standing> {

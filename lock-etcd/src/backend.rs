@@ -17,7 +17,7 @@ use crate::config::EtcdConfig;
 use crate::entries::{Entries, Entry, take_out};
 use crate::error::Failure;
 use crate::keys::Keys;
-use crate::lease::{Keeper, Leases, revoke};
+use crate::lease::{Leases, Means, revoke};
 use crate::lines::{kv, read};
 use crate::members::Members;
 use crate::watches::Watches;
@@ -92,8 +92,7 @@ impl EtcdBackend {
         let keys = Keys::new(&config.prefix);
         let members = Members::new(config, runtime.clone()).await?;
         let (spent, to_revoke) = mpsc::unbounded_channel();
-        let by =
-            Keeper { members: Arc::clone(&members), clock: Arc::clone(&clock), runtime: runtime.clone() };
+        let by = Means { members: Arc::clone(&members), clock: Arc::clone(&clock), runtime: runtime.clone() };
         let shared = Arc::new(Shared {
             keys,
             leases: Leases::new(by, spent),

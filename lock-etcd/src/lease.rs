@@ -87,8 +87,8 @@ impl Lease {
     }
 
     /// Keeps it alive: a round trip that begins after the call, shared by those who ask meanwhile.
-    pub(crate) async fn keep_alive(self: &Arc<Self>, by: &Keeper) -> Result<Life> {
-        let Keeper { members, clock, .. } = by;
+    pub(crate) async fn keep_alive(self: &Arc<Self>, by: &Means) -> Result<Life> {
+        let Means { members, clock, .. } = by;
         let begun = clock.now();
         let mut tries = members.tries();
         loop {
@@ -116,12 +116,7 @@ impl Lease {
         }
     }
 
-    async fn round(
-        self: &Arc<Self>,
-        begun: Timestamp,
-        limit: Duration,
-        by: &Keeper,
-    ) -> Result<Life, Failure> {
+    async fn round(self: &Arc<Self>, begun: Timestamp, limit: Duration, by: &Means) -> Result<Life, Failure> {
         let mut ours = false;
         loop {
             if self.is_gone() {
@@ -149,7 +144,7 @@ impl Lease {
     }
 
     /// Asks the store to keep it alive.
-    async fn ask(&self, by: &Keeper) -> Result<Life, Failure> {
+    async fn ask(&self, by: &Means) -> Result<Life, Failure> {
         let sent = by.clock.now();
         let (_, client) = by.members.client().await?;
         ask(client, self.id).await.map_err(|error| match error {
@@ -181,16 +176,16 @@ impl Drop for Lease {
 /// The leases of a client.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    by: Keeper,
+    by: Means,
     lengths: Mutex<HashMap<u64, Arc<Length>>>,
     /// Every lease that may still live, to be given back on close.
     all: Mutex<Vec<Weak<Lease>>>,
     spent: mpsc::UnboundedSender<i64>,
 }
 
-/// What leases are kept alive and made with.
+/// What leases are made and kept alive with.
 #[derive(Clone, Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct Means {
     pub(crate) members: Arc<Members>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) runtime: Handle,
@@ -217,12 +212,12 @@ impl Length {
 
 impl Leases {
     /// No leases yet; those that are spent are told to the other end of `spent`.
-    pub(crate) fn new(by: Keeper, spent: mpsc::UnboundedSender<i64>) -> Arc<Self> {
+    pub(crate) fn new(by: Means, spent: mpsc::UnboundedSender<i64>) -> Arc<Self> {
         Arc::new(Self { by, lengths: Mutex::default(), all: Mutex::default(), spent })
     }
 
-    /// What keeps them alive.
-    pub(crate) fn keeper(&self) -> &Keeper {
+    /// What they are made and kept alive with.
+    pub(crate) fn means(&self) -> &Means {
         &self.by
     }
 

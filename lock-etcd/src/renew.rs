@@ -124,7 +124,7 @@ impl Shared {
             }
         }
         let each =
-            leases.values().map(|lease| async { (lease.id, lease.keep_alive(self.leases.keeper()).await) });
+            leases.values().map(|lease| async { (lease.id, lease.keep_alive(self.leases.means()).await) });
         let lives: HashMap<i64, Result<Life>> = join_all(each).await.into_iter().collect();
         for item in work.iter_mut().filter(|item| item.open() && !item.moves()) {
             match lives.get(&item.on) {

@@ -23,10 +23,10 @@ use crate::table::Entry;
 
 /// How many writes go by themselves. Fewer would make a few tasks wait for each other, where the server does their
 /// writes side by side.
-const ALONE: usize = 8;
+const SINGLES: usize = 8;
 
 /// How many tasks send what has gathered: while one waits for its answer the other sends what came meanwhile.
-const SENDERS: usize = 2;
+const CARRIERS: usize = 2;
 
 /// The most writes in a request, and about how many bytes: servers take a megabyte.
 const MOST: usize = 64;
@@ -77,13 +77,13 @@ impl Write {
 
 /// The writes of a session that are under way.
 pub(crate) struct Group {
-    alone: AtomicUsize,
+    singles: AtomicUsize,
     gathered: Mutex<Gathered>,
 }
 
 struct Gathered {
     waiting: VecDeque<Waiting>,
-    senders: usize,
+    carriers: usize,
     /// How many writes share a request: all that may, until one of them could not be done.
     share: usize,
 }
@@ -95,8 +95,8 @@ struct Waiting {
 
 impl Default for Group {
     fn default() -> Self {
-        let gathered = Gathered { waiting: VecDeque::new(), senders: 0, share: MOST };
-        Self { alone: AtomicUsize::new(0), gathered: Mutex::new(gathered) }
+        let gathered = Gathered { waiting: VecDeque::new(), carriers: 0, share: MOST };
+        Self { singles: AtomicUsize::new(0), gathered: Mutex::new(gathered) }
     }
 }
 
@@ -106,9 +106,9 @@ impl Group {
     }
 
     /// A place among those that go by themselves. Whoever keeps one and does not go on keeps nobody from going together.
-    fn alone(&self) -> Option<Alone<'_>> {
-        let place = Alone(&self.alone);
-        (self.alone.fetch_add(1, Ordering::Relaxed) < ALONE).then_some(place)
+    fn single(&self) -> Option<Single<'_>> {
+        let place = Single(&self.singles);
+        (self.singles.fetch_add(1, Ordering::Relaxed) < SINGLES).then_some(place)
     }
 
     /// Notes whether a shared request was done.
@@ -118,9 +118,9 @@ impl Group {
     }
 }
 
-struct Alone<'a>(&'a AtomicUsize);
+struct Single<'a>(&'a AtomicUsize);
 
-impl Drop for Alone<'_> {
+impl Drop for Single<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -136,20 +136,20 @@ impl Drop for Alone<'_> {
 /// Dropped, the write may be done or not.
 pub(crate) async fn write(session: &Arc<Session>, write: Write) -> Done {
     let group = session.group();
-    if let Some(_place) = group.alone() {
+    if let Some(_place) = group.single() {
         return send(session, [&write]).await;
     }
     let (tell, told) = oneshot::channel();
     let begin = {
         let mut gathered = group.lock();
         gathered.waiting.push_back(Waiting { write, tell });
-        let begin = gathered.senders < SENDERS;
-        gathered.senders += usize::from(begin);
+        let begin = gathered.carriers < CARRIERS;
+        gathered.carriers += usize::from(begin);
         begin
     };
     if begin {
         // A task of its own: whoever gathers others' writes must not stand still with the one who began it.
-        session.runtime().spawn(send_all(Sender { session: Arc::clone(session), done: false }));
+        session.runtime().spawn(carry(Carrier { session: Arc::clone(session), done: false }));
     }
     told.await.unwrap_or_else(|_| Err(zk::Error::ConnectionLoss.into()))
 }
@@ -164,12 +164,12 @@ async fn send(session: &Session, writes: impl IntoIterator<Item = &Write>) -> Do
 }
 
 /// One that sends what has gathered.
-struct Sender {
+struct Carrier {
     session: Arc<Session>,
     done: bool,
 }
 
-impl Sender {
+impl Carrier {
     /// The next requests; `None` when nothing has gathered, and this one is not counted any more.
     fn next(&mut self) -> Option<Vec<Vec<Waiting>>> {
         let mut gathered = self.session.group().lock();
@@ -191,7 +191,7 @@ impl Sender {
             }
         }
         if requests.is_empty() && gathered.waiting.is_empty() {
-            gathered.senders -= 1;
+            gathered.carriers -= 1;
             self.done = true;
             return None;
         }
@@ -199,12 +199,12 @@ impl Sender {
     }
 }
 
-impl Drop for Sender {
+impl Drop for Carrier {
     fn drop(&mut self) {
         if !self.done {
             // Its runtime is gone, and nobody will send these.
             let mut gathered = self.session.group().lock();
-            gathered.senders -= 1;
+            gathered.carriers -= 1;
             let waiting = std::mem::take(&mut gathered.waiting);
             drop(gathered);
             drop(waiting);
@@ -212,9 +212,9 @@ impl Drop for Sender {
     }
 }
 
-async fn send_all(mut sender: Sender) {
-    while let Some(requests) = sender.next() {
-        let session = &sender.session;
+async fn carry(mut carrier: Carrier) {
+    while let Some(requests) = carrier.next() {
+        let session = &carrier.session;
         join_all(requests.into_iter().map(|request| send_together(session, request))).await;
     }
 }
@@ -283,12 +283,12 @@ mod tests {
     #[test]
     fn few_go_by_themselves_and_requests_carry_fewer_after_a_failure() {
         let group = Group::default();
-        let places: Vec<_> = std::iter::from_fn(|| group.alone()).collect();
-        assert_eq!(places.len(), ALONE);
+        let places: Vec<_> = std::iter::from_fn(|| group.single()).collect();
+        assert_eq!(places.len(), SINGLES);
         drop(places);
         assert_eq!(
-            std::iter::from_fn(|| group.alone()).take(2 * ALONE).count(),
-            2 * ALONE,
+            std::iter::from_fn(|| group.single()).take(2 * SINGLES).count(),
+            2 * SINGLES,
             "dropped at once"
         );
         let shares = |done: &[bool]| {

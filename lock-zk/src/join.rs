@@ -218,8 +218,8 @@ impl Join<'_> {
         }))
     }
 
-    /// Whether it made the node of the name, and what to do until it holds; nothing when its own node is gone. What a listing shows
-    /// does not tell who made that node: servers show a container as any other node.
+    /// Whether it made the node of the name, and what to do until it holds; nothing when its own node is gone. Who made
+    /// that node is not to be seen in a listing: servers show a container as any other node.
     async fn stands(
         &self,
         seen: Seen,

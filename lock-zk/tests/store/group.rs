@@ -45,8 +45,8 @@ async fn nodes(server: &ZkServer) -> Verdict<Vec<String>> {
     Ok(raw(server).await?.list_children("/own").await?)
 }
 
-/// Two hundred names that are taken at once, and given back at once: eight requests go by themselves each way, and the others
-/// carry 64 writes. Each gets its own answer.
+/// Two hundred names that are taken at once, and given back at once: eight requests go by themselves each way, and the
+/// others carry 64 writes. Each gets its own answer.
 #[tokio::test]
 async fn many_names_share_requests() -> Verdict {
     let (server, counter, url) = counted().await?;
@@ -86,8 +86,8 @@ async fn many_names_share_requests() -> Verdict {
     Ok(())
 }
 
-/// Some names are taken, and some are waited for: joins and releases that cannot be done as they were sent do not keep the others
-/// of their request, and get what is theirs.
+/// Some names are taken, and some are waited for: joins and releases that cannot be done as they were sent do not keep
+/// the others of their request, and get what is theirs.
 #[tokio::test]
 async fn what_cannot_be_done_stops_nobody_else() -> Verdict {
     let server = ZkServer::start(Setup::default()).await?;
