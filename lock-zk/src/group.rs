@@ -222,7 +222,8 @@ async fn carry(mut carrier: Carrier) {
 /// Sends these in one request, and tells each what came of it.
 async fn send_together(session: &Session, mut request: Vec<Waiting>) {
     let done = send(session, request.iter().map(|waiting| &waiting.write)).await;
-    if request.len() > 1 {
+    // One by itself that cannot be done says nothing about sharing.
+    if done.is_ok() || request.len() > 1 {
         session.group().learn(done.is_ok());
     }
     let error = match done {

@@ -12,6 +12,7 @@ use lock_conformance::verdict::{Context as _, Stop, Verdict};
 use lock_conformance::{ensure, ensure_eq};
 use lock_core::{Backend, Request, Standing, Ticket, Wake};
 
+use crate::support::counter::Counter;
 use crate::support::harness::open;
 use crate::{counted, eventually, raw, url};
 
@@ -40,6 +41,10 @@ fn tickets(
         .collect()
 }
 
+fn multis(counter: &Counter) -> u64 {
+    counter.counts().by_code().get(&MULTI).copied().unwrap_or_default()
+}
+
 /// The names that have a node.
 async fn nodes(server: &ZkServer) -> Verdict<Vec<String>> {
     Ok(raw(server).await?.list_children("/own").await?)
@@ -55,11 +60,10 @@ async fn many_names_share_requests() -> Verdict {
     let token = held(&client, &first).await?.token;
     client.release(&ticket(&first, token)).await?;
     let requests = requests(200)?;
-    let multis = || counter.counts().by_code().get(&MULTI).copied().unwrap_or_default();
-    let before = multis();
+    let before = multis(&counter);
     let tickets = tickets(&requests, acquire_all(&client, &requests).await)?;
     ensure!(tickets.iter().all(|(held, _)| *held), "all are free");
-    let joins = multis() - before;
+    let joins = multis(&counter) - before;
     ensure!(joins <= 20, "{joins} requests that join");
     let admin = raw(&server).await?;
     for (_, ticket) in &tickets {
@@ -76,11 +80,11 @@ async fn many_names_share_requests() -> Verdict {
         ensure!(Some(place.token) > again.token, "the token of who comes next in {}", again.name);
         client.release(&ticket(&twin, place.token)).await?;
     }
-    let before = multis();
+    let before = multis(&counter);
     for released in join_all(tickets.iter().map(|(_, ticket)| client.release(ticket))).await {
         ensure_eq!(released?, lock_core::Release::Released, "a release");
     }
-    let leaves = multis() - before;
+    let leaves = multis(&counter) - before;
     ensure!(leaves <= 20, "{leaves} requests that leave");
     ensure_eq!(nodes(&server).await?, Vec::<String>::new(), "what is left");
     Ok(())
@@ -90,8 +94,8 @@ async fn many_names_share_requests() -> Verdict {
 /// the others of their request, and get what is theirs.
 #[tokio::test]
 async fn what_cannot_be_done_stops_nobody_else() -> Verdict {
-    let server = ZkServer::start(Setup::default()).await?;
-    let (client, other) = (open(&url(&server)).await?, open(&url(&server)).await?);
+    let (server, counter, counted) = counted().await?;
+    let (client, other) = (open(&counted).await?, open(&url(&server)).await?);
     let requests = requests(150)?;
     for round in 0..3 {
         let mut theirs = Vec::new();
@@ -125,6 +129,27 @@ async fn what_cannot_be_done_stops_nobody_else() -> Verdict {
         }
         eventually("nothing is left", async || Ok(nodes(&server).await?.is_empty().then_some(()))).await?;
     }
+    // Where nothing can be done as it was sent the requests become shorter, and they grow again.
+    let theirs = tickets(&requests, acquire_all(&other, &requests).await)?;
+    let ours = requests.iter().map(|request| Ok(leased(exclusive(&request.name)?, Duration::from_secs(30))));
+    let ours = ours.collect::<Verdict<Vec<_>>>()?;
+    let ours = tickets(&ours, acquire_all(&client, &ours).await)?;
+    for (client, tickets) in [(&other, theirs), (&client, ours)] {
+        for released in join_all(tickets.iter().map(|(_, ticket)| client.release(ticket))).await {
+            released?;
+        }
+    }
+    eventually("nothing is left", async || Ok(nodes(&server).await?.is_empty().then_some(()))).await?;
+    let mut cost = 0;
+    for _ in 0..3 {
+        let before = multis(&counter);
+        let tickets = tickets(&requests, acquire_all(&client, &requests).await)?;
+        for released in join_all(tickets.iter().map(|(_, ticket)| client.release(ticket))).await {
+            ensure_eq!(released?, lock_core::Release::Released, "a release");
+        }
+        cost = multis(&counter) - before;
+    }
+    ensure!(cost <= 40, "{cost} requests for 150 joins and releases");
     Ok(())
 }
 
