@@ -21,6 +21,7 @@ table! {
     impatient_waiters_leave: [3, 15], [Need::Can("fifo")], 180;
     calls_that_stand_still_hold_nobody_up: [15], [], 240;
     calls_that_stand_still_cost_no_lease: [15], [], 120;
+    many_calls_that_stand_still_cost_no_lease: [15], [], 120;
     calls_that_stand_still_while_connecting_hold_nobody_up: [7, 15], [Need::Link, Need::Reconnect], 240;
 }
 
@@ -237,6 +238,28 @@ async fn calls_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
     while let Some(client) = clients.join_next().await {
         client??;
     }
+    Ok(())
+}
+
+/// The same where more calls stand still than a client has connections. Dropped they leave nothing, and it works as before.
+async fn many_calls_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
+    let lease = ctx.units(6);
+    let locks = ctx.locks_for(lease).await?;
+    let guard = locks.mutex("kept")?.acquire().await?;
+    let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let names: Vec<_> = (0..40).map(|i| format!("still-{i}")).collect();
+    let still = names.iter().map(|name| locks.mutex(name)).collect::<Result<Vec<_>, _>>()?;
+    let mut acquires: Vec<_> = still.iter().map(|lock| Box::pin(lock.acquire())).collect();
+    for acquire in &mut acquires {
+        advanced(acquire.as_mut(), 1).await.transpose()?;
+    }
+    tokio::time::sleep(lease * 3 / 2).await;
+    ensure!(guard.is_held(), "what was held is lost");
+    drop(acquires);
+    guard.release().await?;
+    until_nothing_is_left(ctx, &locks, &names, alive).await?;
+    let cycle = async { locks.mutex("moving")?.acquire().await?.release().await };
+    ctx.soon("another name, when they are gone", cycle).await??;
     Ok(())
 }
 

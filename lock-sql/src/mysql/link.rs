@@ -24,6 +24,8 @@ use crate::unharmed::{legible, unharmed};
 pub(super) enum Lane {
     /// For a verb.
     Verb,
+    /// For a verb that leases depend on: it may use the connection in reserve.
+    Renew,
     /// For the waiters, on a connection of their own: they never queue behind verbs.
     Look,
     /// For a verb that rings a bell: on the connection that holds it, that of the waiters.
@@ -36,7 +38,7 @@ impl Lane {
     /// Lets an administrator (and a test) tell them apart.
     fn comment(self) -> &'static str {
         match self {
-            Self::Verb | Self::Ring => "",
+            Self::Verb | Self::Renew | Self::Ring => "",
             Self::Look => "/* onelock looks */ ",
             Self::Tidy => "/* onelock tidies */ ",
         }
@@ -83,20 +85,32 @@ enum Sent<'a> {
 /// So many connections at most, and those that nobody uses just now.
 struct Slots {
     all: Semaphore,
+    /// For so many more: callers that keep all others, and do not go on, must not cost any lease.
+    reserve: Semaphore,
     idle: Mutex<Vec<MySqlConnection>>,
 }
 
 impl Slots {
-    fn new(count: usize) -> Self {
-        Self { all: Semaphore::new(count), idle: Mutex::default() }
+    fn new(count: usize, reserve: usize) -> Self {
+        Self { all: Semaphore::new(count), reserve: Semaphore::new(reserve), idle: Mutex::default() }
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<MySqlConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn take(&self, end: Instant) -> Result<SemaphorePermit<'_>> {
-        match timeout_at(end, self.all.acquire()).await {
+    async fn take(&self, lane: Lane, end: Instant) -> Result<SemaphorePermit<'_>> {
+        let slot = async {
+            if lane != Lane::Renew {
+                return self.all.acquire().await;
+            }
+            tokio::select! {
+                biased;
+                slot = self.all.acquire() => slot,
+                slot = self.reserve.acquire() => slot,
+            }
+        };
+        match timeout_at(end, slot).await {
             Ok(Ok(slot)) => Ok(slot),
             Ok(Err(_)) => Err(closed()),
             Err(_) => Err(Error::new(ErrorKind::Unavailable, "all connections were busy for too long")),
@@ -134,8 +148,8 @@ impl Link {
             request_timeout: config.request_timeout,
             poll: config.poll,
             space: format!("{}.{}", config.database, config.table_prefix),
-            verbs: Slots::new(config.pool as usize),
-            looks: Slots::new(1),
+            verbs: Slots::new(config.pool as usize, 1),
+            looks: Slots::new(1, 0),
             blocks: AtomicBool::new(false),
             unprepared: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -221,7 +235,7 @@ impl Link {
         self.open()?;
         let end = Instant::now() + self.request_timeout;
         let slots = if matches!(lane, Lane::Look | Lane::Ring) { &self.looks } else { &self.verbs };
-        let _slot = slots.take(end).await.map_err(Error::unsent)?;
+        let _slot = slots.take(lane, end).await.map_err(Error::unsent)?;
         let (mut attempt, mut again) = (1, false);
         loop {
             self.open()?;

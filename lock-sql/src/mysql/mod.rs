@@ -183,7 +183,7 @@ impl MySqlBackend {
             ("lease", Value::Int(micros(due.lease, ticket.delay))),
             ("waiter_lease", Value::Int(micros(due.waiter_lease, ticket.delay))),
         ]);
-        self.link.ask(Lane::Verb, &sql, |rows, _| rows::renewed_one(rows, due)).await
+        self.link.ask(Lane::Renew, &sql, |rows, _| rows::renewed_one(rows, due)).await
     }
 
     async fn renew_batch(&self, due: &[&Renewal]) -> Result<Vec<Renewed>> {
@@ -215,7 +215,7 @@ impl MySqlBackend {
         names.dedup();
         let values = [("names", Value::List(&names)), ("due", Value::Part(&rows))];
         let sql = self.link.sql.renew.fill(&values);
-        self.link.ask(Lane::Verb, &sql, |rows, _| rows::renewed(rows, due)).await
+        self.link.ask(Lane::Renew, &sql, |rows, _| rows::renewed(rows, due)).await
     }
 
     fn explain(&self, operation: &'static str) -> impl Fn(Error) -> Error {

@@ -98,7 +98,7 @@ pub struct PostgresConfig {
     pub migrate: bool,
     /// Whether joins and renewals wait for the disk.
     pub durability: Durability,
-    /// How many connections at most serve the verbs. One more listens.
+    /// How many connections at most serve the verbs. One more renews when all are busy, and one more listens.
     pub connections: u16,
     /// How long reaching the server may take.
     #[serde(with = "humantime_serde")]

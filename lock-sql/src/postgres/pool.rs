@@ -26,6 +26,8 @@ pub(super) struct Pool {
     request_timeout: Duration,
     free: Mutex<Vec<Conn>>,
     permits: Arc<Semaphore>,
+    /// For one connection more: callers that keep all others, and do not go on, must not cost any lease.
+    reserve: Arc<Semaphore>,
     /// Whether a connection made now is one session of the server: proven, or it is not used as one.
     direct: AtomicBool,
 }
@@ -73,6 +75,7 @@ impl Pool {
             request_timeout: config.request_timeout,
             free: Mutex::new(Vec::new()),
             permits: Arc::new(Semaphore::new(config.connections.into())),
+            reserve: Arc::new(Semaphore::new(1)),
             direct: AtomicBool::new(false),
         }
     }
@@ -158,7 +161,7 @@ impl Pool {
             let kept = own.is_some();
             let lent = match own {
                 Some(lent) => Ok((lent, false)),
-                None => self.lend().await,
+                None => self.lend(call.verb.urgent).await,
             };
             // An earlier try may have reached the server before its connection broke.
             let (mut lent, fresh) = lent.map_err(|error| if tries == 0 { error.unsent() } else { error })?;
@@ -226,7 +229,7 @@ impl Pool {
 
     /// Readies a connection before it is needed.
     pub(super) async fn warm(self: &Arc<Self>) -> Result<()> {
-        let (mut lent, _) = self.lend().await?;
+        let (mut lent, _) = self.lend(false).await?;
         if let Some(conn) = &mut lent.conn
             && self.direct.load(Ordering::Acquire)
         {
@@ -241,14 +244,23 @@ impl Pool {
     }
 
     /// A connection, and whether it was made for this use.
-    async fn lend(self: &Arc<Self>) -> Result<(Lent, bool)> {
+    async fn lend(self: &Arc<Self>, urgent: bool) -> Result<(Lent, bool)> {
         let closed = |_| Error::new(ErrorKind::Closed, "the PostgreSQL store was closed");
-        let permit =
-            match tokio::time::timeout(self.request_timeout, Arc::clone(&self.permits).acquire_owned()).await
-            {
-                Ok(permit) => permit.map_err(closed)?,
-                Err(_) => return Err(Error::new(ErrorKind::Unavailable, "every connection stayed busy")),
-            };
+        let permit = async {
+            let permit = Arc::clone(&self.permits).acquire_owned();
+            if !urgent {
+                return permit.await;
+            }
+            tokio::select! {
+                biased;
+                permit = permit => permit,
+                permit = Arc::clone(&self.reserve).acquire_owned() => permit,
+            }
+        };
+        let permit = match tokio::time::timeout(self.request_timeout, permit).await {
+            Ok(permit) => permit.map_err(closed)?,
+            Err(_) => return Err(Error::new(ErrorKind::Unavailable, "every connection stayed busy")),
+        };
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let fresh = free.is_none();
         let conn = match free {
@@ -261,6 +273,7 @@ impl Pool {
     /// Refuses further requests and ends the connections that are not in use.
     pub(super) async fn close(&self) {
         self.permits.close();
+        self.reserve.close();
         let free = std::mem::take(&mut *self.free.lock().unwrap_or_else(PoisonError::into_inner));
         for conn in free {
             // The server ends what it does not hear of any more.

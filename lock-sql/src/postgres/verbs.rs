@@ -38,6 +38,7 @@ impl Sql {
             sql: text(sql),
             in_one: None,
             takes: false,
+            urgent: false,
             many: false,
         };
         let many = |function: &'static str, sql: &str| Verb { many: true, ..verb(function, sql) };
@@ -55,7 +56,10 @@ impl Sql {
                 include_str!("sql/acquire_and_flush.sql"),
                 include_str!("sql/acquire.sql"),
             ),
-            renew: join("renew", include_str!("sql/renew_and_flush.sql"), include_str!("sql/renew.sql")),
+            renew: Verb {
+                urgent: true,
+                ..join("renew", include_str!("sql/renew_and_flush.sql"), include_str!("sql/renew.sql"))
+            },
             release: verb("release", include_str!("sql/release.sql")),
             listen: Verb {
                 in_one: Some(text(include_str!("sql/acquire_unheard.sql"))),

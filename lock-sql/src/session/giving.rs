@@ -40,7 +40,7 @@ impl<D: Dialect> Shared<D> {
         }
     }
 
-    pub(super) async fn release(&self, ticket: &Ticket) -> Result<Release> {
+    pub(super) async fn release(self: &Arc<Self>, ticket: &Ticket) -> Result<Release> {
         self.check_open()?;
         if let Some(hold) = self.find(&ticket.name, ticket.holder) {
             return self.give_back(ticket.holder, &hold).await;
@@ -55,7 +55,7 @@ impl<D: Dialect> Shared<D> {
         Box::pin(self.end(Whom::Tag(self.key(&ticket.name), Tag::of(ticket.holder)))).await
     }
 
-    async fn give_back(&self, holder: HolderId, hold: &Arc<Hold<D::Conn>>) -> Result<Release> {
+    async fn give_back(self: &Arc<Self>, holder: HolderId, hold: &Arc<Hold<D::Conn>>) -> Result<Release> {
         let mut line = hold.line.lock().await;
         let late = line.is_stuck();
         match line.give(&self.dialect, (hold.key, hold.mode), self.limit()).await {

@@ -91,8 +91,15 @@ impl<D: Dialect> Shared<D> {
         permit.map_err(|_| Error::new(ErrorKind::Closed, "the store of session locks was closed"))
     }
 
-    /// Asks by the session that is nobody's.
-    pub(super) async fn aside(&self, ask: Ask) -> Result<Answer> {
+    /// Asks by the session that is nobody's, in a task of its own: a caller that does not go on must not keep it.
+    pub(super) async fn aside(self: &Arc<Self>, ask: Ask) -> Result<Answer> {
+        let shared = Arc::clone(self);
+        let asked = tokio::spawn(async move { shared.ask_aside(ask).await });
+        let ended = |_| Err(Error::new(ErrorKind::Unavailable, "the task that asked has ended"));
+        asked.await.unwrap_or_else(ended)
+    }
+
+    async fn ask_aside(&self, ask: Ask) -> Result<Answer> {
         let mut side = self.side.lock().await;
         loop {
             let kept = side.take();
@@ -118,7 +125,7 @@ impl<D: Dialect> Shared<D> {
     }
 
     /// Ends a session whose connection was given up; whether it was there yet.
-    pub(super) async fn end(&self, whom: Whom) -> Result<Release> {
+    pub(super) async fn end(self: &Arc<Self>, whom: Whom) -> Result<Release> {
         Ok(match self.aside(Ask::End(whom)).await? {
             Answer::Yes => Release::Released,
             _ => Release::NotHeld,
