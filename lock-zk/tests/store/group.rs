@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use futures_util::poll;
 use lock_conformance::ctx::{exclusive, held, leased, name, ticket, waiting};
 use lock_conformance::faults::{Act, Link, Proxy, Trigger};
@@ -39,6 +39,27 @@ fn tickets(
             Standing::Busy(_) => Err(Stop::failed("busy")),
         })
         .collect()
+}
+
+/// A server, a client that has its session, and so many requests.
+async fn with_a_session(count: usize) -> Verdict<(ZkServer, Arc<dyn Backend>, Vec<Request>)> {
+    let server = ZkServer::start(Setup::default()).await?;
+    let client = open(&url(&server)).await?;
+    held(&client, &leased(exclusive(&name("first")?)?, Duration::from_secs(30))).await?;
+    Ok((server, client, requests(count)?))
+}
+
+/// The joins of these requests, the first `polled` of which were asked once.
+async fn begun<'a>(
+    client: &'a Arc<dyn Backend>,
+    requests: &'a [Request],
+    polled: usize,
+) -> Verdict<Vec<BoxFuture<'a, lock_core::Result<Standing>>>> {
+    let mut joins: Vec<_> = requests.iter().map(|request| client.acquire(request)).collect();
+    for join in &mut joins[..polled] {
+        ensure!(poll!(join).is_pending(), "nothing is answered yet");
+    }
+    Ok(joins)
 }
 
 fn multis(counter: &Counter) -> u64 {
@@ -156,14 +177,8 @@ async fn what_cannot_be_done_stops_nobody_else() -> Verdict {
 /// Joins that are dropped after they were sent, and while they wait to be sent, leave nothing, and keep nobody else.
 #[tokio::test]
 async fn joins_that_nobody_waits_for_leave_nothing() -> Verdict {
-    let server = ZkServer::start(Setup::default()).await?;
-    let client = open(&url(&server)).await?;
-    let requests = requests(150)?;
-    held(&client, &leased(exclusive(&name("first")?)?, Duration::from_secs(30))).await?;
-    let mut joins: Vec<_> = requests.iter().map(|request| client.acquire(request)).collect();
-    for join in &mut joins {
-        ensure!(poll!(join).is_pending(), "nothing is answered yet");
-    }
+    let (server, client, requests) = with_a_session(150).await?;
+    let mut joins = begun(&client, &requests, requests.len()).await?;
     let mut kept = joins.split_off(140);
     drop(joins);
     // They do not depend on those that are gone.
@@ -182,14 +197,8 @@ async fn joins_that_nobody_waits_for_leave_nothing() -> Verdict {
 /// A join that is sent and then left alone, neither dropped nor asked again, keeps nobody from going on.
 #[tokio::test]
 async fn joins_that_stand_still_hold_nobody_up() -> Verdict {
-    let server = ZkServer::start(Setup::default()).await?;
-    let client = open(&url(&server)).await?;
-    let requests = requests(150)?;
-    held(&client, &leased(exclusive(&name("first")?)?, Duration::from_secs(30))).await?;
-    let mut joins: Vec<_> = requests.iter().map(|request| client.acquire(request)).collect();
-    for join in &mut joins[..20] {
-        ensure!(poll!(join).is_pending(), "nothing is answered yet");
-    }
+    let (_server, client, requests) = with_a_session(150).await?;
+    let mut joins = begun(&client, &requests, 20).await?;
     let moving = joins.split_off(20);
     let standings =
         tokio::time::timeout(Duration::from_secs(30), join_all(moving)).await.context("the others")?;
