@@ -1,6 +1,6 @@
 //! `onelock bench --all` with other libraries beside the stores and their drivers, in one run.
 //!
-//! `cargo run --release --manifest-path bench/peers/Cargo.toml -- [--quick] [--peers] FILE.json [WORKLOAD…]`
+//! `cargo run --release --manifest-path bench/peers/Cargo.toml -- [--quick] [--peers] [--rounds=N] FILE.json [WORKLOAD…]`
 //!
 //! It writes the figures to the file, for `onelock bench --from FILE.json`, and prints them as tables. `--peers` leaves out
 //! the rest. What is known about each of them stands in its file.
@@ -11,6 +11,7 @@ mod redis;
 mod sqlx_lock;
 mod zk;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use lock_bench::data::Kind;
@@ -22,7 +23,8 @@ use lock_bench::subject::{Failure, Need, Subject};
 use lock_bench::workload::Effort;
 use tokio::sync::watch;
 
-const ROUNDS: u32 = 3;
+/// More of them than `onelock bench` makes: the verdicts of the published figures lean on small differences.
+const ROUNDS: u32 = 5;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
@@ -30,7 +32,7 @@ async fn main() -> Result<(), Failure> {
         std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
     let has = |option: &str| options.iter().any(|given| given == option);
     let Some((file, ids)) = words.split_first() else {
-        return Err("usage: [--quick] [--peers] FILE.json [WORKLOAD…]".into());
+        return Err("usage: [--quick] [--peers] [--rounds=N] FILE.json [WORKLOAD…]".into());
     };
     let workloads = workloads(ids)?;
     let fleet = servers::all().await?;
@@ -40,7 +42,14 @@ async fn main() -> Result<(), Failure> {
     let mut subjects = if has("--peers") { Vec::new() } else { fleet.subjects.clone() };
     subjects.extend(fleet.servers.iter().flat_map(peers));
     let effort = if has("--quick") { Effort::quick() } else { Effort::full() };
-    let rounds = if has("--quick") { 1 } else { ROUNDS };
+    let given = options.iter().find_map(|option| option.strip_prefix("--rounds="));
+    let rounds = match given {
+        Some(number) => {
+            number.parse::<NonZeroU32>().map_err(|error| format!("--rounds={number}: {error}"))?.get()
+        }
+        None if has("--quick") => 1,
+        None => ROUNDS,
+    };
     let plan = Plan { subjects, workloads, rounds, effort, left_out: Vec::new() };
     let (stop, stopped) = watch::channel(Stop::Never);
     tokio::spawn(async move {
