@@ -22,6 +22,7 @@ table! {
     calls_that_stand_still_hold_nobody_up: [15], [], 240;
     calls_that_stand_still_cost_no_lease: [15], [], 120;
     many_calls_that_stand_still_cost_no_lease: [15], [], 120;
+    extensions_that_stand_still_cost_no_lease: [15], [], 120;
     calls_that_stand_still_while_connecting_hold_nobody_up: [7, 15], [Need::Link, Need::Reconnect], 240;
 }
 
@@ -260,6 +261,35 @@ async fn many_calls_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
     until_nothing_is_left(ctx, &locks, &names, alive).await?;
     let cycle = async { locks.mutex("moving")?.acquire().await?.release().await };
     ctx.soon("another name, when they are gone", cycle).await??;
+    Ok(())
+}
+
+/// The same of calls that renew: they may not keep what the renewals of everything else are sent by.
+async fn extensions_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
+    let lease = ctx.units(6);
+    let locks = ctx.locks_for(lease).await?;
+    let kept = locks.mutex("kept")?.acquire().await?;
+    let mut guards = Vec::new();
+    for i in 0..20 {
+        guards.push(locks.mutex(format!("longer-{i}"))?.acquire().await?);
+    }
+    let mut still = Vec::new();
+    for guard in &guards {
+        let mut extension = Box::pin(guard.extend(lease));
+        match advanced(extension.as_mut(), 1).await {
+            Some(extended) => extended?,
+            None => still.push(extension),
+        }
+    }
+    tokio::time::sleep(lease * 3 / 2).await;
+    ensure!(kept.is_held(), "what was held is lost");
+    for extension in still {
+        extension.await?;
+    }
+    for guard in guards {
+        guard.release().await?;
+    }
+    kept.release().await?;
     Ok(())
 }
 

@@ -247,12 +247,23 @@ async fn ask_again(stake: &Stake) {
 }
 
 /// Renews one entry; once sent it is not cut half way.
+///
+/// In a task of its own: a caller that does not go on must not keep what renewals are sent by, or what its client holds is
+/// lost. It is not asked often enough for the price of one to count.
 pub(super) async fn renew_one(client: &Arc<Client>, renewal: Renewal) -> Result<Renewed> {
-    let backend = Arc::clone(&client.backend);
-    let call = async move { backend.renew(&[renewal]).await.pop() };
-    Uncut::new(client, call, |_, _| ()).await.unwrap_or_else(|| {
-        Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
-    })
+    let (backend, debt) = (Arc::clone(&client.backend), Debt::new(client));
+    let asked = client.runtime.spawn(async move {
+        let answer = backend.renew(&[renewal]).await.pop();
+        drop(debt);
+        answer
+    });
+    match asked.await {
+        Ok(Some(answer)) => answer,
+        Ok(None) => {
+            Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
+        }
+        Err(_) => Err(Error::new(ErrorKind::Unavailable, "the task that renewed has ended")),
+    }
 }
 
 /// Waits a little after a failed call, but not past `deadline`.
