@@ -29,6 +29,7 @@ fault() {
     memory) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test memory ;;
     redis) set -- "$1" "$2" "$3" "$4" "$5" -p lock-redis --test conformance ;;
     zookeeper) set -- "$1" "$2" "$3" "$4" "$5" -p lock-zk --test conformance ;;
+    postgres) set -- "$1" "$2" "$3" "$4" "$5" -p lock-sql --features postgres --test conformance_postgres ;;
     sqlite) set -- "$1" "$2" "$3" "$4" "$5" -p lock-sql --features sqlite --test conformance_sqlite ;;
     quorum) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_suite ;;
     sim) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_sim ;;
@@ -93,6 +94,9 @@ fault "an unclear acquire is not given back" $client/acquire.rs \
 fault "a dropped guard is not given back" $client/acquire.rs \
     's/self\.client\.give_back\(&self\.entry\);\n    \}\n\}/\n    }\n}/' \
     memory drop_in_every_state
+fault "a call that stands still is left alone" $client/stalls.rs \
+    's/call\.help\(client\);/let _ = client;/' \
+    postgres many_calls_that_stand_still_cost_no_lease
 fault "max_hold is forgotten" $client/entry.rs \
     's/self\.hold_until = upkeep\.max_hold\.map\(\|hold\| now \+ hold\);/let _ = (upkeep.max_hold, now);/' \
     memory max_hold_ends_it

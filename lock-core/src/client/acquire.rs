@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Client;
-use super::debts::{Debt, Uncut};
+use super::debts::Debt;
 use super::entry::{Entry, Upkeep, View};
 use super::guard::LossReason;
 use super::retry::Retry;
+use super::uncut::Uncut;
 use crate::backend::{Note, Renewal, Renewed, Request, Standing, Wake};
 use crate::clock::{Timestamp, sleep_until};
 use crate::error::{Error, ErrorKind, Result};

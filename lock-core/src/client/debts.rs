@@ -1,10 +1,8 @@
-//! What is owed to the store: releases in the background, and futures whose caller went away.
+//! What is owed to the store: releases in the background, and calls whose caller went away.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -58,7 +56,7 @@ impl Drop for Debt {
 impl Client {
     /// Runs `work` in the background and counts it as owed. Never blocks or panics: on a runtime that is gone the work
     /// is dropped, and leases free what it would have freed.
-    fn owe(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn owe(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         let debt = Debt::new(self);
         self.runtime.spawn(async move {
             work.await;
@@ -101,47 +99,5 @@ pub(super) async fn release(client: Arc<Client>, ticket: Ticket, lease: Duration
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
-    }
-}
-
-/// A call to the store that is polled in place and never cut half way: when its caller goes away after the first poll,
-/// the rest runs in the background, and `after` deals with what comes of it.
-pub(super) struct Uncut<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> {
-    client: Arc<Client>,
-    call: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    after: Option<A>,
-    begun: bool,
-}
-
-impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> Uncut<T, A> {
-    pub(super) fn new(
-        client: &Arc<Client>,
-        call: impl Future<Output = T> + Send + 'static,
-        after: A,
-    ) -> Self {
-        Self { client: Arc::clone(client), call: Some(Box::pin(call)), after: Some(after), begun: false }
-    }
-}
-
-impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static + Unpin> Future for Uncut<T, A> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        self.begun = true;
-        let Some(call) = self.call.as_mut() else { return Poll::Pending };
-        let answer = std::task::ready!(call.as_mut().poll(cx));
-        self.call = None;
-        Poll::Ready(answer)
-    }
-}
-
-impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> Drop for Uncut<T, A> {
-    fn drop(&mut self) {
-        // A call that was never polled has not been sent.
-        let (true, Some(call), Some(after)) = (self.begun, self.call.take(), self.after.take()) else {
-            return;
-        };
-        let client = Arc::clone(&self.client);
-        self.client.owe(async move { after(&client, call.await) });
     }
 }

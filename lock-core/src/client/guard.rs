@@ -9,10 +9,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::acquire::{self, Stake};
-use super::debts::{self, Uncut};
+use super::debts;
 use super::entry::View;
 use super::lock::lost;
 use super::owner::SlotLease;
+use super::uncut::Uncut;
 use crate::backend::Release;
 use crate::clock::{Timestamp, sleep_until};
 use crate::error::{Error, ErrorKind, Result};

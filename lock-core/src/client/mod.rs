@@ -6,7 +6,9 @@
 //! | `acquire` | the acquire loop, polled in place |
 //! | `entry` | one acquisition's state: what holds, until when, why it was lost |
 //! | `keeper` | the one task that renews |
-//! | `debts` | releases that are still owed, and futures that lost their caller |
+//! | `uncut` | a call to the store: never cut half way, never left alone |
+//! | `stalls` | finds the calls that nobody polls |
+//! | `debts` | releases that are still owed, and calls that lost their caller |
 //! | [`guard`] | what the user holds |
 //! | [`owner`] | re-entrancy |
 
@@ -21,7 +23,9 @@ mod entry;
 #[cfg(test)]
 mod entry_tests;
 mod keeper;
+mod stalls;
 mod sync;
+mod uncut;
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,6 +51,7 @@ use debts::Debts;
 use keeper::Keeper;
 use lock::{Lock, RwLock};
 use owner::Owner;
+use stalls::Stalls;
 
 /// A client of one store: makes locks, renews what is held, gives back what is dropped. Cheap to clone.
 ///
@@ -68,6 +73,7 @@ pub(crate) struct Client {
     runtime: Handle,
     keeper: Keeper,
     debts: Debts,
+    stalls: Stalls,
     closed: AtomicBool,
 }
 
@@ -116,9 +122,11 @@ impl Builder {
             runtime,
             keeper: Keeper::default(),
             debts: Debts::default(),
+            stalls: Stalls::default(),
             closed: AtomicBool::new(false),
         });
         keeper::start(&client);
+        stalls::start(&client);
         Ok(Locks { client })
     }
 }
@@ -216,7 +224,7 @@ impl Locks {
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot> {
         let name = LockName::new(name)?;
         self.client.open()?;
-        let mut snapshot = self.client.backend.inspect(&name).await?;
+        let mut snapshot = self.client.ask(|backend| async move { backend.inspect(&name).await }).await?;
         for view in snapshot.holders.iter_mut().chain(&mut snapshot.waiters) {
             self.seal(view)?;
         }
@@ -239,7 +247,8 @@ impl Locks {
         check_prefix(prefix)?;
         self.client.open()?;
         self.client.capabilities.require(self.client.capabilities.list, "list", &self.client.info.scheme)?;
-        self.client.backend.list(prefix, page).await
+        let (prefix, page) = (prefix.to_owned(), page.clone());
+        self.client.ask(|backend| async move { backend.list(&prefix, &page).await }).await
     }
 
     /// Removes the entry with exactly this token, holder or waiter, whoever has it. A holder learns of it at its next
@@ -254,7 +263,7 @@ impl Locks {
         let name = LockName::new(name)?;
         self.client.open()?;
         let Some(raw) = self.client.settings.token_epoch.open(token) else { return Ok(Release::NotHeld) };
-        self.client.backend.evict(&name, raw).await
+        self.client.ask(|backend| async move { backend.evict(&name, raw).await }).await
     }
 
     /// Which store this is.
@@ -340,5 +349,6 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.keeper.wake();
+        self.stalls.wake();
     }
 }

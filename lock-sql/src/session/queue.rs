@@ -84,8 +84,8 @@ pub(super) enum Waited<T> {
 
 /// Waits for `pending`, which goes on afterwards if it has not ended.
 ///
-/// The core never cuts a call short: when its caller goes away the rest of it moves to a task of its own. With `notice` that
-/// ends the waiting, too. A call that moved for another reason is asked again and goes on.
+/// The core never cuts a call short: when its caller goes away, or stands still, the rest of it moves to a task of its own. With
+/// `notice` that ends the waiting, too. A call that moved for another reason is asked again and goes on.
 pub(super) async fn patiently<C>(
     pending: &mut Pending<C>,
     limit: Duration,
