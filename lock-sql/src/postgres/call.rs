@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Postgres};
+use sqlx::{Arguments as _, AssertSqlSafe, Postgres};
 
 /// The functions need it, whatever the session's default is; it lasts for the one transaction of its message.
 const LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
@@ -49,19 +49,28 @@ impl<'v> Call<'v> {
     }
 
     /// With the values beside the statement, which is prepared once per connection.
-    pub(super) fn bound<'q>(&self) -> Query<'q, Postgres, PgArguments> {
+    ///
+    /// # Errors
+    /// The driver cannot encode a value: it is too long.
+    pub(super) fn bound<'q>(&self) -> Result<Query<'q, Postgres, PgArguments>, sqlx::Error> {
+        let mut bound = PgArguments::default();
+        // At once: a buffer that grows by a value at a time takes as long as all else that is done for a request here.
+        bound.reserve(self.values.len(), self.values.iter().map(Value::size).sum());
+        for value in &self.values {
+            match value {
+                Value::Text(text) => bound.add(text.as_str()),
+                Value::Blob(blob) => bound.add(blob.as_slice()),
+                Value::Big(number) => bound.add(*number),
+                Value::Int(number) => bound.add(*number),
+                Value::Flag(flag) => bound.add(*flag),
+                Value::Texts(texts) => bound.add(texts),
+                Value::Blobs(blobs) => bound.add(blobs),
+                Value::Bigs(numbers) => bound.add(numbers),
+            }
+            .map_err(sqlx::Error::Encode)?;
+        }
         // The text of a verb is ours, with a checked schema in it; everything else is bound.
-        let query = sqlx::query(AssertSqlSafe(self.verb.sql.clone()));
-        self.values.iter().fold(query, |query, value| match value {
-            Value::Text(text) => query.bind(text.as_str()),
-            Value::Blob(blob) => query.bind(blob.as_slice()),
-            Value::Big(number) => query.bind(*number),
-            Value::Int(number) => query.bind(*number),
-            Value::Flag(flag) => query.bind(*flag),
-            Value::Texts(texts) => query.bind(texts),
-            Value::Blobs(blobs) => query.bind(blobs),
-            Value::Bigs(numbers) => query.bind(numbers),
-        })
+        Ok(sqlx::query_with(AssertSqlSafe(self.verb.sql.clone()), bound))
     }
 
     /// With the values in its text: one message, so one transaction on one session of the server, and nothing is left
@@ -87,6 +96,21 @@ impl<'v> Call<'v> {
 }
 
 impl Value {
+    /// How many bytes it takes in a message, about: a list says what it is, and how long each of its items is.
+    fn size(&self) -> usize {
+        let list = |lengths: usize, items: usize| 24 + lengths + items * 4;
+        4 + match self {
+            Self::Text(text) => text.len(),
+            Self::Blob(blob) => blob.len(),
+            Self::Big(_) => 8,
+            Self::Int(_) => 4,
+            Self::Flag(_) => 1,
+            Self::Texts(texts) => list(texts.iter().map(String::len).sum(), texts.len()),
+            Self::Blobs(blobs) => list(blobs.iter().map(Vec::len).sum(), blobs.len()),
+            Self::Bigs(numbers) => list(numbers.len() * 8, numbers.len()),
+        }
+    }
+
     /// Appends it as a literal. Text that is more than plain goes as hexadecimal digits: that holds no quotes and no
     /// backslashes, whatever they mean to this server.
     fn spell(&self, to: &mut String) {

@@ -222,9 +222,9 @@ impl Pool {
             return conn.conn.fetch_all(sqlx::raw_sql(call.spelled())).await;
         }
         if call.verb.many {
-            return call.bound().fetch_all(&mut conn.conn).await;
+            return call.bound()?.fetch_all(&mut conn.conn).await;
         }
-        Ok(call.bound().fetch_optional(&mut conn.conn).await?.into_iter().collect())
+        Ok(call.bound()?.fetch_optional(&mut conn.conn).await?.into_iter().collect())
     }
 
     /// Readies a connection before it is needed.
