@@ -257,9 +257,13 @@ mod tests {
     }
 
     async fn until(steps: &AtomicUsize, count: usize) {
-        while steps.load(Ordering::SeqCst) < count {
+        for _ in 0..10_000 {
+            if steps.load(Ordering::SeqCst) >= count {
+                return;
+            }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        panic!("it did not come to step {count}");
     }
 
     async fn begin<T>(mut call: Pin<&mut impl Future<Output = T>>) {
@@ -319,14 +323,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_panic_in_a_call_that_was_helped_is_its_callers() {
         let (client, (first, a)) = (client(), oneshot::channel::<()>());
+        let steps = Arc::new(AtomicUsize::new(0));
+        let made = Arc::clone(&steps);
         let call = async move {
             a.await.unwrap();
-            assert_eq!(tokio::task::try_id(), None, "in a task of ours");
+            made.fetch_add(1, Ordering::SeqCst);
+            panic!("a store with a bug");
         };
         let mut call = Box::pin(Uncut::new(&client, call, |_, ()| ()));
         begin(call.as_mut()).await;
         first.send(()).unwrap();
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        until(&steps, 1).await;
         assert!(tokio::spawn(call).await.unwrap_err().is_panic());
         client.debts.settled().await;
     }
