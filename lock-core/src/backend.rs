@@ -3,6 +3,11 @@
 //! Everything else — the acquire loop, deadlines, cancellation, backoff, the keeper, loss, re-entrancy — is written
 //! once above this trait. A store owns one decision step, its clock, its order, its numbers and its wake-up.
 //!
+//! # Who polls
+//!
+//! A client drops no `acquire` and no `release` half way. Each may go on in another task than the one it began in: when its
+//! caller goes away, and when its caller is woken and does not poll.
+//!
 //! # The contract
 //!
 //! Every clause names the cases of the conformance suite that prove it.
