@@ -54,7 +54,7 @@ impl<'v> Call<'v> {
     /// The driver cannot encode a value: it is too long.
     pub(super) fn bound<'q>(&self) -> Result<Query<'q, Postgres, PgArguments>, sqlx::Error> {
         let mut bound = PgArguments::default();
-        // At once: a buffer that grows by a value at a time takes as long as all else that is done for a request here.
+        // At once: else the driver's buffers grow by a value at a time.
         bound.reserve(self.values.len(), self.values.iter().map(Value::size).sum());
         for value in &self.values {
             match value {
