@@ -1,8 +1,9 @@
 //! Looks after calls that were woken and that nobody polls.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use slab::Slab;
 use tokio::sync::Notify;
 
 use super::Client;
@@ -17,31 +18,47 @@ pub(super) trait Stall: Send + Sync {
     /// Whether it was woken before the last look and not polled since.
     fn is_stalled(&self) -> bool;
 
-    /// Goes on with it in a task of its own.
-    fn help(self: Arc<Self>, client: &Arc<Client>);
+    /// Goes on with it in a task of its own, if it still stands: whether it did.
+    fn help(self: Arc<Self>, client: &Arc<Client>) -> bool;
 }
+
+/// The place of a call in its client's care.
+pub(super) type Key = usize;
 
 /// The calls under way of a client.
 #[derive(Default)]
 pub(super) struct Stalls {
-    /// Those that have ended go at the next look.
-    calls: Mutex<Vec<Weak<dyn Stall>>>,
+    calls: Mutex<Calls>,
     some: Arc<Notify>,
 }
 
+#[derive(Default)]
+struct Calls {
+    under_way: Slab<Arc<dyn Stall>>,
+    /// Whether the task that looks knows that there are some.
+    looked_after: bool,
+}
+
 impl Stalls {
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<dyn Stall>>> {
+    fn lock(&self) -> MutexGuard<'_, Calls> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a call into care until it has ended.
-    pub(super) fn watch<S: Stall + 'static>(&self, call: &Arc<S>) {
-        let call: Weak<S> = Arc::downgrade(call);
+    /// Takes a call into care until it is forgotten.
+    pub(super) fn watch<S: Stall + 'static>(&self, call: &Arc<S>) -> Key {
+        let call: Arc<S> = Arc::clone(call);
         let mut calls = self.lock();
-        calls.push(call);
-        if calls.len() == 1 {
+        let key = calls.under_way.insert(call);
+        if !std::mem::replace(&mut calls.looked_after, true) {
             self.some.notify_one();
         }
+        key
+    }
+
+    pub(super) fn forget(&self, key: Key) {
+        let call = self.lock().under_way.try_remove(key);
+        // Not with the lock: what a call has may be much.
+        drop(call);
     }
 
     pub(super) fn wake(&self) {
@@ -70,19 +87,13 @@ pub(super) fn start(client: &Arc<Client>) {
 
 /// Helps those that stand still: how many. `None` when no call is under way.
 fn look(client: &Arc<Client>) -> Option<usize> {
-    let mut calls = std::mem::take(&mut *client.stalls.lock());
-    let mut helped = 0;
-    calls.retain(|call| match call.upgrade() {
-        Some(call) if call.is_stalled() => {
-            helped += 1;
-            call.help(client);
-            false
-        }
-        call => call.is_some(),
-    });
-    let mut new = client.stalls.lock();
-    // In front: with one there already, a new one need not tell.
-    calls.append(&mut new);
-    *new = calls;
-    (!new.is_empty()).then_some(helped)
+    let mut calls = client.stalls.lock();
+    if calls.under_way.is_empty() {
+        calls.looked_after = false;
+        return None;
+    }
+    let stand = |call: &&Arc<dyn Stall>| call.is_stalled();
+    let stalled: Vec<_> = calls.under_way.iter().map(|(_, call)| call).filter(stand).cloned().collect();
+    drop(calls);
+    Some(stalled.into_iter().filter(|call| Arc::clone(call).help(client)).count())
 }

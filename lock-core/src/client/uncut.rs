@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::Client;
 use super::debts::Debt;
-use super::stalls::Stall;
+use super::stalls::{Key, Stall};
 use crate::backend::Backend;
 
 /// A call to the store; when its caller goes away after the first poll, the rest runs in the background, and `after` deals
@@ -20,6 +20,8 @@ pub(super) struct Uncut<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + '
     client: Arc<Client>,
     call: Arc<Call<T>>,
     after: Option<A>,
+    /// Set while the client looks after it.
+    watched: Option<Key>,
 }
 
 impl Client {
@@ -82,24 +84,25 @@ impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> Uncut<T, A>
         let state = State::Asking(Box::pin(call));
         let inner = Inner { state, begun: false, helped: false, caller: None };
         let call = Arc::new(Call { inner: Mutex::new(inner), turn: Mutex::default() });
-        Self { client: Arc::clone(client), call, after: Some(after) }
+        Self { client: Arc::clone(client), call, after: Some(after), watched: None }
     }
 }
 
 impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static + Unpin> Future for Uncut<T, A> {
     type Output = T;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let mut inner = self.call.lock();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let this = &mut *self;
+        let mut inner = this.call.lock();
         if inner.helped && matches!(inner.state, State::Asking(_)) {
             inner.caller = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let first = !std::mem::replace(&mut inner.begun, true);
-        let answer = self.call.poll(&mut inner, cx);
+        inner.begun = true;
+        let answer = this.call.poll(&mut inner, cx);
         drop(inner);
-        if first && answer.is_pending() {
-            self.client.stalls.watch(&self.call);
+        if answer.is_pending() && this.watched.is_none() {
+            this.watched = Some(this.client.stalls.watch(&this.call));
         }
         answer
     }
@@ -107,10 +110,17 @@ impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static + Unpin> Fut
 
 impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> Drop for Uncut<T, A> {
     fn drop(&mut self) {
+        if let Some(key) = self.watched {
+            self.client.stalls.forget(key);
+        }
         let mut inner = self.call.lock();
         let state = std::mem::replace(&mut inner.state, State::Over);
-        let begun = inner.begun;
+        let (begun, helped) = (inner.begun, inner.helped);
         drop(inner);
+        if helped {
+            // It has nothing to wait for any more.
+            self.call.wake_by_ref();
+        }
         let Some(after) = self.after.take() else { return };
         match state {
             State::Asking(call) if begun => {
@@ -125,8 +135,13 @@ impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> Drop for Un
 }
 
 impl<T: Send + 'static> Call<T> {
+    /// A poll that panicked has ended the call.
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(|poisoned| {
+            let mut inner = poisoned.into_inner();
+            inner.state = State::Over;
+            inner
+        })
     }
 
     fn turn(&self) -> MutexGuard<'_, Turn> {
@@ -135,10 +150,11 @@ impl<T: Send + 'static> Call<T> {
 
     /// Goes on for whoever asks by `cx`. A call that panics in a task of ours does so for its caller, too.
     fn poll(self: &Arc<Self>, inner: &mut Inner<T>, cx: &Context<'_>) -> Poll<T> {
-        let mut asking = match std::mem::replace(&mut inner.state, State::Over) {
-            State::Asking(asking) => asking,
-            State::Answered(answer) => return Poll::Ready(answer),
-            State::Over => std::panic::resume_unwind(Box::new("a call to the store has panicked")),
+        let State::Asking(asking) = &mut inner.state else {
+            return match std::mem::replace(&mut inner.state, State::Over) {
+                State::Answered(answer) => Poll::Ready(answer),
+                _ => std::panic::resume_unwind(Box::new("a call to the store has panicked")),
+            };
         };
         // Before the future is polled: it may be woken meanwhile.
         let mut turn = self.turn();
@@ -149,8 +165,8 @@ impl<T: Send + 'static> Call<T> {
         turn.woken = Woken::No;
         drop(turn);
         let answer = asking.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))));
-        if answer.is_pending() {
-            inner.state = State::Asking(asking);
+        if answer.is_ready() {
+            inner.state = State::Over;
         }
         answer
     }
@@ -185,14 +201,20 @@ impl<T: Send + 'static> Stall for Call<T> {
         turn.woken == Woken::Seen
     }
 
-    fn help(self: Arc<Self>, client: &Arc<Client>) {
-        let debt = Debt::new(client);
-        let helper = Helper(Arc::clone(&self));
-        self.lock().helped = true;
+    fn help(self: Arc<Self>, client: &Arc<Client>) -> bool {
+        let mut inner = self.lock();
+        // Its caller may have come since: then it waits for the future, and would not learn of the answer from a task.
+        if inner.helped || self.turn().woken != Woken::Seen || !matches!(inner.state, State::Asking(_)) {
+            return false;
+        }
+        inner.helped = true;
+        drop(inner);
+        let (debt, helper) = (Debt::new(client), Helper(self));
         client.runtime.spawn(async move {
             std::future::poll_fn(|cx| helper.poll(cx)).await;
             drop((helper, debt));
         });
+        true
     }
 }
 
@@ -313,10 +335,12 @@ mod tests {
                 assert_eq!(tell.try_recv(), Ok(2), "at once");
             } else {
                 drop(call);
+                // Whoever goes on with it has come as far as it can.
+                tokio::task::yield_now().await;
                 second.send(()).unwrap();
                 assert_eq!(tell.await, Ok(2));
             }
-            client.debts.settled().await;
+            tokio::time::timeout(Duration::from_secs(60), client.debts.settled()).await.expect("settled");
         }
     }
 
@@ -336,6 +360,35 @@ mod tests {
         until(&steps, 1).await;
         assert!(tokio::spawn(call).await.unwrap_err().is_panic());
         client.debts.settled().await;
+    }
+
+    /// What wakes a caller: how often it did.
+    #[derive(Default)]
+    struct Told(AtomicUsize);
+
+    impl Wake for Told {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_comes_just_before_the_help_is_told() {
+        let (client, (call, [first, second], _)) = (client(), two_steps());
+        let mut call = Box::pin(Uncut::new(&client, call, |_, _| ()));
+        begin(call.as_mut()).await;
+        first.send(()).unwrap();
+        let under_way = Arc::clone(&call.call);
+        assert!(!under_way.is_stalled(), "not for long");
+        assert!(under_way.is_stalled());
+        let told = Arc::new(Told::default());
+        let caller = Waker::from(Arc::clone(&told));
+        assert!(call.as_mut().poll(&mut Context::from_waker(&caller)).is_pending());
+        under_way.help(&client);
+        tokio::task::yield_now().await;
+        second.send(()).unwrap();
+        until(&told.0, 1).await;
+        assert_eq!(call.await, 2);
     }
 
     #[tokio::test(start_paused = true)]
