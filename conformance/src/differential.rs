@@ -269,7 +269,7 @@ impl<S: Subject> Game<'_, S> {
                 expected.push(ListedName { name: LockName::new(on)?, holders, waiters });
             }
         }
-        expected.sort_by_key(|listed| listed.name.encoded());
+        expected.sort_by_key(|listed| listed.name.encoded().into_owned());
         let store = self.subject.clients().first().context("a client")?;
         let mut page = Page::first(2)?;
         let mut seen = Vec::new();

@@ -1,5 +1,6 @@
 //! Lock names and the one codec by which every store writes them.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ impl LockName {
 
     /// The name as every store writes it: see [`encode`].
     #[must_use]
-    pub fn encoded(&self) -> String {
+    pub fn encoded(&self) -> Cow<'_, str> {
         encode(&self.0)
     }
 
@@ -76,25 +77,35 @@ fn check(name: &str, least: usize) -> Result<()> {
 /// leading dot. The mapping is injective and keeps prefixes: `a` is a prefix of `b` exactly when
 /// `encode(a)` is one of `encode(b)`.
 #[must_use]
-pub fn encode(name: &str) -> String {
+pub fn encode(name: &str) -> Cow<'_, str> {
     use std::fmt::Write as _;
-    let plain = |i, byte: u8| {
-        byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b':' | b'@') || (byte == b'.' && i > 0)
-    };
+    let plain = |byte: u8| PLAIN[usize::from(byte)];
     // Most names: every verb asks for it.
-    if name.bytes().enumerate().all(|(i, byte)| plain(i, byte)) {
-        return name.to_owned();
+    if !name.starts_with('.') && name.bytes().all(plain) {
+        return Cow::Borrowed(name);
     }
     let mut out = String::with_capacity(name.len() + 8);
     for (i, byte) in name.bytes().enumerate() {
-        if plain(i, byte) {
+        if plain(byte) && (byte != b'.' || i > 0) {
             out.push(char::from(byte));
         } else {
             let _ = write!(out, "%{byte:02X}");
         }
     }
-    out
+    Cow::Owned(out)
 }
+
+/// Which bytes stay as they are; a dot only where it is not the first.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        plain[byte as usize] =
+            byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b':' | b'@' | b'.');
+        byte += 1;
+    }
+    plain
+};
 
 fn decode(encoded: &str) -> Option<String> {
     percent_encoding::percent_decode_str(encoded).decode_utf8().ok().map(Into::into)
@@ -175,7 +186,7 @@ mod tests {
 
         #[test]
         fn prefixes_are_kept(a in "\\PC{0,6}", b in "\\PC{0,6}") {
-            prop_assert_eq!(b.starts_with(&a), encode(&b).starts_with(&encode(&a)));
+            prop_assert_eq!(b.starts_with(&a), encode(&b).starts_with(&*encode(&a)));
         }
     }
 }

@@ -53,7 +53,7 @@ impl Shared {
                     // A key that no name is written as is not of a lock.
                     let Some(name) = LockName::decode(encoded) else { continue };
                     if listing.names.len() == page.limit {
-                        listing.next = listing.names.last().map(|last| last.name.encoded());
+                        listing.next = listing.names.last().map(|last| last.name.encoded().into_owned());
                         return Ok(listing);
                     }
                     current = Some((encoded.to_owned(), name));

@@ -141,7 +141,7 @@ pub(crate) async fn list(core: &Arc<Core>, prefix: &str, page: &Page) -> Result<
         Err(error) => return Err(fail(error)),
     };
     let (prefix, cursor) = (encode(prefix), page.cursor.as_deref().map(encode));
-    names.retain(|name| name.starts_with(&prefix) && cursor.as_ref().is_none_or(|cursor| name > cursor));
+    names.retain(|name| name.starts_with(&*prefix) && cursor.as_ref().is_none_or(|cursor| **name > **cursor));
     names.sort_unstable();
     let more = names.len() > page.limit;
     names.truncate(page.limit);

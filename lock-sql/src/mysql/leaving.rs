@@ -1,5 +1,6 @@
 //! Leaving a line: the release, and the eviction; and who is told.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use lock_core::{Error, ErrorKind, FencingToken, HolderId, LockName, Release, Result, Ticket, Wake};
@@ -75,8 +76,8 @@ impl MySqlBackend {
         }
     }
 
-    fn left(&self, name: String) {
-        if let Some(names) = self.idle.left(name) {
+    fn left(&self, name: Cow<'_, str>) {
+        if let Some(names) = self.idle.left(name.into_owned()) {
             idle::retire_later(&self.link, names);
         }
     }

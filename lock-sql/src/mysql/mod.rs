@@ -152,7 +152,7 @@ impl MySqlBackend {
         let read = |rows: &[MySqlRow], _| rows::snapshot(rows, name);
         let (snapshot, dead) = self.link.ask(Lane::Verb, &sql, read).await?;
         if dead {
-            idle::retire(&self.link, &[encoded]).await?;
+            idle::retire(&self.link, &[encoded.into_owned()]).await?;
         }
         Ok(snapshot)
     }
@@ -160,7 +160,7 @@ impl MySqlBackend {
     async fn try_list(&self, prefix: &str, page: &Page) -> Result<Listing> {
         check_prefix(prefix)?;
         let after = page.cursor.as_deref().map(LockName::new).transpose()?;
-        let after = after.map(|name| name.encoded()).unwrap_or_default();
+        let after = after.as_ref().map(LockName::encoded).unwrap_or_default();
         let limit = page.limit.clamp(1, Page::MAX);
         let from = encode(prefix);
         // Encoded names are ASCII without this character.
@@ -210,7 +210,7 @@ impl MySqlBackend {
                 rows.push(if column == "waiter_lease" { ' ' } else { ',' });
             }
         }
-        let mut names: Vec<_> = encoded.iter().map(String::as_str).collect();
+        let mut names: Vec<_> = encoded.iter().map(AsRef::as_ref).collect();
         names.sort_unstable();
         names.dedup();
         let values = [("names", Value::List(&names)), ("due", Value::Part(&rows))];

@@ -66,7 +66,7 @@ impl Watch {
     pub(super) async fn wait(self: &Arc<Self>, link: &Arc<Link>, ticket: &Ticket) -> Result<Wake> {
         // Only a renewal can tell the number.
         let Some(token) = ticket.token else { return Ok(Wake::Ask) };
-        let name = ticket.name.encoded();
+        let name = ticket.name.encoded().into_owned();
         let (tell, told) = oneshot::channel();
         let id = {
             let mut state = self.lock();

@@ -73,7 +73,7 @@ fn standing(state: State, request: &Request) -> Standing {
 /// What every acquire says first.
 fn joins(request: &Request) -> Vec<Value> {
     vec![
-        Value::Text(request.name.encoded()),
+        Value::Text(request.name.encoded().into_owned()),
         Value::Blob(blob(request.holder)),
         Value::Text(request.mode.to_string()),
         Value::Big(micros(request.lease)),

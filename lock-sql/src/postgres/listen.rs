@@ -151,7 +151,7 @@ pub(super) async fn look(shared: Arc<Shared>) {
             tokio::time::sleep(LOOK.0).await;
             continue;
         }
-        let names = waiting.iter().map(|(_, slot)| slot.name.encoded()).collect();
+        let names = waiting.iter().map(|(_, slot)| slot.name.encoded().into_owned()).collect();
         let holders = waiting.iter().map(|(holder, _)| holder.as_u128().to_be_bytes().to_vec()).collect();
         let call = Call::new(&shared.sql.watched, vec![Value::Texts(names), Value::Blobs(holders)]);
         let mut changed = false;

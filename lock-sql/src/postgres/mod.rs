@@ -154,7 +154,7 @@ impl PostgresBackend {
         });
         let sorted = || order.iter().map(|(_, renewal)| *renewal);
         let values = vec![
-            Value::Texts(sorted().map(|r| r.ticket.name.encoded()).collect()),
+            Value::Texts(sorted().map(|r| r.ticket.name.encoded().into_owned()).collect()),
             Value::Blobs(sorted().map(|r| blob(r.ticket.holder)).collect()),
             Value::Bigs(sorted().map(|r| micros(r.lease)).collect()),
             Value::Bigs(sorted().map(|r| micros(r.waiter_lease)).collect()),
@@ -244,8 +244,10 @@ impl Backend for PostgresBackend {
         self.shared.inbox.waits(&slot);
         if !known {
             // What was told before the slot was there went unheard.
-            let values =
-                vec![Value::Texts(vec![ticket.name.encoded()]), Value::Blobs(vec![blob(ticket.holder)])];
+            let values = vec![
+                Value::Texts(vec![ticket.name.encoded().into_owned()]),
+                Value::Blobs(vec![blob(ticket.holder)]),
+            ];
             let call = Call::new(&self.shared.sql.watched, values);
             // In a box, which goes when it is answered: a wait is kept for long, and its future with it.
             let asked = self.one("wait", Again::Yes, call, |row| row.try_get(0).map_err(explain));
@@ -283,7 +285,7 @@ impl Backend for PostgresBackend {
         self.check_open().map_err(|e| self.named("release", e))?;
         let rung = self.shared.bells.leave(ticket.holder);
         let (lent, bell) = rung.map_or((None, 0), |rung| (Some(rung.lent), rung.bell));
-        let (name, holder) = (ticket.name.encoded(), blob(ticket.holder));
+        let (name, holder) = (ticket.name.encoded().into_owned(), blob(ticket.holder));
         let values = vec![Value::Text(name), Value::Blob(holder), Value::Big(bell)];
         let call = Call::new(&self.shared.sql.release, values);
         let released = self.shared.pool.fetch_by(lent, Again::No, &call, only(read_release)).await;
@@ -292,7 +294,7 @@ impl Backend for PostgresBackend {
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
         let values = vec![
-            Value::Text(ticket.name.encoded()),
+            Value::Text(ticket.name.encoded().into_owned()),
             Value::Blob(blob(ticket.holder)),
             Value::Big(token.get()),
         ];
@@ -304,7 +306,7 @@ impl Backend for PostgresBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        let call = Call::new(&self.shared.sql.inspect, vec![Value::Text(name.encoded())]);
+        let call = Call::new(&self.shared.sql.inspect, vec![Value::Text(name.encoded().into_owned())]);
         let read = |rows: &[PgRow]| rows.iter().map(read_view).collect::<Result<Vec<_>>>();
         let mut holders = self.fetch("inspect", Again::Yes, call, read).await?;
         let waiters = holders.split_off(lock_core::mode::holders(holders.iter().map(|view| view.mode)));
@@ -319,19 +321,20 @@ impl Backend for PostgresBackend {
         let end = format!("{first}\u{7F}");
         let after = page.cursor.clone().unwrap_or_default();
         let more = i32::try_from(limit).unwrap_or(i32::MAX - 1) + 1;
-        let values = vec![Value::Text(first), Value::Text(end), Value::Text(after), Value::Int(more)];
+        let values =
+            vec![Value::Text(first.into_owned()), Value::Text(end), Value::Text(after), Value::Int(more)];
         let read = |rows: &[PgRow]| {
             let names = rows.iter().take(limit).map(read_listed).collect::<Result<Vec<_>>>()?;
             Ok((names, rows.len() > limit))
         };
         let call = Call::new(&self.shared.sql.list, values);
         let (names, more) = self.fetch("list", Again::Yes, call, read).await?;
-        let next = if more { names.last().map(|listed| listed.name.encoded()) } else { None };
+        let next = if more { names.last().map(|listed| listed.name.encoded().into_owned()) } else { None };
         Ok(Listing { names, next })
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let values = vec![Value::Text(name.encoded()), Value::Big(token.get())];
+        let values = vec![Value::Text(name.encoded().into_owned()), Value::Big(token.get())];
         self.one("evict", Again::No, Call::new(&self.shared.sql.evict, values), read_release).await
     }
 

@@ -265,7 +265,7 @@ impl<'c> Step<'c> {
             listing.names.push(ListedName { name, holders, waiters });
         }
         if rows.len() > limit {
-            listing.next = listing.names.last().map(|listed| listed.name.encoded());
+            listing.next = listing.names.last().map(|listed| listed.name.encoded().into_owned());
         }
         Ok(listing)
     }
