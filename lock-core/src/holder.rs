@@ -1,6 +1,8 @@
 //! Holder ids: one per acquisition, never per object, task, thread or client.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -49,6 +51,30 @@ impl HolderId {
     pub fn from_hex(text: &str) -> Option<Self> {
         let ok = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         ok.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
+    }
+}
+
+/// What is known by holder. The ids are random numbers, which need no hashing.
+pub type HolderMap<V> = HashMap<HolderId, V, BuildHasherDefault<HolderHasher>>;
+
+/// Takes the bits of a [`HolderId`] as they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HolderHasher(u64);
+
+impl Hasher for HolderHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write_u128(&mut self, id: u128) {
+        // Half of it is random enough; ids of tests are small numbers, and differ in this one.
+        self.0 = id as u64;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
     }
 }
 

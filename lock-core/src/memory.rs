@@ -16,7 +16,7 @@ use crate::capabilities::Capabilities;
 use crate::clock::Clock;
 use crate::driver::{Driver, Opening, OptionSpec};
 use crate::error::{Error, ErrorKind, Result};
-use crate::holder::HolderId;
+use crate::holder::{HolderId, HolderMap};
 use crate::line::{Line, Promoted};
 use crate::name::{LockName, check_prefix};
 use crate::snapshot::{ListedName, Listing, Page, Snapshot};
@@ -74,7 +74,7 @@ pub struct MemoryStore {
 struct State {
     counter: i64,
     lines: BTreeMap<LockName, Line>,
-    waiting: HashMap<HolderId, Arc<Notify>>,
+    waiting: HolderMap<Arc<Notify>>,
 }
 
 impl MemoryStore {
@@ -141,7 +141,7 @@ impl MemoryStore {
     }
 }
 
-fn wake(waiting: &HashMap<HolderId, Arc<Notify>>, promoted: &[Promoted]) {
+fn wake(waiting: &HolderMap<Arc<Notify>>, promoted: &[Promoted]) {
     for entry in promoted {
         if let Some(notify) = waiting.get(&entry.holder) {
             notify.notify_one();

@@ -4,12 +4,12 @@
 //! lease alive therefore also takes out its own entries when their time has passed; when it does not run, it keeps
 //! nothing alive either, and the store ends them all.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
-use lock_core::{HolderId, Result, Timestamp};
+use lock_core::{HolderId, HolderMap, Result, Timestamp};
 use tokio::sync::Notify;
 
 use crate::error::Failure;
@@ -32,13 +32,13 @@ pub(crate) struct Entry {
 /// The entries of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
-    map: Mutex<HashMap<HolderId, Entry>>,
+    map: Mutex<HolderMap<Entry>>,
     /// Told when there is an entry again.
     pub(crate) some: Notify,
 }
 
 impl Entries {
-    fn lock(&self) -> MutexGuard<'_, HashMap<HolderId, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, HolderMap<Entry>> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,9 +1,8 @@
 //! The inbox: one channel per client, and a place for every waiter where its grant is kept until it looks.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lock_core::{Error, ErrorKind, FencingToken, HolderId, Result, Wake};
+use lock_core::{Error, ErrorKind, FencingToken, HolderId, HolderMap, Result, Wake};
 use tokio::sync::Notify;
 
 /// The channel of one client and its waiters.
@@ -15,7 +14,7 @@ pub(crate) struct Inbox {
 
 #[derive(Debug, Default)]
 struct State {
-    slots: HashMap<HolderId, Arc<Slot>>,
+    slots: HolderMap<Arc<Slot>>,
     closed: bool,
 }
 

@@ -63,7 +63,6 @@ mod member;
 mod opening;
 mod upkeep;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -73,7 +72,7 @@ use tokio::runtime::Handle;
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
-use crate::holder::HolderId;
+use crate::holder::HolderMap;
 use crate::lease::round_up;
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -104,7 +103,7 @@ struct Shared {
     capabilities: Capabilities,
     info: Info,
     runtime: Handle,
-    holds: Mutex<HashMap<HolderId, Hold>>,
+    holds: Mutex<HolderMap<Hold>>,
     background: Background,
 }
 
@@ -193,7 +192,7 @@ impl Shared {
         self.members.len() / 2 + 1
     }
 
-    fn holds(&self) -> MutexGuard<'_, HashMap<HolderId, Hold>> {
+    fn holds(&self) -> MutexGuard<'_, HolderMap<Hold>> {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,10 +1,9 @@
 //! Waiting: one channel per client, and who in this process waits for what comes through it.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lock_core::{FencingToken, HolderId, LockName, Wake};
+use lock_core::{FencingToken, HolderId, HolderMap, LockName, Wake};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -12,7 +11,7 @@ use tokio::time::Instant;
 pub(super) struct Inbox {
     /// The channel the server tells promotions through.
     pub(super) channel: String,
-    slots: Mutex<HashMap<HolderId, Arc<Slot>>>,
+    slots: Mutex<HolderMap<Arc<Slot>>>,
     /// Whether a notification was seen to come through since the listener connected.
     heard: AtomicBool,
     /// Told when `heard` or the slots change: the poller's bell.
@@ -77,7 +76,7 @@ impl Inbox {
         }
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<HolderId, Arc<Slot>>> {
+    fn slots(&self) -> MutexGuard<'_, HolderMap<Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

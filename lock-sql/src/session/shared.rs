@@ -1,11 +1,10 @@
 //! What the calls of one client share: its sessions, what they hold, and the one that looks.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, HolderId, LockName, Release, Result};
+use lock_core::{Error, ErrorKind, HolderId, HolderMap, LockName, Release, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Setup;
@@ -21,9 +20,9 @@ pub(super) struct Shared<D: Dialect> {
     /// One permit for each session that holds or waits.
     pub(super) permits: Arc<Semaphore>,
     pub(super) spares: Spares<D::Conn>,
-    pub(super) held: Mutex<HashMap<HolderId, Arc<Hold<D::Conn>>>>,
+    pub(super) held: Mutex<HolderMap<Arc<Hold<D::Conn>>>>,
     /// Sessions whose connection was given up while they might have held something for this holder.
-    pub(super) lost: Mutex<HashMap<HolderId, Id>>,
+    pub(super) lost: Mutex<HolderMap<Id>>,
     pub(super) places: Places<D::Conn>,
     /// The session that looks and ends others.
     pub(super) side: tokio::sync::Mutex<Option<Session<D::Conn>>>,
@@ -52,7 +51,7 @@ impl<D: Dialect> Shared<D> {
         Ok(())
     }
 
-    pub(super) fn held(&self) -> MutexGuard<'_, HashMap<HolderId, Arc<Hold<D::Conn>>>> {
+    pub(super) fn held(&self) -> MutexGuard<'_, HolderMap<Arc<Hold<D::Conn>>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,7 +59,7 @@ impl<D: Dialect> Shared<D> {
         self.held().get(&holder).filter(|hold| hold.name == *name).cloned()
     }
 
-    pub(super) fn lost(&self) -> MutexGuard<'_, HashMap<HolderId, Id>> {
+    pub(super) fn lost(&self) -> MutexGuard<'_, HolderMap<Id>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

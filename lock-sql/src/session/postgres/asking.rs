@@ -127,11 +127,10 @@ fn label(tag: &Tag, note: &Note) -> String {
 
 /// The number, the tag and the note in a session's name.
 fn numbered(name: &str) -> Option<(FencingToken, &str, &str)> {
-    let mut words = name.splitn(4, ' ');
-    let ours = words.next() == Some("onelock");
-    let token = words.next()?.parse().ok().and_then(|number| FencingToken::new(number).ok())?;
-    let tag = words.next()?;
-    ours.then(|| (token, tag, words.next().unwrap_or_default()))
+    let (number, rest) = name.strip_prefix("onelock ")?.split_once(' ')?;
+    let token = FencingToken::new(number.parse().ok()?).ok()?;
+    let (tag, note) = rest.split_once(' ').unwrap_or((rest, ""));
+    Some((token, tag, note))
 }
 
 fn shared(mode: Mode) -> usize {
