@@ -398,11 +398,6 @@ fn block(sql: &str) -> String {
     format!("BEGIN NOT ATOMIC\n{sql}END")
 }
 
-/// The rows of all results.
-pub(crate) async fn rows(answers: Answers<'_>) -> Result<Vec<MySqlRow>, sqlx::Error> {
-    Ok(gather(answers).await?.rows)
-}
-
 type Answers<'a> = BoxStream<'a, Result<Either<MySqlQueryResult, MySqlRow>, sqlx::Error>>;
 
 /// What the server said to one request.

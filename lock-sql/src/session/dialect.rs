@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lock_core::{FencingToken, Mode, Note, Result};
 
+use super::asked::Timer;
 use super::names::{Key, Tag};
 
 /// How to talk to one kind of server.
@@ -30,6 +31,7 @@ pub(super) struct Session<C> {
     pub(super) id: Id,
     /// How long the server lets it be idle; zero is for ever.
     pub(super) idle: Duration,
+    pub(super) timer: Timer,
 }
 
 /// Which session of which life of the server.

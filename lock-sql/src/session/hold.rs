@@ -3,33 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use lock_core::{Error, ErrorKind, FencingToken, LockName, Mode, Result};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::asked::{self, Asked};
 use super::dialect::{Answer, Ask, Dialect, Id, Session};
 use super::names::Key;
-
-/// A question under way, with the session it is asked of: dropped, the session's connection is closed with it.
-pub(super) type Pending<C> = BoxFuture<'static, (Session<C>, Result<Answer>)>;
-
-/// Asks `session`.
-pub(super) fn send<D: Dialect>(
-    dialect: &Arc<D>,
-    mut session: Session<D::Conn>,
-    ask: Ask,
-) -> Pending<D::Conn> {
-    let dialect = Arc::clone(dialect);
-    Box::pin(async move {
-        let answer = dialect.ask(&mut session.conn, &ask).await;
-        if answer.is_ok()
-            && let Some(idle) = ask.idle()
-        {
-            session.idle = idle;
-        }
-        (session, answer)
-    })
-}
 
 /// A lock that a session of this client holds.
 pub(super) struct Hold<C> {
@@ -48,7 +27,7 @@ pub(super) struct Hold<C> {
 pub(super) enum Line<C> {
     Free(Session<C>),
     /// Asked, and not answered in time: the answer may come yet.
-    Asked(Pending<C>, Question),
+    Asked(Asked<C>, Question),
     /// The connection is gone, and with it the lock.
     Gone,
 }
@@ -63,9 +42,9 @@ pub(super) enum Question {
 impl<C: Send + 'static> Line<C> {
     /// The session, once it has answered what it was asked before. What came of that, when that was a `Give`.
     async fn settled(&mut self, limit: Duration) -> Result<Option<Answer>> {
-        let Self::Asked(pending, question) = self else { return Ok(None) };
+        let Self::Asked(asked, question) = self else { return Ok(None) };
         let question = *question;
-        let Ok((session, answer)) = tokio::time::timeout(limit, pending).await else { return Err(silent()) };
+        let Some((session, answer)) = asked.within(limit).await else { return Err(silent()) };
         match answer {
             Ok(answer) => {
                 *self = Self::Free(session);
@@ -95,9 +74,9 @@ impl<C: Send + 'static> Line<C> {
         }
         let Self::Free(session) = std::mem::replace(self, Self::Gone) else { return Err(gone()) };
         let ask = ask(&session);
-        *self = Self::Asked(send(dialect, session, ask), question);
-        let Self::Asked(pending, _) = self else { return Err(gone()) };
-        let Ok((session, answer)) = tokio::time::timeout(limit, pending).await else { return Err(silent()) };
+        *self = Self::Asked(asked::ask(dialect, session, ask), question);
+        let Self::Asked(asked, _) = self else { return Err(gone()) };
+        let Some((session, answer)) = asked.within(limit).await else { return Err(silent()) };
         *self = if answer.is_ok() { Self::Free(session) } else { Self::Gone };
         answer
     }

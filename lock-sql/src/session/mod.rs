@@ -10,6 +10,7 @@
 //!   from the same source, which never goes back: numbers of a name grow.
 //! - Whatever goes wrong on a connection, it is closed, never used again: no session that may hold something is lent out.
 
+mod asked;
 mod dialect;
 mod giving;
 mod hold;

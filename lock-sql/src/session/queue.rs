@@ -5,17 +5,16 @@
 //! core asks again after a moment as long as somebody wants the lock. A place that nobody takes up is closed.
 
 use std::collections::{HashMap, VecDeque};
-use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use lock_core::{LockName, Mode};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
+use super::asked::{Asked, Reply};
 use super::dialect::Id;
-use super::hold::Pending;
 use super::names::Key;
 
 /// How long a place is kept for the next call: far longer than the pause before it.
@@ -26,7 +25,7 @@ pub(super) struct Place<C> {
     pub(super) of: Of,
     pub(super) id: Id,
     pub(super) key: Key,
-    pub(super) pending: Pending<C>,
+    pub(super) asked: Asked<C>,
     pub(super) permit: OwnedSemaphorePermit,
 }
 
@@ -82,25 +81,21 @@ pub(super) enum Waited<T> {
     Deserted,
 }
 
-/// Waits for `pending`, which goes on afterwards if it has not ended.
+/// Waits for the answer to a question, which goes on afterwards if there is none.
 ///
 /// The core never cuts a call short: when its caller goes away, or stands still, the rest of it moves to a task of its own. With
 /// `notice` that ends the waiting, too. A call that moved for another reason is asked again and goes on.
-pub(super) async fn patiently<C>(
-    pending: &mut Pending<C>,
-    limit: Duration,
-    notice: bool,
-) -> Waited<<Pending<C> as Future>::Output> {
+pub(super) async fn patiently<C>(asked: &mut Asked<C>, limit: Duration, notice: bool) -> Waited<Reply<C>> {
     let task = tokio::task::try_id();
-    let mut timer = pin!(tokio::time::sleep(limit));
+    let until = Instant::now() + limit;
     std::future::poll_fn(|cx| {
-        if let Poll::Ready(answer) = pending.poll_unpin(cx) {
-            return Poll::Ready(Waited::Answered(answer));
+        if let Poll::Ready(reply) = asked.poll(cx) {
+            return Poll::Ready(Waited::Answered(reply));
         }
         if notice && tokio::task::try_id() != task {
             return Poll::Ready(Waited::Deserted);
         }
-        timer.as_mut().poll(cx).map(|()| Waited::Late)
+        asked.poll_late(until, cx).map(|()| Waited::Late)
     })
     .await
 }

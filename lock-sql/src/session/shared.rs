@@ -8,8 +8,9 @@ use lock_core::{Error, ErrorKind, HolderId, HolderMap, LockName, Release, Result
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Setup;
+use super::asked;
 use super::dialect::{Answer, Ask, Dialect, Id, Session, Whom};
-use super::hold::{Hold, send, silent};
+use super::hold::{Hold, silent};
 use super::names::Key;
 use super::queue::Places;
 use super::spares::Spares;
@@ -107,8 +108,8 @@ impl<D: Dialect> Shared<D> {
                 Some(session) => session,
                 None => self.dialect.connect().await.map_err(Error::unsent)?,
             };
-            let asked = send(&self.dialect, session, ask.clone());
-            let Ok((session, answer)) = tokio::time::timeout(self.limit(), asked).await else {
+            let mut asked = asked::ask(&self.dialect, session, ask.clone());
+            let Some((session, answer)) = asked.within(self.limit()).await else {
                 return Err(silent());
             };
             match answer {

@@ -13,8 +13,8 @@ use lock_core::{
 use tokio::task::JoinHandle;
 
 use super::Setup;
+use super::asked;
 use super::dialect::{self, Answer, Ask, Dialect, Session, Whom};
-use super::hold::send;
 use super::shared::Shared;
 use super::spares::Stale;
 
@@ -51,9 +51,9 @@ async fn tend<D: Dialect>(shared: Arc<Shared<D>>) {
             let (stale, next) = shared.spares.stale();
             for stale in stale {
                 let Stale::Settle(session) = stale else { continue };
-                let settle = send(&shared.dialect, session, Ask::Beat { idle: Some(Duration::ZERO) });
-                if let Ok((session, Ok(_))) = tokio::time::timeout(shared.setup.request_timeout, settle).await
-                {
+                let beat = Ask::Beat { idle: Some(Duration::ZERO) };
+                let mut settle = asked::ask(&shared.dialect, session, beat);
+                if let Some((session, Ok(_))) = settle.within(shared.limit()).await {
                     shared.spares.give(session);
                 }
             }

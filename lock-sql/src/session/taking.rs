@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use lock_core::{Busy, Error, ErrorKind, Grant, Request, Result, Standing};
 
+use super::asked;
 use super::dialect::{Answer, Ask, Dialect, Session, Whom};
-use super::hold::{Hold, Line, gone, send, silent};
+use super::hold::{Hold, Line, gone, silent};
 use super::names::Tag;
 use super::queue::{self, Of, Place, Waited, patiently};
 use super::shared::{Shared, broke};
@@ -16,7 +17,7 @@ use super::shared::{Shared, broke};
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What comes back from a session, if it does.
-type Reply<D> = Waited<(Session<<D as Dialect>::Conn>, Result<Answer>)>;
+type Reply<D> = Waited<asked::Reply<<D as Dialect>::Conn>>;
 
 impl<D: Dialect> Shared<D> {
     pub(super) async fn acquire(self: &Arc<Self>, request: &Request) -> Result<Standing> {
@@ -66,8 +67,8 @@ impl<D: Dialect> Shared<D> {
                 idle: (session.idle != request.lease).then_some(request.lease),
             };
             let id = session.id;
-            let pending = send(&self.dialect, session, ask);
-            let place = Place { of: of.clone(), id, key, pending, permit };
+            let asked = asked::ask(&self.dialect, session, ask);
+            let place = Place { of: of.clone(), id, key, asked, permit };
             let (place, waited) = self.wait(request, place).await;
             match waited {
                 Waited::Answered((session, Err(error))) if broke(&error) && !fresh => {
@@ -94,7 +95,7 @@ impl<D: Dialect> Shared<D> {
     /// Waits for the answer: as long as the lease has time enough left afterwards.
     async fn wait(&self, request: &Request, mut place: Place<D::Conn>) -> (Place<D::Conn>, Reply<D>) {
         let limit = if request.queue { PATIENCE.min(request.lease / 4) } else { self.limit() };
-        let waited = patiently(&mut place.pending, limit, request.queue).await;
+        let waited = patiently(&mut place.asked, limit, request.queue).await;
         (place, waited)
     }
 
@@ -182,7 +183,7 @@ impl<D: Dialect> Shared<D> {
         match self.aside(Ask::Waits(place.id)).await {
             Ok(Answer::Yes) => Ok(self.keep(place)),
             // Its turn has just come, or the session has ended: it says so at once.
-            Ok(_) => match patiently(&mut place.pending, self.limit(), false).await {
+            Ok(_) => match patiently(&mut place.asked, self.limit(), false).await {
                 Waited::Answered((session, answer)) => {
                     self.taken_earlier(request, place, session, answer).await
                 }

@@ -10,7 +10,7 @@ use super::life::Life;
 use super::prepared::Prepared;
 use super::words::{Said, ended, in_step, int, says_number, says_tag, seconds, strange, whole};
 use super::{ENDLESS, MySql};
-use crate::mysql::link::{rows, run};
+use crate::mysql::link::run;
 use crate::mysql::sql::{Template, Value};
 use crate::session::dialect::{Answer, Ask, Dialect, Session, Whom};
 use crate::session::names::Key;
@@ -82,18 +82,21 @@ impl MySql {
         values: [Value<'_>; N],
         read: impl FnOnce(&Said<'_>) -> Result<T> + Send,
     ) -> Result<T> {
-        let answer = if idle.is_none() && self.mariadb {
-            // To its end: what is left of an answer would be the next question's trouble.
-            unharmed(rows(conn.conn.fetch_many(prepared.with(values)))).await
+        let row = if idle.is_none() && self.mariadb {
+            // Not as a stream of rows: the driver's takes more instructions, and the answer has one. What is left of it the
+            // driver reads before the next question.
+            let row = unharmed(conn.conn.fetch_optional(prepared.with(values))).await.map_err(ended)?;
+            row.ok_or_else(strange)?
         } else {
             let idle = idle.map(|idle| format!("SET SESSION wait_timeout = {};", seconds(idle)));
             let mut all = vec![("idle", Value::Part(idle.as_deref().unwrap_or_default()))];
             all.extend(prepared.names.into_iter().zip(values));
-            Box::pin(unharmed(run(&mut conn.conn, sql.fill(&all)))).await
+            let rows = Box::pin(unharmed(run(&mut conn.conn, sql.fill(&all)))).await.map_err(ended)?;
+            let mut rows = rows.into_iter();
+            let (Some(row), None) = (rows.next(), rows.next()) else { return Err(strange()) };
+            row
         };
-        let answer = answer.map_err(ended)?;
-        let [row] = &answer[..] else { return Err(strange()) };
-        legible(|| read(&Said::read(row, conn.due())?))
+        legible(|| read(&Said::read(&row, conn.due())?))
     }
 
     async fn take(&self, conn: &mut Conn, ask: Take<'_>) -> Result<Answer> {

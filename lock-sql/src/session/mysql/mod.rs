@@ -19,6 +19,7 @@ use lock_core::{Backend, Capabilities, Clock, Driver, Error, ErrorKind, Info, Op
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 
+use super::asked::Timer;
 use super::dialect::{Dialect as _, Id, Session};
 use super::{CONNECTIONS, SessionStore, Setup, connections};
 use crate::mysql::MySqlConfig;
@@ -201,7 +202,7 @@ impl MySql {
             Error::new(ErrorKind::Unavailable, "the server did not set up a session in time")
         })??;
         let id = Id { process: conn.id, born: conn.life.id };
-        Ok(Session { conn, id, idle: Duration::ZERO })
+        Ok(Session { conn, id, idle: Duration::ZERO, timer: Timer::default() })
     }
 }
 

@@ -11,6 +11,7 @@ use super::opening::OPENING;
 use super::sql::Sql;
 use crate::postgres::PostgresConfig;
 use crate::postgres::error::{denied, explain, state};
+use crate::session::asked::Timer;
 use crate::session::dialect::{Id, Session};
 use crate::unharmed::{legible, unharmed};
 
@@ -109,7 +110,12 @@ impl Postgres {
             Err(_) => return Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
         }
         let id = Id { process: pid.into(), born };
-        Ok(Session { conn: Conn { conn, pid: pid.into(), asked: 0 }, id, idle: Duration::ZERO })
+        Ok(Session {
+            conn: Conn { conn, pid: pid.into(), asked: 0 },
+            id,
+            idle: Duration::ZERO,
+            timer: Timer::default(),
+        })
     }
 
     pub(super) fn explained(&self, error: sqlx::Error) -> Error {
