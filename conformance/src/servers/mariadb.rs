@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::clock::{self, SteppedClock};
 use super::mysql_wire::Wire;
-use super::{Place, Program, Server, data_folder, folder_in, free_port, is_root, tls};
+use super::{Place, Program, Server, data_folder, folder_in, free_port, is_root, pause_process, tls};
 use crate::verdict::{Context as _, Stop, Verdict};
 
 const PROGRAM: Program = Program { name: "mariadbd", package: "mariadb-server" };
@@ -201,7 +201,7 @@ impl MariaDb {
     /// # Errors
     /// When it does not run.
     pub fn pause(&self, stopped: bool) -> Verdict {
-        self.lock().signal(if stopped { Signal::STOP } else { Signal::CONT })
+        pause_process(self.lock().id(), stopped)
     }
 
     fn lock(&self) -> MutexGuard<'_, Server> {

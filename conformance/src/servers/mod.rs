@@ -210,8 +210,8 @@ fn stands_still(id: u32) -> Verdict<bool> {
     for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
         // A thread may end meanwhile.
         let Ok(stat) = std::fs::read_to_string(thread?.path().join("stat")) else { continue };
-        // The state follows the name, which is in parentheses and may hold anything.
-        if !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')) {
+        // The state follows the name, which is in parentheses and may hold anything. Who has ended stands still, too.
+        if !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['T', 'Z', 'X'])) {
             return Ok(false);
         }
     }

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::clock::{self, SteppedClock};
 use super::postgres_wire::Wire;
-use super::{Place, Program, Server, as_user, folder_in, free_port, tls};
+use super::{Place, Program, Server, as_user, folder_in, free_port, pause_process, tls};
 use crate::verdict::{Context as _, Stop, Verdict};
 
 /// Who runs it when root starts it.
@@ -298,12 +298,20 @@ impl PostgresServer {
     /// # Errors
     /// When it does not run.
     pub fn pause(&self, stopped: bool) -> Verdict {
-        let signal = if stopped { "-STOP" } else { "-CONT" };
         let id = self.lock().id();
-        // First the one that makes children, so that there are no more of them.
-        kill(signal, &[id.to_string()])?;
+        // First the one that makes children, and until it stands: it may be making one.
+        pause_process(id, stopped)?;
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
-        kill(signal, &children.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        for child in children.split_whitespace() {
+            let child = child.parse().context("a process id")?;
+            // One may have ended meanwhile.
+            if let Err(failed) = pause_process(child, stopped)
+                && Path::new(&format!("/proc/{child}")).exists()
+            {
+                return Err(failed);
+            }
+        }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Server> {
@@ -316,11 +324,6 @@ impl Drop for PostgresServer {
         // At once, but by its own hand: killed it would leave shared memory behind.
         self.quit();
     }
-}
-
-fn kill(signal: &str, ids: &[String]) -> Verdict {
-    Command::new("kill").arg(signal).args(ids).status().context("kill")?;
-    Ok(())
 }
 
 async fn launch(folder: &TempDir, arguments: &[String], port: u16) -> Verdict<Server> {

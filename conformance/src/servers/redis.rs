@@ -5,13 +5,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::clock::{self, SteppedClock};
 use super::resp::Resp;
 use super::tls::Files;
-use super::{Program, Server, data_folder, free_port};
+use super::{Program, Server, data_folder, free_port, pause_process};
 use crate::verdict::{Stop, Verdict};
 
 const PROGRAM: Program = Program { name: "redis-server", package: "redis-server" };
@@ -98,7 +97,7 @@ impl RedisServer {
     /// # Errors
     /// When it is gone.
     pub fn pause(&self, stopped: bool) -> Verdict {
-        self.lock().signal(if stopped { Signal::STOP } else { Signal::CONT })
+        pause_process(self.lock().id(), stopped)
     }
 
     /// Kills it for good.
