@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use lock_core::Result;
+use tokio::runtime::{self, Handle};
 use tokio::time::{Instant, Sleep};
 
 use super::dialect::{Answer, Ask, Dialect, Session};
@@ -40,12 +41,18 @@ pub(super) fn ask<D: Dialect>(dialect: &Arc<D>, mut session: Session<D::Conn>, a
 impl<C> Asked<C> {
     /// The answer, if it comes in this time; the question goes on afterwards.
     pub(super) async fn within(&mut self, limit: Duration) -> Option<Reply<C>> {
-        let until = Instant::now() + limit;
+        let until = self.until(limit);
         std::future::poll_fn(|cx| match self.poll(cx) {
             Poll::Ready(reply) => Poll::Ready(Some(reply)),
             Poll::Pending => self.poll_late(until, cx).map(|()| None),
         })
         .await
+    }
+
+    /// When a wait of this length that begins here and now is over; for [`poll_late`](Self::poll_late).
+    pub(super) fn until(&mut self, limit: Duration) -> Instant {
+        self.timer.come_here();
+        Instant::now() + limit
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Reply<C>> {
@@ -64,11 +71,18 @@ impl<C> Asked<C> {
 /// What tells that time is up, for one question of a session after the other. It stays set for an earlier moment, and is set
 /// anew when that comes, so that most questions neither set nor clear one.
 #[derive(Debug, Default)]
-pub(super) struct Timer(Option<Pin<Box<Sleep>>>);
+pub(super) struct Timer(Option<(runtime::Id, Pin<Box<Sleep>>)>);
 
 impl Timer {
+    /// Before a wait: a timer of another runtime may end with that one, and to ask it then is a panic.
+    fn come_here(&mut self) {
+        let here = Handle::current().id();
+        self.0.take_if(|(runtime, _)| *runtime != here);
+    }
+
     fn poll(&mut self, until: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        let (_, sleep) =
+            self.0.get_or_insert_with(|| (Handle::current().id(), Box::pin(tokio::time::sleep_until(until))));
         if sleep.deadline() > until {
             sleep.as_mut().reset(until);
         }

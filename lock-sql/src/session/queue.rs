@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use lock_core::{LockName, Mode};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 
 use super::asked::{Asked, Reply};
 use super::dialect::Id;
@@ -87,7 +86,7 @@ pub(super) enum Waited<T> {
 /// `notice` that ends the waiting, too. A call that moved for another reason is asked again and goes on.
 pub(super) async fn patiently<C>(asked: &mut Asked<C>, limit: Duration, notice: bool) -> Waited<Reply<C>> {
     let task = tokio::task::try_id();
-    let until = Instant::now() + limit;
+    let until = asked.until(limit);
     std::future::poll_fn(|cx| {
         if let Poll::Ready(reply) = asked.poll(cx) {
             return Poll::Ready(Waited::Answered(reply));

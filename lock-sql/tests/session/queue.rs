@@ -49,6 +49,30 @@ pub(crate) async fn the_queue_keeps_its_order_and_its_places(server: &impl Serve
     assert_eq!(server.locks().await, Vec::<String>::new());
 }
 
+/// A client that was used on another runtime, too, goes on when that one has ended.
+pub(crate) async fn a_runtime_that_ends_takes_nothing_with_it<S: Server>(server: &S) {
+    let locks = server.open("").await;
+    // More at once than the client has sessions at first: some are made there.
+    let cycle = async |locks: &Locks| {
+        let mut guards = Vec::new();
+        for i in 0..3 {
+            guards.push(locks.mutex(format!("passing-{i}")).unwrap().acquire().await.unwrap());
+        }
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+    };
+    for _ in 0..3 {
+        let passing = locks.clone();
+        let there = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(cycle(&passing));
+        };
+        soon(tokio::task::spawn_blocking(there)).await.unwrap();
+        soon(cycle(&locks)).await;
+    }
+}
+
 /// A waiter that gives up, and one whose client is gone, leave the queue while the lock is held.
 pub(crate) async fn who_gives_up_leaves_the_queue<S: Server>(server: &S) {
     let (a, b) = (server.open("").await, server.open("").await);

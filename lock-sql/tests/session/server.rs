@@ -78,6 +78,7 @@ macro_rules! tests_on {
         $crate::server::tests_on! {
             $server:
             queue::the_queue_keeps_its_order_and_its_places,
+            queue::a_runtime_that_ends_takes_nothing_with_it,
             queue::who_gives_up_leaves_the_queue,
             queue::a_dead_holder_is_gone_at_once,
             queue::a_silent_waiter_holds_for_its_lease_at_most,
