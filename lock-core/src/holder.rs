@@ -13,6 +13,9 @@ pub struct HolderId(u128);
 impl HolderId {
     /// A fresh id from the operating system's random source.
     ///
+    /// Asked for each one, though drawing many at a time would take less: a process that is forked, or restored twice from one
+    /// snapshot of its machine, would give the same id to two, and both would hold.
+    ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] when the operating system has no random numbers to give.
     pub fn random() -> Result<Self> {

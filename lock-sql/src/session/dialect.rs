@@ -19,6 +19,9 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// A session of its own, set up and checked; it ends by itself when it is idle for longer than it says.
     fn connect(&self) -> impl Future<Output = Result<Session<Self::Conn>>> + Send;
 
+    /// Whether it knows how to [`Swap`](Ask::Swap).
+    fn swaps(&self) -> bool;
+
     /// Asks, in one round trip. After an error the connection is not used again; [`lock_core::ErrorKind::Lost`] is the server's
     /// own word that it had ended the session before.
     fn ask(&self, conn: &mut Self::Conn, ask: &Ask) -> impl Future<Output = Result<Answer>> + Send;
@@ -47,13 +50,9 @@ pub(super) struct Id {
 pub(super) enum Ask {
     /// Take the lock, and a number while holding it.
     Take {
-        key: Key,
-        mode: Mode,
+        wish: Wish,
         /// Whether to stand in the server's queue.
         wait: bool,
-        /// Whose it will be, for `End`; and the note.
-        tag: Tag,
-        note: Note,
         /// How long the session may be idle from now on, when that changes.
         idle: Option<Duration>,
     },
@@ -61,12 +60,25 @@ pub(super) enum Ask {
     Beat { idle: Option<Duration> },
     /// Give the lock back.
     Give { key: Key, mode: Mode },
+    /// Give the lock of this key back; if it was held, take another one, unless it is busy. Both are exclusive.
+    Swap { key: Key, wish: Wish },
     /// Whether that session waits for a lock.
     Waits(Id),
     /// Who holds.
     Look(Key),
     /// End a session, and with it what it holds.
     End(Whom),
+}
+
+/// A lock that somebody wants.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "one dialect has modes and notes"))]
+pub(super) struct Wish {
+    pub(super) key: Key,
+    pub(super) mode: Mode,
+    /// Whose it will be, for `End`.
+    pub(super) tag: Tag,
+    pub(super) note: Note,
 }
 
 /// Which session to end.
@@ -95,6 +107,8 @@ impl Ask {
 pub(super) enum Answer {
     /// The lock was taken under this number.
     Taken(FencingToken),
+    /// One was given back, and the other taken under this number, or busy.
+    Swapped(Option<FencingToken>),
     /// It was done; or: it is so.
     Yes,
     /// There was nothing to do; the lock is busy; it is not so.

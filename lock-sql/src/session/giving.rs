@@ -1,15 +1,16 @@
 //! How a lock is kept and given back.
 
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use lock_core::{ErrorKind, Grant, HolderId, Release, Result, Ticket};
+use lock_core::{ErrorKind, Grant, HolderId, Mode, Release, Result, Ticket};
 
-use super::dialect::{Answer, Dialect, Whom};
-use super::hold::Hold;
+use super::dialect::{Answer, Ask, Dialect, Whom};
+use super::hold::{Hold, Line};
 use super::names::Tag;
 use super::shared::Shared;
+use super::turns::{Turn, Waiter};
 
 impl<D: Dialect> Shared<D> {
     /// Renews; `None` when it is not held any more.
@@ -58,10 +59,19 @@ impl<D: Dialect> Shared<D> {
     async fn give_back(self: &Arc<Self>, holder: HolderId, hold: &Arc<Hold<D::Conn>>) -> Result<Release> {
         let mut line = hold.line.lock().await;
         let late = line.is_stuck();
-        match line.give(&self.dialect, (hold.key, hold.mode), self.limit()).await {
+        let next = line.idle().and_then(|idle| self.next(hold.mode, idle));
+        let ask = match next.as_ref().and_then(Waiter::wish) {
+            None => Ask::Give { key: hold.key, mode: hold.mode },
+            Some(wish) => Ask::Swap { key: hold.key, wish },
+        };
+        let answer = line.give(&self.dialect, ask, self.limit()).await;
+        if let Some(next) = next {
+            self.hand_on(next, hold, &mut line, &answer);
+        }
+        match answer {
             Ok(answer) => {
                 self.forget(holder, hold);
-                let given = matches!(answer, Answer::Yes);
+                let given = matches!(answer, Answer::Yes | Answer::Swapped(_));
                 if let Some(session) = line.take().filter(|_| given) {
                     self.spares.give(session);
                 }
@@ -85,6 +95,38 @@ impl<D: Dialect> Shared<D> {
                 self.lost().remove(&holder);
                 if ended == Release::NotHeld { Err(error) } else { Ok(ended) }
             }
+        }
+    }
+
+    /// Who waits for a turn, and can have this session together with its lock.
+    fn next(&self, mode: Mode, idle: Duration) -> Option<Waiter<D::Conn>> {
+        let swaps = mode == Mode::Exclusive && self.dialect.swaps();
+        if swaps { self.turns.next(idle) } else { None }
+    }
+
+    /// Tells who is next what came of the swap.
+    fn hand_on(
+        &self,
+        next: Waiter<D::Conn>,
+        hold: &Hold<D::Conn>,
+        line: &mut Line<D::Conn>,
+        answer: &Result<Answer>,
+    ) {
+        let turn = match answer {
+            Ok(Answer::Swapped(taken)) => {
+                let permit = hold.permit.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let (Some(session), Some(permit)) = (line.take(), permit) else { return };
+                Turn::Swapped { permit, session, taken: *taken }
+            }
+            Ok(_) => return self.turns.put_back(next),
+            // The session had ended before.
+            Err(error) if error.kind() == ErrorKind::Lost => return self.turns.put_back(next),
+            Err(error) => Turn::Unclear(hold.id, error.clone()),
+        };
+        // Whoever waited has gone: what was taken goes with its session.
+        if let Err(Turn::Swapped { permit, session, taken: None }) = next.tell(turn) {
+            self.spares.give(session);
+            drop(permit);
         }
     }
 }

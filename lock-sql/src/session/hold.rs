@@ -1,14 +1,14 @@
 //! A held lock and the session that holds it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, FencingToken, LockName, Mode, Result};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::asked::{self, Asked};
 use super::dialect::{Answer, Ask, Dialect, Id, Session};
 use super::names::Key;
+use super::turns::Permit;
 
 /// A lock that a session of this client holds.
 pub(super) struct Hold<C> {
@@ -19,8 +19,8 @@ pub(super) struct Hold<C> {
     pub(super) id: Id,
     /// One question after the other.
     pub(super) line: tokio::sync::Mutex<Line<C>>,
-    /// Freed when the last who uses the session has let go of it.
-    pub(super) _permit: OwnedSemaphorePermit,
+    /// Freed when the last who uses the session has let go of it, or handed on with the session.
+    pub(super) permit: Mutex<Option<Permit<C>>>,
 }
 
 /// The way to the session that holds.
@@ -47,7 +47,9 @@ impl<C: Send + 'static> Line<C> {
         let Some((session, answer)) = asked.within(limit).await else { return Err(silent()) };
         match answer {
             Ok(answer) => {
-                *self = Self::Free(session);
+                // What a swap has taken nobody waits for any more: the lock goes with its session.
+                let swapped = matches!(answer, Answer::Swapped(_));
+                *self = if swapped { Self::Gone } else { Self::Free(session) };
                 Ok((question == Question::Give).then_some(answer))
             }
             Err(error) => {
@@ -97,14 +99,22 @@ impl<C: Send + 'static> Line<C> {
         self.ask(dialect, Question::Beat, idle, limit).await
     }
 
-    /// Gives the lock back.
+    /// Gives the lock back: asks for that, or for a swap.
     pub(super) async fn give<D: Dialect<Conn = C>>(
         &mut self,
         dialect: &Arc<D>,
-        (key, mode): (Key, Mode),
+        ask: Ask,
         limit: Duration,
     ) -> Result<Answer> {
-        self.ask(dialect, Question::Give, |_| Ask::Give { key, mode }, limit).await
+        self.ask(dialect, Question::Give, |_| ask, limit).await
+    }
+
+    /// How long the server lets the session be idle, if it can be asked now.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        match self {
+            Self::Free(session) => Some(session.idle),
+            _ => None,
+        }
     }
 
     /// Whether a question was not answered in time.

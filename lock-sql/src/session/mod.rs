@@ -24,6 +24,7 @@ mod shared;
 mod spares;
 mod store;
 mod taking;
+mod turns;
 
 use std::time::Duration;
 

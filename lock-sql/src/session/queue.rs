@@ -10,11 +10,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::{LockName, Mode};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::asked::{Asked, Reply};
 use super::dialect::Id;
 use super::names::Key;
+use super::turns::Permit;
 
 /// How long a place is kept for the next call: far longer than the pause before it.
 pub(super) const KEPT: Duration = Duration::from_millis(100);
@@ -25,7 +25,7 @@ pub(super) struct Place<C> {
     pub(super) id: Id,
     pub(super) key: Key,
     pub(super) asked: Asked<C>,
-    pub(super) permit: OwnedSemaphorePermit,
+    pub(super) permit: Permit<C>,
 }
 
 /// The places that wait for a call.

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, HolderId, HolderMap, LockName, Release, Result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Setup;
 use super::asked;
@@ -14,12 +13,13 @@ use super::hold::{Hold, silent};
 use super::names::Key;
 use super::queue::Places;
 use super::spares::Spares;
+use super::turns::Turns;
 
 pub(super) struct Shared<D: Dialect> {
     pub(super) setup: Setup,
     pub(super) dialect: Arc<D>,
-    /// One permit for each session that holds or waits.
-    pub(super) permits: Arc<Semaphore>,
+    /// One for each session that holds or waits.
+    pub(super) turns: Arc<Turns<D::Conn>>,
     pub(super) spares: Spares<D::Conn>,
     pub(super) held: Mutex<HolderMap<Arc<Hold<D::Conn>>>>,
     /// Sessions whose connection was given up while they might have held something for this holder.
@@ -33,7 +33,7 @@ pub(super) struct Shared<D: Dialect> {
 impl<D: Dialect> Shared<D> {
     pub(super) fn new(setup: Setup, dialect: D, side: Session<D::Conn>) -> Self {
         Self {
-            permits: Arc::new(Semaphore::new(setup.connections.into())),
+            turns: Turns::new(setup.connections),
             setup,
             dialect: Arc::new(dialect),
             spares: Spares::default(),
@@ -70,25 +70,6 @@ impl<D: Dialect> Shared<D> {
 
     pub(super) fn limit(&self) -> Duration {
         self.setup.request_timeout
-    }
-
-    /// The right to one more session that holds or waits.
-    pub(super) async fn permit(&self) -> Result<OwnedSemaphorePermit> {
-        // Without a timer, when there is one.
-        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
-            return Ok(permit);
-        }
-        let full = || {
-            let text = format!(
-                "all {} connections of this client hold or await a lock, each lock has one of its own; raise \
-                 `connections`",
-                self.setup.connections
-            );
-            Error::new(ErrorKind::Full, text).unsent()
-        };
-        let permit = tokio::time::timeout(self.limit(), Arc::clone(&self.permits).acquire_owned()).await;
-        let permit = permit.map_err(|_| full())?;
-        permit.map_err(|_| Error::new(ErrorKind::Closed, "the store of session locks was closed"))
     }
 
     /// Asks by the session that is nobody's, in a task of its own: a caller that does not go on must not keep it.

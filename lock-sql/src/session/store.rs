@@ -158,7 +158,7 @@ impl<D: Dialect> Backend for SessionStore<D> {
     async fn close(&self) -> Result<()> {
         let shared = &self.shared;
         shared.closed.store(true, Ordering::Release);
-        shared.permits.close();
+        shared.turns.close();
         // The server ends sessions whose connection has gone, and what they hold with them.
         shared.held().clear();
         shared.places.clear();

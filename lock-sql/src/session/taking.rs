@@ -1,20 +1,29 @@
 //! How a lock is taken: asked for, waited for in the server's queue, and believed.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::{Busy, Error, ErrorKind, Grant, Request, Result, Standing};
+use lock_core::{Busy, Error, ErrorKind, Grant, Mode, Request, Result, Standing};
 
 use super::asked;
-use super::dialect::{Answer, Ask, Dialect, Session, Whom};
+use super::dialect::{Answer, Ask, Dialect, Session, Whom, Wish};
 use super::hold::{Hold, Line, gone, silent};
-use super::names::Tag;
+use super::names::{Key, Tag};
 use super::queue::{self, Of, Place, Waited, patiently};
 use super::shared::{Shared, broke};
+use super::turns::{Permit, Turn};
 
 /// How long a call waits in the server's queue before it asks whether the server is there at all.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How it came to somebody's turn.
+enum Come<C> {
+    /// It has been asked for.
+    Answered(Standing),
+    /// By this session, or by any.
+    ToAsk(Permit<C>, Option<Session<C>>),
+}
 
 /// What comes back from a session, if it does.
 type Reply<D> = Waited<asked::Reply<<D as Dialect>::Conn>>;
@@ -46,12 +55,46 @@ impl<D: Dialect> Shared<D> {
         }
     }
 
+    /// Waits until it may ask. Whoever gave a lock back meanwhile may have asked for it.
+    async fn turn(self: &Arc<Self>, request: &Request, wish: &Wish) -> Result<Come<D::Conn>> {
+        let swaps = request.mode == Mode::Exclusive && self.dialect.swaps();
+        let mut wished = swaps.then_some((wish, request.lease));
+        loop {
+            let (permit, session, answer) = match self.turns.turn(wished.take(), self.limit()).await? {
+                Turn::Permit(permit) => return Ok(Come::ToAsk(permit, None)),
+                Turn::Swapped { permit, session, taken: None } if request.queue => {
+                    return Ok(Come::ToAsk(permit, Some(session)));
+                }
+                Turn::Swapped { permit, session, taken } => {
+                    (permit, session, taken.map_or(Answer::No, Answer::Taken))
+                }
+                Turn::Unclear(id, error) => {
+                    // Else what it may hold would be waited for.
+                    if Box::pin(self.end(Whom::Session(id))).await.is_err() {
+                        self.lost().insert(request.holder, id);
+                        return Err(error);
+                    }
+                    continue;
+                }
+            };
+            return self.taken(request, (wish.key, permit), session, Ok(answer)).map(Come::Answered);
+        }
+    }
+
     /// Asks for the lock.
     async fn join(self: &Arc<Self>, request: &Request, of: Of) -> Result<Standing> {
-        let key = self.key(&request.name);
-        let mut permit = self.permit().await?;
+        let wish = Wish {
+            key: self.key(&request.name),
+            mode: request.mode,
+            tag: Tag::of(request.holder),
+            note: request.note.clone(),
+        };
+        let (mut permit, mut swapped) = match self.turn(request, &wish).await? {
+            Come::Answered(standing) => return Ok(standing),
+            Come::ToAsk(permit, session) => (permit, session),
+        };
         loop {
-            let spare = self.spares.take();
+            let spare = swapped.take().or_else(|| self.spares.take());
             let fresh = spare.is_none();
             let session = match spare {
                 Some(session) => session,
@@ -59,16 +102,13 @@ impl<D: Dialect> Shared<D> {
                 None => Box::pin(self.dialect.connect()).await?,
             };
             let ask = Ask::Take {
-                key,
-                mode: request.mode,
+                wish: wish.clone(),
                 wait: request.queue,
-                tag: Tag::of(request.holder),
-                note: request.note.clone(),
                 idle: (session.idle != request.lease).then_some(request.lease),
             };
             let id = session.id;
             let asked = asked::ask(&self.dialect, session, ask);
-            let place = Place { of: of.clone(), id, key, asked, permit };
+            let place = Place { of: of.clone(), id, key: wish.key, asked, permit };
             let (place, waited) = self.wait(request, place).await;
             match waited {
                 Waited::Answered((session, Err(error))) if broke(&error) && !fresh => {
@@ -84,7 +124,7 @@ impl<D: Dialect> Shared<D> {
                     permit = place.permit;
                 }
                 Waited::Answered((session, answer)) => {
-                    return self.taken(request, place, session, answer);
+                    return self.taken(request, (place.key, place.permit), session, answer);
                 }
                 Waited::Late => return Box::pin(self.confirm(request, place)).await,
                 Waited::Deserted => return Ok(self.keep(place)),
@@ -103,10 +143,11 @@ impl<D: Dialect> Shared<D> {
     fn taken(
         &self,
         request: &Request,
-        place: Place<D::Conn>,
+        (key, permit): (Key, Permit<D::Conn>),
         session: Session<D::Conn>,
         answer: Result<Answer>,
     ) -> Result<Standing> {
+        let id = session.id;
         let token = match answer {
             Ok(Answer::Taken(token)) => token,
             Ok(_) => {
@@ -123,19 +164,19 @@ impl<D: Dialect> Shared<D> {
                     ));
                 }
                 if error.is_unclear() {
-                    self.lost().insert(request.holder, place.id);
+                    self.lost().insert(request.holder, id);
                 }
                 return Err(error);
             }
         };
         let hold = Arc::new(Hold {
             name: request.name.clone(),
-            key: place.key,
+            key,
             mode: request.mode,
             token,
-            id: place.id,
+            id,
             line: tokio::sync::Mutex::new(Line::Free(session)),
-            _permit: place.permit,
+            permit: Mutex::new(Some(permit)),
         });
         self.held().insert(request.holder, hold);
         if let Err(closed) = self.check_open() {
@@ -153,7 +194,7 @@ impl<D: Dialect> Shared<D> {
         session: Session<D::Conn>,
         answer: Result<Answer>,
     ) -> Result<Standing> {
-        let standing = self.taken(request, place, session, answer)?;
+        let standing = self.taken(request, (place.key, place.permit), session, answer)?;
         let Standing::Held(_) = standing else { return Ok(standing) };
         let Some(hold) = self.find(&request.name, request.holder) else {
             self.check_open()?;

@@ -27,6 +27,7 @@ mod lacks;
 mod numbers;
 mod queue;
 mod server;
+mod turns;
 
 #[cfg(feature = "mysql")]
 mod mysql;

@@ -14,6 +14,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) trait Server: Sized + Send + Sync {
     const DRIVER: Driver;
 
+    /// What stands in a request to give one lock back and take another, and in no other.
+    const SWAP: &[u8];
+
     /// One with settings of its own.
     async fn start_with(settings: &[&str]) -> Self;
 
@@ -83,6 +86,9 @@ macro_rules! tests_on {
             queue::a_dead_holder_is_gone_at_once,
             queue::a_silent_waiter_holds_for_its_lease_at_most,
             queue::a_client_without_connections_says_so,
+            turns::few_sessions_serve_many,
+            turns::a_busy_lock_is_not_taken_along,
+            turns::half_a_swap_harms_nobody,
         }
     };
 }

@@ -12,7 +12,7 @@ use super::words::{Said, ended, in_step, int, says_number, says_tag, seconds, st
 use super::{ENDLESS, MySql};
 use crate::mysql::link::run;
 use crate::mysql::sql::{Template, Value};
-use crate::session::dialect::{Answer, Ask, Dialect, Session, Whom};
+use crate::session::dialect::{Answer, Ask, Dialect, Session, Whom, Wish};
 use crate::session::names::Key;
 use crate::unharmed::{legible, unharmed};
 
@@ -99,33 +99,47 @@ impl MySql {
         legible(|| read(&Said::read(&row, conn.due())?))
     }
 
-    async fn take(&self, conn: &mut Conn, ask: Take<'_>) -> Result<Answer> {
+    async fn take(&self, conn: &mut Conn, wish: &Wish, wait: bool, idle: Option<Duration>) -> Result<Answer> {
         let values = [
             Value::Int(conn.next()),
-            Value::Digest(ask.key.long()),
-            Value::Int(if ask.wait { ENDLESS } else { 0 }),
+            Value::Digest(wish.key.long()),
+            Value::Int(if wait { ENDLESS } else { 0 }),
             Value::Int(conn.life.shift),
-            Value::Text(ask.tag),
+            Value::Text(wish.tag.as_str()),
         ];
         let take = (&self.sql.take, &self.sql.quick.take);
-        let granted = |said: &Said<'_>| said.granted(ask.tag);
-        let Some(number) = self.quick(conn, take, ask.idle, values, granted).await? else {
+        let granted = |said: &Said<'_>| said.granted(wish.tag.as_str());
+        let Some(number) = self.quick(conn, take, idle, values, granted).await? else {
             return Ok(Answer::No);
         };
+        self.covered(conn, number).await.map(Answer::Taken)
+    }
+
+    async fn swap(&self, conn: &mut Conn, key: &Key, wish: &Wish) -> Result<Answer> {
+        let values = [
+            Value::Int(conn.next()),
+            Value::Digest(key.long()),
+            Value::Digest(wish.key.long()),
+            Value::Int(conn.life.shift),
+            Value::Text(wish.tag.as_str()),
+        ];
+        let swap = (&self.sql.swap, &self.sql.quick.swap);
+        let swapped = |said: &Said<'_>| said.swapped(wish.tag.as_str());
+        Ok(match self.quick(conn, swap, None, values, swapped).await? {
+            None => Answer::No,
+            Some(None) => Answer::Swapped(None),
+            Some(Some(number)) => Answer::Swapped(Some(self.covered(conn, number).await?)),
+        })
+    }
+
+    /// A number as a token: held, but not granted before a crash cannot bring it back.
+    async fn covered(&self, conn: &mut Conn, number: i64) -> Result<FencingToken> {
         let token = FencingToken::new(number)?;
         if !conn.life.covers(number) {
-            // Held, but not granted before a crash cannot bring this number back.
             Box::pin(self.cover(conn, number)).await?;
         }
-        Ok(Answer::Taken(token))
+        Ok(token)
     }
-}
-
-struct Take<'a> {
-    key: &'a Key,
-    wait: bool,
-    tag: &'a str,
-    idle: Option<Duration>,
 }
 
 impl Dialect for MySql {
@@ -135,6 +149,10 @@ impl Dialect for MySql {
 
     async fn connect(&self) -> Result<Session<Conn>> {
         self.session_within(self.request_timeout).await
+    }
+
+    fn swaps(&self) -> bool {
+        self.mariadb
     }
 
     async fn ask(&self, conn: &mut Conn, ask: &Ask) -> Result<Answer> {
@@ -158,9 +176,8 @@ impl Dialect for MySql {
 impl MySql {
     async fn answer(&self, conn: &mut Conn, ask: &Ask) -> Result<Answer> {
         match ask {
-            Ask::Take { key, wait, tag, idle, .. } => {
-                self.take(conn, Take { key, wait: *wait, tag: tag.as_str(), idle: *idle }).await
-            }
+            Ask::Take { wish, wait, idle } => self.take(conn, wish, *wait, *idle).await,
+            Ask::Swap { key, wish } => self.swap(conn, key, wish).await,
             Ask::Give { key, .. } => {
                 let values = [Value::Int(conn.next()), Value::Digest(key.long())];
                 let give = (&self.sql.give, &self.sql.quick.give);

@@ -130,6 +130,8 @@ struct Sql {
     raise: Template,
     take: Template,
     give: Template,
+    /// For a server that is told it as a prepared statement.
+    swap: Template,
     beat: Template,
     holder: Template,
     holds: Template,
@@ -143,6 +145,7 @@ struct Sql {
 struct Quick {
     take: Prepared<5>,
     give: Prepared<2>,
+    swap: Prepared<5>,
     beat: Prepared<1>,
 }
 
@@ -151,10 +154,12 @@ impl Sql {
         let take = if mariadb { include_str!("sql/take.sql") } else { include_str!("sql/take_mysql.sql") };
         let take = Template::new(take, prefix);
         let give = Template::new(include_str!("sql/give.sql"), prefix);
+        let swap = Template::new(include_str!("sql/swap.sql"), prefix);
         let beat = Template::new(include_str!("sql/beat.sql"), prefix);
         let quick = Quick {
             take: Prepared::new(&take, ["asked", "key", "patience", "shift", "tag"]),
             give: Prepared::new(&give, ["asked", "key"]),
+            swap: Prepared::new(&swap, ["asked", "old", "key", "shift", "tag"]),
             beat: Prepared::new(&beat, ["asked"]),
         };
         Self {
@@ -166,6 +171,7 @@ impl Sql {
             raise: Template::new(include_str!("sql/raise.sql"), prefix),
             take,
             give,
+            swap,
             beat,
             holder: Template::new(include_str!("sql/holder.sql"), prefix),
             holds: Template::new(include_str!("sql/holds.sql"), prefix),

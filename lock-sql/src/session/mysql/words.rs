@@ -69,7 +69,7 @@ pub(super) fn in_step(sum: i64, (session, last): (i64, i64)) -> Result<()> {
 
 /// An answer of one text: its parts, which have a blank between them.
 pub(super) struct Said<'a> {
-    parts: [&'a str; 4],
+    parts: [&'a str; 5],
     count: usize,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Said<'a> {
     }
 
     fn of(text: &'a str, due: (i64, i64)) -> Result<Self> {
-        let mut said = Self { parts: [""; 4], count: 0 };
+        let mut said = Self { parts: [""; 5], count: 0 };
         for part in text.split(' ') {
             *said.parts.get_mut(said.count).ok_or_else(strange)? = part;
             said.count += 1;
@@ -103,6 +103,18 @@ impl<'a> Said<'a> {
         match self.parts() {
             [_, whose] if *whose == tag => Ok(None),
             [_, whose, number, shown] if *whose == tag && number == shown => self.number(2).map(Some),
+            _ => Err(strange()),
+        }
+    }
+
+    /// `None` where the lock that was to be given back was not held; else as [`granted`](Self::granted) says of the other.
+    pub(super) fn swapped(&self, tag: &str) -> Result<Option<Option<i64>>> {
+        match self.parts() {
+            [_, whose, "0"] if *whose == tag => Ok(None),
+            [_, whose, "1"] if *whose == tag => Ok(Some(None)),
+            [_, whose, "1", number, shown] if *whose == tag && number == shown => {
+                self.number(3).map(|number| Some(Some(number)))
+            }
             _ => Err(strange()),
         }
     }
@@ -157,6 +169,27 @@ mod tests {
         let all = ["7 tag 42 41", "7 tag 42", "7 gat 42 42", "7 gat", "7", "", "7 tag x x", "7 tag 42 42 42"];
         for strange in all {
             assert_eq!(granted(strange), Err(()), "{strange}");
+        }
+    }
+
+    #[test]
+    fn of_a_swap_both_halves_are_told() {
+        let swapped = |text| Said::of(text, (5, 2)).and_then(|said| said.swapped("tag")).map_err(drop);
+        assert_eq!(swapped("7 tag 0"), Ok(None));
+        assert_eq!(swapped("7 tag 1"), Ok(Some(None)));
+        assert_eq!(swapped("7 tag 1 42 42"), Ok(Some(Some(42))));
+        let all = [
+            "7 tag 1 42 41",
+            "7 tag 1 42",
+            "7 gat 1",
+            "7 gat 1 42 42",
+            "7 tag",
+            "7",
+            "7 tag 0 42 42",
+            "7 tag 1 x x",
+        ];
+        for strange in all {
+            assert_eq!(swapped(strange), Err(()), "{strange}");
         }
     }
 

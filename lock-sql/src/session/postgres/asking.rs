@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, FencingToken, Mode, Note, Result};
+use lock_core::{Error, ErrorKind, FencingToken, Mode, Result};
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgArguments;
 
 use super::session::{Conn, Postgres, get, strange};
-use crate::session::dialect::{Answer, Ask, Dialect, Seen, Session, Whom};
-use crate::session::names::{Tag, push_plain};
+use crate::session::dialect::{Answer, Ask, Dialect, Seen, Session, Whom, Wish};
+use crate::session::names::push_plain;
 use crate::unharmed::{legible, unharmed};
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, PgArguments>;
@@ -24,20 +24,31 @@ impl Dialect for Postgres {
         self.set_up(conn, self.request_timeout).await
     }
 
+    fn swaps(&self) -> bool {
+        true
+    }
+
     async fn ask(&self, conn: &mut Conn, ask: &Ask) -> Result<Answer> {
         let patience = i64::try_from(self.request_timeout.as_millis()).unwrap_or(i64::MAX);
         let query = |sql: &Arc<str>| sqlx::query(AssertSqlSafe(Arc::clone(sql)));
         match ask {
-            Ask::Take { key, mode, wait, tag, note, idle } => {
-                let sql = &self.sql.take[usize::from(*wait)][shared(*mode)];
-                let label = label(tag, note);
-                let query = query(sql).bind(key.short()).bind(label).bind(idle.map(millis));
-                let taken = |name: Option<&str>| match name.map(numbered) {
+            Ask::Take { wish, wait, idle } => {
+                let sql = &self.sql.take[usize::from(*wait)][shared(wish.mode)];
+                let query = query(sql).bind(wish.key.short()).bind(label(wish)).bind(idle.map(millis));
+                let taken = |name: Option<&str>| match name {
                     None if !wait => Ok(Answer::No),
-                    Some(Some((token, whose, _))) if whose == tag.as_str() => Ok(Answer::Taken(token)),
-                    _ => Err(strange()),
+                    name => granted(name, wish).map(Answer::Taken),
                 };
                 self.fetch_one(conn, query, taken).await?.ok_or_else(strange)
+            }
+            Ask::Swap { key, wish } => {
+                let query = query(&self.sql.swap).bind(key.short()).bind(wish.key.short()).bind(label(wish));
+                let swapped = |name: Option<&str>| match name {
+                    None => Ok(Answer::No),
+                    Some("busy") => Ok(Answer::Swapped(None)),
+                    name => granted(name, wish).map(|token| Answer::Swapped(Some(token))),
+                };
+                self.fetch_one(conn, query, swapped).await?.ok_or_else(strange)
             }
             Ask::Give { key, mode } => {
                 self.done(conn, query(&self.sql.give[shared(*mode)]).bind(key.short())).await
@@ -114,9 +125,17 @@ fn holder(lock: Option<&str>, name: Option<&str>) -> Option<Seen> {
     Some(Seen { token, mode, note: note.to_owned() })
 }
 
+/// The number that a session shows for what was wished for.
+fn granted(name: Option<&str>, wish: &Wish) -> Result<FencingToken> {
+    match name.and_then(numbered) {
+        Some((token, whose, _)) if whose == wish.tag.as_str() => Ok(token),
+        _ => Err(strange()),
+    }
+}
+
 /// What follows the number in a session's name.
-fn label(tag: &Tag, note: &Note) -> String {
-    let (tag, note) = (tag.as_str(), note.as_str());
+fn label(wish: &Wish) -> String {
+    let (tag, note) = (wish.tag.as_str(), wish.note.as_str());
     let mut label = String::with_capacity(tag.len() + note.len() + 2);
     label.push(' ');
     label.push_str(tag);

@@ -8,6 +8,8 @@ pub(super) struct Sql {
     /// By whether it waits, and whether it shares.
     pub(super) take: [[Arc<str>; 2]; 2],
     pub(super) give: [Arc<str>; 2],
+    /// Both exclusive.
+    pub(super) swap: Arc<str>,
     pub(super) beat: Arc<str>,
     pub(super) waits: Arc<str>,
     pub(super) look: Arc<str>,
@@ -35,6 +37,7 @@ impl Sql {
                 [take("pg_advisory_lock($1) IS NOT NULL"), take("pg_advisory_lock_shared($1) IS NOT NULL")],
             ],
             give: [give("pg_advisory_unlock"), give("pg_advisory_unlock_shared")],
+            swap: plain(include_str!("sql/swap.sql")),
             beat: plain(include_str!("sql/beat.sql")),
             waits: plain(include_str!("sql/waits.sql")),
             look: holders(include_str!("sql/look.sql")),
