@@ -30,6 +30,7 @@ fault() {
     redis) set -- "$1" "$2" "$3" "$4" "$5" -p lock-redis --test conformance ;;
     zookeeper) set -- "$1" "$2" "$3" "$4" "$5" -p lock-zk --test conformance ;;
     postgres) set -- "$1" "$2" "$3" "$4" "$5" -p lock-sql --features postgres --test conformance_postgres ;;
+    sessions) set -- "$1" "$2" "$3" "$4" "$5" -p lock-sql --features postgres --test session ;;
     sqlite) set -- "$1" "$2" "$3" "$4" "$5" -p lock-sql --features sqlite --test conformance_sqlite ;;
     quorum) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_suite ;;
     sim) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_sim ;;
@@ -38,7 +39,7 @@ fault() {
     core) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test guard_races ;;
     esac
     name=$1 file=$2 case="$4::$5"
-    case $4 in sim | core | models | gate) case=$5 ;; esac
+    case $4 in sim | core | models | gate) case=$5 ;; sessions) case="postgres::$5" ;; esac
     shift 5
     if ! cargo test --quiet "$@" --no-run >"$copy/log" 2>&1; then
         echo "BROKEN   $name: does not compile"
@@ -95,8 +96,11 @@ fault "a dropped guard is not given back" $client/acquire.rs \
     's/self\.client\.give_back\(&self\.entry\);\n    \}\n\}/\n    }\n}/' \
     memory drop_in_every_state
 fault "a call that stands still is left alone" $client/stalls.rs \
-    's/call\.help\(client\);/let _ = client;/' \
+    's/Arc::clone\(call\)\.help\(client\)/{ let _ = (call, client); false }/' \
     postgres many_calls_that_stand_still_cost_no_lease
+fault "a call that goes on without its caller is waited for" $client/uncut.rs \
+    's/if helped \{\n.*?\n *self\.call\.wake_by_ref\(\);\n *\}//s' \
+    postgres calls_that_are_left_while_they_go_on_leave_nothing
 fault "max_hold is forgotten" $client/entry.rs \
     's/self\.hold_until = upkeep\.max_hold\.map\(\|hold\| now \+ hold\);/let _ = (upkeep.max_hold, now);/' \
     memory max_hold_ends_it
@@ -151,6 +155,9 @@ fault "Redis: expired holders stay" lock-redis/src/scripts/common.lua \
 fault "Redis: no push" lock-redis/src/scripts/common.lua \
     "s/redis\.pcall\('PUBLISH', inbox, head \.\. ' ' \.\. number\)/local _ = inbox/" \
     redis only_the_promoted_are_woken
+fault "PostgreSQL sessions: a lock that was busy is taken along" lock-sql/src/session/postgres/sql/swap.sql \
+    's/pg_try_advisory_lock\(\$2\)/true/' \
+    sessions a_busy_lock_is_not_taken_along
 fault "ZooKeeper: who is evicted believes its watch" lock-zk/src/wait.rs \
     's/if own\.map_err\(\|error\| failed\(error, "read", &entry\.path\)\)\?\.is_some\(\) \{/if own.is_ok() {/' \
     zookeeper evicted_waiter_never_holds

@@ -24,6 +24,7 @@ table! {
     many_calls_that_stand_still_cost_no_lease: [15], [], 120;
     extensions_that_stand_still_cost_no_lease: [15], [], 120;
     calls_that_stand_still_while_connecting_hold_nobody_up: [7, 15], [Need::Link, Need::Reconnect], 240;
+    calls_that_are_left_while_they_go_on_leave_nothing: [15, 16], [Need::Link], 240;
 }
 
 /// Waits until this client owes nothing, the lines are empty, no task is left, and the store has counters only.
@@ -309,6 +310,36 @@ async fn calls_that_stand_still_while_connecting_hold_nobody_up(ctx: &Ctx) -> Ve
         ctx.soon(&format!("another name, while an acquire stands still after {steps} steps"), cycle)
             .await??;
         acquire.await?.release().await?;
+    }
+    Ok(())
+}
+
+/// Who leaves a call that has stood still, at whatever step a task of the client goes on with it, leaves nothing behind.
+async fn calls_that_are_left_while_they_go_on_leave_nothing(ctx: &Ctx) -> Verdict {
+    let link = Link::new();
+    for _ in 0..ctx.many(2) {
+        let locks = ctx.locks_by(&link, LONG, LONG).await?;
+        locks.mutex("warm")?.acquire().await?.release().await?;
+        let names: Vec<_> = (0..48).map(|i| format!("left-{i}")).collect();
+        // So late that a call of two steps or more is found between them.
+        let late = Duration::from_millis(50);
+        link.set(Fault::Delay(late));
+        let (mut callers, mut rng) = (tokio::task::JoinSet::new(), ctx.rng());
+        for name in &names {
+            let (lock, time) = (locks.mutex(name)?, rng.time(late * 16));
+            callers.spawn(async move {
+                let mut acquire = Box::pin(lock.acquire());
+                let through = advanced(acquire.as_mut(), 1).await.transpose();
+                tokio::time::sleep(time).await;
+                through.map(drop)
+            });
+        }
+        while let Some(called) = callers.join_next().await {
+            called??;
+        }
+        link.heal();
+        // As many tasks as there are connections: the way has some for each.
+        until_nothing_is_left(ctx, &locks, &names, usize::MAX).await?;
     }
     Ok(())
 }
