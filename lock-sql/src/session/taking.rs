@@ -17,11 +17,11 @@ use super::turns::{Permit, Turn};
 /// How long a call waits in the server's queue before it asks whether the server is there at all.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How it came to somebody's turn.
+/// What a call finds when its turn has come.
 enum Come<C> {
-    /// It has been asked for.
+    /// Who gave back another lock has asked for this one.
     Answered(Standing),
-    /// By this session, or by any.
+    /// It may ask: by this session, or by any.
     ToAsk(Permit<C>, Option<Session<C>>),
 }
 
