@@ -71,7 +71,10 @@ impl<D: Dialect> Shared<D> {
                 Turn::Unclear(id, error) => {
                     // Else what it may hold would be waited for.
                     if Box::pin(self.end(Whom::Session(id))).await.is_err() {
-                        self.lost().insert(request.holder, id);
+                        // Only after an unclear error somebody comes to give it back.
+                        if error.is_unclear() {
+                            self.lost().insert(request.holder, id);
+                        }
                         return Err(error);
                     }
                     continue;

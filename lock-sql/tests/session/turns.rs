@@ -142,13 +142,14 @@ pub(crate) async fn half_a_swap_harms_nobody<S: Server>(server: &S) {
                 tokio::spawn(async move {
                     while !stop.load(Ordering::Relaxed) {
                         if let Err(error) = cycle(&locks, name, &resource).await {
-                            assert!(of_the_way(&error), "{error}");
+                            // Those who come by another way lose nothing.
+                            assert!(i < 6 && of_the_way(&error), "{i}: {error}");
                         }
                     }
                     // What was late has come, or never will.
                     for _ in 0..5 {
                         let mut end = cycle(&locks, name, &resource).await;
-                        while end.as_ref().is_err_and(of_the_way) {
+                        while i < 6 && end.as_ref().is_err_and(of_the_way) {
                             end = cycle(&locks, name, &resource).await;
                         }
                         end.unwrap();
