@@ -127,52 +127,62 @@ impl Drop for Running {
     }
 }
 
-/// Asks again while a server that others keep busy is late for the driver.
-async fn patiently<T, F>(ask: impl Fn() -> F) -> Verdict<T>
-where
-    F: Future<Output = Result<T, zk::Error>>,
-{
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match ask().await {
-            Err(zk::Error::Timeout | zk::Error::NoHosts | zk::Error::ConnectionLoss)
-                if Instant::now() < end => {}
-            done => return Ok(done?),
-        }
-    }
-}
-
 impl Running {
     fn server(&self) -> Verdict<&ZkServer> {
         self.server.as_ref().context("the server")
     }
 
-    async fn admin(&self) -> Verdict<zk::Client> {
+    /// Asks by a session of its own. Asks again, by another one, while a server that others keep busy is late for the driver: a session
+    /// that was given up answers nothing any more.
+    async fn patiently<T, F>(&self, ask: impl Fn(zk::Client) -> F) -> Verdict<T>
+    where
+        F: Future<Output = Result<T, zk::Error>>,
+    {
+        use zk::Error::{ConnectionLoss, NoHosts, SessionExpired, Timeout};
         let mut connector = zk::Client::connector().with_session_timeout(Duration::from_secs(10));
         if self.restricted {
             connector = connector.with_auth("digest", format!("{}:{}", USER.0, USER.1).as_bytes());
         }
-        let address = self.server()?.address().to_string();
-        patiently(|| connector.clone().connect(&address)).await
+        let (address, end) = (self.server()?.address().to_string(), Instant::now() + PATIENCE);
+        loop {
+            let asked = async { ask(connector.clone().connect(&address).await?).await };
+            match asked.await {
+                Err(Timeout | NoHosts | ConnectionLoss | SessionExpired) if Instant::now() < end => {}
+                done => return Ok(done?),
+            }
+        }
+    }
+
+    /// Makes a node; an earlier attempt, whose answer was late, may have made it.
+    async fn create(&self, path: &str, data: &[u8], acls: zk::Acls<'_>) -> Verdict {
+        let mode = zk::CreateMode::Persistent.with_acls(acls);
+        self.patiently(|admin| {
+            let mode = mode.clone();
+            async move {
+                match admin.create(path, data, &mode).await {
+                    Ok(_) | Err(zk::Error::NodeExists) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
+        })
+        .await
+    }
+
+    /// Makes a node and what is above it, open to all.
+    async fn open_to_all(&self, path: &str) -> Verdict {
+        self.patiently(|admin| async move {
+            admin.mkdir(path, &zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all())).await
+        })
+        .await
     }
 
     /// Makes the node above the names, for the user and with the rights it needs.
     async fn restrict(&self) -> Verdict {
-        let admin = self.admin().await?;
         let (suite, _) = self.path.rsplit_once('/').context("a path")?;
-        let open = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
-        patiently(|| admin.mkdir(suite, &open)).await?;
+        self.open_to_all(suite).await?;
         let rights = zk::Permission::CREATE | zk::Permission::READ | zk::Permission::DELETE;
         let only = [zk::Acl::new(rights, zk::AuthId::authed())];
-        let own = zk::CreateMode::Persistent.with_acls(only[..].into());
-        patiently(|| async {
-            match admin.create(&self.path, b"", &own).await {
-                // An earlier attempt, whose answer was late.
-                Ok(_) | Err(zk::Error::NodeExists) => Ok(()),
-                Err(error) => Err(error),
-            }
-        })
-        .await
+        self.create(&self.path, b"", only[..].into()).await
     }
 
     /// A URL of this store by this address.
@@ -218,8 +228,7 @@ impl Store for Running {
     }
 
     async fn residue(&self) -> Verdict<Vec<String>> {
-        let admin = self.admin().await?;
-        patiently(|| async {
+        self.patiently(|admin| async move {
             match admin.list_children(&self.path).await {
                 Err(zk::Error::NoNode) => Ok(Vec::new()),
                 other => other,
@@ -234,19 +243,18 @@ impl Store for Running {
 
     async fn plant(&self, name: &str) -> Verdict {
         let path = self.planted_path(name)?;
-        let admin = self.admin().await?;
-        let persistent = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
-        admin.mkdir(&path, &persistent).await?;
-        admin.create(&format!("{path}/theirs"), FOREIGN, &persistent).await?;
-        Ok(())
+        self.open_to_all(&path).await?;
+        self.create(&format!("{path}/theirs"), FOREIGN, zk::Acls::anyone_all()).await
     }
 
     async fn planted(&self, name: &str) -> Verdict<bool> {
-        let path = self.planted_path(name)?;
-        let admin = self.admin().await?;
-        let children = admin.list_children(&path).await?;
-        let (data, stat) = admin.get_data(&format!("{path}/theirs")).await?;
-        Ok(children == ["theirs"] && data == FOREIGN && stat.version == 0)
+        let path = &self.planted_path(name)?;
+        self.patiently(|admin| async move {
+            let children = admin.list_children(path).await?;
+            let (data, stat) = admin.get_data(&format!("{path}/theirs")).await?;
+            Ok(children == ["theirs"] && data == FOREIGN && stat.version == 0)
+        })
+        .await
     }
 
     fn unreachable_url(&self) -> Verdict<String> {
