@@ -26,7 +26,7 @@ const LOOKS: usize = 16;
 impl Shared {
     pub(crate) async fn join(&self, request: &Request) -> Result<Standing> {
         self.members.open()?;
-        let Ok(turn) = timeout(self.members.queue_time(), self.joins.acquire()).await else {
+        let Ok(turn) = timeout(self.members.queue_time(), self.crowds.turn(&request.name)).await else {
             let text = "too many acquisitions of this client are under way";
             return Err(Error::new(ErrorKind::Unavailable, text));
         };

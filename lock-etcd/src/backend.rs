@@ -11,9 +11,10 @@ use lock_core::{
     LockName, Page, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use crate::config::EtcdConfig;
+use crate::crowds::Crowds;
 use crate::entries::{Entries, Entry, take_out};
 use crate::error::Failure;
 use crate::keys::Keys;
@@ -21,10 +22,6 @@ use crate::lease::{Leases, Means, revoke};
 use crate::lines::{kv, read};
 use crate::members::Members;
 use crate::watches::Watches;
-
-/// How many joins a client sends at once. A crowd that joins one line takes turns, because the store answers them one
-/// after the other: what waits there too long is given up and asked again, which makes the crowd larger.
-const JOINS: usize = 32;
 
 /// How often a client looks for entries of its own whose time has passed.
 const SWEEP: Duration = Duration::from_millis(250);
@@ -46,8 +43,7 @@ pub(crate) struct Shared {
     pub(crate) leases: Arc<Leases>,
     pub(crate) watches: Watches,
     pub(crate) entries: Entries,
-    /// Taken by a join while it is under way.
-    pub(crate) joins: Semaphore,
+    pub(crate) crowds: Crowds,
     info: Info,
 }
 
@@ -98,7 +94,7 @@ impl EtcdBackend {
             leases: Leases::new(by, spent),
             watches: Watches::new(Arc::clone(&members), runtime.clone()),
             entries: Entries::default(),
-            joins: Semaphore::new(JOINS),
+            crowds: Crowds::new(),
             clock,
             members,
             info,

@@ -3,6 +3,7 @@
 mod acquire;
 mod backend;
 mod config;
+mod crowds;
 mod entries;
 mod error;
 mod far;

@@ -200,14 +200,14 @@ impl Link {
     }
 
     async fn send(&self, live: &Live, command: &Cmd) -> Result<Value> {
-        self.stagger.turn().await;
+        let _under_way = self.stagger.turn().await;
         let mut connection = live.connection.clone();
         let answer = timeout(self.config.request_timeout, connection.send_packed_command(command)).await;
         self.arrived(live, answer)
     }
 
     async fn send_all(&self, live: &Live, pipeline: &Pipeline) -> Result<Vec<Value>> {
-        self.stagger.turn().await;
+        let _under_way = self.stagger.turn().await;
         let mut connection = live.connection.clone();
         let sent = connection.send_packed_commands(pipeline, 0, pipeline.len());
         let answer = timeout(self.config.request_timeout, sent).await;
