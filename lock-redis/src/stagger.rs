@@ -7,8 +7,8 @@ use std::task::Poll;
 
 /// How many may send before the connection's task must have run, where many requests are under way.
 const MANY: u32 = 32;
-/// The same where fewer than [`MANY`] are: with eight tasks some are at the server, some on their way back and some get ready. As many
-/// alone have nobody to overlap with.
+/// The same where fewer than [`MANY`] are: of eight, some are at the server then, some on their way back, and some get ready. Three or
+/// fewer never step back.
 const FEW: u32 = 3;
 
 /// One for each connection.
