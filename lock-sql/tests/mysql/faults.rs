@@ -99,6 +99,7 @@ async fn deadlocks_are_tried_again() {
         // The renewal has `a` and waits for `b`.
         let trx = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
         while server.count(trx).await.unwrap() == 0 {
+            assert!(!renewing.is_finished(), "{:?}", renewing.await);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         other.execute("SELECT * FROM locks.onelock_name WHERE name = 'a' FOR UPDATE").await.ok();
