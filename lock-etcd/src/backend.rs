@@ -43,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) leases: Arc<Leases>,
     pub(crate) watches: Watches,
     pub(crate) entries: Entries,
+    /// Where a join gets its turn.
     pub(crate) crowds: Crowds,
     info: Info,
 }

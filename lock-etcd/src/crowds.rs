@@ -1,7 +1,7 @@
 //! Joins take turns, those of one line more than others.
 //!
 //! The store answers the joins of one line one after the other: what waits there too long is given up and asked again, which makes a
-//! crowd larger. Joins of many lines go beside each other, and what goes together is one write to its disk.
+//! crowd larger. Joins of many lines go beside each other.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -10,7 +10,7 @@ use lock_conformance::ctx::{
     PATIENCE, exclusive, held, leased, name, renewal, request, ticket, trying, waiting,
 };
 use lock_conformance::harness::open_by;
-use lock_core::{Backend, Mode, Page, Renewed, Standing, Wake};
+use lock_core::{Backend, Locks, Mode, Page, Renewed, Standing, Wake};
 use lock_etcd::DRIVER;
 use support::server::{Admin as _, Member};
 use tokio::time::timeout;
@@ -331,5 +331,26 @@ async fn a_closed_client_gives_its_leases_back() -> Outcome {
     assert_eq!(leases.leases().await?.leases().len(), 4, "one for each length");
     backend.close().await?;
     assert_eq!(leases.leases().await?.leases().len(), 1, "the one an entry is on");
+    Ok(())
+}
+
+/// More joins of one name than may be under way at once stand still, neither polled nor dropped. Their client goes on with them, so
+/// one behind them has its turn.
+#[tokio::test]
+async fn joins_of_one_name_that_stand_still_hold_nobody_up() -> Outcome {
+    let server = Member::single(None).await?;
+    let locks = Locks::builder(client(&server.url()).await).build()?;
+    let lock = locks.mutex("still")?;
+    let guard = lock.acquire().await?;
+    let mut still: Vec<_> = (0..40).map(|_| Box::pin(lock.try_acquire())).collect();
+    for join in &mut still {
+        assert!(futures_util::poll!(join).is_pending());
+    }
+    assert!(timeout(PATIENCE, lock.try_acquire()).await??.is_none());
+    for join in still {
+        assert!(join.await?.is_none());
+    }
+    guard.release().await?;
+    locks.close(PATIENCE).await?;
     Ok(())
 }
