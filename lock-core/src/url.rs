@@ -132,10 +132,16 @@ impl FromStr for StoreUrl {
         if rest.chars().any(char::is_control) {
             return Err(bad("the store URL has a control character".into()));
         }
-        let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let at = rest.find('/').unwrap_or(rest.len());
-        let (authority, path) = rest.split_at(at);
+        let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        // A password with a bare `/`, `?` or `#` ends the authority early: the host would be another, and the rest of the
+        // password a part that is shown. Where the `@` is meant to be elsewhere, it can be written %40.
+        let cut = !authority.is_empty() && rest.contains('@');
+        if cut || rest.contains('#') {
+            let text = "the store URL has a `#`, or an `@` after the host: in a password, a path or an option write \
+                        # as %23, @ as %40, / as %2F and ? as %3F";
+            return Err(bad(text.into()));
+        }
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (user, hosts) = match authority.rsplit_once('@') {
             Some((user, hosts)) => (Some(user), hosts),
             None => (None, authority),
@@ -288,12 +294,29 @@ mod tests {
     fn nothing_printed_holds_a_secret() {
         let url: StoreUrl = "redis://name:hunter2@h/0?password=hunter2".parse().unwrap();
         assert!(!format!("{url} {url:?} {}", url.address()).contains("hunter2"));
-        for bad in ["redis:hunter2", "re dis://hunter2@h", "r://u:hunter2@h:port", "r://u:hunter2@h?a=1&a=2"]
-        {
+        let cut = ["r://u:1/hunter2@h:1/0", "r://u:1?hunter2@h", "r://u:1#hunter2@h", "r://u:1@2/hunter2@h"];
+        let others =
+            ["redis:hunter2", "re dis://hunter2@h", "r://u:hunter2@h:port", "r://u:hunter2@h?a=1&a=2"];
+        for bad in cut.into_iter().chain(others) {
             let error = bad.parse::<StoreUrl>().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfig);
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_would_be_cut_off_is_refused_with_a_hint() {
+        for bad in
+            ["x:///var/a#1.db", "x://h?note=a#b", "x://h/0#", "x://u:1/2@h", "x://u:1?x=2@h", "x://h/a@b"]
+        {
+            let text = bad.parse::<StoreUrl>().unwrap_err().to_string();
+            assert!(text.contains("%23") && text.contains("%2F"), "{bad}: {text}");
+        }
+        let mut url: StoreUrl = "x://u:p%2F%3F%23%40@h/a%23b%40?note=c%40d".parse().unwrap();
+        assert_eq!(url.password.as_ref().unwrap().reveal(), "p/?#@");
+        assert_eq!((url.hosts.len(), url.path.as_str()), (1, "/a#b@"));
+        assert_eq!(url.take::<String>("note").unwrap().as_deref(), Some("c@d"));
+        assert_eq!("x:///home/me@work/locks.db".parse::<StoreUrl>().unwrap().path, "/home/me@work/locks.db");
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "members",
         default: "none",
-        about: "the URLs of the members, separated by `|`; in them `&`, `#` and `%` are written %26, %23 and %25",
+        about: "the URLs of the members, separated by `|`; in them `&` and `%` are written %26 and %25",
     },
     OptionSpec { name: "member_timeout", default: "200ms", about: "how long a member may take to answer" },
     OptionSpec {
