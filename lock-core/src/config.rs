@@ -59,11 +59,13 @@ pub struct Settings {
     pub token_epoch: TokenEpoch,
 }
 
+const WAITER_LEASE: Duration = Duration::from_secs(10);
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
             ttl: Duration::from_secs(30),
-            waiter_lease: Duration::from_secs(10),
+            waiter_lease: WAITER_LEASE,
             max_ttl: Duration::from_secs(24 * 3600),
             margin: Margin::DEFAULT_RATE,
             auto_renew: true,
@@ -115,6 +117,10 @@ impl Settings {
             return Err(Error::new(ErrorKind::InvalidLease, "max_ttl is longer than 366 days"));
         }
         self.ttl = lease::round(self.ttl, self.max_ttl, capabilities)?;
+        if self.waiter_lease == WAITER_LEASE {
+            // Nobody has asked for it: a short longest lease is no mistake of the user's.
+            self.waiter_lease = WAITER_LEASE.min(self.max_ttl).min(capabilities.max_lease);
+        }
         self.waiter_lease = lease::round(self.waiter_lease, self.max_ttl, capabilities)?;
         self.lock_delay = check_delay(self.lock_delay, capabilities, store)?;
         if let Some(hold) = self.max_hold {
@@ -188,6 +194,9 @@ mod tests {
             settings.checked(&caps, "memory").map_err(|e| e.kind())
         };
         assert!(with(|_| ()).is_ok());
+        assert!(with(|s| (s.max_ttl, s.ttl) = (Duration::from_secs(5), Duration::from_secs(5))).is_ok());
+        let long = with(|s| (s.max_ttl, s.waiter_lease) = (Duration::from_secs(60), Duration::from_secs(61)));
+        assert_eq!(long, Err(ErrorKind::InvalidLease), "a waiter's lease that was asked for");
         assert_eq!(with(|s| s.ttl = Duration::ZERO), Err(ErrorKind::InvalidLease));
         assert_eq!(with(|s| s.ttl = Duration::MAX), Err(ErrorKind::InvalidLease));
         assert_eq!(with(|s| s.max_ttl = Duration::MAX), Err(ErrorKind::InvalidLease));

@@ -67,8 +67,9 @@ impl Margin {
     /// out, because the store may have started the lease at any time after it.
     #[must_use]
     pub fn deadline(&self, sent: Timestamp, lease: Duration) -> Timestamp {
-        let kept = lease.mul_f64(1.0 - self.rate).saturating_sub(self.granularity);
-        sent + kept
+        // The share is at most a half, so it is a time whatever the lease is; `lease * 1.0` can be rounded to more than the
+        // longest.
+        sent + lease.saturating_sub(lease.mul_f64(self.rate)).saturating_sub(self.granularity)
     }
 }
 
@@ -106,6 +107,10 @@ mod tests {
         let sent = Timestamp::from_origin(Duration::from_secs(100));
         assert_eq!(margin.deadline(sent, MS(1_000)), sent + MS(898));
         assert_eq!(margin.deadline(sent, MS(1)), sent);
+        for rate in [0.0, 0.5] {
+            let end = Margin::new(rate, MS(2)).unwrap().deadline(sent, Duration::MAX);
+            assert!(end > sent + Duration::MAX / 3, "the longest lease that a store can give");
+        }
         for bad in [-0.1, 0.6, f64::NAN, f64::INFINITY] {
             assert!(Margin::new(bad, MS(2)).is_err());
         }

@@ -61,7 +61,8 @@ impl Retry {
     pub(crate) fn pause(&self, count: u32, random: u64) -> Duration {
         let doubled = 1_u32.checked_shl(count.saturating_sub(1)).unwrap_or(u32::MAX);
         let full = self.delay.saturating_mul(doubled).min(self.max_delay).max(Duration::from_millis(1));
-        full.mul_f64(1.0 - 0.5 * (random as f64 / u64::MAX as f64))
+        // Not `full * 1.0`, which for the longest time of all is too long for a time.
+        full - full.mul_f64(0.5 * (random as f64 / u64::MAX as f64))
     }
 }
 
@@ -76,5 +77,7 @@ mod tests {
         assert_eq!(pauses, [10, 20, 40, 50, 50]);
         assert_eq!(retry.pause(1, u64::MAX), Duration::from_millis(5));
         assert_eq!(retry.pause(u32::MAX, 0), Duration::from_millis(50));
+        let for_ever = retry.delay(Duration::MAX, Duration::MAX);
+        assert!(for_ever.pause(1, 0) > for_ever.pause(1, u64::MAX));
     }
 }
