@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use lock_core::{Backend, Driver, Error, ErrorKind, Result, StoreUrl, memory, quorum};
+use lock_core::{
+    Backend, BootClock, Clock, Driver, Error, ErrorKind, Result, StoreUrl, TokioClock, memory, quorum,
+};
 
 /// A store this project knows, compiled in or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,9 +95,26 @@ pub(crate) fn members() -> Vec<Driver> {
     ]
 }
 
+/// The clock of a client: boot time. For stores inside this process it is tokio's in a runtime that is paused, or the
+/// client's timers and its deadlines would run apart.
+pub(crate) fn clock(url: &StoreUrl) -> Arc<dyn Clock> {
+    match TokioClock::paused() {
+        Some(paused) if in_process(url) => Arc::new(paused),
+        _ => Arc::new(BootClock),
+    }
+}
+
+fn in_process(url: &StoreUrl) -> bool {
+    let memory = |scheme: &str| memory::DRIVER.schemes.contains(&scheme);
+    let members = url.clone().take::<String>("members").ok().flatten();
+    memory(&url.scheme)
+        || members.is_some_and(|members| {
+            members.split('|').all(|member| member.parse::<StoreUrl>().is_ok_and(|url| memory(&url.scheme)))
+        })
+}
+
 /// Says which feature is missing when the store is known but not compiled in.
-pub(crate) fn check_compiled(url: &str) -> Result<()> {
-    let url: StoreUrl = url.parse()?;
+pub(crate) fn check_compiled(url: &StoreUrl) -> Result<()> {
     let family = FAMILIES.iter().find(|f| f.schemes.contains(&url.scheme.as_str()));
     match family {
         Some(Family { name, feature: Some(feature), .. }) if !drivers().iter().any(|d| d.name == *name) => {

@@ -43,11 +43,12 @@ pub use lock_sql as sql;
 #[cfg(feature = "zk")]
 pub use lock_zk as zk;
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 
-/// A client by URL: `scheme://[user:password@]host[:port][/path][?option=value&…]`.
+/// A client by URL: `scheme://[user:password@]host[:port][/path][?option=value&…]`. `/`, `?`, `#`, `@` and `%` in a user, a
+/// password, a path or an option are percent-encoded.
+///
+/// Deadlines run on boot time; those of `memory://` on tokio's time where the runtime is paused, as in a test.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidConfig`] for an unknown scheme, a store that is not compiled in, or an unknown option, before
@@ -67,8 +68,9 @@ pub async fn connect(url: &str) -> Result<Locks> {
 /// # Cancel safety
 /// As [`connect`].
 pub async fn connect_with(config: &Config) -> Result<Locks> {
-    drivers::check_compiled(&config.url)?;
-    Locks::open(&config.url, &drivers(), config.settings.clone(), Arc::new(BootClock)).await
+    let url: StoreUrl = config.url.parse()?;
+    drivers::check_compiled(&url)?;
+    Locks::open(&config.url, &drivers(), config.settings.clone(), drivers::clock(&url)).await
 }
 
 /// The quorum that a `quorum:` URL names, for what only a quorum has: [gates](quorum#gates). For locks, [`connect`].
@@ -86,7 +88,8 @@ pub async fn connect_quorum(url: &str) -> Result<Quorum> {
     }
     url.check_options(&[config::OPTIONS, quorum::OPTIONS])?;
     Settings::default().merge_url(&mut url)?;
-    quorum::open(url, &drivers::members(), Arc::new(BootClock)).await
+    let clock = drivers::clock(&url);
+    quorum::open(url, &drivers::members(), clock).await
 }
 
 /// A client's configuration, for serde. Options in the URL override `settings`.
@@ -164,6 +167,26 @@ mod tests {
             let error = connect(bad).await.unwrap_err();
             assert!(error.to_string().contains(wanted), "{bad}: {error}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn paused_time_passes_for_stores_in_this_process() {
+        for url in ["memory://?ttl=1s", "quorum://?members=memory://x|memory://y|memory://z&ttl=1s"] {
+            let locks = connect(url).await.unwrap();
+            let began = tokio::time::Instant::now();
+            let guard = locks.mutex("n").unwrap().auto_renew(false).acquire().await.unwrap();
+            assert_eq!(guard.lost().await, LossReason::Expired);
+            let passed = began.elapsed().as_secs_f32();
+            assert!(passed < 2.0, "{url}: a lease of 1 s ended after {passed} s of the runtime's time");
+        }
+        let paused = connect("memory://one-clock").await.unwrap();
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        connect("memory://one-clock").await.unwrap();
+        let drivers = drivers();
+        let boot = std::sync::Arc::new(BootClock);
+        let other = Locks::open("memory://one-clock", &drivers, Settings::default(), boot);
+        assert_eq!(other.await.unwrap_err().kind(), ErrorKind::Misuse);
+        drop(paused);
     }
 
     #[test]

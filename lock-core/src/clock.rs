@@ -1,9 +1,13 @@
 //! The one clock of a client: it decides when a lease has run out, whatever the store says later.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::ops::{Add, Sub};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
+
+use tokio::runtime::{Handle, Id};
+use tokio::time::Instant;
 
 /// A moment on a [`Clock`]: time since that clock's own origin. Moments of two clocks are not comparable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,9 +48,14 @@ impl Sub<Duration> for Timestamp {
 }
 
 /// A clock that never goes back and, in production, runs on while the machine is suspended.
-pub trait Clock: Debug + Send + Sync + 'static {
+pub trait Clock: Any + Debug + Send + Sync {
     /// The moment now.
     fn now(&self) -> Timestamp;
+
+    /// Whether moments of `other` can be compared with those of this clock. Unless a clock says otherwise, only its own can.
+    fn same(&self, other: &dyn Clock) -> bool {
+        std::ptr::addr_eq(std::ptr::from_ref(self), std::ptr::from_ref(other))
+    }
 }
 
 /// Boot time: the operating system's monotonic clock that also counts suspend. The default.
@@ -65,19 +74,31 @@ impl Clock for BootClock {
         let nanos = u32::try_from(now.tv_nsec).unwrap_or(0);
         Timestamp(Duration::new(secs, nanos))
     }
+
+    fn same(&self, other: &dyn Clock) -> bool {
+        (other as &dyn Any).is::<Self>()
+    }
 }
 
-/// Tokio's clock, which a test can pause: for the memory store and for simulations.
+/// Tokio's clock, which a test can pause: for stores inside this process and for simulations. It stands still while the
+/// machine is suspended, so it must not decide about leases that a server keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
-    origin: tokio::time::Instant,
+    runtime: Option<Id>,
+    paused: bool,
 }
 
 impl TokioClock {
-    /// A clock whose origin is now.
+    /// The clock of the current runtime; the system's monotonic clock outside of one.
     #[must_use]
     pub fn new() -> Self {
-        Self { origin: tokio::time::Instant::now() }
+        Self { runtime: Handle::try_current().ok().map(|runtime| runtime.id()), paused: is_paused() }
+    }
+
+    /// The clock of the current runtime if that is paused now.
+    #[must_use]
+    pub fn paused() -> Option<Self> {
+        Some(Self::new()).filter(|clock| clock.paused)
     }
 }
 
@@ -89,8 +110,30 @@ impl Default for TokioClock {
 
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
-        Timestamp(self.origin.elapsed())
+        // One origin for all, so that moments compare. Some time back, because a runtime that is paused may have stopped
+        // before this is first asked.
+        static ORIGIN: LazyLock<Instant> = LazyLock::new(|| {
+            let now = Instant::now();
+            now.checked_sub(Duration::from_secs(24 * 3600)).unwrap_or(now)
+        });
+        Timestamp(Instant::now().saturating_duration_since(*ORIGIN))
     }
+
+    /// Every paused runtime has a time of its own.
+    fn same(&self, other: &dyn Clock) -> bool {
+        (other as &dyn Any)
+            .downcast_ref::<Self>()
+            .is_some_and(|other| self.runtime == other.runtime || !(self.paused || other.paused))
+    }
+}
+
+/// Whether the current runtime is paused. Tokio does not tell, but its time then stands still while the system's goes on.
+fn is_paused() -> bool {
+    let (paused_at, began) = (Instant::now(), std::time::Instant::now());
+    while std::time::Instant::now() == began {
+        std::hint::spin_loop();
+    }
+    Instant::now() == paused_at
 }
 
 /// The longest single sleep towards a moment. Timers stand still while the machine is suspended and the clock does
@@ -120,6 +163,27 @@ mod tests {
         let a = BootClock.now();
         let b = BootClock.now();
         assert!(b >= a && a.since_origin() > Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn a_clock_knows_whose_moments_compare() {
+        let (boot, tokio): (&dyn Clock, &dyn Clock) = (&BootClock, &TokioClock::new());
+        assert!(boot.same(&BootClock) && tokio.same(&TokioClock::new()));
+        assert!(!boot.same(tokio) && !tokio.same(boot));
+        let another = std::thread::spawn(|| {
+            let paused =
+                tokio::runtime::Builder::new_current_thread().start_paused(true).enable_time().build();
+            paused.unwrap().block_on(async {
+                let first = TokioClock::new();
+                tokio::time::advance(Duration::from_secs(1)).await;
+                assert!(first.paused && first.same(&TokioClock::new()));
+                first
+            })
+        });
+        assert!(!tokio.same(&another.join().unwrap()), "a paused runtime has a time of its own");
+        assert!(!TokioClock::new().paused);
+        tokio::time::pause();
+        assert!(tokio.same(&TokioClock::new()), "paused later, and yet the same");
     }
 
     #[tokio::test(start_paused = true)]

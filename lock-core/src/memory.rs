@@ -58,7 +58,7 @@ fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
                 ));
             }
         };
-        let store = if name.is_empty() { MemoryStore::new(clock) } else { MemoryStore::named(&name, clock) };
+        let store = if name.is_empty() { MemoryStore::new(clock) } else { MemoryStore::named(&name, clock)? };
         Ok(Arc::new(MemoryBackend::new(&store)) as Arc<dyn Backend>)
     })
 }
@@ -85,17 +85,23 @@ impl MemoryStore {
     }
 
     /// The store of this name in this process; made on `clock` if nobody uses it.
-    #[must_use]
-    pub fn named(name: &str, clock: Arc<dyn Clock>) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Misuse`] when it is in use on another clock: what has ended by one still lives by the other.
+    pub fn named(name: &str, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
         static STORES: LazyLock<Mutex<HashMap<String, Weak<MemoryStore>>>> = LazyLock::new(Mutex::default);
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
-            return store;
+            if !store.clock.same(&*clock) {
+                let text = format!("memory://{name} is in use on another clock; its clients must share one");
+                return Err(Error::new(ErrorKind::Misuse, text));
+            }
+            return Ok(store);
         }
         stores.retain(|_, store| store.strong_count() > 0);
         let store = Arc::new(Self { name: name.to_owned(), clock, state: Mutex::default() });
         stores.insert(name.to_owned(), Arc::downgrade(&store));
-        store
+        Ok(store)
     }
 
     /// How many names have an entry, living or not yet dropped: for leak checks.
