@@ -8,7 +8,7 @@ use lock_core::{Error, ErrorKind, Result};
 /// The boot of the host, and how far this process's view of its clock is shifted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Boot {
-    /// The kernel's id of this boot: the same in every process and container on it.
+    /// The kernel's id of this boot: the same in every process on it, in containers too.
     pub(super) id: String,
     /// Nanoseconds that this process's time namespace adds to the boot clock.
     pub(super) shift: i64,
@@ -18,8 +18,8 @@ impl Boot {
     /// Asks the operating system.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the system tells no boot id: without one, times left by an earlier boot could
-    /// not be told from living leases.
+    /// [`ErrorKind::Unsupported`] where the system tells no boot id, or a container has one of its own: without the
+    /// kernel's, times left by an earlier boot could not be told from living leases.
     pub(super) fn current() -> Result<Self> {
         let id = boot_id()?;
         if id.is_empty() {
@@ -32,9 +32,19 @@ impl Boot {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn boot_id() -> Result<String> {
     const PATH: &str = "/proc/sys/kernel/random/boot_id";
-    match std::fs::read_to_string(PATH) {
-        Ok(text) => Ok(text.trim().to_owned()),
-        Err(e) => Err(unsupported(format!("cannot read the boot id from {PATH}: {e}"))),
+    /// `PROC_SUPER_MAGIC`.
+    const PROC: u64 = 0x9FA0;
+    let text = std::fs::read_to_string(PATH)
+        .map_err(|e| unsupported(format!("cannot read the boot id from {PATH}: {e}")))?;
+    // LXC, Incus, Proxmox and systemd-nspawn mount a random id over it, another one in each container. What the host or
+    // another container wrote to the file would then look like an earlier boot, and its living locks would be dropped.
+    match rustix::fs::statfs(PATH) {
+        Ok(stat) if stat.f_type as u64 & 0xFFFF_FFFF == PROC => Ok(text.trim().to_owned()),
+        Ok(_) => Err(unsupported(format!(
+            "a file is mounted over {PATH}, so this container has a boot id of its own: unmount it in the container, or \
+             use a networked store"
+        ))),
+        Err(e) => Err(unsupported(format!("cannot tell whether {PATH} is the kernel's: {e}"))),
     }
 }
 

@@ -7,6 +7,8 @@ use lock_core::{Error, ErrorKind};
 pub(super) enum Fault {
     /// The transaction cannot go on.
     Sql(sqlx::Error),
+    /// The file makes no sense to who reads it without a lock; it may be about to be made or to grow.
+    Unsettled(sqlx::Error),
     /// Only this verb fails; it has written nothing and the transaction may go on with others.
     Verb(Error),
 }
@@ -26,7 +28,11 @@ impl From<Error> for Fault {
 impl Fault {
     /// Whether another connection is in the way, so that asking again soon may help.
     pub(super) fn is_busy(&self) -> bool {
-        matches!(self, Self::Sql(error) if matches!(primary(error), Some(BUSY | LOCKED)))
+        match self {
+            Self::Sql(error) => matches!(primary(error), Some(BUSY | LOCKED)),
+            Self::Unsettled(_) => true,
+            Self::Verb(_) => false,
+        }
     }
 
     /// Whether there was no room on the disk.
@@ -37,7 +43,7 @@ impl Fault {
     /// The error for the caller.
     pub(super) fn into_error(self) -> Error {
         match self {
-            Self::Sql(error) => explain(error),
+            Self::Sql(error) | Self::Unsettled(error) => explain(error),
             Self::Verb(error) => error,
         }
     }
@@ -46,6 +52,7 @@ impl Fault {
 const BUSY: u32 = 5;
 const LOCKED: u32 = 6;
 const FULL: u32 = 13;
+const NOT_A_DATABASE: u32 = 26;
 
 /// SQLite's primary result code: the low byte of the extended one.
 fn primary(error: &sqlx::Error) -> Option<u32> {
@@ -63,6 +70,11 @@ pub(super) fn cannot_open(error: &sqlx::Error) -> bool {
     primary(error) == Some(14)
 }
 
+/// Whether the file has not the head of an SQLite database.
+pub(super) fn is_no_database(error: &sqlx::Error) -> bool {
+    primary(error) == Some(NOT_A_DATABASE)
+}
+
 /// Puts an error of SQLite into words.
 pub(super) fn explain(error: sqlx::Error) -> Error {
     let (kind, text) = match primary(&error) {
@@ -76,7 +88,7 @@ pub(super) fn explain(error: sqlx::Error) -> Error {
         Some(FULL) => (ErrorKind::Full, "the disk or the file is full; nothing was changed"),
         Some(14) => (ErrorKind::Unavailable, "the file or its -wal and -shm companions cannot be opened"),
         Some(11) => (ErrorKind::Protocol, "the file is damaged"),
-        Some(24 | 26) => (ErrorKind::Foreign, "the file is not an SQLite database"),
+        Some(24 | NOT_A_DATABASE) => (ErrorKind::Foreign, "the file is not an SQLite database"),
         // A missing table or column, a value of another type, a broken constraint: not what we wrote.
         Some(1 | 17 | 19 | 20) => (ErrorKind::Foreign, "the tables in the file are not as onelock made them"),
         Some(_) => (ErrorKind::Protocol, "SQLite failed"),

@@ -42,15 +42,20 @@ pub(super) fn check(path: &Path) -> Result<Found> {
         Ok(_) => return Err(unusable(folder, "is not a folder")),
         Err(e) => return Err(io_error(folder, "the folder", &e)),
     }
-    check_local(folder)?;
     let found = match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(unusable(path, "is a folder, not a file")),
         Ok(meta) if !meta.is_file() => return Err(unusable(path, "is not a regular file")),
-        Ok(meta) if meta.len() == 0 => Found::New,
-        Ok(_) => Found::Something,
+        Ok(meta) => {
+            check_one_name(path, meta.nlink())?;
+            if meta.len() == 0 { Found::New } else { Found::Something }
+        }
         Err(e) if e.kind() == io::ErrorKind::NotFound => Found::New,
         Err(e) => return Err(io_error(path, "the file", &e)),
     };
+    // A link to the file leads SQLite to the folder of the file itself.
+    let real = std::fs::canonicalize(path);
+    let folder = real.as_deref().ok().and_then(Path::parent).unwrap_or(folder);
+    check_local(folder)?;
     // SQLite puts its -wal and -shm files beside the file, so the folder must be writable too.
     allowed(folder, Access::WRITE_OK | Access::EXEC_OK)?;
     if path.exists() {
@@ -77,19 +82,6 @@ pub(super) fn identify(path: &Path) -> Result<FileId> {
     }
 }
 
-/// Fails unless the path still leads to the file that is open.
-///
-/// # Errors
-/// [`ErrorKind::Unavailable`]: locks in a file that others cannot see are worth nothing.
-pub(super) fn check_same(path: &Path, opened: FileId) -> Result<()> {
-    if std::fs::metadata(path).is_ok_and(|m| FileId { device: m.dev(), inode: m.ino() } == opened) {
-        return Ok(());
-    }
-    let text =
-        format!("{} was deleted, moved or replaced while it was open: its locks are gone", path.display());
-    Err(Error::new(ErrorKind::Unavailable, text))
-}
-
 /// What the operating system says about making a file that SQLite could not make; `None` when it is there or can be
 /// made after all.
 pub(super) fn why_not_made(path: &Path) -> Option<Error> {
@@ -99,10 +91,56 @@ pub(super) fn why_not_made(path: &Path) -> Option<Error> {
     }
 }
 
-/// Several hosts on one file share neither its write-ahead log nor a clock.
+/// Refuses a file that others may reach by another name: its log is kept beside the name, so each name has its own.
+fn check_one_name(path: &Path, links: u64) -> Result<()> {
+    let why = if is_mounted_alone(path) {
+        "is mounted by itself; mount its folder instead"
+    } else if links > 1 {
+        "has several names (hard links); keep one of them"
+    } else {
+        return Ok(());
+    };
+    let text =
+        format!("{} {why}: users of each name would have a write-ahead log of their own", path.display());
+    Err(Error::new(ErrorKind::Unsupported, text))
+}
+
+/// Whether the file is the root of a mount, as in a container that is given the file and not its folder.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_mounted_alone(path: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    // Kernels before 5.8 do not say it.
+    statx(CWD, path, AtFlags::empty(), StatxFlags::empty())
+        .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn is_mounted_alone(_path: &Path) -> bool {
+    false
+}
+
+/// Several kernels on one file share neither its write-ahead log nor a clock.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn check_local(folder: &Path) -> Result<()> {
-    const NETWORK: &[(u64, &str)] = &[
+    // Where the kernel does not tell, SQLite decides.
+    let Ok(stat) = rustix::fs::statfs(folder) else { return Ok(()) };
+    match shared_with_other_kernels(stat.f_type as u64 & 0xFFFF_FFFF) {
+        None => Ok(()),
+        Some(name) => {
+            let text = format!(
+                "{} is on a file system that other hosts or virtual machines may share ({name}); the SQLite store is \
+                 for the processes of one kernel",
+                folder.display()
+            );
+            Err(Error::new(ErrorKind::Unsupported, text))
+        }
+    }
+}
+
+/// The file system of this `f_type`, where more than one kernel may have it mounted.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn shared_with_other_kernels(magic: u64) -> Option<&'static str> {
+    const SHARED: &[(u64, &str)] = &[
         (0x6969, "NFS"),
         (0x517B, "SMB"),
         (0xFF53_4D42, "CIFS"),
@@ -116,20 +154,16 @@ fn check_local(folder: &Path) -> Result<()> {
         (0x4750_4653, "GPFS"),
         (0x7461_636F, "OCFS2"),
         (0x0116_1970, "GFS2"),
+        // FUSE is also what virtiofs, GlusterFS, SSHFS and the drivers of most hypervisors show; which one is not told.
+        (0x6573_5546, "FUSE"),
+        (0x786F_4256, "VirtualBox"),
+        (0xBACB_ACBC, "VMware"),
+        (0x6B41_4653, "AFS"),
+        (0x2003_0528, "OrangeFS"),
+        (0x1983_0326, "BeeGFS"),
+        (0xAAD7_AAEA, "PanFS"),
     ];
-    // Where the kernel does not tell, SQLite decides.
-    let Ok(stat) = rustix::fs::statfs(folder) else { return Ok(()) };
-    let magic = stat.f_type as u64 & 0xFFFF_FFFF;
-    match NETWORK.iter().find(|(m, _)| *m == magic) {
-        None => Ok(()),
-        Some((_, name)) => {
-            let text = format!(
-                "{} is on a network file system ({name}); the SQLite store is for the processes of one host",
-                folder.display()
-            );
-            Err(Error::new(ErrorKind::Unsupported, text))
-        }
-    }
+    SHARED.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -150,4 +184,21 @@ fn io_error(path: &Path, what: &str, error: &io::Error) -> Error {
         _ => ErrorKind::Unavailable,
     };
     Error::new(kind, format!("{what} {}: {error}", path.display()))
+}
+
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_of_several_kernels_are_known() {
+        // As linux/magic.h and the drivers have them: FUSE, vboxsf, vmhgfs, NFS, CIFS, 9P.
+        for magic in [0x6573_5546, 0x786F_4256, 0xBACB_ACBC, 0x6969, 0xFF53_4D42, 0x0102_1997] {
+            assert!(shared_with_other_kernels(magic).is_some(), "{magic:#x}");
+        }
+        // ext4, XFS, btrfs, tmpfs, overlayfs.
+        for magic in [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x794C_7630] {
+            assert!(shared_with_other_kernels(magic).is_none(), "{magic:#x}");
+        }
+    }
 }

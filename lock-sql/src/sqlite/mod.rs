@@ -7,6 +7,8 @@ mod config;
 mod error;
 mod file;
 mod open;
+mod opened;
+mod queue;
 mod step;
 mod turn;
 mod worker;

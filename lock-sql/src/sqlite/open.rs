@@ -3,17 +3,17 @@
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lock_core::{Clock, Error, ErrorKind, Result};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
 
 use super::bell::{self, Bell};
 use super::boot::Boot;
-use super::config::SqliteConfig;
-use super::error::{Fault, cannot_open, explain, was_rolled_back};
-use super::file::{self, FileId, Found};
+use super::error::{Fault, cannot_open, explain, is_no_database, was_rolled_back};
+use super::file::{self, Found};
+use super::opened::Opened;
 
 /// `PRAGMA application_id` of our files: "ONEL".
 const APPLICATION_ID: i64 = 0x4F4E_454C;
@@ -21,13 +21,23 @@ const APPLICATION_ID: i64 = 0x4F4E_454C;
 /// The steps from an empty file to the current schema; `PRAGMA user_version` says how many were taken.
 const MIGRATIONS: &[&str] = &[include_str!("../../migrations/sqlite/0001_line.sql")];
 
+/// What a new file is given. Each write puts whole pages into the log, so small ones keep it small.
+const PAGE_SIZE: u32 = 1024;
+
+/// How much of the log stays on the disk, in bytes, once its content is in the file.
+const LOG_LIMIT: &str = "1048576";
+
 /// An open file.
 #[derive(Debug)]
 pub(super) struct Store {
+    /// Before the connection, so that it is dropped first: what SQLite does when it closes is no loss of the log.
+    pub(super) opened: Arc<Opened>,
     pub(super) conn: SqliteConnection,
     pub(super) boot: Boot,
+    /// Whether the file had this boot's id in a transaction of this connection: from then on no other one can be an
+    /// earlier boot's.
+    pub(super) knows_boot: bool,
     path: PathBuf,
-    id: FileId,
     clock: Arc<dyn Clock>,
     full_sync: bool,
     /// None within where the kernel gives no bell.
@@ -35,29 +45,45 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Opens the file, making it when it is not there. Waits for others who do the same.
+    /// Opens the file, making it when it is not there. What is there already is only read.
     ///
     /// # Errors
     /// See [`super::SqliteBackend::open`].
-    pub(super) async fn open(config: &SqliteConfig, clock: &Arc<dyn Clock>) -> Result<Self> {
-        let path = &config.path;
+    pub(super) async fn open(path: &Path, clock: &Arc<dyn Clock>) -> Result<Self, Fault> {
         let boot = Boot::current()?;
-        if file::check(path)? == Found::Something {
+        let found = file::check(path)?;
+        Opened::may_connect(path)?;
+        if found == Found::Something {
             look_at(path).await?;
         }
         let mut conn = connect(path).await?;
-        let deadline = Instant::now() + config.busy_timeout;
-        let mut nap = Nap::default();
-        loop {
-            match prepare(&mut conn).await {
-                Ok(()) => break,
-                Err(fault) if fault.is_busy() && Instant::now() < deadline => nap.take(),
-                Err(fault) => return Err(fault.into_error()),
-            }
+        prepare(&mut conn).await?;
+        let opened = Opened::remember(path)?;
+        let (path, clock, bell) = (path.to_owned(), clock.clone(), OnceCell::new());
+        Ok(Self { opened, conn, boot, knows_boot: false, path, clock, full_sync: true, bell })
+    }
+
+    /// Closes the connection, unless that would write a lost log over the file.
+    pub(super) async fn close(self) {
+        if self.opened.has_lost_its_log() {
+            return self.abandon();
         }
-        let id = file::identify(path)?;
-        let (path, clock, bell) = (path.clone(), clock.clone(), OnceCell::new());
-        Ok(Self { conn, boot, path, id, clock, full_sync: true, bell })
+        let Self { opened, conn, .. } = self;
+        drop(opened);
+        // Whether the log could be folded into the file does not matter: the next one to open it will.
+        let _ = conn.close().await;
+    }
+
+    /// Drops the connection, unless closing it would write a lost log over the file.
+    pub(super) fn let_go(self) {
+        if self.opened.has_lost_its_log() {
+            self.abandon();
+        }
+    }
+
+    /// Never closes the connection. With it stays the record that keeps this process from opening the file again.
+    fn abandon(self) {
+        std::mem::forget(self);
     }
 
     /// Nanoseconds of the host's boot clock.
@@ -66,9 +92,9 @@ impl Store {
         i64::try_from(nanos).unwrap_or(i64::MAX).saturating_sub(self.boot.shift)
     }
 
-    /// Fails when the path leads to another file by now, or to none.
+    /// Fails when the path, or the log's, leads to another file by now, or to none.
     pub(super) fn check_same(&self) -> Result<()> {
-        file::check_same(&self.path, self.id)
+        self.opened.check()
     }
 
     /// Tells other processes that a line has changed.
@@ -120,12 +146,15 @@ async fn roll_back(conn: &mut SqliteConnection) -> bool {
 fn options(path: &Path) -> SqliteConnectOptions {
     // SQLite's own waiting sleeps up to 100 ms at a time; ours is shorter, so that a hand-over between processes is
     // not held up by it.
-    SqliteConnectOptions::new().filename(path).busy_timeout(Duration::ZERO).disable_statement_logging()
+    let options = SqliteConnectOptions::new().filename(path).busy_timeout(Duration::ZERO);
+    options.disable_statement_logging()
 }
 
 async fn connect(path: &Path) -> Result<SqliteConnection> {
     options(path)
         .create_if_missing(true)
+        .page_size(PAGE_SIZE)
+        .pragma("journal_size_limit", LOG_LIMIT)
         .thread_name(|_| "onelock-sqlite3".to_owned())
         .connect()
         .await
@@ -138,16 +167,15 @@ async fn connect(path: &Path) -> Result<SqliteConnection> {
 /// Looks whether the file is ours without a lock, a byte written or a companion file made.
 ///
 /// Through SQLite and not by reading its head ourselves: closing a file drops all locks this process has on it.
-async fn look_at(path: &Path) -> Result<()> {
-    let mut conn = options(path).read_only(true).immutable(true).connect().await.map_err(explain)?;
+async fn look_at(path: &Path) -> Result<(), Fault> {
+    let mut conn = options(path).read_only(true).immutable(true).connect().await?;
     let marks = marks(&mut conn).await;
-    conn.close().await.map_err(explain)?;
+    conn.close().await?;
+    let name = path.display().to_string();
     match marks {
-        Ok(marks) => check_marks(marks, path).map(|_| ()),
-        Err(error) => Err(match explain(error) {
-            e if e.kind() == ErrorKind::Unavailable => e,
-            _ => foreign(path),
-        }),
+        Ok(marks) => Ok(check_marks(marks, &name).map(|_| ())?),
+        Err(error) if is_no_database(&error) => Err(foreign(&name).into()),
+        Err(error) => Err(Fault::Unsettled(error)),
     }
 }
 
@@ -160,35 +188,50 @@ async fn marks(conn: &mut SqliteConnection) -> Result<(i64, i64), sqlx::Error> {
 }
 
 /// How many migrations the file has had.
-fn check_marks((application, version): (i64, i64), path: &Path) -> Result<usize> {
+fn check_marks((application, version): (i64, i64), path: &str) -> Result<usize> {
     if application != APPLICATION_ID {
         return Err(foreign(path));
     }
     match usize::try_from(version) {
         Ok(version) if (1..=MIGRATIONS.len()).contains(&version) => Ok(version),
-        _ => {
-            let text = format!(
-                "{} was written by a newer onelock: its schema is version {version}, this program knows up to {}",
-                path.display(),
-                MIGRATIONS.len()
-            );
-            Err(Error::new(ErrorKind::Unsupported, text))
-        }
+        _ => Err(newer(version, path)),
     }
 }
 
-fn foreign(path: &Path) -> Error {
-    let text = format!("{} is not a lock file of onelock; it was left as it is", path.display());
+/// Refuses what a file of another version says: what its tables mean is not known here.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`].
+pub(super) fn check_version(row: Option<&SqliteRow>) -> Result<(), Fault> {
+    let version: i64 = row.ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;
+    if usize::try_from(version).is_ok_and(|version| version == MIGRATIONS.len()) {
+        return Ok(());
+    }
+    Err(newer(version, "the file").into())
+}
+
+fn newer(version: i64, path: &str) -> Error {
+    let text = format!(
+        "{path} was written by a newer onelock: its schema is version {version}, this program knows up to {}",
+        MIGRATIONS.len()
+    );
+    Error::new(ErrorKind::Unsupported, text)
+}
+
+fn foreign(path: &str) -> Error {
+    let text = format!("{path} is not a lock file of onelock; it was left as it is");
     Error::new(ErrorKind::Foreign, text)
 }
 
-/// Brings the file to the current schema and to its write-ahead log.
+/// Brings the file to the current schema and to its write-ahead log, where it is not there yet.
 async fn prepare(conn: &mut SqliteConnection) -> Result<(), Fault> {
-    let result = migrate(conn).await;
-    if result.is_err() {
-        roll_back(conn).await;
+    if migrations(conn).await? < MIGRATIONS.len() {
+        let result = migrate(conn).await;
+        if result.is_err() {
+            roll_back(conn).await;
+        }
+        result?;
     }
-    result?;
     // Only now, so that the marks of the file are in its own first page from the start and not in the log alone.
     let mode: String = sqlx::query("PRAGMA journal_mode = WAL").fetch_one(&mut *conn).await?.try_get(0)?;
     if mode != "wal" {
@@ -196,16 +239,23 @@ async fn prepare(conn: &mut SqliteConnection) -> Result<(), Fault> {
             format!("SQLite cannot keep a write-ahead log there (journal mode {mode}): is it a local disk?");
         return Err(Fault::Verb(Error::new(ErrorKind::Unsupported, text)));
     }
+    // The log and its index are there once something was read.
+    marks(conn).await?;
     Ok(())
+}
+
+/// How many migrations the file has had; none when it is empty.
+async fn migrations(conn: &mut SqliteConnection) -> Result<usize, Fault> {
+    let tables: i64 =
+        sqlx::query("SELECT count(*) FROM sqlite_schema").fetch_one(&mut *conn).await?.try_get(0)?;
+    let marks = marks(conn).await?;
+    if tables == 0 && marks == (0, 0) { Ok(0) } else { Ok(check_marks(marks, "the file")?) }
 }
 
 async fn migrate(conn: &mut SqliteConnection) -> Result<(), Fault> {
     conn.execute("BEGIN IMMEDIATE").await?;
     // Again, now that nobody else can write: the file may have come into being since we looked.
-    let tables: i64 =
-        sqlx::query("SELECT count(*) FROM sqlite_schema").fetch_one(&mut *conn).await?.try_get(0)?;
-    let marks = marks(conn).await?;
-    let done = if tables == 0 && marks == (0, 0) { 0 } else { check_marks(marks, Path::new("the file"))? };
+    let done = migrations(conn).await?;
     for &sql in &MIGRATIONS[done..] {
         conn.execute(sqlx::raw_sql(sql)).await?;
     }
@@ -213,16 +263,21 @@ async fn migrate(conn: &mut SqliteConnection) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Waiting for another writer: short, longer each time, and not in step with others.
+/// Sleeps between two tries: longer each time, and not in step with others.
 #[derive(Debug, Default)]
 pub(super) struct Nap {
     taken: u32,
 }
 
 impl Nap {
-    /// Sleeps from a tenth of a millisecond to about two. It blocks: the thread is ours alone.
-    pub(super) fn take(&mut self) {
-        let base = 100 << self.taken.min(4);
+    /// How often a pause doubles at the head of the queue, where a single process tries: up to about a millisecond.
+    pub(super) const SHORT: u32 = 3;
+    /// Where there is no queue, so that a crowd does not keep the processor busy: up to about 25 milliseconds.
+    pub(super) const LONG: u32 = 8;
+
+    /// Sleeps. It blocks: the thread is ours alone.
+    pub(super) fn take(&mut self, doublings: u32) {
+        let base = 100 << self.taken.min(doublings);
         let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.subsec_nanos());
         let jitter = u64::from(nanos / 16) % (base / 2);
         self.taken += 1;

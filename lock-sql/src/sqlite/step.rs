@@ -14,6 +14,7 @@ use sqlx::{Executor as _, Row as _};
 
 use super::boot::Boot;
 use super::error::Fault;
+use super::open::check_version;
 
 /// How many renewals share a statement at most.
 const RENEWED_TOGETHER: usize = 500;
@@ -47,24 +48,61 @@ struct Front {
 
 impl<'c> Step<'c> {
     /// Begins the transaction, drops what has expired and what an earlier boot left. `floor` is the largest number
-    /// this process has seen: should the file have lost some, it goes on from there.
+    /// this process has seen: should the file have lost some, it goes on from there. `knows_boot`: this connection has
+    /// met its own boot in the file before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when the file is of a newer schema, or of another boot although it was of this one.
     pub(super) async fn begin(
         conn: &'c mut SqliteConnection,
         now: i64,
         boot: &Boot,
         floor: i64,
+        knows_boot: bool,
     ) -> Stepped<Step<'c>> {
-        let sql = include_str!("sql/begin.sql");
-        let mut rows = sqlx::query(sql).bind(now).bind(&boot.id).fetch_all(&mut *conn).await?.into_iter();
+        let begun = sqlx::query(include_str!("sql/begin.sql")).bind(now).bind(&boot.id).fetch_all(&mut *conn);
+        let begun = begun.await;
+        if begun.is_err() {
+            // A newer schema may lack what is asked for: that says more than an unknown column.
+            let version = sqlx::query("PRAGMA user_version").fetch_optional(&mut *conn).await;
+            if let Ok(Some(version)) = version {
+                check_version(Some(&version))?;
+            }
+        }
+        let mut rows = begun?.into_iter();
+        check_version(rows.next().as_ref())?;
         let meta = rows.next().ok_or(sqlx::Error::RowNotFound)?;
         let stored_number: i64 = meta.try_get(0)?;
         let same_boot = meta.try_get::<&str, _>(1)? == boot.id;
         let gone = rows.map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
         if !same_boot {
+            if knows_boot {
+                let text = "a program with another boot id writes to the file: is it shared with a container or a virtual \
+                            machine that has an id of its own?";
+                return Err(Error::new(ErrorKind::Unsupported, text).into());
+            }
             sqlx::query(include_str!("sql/reboot.sql")).bind(now).bind(&boot.id).execute(&mut *conn).await?;
         }
         let number = stored_number.max(floor);
         Ok(Step { conn, now, number, stored_number, promoted: Vec::new(), gone, left: Vec::new() })
+    }
+
+    /// Begins a transaction that only reads; `None` when an earlier boot left something that must go first.
+    pub(super) async fn begin_reading(
+        conn: &'c mut SqliteConnection,
+        now: i64,
+        boot: &Boot,
+    ) -> Stepped<Option<Step<'c>>> {
+        let rows = sqlx::query(include_str!("sql/begin_reading.sql")).fetch_all(&mut *conn).await?;
+        check_version(rows.first())?;
+        let meta = rows.get(1).ok_or(sqlx::Error::RowNotFound)?;
+        let number: i64 = meta.try_get(0)?;
+        if meta.try_get::<&str, _>(1)? != boot.id {
+            conn.execute("ROLLBACK").await?;
+            return Ok(None);
+        }
+        let (promoted, gone, left) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Some(Step { conn, now, number, stored_number: number, promoted, gone, left }))
     }
 
     /// Commits.
@@ -220,42 +258,41 @@ impl<'c> Step<'c> {
         Ok(Raise::Raised)
     }
 
+    /// Only reads. Whoever holds by now is shown as a holder, whether or not somebody has promoted it.
     pub(super) async fn inspect(&mut self, name: &LockName) -> Stepped<Snapshot> {
-        let encoded = name.encoded();
-        self.settle(&encoded, NOBODY).await?;
-        let rows =
-            sqlx::query(include_str!("sql/inspect.sql")).bind(encoded).fetch_all(&mut *self.conn).await?;
-        let mut snapshot = Snapshot::empty(name.clone());
-        for row in rows {
-            let view = EntryView {
+        let query = sqlx::query(include_str!("sql/inspect.sql")).bind(name.encoded().into_owned());
+        let rows = query.bind(self.now).fetch_all(&mut *self.conn).await?;
+        let view = |row: &SqliteRow| -> Stepped<EntryView> {
+            Ok(EntryView {
                 token: FencingToken::new(row.try_get(0)?)?,
                 mode: mode(row.try_get(1)?)?,
-                note: row.try_get(5)?,
-                age: Some(span(self.now.saturating_sub(row.try_get(4)?))),
-                expires_in: self.until(Some(row.try_get(3)?)),
-            };
-            if row.try_get(2)? { &mut snapshot.holders } else { &mut snapshot.waiters }.push(view);
-        }
-        Ok(snapshot)
+                note: row.try_get(4)?,
+                age: Some(span(self.now.saturating_sub(row.try_get(3)?))),
+                expires_in: self.until(Some(row.try_get(2)?)),
+            })
+        };
+        let mut holders = rows.iter().map(view).collect::<Stepped<Vec<_>>>()?;
+        let waiters = holders.split_off(lock_core::mode::holders(holders.iter().map(|entry| entry.mode)));
+        Ok(Snapshot { name: name.clone(), holders, waiters })
     }
 
-    /// `after` is the encoded name the page before ended with.
+    /// Only reads. `after` is the encoded name the page before ended with.
     pub(super) async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Stepped<Listing> {
         let first = lock_core::name::encode(prefix);
         // Encoded names are of ASCII below 0x7F, so this is just behind all that begin with `first`.
         let end = format!("{first}\u{7F}");
         let more = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
         let sql = include_str!("sql/list.sql");
-        let rows = sqlx::query(sql).bind(first).bind(end).bind(after.to_owned()).bind(more);
+        let rows = sqlx::query(sql).bind(first).bind(end).bind(after.to_owned()).bind(more).bind(self.now);
         let rows = rows.fetch_all(&mut *self.conn).await?;
         let mut listing = Listing::default();
         for row in rows.iter().take(limit) {
             let encoded: &str = row.try_get(0)?;
             let (mut holders, mut waiters) = (count(row.try_get(1)?)?, count(row.try_get(2)?)?);
             if waiters > 0 {
-                // A waiter may hold by now without anybody having said so.
+                // A waiter may hold by now without anybody having promoted it.
                 let modes = sqlx::query(include_str!("sql/modes.sql")).bind(encoded.to_owned());
-                let modes = modes.fetch_all(&mut *self.conn).await?;
+                let modes = modes.bind(self.now).fetch_all(&mut *self.conn).await?;
                 let modes = modes.iter().map(|row| mode(row.try_get(0)?)).collect::<Stepped<Vec<_>>>()?;
                 holders = lock_core::mode::holders(modes.iter().copied());
                 waiters = modes.len() - holders;

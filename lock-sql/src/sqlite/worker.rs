@@ -14,12 +14,12 @@ use lock_core::{
     Clock, Error, ErrorKind, FencingToken, Listing, LockName, Raise, Release, Renewal, Renewed, Request,
     Result, Snapshot, Standing, Ticket, Wake,
 };
-use sqlx::Connection as _;
 use tokio::sync::{mpsc, oneshot};
 
 use super::config::SqliteConfig;
 use super::error::Fault;
 use super::open::{Nap, Store};
+use super::queue;
 use super::step::Step;
 use super::turn::Turns;
 
@@ -86,15 +86,12 @@ pub(super) async fn start(
             }
         };
         runtime.block_on(async {
-            let store = match Store::open(&config, &clock).await {
-                Ok(store) => store,
-                Err(error) => {
-                    let _ = opened.send(Err(error));
-                    return;
-                }
-            };
-            if opened.send(Ok(())).is_ok() {
-                Worker::new(config, clock, store, messages).run().await;
+            let mut worker = Worker::new(config, clock, messages);
+            let deadline = Instant::now() + worker.config.busy_timeout;
+            let result = worker.persist(deadline, async |this| this.open().await.map(|_| ())).await;
+            let failed = result.is_err();
+            if opened.send(result).is_ok() && !failed {
+                worker.run().await;
             }
         });
     };
@@ -110,6 +107,12 @@ pub(super) async fn start(
 
 fn failed(text: &str, error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{text}: {error}"))
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.let_go();
+    }
 }
 
 struct Worker {
@@ -132,18 +135,13 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(
-        config: SqliteConfig,
-        clock: Arc<dyn Clock>,
-        store: Store,
-        messages: mpsc::UnboundedReceiver<Message>,
-    ) -> Self {
+    fn new(config: SqliteConfig, clock: Arc<dyn Clock>, messages: mpsc::UnboundedReceiver<Message>) -> Self {
         Self {
             turns: Turns::of(&config.path),
             config,
             clock,
             messages,
-            store: Some(store),
+            store: None,
             number: 0,
             was_full: false,
             watchers: HashMap::new(),
@@ -194,8 +192,7 @@ impl Worker {
     async fn close(mut self, closed: oneshot::Sender<()>) {
         self.messages.close();
         if let Some(store) = self.store.take() {
-            // Whether the log could be folded into the file does not matter: the next one to open it will.
-            let _ = store.conn.close().await;
+            store.close().await;
         }
         let _ = closed.send(());
     }
@@ -259,33 +256,38 @@ impl Worker {
         deadline: Instant,
         attempt: impl AsyncFn(&mut Self) -> Result<T, Fault>,
     ) -> Result<T> {
-        let mut nap = Nap::default();
+        let (mut place, mut nap) = (None, Nap::default());
         let mut folded = false;
         loop {
             let fault = match tokio::time::timeout(STALL, attempt(self)).await {
                 Ok(Ok(done)) => return Ok(done),
                 Ok(Err(fault)) => fault,
                 Err(_) => {
-                    self.store = None;
+                    self.let_go();
                     let text = format!("the disk did not answer within {} s", STALL.as_secs());
                     return Err(Error::new(ErrorKind::Timeout, text));
                 }
             };
             let usable = match &mut self.store {
-                Some(store) => store.roll_back().await,
+                Some(store) => store.roll_back().await && store.check_same().is_ok(),
                 None => true,
             };
             if !usable {
-                self.store = None;
+                self.let_go();
             }
             if fault.is_full() && !folded {
                 // The log may have grown although most of it could go: a release must not fail for that.
                 folded = true;
                 self.fold_log().await;
-            } else if fault.is_busy() && Instant::now() < deadline {
-                nap.take();
-            } else {
+            } else if !fault.is_busy() || Instant::now() >= deadline {
                 return Err(fault.into_error());
+            } else if place.is_none() {
+                place = queue::enter(&self.config.path, deadline).await;
+                if place.is_none() {
+                    nap.take(Nap::LONG);
+                }
+            } else {
+                nap.take(Nap::SHORT);
             }
         }
     }
@@ -296,9 +298,16 @@ impl Worker {
             Some(store) => store,
             none => {
                 self.seen = None;
-                none.insert(Store::open(&self.config, &self.clock).await?)
+                none.insert(Store::open(&self.config.path, &self.clock).await?)
             }
         })
+    }
+
+    /// Drops the connection; the next verb opens the file again.
+    fn let_go(&mut self) {
+        if let Some(store) = self.store.take() {
+            store.let_go();
+        }
     }
 
     /// Moves the write-ahead log into the file and gives its space back, as far as that can be done now.
@@ -319,7 +328,14 @@ impl Worker {
         let full = calls.iter().any(|(verb, _)| matches!(verb, Verb::Acquire(_) | Verb::Raise(..)));
         store.set_full_sync(full).await?;
         let now = store.now();
-        let mut step = Step::begin(&mut store.conn, now, &store.boot, number).await?;
+        let mut step = None;
+        if calls.iter().all(|(verb, _)| matches!(verb, Verb::Inspect(_) | Verb::List { .. })) {
+            step = Step::begin_reading(&mut store.conn, now, &store.boot).await?;
+        }
+        let mut step = match step {
+            Some(step) => step,
+            None => Step::begin(&mut store.conn, now, &store.boot, number, store.knows_boot).await?,
+        };
         let mut answers = Vec::with_capacity(calls.len());
         for (verb, _) in calls {
             answers.push(match run(&mut step, verb).await {
@@ -328,19 +344,17 @@ impl Worker {
                 Err(fault) => return Err(fault),
             });
         }
+        // Before the commit: nothing is written to a file that others do not see.
+        store.opened.check()?;
         step.commit().await?;
         let (number, promoted, mut gone, left) = (step.number, step.promoted, step.gone, step.left);
-        let same = store.check_same();
+        store.knows_boot = true;
         // Told first: theirs is the longer way. What its own client gave back nobody else waits for.
         let theirs = promoted.iter().chain(&gone).any(|number| !self.watchers.contains_key(number));
-        if let (true, true, Some(store)) = (theirs, same.is_ok(), &self.store) {
+        if let (true, Some(store)) = (theirs, &self.store) {
             store.ring();
         }
         self.number = number;
-        if let Err(error) = same {
-            self.store = None;
-            return Err(Fault::Verb(error));
-        }
         gone.extend(left);
         Ok(Done { answers, promoted, gone })
     }

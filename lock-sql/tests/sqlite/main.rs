@@ -5,6 +5,7 @@
 mod against_the_line;
 mod costs;
 mod files;
+mod one_kernel;
 mod sharing;
 mod support;
 mod waiting;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_core::{Backend, BootClock, HolderId, Standing, Wake};
+use lock_core::{Backend, BootClock, ErrorKind, HolderId, Standing, Wake};
 use lock_sql::{SqliteBackend, SqliteConfig};
 
-use crate::support::{file, folder, hold, name, open, queue, release, request};
+use crate::support::{file, folder, hold, name, open, queue, raw, refused, release, renewal, request};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_file_is_made_once_by_many() {
@@ -121,6 +121,22 @@ fn child_process() {
                 std::fs::write(path.with_extension("held"), "").unwrap();
                 std::future::pending().await
             }
+            // Holds for a minute and goes away.
+            "take" => {
+                hold(&store, &request("n", 7)).await;
+                store.close().await.unwrap();
+            }
+            // The file is sound, and says what the process before wrote.
+            "judge" => {
+                let seen = store.inspect(&name("n")).await.unwrap();
+                assert_eq!(seen.holders.len(), 1, "{seen:?}");
+                let mut file = raw(path).await;
+                let sound: String =
+                    sqlx::query_scalar("PRAGMA integrity_check").fetch_one(&mut file).await.unwrap();
+                assert_eq!(sound, "ok");
+                queue(&store, &request("n", 8)).await;
+                release(&store, &request("n", 7).ticket()).await;
+            }
             other => panic!("no role {other}"),
         }
     });
@@ -160,4 +176,30 @@ async fn the_lock_of_a_killed_process_is_freed_by_its_lease() {
         }
     })
     .await;
+}
+
+/// `rm *-wal *-shm` under a running process: the next one makes new ones, and each has a line of its own.
+#[tokio::test]
+async fn a_lost_log_is_noticed_and_not_written_over_what_came_after() {
+    let folder = folder();
+    let path = file(&folder);
+    let store = open(&path).await;
+    let idle = open(&path).await;
+    hold(&store, &request("n", 1)).await;
+    for other in 0..50 {
+        hold(&store, &request(&format!("other-{other}"), 1)).await;
+    }
+    for suffix in ["-wal", "-shm"] {
+        std::fs::remove_file(format!("{}{suffix}", path.display())).unwrap();
+    }
+    assert!(child("take", &path).wait().unwrap().success());
+    let error = store.renew(&[renewal(&request("n", 1))]).await.remove(0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+    assert!(error.to_string().contains("restart"), "{error}");
+    // Nor by a new connection, which SQLite would give the old index.
+    assert_eq!(refused(&path).await.kind(), ErrorKind::Protocol);
+    store.close().await.unwrap();
+    drop(idle);
+    assert_eq!(refused(&path).await.kind(), ErrorKind::Protocol);
+    assert!(child("judge", &path).wait().unwrap().success());
 }

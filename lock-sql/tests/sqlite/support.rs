@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_core::{
-    Backend, BootClock, Clock, FencingToken, HolderId, LockName, Mode, Note, Release, Renewal, Request,
-    Standing, Ticket, Timestamp,
+    Backend, BootClock, Clock, Error, FencingToken, HolderId, LockName, Mode, Note, Release, Renewal,
+    Request, Standing, Ticket, Timestamp,
 };
 use lock_sql::{SqliteBackend, SqliteConfig};
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use tempfile::TempDir;
 
 /// Stands still until it is moved.
@@ -95,4 +97,32 @@ pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
         assert!(began.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+pub(crate) async fn refused(path: &Path) -> Error {
+    SqliteBackend::open(SqliteConfig::new(path), Arc::new(BootClock)).await.unwrap_err()
+}
+
+/// Another program's connection to the file.
+pub(crate) async fn raw(path: &Path) -> SqliteConnection {
+    SqliteConnectOptions::new().filename(path).create_if_missing(true).connect().await.unwrap()
+}
+
+/// Set in a test that runs in a mount namespace of its own.
+pub(crate) const INSIDE: &str = "ONELOCK_IN_A_NAMESPACE";
+
+/// Runs a test of this binary again where this user may mount: in a namespace of its own.
+pub(crate) fn in_a_namespace(test: &str) {
+    assert!(std::env::var_os(INSIDE).is_none(), "nothing can be mounted in a namespace either");
+    let status = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(INSIDE, "1")
+        .status()
+        .unwrap();
+    assert!(
+        status.success(),
+        "{test} in a namespace: run it as a user who may mount, or allow user namespaces"
+    );
 }

@@ -7,7 +7,7 @@ use sqlx::Row as _;
 
 use super::{Answer, Reply, STALL, Worker};
 use crate::sqlite::error::Fault;
-use crate::sqlite::open::Store;
+use crate::sqlite::open::{Store, check_version};
 use crate::sqlite::step;
 
 /// The shortest time between two looks for other processes, where they cannot be heard.
@@ -30,7 +30,9 @@ impl Worker {
             // First, so that nothing falls between the answer and what is told later.
             store.listen();
             let query = sqlx::query(include_str!("../sql/wait.sql")).bind(keys.clone()).bind(store.now());
-            let rows = query.fetch_all(&mut store.conn).await?;
+            let mut rows = query.fetch_all(&mut store.conn).await?;
+            check_version(rows.pop().as_ref())?;
+            store.check_same()?;
             rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
         });
         let standings: Vec<(Option<i64>, Option<bool>)> = match standings.await {
@@ -89,7 +91,7 @@ impl Worker {
             }
             // The file cannot be read: let the waiters ask, so that they get the error.
             _ => {
-                self.store = None;
+                self.let_go();
                 self.wake_all();
                 true
             }
@@ -117,11 +119,12 @@ impl Worker {
             }
         }
         let numbers: Vec<String> = self.watchers.keys().map(i64::to_string).collect();
-        let rows = sqlx::query(include_str!("../sql/watched.sql"))
+        let mut rows = sqlx::query(include_str!("../sql/watched.sql"))
             .bind(format!("[{}]", numbers.join(",")))
             .bind(store.now())
             .fetch_all(&mut store.conn)
             .await?;
+        check_version(rows.pop().as_ref())?;
         for row in rows {
             let number: i64 = row.try_get(0)?;
             let wake = match FencingToken::new(number) {
