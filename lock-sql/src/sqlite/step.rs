@@ -87,17 +87,17 @@ impl<'c> Step<'c> {
         Ok(Step { conn, now, number, stored_number, promoted: Vec::new(), gone, left: Vec::new() })
     }
 
-    /// Begins a transaction that only reads; `None` when an earlier boot left something that must go first.
+    /// Begins a transaction that only reads; `None` when a lease that ran out, or an earlier boot, left what must go first.
     pub(super) async fn begin_reading(
         conn: &'c mut SqliteConnection,
         now: i64,
         boot: &Boot,
     ) -> Stepped<Option<Step<'c>>> {
-        let rows = sqlx::query(include_str!("sql/begin_reading.sql")).fetch_all(&mut *conn).await?;
+        let rows = sqlx::query(include_str!("sql/begin_reading.sql")).bind(now).fetch_all(&mut *conn).await?;
         check_version(rows.first())?;
         let meta = rows.get(1).ok_or(sqlx::Error::RowNotFound)?;
         let number: i64 = meta.try_get(0)?;
-        if meta.try_get::<&str, _>(1)? != boot.id {
+        if rows.len() > 2 || meta.try_get::<&str, _>(1)? != boot.id {
             conn.execute("ROLLBACK").await?;
             return Ok(None);
         }

@@ -284,8 +284,7 @@ async fn many_names_leave_nothing_but_the_counter() {
             clock.advance(Duration::from_secs(61));
         }
     }
-    hold(&store, &request("another", 1)).await;
-    release(&store, &request("another", 1).ticket()).await;
+    store.inspect(&name("another")).await.unwrap();
     let mut conn = raw(&path).await;
     let count = |sql: &'static str| sqlx::query_scalar::<_, i64>(sql);
     let rows: i64 = count("SELECT count(*) FROM onelock_line").fetch_one(&mut conn).await.unwrap();
