@@ -208,9 +208,14 @@ impl ZkConfig {
         if !self.tls {
             return Ok(None);
         }
-        // Where several of rustls' cryptography providers are linked in, the process must choose one. A choice made
-        // earlier stays.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        // The driver takes rustls' default of the process, and panics where there is none and several are linked in. The
+        // choice is the application's.
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            return Err(bad(
+                "TLS needs a cryptography provider of rustls, which the application chooses: call \
+                 rustls::crypto::ring::default_provider().install_default() before connecting, or another provider's",
+            ));
+        }
         let read = |file: &PathBuf| {
             std::fs::read_to_string(file).map_err(|e| bad(&format!("{}: {e}", file.display())))
         };
@@ -312,6 +317,8 @@ mod tests {
         ] {
             assert_eq!(read(bad).unwrap_err().kind(), ErrorKind::InvalidConfig, "{bad}");
         }
+        let chosen = rustls::crypto::ring::default_provider().install_default();
+        assert!(chosen.is_ok(), "nobody else chooses in this process");
         let missing = read("zks://a?tls_ca=/nowhere/ca.pem").unwrap().tls_options().unwrap_err();
         assert!(missing.to_string().contains("/nowhere/ca.pem"), "{missing}");
     }

@@ -12,6 +12,7 @@
 //! follows then looks anew.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,7 +43,11 @@ type Key = (i64, String);
 
 /// The lines that a client follows.
 #[derive(Default)]
-pub(crate) struct Follows(Mutex<HashMap<Key, Arc<Follow>>>);
+pub(crate) struct Follows {
+    lines: Mutex<HashMap<Key, Arc<Follow>>>,
+    /// The servers have no such watches: they are before 3.6, or run `WatchManagerOptimized`.
+    unsupported: AtomicBool,
+}
 
 /// One line that is followed.
 pub(crate) struct Follow(Mutex<State>);
@@ -75,7 +80,7 @@ struct Follower {
 
 impl Follows {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Follow>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, session: &Session, parent: &str) -> Option<Arc<Follow>> {
@@ -289,6 +294,9 @@ pub(crate) enum Followed {
 /// Sets the watch, and lists the line behind it.
 pub(crate) async fn begin_to_follow(core: &Arc<Core>, entry: &Entry) -> Result<Followed> {
     let (session, parent) = (&entry.session, entry.parent());
+    if core.follows.unsupported.load(Ordering::Relaxed) {
+        return Ok(Followed::No);
+    }
     let kept = match begin(core, session, parent) {
         Begun::Now(kept) => kept,
         Begun::NotNow => return Ok(Followed::No),
@@ -302,6 +310,10 @@ pub(crate) async fn begin_to_follow(core: &Arc<Core>, entry: &Entry) -> Result<F
     let (watch, listed) = join!(session.ask(watch), session.ask(listed));
     let watcher = match watch {
         Ok(watcher) => watcher,
+        Err(zk::Error::Unimplemented | zk::Error::MarshallingError) => {
+            core.follows.unsupported.store(true, Ordering::Relaxed);
+            return Ok(Followed::No);
+        }
         Err(error) if is_answer(&error) => return Ok(Followed::No),
         Err(error) => return Err(fail(error)),
     };

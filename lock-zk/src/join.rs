@@ -19,8 +19,9 @@ use crate::layout::Draft;
 use crate::leave::{delete, erase_later, latest, synced};
 use crate::line::Stand;
 use crate::listings::Listed;
+use crate::pool::Room;
 use crate::session::Session;
-use crate::table::{Entry, Made, Step, pause};
+use crate::table::{Ahead, Entry, Made, Step, pause};
 use crate::wait::step_to;
 use crate::{keep, look};
 
@@ -43,7 +44,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: &Request) -> Result<Stand
     let parent = &draft.parent;
     let (mut denied, mut broken) = (None, 0);
     for _ in 0..TURNS {
-        let session = core.target.session(need).await?;
+        let session = core.target.room(need, draft.bytes()).await?;
         session.fresh().await?;
         // As far as we know the node of the name is there or not.
         // Whoever else of this client comes now comes behind.
@@ -109,7 +110,7 @@ async fn again(core: &Arc<Core>, request: &Request) -> Result<Option<Standing>> 
 struct Join<'a> {
     core: &'a Arc<Core>,
     request: &'a Request,
-    session: Arc<Session>,
+    session: Arc<Room>,
     draft: Arc<Draft>,
 }
 
@@ -179,9 +180,9 @@ impl Join<'_> {
             Err(error) => return Err(self.failed(error)),
         };
         let mut fresh = Fresh { core, session: &self.session, path: Some(path) };
-        let (lease, alone, step) = match self.stands(seen, fresh.node(&self.draft), mark.as_ref()).await {
+        let (lease, alone, waits) = match self.stands(seen, fresh.node(&self.draft), mark.as_ref()).await {
             Ok(Some((alone, None))) => (self.request.lease, alone, None),
-            Ok(Some((_, step))) if self.request.queue => (self.request.waiter_lease, false, step),
+            Ok(Some((_, waits))) if self.request.queue => (self.request.waiter_lease, false, waits),
             Ok(Some(_)) => {
                 fresh.undo().await?;
                 return Ok(Placed::Standing(Standing::Busy(Busy { retry_after: None })));
@@ -200,7 +201,7 @@ impl Join<'_> {
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
         let token = FencingToken::new(czxid)?;
-        let held = step.is_none();
+        let held = waits.is_none();
         let made = Made {
             key: (self.request.name.clone(), self.request.holder),
             mode: self.request.mode,
@@ -210,7 +211,7 @@ impl Join<'_> {
             alone,
             session: Arc::clone(&self.session),
         };
-        core.table.insert(Entry::new(made, core.target.clock.now() + kept, step));
+        core.table.insert(Entry::new(made, core.target.clock.now() + kept, waits));
         Ok(Placed::Standing(if held {
             Standing::Held(Grant { token, lease })
         } else {
@@ -225,7 +226,7 @@ impl Join<'_> {
         seen: Seen,
         node: &str,
         mark: Option<&Mark>,
-    ) -> Result<Option<(bool, Option<Step>)>> {
+    ) -> Result<Option<(bool, Option<(Ahead, Step)>)>> {
         let parent = &self.draft.parent;
         let line = match seen {
             Seen::Alone => return Ok(Some((true, None))),
@@ -236,7 +237,10 @@ impl Join<'_> {
         };
         Ok(line.stand(node).map(|stand| match stand {
             Stand::Held { .. } => (false, None),
-            Stand::Waits(watch) => (false, Some(step_to(watch, &line, node, mark))),
+            Stand::Waits(watch) => {
+                let ahead = Ahead { watch: watch.clone(), changed: line.changed() };
+                (false, Some((ahead, step_to(watch, &line, node, mark))))
+            }
         }))
     }
 
@@ -262,17 +266,19 @@ impl Join<'_> {
 
 /// Makes the node of the name, a container, and the entry in it, in one step: who made the first is alone with the
 /// second, and holds.
-async fn send_alone(core: Arc<Core>, session: Arc<Session>, draft: Arc<Draft>) -> Answers {
+async fn send_alone(core: Arc<Core>, session: Arc<Room>, draft: Arc<Draft>) -> Answers {
     // What the server would call the first child of a new node; it counts on from there.
     let path = draft.path("0000000000");
     let acls = core.target.acls();
     let sent = core.target.clock.now();
     let created = async {
         let write = Write::Join { draft: Arc::clone(&draft), path: path.clone(), acls };
-        let Some(zk::MultiWriteResult::SetData { stat }) = group::write(&session, write).await?.pop() else {
+        let Some(zk::MultiWriteResult::SetData { stat }) =
+            group::write(session.session(), write).await?.pop()
+        else {
             return Err(zk::Error::UnexpectedError("no answer to a write".into()));
         };
-        session.heard(sent);
+        session.heard();
         Ok(stat)
     };
     let created = created.await.and_then(|stat| owned(&session, path, &stat));
@@ -287,7 +293,7 @@ fn owned(session: &Session, path: String, stat: &zk::Stat) -> Result<(String, i6
 }
 
 /// Sends both requests at once, one behind the other: the listing shows the line as it is behind the new node.
-async fn send(core: Arc<Core>, session: Arc<Session>, draft: Arc<Draft>) -> Answers {
+async fn send(core: Arc<Core>, session: Arc<Room>, draft: Arc<Draft>) -> Answers {
     let sent = core.target.clock.now();
     let client = match session.client() {
         Ok(client) => client,
@@ -298,7 +304,7 @@ async fn send(core: Arc<Core>, session: Arc<Session>, draft: Arc<Draft>) -> Answ
     let listed = core.listings.behind(&session, &client, &draft.parent);
     let (created, listed) = join!(created, listed);
     if created.is_ok() {
-        session.heard(sent);
+        session.heard();
     }
     let created =
         created.and_then(|(stat, sequence)| owned(&session, draft.path(&sequence.to_string()), &stat));
@@ -338,7 +344,7 @@ impl Drop for Sent<'_> {
 /// A node that was created and is not an entry yet: it goes when this is dropped.
 struct Fresh<'a> {
     core: &'a Arc<Core>,
-    session: &'a Arc<Session>,
+    session: &'a Arc<Room>,
     path: Option<String>,
 }
 
@@ -354,7 +360,7 @@ impl Fresh<'_> {
 
     async fn undo(&mut self) -> Result<()> {
         if let Some(path) = &self.path {
-            delete(self.core, self.session, path).await?;
+            delete(self.core, self.session.session(), path).await?;
         }
         self.path = None;
         Ok(())
@@ -392,7 +398,7 @@ async fn find(core: &Core, session: &Session, draft: &Draft) -> Result<Option<(S
 }
 
 /// Removes what a lost create may have left, however long it takes to find out; the end of the session does it too.
-fn undo_later(core: &Arc<Core>, session: &Arc<Session>, draft: &Arc<Draft>) {
+fn undo_later(core: &Arc<Core>, session: &Arc<Room>, draft: &Arc<Draft>) {
     let (core, session, draft) = (Arc::clone(core), Arc::clone(session), Arc::clone(draft));
     let runtime = core.target.runtime.clone();
     runtime.spawn(async move {

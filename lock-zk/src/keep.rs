@@ -1,6 +1,8 @@
-//! Renewing: one write through the leader per session and batch, which checks that every node is there.
+//! Renewing: one write through the leader per session and batch, which checks that every node is there; for those that
+//! wait, a read of what they wait for. The line itself is read only when that has changed: a waiter costs the same
+//! however long its line is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,20 +13,32 @@ use zookeeper_client as zk;
 use crate::backend::Core;
 use crate::error::{ends_session, failed};
 use crate::leave::erase_later;
-use crate::line::{Line, Stand};
+use crate::line::{Line, Stand, Watch};
 use crate::look;
 use crate::session::Session;
 use crate::table::Entry;
 use crate::wait::promoted;
 
-/// The most nodes one request checks.
+/// The most nodes one request checks, and about how many bytes it has: servers may take less than their default of a
+/// megabyte.
 const BATCH: usize = 256;
+const BYTES: usize = 32 * 1024;
 
 struct Item {
     index: usize,
     entry: Arc<Entry>,
     lease: Duration,
     waiter_lease: Duration,
+}
+
+/// How many of these share a request.
+fn share(items: &[Item]) -> usize {
+    let mut bytes = 0;
+    let fits = |item: &&Item| {
+        bytes += 16 + item.entry.path.len();
+        bytes <= BYTES
+    };
+    items.iter().take(BATCH).take_while(fits).count().max(1)
 }
 
 type Answers = Vec<(usize, Result<Renewed>)>;
@@ -56,7 +70,7 @@ pub(crate) async fn renew(core: &Arc<Core>, due: &[Renewal]) -> Vec<Result<Renew
     let mut batches = Vec::new();
     for mut items in sessions.into_values() {
         while !items.is_empty() {
-            let rest = items.split_off(items.len().min(BATCH));
+            let rest = items.split_off(share(&items));
             batches.push(batch(core, std::mem::replace(&mut items, rest)));
         }
     }
@@ -112,7 +126,9 @@ fn without_delay(answer: Renewed, delay: Duration) -> Renewed {
 /// Renews entries of one session. Leases are with the lock-delay in here.
 async fn batch(core: &Arc<Core>, mut items: Vec<Item>) -> Answers {
     let mut answers = Answers::new();
-    let Some(session) = items.first().map(|item| Arc::clone(&item.entry.session)) else { return answers };
+    let Some(session) = items.first().map(|item| Arc::clone(item.entry.session.session())) else {
+        return answers;
+    };
     // Twice at most without a full survey in between: nodes go one by one only when they are evicted.
     for _ in 0..4 {
         if items.is_empty() {
@@ -127,7 +143,7 @@ async fn batch(core: &Arc<Core>, mut items: Vec<Item>) -> Answers {
                 return answers;
             }
             Ok((false, _)) => {}
-            Err(error) => return fail(core, &session, items, answers, error),
+            Err(error) => return fail(core, items, answers, error),
         }
         // At least one is missing: which?
         let paths: Vec<_> = items.iter().map(|item| item.entry.path.clone()).collect();
@@ -144,7 +160,7 @@ async fn batch(core: &Arc<Core>, mut items: Vec<Item>) -> Answers {
                     there
                 });
             }
-            Err(error) => return fail(core, &session, items, answers, error),
+            Err(error) => return fail(core, items, answers, error),
         }
     }
     let text = "entries went away faster than they could be counted";
@@ -153,13 +169,7 @@ async fn batch(core: &Arc<Core>, mut items: Vec<Item>) -> Answers {
 }
 
 /// The answer when there is none: an entry of a session that is over is gone, everything else is not known.
-fn fail(
-    core: &Arc<Core>,
-    session: &Arc<Session>,
-    items: Vec<Item>,
-    mut answers: Answers,
-    error: zk::Error,
-) -> Answers {
+fn fail(core: &Arc<Core>, items: Vec<Item>, mut answers: Answers, error: zk::Error) -> Answers {
     let over = ends_session(&error) && !core.is_closed();
     let first = items.first().map(|item| item.entry.path.clone()).unwrap_or_default();
     let error = failed(error, "renew", &first);
@@ -167,34 +177,28 @@ fn fail(
         if over {
             core.table.remove(&item.entry);
             // The driver gives a session up by its own clock. Where the server does not know yet the node goes at once.
-            erase_later(core, session, item.entry.path.clone());
+            erase_later(core, &item.entry.session, item.entry.path.clone());
         }
         answers.push((item.index, if over { Ok(Renewed::NotHeld) } else { Err(error.clone()) }));
     }
     answers
 }
 
-/// The lines of the names that are waited for; or why one cannot be read.
+/// The lines that have changed for one that waits; or why one cannot be read.
 type Lines = HashMap<String, Result<Line>>;
 
-/// Whether every node is there, by one write that changes nothing; with it, behind the write, the lines of those that
-/// wait.
+/// Whether every node is there, by one write that changes nothing; with it, behind the write, the lines in which something
+/// that an entry waits for has changed.
 async fn check(session: &Arc<Session>, items: &[Item]) -> Result<(bool, Lines), zk::Error> {
     let client = session.client()?;
     let mut writer = client.new_multi_writer();
     for item in items {
         writer.add_check_version(&item.entry.path, -1)?;
     }
-    let mut parents: Vec<&str> =
-        items.iter().filter(|item| !item.entry.is_held()).map(|item| item.entry.parent()).collect();
-    parents.sort_unstable();
-    parents.dedup();
-    let mut reader = client.new_multi_reader();
-    for parent in &parents {
-        reader.add_get_children(parent)?;
-    }
-    // Sent in this order: the session is answered in order, so the lines are no older than the write.
-    let (checked, listed) = (writer.commit(), reader.commit());
+    let probes = probes(items);
+    let paths: Vec<_> = probes.iter().map(|probe| probe.path.clone()).collect();
+    // Sent in this order: the session is answered in order, so what is read is no older than the write.
+    let (checked, seen) = (writer.commit(), look::read_each(session, &paths));
     let checked = async {
         match checked.await {
             Ok(_) => Ok(true),
@@ -202,19 +206,65 @@ async fn check(session: &Arc<Session>, items: &[Item]) -> Result<(bool, Lines), 
             Err(error) => Err(zk::Error::from(error)),
         }
     };
-    let (checked, listed) = join!(session.ask(checked), session.ask(listed));
+    let (checked, seen) = join!(session.ask(checked), seen);
     if !checked? {
         return Ok((false, Lines::new()));
     }
-    let mut lines = Lines::new();
-    for (parent, result) in parents.into_iter().zip(listed?) {
-        let line = match look::one_of_many(parent, result) {
-            Ok(line) => look::ordered(session, parent, line).await,
-            Err(error) => Err(error),
-        };
-        lines.insert(parent.to_owned(), line);
+    let mut changed = HashSet::new();
+    for (probe, seen) in probes.iter().zip(seen?) {
+        // What may not be read is looked for in the line.
+        if !seen.is_ok_and(|seen| seen.is_some_and(|(stat, _)| probe.expects.is_met(&stat))) {
+            changed.insert(probe.parent);
+        }
     }
-    Ok((true, lines))
+    let unseen =
+        items.iter().map(|item| &item.entry).filter(|entry| !entry.is_held() && entry.ahead().is_none());
+    changed.extend(unseen.map(|entry| entry.parent()));
+    let lines =
+        changed.into_iter().map(async |parent| (parent.to_owned(), look::line(session, parent).await));
+    Ok((true, future::join_all(lines).await.into_iter().collect()))
+}
+
+/// What is read to see whether an entry still waits.
+struct Probe<'a> {
+    parent: &'a str,
+    path: String,
+    expects: Expects,
+}
+
+/// How a node is while the entry waits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Expects {
+    There,
+    /// No child has come or gone since this transaction: permits are counted.
+    Children(i64),
+}
+
+impl Expects {
+    fn is_met(self, stat: &zk::Stat) -> bool {
+        match self {
+            Self::There => true,
+            Self::Children(last) => stat.pzxid == last,
+        }
+    }
+}
+
+/// What the write does not show itself: whoever waits for an entry that is checked beside it needs no more.
+fn probes(items: &[Item]) -> Vec<Probe<'_>> {
+    let checked: HashSet<&str> = items.iter().map(|item| item.entry.path.as_str()).collect();
+    let (mut probes, mut known) = (Vec::new(), HashSet::new());
+    for entry in items.iter().map(|item| &item.entry).filter(|entry| !entry.is_held()) {
+        let parent = entry.parent();
+        let Some(ahead) = entry.ahead() else { continue };
+        let (path, expects) = match ahead.watch {
+            Watch::Gone { node, .. } => ([parent, "/", &node].concat(), Expects::There),
+            Watch::Mark { .. } | Watch::Children => (parent.to_owned(), Expects::Children(ahead.changed)),
+        };
+        if !checked.contains(path.as_str()) && known.insert((path.clone(), expects)) {
+            probes.push(Probe { parent, path, expects });
+        }
+    }
+    probes
 }
 
 /// What one entry is told after the write that was sent at `sent`.
@@ -226,16 +276,13 @@ fn settle(
     lines: &Lines,
 ) -> Result<Renewed> {
     let entry = &item.entry;
-    if !entry.is_held() {
-        let line = match lines.get(entry.parent()) {
-            Some(Ok(line)) => line,
-            Some(Err(error)) => return Err(error.clone()),
-            // It began to hold between the two looks at it, and this one no longer sees it.
-            None => return Err(Error::new(ErrorKind::Unavailable, "the line was not read")),
-        };
+    if !entry.is_held()
+        && let Some(line) = lines.get(entry.parent())
+    {
+        let line = line.as_ref().map_err(Clone::clone)?;
         match line.stand(entry.node()) {
             Some(Stand::Held { followed }) => promoted(core, entry, followed),
-            Some(Stand::Waits(_)) => {}
+            Some(Stand::Waits(watch)) => entry.wait_for(watch, line.changed()),
             None => {
                 core.table.remove(entry);
                 return Ok(Renewed::NotHeld);

@@ -10,6 +10,8 @@ use lock_core::{Error, ErrorKind, HolderId, LockName, Mode, Request, Result};
 
 const PROTECTED: &str = "_c_";
 const TAIL: &str = "lock-";
+/// What kazoo's locks write between the 32 digits of an id and the sequence.
+const KAZOO: [&str; 2] = ["__lock__", "__rlock__"];
 /// The length of an id as Curator writes it.
 const ID: usize = 36;
 /// What the data of our entries starts with.
@@ -57,6 +59,12 @@ impl Draft {
         Self { stem, parent, data: data(request.mode, request.note.as_str()) }
     }
 
+    /// How many bytes its path has in the server's records.
+    pub(crate) fn bytes(&self) -> usize {
+        // The length goes before it, and the sequence behind.
+        4 + self.stem.len() + "-2147483648".len()
+    }
+
     /// Its path, once it has its sequence.
     pub(crate) fn path(&self, sequence: &str) -> String {
         [&self.stem, sequence].concat()
@@ -80,15 +88,22 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Reads a child's name; `None` when it is no entry of any lock that sorts by `lock-`.
+    /// Reads a child's name; `None` when it is no entry of any lock that sorts by `lock-`, nor one of kazoo's.
     pub(crate) fn read(name: &str) -> Option<Self> {
-        let at = name.rfind(TAIL)?;
-        let (head, digits) = (&name[..at], &name[at + TAIL.len()..]);
-        let bare = digits.strip_prefix('-').unwrap_or(digits);
-        if digits.len() < 10 || !bare.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        let sequence = digits.parse().ok()?;
+        let digits = |digits: &str| -> Option<i64> {
+            let bare = digits.strip_prefix('-').unwrap_or(digits);
+            let written = digits.len() >= 10 && bare.bytes().all(|b| b.is_ascii_digit());
+            if written { digits.parse().ok() } else { None }
+        };
+        let ours = name.rsplit_once(TAIL).and_then(|(head, tail)| Some((head, digits(tail)?)));
+        let theirs = || {
+            KAZOO.iter().find_map(|mark| {
+                let (head, tail) = name.rsplit_once(mark)?;
+                let id = head.len() == 32 && head.bytes().all(|b| b.is_ascii_hexdigit());
+                if id { Some((head, digits(tail)?)) } else { None }
+            })
+        };
+        let (head, sequence) = ours.or_else(theirs)?;
         let (holder, mode) = match owner(head) {
             Some((holder, mode)) => (Some(holder), mode),
             None => (None, Mode::Exclusive),

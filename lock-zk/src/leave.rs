@@ -12,6 +12,7 @@ use crate::group;
 use crate::layout;
 use crate::line::Line;
 use crate::look;
+use crate::pool::Room;
 use crate::session::Session;
 use crate::table::{Entry, pause};
 
@@ -22,7 +23,7 @@ pub(crate) async fn release(core: &Arc<Core>, ticket: &Ticket) -> Result<Release
     if let Some(entry) = core.table.get(&key, core.target.clock.now()) {
         let was = match tidy(core, &entry).await? {
             Some(was) => was,
-            None => delete(core, &entry.session, &entry.path).await?,
+            None => delete(core, entry.session.session(), &entry.path).await?,
         };
         core.table.remove(&entry);
         return Ok(was);
@@ -59,7 +60,7 @@ async fn tidy(core: &Arc<Core>, entry: &Arc<Entry>) -> Result<Option<Release>> {
         return Ok(None);
     }
     let fail = |error| failed(error, "delete", &entry.path);
-    let deleted = group::write(&entry.session, group::Write::Leave(Arc::clone(entry)));
+    let deleted = group::write(entry.session.session(), group::Write::Leave(Arc::clone(entry)));
     let deleted = async {
         match deleted.await {
             Ok(_) => Ok(Some(Release::Released)),
@@ -131,21 +132,22 @@ pub(crate) async fn delete(core: &Arc<Core>, session: &Arc<Session>, path: &str)
 }
 
 /// Deletes a node in the background, until it is gone: by us, or with the end of its session.
-pub(crate) fn erase_later(core: &Arc<Core>, session: &Arc<Session>, path: String) {
+pub(crate) fn erase_later(core: &Arc<Core>, session: &Arc<Room>, path: String) {
     let (core, session) = (Arc::clone(core), Arc::clone(session));
     let until = core.target.clock.now() + session.timeout() * 2;
     let runtime = core.target.runtime.clone();
     runtime.spawn(async move {
         let mut attempt = 0;
         while !core.is_closed() && core.target.clock.now() < until {
-            match delete(&core, &session, &path).await {
+            match delete(&core, session.session(), &path).await {
                 Ok(_) => return,
                 // No right to do it will not come with time.
-                Err(error) if !error.is_unclear() => return,
+                Err(error) if !error.is_unclear() => break,
                 Err(_) => {}
             }
             tokio::time::sleep(pause(attempt)).await;
             attempt += 1;
         }
+        session.stays();
     });
 }

@@ -14,6 +14,7 @@ const WORN: i64 = i32::MAX as i64 - 100_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
     nodes: Vec<Node>,
+    changed: i64,
 }
 
 /// What a waiter watches: the one node whose change may promote it.
@@ -52,7 +53,18 @@ impl Line {
             }
         }
         nodes.sort_by(|a, b| a.sequence.cmp(&b.sequence).then_with(|| a.name.cmp(&b.name)));
-        Ok(Self { nodes })
+        Ok(Self { nodes, changed: 0 })
+    }
+
+    /// Notes the transaction that was the last to add or remove a node.
+    pub(crate) fn changed_at(mut self, zxid: i64) -> Self {
+        self.changed = zxid;
+        self
+    }
+
+    /// The transaction that was the last to add or remove a node; 0 when it is not known.
+    pub(crate) fn changed(&self) -> i64 {
+        self.changed
     }
 
     /// Whether the sequences tell the order. Past 2^31 - 1 the counter turns negative or stands still, depending on

@@ -32,8 +32,10 @@ pub(crate) fn read(children: Vec<String>, parent: &str) -> Result<Line> {
 pub(crate) async fn line(session: &Session, parent: &str) -> Result<Line> {
     let fail = |error| failed(error, "list", parent);
     let client = session.client().map_err(fail)?;
-    match session.ask(client.list_children(parent)).await {
-        Ok(children) => ordered(session, parent, read(children, parent)?).await,
+    match session.ask(client.get_children(parent)).await {
+        Ok((children, stat)) => {
+            ordered(session, parent, read(children, parent)?.changed_at(stat.pzxid)).await
+        }
         Err(zk::Error::NoNode) => Ok(Line::default()),
         Err(error) => Err(fail(error)),
     }
@@ -76,26 +78,35 @@ async fn details(
     Ok(found)
 }
 
+/// A node and its data.
+type Found = (zk::Stat, Vec<u8>);
+
 /// The nodes at these paths, in one request; `None` for those that are not there.
-pub(crate) async fn read_all(
+pub(crate) async fn read_all(session: &Session, paths: &[String]) -> Result<Vec<Option<Found>>, zk::Error> {
+    read_each(session, paths).await?.into_iter().collect()
+}
+
+/// The same, with an answer of its own for each path.
+pub(crate) async fn read_each(
     session: &Session,
     paths: &[String],
-) -> Result<Vec<Option<(zk::Stat, Vec<u8>)>>, zk::Error> {
+) -> Result<Vec<Result<Option<Found>, zk::Error>>, zk::Error> {
+    if paths.is_empty() {
+        return Ok(Vec::new());
+    }
     let client = session.client()?;
     let mut reader = client.new_multi_reader();
     for path in paths {
         reader.add_get_data(path)?;
     }
     let results = session.ask(reader.commit()).await?;
-    results
-        .into_iter()
-        .map(|result| match result {
-            zk::MultiReadResult::Data { data, stat } => Ok(Some((stat, data))),
-            zk::MultiReadResult::Error { err: zk::Error::NoNode } => Ok(None),
-            zk::MultiReadResult::Error { err } => Err(err),
-            other => Err(zk::Error::UnexpectedError(format!("{other:?} for the data of a node"))),
-        })
-        .collect()
+    let found = results.into_iter().map(|result| match result {
+        zk::MultiReadResult::Data { data, stat } => Ok(Some((stat, data))),
+        zk::MultiReadResult::Error { err: zk::Error::NoNode } => Ok(None),
+        zk::MultiReadResult::Error { err } => Err(err),
+        other => Err(zk::Error::UnexpectedError(format!("{other:?} for the data of a node"))),
+    });
+    Ok(found.collect())
 }
 
 /// The line of a name, for people.
@@ -186,7 +197,7 @@ pub(crate) async fn lines(core: &Arc<Core>, names: &[LockName]) -> Result<Vec<Re
 }
 
 /// The line in one answer of a request for many.
-pub(crate) fn one_of_many(parent: &str, result: zk::MultiReadResult) -> Result<Line> {
+fn one_of_many(parent: &str, result: zk::MultiReadResult) -> Result<Line> {
     match result {
         zk::MultiReadResult::Children { children } => read(children, parent),
         zk::MultiReadResult::Error { err: zk::Error::NoNode } => Ok(Line::default()),

@@ -1,6 +1,9 @@
-//! The sessions of a client: one per class of leases, and one for what needs no lease.
+//! The sessions of a client: those of each class of leases, and one for what needs no lease.
+//!
+//! A class has one session until the paths of its nodes fill it ([`Session::take`]); then it gets another.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +21,9 @@ const MOST: Duration = Duration::from_secs(20 * 24 * 3600);
 /// How long a session without entries is kept for the next one.
 const IDLE: Duration = Duration::from_secs(120);
 
+/// How often a session is opened for one node: those who come at the same time may fill it first.
+const OPENINGS: usize = 100;
+
 /// Where to connect to, and what every session needs.
 pub(crate) struct Target {
     pub(crate) config: ZkConfig,
@@ -31,20 +37,54 @@ pub(crate) struct Target {
     slots: Mutex<HashMap<Duration, Arc<Slot>>>,
 }
 
-/// One class: whoever comes while its session is being opened waits for it.
+/// One class: whoever comes while a session is being opened waits for it.
 #[derive(Default)]
 struct Slot {
-    session: Mutex<Option<Arc<Session>>>,
-    opening: SingleFlight<Result<Arc<Session>>>,
+    sessions: Mutex<Vec<Arc<Session>>>,
+    opening: SingleFlight<Result<()>>,
 }
 
 impl Slot {
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn living(&self) -> Option<Arc<Session>> {
-        self.lock().as_ref().filter(|session| !session.is_over()).cloned()
+    /// Room in the first session that has it.
+    fn room(&self, bytes: usize) -> Option<Room> {
+        let sessions = self.lock();
+        let session = sessions.iter().find(|session| !session.is_over() && session.take(bytes))?;
+        Some(Room { session: Arc::clone(session), bytes })
+    }
+}
+
+/// Room for one node in a session. Whoever may yet have to delete the node keeps it.
+pub(crate) struct Room {
+    session: Arc<Session>,
+    bytes: usize,
+}
+
+impl Room {
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// The node cannot be deleted: it takes its room until the session ends.
+    pub(crate) fn stays(&self) {
+        self.session.add(self.bytes);
+    }
+}
+
+impl Deref for Room {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.session.put_back(self.bytes);
     }
 }
 
@@ -86,47 +126,52 @@ impl Target {
         }
     }
 
-    /// A session whose nodes live for `need` at least after every renewal.
+    /// Room for a node with a path of so many bytes, in a session whose nodes live for `need` at least after every renewal.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidLease`] when the server gives no session that long; what connecting says.
-    pub(crate) async fn session(self: &Arc<Self>, need: Duration) -> Result<Arc<Session>> {
-        let session = self.of_class(timeout_for(need, self.config.tick)).await?;
-        if session.capacity() < need {
+    pub(crate) async fn room(self: &Arc<Self>, need: Duration, bytes: usize) -> Result<Arc<Room>> {
+        let room = self.of_class(timeout_for(need, self.config.tick), bytes).await?;
+        if room.capacity() < need {
             let text = format!(
                 "a lease with its lock-delay of {} is longer than the {} that sessions of this server carry",
                 humantime::format_duration(need),
-                humantime::format_duration(session.capacity()),
+                humantime::format_duration(room.capacity()),
             );
             return Err(Error::new(ErrorKind::InvalidLease, text));
         }
-        Ok(session)
+        Ok(Arc::new(room))
     }
 
     /// The session for what needs no lease. It has no nodes.
     pub(crate) async fn desk(self: &Arc<Self>) -> Result<Arc<Session>> {
-        self.of_class(MOST).await
+        Ok(Arc::clone(self.of_class(MOST, 0).await?.session()))
     }
 
-    async fn of_class(self: &Arc<Self>, ask: Duration) -> Result<Arc<Session>> {
+    async fn of_class(self: &Arc<Self>, ask: Duration, bytes: usize) -> Result<Room> {
         let slot = Arc::clone(self.slots().entry(ask).or_default());
-        if let Some(session) = slot.living() {
-            return Ok(session);
-        }
-        // On the runtime that the client was made in, where the session's tasks live, whoever asks.
-        let opened = slot.opening.join(&self.runtime, || {
-            let (target, slot) = (Arc::clone(self), Arc::clone(&slot));
-            async move {
-                if let Some(session) = slot.living() {
-                    return Ok(session);
-                }
-                let session = Session::open(&target, ask, ask != MOST).await?;
-                *slot.lock() = Some(Arc::clone(&session));
-                Ok(session)
+        for _ in 0..OPENINGS {
+            if let Some(room) = slot.room(bytes) {
+                return Ok(room);
             }
-        });
-        let gone = || Err(Error::new(ErrorKind::Closed, "the runtime this client was made in is gone"));
-        opened.await.unwrap_or_else(gone)
+            // On the runtime that the client was made in, where the session's tasks live, whoever asks.
+            let opened = slot.opening.join(&self.runtime, || {
+                let (target, slot) = (Arc::clone(self), Arc::clone(&slot));
+                async move {
+                    if slot.room(bytes).is_some() {
+                        return Ok(());
+                    }
+                    let session = Session::open(&target, ask, ask != MOST).await?;
+                    let mut sessions = slot.lock();
+                    sessions.retain(|session| !session.is_over());
+                    sessions.push(session);
+                    Ok(())
+                }
+            });
+            let gone = || Err(Error::new(ErrorKind::Closed, "the runtime this client was made in is gone"));
+            opened.await.unwrap_or_else(gone)?;
+        }
+        Err(Error::new(ErrorKind::Unavailable, "new sessions ended or were filled by others again and again"))
     }
 
     /// Lets a session go that nobody has used for long, given how long it is idle already; whether it is idle now.
@@ -137,7 +182,10 @@ impl Target {
         }
         if idle >= IDLE {
             self.slots().retain(|ask, slot| {
-                *ask == MOST || !slot.lock().as_ref().is_some_and(|other| Arc::ptr_eq(session, other))
+                let mut sessions = slot.lock();
+                sessions.retain(|other| *ask == MOST || !Arc::ptr_eq(session, other));
+                // A class whose first session is being opened stays: somebody waits for it.
+                !sessions.is_empty() || Arc::strong_count(slot) > 1
             });
         }
         true
@@ -145,7 +193,8 @@ impl Target {
 
     /// Ends all sessions.
     pub(crate) async fn close(&self) {
-        let sessions: Vec<_> = self.slots().drain().filter_map(|(_, slot)| slot.lock().take()).collect();
+        let sessions: Vec<_> =
+            self.slots().drain().flat_map(|(_, slot)| std::mem::take(&mut *slot.lock())).collect();
         futures_util::future::join_all(sessions.iter().map(|session| session.close())).await;
     }
 

@@ -1,14 +1,21 @@
 //! One session: calls that end, and since when the leader must know that the session lives.
 //!
 //! The server ends a session when it has not heard of it for its timeout. "The server" is the leader, and a follower
-//! tells the leader only once in half a tick which sessions it has heard of: an answered request says nothing about
-//! what the leader knows. What does: a request that was *answered at least a tick before* a write that the leader
-//! committed. The follower reported it in between, and no other leader was elected before the write, or the write would
-//! have failed; a leader elected later starts every session's time anew. So a lease counts from the last such request,
-//! not from the write ([`Session::lasts`]), and the session sends one whenever none went out for a while.
+//! tells the leader only when that asks, twice in a tick, which sessions it has heard of: an answered request says
+//! nothing about what the leader knows. Nor does a write that the leader commits: a leader that was stopped for longer
+//! than the session's timeout commits the writes that waited for it, and ends the session a moment later. So leases
+//! count from a *beat*, a `sync`, which only the leader answers. A beat is proven once
+//!
+//! - another one was sent at least a tick after its answer and has been answered: the leader ran in between, asked its
+//!   followers and heard of the session; or it was stopped in between, and
+//! - a write that was sent a quarter of a tick after that was committed: what a leader does first when it goes on, to
+//!   end the sessions it has not heard of, it had done by then.
+//!
+//! A write that another leader commits proves no less: it starts every session's time anew when it is elected.
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -20,14 +27,21 @@ use crate::error::{failed, is_answer};
 use crate::group::Group;
 use crate::pool::Target;
 
-/// The most a session's timeout is spent on what cannot be counted on: see [`capacity`].
+/// The part of a session's timeout that lies between two beats is a half of this: see [`capacity`].
 const BEATS: u32 = 10;
+
+/// The most bytes that the paths of a session's nodes have. At a session's end the server writes one record with all of
+/// them, and no server reads a record of two megabytes back: it would never start again (ZOOKEEPER-4306).
+const MOST_PATHS: usize = 400_000;
+
+/// How many proofs are remembered: a write may be answered after later ones.
+const PROOFS: usize = 64;
 
 /// How many requests, one after the other, may go unanswered on a session that keeps nothing.
 const UNANSWERED: u32 = 3;
 
-/// How much of a session's timeout is a lease: without the time between two beats, the tick after which an answered
-/// request counts, and a tick for everything on the way.
+/// How much of a session's timeout is a lease: without the time between three beats, the tick and a quarter after which
+/// one counts, and the rest of two ticks for everything on the way.
 pub(crate) fn capacity(timeout: Duration, tick: Duration) -> Duration {
     (timeout - timeout / BEATS).saturating_sub(tick * 2)
 }
@@ -51,48 +65,64 @@ pub(crate) struct Session {
     /// How long it may leave requests unanswered.
     patience: Duration,
     contact: Mutex<Contact>,
+    /// How many bytes the paths of its nodes have, those that are to be made included.
+    paths: AtomicUsize,
     group: Group,
 }
 
 /// When requests were sent that have been answered.
 #[derive(Debug)]
 struct Contact {
-    /// The leader knows that the session was alive then.
-    proven: Timestamp,
-    /// When an answer came, and when its request was sent; a few in a tick.
-    recent: VecDeque<(Timestamp, Timestamp)>,
-    /// When the last answered request was sent.
-    last: Timestamp,
+    /// In the order of both.
+    proofs: VecDeque<Proof>,
+    /// Beats that no later one has proven yet.
+    beats: VecDeque<Beat>,
     /// When the first request was sent of those that were given up since anything was answered.
     unanswered: Option<Timestamp>,
 }
 
+/// A committed write that was sent at `from` or later proves that the leader knows that the session lived at `alive`.
+#[derive(Clone, Copy, Debug)]
+struct Proof {
+    from: Timestamp,
+    alive: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Beat {
+    sent: Timestamp,
+    answered: Timestamp,
+}
+
 impl Contact {
-    fn heard(&mut self, sent: Timestamp, now: Timestamp, tick: Duration) {
-        self.last = self.last.max(sent);
-        self.unanswered = None;
-        if self.recent.back().is_none_or(|(answered, _)| now.saturating_since(*answered) >= tick / 4) {
-            self.recent.push_back((now, sent));
+    /// The leader itself begins a session, so its time begins no earlier than when that was asked for.
+    fn new(opened: Timestamp) -> Self {
+        let proofs = VecDeque::from([Proof { from: opened, alive: opened }]);
+        Self { proofs, beats: VecDeque::new(), unanswered: None }
+    }
+
+    fn beat(&mut self, beat: Beat, tick: Duration) {
+        let mut alive = None;
+        while let Some(before) = self.beats.front().filter(|before| before.answered + tick <= beat.sent) {
+            alive = alive.max(Some(before.sent));
+            self.beats.pop_front();
         }
-        // Enough for two ticks: what is older is settled.
-        while self.recent.len() > 16 {
-            self.settle(now, tick);
-            if self.recent.len() > 16 {
-                self.recent.pop_front();
+        let newest = self.proofs.back().map(|proof| proof.alive);
+        if let Some(alive) = alive.filter(|alive| Some(*alive) > newest) {
+            self.proofs.push_back(Proof { from: beat.answered + tick / 4, alive });
+            if self.proofs.len() > PROOFS {
+                self.proofs.pop_front();
             }
+        }
+        // A few in a tick are enough.
+        if self.beats.back().is_none_or(|last| last.answered + tick / 8 <= beat.answered) {
+            self.beats.push_back(beat);
         }
     }
 
-    /// What a write that is sent at `at`, once answered, proves.
-    fn settle(&mut self, at: Timestamp, tick: Duration) -> Timestamp {
-        while let Some((answered, sent)) = self.recent.front().copied() {
-            if answered + tick > at {
-                break;
-            }
-            self.proven = self.proven.max(sent);
-            self.recent.pop_front();
-        }
-        self.proven
+    /// What a write that was sent at `at` and committed proves.
+    fn alive(&self, at: Timestamp) -> Option<Timestamp> {
+        self.proofs.iter().rev().find(|proof| proof.from <= at).map(|proof| proof.alive)
     }
 }
 
@@ -130,13 +160,8 @@ impl Session {
             } else {
                 timeout.min(target.config.request_timeout * UNANSWERED)
             },
-            // The leader itself begins a session, so its time begins no earlier than this.
-            contact: Mutex::new(Contact {
-                proven: sent,
-                recent: VecDeque::new(),
-                last: sent,
-                unanswered: None,
-            }),
+            contact: Mutex::new(Contact::new(sent)),
+            paths: AtomicUsize::new(0),
             group: Group::default(),
             client: Mutex::new(Some(Arc::new(client))),
             target: Arc::clone(target),
@@ -198,7 +223,7 @@ impl Session {
             Err(_) => Err(zk::Error::Timeout),
         };
         if answer.as_ref().map_or_else(is_answer, |_| true) {
-            self.heard(sent);
+            self.heard();
         } else if matches!(answer, Err(zk::Error::Timeout)) {
             self.unheard(sent);
         }
@@ -215,15 +240,15 @@ impl Session {
         }
     }
 
-    /// Notes that a request sent at `sent` has been answered now.
-    pub(crate) fn heard(&self, sent: Timestamp) {
-        self.contact().heard(sent, self.target.clock.now(), self.target.config.tick);
+    /// Notes that a request has been answered now.
+    pub(crate) fn heard(&self) {
+        self.contact().unanswered = None;
     }
 
     /// How long after `sent` the session lives at least, given that a write sent then was committed.
     pub(crate) fn lasts(&self, sent: Timestamp) -> Duration {
-        let proven = self.contact().settle(sent, self.target.config.tick);
-        (proven + self.timeout).saturating_since(sent)
+        let alive = self.contact().alive(sent);
+        alive.map_or(Duration::ZERO, |alive| (alive + self.timeout).saturating_since(sent))
     }
 
     /// Waits until a write that is sent now would prove enough for a lease of the session's whole capacity.
@@ -233,18 +258,40 @@ impl Session {
             if self.lasts(self.target.clock.now()) >= self.capacity() {
                 return Ok(());
             }
-            // After a disconnection: say that we live, and give the follower time to pass it on.
-            self.touch().await.map_err(|error| failed(error, "reach", &self.target.address))?;
-            tokio::time::sleep(tick + tick / 4).await;
+            // After a disconnection, or a leader that was stopped: one beat, and one that proves it.
+            for pause in [tick + tick / 8, tick * 3 / 8] {
+                self.beat().await.map_err(|error| failed(error, "reach", &self.target.address))?;
+                tokio::time::sleep(pause).await;
+            }
         }
         Err(Error::new(ErrorKind::Unavailable, "the contact to the server is too slow for the lease"))
     }
 
-    /// A request that costs nothing and shows that the session lives.
-    async fn touch(&self) -> Result<(), zk::Error> {
+    /// Asks the leader for a sign of life, which costs no right and no disk.
+    async fn beat(&self) -> Result<(), zk::Error> {
         let client = self.client()?;
         let path = if self.target.base.is_empty() { "/" } else { &self.target.base };
-        self.ask(client.check_stat(path)).await.map(|_| ())
+        let sent = self.target.clock.now();
+        self.ask(client.sync(path)).await?;
+        let beat = Beat { sent, answered: self.target.clock.now() };
+        self.contact().beat(beat, self.target.config.tick);
+        Ok(())
+    }
+
+    /// Takes room for a node whose path has so many bytes; false when the session is full.
+    pub(crate) fn take(&self, bytes: usize) -> bool {
+        let more = |paths: usize| Some(paths + bytes).filter(|paths| *paths <= MOST_PATHS);
+        self.paths.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Counts a node whether there is room or not.
+    pub(crate) fn add(&self, bytes: usize) {
+        self.paths.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives room back.
+    pub(crate) fn put_back(&self, bytes: usize) {
+        self.paths.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Ends the session, and with it all its nodes. Gives up after the request timeout: the server does it then when
@@ -271,7 +318,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Sends a request whenever none was answered for a tenth of the timeout; lets an idle session go.
+/// Sends a beat twice in a tenth of the timeout; lets an idle session go.
 async fn beat(session: Weak<Session>, target: Arc<Target>, timeout: Duration) {
     let pause = (timeout / BEATS / 2).max(Duration::from_millis(1));
     let mut idle = Duration::ZERO;
@@ -281,13 +328,10 @@ async fn beat(session: Weak<Session>, target: Arc<Target>, timeout: Duration) {
         if session.is_over() {
             return;
         }
-        let last = session.contact().last;
-        if target.clock.now().saturating_since(last) >= pause {
-            // What goes wrong here shows where it matters: the lease of the next renewal is counted from the last
-            // contact.
-            let _ = session.touch().await;
-        }
         idle = if target.forget_idle(&session, idle) { idle + pause } else { Duration::ZERO };
+        // On its own: the next one does not wait for the answer to this one. What goes wrong shows where it matters, in
+        // the lease of the next renewal.
+        target.runtime.spawn(async move { session.beat().await });
     }
 }
 
@@ -317,19 +361,27 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_answered_a_tick_ago_is_proven() {
+    fn a_beat_counts_when_the_leader_has_answered_one_a_tick_later() {
         let at = |ms| Timestamp::from_origin(MS(ms));
-        let (recent, unanswered) = (VecDeque::new(), None);
-        let mut contact = Contact { proven: at(0), recent, last: at(0), unanswered };
-        contact.heard(at(1_000), at(1_010), MS(200));
-        assert_eq!(contact.settle(at(1_100), MS(200)), at(0));
-        assert_eq!(contact.settle(at(1_209), MS(200)), at(0));
-        assert_eq!(contact.settle(at(1_210), MS(200)), at(1_000));
-        for i in 0..1_000 {
-            contact.heard(at(2_000 + i), at(2_001 + i), MS(200));
+        let beat = |sent, answered| Beat { sent: at(sent), answered: at(answered) };
+        let mut contact = Contact::new(at(0));
+        contact.beat(beat(1_000, 1_010), MS(200));
+        contact.beat(beat(1_209, 1_220), MS(200));
+        assert_eq!(contact.alive(at(1_999)), Some(at(0)), "sent too soon after the first");
+        contact.beat(beat(1_240, 1_250), MS(200));
+        assert_eq!(contact.alive(at(1_299)), Some(at(0)), "a write that was sent too soon");
+        assert_eq!(contact.alive(at(1_300)), Some(at(1_000)));
+        // The leader is stopped, and goes on at 5000.
+        contact.beat(beat(1_500, 5_000), MS(200));
+        contact.beat(beat(4_900, 5_000), MS(200));
+        assert_eq!(contact.alive(at(4_999)), Some(at(1_000)), "a write that waited for the leader");
+        assert!(contact.alive(at(5_049)) <= Some(at(1_000)));
+        for i in 0..10_000 {
+            contact.beat(beat(6_000 + i, 6_001 + i), MS(200));
         }
-        assert!(contact.recent.len() <= 16);
-        let proven = contact.settle(at(3_000), MS(200));
-        assert!(proven >= at(2_700) && proven <= at(2_800), "{proven:?}");
+        assert!(contact.beats.len() <= 16 && contact.proofs.len() <= PROOFS);
+        let alive = contact.alive(at(16_000)).unwrap();
+        assert!(alive >= at(15_600) && alive <= at(15_750), "{alive:?}");
+        assert_eq!(contact.alive(at(3_000)), None, "forgotten long ago");
     }
 }

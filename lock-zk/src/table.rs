@@ -19,7 +19,7 @@ use crate::backend::Core;
 use crate::layout::Draft;
 use crate::leave::erase_later;
 use crate::line::Watch;
-use crate::session::Session;
+use crate::pool::Room;
 
 pub(crate) type Key = (LockName, HolderId);
 
@@ -61,11 +61,20 @@ pub(crate) struct Entry {
     pub(crate) path: String,
     /// It made the node of the name, so that one may go with it.
     pub(crate) alone: bool,
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Arc<Room>,
     state: Mutex<State>,
 }
 
+/// What an entry waits for, as it was when its line was read last.
+#[derive(Clone, Debug)]
+pub(crate) struct Ahead {
+    pub(crate) watch: Watch,
+    /// The transaction that changed the line last.
+    pub(crate) changed: i64,
+}
+
 struct State {
+    ahead: Option<Ahead>,
     /// When its lease ends, lock-delay included.
     ends: Timestamp,
     held: bool,
@@ -81,14 +90,16 @@ pub(crate) struct Made {
     pub(crate) draft: Arc<Draft>,
     pub(crate) path: String,
     pub(crate) alone: bool,
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Arc<Room>,
 }
 
 impl Entry {
-    /// An entry that holds, or has a first step to take.
-    pub(crate) fn new(made: Made, ends: Timestamp, step: Option<Step>) -> Arc<Self> {
+    /// An entry that holds, or waits and has a first step to take.
+    pub(crate) fn new(made: Made, ends: Timestamp, waits: Option<(Ahead, Step)>) -> Arc<Self> {
         let Made { key, mode, token, draft, path, alone, session } = made;
-        let state = State { ends, held: step.is_none(), gone: false, step: step.unwrap_or(Step::Look) };
+        let held = waits.is_none();
+        let (ahead, step) = waits.map_or((None, Step::Look), |(ahead, step)| (Some(ahead), step));
+        let state = State { ahead, ends, held, gone: false, step };
         Arc::new(Self { key, mode, token, draft, path, alone, session, state: Mutex::new(state) })
     }
 
@@ -108,6 +119,15 @@ impl Entry {
 
     pub(crate) fn is_held(&self) -> bool {
         self.lock().held
+    }
+
+    /// What it waits for, if its line has been read.
+    pub(crate) fn ahead(&self) -> Option<Ahead> {
+        self.lock().ahead.clone()
+    }
+
+    pub(crate) fn wait_for(&self, watch: Watch, changed: i64) {
+        self.lock().ahead = Some(Ahead { watch, changed });
     }
 
     /// Notes that it holds; whether that is new.

@@ -108,7 +108,10 @@ async fn advance(
 /// What to do after seeing the line; nothing when it holds, or is gone.
 fn judge(core: &Arc<Core>, entry: &Arc<Entry>, line: &Line, mark: Option<&Mark>) -> Option<Step> {
     match line.stand(entry.node()) {
-        Some(Stand::Waits(watch)) => Some(step_to(watch, line, entry.node(), mark)),
+        Some(Stand::Waits(watch)) => {
+            entry.wait_for(watch.clone(), line.changed());
+            Some(step_to(watch, line, entry.node(), mark))
+        }
         Some(Stand::Held { followed }) => {
             promoted(core, entry, followed);
             None

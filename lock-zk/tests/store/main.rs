@@ -5,6 +5,9 @@ mod support;
 
 mod curator;
 mod group;
+mod idle;
+mod kazoo;
+mod limits;
 mod line;
 mod requests;
 mod sessions;

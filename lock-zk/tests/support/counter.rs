@@ -16,6 +16,7 @@ use lock_conformance::verdict::Verdict;
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     requests: AtomicU64,
+    bytes: AtomicU64,
     connections: AtomicU64,
     by_code: Mutex<BTreeMap<i32, u64>>,
 }
@@ -23,6 +24,11 @@ pub(crate) struct Counts {
 impl Counts {
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::SeqCst)
+    }
+
+    /// All bytes, both ways.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::SeqCst)
     }
 
     pub(crate) fn connections(&self) -> u64 {
@@ -35,14 +41,14 @@ impl Counts {
     }
 
     fn frame(&self, frame: &[u8], beat: &str) {
-        const EXISTS: i32 = 3;
+        const SYNC: i32 = 9;
         // Auth, ping, close, and both ways to set watches anew.
         const SILENT: [i32; 5] = [100, 11, -11, 101, 105];
         let number =
             |at: usize| frame.get(at..at + 4).and_then(|b| b.try_into().ok()).map(i32::from_be_bytes);
         let Some(code) = number(4) else { return };
         let path = number(8).and_then(|len| frame.get(12..12 + usize::try_from(len).ok()?));
-        if SILENT.contains(&code) || (code == EXISTS && path == Some(beat.as_bytes())) {
+        if SILENT.contains(&code) || (code == SYNC && path == Some(beat.as_bytes())) {
             return;
         }
         self.requests.fetch_add(1, Ordering::SeqCst);
@@ -96,11 +102,17 @@ impl Drop for Counter {
 fn serve(client: TcpStream, server: TcpStream, counts: Arc<Counts>, beat: String) {
     let (Ok(from_server), Ok(to_client)) = (server.try_clone(), client.try_clone()) else { return };
     counts.connections.fetch_add(1, Ordering::SeqCst);
-    let replies = thread::spawn(move || forward(from_server, to_client, |_| ()));
+    let received = Arc::clone(&counts);
+    let replies = thread::spawn(move || {
+        forward(from_server, to_client, |bytes| {
+            received.bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+        });
+    });
     thread::spawn(move || {
         let mut pending = Vec::new();
         let mut connected = false;
         forward(client, server, |bytes| {
+            counts.bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
             pending.extend_from_slice(bytes);
             while let Some(length) = pending.get(..4).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes)
             {
