@@ -140,11 +140,14 @@ fn is_paused() -> bool {
 /// not, so a sleeper looks at the clock at least this often.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Sleeps until `clock` reaches `until`.
+/// Sleeps until `clock` reaches `until`; yields once at least, so that a loop around it lets other tasks run.
 ///
 /// # Cancel safety
 /// Safe: it holds nothing.
 pub async fn sleep_until(clock: &Arc<dyn Clock>, until: Timestamp) {
+    if until <= clock.now() {
+        return tokio::task::yield_now().await;
+    }
     loop {
         let left = until.saturating_since(clock.now());
         if left.is_zero() {

@@ -36,6 +36,9 @@ pub enum ErrorKind {
     Busy,
     /// The lock is not held any more.
     Lost,
+    /// The entry was removed from the line while it waited, by an operator or because the store forgot it. Asking again
+    /// joins the end of the line.
+    Evicted,
     /// This client has been closed.
     Closed,
     /// The call was made in a way that cannot work (no runtime, an owner of another client).
@@ -58,6 +61,7 @@ impl ErrorKind {
             Self::WouldDeadlock => "would deadlock",
             Self::Busy => "lock busy",
             Self::Lost => "lock lost",
+            Self::Evicted => "removed from the line",
             Self::Closed => "client closed",
             Self::Misuse => "misuse",
         }

@@ -1,6 +1,6 @@
 //! The acquire loop: ask, wait in the line, ask again; polled in place and droppable at any await.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Client;
@@ -54,9 +54,9 @@ pub(super) struct Stake {
 
 impl Drop for Stake {
     fn drop(&mut self) {
-        // Out of care before the release goes out, so that no renewal follows it.
+        // Before the release goes out, so that no renewal follows it.
         self.client.keeper.forget(&self.entry);
-        self.entry.end(LossReason::Released);
+        self.entry.end(self.client.clock.now(), LossReason::Released);
         self.client.give_back(&self.entry);
     }
 }
@@ -65,24 +65,70 @@ enum Attempt {
     Held(Stake),
     Busy(Option<Duration>),
     /// The entry left the line before it held.
-    LostPlace(Option<Error>),
+    LostPlace {
+        /// Whether it stood in the line before.
+        waited: bool,
+        cause: Option<Error>,
+    },
+}
+
+/// What an acquisition has learned of the store, for a caller whose time runs out.
+#[derive(Debug, Default)]
+pub(super) struct Progress(Mutex<Learned>);
+
+#[derive(Debug, Default)]
+struct Learned {
+    others_ahead: bool,
+    failure: Option<Error>,
+}
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, Learned> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store, or this client for an owner, has said that others are ahead.
+    pub(super) fn others_ahead(&self) {
+        self.lock().others_ahead = true;
+    }
+
+    fn failed(&self, error: Option<&Error>) {
+        if let Some(error) = error {
+            self.lock().failure = Some(error.clone());
+        }
+    }
+
+    /// The answer when the time is over: `Ok` where others are known to be ahead, else the last error.
+    pub(super) fn timed_out(&self, timeout: Duration) -> Result<()> {
+        let learned = self.lock();
+        if learned.others_ahead {
+            return Ok(());
+        }
+        let text = format!("the store has not said within {timeout:?} whether the lock is free");
+        let error = Error::new(ErrorKind::Timeout, text).during("acquire");
+        Err(match &learned.failure {
+            Some(cause) => error.caused_by(cause.clone()),
+            None => error,
+        })
+    }
 }
 
 /// One try: no waiting.
 pub(super) async fn once(client: &Arc<Client>, terms: &Terms) -> Result<Option<Stake>> {
-    match attempt(client, terms, false).await? {
+    match attempt(client, terms, false, &Progress::default()).await? {
         Attempt::Held(stake) => Ok(Some(stake)),
-        Attempt::Busy(_) | Attempt::LostPlace(_) => Ok(None),
+        Attempt::Busy(_) | Attempt::LostPlace { .. } => Ok(None),
     }
 }
 
 /// Asks until it holds. The caller bounds the time by dropping it.
-pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms) -> Result<Stake> {
+pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &Progress) -> Result<Stake> {
     let (mut tries, mut failures) = (0_u32, 0_u32);
     loop {
-        let (count, longest) = match attempt(client, terms, terms.fair).await {
+        let (count, longest) = match attempt(client, terms, terms.fair, progress).await {
             Ok(Attempt::Held(stake)) => return Ok(stake),
             Ok(Attempt::Busy(retry_after)) => {
+                progress.others_ahead();
                 (tries, failures) = (tries.saturating_add(1), 0);
                 if terms.retry.attempts.is_some_and(|most| tries >= most) {
                     let text = format!("`{}` was busy {tries} times", terms.name);
@@ -90,8 +136,10 @@ pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms) -> Result<St
                 }
                 (tries, retry_after)
             }
-            Ok(Attempt::LostPlace(cause)) => {
-                failures += 1;
+            Ok(Attempt::LostPlace { waited, cause }) => {
+                progress.failed(cause.as_ref());
+                // In a row: to have stood in the line is progress.
+                failures = if waited { 1 } else { failures + 1 };
                 if failures > terms.retry.errors {
                     let lost = || {
                         Error::new(ErrorKind::Unavailable, "the place in the line was lost again and again")
@@ -101,6 +149,7 @@ pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms) -> Result<St
                 (failures, None)
             }
             Err(error) if error.is_retryable() && failures < terms.retry.errors => {
+                progress.failed(Some(&error));
                 failures += 1;
                 (failures, None)
             }
@@ -114,7 +163,7 @@ pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms) -> Result<St
 }
 
 /// One acquisition under a fresh holder id.
-async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool) -> Result<Attempt> {
+async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Progress) -> Result<Attempt> {
     // Counted first and checked then, so that `close` either refuses it here or waits for it.
     let asking = Debt::new(client);
     client.open()?;
@@ -142,22 +191,27 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool) -> Result<Att
     };
     let entry = Arc::new(Entry::new(&request, terms.upkeep, token, sent, now, answer));
     let stake = Stake { client: Arc::clone(client), entry };
+    // Held: the caller has it in this same poll.
+    let held = stake.entry.receive(now);
     client.keeper.keep(&stake.entry);
     if client.open().is_err() {
         // Closed while the request was under way: the keeper may have been emptied before this entry came into care.
         return Err(closed(client));
     }
+    if held {
+        return Ok(Attempt::Held(stake));
+    }
     match stake.entry.view(now) {
-        View::Held { .. } => Ok(Attempt::Held(stake)),
         View::Waiting { .. } if queue => {
             drop(asking);
-            in_line(stake).await
+            progress.others_ahead();
+            in_line(stake, progress).await
         }
-        View::Waiting { .. } => {
+        View::Held { .. } | View::Waiting { .. } => {
             Err(Error::new(ErrorKind::Protocol, "the store put an entry in the line that was not to wait"))
         }
         // The answer took longer than the lease: not held.
-        View::Over(_) => Ok(Attempt::LostPlace(None)),
+        View::Over(_) => Ok(Attempt::LostPlace { waited: false, cause: None }),
     }
 }
 
@@ -186,17 +240,30 @@ fn closed(client: &Client) -> Error {
 }
 
 /// Waits in the line. The keeper renews the place meanwhile.
-async fn in_line(stake: Stake) -> Result<Attempt> {
+async fn in_line(stake: Stake, progress: &Progress) -> Result<Attempt> {
     let (client, entry) = (Arc::clone(&stake.client), Arc::clone(&stake.entry));
-    let mut failures = 0_u32;
+    let (mut failures, mut failure) = (0_u32, None);
     loop {
         let mut changed = std::pin::pin!(entry.changed.notified());
         changed.as_mut().enable();
-        let (ask_at, deadline) = match entry.view(client.clock.now()) {
-            View::Held { .. } => return Ok(Attempt::Held(stake)),
-            View::Over(LossReason::Closed) => return Err(closed(&client)),
-            View::Over(_) => return Ok(Attempt::LostPlace(entry.failure())),
+        let now = client.clock.now();
+        if entry.receive(now) {
+            // One renewal, off the critical path and a little later, makes the waiter's lease a holder's.
+            client.keeper.keep(&entry);
+            return Ok(Attempt::Held(stake));
+        }
+        let (ask_at, deadline) = match entry.view(now) {
             View::Waiting { ask_at, deadline } => (ask_at, deadline),
+            View::Held { .. } => continue,
+            View::Over(LossReason::Closed) => return Err(closed(&client)),
+            View::Over(reason) => {
+                let cause = entry.failure().or(failure);
+                // The store was reached all the time and has no such entry: somebody removed it.
+                if reason == LossReason::NotHeld && cause.is_none() {
+                    return Err(evicted(&client, &entry));
+                }
+                return Ok(Attempt::LostPlace { waited: true, cause });
+            }
         };
         let woken = tokio::select! {
             biased;
@@ -211,10 +278,7 @@ async fn in_line(stake: Stake) -> Result<Attempt> {
             None => {}
             Some(Ok(Wake::Held(token))) => {
                 failures = 0;
-                if entry.pushed(token, client.clock.now()) {
-                    // One renewal, off the critical path and a little later, makes the waiter's lease a holder's.
-                    client.keeper.keep(&entry);
-                } else {
+                if !entry.pushed(token, client.clock.now()) {
                     ask_again(&stake).await;
                 }
             }
@@ -224,11 +288,18 @@ async fn in_line(stake: Stake) -> Result<Attempt> {
             }
             Some(Err(error)) if error.is_retryable() => {
                 failures += 1;
+                progress.failed(Some(&error));
+                failure = Some(error);
                 pause(&client, deadline, failures).await;
             }
             Some(Err(error)) => return Err(error.during("wait").at(&client.info.address)),
         }
     }
+}
+
+fn evicted(client: &Client, entry: &Entry) -> Error {
+    let text = format!("the entry that waited for `{}` was removed from the line", entry.ticket().name);
+    Error::new(ErrorKind::Evicted, text).during("wait").at(&client.info.address)
 }
 
 /// Renews the place now, to see whether it holds.

@@ -71,6 +71,13 @@ impl Client {
         }
     }
 
+    /// The same for an entry that is over before a caller has received it.
+    pub(super) fn give_back_unreceived(self: &Arc<Self>, entry: &Entry) {
+        if let Some(ticket) = entry.take_unreceived() {
+            self.release_later(ticket, entry.store_lease());
+        }
+    }
+
     /// Releases in the background until the store gives a definite answer, for at most `lease`.
     pub(super) fn release_later(self: &Arc<Self>, ticket: Ticket, lease: Duration) {
         let client = Arc::clone(self);

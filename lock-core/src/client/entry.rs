@@ -61,6 +61,8 @@ struct State {
     short: bool,
     /// For the first waiter: when the lease ahead ends.
     ask_at: Option<Timestamp>,
+    /// A caller has the hold. Until then no work runs under it.
+    received: bool,
     /// The entry may still be in the store.
     owed: bool,
     failure: Option<Error>,
@@ -102,6 +104,7 @@ impl Entry {
             due: sent,
             short: false,
             ask_at: None,
+            received: false,
             owed: true,
             failure: None,
         };
@@ -162,20 +165,15 @@ impl Entry {
         let state = self.lock();
         match state.phase {
             Phase::Over(_) => None,
-            Phase::Held if !(self.upkeep.auto_renew || state.short) => Some(state.end()),
-            _ => Some(state.due.min(state.end())),
+            _ if state.is_renewed(&self.upkeep) => Some(state.due.min(state.end())),
+            _ => Some(state.end()),
         }
     }
 
     /// The renewal to send if one is due about `now`.
     pub(crate) fn due_renewal(&self, now: Timestamp) -> Option<Renewal> {
         let state = self.lock();
-        let wanted = match state.phase {
-            Phase::Waiting => true,
-            Phase::Held => self.upkeep.auto_renew || state.short,
-            Phase::Over(_) => false,
-        };
-        let due = wanted && state.due <= now + state.slack();
+        let due = state.is_renewed(&self.upkeep) && state.due <= now + state.slack();
         drop(state);
         due.then(|| self.renewal(now))
     }
@@ -209,11 +207,14 @@ impl Entry {
     pub(crate) fn renewed(&self, sent: Timestamp, now: Timestamp, answer: &Result<Renewed>) {
         let mut state = self.lock();
         if matches!(state.view(now), View::Over(_)) {
-            // Told below: the deadline may have passed just now.
+            // Notified below: the deadline may have passed just now.
         } else {
             match answer {
                 Ok(answer) => {
-                    state.failure = None;
+                    // Kept for an entry that is gone: after a failed call the store may have forgotten it.
+                    if *answer != Renewed::NotHeld {
+                        state.failure = None;
+                    }
                     state.apply(&self.upkeep, sent, now, *answer);
                 }
                 Err(error) => {
@@ -247,33 +248,57 @@ impl Entry {
         good || held
     }
 
-    /// Ends it on this client: by a release, a drop or a close.
-    pub(crate) fn end(&self, reason: LossReason) {
+    /// Hands the hold to the caller; false when it does not hold at `now`. From here on it is renewed as a holder.
+    pub(crate) fn receive(&self, now: Timestamp) -> bool {
         let mut state = self.lock();
-        if !matches!(state.phase, Phase::Over(_)) {
+        let held = matches!(state.view(now), View::Held { .. });
+        state.received |= held;
+        held
+    }
+
+    /// Ends it on this client: by a drop or a close. What the clock has ended before stays lost.
+    pub(crate) fn end(&self, now: Timestamp, reason: LossReason) {
+        let mut state = self.lock();
+        if !matches!(state.view(now), View::Over(_)) {
             state.phase = Phase::Over(reason);
         }
         drop(state);
         self.changed.notify_waiters();
     }
 
-    /// Ends it and takes what is owed in one step: a renewal still under way, which gives back what it finds over,
-    /// comes either before or after, never between.
-    pub(crate) fn end_for_release(&self) -> Option<Ticket> {
+    /// Ends a hold by a release: what is owed, taken in the same step, so that nobody else gives it back. The reason
+    /// when it was over before.
+    pub(crate) fn end_for_release(&self, now: Timestamp) -> Result<Option<Ticket>, LossReason> {
         let mut state = self.lock();
-        if !matches!(state.phase, Phase::Over(_)) {
-            state.phase = Phase::Over(LossReason::Released);
-        }
-        let owed = std::mem::take(&mut state.owed);
+        let ended = match state.view(now) {
+            View::Over(reason) => Err(reason),
+            View::Held { .. } | View::Waiting { .. } => {
+                state.phase = Phase::Over(LossReason::Released);
+                Ok(std::mem::take(&mut state.owed).then(|| self.ticket.clone()))
+            }
+        };
         drop(state);
         self.changed.notify_waiters();
-        owed.then(|| self.ticket.clone())
+        ended
     }
 
-    /// The entry to give back to the store; once only, and never when the store said it is gone.
+    /// The entry to give back when its user is done; once only, and never when the store said it is gone. A hold that
+    /// was lost under a lock-delay is left to its lease: the delay is for work that may still be running elsewhere.
     pub(crate) fn take_owed(&self) -> Option<Ticket> {
         let mut state = self.lock();
-        std::mem::take(&mut state.owed).then(|| self.ticket.clone())
+        let lost = matches!(
+            state.phase,
+            Phase::Over(LossReason::Expired | LossReason::MaxHold | LossReason::Closed)
+        );
+        let delayed = lost && state.received && !self.ticket.delay.is_zero();
+        (std::mem::take(&mut state.owed) && !delayed).then(|| self.ticket.clone())
+    }
+
+    /// The same for an entry that is over and that no caller ever held.
+    pub(crate) fn take_unreceived(&self) -> Option<Ticket> {
+        let mut state = self.lock();
+        let unused = matches!(state.phase, Phase::Over(_)) && !state.received;
+        (unused && std::mem::take(&mut state.owed)).then(|| self.ticket.clone())
     }
 
     /// How long the store may keep the entry from now on.
@@ -284,9 +309,23 @@ impl Entry {
 }
 
 impl State {
-    /// When the entry ends unless something happens.
+    /// When the entry ends unless something happens. A grant that no caller has received ends with the waiter's lease,
+    /// so that a caller that stopped polling does not block the line.
     fn end(&self) -> Timestamp {
-        self.hold_until.map_or(self.deadline, |until| until.min(self.deadline))
+        let end = self.hold_until.map_or(self.deadline, |until| until.min(self.deadline));
+        if self.phase == Phase::Held && !self.received {
+            return end.min(self.held_since + self.waiter_lease);
+        }
+        end
+    }
+
+    /// Whether the renewer asks for more time.
+    fn is_renewed(&self, upkeep: &Upkeep) -> bool {
+        match self.phase {
+            Phase::Waiting => true,
+            Phase::Held => self.received && (upkeep.auto_renew || self.short),
+            Phase::Over(_) => false,
+        }
     }
 
     /// How far a renewal may be from its time: ahead of it to join a batch, and behind a push.

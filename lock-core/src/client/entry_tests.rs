@@ -48,8 +48,16 @@ fn waiting(lease: u64) -> Renewed {
     Renewed::Waiting(Place { token: token(), lease: SEC(lease), retry_after: None })
 }
 
+/// Where it holds, its caller has it.
 fn entry(upkeep: Upkeep, answer: Renewed) -> Entry {
-    Entry::new(&request(), upkeep, token(), at(100), at(103), answer)
+    let entry = Entry::new(&request(), upkeep, token(), at(100), at(103), answer);
+    assert_eq!(entry.receive(at(103)), matches!(answer, Renewed::Held(_)));
+    entry
+}
+
+fn delayed(answer: Renewed) -> Entry {
+    let request = Request { delay: SEC(5), ..request() };
+    Entry::new(&request, upkeep(), token(), at(100), at(103), answer)
 }
 
 fn deadline(entry: &Entry, now: u64) -> Option<Timestamp> {
@@ -72,8 +80,40 @@ fn what_is_lost_stays_lost() {
     entry.renewed(at(126), at(128), &Ok(held(30)));
     assert_eq!(entry.view(at(128)), View::Over(LossReason::Expired));
     assert_eq!(entry.view(at(100)), View::Over(LossReason::Expired), "not even an earlier moment revives it");
-    assert!(entry.take_owed().is_some(), "the late renewal kept it in the store: it must be given back");
+    assert!(entry.take_unreceived().is_none(), "work may still be running under it");
+    assert!(entry.take_owed().is_some(), "when that has ended it is given back");
     assert!(entry.take_owed().is_none(), "once");
+}
+
+#[test]
+fn what_the_clock_ends_under_a_lock_delay_is_left_to_its_lease() {
+    let lost = delayed(held(30));
+    assert!(lost.receive(at(103)));
+    lost.end(at(127), LossReason::Released);
+    assert_eq!(lost.view(at(127)), View::Over(LossReason::Expired), "the clock was first");
+    assert!(lost.take_owed().is_none());
+    let released = delayed(held(30));
+    assert!(released.receive(at(103)));
+    assert!(released.end_for_release(at(104)).unwrap().is_some(), "its user says that the work has ended");
+    let dropped = delayed(held(30));
+    assert!(dropped.receive(at(103)));
+    dropped.end(at(104), LossReason::Released);
+    assert!(dropped.take_owed().is_some());
+    let unused = delayed(waiting(10));
+    assert!(unused.pushed(token(), at(104)));
+    assert_eq!(unused.view(at(109)), View::Over(LossReason::Expired));
+    assert!(unused.take_unreceived().is_some(), "no work ever ran under it");
+}
+
+#[test]
+fn a_grant_that_no_caller_receives_ends_with_the_waiters_lease() {
+    let entry = entry(upkeep(), waiting(10));
+    entry.renewed(at(104), at(105), &Ok(held(30)));
+    assert!(entry.due_renewal(at(114)).is_none(), "nobody uses it");
+    assert_eq!(entry.next_event(), Some(at(115)));
+    assert_eq!(entry.view(at(115)), View::Over(LossReason::Expired));
+    assert!(!entry.receive(at(115)), "too late");
+    assert!(entry.take_unreceived().is_some());
 }
 
 #[test]
@@ -114,6 +154,7 @@ fn a_push_moves_no_deadline_and_one_renewal_follows_it() {
     assert_eq!(deadline(&entry, 104), Some(at(109)));
     assert!(!entry.pushed(FencingToken::new(8).unwrap(), at(101)), "another entry's push");
     assert!(entry.pushed(token(), at(101)));
+    assert!(entry.receive(at(101)));
     assert_eq!(deadline(&entry, 104), Some(at(109)));
     let due = at(101) + SEC(10) / 24;
     assert_eq!(entry.next_event(), Some(due), "soon, but not for a hold that is over by then");
@@ -128,6 +169,7 @@ fn a_push_puts_no_renewal_off() {
     let due = at(100) + SEC(10) / 3;
     assert_eq!(entry.next_event(), Some(due));
     assert!(entry.pushed(token(), at(103)));
+    assert!(entry.receive(at(103)));
     assert_eq!(entry.next_event(), Some(due));
 }
 
@@ -160,6 +202,7 @@ fn a_fixed_lease_is_not_renewed_except_after_a_push() {
     let pushed = entry(fixed, waiting(10));
     assert!(pushed.due_renewal(at(104)).is_some(), "a waiter is renewed");
     assert!(pushed.pushed(token(), at(104)));
+    assert!(pushed.receive(at(104)));
     assert!(pushed.due_renewal(at(104)).is_some());
     pushed.renewed(at(104), at(105), &Ok(held(30)));
     assert!(pushed.due_renewal(at(120)).is_none());
@@ -200,6 +243,7 @@ fn a_waiters_answer_that_the_push_overtook_is_no_loss() {
     let entry = entry(upkeep(), waiting(10));
     // Sent at 104, answered by the store before it promoted the entry, read only after the push.
     assert!(entry.pushed(token(), at(105)));
+    assert!(entry.receive(at(105)));
     entry.renewed(at(104), at(106), &Ok(waiting(10)));
     assert_eq!(deadline(&entry, 106), Some(at(113)));
     assert!(matches!(entry.view(at(106)), View::Held { .. }));
@@ -228,7 +272,8 @@ fn nobody_gives_back_what_a_release_is_about_to() {
     let mut told = std::pin::pin!(entry.changed.notified());
     let waker = std::sync::Arc::clone(&rival).into();
     assert!(told.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
-    assert_eq!(entry.end_for_release().map(|ticket| ticket.holder), Some(HolderId::from_u128(1)));
+    let owed = entry.end_for_release(at(104)).unwrap();
+    assert_eq!(owed.map(|ticket| ticket.holder), Some(HolderId::from_u128(1)));
     assert!(rival.1.lock().unwrap().is_none(), "the release would have answered `lost`");
     assert_eq!(entry.view(at(104)), View::Over(LossReason::Released));
 }

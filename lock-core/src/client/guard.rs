@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::acquire::{self, Stake};
-use super::debts;
+use super::debts::{self, Debt};
 use super::entry::View;
 use super::lock::lost;
 use super::owner::SlotLease;
@@ -181,7 +181,9 @@ impl Guard {
     }
 
     /// Waits until the lock is lost, and says why. It is signalled at the deadline by this client's clock, which is
-    /// before the store can give the lock to another.
+    /// before the store can give the lock to another. A lock that was lost by the clock is given back when its guard is
+    /// dropped or released, not before: until then the work under it may still be running. Where a lock-delay is set it
+    /// stays blocked until its lease and the delay have passed.
     ///
     /// # Cancel safety
     /// Safe.
@@ -278,15 +280,24 @@ impl Guard {
         if self.hold.guards.fetch_sub(1, Ordering::AcqRel) > 1 {
             return Ok(());
         }
-        let before = self.hold.view();
         let Stake { client, entry } = self.stake();
         client.keeper.forget(entry);
-        if let View::Over(reason) = before {
-            client.give_back(entry);
-            return Err(self.lost_error(reason));
-        }
-        let Some(ticket) = entry.end_for_release() else { return Err(self.lost_error(LossReason::NotHeld)) };
+        let ticket = match entry.end_for_release(client.clock.now()) {
+            Ok(Some(ticket)) => ticket,
+            Ok(None) => return Err(self.lost_error(LossReason::NotHeld)),
+            Err(reason) => {
+                client.give_back(entry);
+                return Err(self.lost_error(reason));
+            }
+        };
+        // Counted, so that `close` waits for it.
+        let debt = Debt::new(client);
         let call = debts::release(Arc::clone(client), ticket, entry.store_lease());
+        let call = async move {
+            let answer = call.await;
+            drop(debt);
+            answer
+        };
         match Uncut::new(client, call, |_, _| ()).await {
             Ok(Release::Released) => Ok(()),
             Ok(Release::NotHeld) => Err(self.lost_error(LossReason::NotHeld)),

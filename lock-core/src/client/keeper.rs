@@ -137,10 +137,15 @@ fn round(client: &Weak<Client>) -> Option<Option<Timestamp>> {
     let (mut entries, mut due) = (Vec::new(), Vec::new());
     for entry in client.keeper.due(now) {
         if let View::Over(_) = entry.view(now) {
+            // Work may still be running under a hold: its guard gives it back.
             client.keeper.forget(&entry);
-            client.give_back(&entry);
-        } else if let Some(renewal) = entry.due_renewal(now) {
-            client.keeper.moved(&entry);
+            client.give_back_unreceived(&entry);
+            continue;
+        }
+        let renewal = entry.due_renewal(now);
+        // Also without one, as while the caller asks for itself: an event that stays due would be served in a loop.
+        client.keeper.moved(&entry);
+        if let Some(renewal) = renewal {
             entries.push(entry);
             due.push(renewal);
         }
@@ -161,17 +166,15 @@ async fn renew(client: Arc<Client>, sent: Timestamp, entries: Vec<Arc<Entry>>, d
         });
         entry.renewed(sent, now, &answer);
         client.keeper.moved(entry);
-        // What was lost meanwhile stays lost; if this renewal kept it in the store, it must go there too.
-        if let View::Over(_) = entry.view(now) {
-            client.give_back(entry);
-        }
+        client.give_back_unreceived(entry);
     }
 }
 
 /// Ends every entry because the client closes.
 pub(super) fn close(client: &Arc<Client>) {
+    let now = client.clock.now();
     for entry in client.keeper.all() {
-        entry.end(LossReason::Closed);
+        entry.end(now, LossReason::Closed);
         client.keeper.forget(&entry);
         client.give_back(&entry);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Client;
-use super::acquire::{self, Terms};
+use super::acquire::{self, Progress, Terms};
 use super::entry::Upkeep;
 use super::guard::Guard;
 use super::owner::{Owner, SlotLease};
@@ -107,7 +107,7 @@ impl Lock {
         Ok(self)
     }
 
-    /// The longest time it may be held in all: then the guard is lost and the lock given back, renewals or not.
+    /// The longest time it may be held in all: then the guard is lost and the lease no longer renewed.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidLease`] when it is shorter than any lease.
@@ -164,9 +164,13 @@ impl Lock {
     /// # Cancel safety
     /// Dropping the future leaves the line in the background. Nothing is held and nothing leaks.
     pub async fn acquire(&self) -> Result<Guard> {
+        self.until_held(&Progress::default()).await
+    }
+
+    async fn until_held(&self, progress: &Progress) -> Result<Guard> {
         match &self.slot {
-            None => Ok(Guard::new(acquire::until_held(&self.client, &self.terms).await?, None)),
-            Some(slot) => slot.acquire(&self.client, &self.terms).await,
+            None => Ok(Guard::new(acquire::until_held(&self.client, &self.terms, progress).await?, None)),
+            Some(slot) => slot.acquire(&self.client, &self.terms, progress).await,
         }
     }
 
@@ -187,19 +191,25 @@ impl Lock {
         tried.map_err(|error| error.during("try_acquire").at(&self.client.info.address))
     }
 
-    /// Acquires, waiting at most `timeout`; `None` when the time is over.
+    /// Acquires, waiting at most `timeout`; `None` when the time is over and the store has answered in it that others
+    /// are ahead. A `timeout` of zero is one try.
     ///
     /// # Errors
-    /// As [`Lock::acquire`].
+    /// As [`Lock::acquire`]; [`ErrorKind::Timeout`] when the store has not said within `timeout` whether the lock is free.
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
-        let until = self.client.clock.now() + timeout;
+        if timeout.is_zero() {
+            return self.try_acquire().await;
+        }
+        let (until, progress) = (self.client.clock.now() + timeout, Progress::default());
         tokio::select! {
             biased;
-            guard = self.acquire() => guard.map(Some),
-            () = sleep_until(&self.client.clock, until) => Ok(None),
+            guard = self.until_held(&progress) => guard.map(Some),
+            () = sleep_until(&self.client.clock, until) => {
+                progress.timed_out(timeout).map(|()| None).map_err(|error| error.at(&self.client.info.address))
+            }
         }
     }
 

@@ -302,32 +302,37 @@ impl Locks {
         self.client.debts.count()
     }
 
-    /// Ends this client: refuses new acquisitions, tells every guard that it is lost (and gives its lock back), waits up
-    /// to `timeout` for the store to confirm all that is owed, and closes the connections.
+    /// Ends this client: refuses new acquisitions, tells every guard that it is lost (and gives its lock back, unless a
+    /// lock-delay is set), waits up to `timeout` for the store to confirm all releases and for the connections to close.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] when something is still owed then: its lease frees it. What closing the store says.
+    /// [`ErrorKind::Timeout`] when something is still under way then: it goes on in the background, and what it does not
+    /// reach is freed by its lease. What closing the store says.
     ///
     /// # Cancel safety
-    /// The client stays closed; what is owed goes on in the background.
+    /// The client stays closed; what is under way goes on in the background.
     pub async fn close(&self, timeout: Duration) -> Result<()> {
         let client = &self.client;
         client.closed.store(true, Ordering::Release);
         keeper::close(client);
         let until = client.clock.now() + timeout;
+        let late =
+            |text: String| Error::new(ErrorKind::Timeout, text).during("close").at(&client.info.address);
         let drained = tokio::select! {
             biased;
             () = client.debts.settled() => Ok(()),
-            () = sleep_until(&client.clock, until) => Err(client.debts.count()),
-        };
-        let closed = client.backend.close().await;
-        match drained {
-            Ok(()) => closed,
-            Err(owed) => {
-                let text = format!("{owed} releases are not confirmed; their leases free them");
-                Err(Error::new(ErrorKind::Timeout, text).during("close").at(&client.info.address))
+            () = sleep_until(&client.clock, until) => {
+                Err(late(format!("{} releases are not confirmed; their leases free them", client.debts.count())))
             }
-        }
+        };
+        let backend = Arc::clone(&client.backend);
+        let closing = client.runtime.spawn(async move { backend.close().await });
+        let closed = tokio::select! {
+            biased;
+            closed = closing => closed.unwrap_or_else(|_| Err(late("the runtime of this client has ended".into()))),
+            () = sleep_until(&client.clock, until) => Err(late("the connections are still closing".into())),
+        };
+        drained.and(closed)
     }
 }
 

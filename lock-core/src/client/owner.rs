@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::Client;
-use super::acquire::{self, Terms};
+use super::acquire::{self, Progress, Terms};
 use super::guard::{Guard, Hold};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
@@ -74,17 +74,25 @@ impl Owner {
 }
 
 impl SlotLease {
-    pub(super) async fn acquire(self: &Arc<Self>, client: &Arc<Client>, terms: &Terms) -> Result<Guard> {
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        client: &Arc<Client>,
+        terms: &Terms,
+        progress: &Progress,
+    ) -> Result<Guard> {
         let slot = &self.slot;
         if let Now::Entered(guard) = slot.now(terms)? {
             return Ok(guard);
+        }
+        if slot.lock().asking.is_some() {
+            progress.others_ahead();
         }
         let _turn = slot.turn.lock().await;
         if let Now::Entered(guard) = slot.now(terms)? {
             return Ok(guard);
         }
         let asking = Asking::new(slot, terms.mode);
-        let stake = acquire::until_held(client, terms).await?;
+        let stake = acquire::until_held(client, terms, progress).await?;
         Ok(asking.done(Guard::new(stake, Some(Arc::clone(self)))))
     }
 

@@ -50,6 +50,8 @@ struct Inner {
     /// Seconds on the clock.
     now: AtomicU64,
     pushed: AtomicBool,
+    /// Whether a caller works under a hold that it waited for.
+    received: AtomicBool,
     /// Set once somebody has seen the end.
     over: AtomicBool,
     /// What those who waited for the loss were told.
@@ -85,14 +87,18 @@ impl World {
             store: Mutex::new(Store { holder: MINE, releases: Vec::new() }),
             now: AtomicU64::new(110),
             pushed: AtomicBool::new(false),
+            received: AtomicBool::new(false),
             over: AtomicBool::new(false),
             told: Mutex::default(),
             gone: AtomicBool::new(false),
         }))
     }
 
+    /// A hold that a caller has.
     pub(crate) fn held() -> Self {
-        Self::new(Renewed::Held(Grant { token: token(), lease: LEASE }))
+        let world = Self::new(Renewed::Held(Grant { token: token(), lease: LEASE }));
+        assert!(world.0.entry.receive(at(100)));
+        world
     }
 
     pub(crate) fn waiting() -> Self {
@@ -116,11 +122,19 @@ impl World {
         answer
     }
 
-    /// As the keeper and the guard do with what may be left in the store.
+    /// As the guard does with what may be left in the store.
     fn give_back(&self) {
         let gone = self.0.gone.load(Ordering::SeqCst);
         if let Some(ticket) = self.0.entry.take_owed() {
             assert!(!gone, "given back although the store said that it is gone");
+            self.release(&ticket);
+        }
+    }
+
+    /// As the keeper does with what nobody has received.
+    fn give_back_unreceived(&self) {
+        if let Some(ticket) = self.0.entry.take_unreceived() {
+            assert!(!self.0.received.load(Ordering::SeqCst), "given back while a caller works under it");
             self.release(&ticket);
         }
     }
@@ -136,7 +150,7 @@ impl World {
         move || {
             let (entry, sent) = (&world.0.entry, world.now());
             if let View::Over(_) = entry.view(sent) {
-                world.give_back();
+                world.give_back_unreceived();
                 return;
             }
             let Some(_renewal) = entry.due_renewal(sent) else { return };
@@ -149,9 +163,7 @@ impl World {
             if entry.view(now) == View::Over(LossReason::NotHeld) {
                 world.0.gone.store(true, Ordering::SeqCst);
             }
-            if let View::Over(_) = entry.view(now) {
-                world.give_back();
-            }
+            world.give_back_unreceived();
         }
     }
 
@@ -160,17 +172,14 @@ impl World {
         let world = self.clone();
         move || {
             let entry = &world.0.entry;
-            if let View::Over(_) = entry.view(world.now()) {
-                world.give_back();
-            } else {
-                let ticket = entry.end_for_release();
-                if alone {
-                    let Some(ticket) = ticket else {
-                        panic!("held, and somebody else gives it back: the caller would hear `lost`")
-                    };
-                    assert_eq!(world.release(&ticket), Release::Released);
-                } else if let Some(ticket) = ticket {
-                    world.release(&ticket);
+            match entry.end_for_release(world.now()) {
+                Err(_) => world.give_back(),
+                Ok(Some(ticket)) => {
+                    let answer = world.release(&ticket);
+                    assert!(!alone || answer == Release::Released);
+                }
+                Ok(None) => {
+                    assert!(!alone, "held, and somebody else gave it back: the release would answer `lost`");
                 }
             }
             world.stays_over();
@@ -181,7 +190,7 @@ impl World {
     pub(crate) fn dropping(&self) -> impl FnOnce() + Send + 'static {
         let world = self.clone();
         move || {
-            world.0.entry.end(LossReason::Released);
+            world.0.entry.end(world.now(), LossReason::Released);
             world.give_back();
             world.stays_over();
         }
@@ -191,7 +200,7 @@ impl World {
     pub(crate) fn closing(&self) -> impl FnOnce() + Send + 'static {
         let world = self.clone();
         move || {
-            world.0.entry.end(LossReason::Closed);
+            world.0.entry.end(world.now(), LossReason::Closed);
             world.give_back();
             world.stays_over();
         }
@@ -205,6 +214,9 @@ impl World {
             let counted = world.0.entry.pushed(token(), now);
             assert!(!(over && counted), "a push counted after the end was seen");
             world.0.pushed.store(counted, Ordering::SeqCst);
+            if world.0.entry.receive(now) {
+                world.0.received.store(true, Ordering::SeqCst);
+            }
         }
     }
 
@@ -219,7 +231,7 @@ impl World {
             // Whoever waits for the loss sleeps until the deadline, and the keeper looks at what is due.
             world.0.now.fetch_add(1_000, Ordering::SeqCst);
             if let View::Over(_) = world.0.entry.view(world.now()) {
-                world.give_back();
+                world.give_back_unreceived();
             }
         }
     }

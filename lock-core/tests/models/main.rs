@@ -150,7 +150,17 @@ impl Run {
                 assert!(until >= at + BELIEVED && late < latest, "{until:?} for {at:?}");
                 assert!(token > self.model.token, "token {token} after {}", self.model.token);
                 self.model.token = token;
-                self.model.holds.push(Hold { who, mode, token, until, guards: 1, alive: true });
+                let ends = until + (LEASE - BELIEVED);
+                self.model.holds.push(Hold {
+                    who,
+                    mode,
+                    token,
+                    until,
+                    ends,
+                    guards: 1,
+                    alive: true,
+                    stored: true,
+                });
                 self.guards.push((guard, self.model.holds.len() - 1));
             }
             (Answer::Entered(hold), Ok(Some(guard))) => {
@@ -213,8 +223,8 @@ impl Run {
             assert_eq!(guard.token().ok().map(|token| token.get()), hold.alive.then_some(hold.token));
             assert_eq!(guard.deadline(), if hold.alive { hold.until } else { Timestamp::default() });
         }
-        let alive = self.model.holds.iter().filter(|hold| hold.alive);
-        let mut tokens: Vec<_> = alive.map(|hold| hold.token).collect();
+        let stored = self.model.holds.iter().filter(|hold| hold.stored);
+        let mut tokens: Vec<_> = stored.map(|hold| hold.token).collect();
         tokens.sort_unstable();
         let line = self.locks.inspect("model").await.unwrap();
         assert_eq!(line.waiters.len(), 0, "nobody waits");

@@ -53,11 +53,16 @@ pub(crate) struct Hold {
     pub(crate) who: usize,
     pub(crate) mode: Mode,
     pub(crate) token: i64,
-    /// When it ends by itself.
+    /// When it is lost on the client's clock.
     pub(crate) until: Timestamp,
+    /// When its lease ends in the store.
+    pub(crate) ends: Timestamp,
     /// How many guards it has.
     pub(crate) guards: usize,
+    /// Its user may believe in it.
     pub(crate) alive: bool,
+    /// The store has it: a lost hold stays until its last guard goes or its lease ends.
+    pub(crate) stored: bool,
 }
 
 /// What is to come of asking.
@@ -90,13 +95,15 @@ impl Model {
     pub(crate) fn expire(&mut self, now: Timestamp) {
         for hold in &mut self.holds {
             hold.alive &= hold.until > now;
+            hold.stored &= hold.ends > now;
         }
     }
 
     /// Whether something ends so close to `moment` that either answer would be right.
     pub(crate) fn is_close(&self, moment: Timestamp) -> bool {
         const CLOSE: Duration = Duration::from_millis(60);
-        self.holds.iter().any(|hold| hold.alive && hold.until + CLOSE > moment && hold.until < moment + CLOSE)
+        let is_close = |end: Timestamp| end + CLOSE > moment && end < moment + CLOSE;
+        self.holds.iter().any(|hold| hold.alive && is_close(hold.until) || hold.stored && is_close(hold.ends))
     }
 
     /// Asks at `now`, ready to wait for `patience`; nobody else asks or leaves meanwhile.
@@ -106,11 +113,11 @@ impl Model {
             let enough = self.holds[own].mode == mode || self.holds[own].mode == Mode::Exclusive;
             return if enough { Answer::Entered(own) } else { Answer::WouldDeadlock };
         }
-        let mut ends: Vec<_> = self.holds.iter().filter(|hold| hold.alive).map(|hold| hold.until).collect();
+        let mut ends: Vec<_> = self.holds.iter().filter(|hold| hold.stored).map(|hold| hold.ends).collect();
         ends.push(now);
         ends.sort_unstable();
         let fits_at = |moment: &Timestamp| {
-            let inside = self.holds.iter().filter(|hold| hold.alive && hold.until > *moment);
+            let inside = self.holds.iter().filter(|hold| hold.stored && hold.ends > *moment);
             (self.rules.fits)(&inside.map(|hold| hold.mode).collect::<Vec<_>>(), mode)
         };
         let granted = ends.into_iter().filter(|end| *end >= now && *end <= now + patience).find(fits_at);
@@ -129,6 +136,7 @@ impl Model {
         hold.guards -= 1;
         let last = hold.guards == 0;
         hold.alive &= !last;
+        hold.stored &= !last;
         last
     }
 }
