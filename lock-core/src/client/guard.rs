@@ -15,7 +15,7 @@ use super::lock::lost;
 use super::owner::SlotLease;
 use super::uncut::Uncut;
 use crate::backend::Release;
-use crate::clock::{Timestamp, sleep_until};
+use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease;
 use crate::mode::Mode;
@@ -210,7 +210,10 @@ impl Guard {
             };
             tokio::select! {
                 () = changed => {}
-                () = sleep_until(&client.clock, deadline) => {}
+                home = client.sleep_until(deadline) => if !home {
+                    // Nothing renews it any more.
+                    entry.end(client.clock.now(), LossReason::Closed);
+                }
             }
         }
     }
@@ -298,7 +301,12 @@ impl Guard {
             drop(debt);
             answer
         };
-        match Uncut::new(client, call, |_, _| ()).await {
+        let answer = if client.is_home() {
+            Uncut::new(client, call, |_, _| ()).await
+        } else {
+            client.finish(call).await
+        };
+        match answer {
             Ok(Release::Released) => Ok(()),
             Ok(Release::NotHeld) => Err(self.lost_error(LossReason::NotHeld)),
             Err(error) => Err(error.during("release").at(&client.info.address)),

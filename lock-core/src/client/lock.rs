@@ -164,7 +164,11 @@ impl Lock {
     /// # Cancel safety
     /// Dropping the future leaves the line in the background. Nothing is held and nothing leaks.
     pub async fn acquire(&self) -> Result<Guard> {
-        self.until_held(&Progress::default()).await
+        if self.client.is_home() {
+            return self.until_held(&Progress::default()).await;
+        }
+        let lock = self.clone();
+        self.client.at_home(async move { lock.until_held(&Progress::default()).await }).await
     }
 
     async fn until_held(&self, progress: &Progress) -> Result<Guard> {
@@ -182,6 +186,14 @@ impl Lock {
     /// # Cancel safety
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
+        if self.client.is_home() {
+            return self.try_once().await;
+        }
+        let lock = self.clone();
+        self.client.at_home(async move { lock.try_once().await }).await
+    }
+
+    async fn try_once(&self) -> Result<Option<Guard>> {
         let tried = match &self.slot {
             None => {
                 acquire::once(&self.client, &self.terms).await.map(|s| s.map(|stake| Guard::new(stake, None)))
@@ -200,8 +212,16 @@ impl Lock {
     /// # Cancel safety
     /// As [`Lock::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
+        if self.client.is_home() {
+            return self.until_held_or(timeout).await;
+        }
+        let lock = self.clone();
+        self.client.at_home(async move { lock.until_held_or(timeout).await }).await
+    }
+
+    async fn until_held_or(&self, timeout: Duration) -> Result<Option<Guard>> {
         if timeout.is_zero() {
-            return self.try_acquire().await;
+            return self.try_once().await;
         }
         let (until, progress) = (self.client.clock.now() + timeout, Progress::default());
         tokio::select! {

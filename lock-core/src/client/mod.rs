@@ -8,6 +8,7 @@
 //! | `keeper` | the one task that renews |
 //! | `uncut` | a call to the store: never cut half way, never left alone |
 //! | `stalls` | finds the calls that nobody polls |
+//! | `runtime` | the runtime the client lives on, and calls from outside of it |
 //! | `debts` | releases that are still owed, and calls that lost their caller |
 //! | [`guard`] | what the user holds |
 //! | [`owner`] | re-entrancy |
@@ -23,6 +24,7 @@ mod entry;
 #[cfg(test)]
 mod entry_tests;
 mod keeper;
+mod runtime;
 mod stalls;
 mod sync;
 mod uncut;
@@ -100,14 +102,14 @@ impl Builder {
         self
     }
 
-    /// Makes the client; starts its keeper on the current runtime.
+    /// Makes the client; starts its keeper on the current runtime. Its locks and guards may be used on any other, or
+    /// outside of one: what talks to the store then runs on this one.
     ///
     /// # Errors
-    /// [`ErrorKind::Misuse`] outside a Tokio runtime; [`ErrorKind::InvalidLease`], [`ErrorKind::InvalidConfig`] or
-    /// [`ErrorKind::Unsupported`] for settings this store cannot serve.
+    /// [`ErrorKind::Misuse`] outside a Tokio runtime, or on one without timers; [`ErrorKind::InvalidLease`],
+    /// [`ErrorKind::InvalidConfig`] or [`ErrorKind::Unsupported`] for settings this store cannot serve.
     pub fn build(self) -> Result<Locks> {
-        let runtime = Handle::try_current()
-            .map_err(|_| Error::new(ErrorKind::Misuse, "a client is made inside a Tokio runtime"))?;
+        let runtime = runtime::current()?;
         let (info, capabilities) = (self.backend.info(), self.backend.capabilities());
         let settings = self.settings.checked(&capabilities, &info.scheme)?;
         let note = settings.note.clone().unwrap_or_else(default_note);
@@ -312,7 +314,21 @@ impl Locks {
     /// # Cancel safety
     /// The client stays closed; what is under way goes on in the background.
     pub async fn close(&self, timeout: Duration) -> Result<()> {
-        let client = &self.client;
+        let client = Arc::clone(&self.client);
+        self.client.at_home(async move { client.close(timeout).await }).await
+    }
+}
+
+impl Client {
+    fn open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "this client has been closed").at(&self.info.address));
+        }
+        Ok(())
+    }
+
+    async fn close(self: &Arc<Self>, timeout: Duration) -> Result<()> {
+        let client = self;
         client.closed.store(true, Ordering::Release);
         keeper::close(client);
         let until = client.clock.now() + timeout;
@@ -339,15 +355,6 @@ impl Locks {
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Locks").field("store", &self.client.info).finish_non_exhaustive()
-    }
-}
-
-impl Client {
-    fn open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Closed, "this client has been closed").at(&self.info.address));
-        }
-        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@ use super::Client;
 use super::debts::Debt;
 use super::stalls::{Key, Stall};
 use crate::backend::Backend;
+use crate::error::Result;
 
 /// A call to the store; when its caller goes away after the first poll, the rest runs in the background, and `after` deals
 /// with what comes of it.
@@ -26,12 +27,13 @@ pub(super) struct Uncut<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + '
 
 impl Client {
     /// Asks the store on behalf of somebody who need not learn the answer.
-    pub(super) async fn ask<T, F>(self: &Arc<Self>, call: impl FnOnce(Arc<dyn Backend>) -> F) -> T
+    pub(super) async fn ask<T, F>(self: &Arc<Self>, call: impl FnOnce(Arc<dyn Backend>) -> F) -> Result<T>
     where
         T: Send + 'static,
-        F: Future<Output = T> + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
     {
-        Uncut::new(self, call(Arc::clone(&self.backend)), |_, _| ()).await
+        let call = call(Arc::clone(&self.backend));
+        if self.is_home() { Uncut::new(self, call, |_, _| ()).await } else { self.at_home(call).await }
     }
 }
 

@@ -1,0 +1,85 @@
+//! The runtime a client lives on. What talks to the store runs there, whichever runtime or executor the caller is on.
+
+use std::future::Future;
+use std::panic::{catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::{JoinError, JoinHandle};
+
+use super::Client;
+use crate::clock::{Timestamp, sleep_until};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The current runtime.
+///
+/// # Errors
+/// [`ErrorKind::Misuse`] when there is none, or when it has no timers.
+pub(super) fn current() -> Result<Handle> {
+    let misuse = |text| Error::new(ErrorKind::Misuse, text);
+    let runtime = Handle::try_current().map_err(|_| misuse("a client is made inside a Tokio runtime"))?;
+    // Tokio says this only by a panic, when a timer is made.
+    catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).map_err(|_| {
+        misuse("the Tokio runtime has no timers: build it with `enable_time` or `enable_all`")
+    })?;
+    Ok(runtime)
+}
+
+/// A task that ends with its caller.
+struct Attached<T>(JoinHandle<T>);
+
+impl<T> Drop for Attached<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Client {
+    /// Whether the caller is on the client's own runtime.
+    pub(super) fn is_home(&self) -> bool {
+        Handle::try_current().is_ok_and(|current| current.id() == self.runtime.id())
+    }
+
+    /// Runs `work` for a caller from elsewhere, as a task that is dropped with this future.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] when the client's runtime has ended.
+    pub(super) async fn at_home<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let mut task = Attached(self.runtime.spawn(work));
+        self.done((&mut task.0).await)
+    }
+
+    /// The same, as a task that goes on without its caller.
+    pub(super) async fn finish<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        self.done(self.runtime.spawn(work).await)
+    }
+
+    fn done<T>(&self, done: std::result::Result<Result<T>, JoinError>) -> Result<T> {
+        match done {
+            Ok(done) => done,
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+            Err(_) => {
+                let text = "the runtime of this client has ended";
+                Err(Error::new(ErrorKind::Closed, text).at(&self.info.address))
+            }
+        }
+    }
+
+    /// Sleeps until `until` on the client's clock, by the timers of its own runtime. False when that has ended.
+    pub(super) async fn sleep_until(&self, until: Timestamp) -> bool {
+        if self.is_home() {
+            sleep_until(&self.clock, until).await;
+            return true;
+        }
+        let clock = Arc::clone(&self.clock);
+        let mut task = Attached(self.runtime.spawn(async move { sleep_until(&clock, until).await }));
+        (&mut task.0).await.is_ok()
+    }
+}

@@ -1,0 +1,351 @@
+//! The client over a store whose verbs are slow, hang or fail, and callers that stop polling.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{
+    Backend, Capabilities, Clock, Error, ErrorKind, FencingToken, Info, Listing, LockName, Locks, LossReason,
+    MemoryBackend, MemoryStore, Page, Raise, Release, Renewal, Renewed, Request, Result, Settings, Snapshot,
+    Standing, Ticket, TokioClock, Wake,
+};
+
+const SEC: fn(u64) -> Duration = Duration::from_secs;
+
+/// A memory store whose verbs take time, in milliseconds.
+#[derive(Debug)]
+struct Slow {
+    inner: MemoryBackend,
+    acquire: AtomicU64,
+    renew: AtomicU64,
+    release: AtomicU64,
+    close: AtomicU64,
+    /// A waiter is asked to ask again this often; never when zero.
+    wake: AtomicU64,
+    renewals_fail: AtomicBool,
+}
+
+impl Slow {
+    fn new(store: &Arc<MemoryStore>) -> Arc<Self> {
+        let inner = MemoryBackend::new(store);
+        let zero = AtomicU64::default;
+        Arc::new(Self {
+            inner,
+            acquire: zero(),
+            renew: zero(),
+            release: zero(),
+            close: zero(),
+            wake: zero(),
+            renewals_fail: AtomicBool::default(),
+        })
+    }
+}
+
+async fn take(time: &AtomicU64) {
+    match time.load(Ordering::SeqCst) {
+        0 => {}
+        ms => tokio::time::sleep(Duration::from_millis(ms)).await,
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Backend for Slow {
+    fn info(&self) -> Info {
+        self.inner.info()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        take(&self.acquire).await;
+        self.inner.acquire(request).await
+    }
+
+    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+        if self.wake.load(Ordering::SeqCst) == 0 {
+            return self.inner.wait(ticket).await;
+        }
+        take(&self.wake).await;
+        Ok(Wake::Ask)
+    }
+
+    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        take(&self.renew).await;
+        if self.renewals_fail.load(Ordering::SeqCst) {
+            return due.iter().map(|_| Err(Error::new(ErrorKind::Unavailable, "on purpose"))).collect();
+        }
+        self.inner.renew(due).await
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        take(&self.release).await;
+        self.inner.release(ticket).await
+    }
+
+    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+        self.inner.raise(ticket, token).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        self.inner.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        self.inner.list(prefix, page).await
+    }
+
+    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        self.inner.evict(name, token).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        take(&self.close).await;
+        self.inner.close().await
+    }
+}
+
+/// Two clients of one store, the first through [`Slow`].
+fn clients() -> (Locks, Arc<Slow>, Locks) {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = MemoryStore::new(Arc::clone(&clock));
+    let slow = Slow::new(&store);
+    let build =
+        |backend: Arc<dyn Backend>| Locks::builder(backend).clock(Arc::clone(&clock)).build().unwrap();
+    (build(Arc::clone(&slow) as _), slow, build(Arc::new(MemoryBackend::new(&store))))
+}
+
+/// Polls once.
+fn begin<F: Future>(future: std::pin::Pin<&mut F>) {
+    assert!(future.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+/// Runs `test` on a paused runtime of one thread, which no timer can interrupt: a task that never yields fails it.
+fn on_one_thread<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
+    let (done, ended) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.unwrap().block_on(test());
+        done.send(()).unwrap();
+    });
+    match ended.recv_timeout(SEC(60)) {
+        Ok(()) => thread.join().unwrap(),
+        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().unwrap_err())
+        }
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("a task does not yield"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_lost_by_the_clock_is_the_next_ones_when_its_lease_and_delay_are_over() {
+    for (delay, renewals_fail) in [(0, false), (5, false), (0, true), (5, true)] {
+        let (locks, slow, other) = clients();
+        let lock = locks.mutex("a").unwrap().ttl(SEC(10)).unwrap().lock_delay(SEC(delay)).unwrap();
+        let start = tokio::time::Instant::now();
+        let guard = lock.auto_renew(renewals_fail).acquire().await.unwrap();
+        slow.renewals_fail.store(renewals_fail, Ordering::SeqCst);
+        let lost = tokio::spawn(async move {
+            let reason = guard.lost().await;
+            (reason, start.elapsed(), guard)
+        });
+        let next = other.mutex("a").unwrap().acquire().await.unwrap();
+        let taken = start.elapsed();
+        assert!(taken >= SEC(10 + delay), "with a delay of {delay} s the next one holds after {taken:?}");
+        assert!(taken < SEC(11 + delay), "{taken:?}");
+        let (reason, told, guard) = lost.await.unwrap();
+        assert_eq!(reason, LossReason::Expired);
+        assert!(told < SEC(10), "the loss was told after {told:?}");
+        drop((guard, next));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_hold_ends_no_lock_delay() {
+    for (released, delay) in [(false, 0), (true, 0), (false, 5), (true, 5)] {
+        let (locks, _, other) = clients();
+        let lock = locks.mutex("a").unwrap().ttl(SEC(9)).unwrap().max_hold(SEC(4)).unwrap();
+        let start = tokio::time::Instant::now();
+        let guard = lock.lock_delay(SEC(delay)).unwrap().acquire().await.unwrap();
+        assert_eq!(guard.lost().await, LossReason::MaxHold);
+        assert!(
+            other.mutex("a").unwrap().try_acquire().await.unwrap().is_none(),
+            "given away under the work"
+        );
+        if released {
+            assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+        } else {
+            drop(guard);
+        }
+        let next = other.mutex("a").unwrap().acquire().await.unwrap();
+        let taken = start.elapsed();
+        if delay == 0 {
+            assert!(taken < SEC(5), "the work has ended, and the next one holds after {taken:?}");
+        } else {
+            assert!(taken >= SEC(9 + delay), "with a delay of {delay} s the next one holds after {taken:?}");
+        }
+        drop(next);
+    }
+}
+
+#[test]
+fn a_renewer_whose_waiter_asks_for_itself_lets_other_tasks_run() {
+    on_one_thread(|| async {
+        let (locks, slow, other) = clients();
+        let held = other.mutex("a").unwrap().acquire().await.unwrap();
+        // The waiter's own request is under way when its renewal falls due.
+        slow.wake.store(3_200, Ordering::SeqCst);
+        slow.renew.store(2_000, Ordering::SeqCst);
+        let waiter = tokio::spawn({
+            let lock = locks.mutex("a").unwrap();
+            async move { lock.acquire().await }
+        });
+        tokio::time::sleep(SEC(60)).await;
+        drop(held);
+        assert!(waiter.await.unwrap().unwrap().is_held());
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_no_caller_receives_goes_on_to_the_next() {
+    let (locks, _, other) = clients();
+    let held = other.mutex("a").unwrap().acquire().await.unwrap();
+    let lock = locks.mutex("a").unwrap();
+    let mut left = pin!(lock.acquire());
+    begin(left.as_mut());
+    tokio::time::sleep(SEC(1)).await;
+    held.release().await.unwrap();
+    let start = tokio::time::Instant::now();
+    let next = other.mutex("a").unwrap().acquire().await.unwrap();
+    // A third of it until the renewer learns of the grant.
+    let (most, taken) = (Settings::default().waiter_lease * 4 / 3, start.elapsed());
+    assert!(taken <= most + SEC(1), "blocked for {taken:?}");
+    next.release().await.unwrap();
+    assert!(left.await.unwrap().is_held(), "its caller comes back and asks again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_tells_a_busy_lock_from_a_store_that_does_not_answer() {
+    let (locks, slow, other) = clients();
+    let held = other.mutex("a").unwrap().acquire().await.unwrap();
+    let lock = locks.mutex("a").unwrap();
+    for lock in [lock.clone(), lock.clone().unfair()] {
+        assert!(lock.acquire_timeout(SEC(2)).await.unwrap().is_none(), "others are ahead");
+        assert!(lock.acquire_timeout(Duration::ZERO).await.unwrap().is_none(), "one try");
+    }
+    held.release().await.unwrap();
+    assert!(lock.acquire_timeout(Duration::ZERO).await.unwrap().is_some(), "one try takes a free lock");
+    slow.acquire.store(60_000, Ordering::SeqCst);
+    for lock in [lock.clone(), lock.unfair()] {
+        let silent = lock.acquire_timeout(SEC(2)).await.unwrap_err();
+        assert_eq!(silent.kind(), ErrorKind::Timeout, "{silent}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_waiter_does_not_join_again() {
+    let (locks, _, other) = clients();
+    let held = other.mutex("a").unwrap().acquire().await.unwrap();
+    let waiter = tokio::spawn({
+        let lock = locks.mutex("a").unwrap();
+        async move { lock.acquire().await }
+    });
+    tokio::time::sleep(SEC(1)).await;
+    let token = other.inspect("a").await.unwrap().waiters[0].token;
+    assert_eq!(other.evict("a", token).await.unwrap(), Release::Released);
+    assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::Evicted);
+    assert_eq!(other.inspect("a").await.unwrap().waiters.len(), 0);
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_a_release_under_way_and_no_longer_than_it_may() {
+    let (locks, slow, other) = clients();
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    slow.release.store(300, Ordering::SeqCst);
+    let release = tokio::spawn(guard.release());
+    tokio::task::yield_now().await;
+    assert_eq!(locks.owed(), 1);
+    locks.close(SEC(5)).await.unwrap();
+    assert!(other.mutex("a").unwrap().try_acquire().await.unwrap().is_some(), "closed before the release");
+    release.await.unwrap().unwrap();
+
+    let (locks, slow, _) = clients();
+    slow.close.store(60_000, Ordering::SeqCst);
+    let start = tokio::time::Instant::now();
+    assert_eq!(locks.close(SEC(5)).await.unwrap_err().kind(), ErrorKind::Timeout);
+    assert!(start.elapsed() < SEC(6), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_runtime_without_timers_is_refused() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let clock: Arc<dyn Clock> = Arc::new(lock_core::BootClock);
+        let store = MemoryStore::new(Arc::clone(&clock));
+        let refused = Locks::builder(Arc::new(MemoryBackend::new(&store))).clock(clock).build().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Misuse);
+        assert!(refused.to_string().contains("enable_time"), "{refused}");
+    });
+}
+
+#[test]
+fn locks_and_guards_work_on_any_runtime_and_outside_of_one() {
+    let home = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (locks, slow, other) = home.block_on(async {
+        let clock: Arc<dyn Clock> = Arc::new(lock_core::BootClock);
+        let store = MemoryStore::new(Arc::clone(&clock));
+        let slow = Slow::new(&store);
+        let build = |backend: Arc<dyn Backend>| Locks::builder(backend).build().unwrap();
+        (build(Arc::clone(&slow) as _), slow, build(Arc::new(MemoryBackend::new(&store))))
+    });
+    let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    // Each verb needs a timer of the store.
+    for time in [&slow.acquire, &slow.release, &slow.close] {
+        time.store(1, Ordering::SeqCst);
+    }
+    let uses = || async {
+        let lock = locks.mutex("a").unwrap().ttl(Duration::from_millis(200)).unwrap().auto_renew(false);
+        let guard = lock.acquire().await.unwrap();
+        assert!(other.mutex("a").unwrap().try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+        let guard = lock.try_acquire().await.unwrap().unwrap();
+        assert_eq!(guard.lost().await, LossReason::Expired);
+        guard.release().await.unwrap_err();
+        let guard = lock.acquire_timeout(SEC(30)).await.unwrap().unwrap();
+        guard.run(std::future::pending::<()>()).await.unwrap_err();
+    };
+    bare.block_on(uses());
+    pollster(uses());
+    pollster(locks.close(SEC(30))).unwrap();
+    // The runtime of `other` ends while its guard is waited for elsewhere.
+    let guard = pollster(other.mutex("b").unwrap().acquire()).unwrap();
+    home.shutdown_background();
+    assert_eq!(pollster(guard.lost()), LossReason::Closed);
+    assert_eq!(pollster(other.mutex("c").unwrap().acquire()).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// Drives a future without any runtime.
+fn pollster<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        std::thread::park();
+    }
+}
