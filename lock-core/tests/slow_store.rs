@@ -223,7 +223,7 @@ async fn a_grant_that_no_caller_receives_goes_on_to_the_next() {
     tokio::time::sleep(SEC(1)).await;
     held.release().await.unwrap();
     let start = tokio::time::Instant::now();
-    let next = other.mutex("a").unwrap().acquire().await.unwrap();
+    let next = other.mutex("a").unwrap().acquire_timeout(SEC(100)).await.unwrap().expect("blocked for good");
     // A third of it until the renewer learns of the grant.
     let (most, taken) = (Settings::default().waiter_lease * 4 / 3, start.elapsed());
     assert!(taken <= most + SEC(1), "blocked for {taken:?}");
@@ -260,7 +260,8 @@ async fn an_evicted_waiter_does_not_join_again() {
     tokio::time::sleep(SEC(1)).await;
     let token = other.inspect("a").await.unwrap().waiters[0].token;
     assert_eq!(other.evict("a", token).await.unwrap(), Release::Released);
-    assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::Evicted);
+    let ended = tokio::time::timeout(SEC(100), waiter).await.expect("it waits again");
+    assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::Evicted);
     assert_eq!(other.inspect("a").await.unwrap().waiters.len(), 0);
     drop(held);
 }
