@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_core::client::Locks;
+use lock_core::client::guard::Guard;
 use lock_core::{
-    Backend, Clock, FencingToken, Grant, HolderId, LockName, Mode, Note, Place, Renewal, Renewed, Request,
-    Settings, Standing, Ticket, Timestamp,
+    Backend, Clock, ErrorKind, FencingToken, Grant, HolderId, LockName, Mode, Note, Place, Renewal, Renewed,
+    Request, Settings, Standing, Ticket, Timestamp,
 };
 
 use crate::case::Need;
@@ -363,6 +364,17 @@ pub async fn renew(backend: &Arc<dyn Backend>, due: Renewal) -> Verdict<Renewed>
         [Ok(answer)] => Ok(*answer),
         [Err(error)] => Err(error.clone().into()),
         other => Err(Stop::failed(format!("{} answers to one renewal", other.len()))),
+    }
+}
+
+/// What an acquire with a short limit got: nothing, too, when the store has not answered within it.
+///
+/// # Errors
+/// Any other.
+pub fn in_time(got: lock_core::Result<Option<Guard>>) -> lock_core::Result<Option<Guard>> {
+    match got {
+        Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
+        got => got,
     }
 }
 

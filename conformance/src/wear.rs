@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::client::Locks;
 use tokio::task::JoinSet;
 
-use crate::ctx::cut_at;
+use crate::ctx::{cut_at, in_time};
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
 
@@ -87,7 +87,7 @@ async fn one(locks: &Locks, rng: &mut Rng) -> Verdict {
     let free = format!("worn-{}", rng.below(10_000));
     match rng.below(6) {
         0 => drop(locks.mutex(BUSY)?.try_acquire().await?),
-        1 => drop(locks.mutex(BUSY)?.acquire_timeout(rng.time(Duration::from_millis(5))).await?),
+        1 => drop(in_time(locks.mutex(BUSY)?.acquire_timeout(rng.time(Duration::from_millis(5))).await)?),
         2 => drop(cut_at(locks.mutex(BUSY)?.acquire(), rng.time(Duration::from_millis(3))).await),
         3 => drop(cut_at(locks.mutex(free)?.acquire(), rng.time(Duration::from_millis(3))).await),
         4 => drop(locks.mutex(free)?.acquire().await?),

@@ -10,7 +10,7 @@ use lock_core::{
 };
 
 use crate::case::table;
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, in_time};
 use crate::faults::Slow;
 use crate::verdict::Verdict;
 use crate::{ensure, ensure_eq};
@@ -113,7 +113,7 @@ async fn late_answer_is_no_hold(ctx: &Ctx) -> Verdict {
     let sent = ctx.now();
     let (tried, timed) = tokio::join!(tried.try_acquire(), timed.acquire_timeout(ctx.units(6)));
     ensure!(ctx.now().saturating_since(sent) >= ctx.units(5), "the answer was not late");
-    for (text, got) in names.into_iter().zip([tried?, timed?]) {
+    for (text, got) in names.into_iter().zip([tried?, in_time(timed)?]) {
         ensure!(got.is_none(), "`{text}`: an answer that took longer than its lease was taken for a hold");
         let next = ctx.soon("the lock comes free", other.mutex(text)?.acquire()).await??;
         next.release().await?;

@@ -10,7 +10,7 @@ use lock_core::client::Locks;
 use lock_core::client::retry::Retry;
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, PATIENCE, cut_at, name};
+use crate::ctx::{Ctx, LONG, PATIENCE, cut_at, in_time, name};
 use crate::faults::{Fault, Link};
 use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq};
@@ -138,7 +138,7 @@ async fn impatient_waiters_leave(ctx: &Ctx) -> Verdict {
             let limit = if patient { PATIENCE * 2 } else { rng.time(ctx.units(1)) };
             let (lock, served, gone) = (locks.mutex(&text)?, Arc::clone(&served), Arc::clone(&gone));
             waiters.spawn(async move {
-                if let Some(guard) = lock.acquire_timeout(limit).await? {
+                if let Some(guard) = in_time(lock.acquire_timeout(limit).await)? {
                     served.lock().await.push((i, guard.token()?));
                     guard.release().await?;
                 } else {

@@ -10,7 +10,7 @@ use lock_core::client::retry::Retry;
 use lock_core::{Clock, Timestamp};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, PATIENCE};
+use crate::ctx::{Ctx, PATIENCE, in_time};
 use crate::history::{self, Fenced, Hold};
 use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq};
@@ -133,8 +133,8 @@ async fn churn_modes(ctx: &Ctx) -> Verdict {
                 let asked = clock.now();
                 let guard = match rng.below(6) {
                     0 => lock.try_acquire().await?,
-                    1 => lock.acquire_timeout(rng.time(Duration::from_millis(3))).await?,
-                    2 => lock.clone().unfair().acquire_timeout(Duration::from_millis(20)).await?,
+                    1 => in_time(lock.acquire_timeout(rng.time(Duration::from_millis(3))).await)?,
+                    2 => in_time(lock.clone().unfair().acquire_timeout(Duration::from_millis(20)).await)?,
                     _ => Some(lock.acquire().await?),
                 };
                 if let Some(guard) = guard {

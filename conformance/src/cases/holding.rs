@@ -207,7 +207,7 @@ async fn fixed_lease_ends(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The longest hold time ends a hold that renewals keep alive, and gives the lock back.
+/// The longest hold time ends a hold that renewals keep alive; the lock goes back with its guard.
 async fn max_hold_ends_it(ctx: &Ctx) -> Verdict {
     let (locks, other) = (ctx.locks().await?, ctx.locks().await?);
     let began = ctx.now();
@@ -215,9 +215,11 @@ async fn max_hold_ends_it(ctx: &Ctx) -> Verdict {
     let reason = ctx.soon("the end of the longest hold", guard.lost()).await?;
     ensure_eq!(reason, LossReason::MaxHold, "why it is lost");
     ensure!(ctx.now().saturating_since(began) >= ctx.units(2), "ended too soon");
+    ensure!(guard.token().is_err(), "its token");
+    ensure!(other.mutex("capped")?.try_acquire().await?.is_none(), "given away while its guard lives");
+    drop(guard);
     // The lease is far longer than this case waits: the lock was given back.
     until_free(ctx, &other, "capped").await?.release().await?;
-    ensure!(guard.token().is_err(), "its token");
     Ok(())
 }
 

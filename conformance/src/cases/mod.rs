@@ -17,6 +17,7 @@ mod numbers;
 mod order;
 mod trying;
 mod verbs;
+mod working;
 
 /// The tables of all modules.
 pub const ALL: &[&[Case]] = &[
@@ -35,4 +36,5 @@ pub const ALL: &[&[Case]] = &[
     crashing::TABLE,
     churning::TABLE,
     trying::TABLE,
+    working::TABLE,
 ];

@@ -17,7 +17,7 @@ pub mod crew;
 pub mod event;
 pub mod judge;
 pub mod nemesis;
-mod pulse;
+pub mod pulse;
 pub mod resource;
 pub mod work;
 

@@ -1,5 +1,6 @@
 //! When a client could not run: a thread of its own notes when it woke late. And how its runtime is blocked on purpose.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -34,6 +35,39 @@ pub(super) fn block(journal: &Arc<Journal>, time: Duration) {
         // A journal that cannot be written ends the client elsewhere.
         let _ = journal.write(&Event::Still { from, to: nanos(BootClock.now()) });
     });
+}
+
+/// The gaps in which this process did not run, until dropped.
+#[derive(Debug)]
+pub struct Gaps(Arc<AtomicU64>);
+
+impl Gaps {
+    /// Watches from now on.
+    ///
+    /// # Panics
+    /// When the process can have no more threads.
+    #[must_use]
+    pub fn watch() -> Self {
+        let longest = Arc::new(AtomicU64::new(0));
+        let noted = Arc::downgrade(&longest);
+        std::thread::spawn(move || {
+            let mut last = BootClock.now();
+            loop {
+                std::thread::sleep(BEAT);
+                let now = BootClock.now();
+                let Some(longest) = noted.upgrade() else { return };
+                longest.fetch_max(nanos(now) - nanos(last), Ordering::Relaxed);
+                last = now;
+            }
+        });
+        Self(longest)
+    }
+
+    /// The longest so far.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed)).saturating_sub(BEAT)
+    }
 }
 
 fn beat(journal: &Weak<Journal>) {
