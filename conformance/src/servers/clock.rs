@@ -7,13 +7,12 @@ use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 
-use super::data_folder;
+use super::compiled;
 use crate::churn::{Churn, Report};
 use crate::ctx::PATIENCE;
 use crate::rng::Rng;
@@ -79,16 +78,8 @@ pub fn words(folder: &Path) -> Verdict<Vec<OsString>> {
 /// Built once in a process.
 fn library() -> Verdict<&'static Path> {
     static BUILT: OnceLock<Result<(tempfile::TempDir, PathBuf), String>> = OnceLock::new();
-    let build = || -> Verdict<_> {
-        let folder = data_folder()?;
-        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
-        let (source, library) = (folder.path().join("shim.c"), folder.path().join("shim.so"));
-        std::fs::write(&source, include_str!("clock_shim.c"))?;
-        let options = ["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o"];
-        let output = Command::new("cc").args(options).args([&library, &source]).output();
-        let output = output.context("cc, which building this program needed, too")?;
-        ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
-        Ok((folder, library))
+    let build = || {
+        compiled(include_str!("clock_shim.c"), "shim.so", &["-O2", "-Wall", "-Werror", "-shared", "-fPIC"])
     };
     match BUILT.get_or_init(|| build().map_err(|stop| stop.to_string())) {
         Ok((_, library)) => Ok(library),

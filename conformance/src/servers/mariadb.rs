@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::clock::{self, SteppedClock};
 use super::mysql_wire::Wire;
+use super::power;
 use super::{Place, Program, Server, data_folder, folder_in, free_port, is_root, pause_process, tls};
 use crate::verdict::{Context as _, Stop, Verdict};
 
@@ -110,6 +111,29 @@ impl MariaDb {
         let folder = data_folder()?;
         let clock = SteppedClock::new(folder.path())?;
         Ok((Self::start_in(folder, settings).await?, clock))
+    }
+
+    /// One that can lose its power: [`MariaDb::cut_power`]. On a disk, because on a file system in memory MariaDB takes the
+    /// memory for one that survives.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn start_with_power(settings: &[&str]) -> Verdict<Self> {
+        let folder = folder_in(Place::Disk)?;
+        power::prepare(folder.path())?;
+        Self::start_in(folder, settings).await
+    }
+
+    /// Kills it, takes from its data what was not synced, and starts it again.
+    ///
+    /// # Errors
+    /// When it was not started for this, or does not come back.
+    pub async fn cut_power(&self) -> Verdict {
+        self.lock().kill()?;
+        power::lose(self.folder.path(), "data").await?;
+        let server = launch(self.folder.path(), self.port, &self.settings).await?;
+        *self.lock() = server;
+        Ok(())
     }
 
     async fn start_in(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
@@ -242,7 +266,9 @@ async fn launch(folder: &Path, port: u16, settings: &[String]) -> Verdict<Server
     ];
     arguments.extend(common.map(OsString::from));
     arguments.extend(settings.iter().map(OsString::from));
-    let mut server = Server::start_by(clock::words(folder)?, program, arguments, &folder.join("log"))?;
+    let mut words = clock::words(folder)?;
+    words.extend(power::words(folder, "data")?);
+    let mut server = Server::start_by(words, program, arguments, &folder.join("log"))?;
     let end = Instant::now() + START;
     loop {
         server.check()?;

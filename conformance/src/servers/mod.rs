@@ -10,6 +10,7 @@ pub mod pgbouncer;
 mod ports;
 pub mod postgres;
 pub mod postgres_wire;
+pub mod power;
 pub mod redis;
 pub mod redis_group;
 pub mod resp;
@@ -18,8 +19,8 @@ pub mod tls;
 pub mod zookeeper;
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Once;
@@ -80,6 +81,20 @@ fn sweep(parent: &Path) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
+}
+
+/// Builds a program or a library from its source in C, in a folder that all users may read.
+fn compiled(source: &str, name: &str, options: &[&str]) -> Verdict<(TempDir, PathBuf)> {
+    let folder = data_folder()?;
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
+    let (file, built) = (folder.path().join("source.c"), folder.path().join(name));
+    std::fs::write(&file, source)?;
+    let output = Command::new("cc").args(options).arg("-o").args([&built, &file]).output();
+    let output = output.context("cc, which building this program needed, too")?;
+    if !output.status.success() {
+        return Err(Stop::failed(format!("cc: {}", String::from_utf8_lossy(&output.stderr))));
+    }
+    Ok((folder, built))
 }
 
 /// A program to run as a server, and who ships it.

@@ -65,17 +65,35 @@ async fn server(link: &Link, config: &MySqlConfig) -> Result<Found> {
     if version.contains("MariaDB") && config.blocks {
         link.use_blocks();
     }
-    // 3 is MariaDB's: as 1, and once more before the commit.
-    let flushes = value("innodb_flush_log_at_trx_commit").unwrap_or_default();
-    let durable = matches!(flushes, "1" | "3");
-    if !durable && config.durability == Durability::Durable {
+    let loses = loses_commits(value);
+    if let Some(setting) = &loses
+        && config.durability == Durability::Durable
+    {
         let text = format!(
-            "the server's commits do not wait for its disk (innodb_flush_log_at_trx_commit={flushes}), so a power cut \
-             may let two hold and give a token twice; set it to 1, or take that with `durability=relaxed`"
+            "the server answers commits that a power cut takes back ({setting}), so two may hold then and a token may \
+             be given twice; change that setting, or accept it with `durability=relaxed`"
         );
         return Err(Error::new(ErrorKind::Unsupported, text));
     }
+    let durable = loses.is_none();
     Ok(Found { durable, mariadb: version.contains("MariaDB") })
+}
+
+/// The setting that makes the server answer a commit before it is on the disk, and what it should be.
+fn loses_commits<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+    let flushes = value("innodb_flush_log_at_trx_commit").unwrap_or_default();
+    let set = |name: &str, found: &str, good: &str| Some(format!("{name}={found}, needs {good}"));
+    match flushes {
+        // MariaDB's 3 flushes the log of InnoDB at the commit as well.
+        "3" => None,
+        // With a binary log, InnoDB flushes what was prepared, and recovery commits what the binary log has: so that
+        // must be on the disk. Without one it flushes the commit.
+        "1" => match (value("log_bin"), value("sync_binlog").unwrap_or_default()) {
+            (Some("OFF"), _) | (_, "1") => None,
+            (_, found) => set("sync_binlog", found, "1 while log_bin is ON"),
+        },
+        found => set("innodb_flush_log_at_trx_commit", found, "1"),
+    }
 }
 
 /// Window functions, CHECK constraints that are obeyed.
@@ -158,6 +176,34 @@ fn explain_migration(link: &Link, error: Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_that_lose_commits_are_named() {
+        let with = |flushes, log_bin, sync_binlog| {
+            let all = [
+                ("innodb_flush_log_at_trx_commit", flushes),
+                ("log_bin", log_bin),
+                ("sync_binlog", sync_binlog),
+            ];
+            loses_commits(|name| all.iter().find(|(key, _)| *key == name).map(|(_, value)| *value))
+        };
+        for (flushes, log_bin, sync_binlog) in
+            [("1", "OFF", "0"), ("1", "ON", "1"), ("3", "ON", "0"), ("3", "OFF", "0")]
+        {
+            assert_eq!(with(flushes, log_bin, sync_binlog), None, "{flushes} {log_bin} {sync_binlog}");
+        }
+        for (flushes, log_bin, sync_binlog, named) in [
+            ("1", "ON", "0", "sync_binlog=0"),
+            ("1", "ON", "100", "sync_binlog=100"),
+            ("0", "OFF", "1", "innodb_flush_log_at_trx_commit=0"),
+            ("2", "ON", "1", "innodb_flush_log_at_trx_commit=2"),
+        ] {
+            let found = with(flushes, log_bin, sync_binlog);
+            assert!(found.as_ref().is_some_and(|text| text.contains(named)), "{found:?}");
+        }
+        // A server that does not say is not one that is known to keep them.
+        assert!(loses_commits(|_| None).is_some());
+    }
 
     #[test]
     fn old_servers_are_refused_by_name() {

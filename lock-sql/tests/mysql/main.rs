@@ -12,6 +12,7 @@ mod cost;
 mod faults;
 mod looks;
 mod numbers;
+mod power;
 mod restarts;
 mod server;
 mod short;

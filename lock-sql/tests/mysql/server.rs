@@ -223,6 +223,29 @@ async fn what_cannot_keep_the_promises_is_said() {
     store.release(&entry.ticket()).await.unwrap();
 }
 
+/// With a binary log, recovery commits what that log has: it must be on the disk, or InnoDB must flush the commit as well.
+#[tokio::test]
+async fn a_binary_log_that_is_not_synced_is_refused() {
+    let server = MariaDb::start(&["--log-bin=binlog", "--server-id=1", "--sync-binlog=0"]).await.unwrap();
+    let error = refused(&server.url()).await;
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("sync_binlog=0") && text.contains("durability=relaxed"), "{text}");
+    assert!(!connect(&format!("{}?durability=relaxed", server.url())).await.capabilities().durable);
+    let url = server.url().replace("mysql:", "mysql+session:");
+    let session = lock_conformance::harness::open_by(&lock_sql::MYSQL_SESSION_DRIVER, &url).await;
+    let error = session.map(drop).unwrap_err();
+    assert!(error.to_string().contains("sync_binlog=0"), "{error}");
+    let mut safe = vec!["SET GLOBAL sync_binlog = 1"];
+    if mysqld().is_none() {
+        safe.push("SET GLOBAL sync_binlog = 0, GLOBAL innodb_flush_log_at_trx_commit = 3");
+    }
+    for setting in safe {
+        server.run(setting).await.unwrap();
+        assert!(connect(&server.url()).await.capabilities().durable, "{setting}");
+    }
+}
+
 /// A cluster in which several servers take writes is refused, and the message says why.
 #[tokio::test]
 async fn clusters_with_several_writers_are_refused() {

@@ -1,0 +1,250 @@
+//! Power cuts: the server loses what was not synced. A small program runs it and keeps aside what was (`power.c`).
+//!
+//! A server runs so when its folder was prepared before its first start; what its data is at a start counts as synced.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use lock_core::{
+    Backend, FencingToken, HolderId, LockName, Mode, Note, Release, Renewal, Request, Standing, Ticket,
+};
+use rustix::fs::{FlockOperation, flock};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+use super::compiled;
+use crate::rng::Rng;
+use crate::verdict::{Context as _, Stop, Verdict};
+use crate::{ensure, ensure_eq};
+
+const SHADOW: &str = "shadow";
+/// How long a killed server may take to be gone.
+const END: Duration = Duration::from_secs(30);
+
+/// From its first start on, the server in `folder` can lose its power.
+///
+/// # Errors
+/// When the folder cannot be written.
+pub fn prepare(folder: &Path) -> Verdict {
+    Ok(std::fs::create_dir(folder.join(SHADOW))?)
+}
+
+/// What to put before the command that starts the server with its data in `folder/data`: nothing if it was not prepared.
+///
+/// # Errors
+/// When the program cannot be built, or the data cannot be copied.
+pub fn words(folder: &Path, data: &str) -> Verdict<Vec<OsString>> {
+    let (shadow, data) = (folder.join(SHADOW), folder.join(data));
+    if !shadow.is_dir() {
+        return Ok(Vec::new());
+    }
+    std::fs::remove_dir_all(&shadow)?;
+    std::fs::create_dir_all(&data)?;
+    let (tree, objects) = (shadow.join("tree"), shadow.join("objects"));
+    std::fs::create_dir_all(&objects)?;
+    copy(&data, &tree)?;
+    name_objects(&data, &tree, &objects)?;
+    // The server may be another user.
+    run(Command::new("chown").arg("-R").arg("--reference").args([&data, &shadow]))?;
+    Ok(vec![program()?.into(), data.into(), shadow.into()])
+}
+
+/// Takes from the data in `folder/data` what was not synced. The server has been killed, or is about to end.
+///
+/// # Errors
+/// When it does not end.
+pub async fn lose(folder: &Path, data: &str) -> Verdict {
+    let (shadow, data) = (folder.join(SHADOW), folder.join(data));
+    // Held until the last process of the server has ended.
+    let lock = std::fs::File::open(shadow.join("lock")).context("a server that was prepared for this")?;
+    let end = Instant::now() + END;
+    while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        ensure!(Instant::now() < end, "the server does not end");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    std::fs::remove_dir_all(&data)?;
+    copy(&shadow.join("tree"), &data)
+}
+
+fn copy(from: &Path, to: &Path) -> Verdict {
+    run(Command::new("cp")
+        .args(["-r", "--preserve=mode,ownership,timestamps", "--sparse=always"])
+        .args([from, to]))
+}
+
+fn run(command: &mut Command) -> Verdict {
+    let output = command.output()?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// Gives the copy of each file the name by which `power.c` knows its object.
+fn name_objects(data: &Path, tree: &Path, objects: &Path) -> Verdict {
+    for entry in std::fs::read_dir(data)? {
+        let entry = entry?;
+        let (about, copy) = (entry.metadata()?, tree.join(entry.file_name()));
+        if about.is_dir() {
+            name_objects(&entry.path(), &copy, objects)?;
+        } else if about.is_file() {
+            let made = about.created()?.duration_since(UNIX_EPOCH)?;
+            let name = format!("{}-{}-{}", about.ino(), made.as_secs(), made.subsec_nanos());
+            std::fs::hard_link(copy, objects.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Built once in a process.
+fn program() -> Verdict<&'static Path> {
+    static BUILT: OnceLock<Result<(tempfile::TempDir, PathBuf), String>> = OnceLock::new();
+    let build = || compiled(include_str!("power.c"), "power", &["-O2", "-Wall", "-Werror"]);
+    match BUILT.get_or_init(|| build().map_err(|stop| stop.to_string())) {
+        Ok((_, program)) => Ok(program),
+        Err(text) => Err(Stop::failed(text)),
+    }
+}
+
+/// A server that can lose its power.
+#[async_trait]
+pub trait Powered: Send + Sync {
+    /// Cuts its power, and starts it again.
+    async fn cut_power(&self) -> Verdict;
+
+    /// A new client of its store.
+    async fn connect(&self) -> Verdict<std::sync::Arc<dyn Backend>>;
+}
+
+/// Longer than any test.
+const LEASE: Duration = Duration::from_secs(600);
+const RENEWED: Duration = Duration::from_secs(3_600);
+/// How many tasks ask, each for names of its own and for one that all share.
+const TASKS: usize = 4;
+/// How many answers a round sees before the cut, at least.
+const ANSWERS: usize = 40;
+
+/// What was answered before the power went.
+#[derive(Default)]
+struct Answered {
+    count: usize,
+    /// The largest number of each name.
+    last: std::collections::BTreeMap<LockName, FencingToken>,
+    /// Who holds: not released, as far as that was asked. And whether a longer lease was answered.
+    held: Vec<(Ticket, FencingToken, bool)>,
+}
+
+/// That nothing of what was answered is lost when the power goes: holds, renewed leases, and numbers.
+///
+/// # Errors
+/// What was lost.
+pub async fn nothing_answered_is_lost(server: &impl Powered, rounds: u32) -> Verdict {
+    for round in 0..rounds {
+        let client = server.connect().await?;
+        let answered = std::sync::Arc::new(Mutex::new(Answered::default()));
+        let mut tasks = JoinSet::new();
+        for task in 0..TASKS {
+            let (client, answered) = (client.clone(), answered.clone());
+            tasks.spawn(async move { work(&*client, &answered, round, task).await });
+        }
+        let end = Instant::now() + END;
+        while answered.lock().await.count < ANSWERS {
+            ensure!(Instant::now() < end, "no answers: {:?}", tasks.try_join_next());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        server.cut_power().await?;
+        // They end by errors, or by answers after the cut.
+        tasks.shutdown().await;
+        drop(client);
+        let client = server.connect().await?;
+        let answered = answered.lock().await;
+        println!("round {round}: {} answers, {} held", answered.count, answered.held.len());
+        for (ticket, token, renewed) in &answered.held {
+            let line = client.inspect(&ticket.name).await?;
+            let Some(entry) = line.holders.iter().find(|entry| entry.token == *token) else {
+                return Err(Stop::failed(format!(
+                    "round {round}: the hold {token} of {} is lost: {line:?}",
+                    ticket.name
+                )));
+            };
+            let least = if *renewed { LEASE } else { Duration::ZERO };
+            ensure!(
+                entry.expires_in.is_none_or(|left| left > least),
+                "round {round}: the renewal of {} is lost: {entry:?}",
+                ticket.name
+            );
+        }
+        for (name, last) in &answered.last {
+            let token = match client.acquire(&request(name.clone())?).await? {
+                Standing::Held(grant) => grant.token,
+                Standing::Waiting(place) => place.token,
+                Standing::Busy(busy) => return Err(Stop::failed(format!("it queues: {busy:?}"))),
+            };
+            ensure!(token > *last, "round {round}: {name}: token {token} after {last}");
+        }
+    }
+    Ok(())
+}
+
+/// Asks until something fails.
+async fn work(client: &dyn Backend, answered: &Mutex<Answered>, round: u32, task: usize) -> Verdict {
+    let mut rng = Rng::new(u64::from(round) * 31 + task as u64);
+    for turn in 0.. {
+        let name = match turn % 3 {
+            0 => format!("held-{round}-{task}-{turn}"),
+            1 => format!("own-{round}-{task}"),
+            _ => "shared".to_owned(),
+        };
+        let request = request(LockName::new(&name)?)?;
+        let standing = client.acquire(&request).await?;
+        let token = match standing {
+            Standing::Held(grant) => grant.token,
+            Standing::Waiting(place) => place.token,
+            Standing::Busy(_) => return Err(Stop::failed("it queues")),
+        };
+        let ticket = Ticket { token: Some(token), ..request.ticket() };
+        {
+            let mut answered = answered.lock().await;
+            answered.count += 1;
+            let last = answered.last.entry(request.name.clone()).or_insert(token);
+            *last = token.max(*last);
+            if turn % 3 == 0 {
+                answered.held.push((ticket.clone(), token, false));
+            }
+        }
+        if turn % 3 != 0 {
+            ensure_eq!(client.release(&ticket).await?, Release::Released, "the release of {name}");
+            continue;
+        }
+        if rng.below(2) == 0 {
+            let due = Renewal { ticket, lease: RENEWED, waiter_lease: RENEWED };
+            for renewed in client.renew(std::slice::from_ref(&due)).await {
+                renewed?;
+            }
+            let mut answered = answered.lock().await;
+            answered.count += 1;
+            for held in
+                answered.held.iter_mut().filter(|held| held.1 == token && held.0.name == due.ticket.name)
+            {
+                held.2 = true;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn request(name: LockName) -> Verdict<Request> {
+    Ok(Request {
+        name,
+        holder: HolderId::random()?,
+        mode: Mode::Exclusive,
+        lease: LEASE,
+        waiter_lease: LEASE,
+        delay: Duration::ZERO,
+        queue: true,
+        note: Note::default(),
+    })
+}

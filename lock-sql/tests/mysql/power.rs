@@ -1,0 +1,49 @@
+//! What survives when the server's machine loses its power.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_conformance::servers::power::{Powered, nothing_answered_is_lost};
+use lock_conformance::verdict::Verdict;
+use lock_core::Backend;
+
+use crate::mysql_server::MariaDb;
+use crate::support::connect;
+
+struct Store(MariaDb, &'static str);
+
+#[async_trait]
+impl Powered for Store {
+    async fn cut_power(&self) -> Verdict {
+        self.0.cut_power().await
+    }
+
+    async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
+        Ok(Arc::new(connect(&format!("{}{}", self.0.url(), self.1)).await))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_power_cut_takes_nothing_that_was_answered() {
+    let settings: [&[&str]; 3] = [
+        &[],
+        &["--log-bin=binlog", "--server-id=1", "--sync-binlog=1"],
+        &["--log-bin=binlog", "--server-id=1", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=3"],
+    ];
+    for settings in settings {
+        let server = MariaDb::start_with_power(settings).await.unwrap();
+        nothing_answered_is_lost(&Store(server, ""), 2).await.unwrap();
+    }
+}
+
+/// What `durable` refuses does lose holds and numbers: the cut is one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_that_are_refused_lose_what_was_answered() {
+    let settings: [&[&str]; 2] =
+        [&["--log-bin=binlog", "--server-id=1", "--sync-binlog=0"], &["--innodb-flush-log-at-trx-commit=2"]];
+    for settings in settings {
+        let server = MariaDb::start_with_power(settings).await.unwrap();
+        let lost = nothing_answered_is_lost(&Store(server, "?durability=relaxed"), 2).await.unwrap_err();
+        assert!(lost.to_string().contains("is lost"), "{settings:?}: {lost}");
+    }
+}
