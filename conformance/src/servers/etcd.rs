@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::hosts::Hosts;
+use super::power;
 use super::tls::Files;
 use super::{Place, Program, Server, folder_in, free_port, pause_process};
 use crate::verdict::{Stop, Verdict};
@@ -58,6 +59,28 @@ impl Member {
     /// When it is not installed, or does not come up.
     pub async fn in_place(place: Place, more: &[String]) -> Verdict<Self> {
         Self::started(place, None, more).await
+    }
+
+    /// A server of its own that can lose its power: [`Member::cut_power`].
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn with_power() -> Verdict<Self> {
+        let folder = folder_in(Place::Disk)?;
+        power::prepare(folder.path())?;
+        let member = Self::prepared_in(folder, Ipv4Addr::LOCALHOST, "one", free_port()?, None, None)?;
+        member.launch().await?;
+        Ok(member)
+    }
+
+    /// Kills it, takes from its data what was not synced, and starts it again.
+    ///
+    /// # Errors
+    /// When it was not started for this, or does not come back.
+    pub async fn cut_power(&self) -> Verdict {
+        self.kill()?;
+        power::lose(self.folder.path(), "data").await?;
+        self.launch().await
     }
 
     async fn started(place: Place, tls: Option<&Files>, more: &[String]) -> Verdict<Self> {
@@ -185,7 +208,8 @@ impl Member {
 
     fn spawn(&self) -> Verdict {
         let log = self.log();
-        let server = Server::start(self.program, self.arguments.clone(), &log)?;
+        let words = power::words(self.folder.path(), "data")?;
+        let server = Server::start_by(words, self.program, self.arguments.clone(), &log)?;
         *self.lock() = Some(server);
         Ok(())
     }

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::clock::{self, SteppedClock};
 use super::postgres_wire::Wire;
+use super::power;
 use super::{Place, Program, Server, as_user, folder_in, free_port, pause_process, tls};
 use crate::verdict::{Context as _, Stop, Verdict};
 
@@ -104,6 +105,26 @@ impl PostgresServer {
     /// When it is not installed, or does not come up.
     pub async fn start_on_disk(settings: &[&str]) -> Verdict<Self> {
         Self::start_in(shared_folder(Place::Disk)?, settings).await
+    }
+
+    /// One that can lose its power: [`PostgresServer::cut_power`].
+    ///
+    /// # Errors
+    /// When it is not installed, or does not come up.
+    pub async fn start_with_power(settings: &[&str]) -> Verdict<Self> {
+        let folder = shared_folder(Place::Disk)?;
+        power::prepare(folder.path())?;
+        Self::start_in(folder, settings).await
+    }
+
+    /// Kills it, takes from its data what was not synced, and starts it again.
+    ///
+    /// # Errors
+    /// When it was not started for this, or does not come back.
+    pub async fn cut_power(&self) -> Verdict {
+        self.lock().kill()?;
+        power::lose(self.folder.path(), "data").await?;
+        self.start_again().await
     }
 
     async fn start_in(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
@@ -331,6 +352,7 @@ async fn launch(folder: &TempDir, arguments: &[String], port: u16) -> Verdict<Se
     let mut words = as_user(USER)?;
     words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
     words.extend(clock::words(folder.path())?);
+    words.extend(power::words(folder.path(), "data")?);
     words.push(programs()?.join("postgres").into());
     words.extend(arguments.iter().map(OsString::from));
     let program = Program { name: "setpriv", package: "util-linux" };

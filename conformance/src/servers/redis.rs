@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::clock::{self, SteppedClock};
+use super::power;
 use super::resp::Resp;
 use super::tls::Files;
 use super::{Program, Server, data_folder, free_port, pause_process};
@@ -17,6 +18,9 @@ const PROGRAM: Program = Program { name: "redis-server", package: "redis-server"
 
 /// How long a server may take to answer its first request.
 const START: Duration = Duration::from_secs(20);
+
+/// The folder of its append-only log.
+const LOG: &str = "appendonlydir";
 
 /// How a server is set up.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +35,8 @@ pub struct Setup {
     pub sentinel: bool,
     /// Has a clock of its own: [`RedisServer::clock`].
     pub clock: bool,
+    /// Can lose its power: [`RedisServer::cut_power`].
+    pub power: bool,
 }
 
 /// A running server. Its data is on an append-only file, so that it comes back after [`RedisServer::restart`].
@@ -51,6 +57,9 @@ impl RedisServer {
     pub async fn start(setup: Setup) -> Verdict<Self> {
         let folder = data_folder()?;
         let clock = setup.clock.then(|| SteppedClock::new(folder.path())).transpose()?;
+        if setup.power {
+            power::prepare(folder.path())?;
+        }
         let mut tries = 0;
         loop {
             let port = free_port()?;
@@ -87,6 +96,18 @@ impl RedisServer {
     /// When it does not come back.
     pub async fn restart(&self) -> Verdict {
         self.lock().kill()?;
+        let server = launch(&self.setup, &self.folder, self.port).await?;
+        *self.lock() = server;
+        Ok(())
+    }
+
+    /// Kills it, takes from its log what was not synced, and starts it again.
+    ///
+    /// # Errors
+    /// When it was not set up for this, or does not come back.
+    pub async fn cut_power(&self) -> Verdict {
+        self.lock().kill()?;
+        power::lose(self.folder.path(), LOG).await?;
         let server = launch(&self.setup, &self.folder, self.port).await?;
         *self.lock() = server;
         Ok(())
@@ -143,7 +164,9 @@ async fn launch(setup: &Setup, folder: &TempDir, port: u16) -> Verdict<Server> {
     if setup.sentinel {
         arguments.push("--sentinel".into());
     }
-    let mut server = Server::start_by(clock::words(folder.path())?, PROGRAM, arguments, &log)?;
+    let mut words = clock::words(folder.path())?;
+    words.extend(power::words(folder.path(), LOG)?);
+    let mut server = Server::start_by(words, PROGRAM, arguments, &log)?;
     let end = Instant::now() + START;
     loop {
         server.check()?;

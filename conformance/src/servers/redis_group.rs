@@ -135,7 +135,7 @@ impl Group {
             if tls.is_some() {
                 lines.push("tls-replication yes".to_owned());
             }
-            let setup = Setup { password, lines, tls, sentinel: true, clock: false };
+            let setup = Setup { password, lines, tls, sentinel: true, ..Setup::default() };
             self.sentinels.push(RedisServer::start(setup).await?);
         }
         self.agreed("the replicas are in step", |group| {

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::hosts::Hosts;
+use super::power;
 use super::tls::Files;
 use super::{Place, Program, Server, folder_in, free_port, pause_process};
 use crate::faults::{Link, Proxy};
@@ -35,6 +36,8 @@ pub struct Setup {
     pub defines: Vec<String>,
     /// Where it keeps its data. On disk it also runs as fast as it can once warm, where a test wants it to be there soon.
     pub place: Place,
+    /// Can lose its power: [`ZkServer::cut_power`]. It must keep its data on disk.
+    pub power: bool,
     /// The number of this server in an ensemble; 0 when it stands alone.
     pub id: u32,
     /// The host it runs on; the loopback's when there is none.
@@ -84,6 +87,9 @@ impl ZkServer {
     /// When it is not installed.
     pub fn begin(setup: Setup) -> Verdict<Self> {
         let (folder, port, tls_port) = (folder_in(setup.place)?, free_port()?, free_port()?);
+        if setup.power {
+            power::prepare(folder.path())?;
+        }
         let server = Self { setup, folder, port, tls_port, server: Mutex::new(None) };
         server.launch()?;
         Ok(server)
@@ -221,7 +227,8 @@ impl ZkServer {
                 IP
             }
         };
-        *self.lock() = Some(Server::start(program, arguments, &self.folder().join("server.log"))?);
+        let words = power::words(self.folder(), "data")?;
+        *self.lock() = Some(Server::start_by(words, program, arguments, &self.folder().join("server.log"))?);
         Ok(())
     }
 
@@ -254,6 +261,17 @@ impl ZkServer {
     /// When it does not come back.
     pub async fn restart(&self) -> Verdict {
         self.kill()?;
+        self.launch()?;
+        self.ready().await
+    }
+
+    /// Kills it, takes from its data what was not synced, and starts it again.
+    ///
+    /// # Errors
+    /// When it was not set up for this, or does not come back.
+    pub async fn cut_power(&self) -> Verdict {
+        self.kill()?;
+        power::lose(self.folder(), "data").await?;
         self.launch()?;
         self.ready().await
     }

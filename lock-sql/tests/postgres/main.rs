@@ -14,6 +14,7 @@ mod failover;
 mod giving;
 mod notified;
 mod pooler;
+mod power;
 mod rights;
 mod server;
 mod sharing;

@@ -6,6 +6,7 @@ mod against_the_line;
 mod costs;
 mod files;
 mod one_kernel;
+mod power;
 mod sharing;
 mod support;
 mod waiting;

@@ -1,0 +1,29 @@
+//! What survives when the server's machine loses its power.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_conformance::harness::open_by;
+use lock_conformance::servers::etcd::Member;
+use lock_conformance::servers::power::{Powered, nothing_answered_is_lost};
+use lock_conformance::verdict::Verdict;
+use lock_core::Backend;
+use lock_etcd::DRIVER;
+
+struct Server(Member);
+
+#[async_trait]
+impl Powered for Server {
+    async fn cut_power(&self) -> Verdict {
+        self.0.cut_power().await
+    }
+
+    async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
+        Ok(open_by(&DRIVER, &self.0.url()).await?)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_power_cut_takes_nothing_that_was_answered() -> Verdict {
+    nothing_answered_is_lost(&Server(Member::with_power().await?), 3).await
+}

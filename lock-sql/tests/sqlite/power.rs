@@ -1,0 +1,77 @@
+//! What survives when the machine loses its power: here the clients are a process of their own, whose file loses what was
+//! not synced.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use lock_conformance::servers::{Place, folder_in, power};
+use lock_core::{Backend as _, HolderId, Request, Standing};
+use lock_sql::SqliteBackend;
+
+use crate::support::{open, release, request};
+
+const CLIENT: &str = "ONELOCK_SQLITE_POWER";
+const TEST: &str = "power::numbers_that_were_answered_survive_a_power_cut";
+
+async fn join(store: &SqliteBackend) -> (Request, i64) {
+    let request = Request { holder: HolderId::random().unwrap(), ..request("power", 0) };
+    // What was held at an earlier cut may be there yet.
+    let token = match store.acquire(&request).await.unwrap() {
+        Standing::Held(grant) => grant.token,
+        Standing::Waiting(place) => place.token,
+        Standing::Busy(_) => panic!("it queues"),
+    };
+    (request, token.get())
+}
+
+/// Takes and gives back until it is killed, and says each number.
+async fn client(file: &str) {
+    let store = open(file.as_ref()).await;
+    loop {
+        let (request, token) = join(&store).await;
+        println!("\ntoken {token}");
+        release(&store, &request.ticket()).await;
+    }
+}
+
+#[tokio::test]
+async fn numbers_that_were_answered_survive_a_power_cut() {
+    if let Ok(file) = std::env::var(CLIENT) {
+        return client(&file).await;
+    }
+    let folder = folder_in(Place::Disk).unwrap();
+    power::prepare(folder.path()).unwrap();
+    let file = folder.path().join("data/locks.db");
+    let mut last = 0;
+    for round in 0..5 {
+        let mut words = power::words(folder.path(), "data").unwrap();
+        words.push(std::env::current_exe().unwrap().into());
+        let mut child = Command::new(&words[0])
+            .args(&words[1..])
+            .args(["--exact", TEST, "--nocapture"])
+            .env(CLIENT, &file)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut seen = 0;
+        for line in lines {
+            let Some(token) = line.unwrap().strip_prefix("token ").map(|token| token.parse::<i64>().unwrap())
+            else {
+                continue;
+            };
+            assert!(token > last, "round {round}: token {token} after {last}");
+            last = token;
+            seen += 1;
+            // What it has said until it is gone counts as well.
+            if seen == 20 + 3 * round {
+                child.kill().unwrap();
+            }
+        }
+        child.wait().unwrap();
+        assert!(seen >= 20, "round {round}: the client ended after {seen} numbers");
+        power::lose(folder.path(), "data").await.unwrap();
+    }
+    let (_, token) = join(&open(&file).await).await;
+    assert!(token > last, "token {token} after {last}");
+}

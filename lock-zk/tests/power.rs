@@ -1,0 +1,34 @@
+//! What survives when the server's machine loses its power.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_conformance::harness::open_by;
+use lock_conformance::servers::Place;
+use lock_conformance::servers::power::{Powered, nothing_answered_is_lost};
+use lock_conformance::servers::zookeeper::{Setup, ZkServer};
+use lock_conformance::verdict::Verdict;
+use lock_core::Backend;
+
+struct Server(ZkServer);
+
+#[async_trait]
+impl Powered for Server {
+    async fn cut_power(&self) -> Verdict {
+        self.0.cut_power().await
+    }
+
+    async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
+        Ok(open_by(&lock_zk::DRIVER, &format!("zk://{}/power?tick=200ms", self.0.address())).await?)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_power_cut_takes_nothing_that_was_answered() -> Verdict {
+    let setup = Setup { power: true, place: Place::Disk, ..Setup::default() };
+    let server = ZkServer::start(setup).await?;
+    // ZooKeeper does not sync its first snapshot, and does not start on a log without one. What is there at a start counts as
+    // synced.
+    server.restart().await?;
+    nothing_answered_is_lost(&Server(server), 3).await
+}
