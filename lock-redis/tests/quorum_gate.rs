@@ -115,6 +115,22 @@ async fn a_member_that_lost_its_counter_has_no_vote_until_it_is_repaired() {
     }
 }
 
+/// A restart that nobody's verb meets is found and repaired all the same.
+#[tokio::test]
+async fn a_restart_is_repaired_though_nobody_asks_for_a_lock() {
+    let mut servers = servers(3, &[]).await;
+    let (quorum, _) = client(&servers, Gate::RunId).await;
+    assert_eq!(quorum.open_gates(0).await.unwrap(), 3);
+    servers[1].restart().await;
+    let gate = RedisGate::new(config(&servers[1], Gate::RunId)).unwrap();
+    soon(async {
+        while !gate.look().await.unwrap().open {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
 /// A hold does not outlive its votes: the member that restarted renews and raises nothing either.
 #[tokio::test]
 async fn a_shut_gate_renews_and_raises_nothing() {

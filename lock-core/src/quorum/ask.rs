@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
-use crate::backend::{Backend, Ticket};
+use crate::backend::{Backend, Standing, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The least time the slower members get once enough have answered.
@@ -135,6 +135,15 @@ impl Shared {
                 pause = (pause * 2).min(Duration::from_secs(1));
             }
         });
+    }
+}
+
+/// Whether there may be an entry behind this answer, to be given back.
+pub(super) fn may_be_there(answer: &Result<Standing>) -> bool {
+    match answer {
+        Ok(Standing::Busy(_)) => false,
+        Ok(_) => true,
+        Err(error) => error.is_unclear(),
     }
 }
 

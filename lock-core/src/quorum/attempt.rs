@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
-use super::ask::tally;
+use super::ask::{may_be_there, tally};
 use super::hold::{Hold, Mark};
 use crate::backend::{Backend, Busy, Grant, Raise, Release, Request, Standing, Ticket};
 use crate::error::Result;
@@ -60,7 +60,10 @@ async fn ask(shared: &Arc<Shared>, request: &Arc<Request>) -> Vec<Option<Result<
     let call = |i: usize, member: Arc<dyn Backend>| {
         let (request, shared) = (Arc::clone(request), Arc::clone(shared));
         Some(async move {
-            let answer = member.acquire(&request).await;
+            let answer = match shared.vote(i).await {
+                Ok(()) => member.acquire(&request).await,
+                Err(error) => Err(error),
+            };
             if answer.is_err() {
                 shared.tend(i);
             }
@@ -75,12 +78,7 @@ async fn ask(shared: &Arc<Shared>, request: &Arc<Request>) -> Vec<Option<Result<
     };
     let (late_shared, late_request) = (Arc::clone(shared), Arc::clone(request));
     let late = move |member, answer: Result<Standing>| {
-        let maybe = match &answer {
-            Ok(Standing::Busy(_)) => false,
-            Ok(_) => true,
-            Err(error) => error.is_unclear(),
-        };
-        if maybe {
+        if may_be_there(&answer) {
             let lease = late_request.lease + late_request.delay;
             late_shared.give_back(member, late_request.ticket(), lease);
         }
@@ -138,12 +136,8 @@ async fn fence(
 /// attempt does not meet this one.
 async fn give_all_back(shared: &Arc<Shared>, request: &Arc<Request>, answers: &[Option<Result<Standing>>]) {
     let call = |i: usize, member: Arc<dyn Backend>| {
-        let owed = match &answers[i] {
-            // Its late answer is dealt with when it comes.
-            None | Some(Ok(Standing::Busy(_))) => false,
-            Some(Ok(_)) => true,
-            Some(Err(error)) => error.is_unclear(),
-        };
+        // The late answer of the others is dealt with when it comes.
+        let owed = answers[i].as_ref().is_some_and(may_be_there);
         let ticket = request.ticket();
         owed.then_some(async move { member.release(&ticket).await })
     };

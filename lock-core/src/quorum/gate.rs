@@ -2,11 +2,11 @@
 
 use std::fmt::Debug;
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::{Quorum, Shared};
@@ -49,16 +49,16 @@ pub fn no_gate(_url: &crate::StoreUrl) -> Result<MemberGate> {
     Ok(None)
 }
 
-/// The gate of a member, and who looks after it.
+/// The gate of a member, and how its task is told to look at it now.
 #[derive(Debug)]
 pub(super) struct Watched {
     gate: Arc<dyn Gate>,
-    tended: AtomicBool,
+    look: Arc<Notify>,
 }
 
 impl Watched {
     pub(super) fn new(gate: Arc<dyn Gate>) -> Self {
-        Self { gate, tended: AtomicBool::new(false) }
+        Self { gate, look: Arc::default() }
     }
 }
 
@@ -113,33 +113,22 @@ impl Shared {
         self.gates.iter().any(Option::is_some).then(|| longest_entry(self.quarantine))
     }
 
-    /// Looks after the gate of a member that has refused or failed, until it is open or cannot be asked.
-    pub(super) fn tend(self: &Arc<Self>, member: usize) {
-        let Some(watched) = &self.gates[member] else { return };
-        if watched.tended.swap(true, Ordering::AcqRel) {
-            return;
+    /// Looks after all gates, in tasks that end with the quorum.
+    pub(super) fn watch_gates(self: &Arc<Self>) {
+        for (member, watched) in self.gates.iter().enumerate() {
+            if let Some(watched) = watched {
+                let watching =
+                    watch(Arc::downgrade(self), member, Arc::clone(&watched.look), self.quarantine);
+                self.runtime.spawn(watching);
+            }
         }
-        // Holds nothing for long: a quorum that is dropped or closed needs no gates.
-        let (weak, pause) = (Arc::downgrade(self), pause(self.quarantine));
-        self.runtime.spawn(async move {
-            let mut seen: Option<(String, Instant)> = None;
-            loop {
-                let Some(shared) = weak.upgrade() else { return };
-                let again = matches!(shared.repair(member, &mut seen).await, Ok(Shut(true)));
-                let again = again && shared.open().is_ok();
-                drop(shared);
-                // Also after the last look: a member that fails again and again is not asked again and again.
-                tokio::time::sleep(pause).await;
-                if !again {
-                    break;
-                }
-            }
-            if let Some(shared) = weak.upgrade()
-                && let Some(watched) = &shared.gates[member]
-            {
-                watched.tended.store(false, Ordering::Release);
-            }
-        });
+    }
+
+    /// Has the gate of a member that refused or failed looked at soon.
+    pub(super) fn tend(&self, member: usize) {
+        if let Some(watched) = &self.gates[member] {
+            watched.look.notify_one();
+        }
     }
 
     /// One look at a gate. It is opened once this client has seen its incarnation for the whole quarantine, so that no
@@ -206,6 +195,24 @@ impl Shared {
             }
         }
         Ok(opened)
+    }
+}
+
+/// Looks at one gate again and again: often while it is shut or cannot be asked, else now and then, because a restart is
+/// noticed by nobody's verb where nobody asks for a lock.
+async fn watch(shared: Weak<Shared>, member: usize, look: Arc<Notify>, quarantine: Duration) {
+    // Kept over looks that fail: the store is in one incarnation from one start to the next, seen or not.
+    let mut seen: Option<(String, Instant)> = None;
+    loop {
+        let Some(quorum) = shared.upgrade().filter(|quorum| quorum.open().is_ok()) else { return };
+        let shut = !matches!(quorum.repair(member, &mut seen).await, Ok(Shut(false)));
+        // Nothing is kept for long: a quorum that is dropped or closed needs no gates.
+        drop(quorum);
+        // Also when it is open: a member that fails again and again is not asked again and again.
+        tokio::time::sleep(pause(quarantine)).await;
+        if !shut {
+            let _ = timeout(quarantine / 4, look.notified()).await;
+        }
     }
 }
 

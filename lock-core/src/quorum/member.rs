@@ -1,13 +1,13 @@
 //! A member that may be unreachable when the client starts: it is opened when it is there.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
+use super::combined;
 use super::gate::MemberGate;
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
@@ -29,8 +29,8 @@ pub(super) struct Member {
     url: StoreUrl,
     clock: Arc<dyn Clock>,
     backend: OnceCell<Arc<dyn Backend>>,
-    /// The quorum is at work with what the driver declares for this store.
-    counted_on: AtomicBool,
+    /// What the quorum is at work with, once it is.
+    counted_on: OnceLock<Capabilities>,
     /// The last failure to open it, and when.
     failed: tokio::sync::Mutex<Option<(Instant, Error)>>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Member {
 impl Member {
     pub(super) fn new(driver: Driver, url: StoreUrl, clock: Arc<dyn Clock>) -> Self {
         let failed = tokio::sync::Mutex::new(None);
-        Self { driver, url, clock, backend: OnceCell::new(), counted_on: AtomicBool::new(false), failed }
+        Self { driver, url, clock, backend: OnceCell::new(), counted_on: OnceLock::new(), failed }
     }
 
     /// The open store; opening it is tried again at most once a second.
@@ -70,20 +70,21 @@ impl Member {
 
     /// A member that comes late must keep what the quorum has counted on without it.
     fn check(&self, real: &Capabilities) -> Result<()> {
-        if !self.counted_on.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let declared = &self.driver.capabilities;
-        let pairs = [
-            ("shared", declared.shared, real.shared),
-            ("fencing", declared.fencing, real.fencing),
-            ("raise", declared.raise, real.raise),
-            ("delay", declared.delay, real.delay),
+        let Some(counted) = self.counted_on.get() else { return Ok(()) };
+        let keeps = [
+            ("shared", !counted.shared || real.shared),
+            ("fencing", !counted.fencing || real.fencing),
+            ("raise", !counted.raise || real.raise),
+            ("delay", !counted.delay || real.delay),
+            ("max_lease", real.max_lease >= counted.max_lease),
+            // Deadlines leave this much room for entries that end early.
+            ("granularity", real.granularity <= counted.granularity),
         ];
-        match pairs.into_iter().find(|(_, wanted, has)| *wanted && !has) {
+        match keeps.into_iter().find(|(_, kept)| !kept) {
             None => Ok(()),
-            Some((what, ..)) => {
-                let text = format!("this member was expected to offer `{what}` and does not");
+            Some((what, _)) => {
+                let text =
+                    format!("this member came late, and its `{what}` is less than the quorum counts on");
                 Err(Error::new(ErrorKind::Unsupported, text).at(self.url.address()))
             }
         }
@@ -201,6 +202,8 @@ pub(super) async fn open_all(
         let text = format!("{open} of {} members can be reached: {}", members.len(), errors.join("; "));
         return Err(Error::new(ErrorKind::Unavailable, text));
     }
-    members.iter().for_each(|member| member.counted_on.store(true, Ordering::Release));
+    let all: Vec<_> = members.iter().map(|member| member.capabilities()).collect();
+    let counted = combined(&all);
+    members.iter().for_each(|member| _ = member.counted_on.set(counted));
     Ok(members)
 }

@@ -36,13 +36,14 @@
 //!   data a fresh start only after the other members' tokens have been carried over.
 //! - Exclusion, as every lease, rests on clocks that run at about the same rate. A stepped clock of one member can end its
 //!   entries early: then two may believe to hold, and the tokens still tell who is later.
-//! - Members are independent, and their set is the same for all clients.
+//! - Members are independent, and their set is the same for all clients. [`open`] compares them: two addresses of one store are
+//!   refused. It does not see that two databases, or two prefixes, are on one server. [`Quorum::new`] trusts its caller.
 //!
 //! # Gates
 //!
 //! Members that do not keep every write can have a [`Gate`] (Redis: the option `gate=run_id`). A start of the store shuts
 //! it, and a member whose gate is shut has no vote: it grants, renews and raises nothing. Every client of the quorum looks
-//! after gates that it finds shut, and opens one when both of these are true:
+//! at the gates all the time (every quarter of the quarantine, and soon after a verb failed), and opens one when both of these are true:
 //!
 //! - It has seen the member in this incarnation for the whole *quarantine* (the option `quarantine`). By then every attempt
 //!   and every hold that counts on what the member forgot has ended; so no entry may live longer than nine tenths of it,
@@ -56,6 +57,7 @@
 
 mod ask;
 mod attempt;
+mod distinct;
 mod gate;
 mod hold;
 mod look;
@@ -79,6 +81,7 @@ use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
 use crate::token::FencingToken;
 use ask::Background;
+use distinct::Distinct;
 pub use gate::{Gate, GateView, MemberGate, SeenGate, no_gate};
 use hold::Hold;
 pub use opening::{CAPABILITIES, OPTIONS, open};
@@ -95,6 +98,7 @@ pub struct Quorum {
 #[derive(Debug)]
 struct Shared {
     members: Vec<Arc<dyn Backend>>,
+    distinct: Option<Distinct>,
     /// The gates of the members that have one.
     gates: Vec<Option<gate::Watched>>,
     /// How long a member stays away whose gate was shut.
@@ -144,6 +148,16 @@ impl Quorum {
         member_timeout: Duration,
         quarantine: Duration,
     ) -> Result<Self> {
+        Self::over(members, member_timeout, quarantine, false)
+    }
+
+    /// The same; with `compare` a member has a vote only once it is shown to be a store of its own.
+    fn over(
+        members: Vec<(Arc<dyn Backend>, MemberGate)>,
+        member_timeout: Duration,
+        quarantine: Duration,
+        compare: bool,
+    ) -> Result<Self> {
         let (members, gates): (Vec<_>, Vec<_>) = members.into_iter().unzip();
         let bad = |text: String| Err(Error::new(ErrorKind::InvalidConfig, text));
         if !(2..=MOST_MEMBERS).contains(&members.len()) {
@@ -164,12 +178,14 @@ impl Quorum {
         let runtime = Handle::try_current()
             .map_err(|_| Error::new(ErrorKind::Misuse, "a quorum is made inside a tokio runtime"))?;
         let addresses: Vec<_> = infos.into_iter().map(|info| info.address).collect();
-        let mut capabilities = combined(&members);
+        let all: Vec<_> = members.iter().map(|member| member.capabilities()).collect();
+        let mut capabilities = combined(&all);
         if gates.iter().any(Option::is_some) {
             capabilities.max_lease = capabilities.max_lease.min(gate::longest_entry(quarantine));
         }
         let shared = Shared {
             capabilities,
+            distinct: compare.then(|| Distinct::new(members.len())),
             members,
             gates: gates.into_iter().map(|gate| gate.map(gate::Watched::new)).collect(),
             quarantine,
@@ -182,7 +198,9 @@ impl Quorum {
             holds: Mutex::default(),
             background: Background::default(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        let shared = Arc::new(shared);
+        shared.watch_gates();
+        Ok(Self { shared })
     }
 }
 
@@ -218,8 +236,7 @@ impl Shared {
 }
 
 /// What all members can do together.
-fn combined(members: &[Arc<dyn Backend>]) -> Capabilities {
-    let all: Vec<_> = members.iter().map(|member| member.capabilities()).collect();
+fn combined(all: &[Capabilities]) -> Capabilities {
     let every = |has: fn(&Capabilities) -> bool| all.iter().all(has);
     let mut caps = Capabilities::full();
     caps.shared = every(|caps| caps.shared);

@@ -41,7 +41,8 @@ pub const CAPABILITIES: Capabilities = {
 /// members that are not are opened when they come back.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidConfig`] for a URL that is malformed or names something unknown, before any I/O;
+/// [`ErrorKind::InvalidConfig`] for a URL that is malformed or names something unknown, before any I/O, and for two
+/// members that are the same store;
 /// [`ErrorKind::Unavailable`] when no majority can be reached; what a member says that can never work.
 ///
 /// # Cancel safety
@@ -63,5 +64,7 @@ pub async fn open(mut url: StoreUrl, drivers: &[Driver], clock: Arc<dyn Clock>) 
     let members = member::open_all(&urls, drivers, &clock).await?;
     let members = members.into_iter().map(|member| member as Arc<dyn Backend>).zip(gates).collect();
     let member_timeout = member_timeout.unwrap_or(Quorum::MEMBER_TIMEOUT);
-    Quorum::with_gates(members, member_timeout, quarantine.unwrap_or(Quorum::QUARANTINE))
+    let quorum = Quorum::over(members, member_timeout, quarantine.unwrap_or(Quorum::QUARANTINE), true)?;
+    quorum.shared.compare_all().await?;
+    Ok(quorum)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
-use super::ask::tally;
+use super::ask::{may_be_there, tally};
 use super::attempt::kept;
 use crate::backend::{Backend, Grant, Raise, Release, Renewal, Renewed, Request, Standing, Ticket};
 use crate::error::{Error, Result};
@@ -150,7 +150,10 @@ fn join_missing(shared: &Arc<Shared>, owner: HolderId, lease: Duration) {
         };
         let (backend, joined) = (Arc::clone(&shared.members[member]), Arc::clone(shared));
         shared.spawn(async move {
-            let answer = backend.acquire(&request).await;
+            let answer = match joined.vote(member).await {
+                Ok(()) => backend.acquire(&request).await,
+                Err(error) => Err(error),
+            };
             if answer.is_err() {
                 joined.tend(member);
             }
@@ -188,12 +191,7 @@ impl Shared {
                 kept = true;
             }
         }
-        let may_be_there = match answer {
-            Ok(Standing::Busy(_)) => false,
-            Ok(_) => true,
-            Err(error) => error.is_unclear(),
-        };
-        if may_be_there && !kept {
+        if may_be_there(answer) && !kept {
             self.give_back(member, request.ticket(), request.lease + request.delay);
         }
     }

@@ -1,0 +1,171 @@
+//! Members that are one store under two addresses would lose two votes in one restart.
+//!
+//! So a member has a vote only once it is shown to differ from all that have one: a lock of a fresh random name is taken on
+//! it, and must then be free on every other. This needs nothing of a store but locks. It does not see two databases, or
+//! two prefixes, of one server.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::Shared;
+use super::ask::may_be_there;
+use crate::backend::{Backend, Note, Release, Request, Standing};
+use crate::error::{Error, ErrorKind, Result};
+use crate::holder::HolderId;
+use crate::mode::Mode;
+use crate::name::LockName;
+
+/// Long enough for all members to be asked, short enough for what a crash leaves. Its end is noticed.
+const LEASE: Duration = Duration::from_secs(10);
+
+/// Who has a vote.
+#[derive(Debug)]
+pub(super) struct Distinct {
+    members: Vec<Vote>,
+    /// One member after the other, so that of two that come at once the second is compared with the first.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Vote {
+    given: AtomicBool,
+    /// It is the same store as another member.
+    refused: OnceLock<Error>,
+}
+
+impl Distinct {
+    pub(super) fn new(members: usize) -> Self {
+        Self { members: (0..members).map(|_| Vote::default()).collect(), turn: tokio::sync::Mutex::default() }
+    }
+
+    fn has_vote(&self, member: usize) -> bool {
+        self.members[member].given.load(Ordering::Acquire)
+    }
+}
+
+impl Shared {
+    /// Compares all members that can be asked now.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`] when two of them are one store.
+    pub(super) async fn compare_all(self: &Arc<Self>) -> Result<()> {
+        let one = |member| {
+            let shared = Arc::clone(self);
+            self.runtime.spawn(async move { shared.vote(member).await })
+        };
+        let compared: Vec<_> = (0..self.members.len()).map(one).collect();
+        for member in compared {
+            if let Ok(Err(error)) = member.await
+                && error.kind() == ErrorKind::InvalidConfig
+            {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this member has a vote; if that is not known yet, compares it with those that have one.
+    pub(super) async fn vote(self: &Arc<Self>, member: usize) -> Result<()> {
+        let Some(distinct) = &self.distinct else { return Ok(()) };
+        if let Some(refused) = distinct.members[member].refused.get() {
+            return Err(refused.clone());
+        }
+        if distinct.has_vote(member) {
+            return Ok(());
+        }
+        // What fails here, fails before the verb.
+        let compared = self.compare(distinct, member).await.map_err(Error::unsent)?;
+        if let Some(same) = compared {
+            let address = |member: usize| self.members[member].info().address;
+            let (one, other) = (address(same), address(member));
+            let text = format!("{one} and {other} are the same store: it would have two votes");
+            let error = Error::new(ErrorKind::InvalidConfig, text);
+            return Err(distinct.members[member].refused.get_or_init(|| error).clone());
+        }
+        distinct.members[member].given.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The member that is the same store as this one. Whoever has a vote and does not answer now loses it until it was
+    /// compared in its turn.
+    async fn compare(self: &Arc<Self>, distinct: &Distinct, member: usize) -> Result<Option<usize>> {
+        let request = Arc::new(Request {
+            name: LockName::new(format!("onelock:member:{}", HolderId::random()?.to_hex()))?,
+            holder: HolderId::random()?,
+            mode: Mode::Exclusive,
+            lease: LEASE.min(self.capabilities.max_lease),
+            waiter_lease: LEASE.min(self.capabilities.max_lease),
+            delay: Duration::ZERO,
+            queue: false,
+            note: Note::new("is this member a store of its own?")?,
+        });
+        // Before the turn: a member that does not answer keeps no other waiting.
+        match self.ask_for(&request, |i| i == member).await.swap_remove(member) {
+            Some(Ok(Standing::Held(_))) => {}
+            Some(Err(error)) => return Err(error),
+            answer => {
+                let text =
+                    format!("this member answered {answer:?} when asked whether it is a store of its own");
+                return Err(Error::new(ErrorKind::Unavailable, text).at(self.members[member].info().address));
+            }
+        }
+        let turn = distinct.turn.lock().await;
+        let others = Arc::new(Request { holder: HolderId::random()?, ..(*request).clone() });
+        let known = distinct.has_vote(member);
+        let asked: Vec<_> =
+            (0..self.members.len()).map(|i| !known && i != member && distinct.has_vote(i)).collect();
+        let answers = self.ask_for(&others, |i| asked[i]).await;
+        let mut same = None;
+        for (other, answer) in answers.iter().enumerate().filter(|(other, _)| asked[*other]) {
+            match answer {
+                Some(Ok(Standing::Busy(_))) => same = Some(other),
+                Some(Ok(_)) => self.give_back(other, others.ticket(), others.lease),
+                None | Some(Err(_)) => distinct.members[other].given.store(false, Ordering::Release),
+            }
+        }
+        // It was free elsewhere because another store has it, and not because it had ended: it is here until now.
+        let ticket = request.ticket();
+        let call = |i: usize, backend: Arc<dyn Backend>| {
+            let ticket = ticket.clone();
+            (i == member).then_some(async move { backend.release(&ticket).await })
+        };
+        let mut released = self.ask(call, |_: &[Option<Result<Release>>]| false, |_, _| ()).await;
+        drop(turn);
+        match released.swap_remove(member) {
+            _ if same.is_some() => {}
+            Some(Ok(Release::Released)) => {}
+            unclear => {
+                self.give_back(member, request.ticket(), request.lease);
+                let text = format!("this member could not be compared with the others: {unclear:?}");
+                return Err(Error::new(ErrorKind::Unavailable, text).at(self.members[member].info().address));
+            }
+        }
+        Ok(same)
+    }
+
+    /// Asks some members for this lock; what comes late or unclear is given back.
+    async fn ask_for(
+        self: &Arc<Self>,
+        request: &Arc<Request>,
+        whom: impl Fn(usize) -> bool,
+    ) -> Vec<Option<Result<Standing>>> {
+        let call = |i: usize, member: Arc<dyn Backend>| {
+            let request = Arc::clone(request);
+            whom(i).then_some(async move { member.acquire(&request).await })
+        };
+        let (shared, owed) = (Arc::clone(self), Arc::clone(request));
+        let late = move |member, answer: Result<Standing>| {
+            if may_be_there(&answer) {
+                shared.give_back(member, owed.ticket(), owed.lease);
+            }
+        };
+        let answers = self.ask(call, |_: &[Option<Result<Standing>>]| false, late).await;
+        for (member, answer) in answers.iter().enumerate() {
+            if matches!(answer, Some(Err(error)) if error.is_unclear()) {
+                self.give_back(member, request.ticket(), request.lease);
+            }
+        }
+        answers
+    }
+}

@@ -1,0 +1,167 @@
+//! Quorums on paused time: who looks after their gates, and which members have a vote.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::driver::Opening;
+use lock_core::quorum::{Gate, GateView};
+use lock_core::{
+    Backend, Capabilities, Clock, Driver, Error, ErrorKind, FencingToken, Info, Listing, LockName, Locks,
+    MemoryBackend, MemoryStore, Page, Quorum, Raise, Release, Renewal, Renewed, Request, Result, Settings,
+    Snapshot, Standing, StoreUrl, Ticket, TokioClock, Wake,
+};
+
+const QUARANTINE: Duration = Duration::from_secs(60);
+
+/// A gate that does not answer every second look.
+#[derive(Debug, Default)]
+struct Flaky {
+    looks: AtomicU32,
+    open: AtomicBool,
+}
+
+#[async_trait]
+impl Gate for Flaky {
+    async fn look(&self) -> Result<GateView> {
+        if self.looks.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+            return Err(Error::new(ErrorKind::Unavailable, "no answer"));
+        }
+        Ok(GateView { incarnation: "1".into(), open: self.open.load(Ordering::Relaxed), highest: 7 })
+    }
+
+    async fn open(&self, _: &str, _: i64) -> Result<bool> {
+        self.open.store(true, Ordering::Relaxed);
+        Ok(true)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_fails_does_not_begin_the_quarantine_anew() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let gates: Vec<_> = (0..3).map(|_| Arc::new(Flaky::default())).collect();
+    gates[1].open.store(true, Ordering::Relaxed);
+    gates[2].open.store(true, Ordering::Relaxed);
+    let members = gates.iter().enumerate().map(|(i, gate)| {
+        let store = MemoryStore::named(&format!("gated-{i}"), Arc::clone(&clock)).unwrap();
+        (Arc::new(MemoryBackend::new(&store)) as Arc<dyn Backend>, Some(Arc::clone(gate) as Arc<dyn Gate>))
+    });
+    let quorum = Quorum::with_gates(members.collect(), Quorum::MEMBER_TIMEOUT, QUARANTINE).unwrap();
+    let began = clock.now();
+    while !gates[0].open.load(Ordering::Relaxed) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let waited = clock.now().saturating_since(began);
+        assert!(
+            waited < QUARANTINE * 3,
+            "a gate that answers every second look is still shut after {waited:?}"
+        );
+    }
+    assert!(clock.now().saturating_since(began) >= QUARANTINE, "opened too early");
+    drop(quorum);
+}
+
+/// A memory store under another address: `other://NAME` is `memory://NAME`, and `late://NAME` cannot be reached until
+/// [`LATE_IS_THERE`]. Of the store named `coarse` entries end early.
+#[derive(Debug)]
+struct Other(MemoryBackend, StoreUrl);
+
+static LATE_IS_THERE: AtomicBool = AtomicBool::new(false);
+
+const OTHER: Driver =
+    Driver { name: "other", schemes: &["other", "late"], open, ..lock_core::memory::DRIVER };
+
+fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
+    Box::pin(async move {
+        if url.scheme == "late" && !LATE_IS_THERE.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Unavailable, "not there yet"));
+        }
+        let store = MemoryStore::named(url.single_host()?.0, clock)?;
+        Ok(Arc::new(Other(MemoryBackend::new(&store), url)) as Arc<dyn Backend>)
+    })
+}
+
+#[async_trait]
+impl Backend for Other {
+    fn info(&self) -> Info {
+        Info { scheme: self.1.scheme.clone(), address: self.1.address() }
+    }
+    fn capabilities(&self) -> Capabilities {
+        let mut caps = self.0.capabilities();
+        if self.1.address().ends_with("coarse") {
+            caps.granularity = Duration::from_secs(1);
+        }
+        caps
+    }
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        self.0.acquire(request).await
+    }
+    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+        self.0.wait(ticket).await
+    }
+    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        self.0.renew(due).await
+    }
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        self.0.release(ticket).await
+    }
+    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+        self.0.raise(ticket, token).await
+    }
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        self.0.inspect(name).await
+    }
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        self.0.list(prefix, page).await
+    }
+    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        self.0.evict(name, token).await
+    }
+    async fn close(&self) -> Result<()> {
+        self.0.close().await
+    }
+}
+
+async fn quorum(members: &str) -> Result<Quorum> {
+    let url = format!("quorum://?members={members}");
+    lock_core::quorum::open(url.parse()?, &[lock_core::memory::DRIVER, OTHER], Arc::new(TokioClock::new()))
+        .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_store_under_two_addresses_is_refused() {
+    for members in ["memory://s1|other://s1|memory://s2", "memory://s2|memory://s1|memory://s3|other://s1"] {
+        let error = quorum(members).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        let text = error.to_string();
+        assert!(text.contains("memory://s1") && text.contains("other://s1"), "{text}");
+    }
+    let locks = Locks::builder(Arc::new(quorum("memory://s1|other://s2|memory://s3").await.unwrap()))
+        .clock(Arc::new(TokioClock::new()));
+    assert!(locks.build().unwrap().mutex("n").unwrap().try_acquire().await.unwrap().is_some());
+}
+
+/// What a quorum believes in after its late members came: whether each of them got an entry.
+#[tokio::test(start_paused = true)]
+async fn a_late_member_votes_only_with_what_was_counted_on() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let members = "memory://l1|memory://l2|memory://l3|late://coarse|late://fine";
+    let quorum = quorum(members).await.unwrap();
+    assert_eq!(quorum.capabilities().granularity, Duration::ZERO, "what the deadlines leave room for");
+    let (coarse, fine) = (
+        MemoryStore::named("coarse", Arc::clone(&clock)).unwrap(),
+        MemoryStore::named("fine", Arc::clone(&clock)).unwrap(),
+    );
+    let locks = Locks::builder(Arc::new(quorum)).clock(clock).settings(Settings::default()).build().unwrap();
+    LATE_IS_THERE.store(true, Ordering::Relaxed);
+    // It is opened by the verbs, at most once a second, and joins what is held with a renewal.
+    let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(coarse.names(), 0, "a member whose entries end early has a vote");
+    }
+    assert_eq!(fine.names(), 1, "and one that is as expected has none");
+    drop(guard);
+}
