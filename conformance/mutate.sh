@@ -37,9 +37,14 @@ fault() {
     models) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test models ;;
     gate) set -- "$1" "$2" "$3" "$4" "$5" -p lock-redis --test quorum_gate ;;
     core) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test guard_races ;;
+    unit) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --lib ;;
+    url) set -- "$1" "$2" "$3" "$4" "$5" -p onelock --lib ;;
+    client) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test client ;;
+    votes) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test quorum ;;
+    members) set -- "$1" "$2" "$3" "$4" "$5" -p lock-redis --test quorum_members ;;
     esac
     name=$1 file=$2 case="$4::$5"
-    case $4 in sim | core | models | gate) case=$5 ;; sessions) case="postgres::$5" ;; esac
+    case $4 in sim | core | models | gate | unit | url | client | votes | members) case=$5 ;; sessions) case="postgres::$5" ;; esac
     shift 5
     if ! cargo test --quiet "$@" --no-run >"$copy/log" 2>&1; then
         echo "BROKEN   $name: does not compile"
@@ -172,7 +177,7 @@ fault "quorum: counters are not lifted" $quorum/attempt.rs \
     's/if !shared\.capabilities\.fencing \|\| there >= shared\.majority\(\) \{/if there > 0 {/' \
     sim thousands_of_seeds
 fault "quorum: late grants are kept" $quorum/attempt.rs \
-    's/        if maybe \{\n/        if maybe \&\& false {\n/' \
+    's/if may_be_there\(&answer\) \{/if may_be_there(\&answer) \&\& false {/' \
     sim thousands_of_seeds
 fault "quorum: failed attempts are not given back" $quorum/attempt.rs \
     's/give_all_back\(shared, &request, &answers\)\.await;//' \
@@ -192,5 +197,38 @@ fault "Redis: a shut gate renews" lock-redis/src/scripts/renew.lua \
 fault "quorum: releases go to one member" $quorum/upkeep.rs \
     's/entries\[i\]\.clone\(\)\.map\(\|ticket\| async move \{ member\.release/entries[i].clone().filter(|_| i == 0).map(|ticket| async move { member.release/' \
     quorum basic_cycle
+fault "quorum: one store has two votes" $quorum/opening.rs \
+    's/unwrap_or\(Quorum::QUARANTINE\), true\)/unwrap_or(Quorum::QUARANTINE), false)/' \
+    votes one_store_under_two_addresses_is_refused
+fault "quorum: a late member votes before it is compared" $quorum/attempt.rs \
+    's/match shared\.vote\(i\)\.await \{/match Ok::<(), crate::error::Error>(()) {/' \
+    members a_member_that_comes_late_is_compared_first
+fault "quorum: a late member may end entries earlier" $quorum/member.rs \
+    's/real\.granularity <= counted\.granularity/true/' \
+    votes a_late_member_votes_only_with_what_was_counted_on
+fault "quorum: a failed look begins the quarantine anew" $quorum/gate.rs \
+    's/let shut = !matches!\(quorum\.repair\(member, &mut seen\)\.await, Ok\(Shut\(false\)\)\);/let answer = quorum.repair(member, \&mut seen).await;\n        if answer.is_err() { seen = None }\n        let shut = !matches!(answer, Ok(Shut(false)));/' \
+    votes a_look_that_fails_does_not_begin_the_quarantine_anew
+fault "quorum: only a failed verb has a gate looked at" $quorum/gate.rs \
+    's/timeout\(quarantine \/ 4, look\.notified\(\)\)/timeout(quarantine * 1000, look.notified())/' \
+    gate a_restart_is_repaired_though_nobody_asks_for_a_lock
 
+fault "paused time: deadlines on boot time" src/drivers.rs \
+    's/Some\(paused\) if in_process\(url\)/Some(paused) if !in_process(url)/' \
+    url tests::paused_time_passes_for_stores_in_this_process
+fault "one memory store on two clocks" lock-core/src/memory.rs \
+    's/!store\.clock\.same\(&\*clock\)/!store.clock.same(\&*store.clock)/' \
+    url tests::paused_time_passes_for_stores_in_this_process
+fault "URL: what follows a # is dropped" lock-core/src/url.rs \
+    's/if cut \|\| rest\.contains\(.#.\) \{/let rest = rest.split_once(\x27#\x27).map_or(rest, |(rest, _)| rest);\n        if cut {/' \
+    unit url::tests::what_would_be_cut_off_is_refused_with_a_hint
+fault "URL: a password with a slash names another host" lock-core/src/url.rs \
+    's/if cut \|\| rest\.contains/if cut \&\& rest.contains/' \
+    unit url::tests::nothing_printed_holds_a_secret
+fault "a short max_ttl refuses the default waiter lease" lock-core/src/config.rs \
+    's/WAITER_LEASE\.min\(self\.max_ttl\)/WAITER_LEASE/' \
+    unit config::tests::hostile_settings_are_refused
+fault "a huge lease without a margin panics" lock-core/src/lease.rs \
+    's/lease\.saturating_sub\(lease\.mul_f64\(self\.rate\)\)/lease.mul_f64(1.0 - self.rate)/' \
+    unit lease::tests::the_deadline_counts_from_before_the_request
 [ "$survivors" -eq 0 ] || { echo "$survivors faults were not named"; exit 1; }

@@ -13,6 +13,7 @@ use super::ask::may_be_there;
 use crate::backend::{Backend, Note, Release, Request, Standing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
+use crate::lease;
 use crate::mode::Mode;
 use crate::name::LockName;
 
@@ -90,12 +91,14 @@ impl Shared {
     /// The member that is the same store as this one. Whoever has a vote and does not answer now loses it until it was
     /// compared in its turn.
     async fn compare(self: &Arc<Self>, distinct: &Distinct, member: usize) -> Result<Option<usize>> {
+        let longest = self.capabilities.max_lease;
+        let lease = lease::round(LEASE.min(longest), longest, &self.capabilities)?;
         let request = Arc::new(Request {
             name: LockName::new(format!("onelock:member:{}", HolderId::random()?.to_hex()))?,
             holder: HolderId::random()?,
             mode: Mode::Exclusive,
-            lease: LEASE.min(self.capabilities.max_lease),
-            waiter_lease: LEASE.min(self.capabilities.max_lease),
+            lease,
+            waiter_lease: lease,
             delay: Duration::ZERO,
             queue: false,
             note: Note::new("is this member a store of its own?")?,
