@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::proto::{PbRangeResponse, PbTxnOpResponse, PbTxnResponse};
-use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
+use etcd_client::{Client, Txn};
 use lock_core::{
     Busy, Error, ErrorKind, FencingToken, Grant, Mode, Place, Renewal, Renewed, Request, Result, Standing,
 };
@@ -16,9 +16,10 @@ use crate::backend::Shared;
 use crate::entries::ends;
 use crate::error::{Failure, protocol};
 use crate::lease::{Lease, Life};
-use crate::lines::{Reading, kv, look_op};
+use crate::lines::{Reading, kv};
 use crate::members::closed;
 use crate::spot::{Joined, Looked, Spot};
+use crate::strays::Tries;
 
 /// How often a try for a permit looks again because somebody joined between looking and joining; then it is busy.
 const LOOKS: usize = 16;
@@ -31,6 +32,9 @@ impl Shared {
             return Err(Error::new(ErrorKind::Unavailable, text));
         };
         let _turn = turn.map_err(|_| closed())?;
+        let span = self.keys.line(&request.name);
+        let key = span.entry(request.mode, request.holder);
+        let mut sent = Tries::new(self, request.holder, &key)?;
         let mut tries = self.members.tries();
         loop {
             let Some(limit) = tries.next().await else {
@@ -42,40 +46,30 @@ impl Shared {
             } else {
                 Arc::clone(&hold)
             };
-            let span = self.keys.line(&request.name);
-            let key = span.entry(request.mode, request.holder);
-            let spot = Spot { request, span, key, hold, wait };
+            let spot = Spot { request, span: span.clone(), key: key.clone(), hold, wait };
+            sent.begins([&spot.hold, &spot.wait]);
             // Leases that were not kept alive lately are, beside the transaction: no round trip more.
             let (joined, hold_life, wait_life) =
                 tokio::join!(self.attempt_join(&spot, limit), self.refresh(&spot.hold), async {
                     if spot.request.queue { self.refresh(&spot.wait).await } else { Ok(Life::Kept) }
                 },);
+            sent.ends(matches!(&joined, Err(Failure::Other(error)) if error.is_unclear()));
             let standing = match joined {
                 Ok(Joined::Held(number)) => match hold_life {
-                    Ok(Life::Kept) => self.joined(&spot, number, true)?,
+                    Ok(Life::Kept) => self.joined(&spot, number, &spot.hold, true)?,
                     Ok(Life::Gone) => continue,
                     Err(error) => return Err(self.abandon(&spot, number, &spot.hold, error)),
                 },
                 Ok(Joined::Waits(number, reading)) => match wait_life {
-                    Ok(Life::Kept) => self.in_line(&spot, number, reading.as_ref())?,
+                    Ok(Life::Kept) => self.in_line(&spot, number, &spot.wait, reading.as_ref())?,
                     Ok(Life::Gone) => continue,
                     Err(error) => return Err(self.abandon(&spot, number, &spot.wait, error)),
                 },
-                Ok(Joined::WaitsAsHolder(number, reading)) => {
-                    match self.move_entry(&spot.key, number, spot.hold.id, &spot.wait).await {
-                        Ok(true) if matches!(wait_life, Ok(Life::Kept)) => {
-                            self.in_line(&spot, number, Some(&reading))?
-                        }
-                        Ok(_) => match wait_life {
-                            Ok(_) => continue,
-                            Err(error) => return Err(self.abandon(&spot, number, &spot.wait, error)),
-                        },
-                        Err(error) => {
-                            spot.wait.retire();
-                            return Err(self.abandon(&spot, number, &spot.hold, error));
-                        }
-                    }
-                }
+                Ok(Joined::WaitsAsHolder(number, reading)) => match hold_life {
+                    Ok(Life::Kept) => self.in_line(&spot, number, &spot.hold, Some(&reading))?,
+                    Ok(Life::Gone) => continue,
+                    Err(error) => return Err(self.abandon(&spot, number, &spot.hold, error)),
+                },
                 Ok(Joined::Busy) => Standing::Busy(Busy { retry_after: None }),
                 Ok(Joined::There) => match self.rejoin(request).await? {
                     Some(standing) => standing,
@@ -83,20 +77,12 @@ impl Shared {
                 },
                 Err(Failure::LeaseGone) => {
                     // Which of the two is not said.
-                    spot.hold.retire();
-                    spot.wait.retire();
+                    spot.hold.close();
+                    spot.wait.close();
                     continue;
                 }
-                Err(Failure::Other(error)) => {
-                    if error.is_unclear() {
-                        spot.hold.retire();
-                        spot.wait.retire();
-                    }
-                    if error.is_retryable() && tries.more() {
-                        continue;
-                    }
-                    return Err(error);
-                }
+                Err(Failure::Other(error)) if error.is_retryable() && tries.more() => continue,
+                Err(failure) => return Err(failure.into()),
             };
             return Ok(standing);
         }
@@ -110,17 +96,22 @@ impl Shared {
         lease.keep_alive(self.leases.means()).await
     }
 
-    fn in_line(&self, spot: &Spot<'_>, number: i64, reading: Option<&Reading>) -> Result<Standing> {
+    fn in_line(
+        &self,
+        spot: &Spot<'_>,
+        number: i64,
+        lease: &Arc<Lease>,
+        reading: Option<&Reading>,
+    ) -> Result<Standing> {
         if let Some(reading) = reading {
             self.watches.learn(&spot.span, reading, reading.revision);
         }
         self.watches.prepare(&spot.span);
-        self.joined(spot, number, false)
+        self.joined(spot, number, lease, false)
     }
 
-    fn joined(&self, spot: &Spot<'_>, number: i64, held: bool) -> Result<Standing> {
+    fn joined(&self, spot: &Spot<'_>, number: i64, lease: &Arc<Lease>, held: bool) -> Result<Standing> {
         let (delay, token) = (spot.request.delay, FencingToken::new(number)?);
-        let lease = if held { &spot.hold } else { &spot.wait };
         let ends = ends(self.clock.now(), lease, delay);
         self.entries.put(spot.request.holder, spot.entry(number, lease, held, ends));
         let lease = lease.lasts(delay);
@@ -183,54 +174,6 @@ impl Shared {
     async fn send(&self, limit: Duration, txn: Txn) -> Result<PbTxnResponse, Failure> {
         let call = |client: Arc<Client>| async move { kv(&client).txn(txn).await };
         Ok(self.members.attempt(limit, call).await?.0)
-    }
-
-    /// Moves an entry from one lease to another; whether it is still there. The old lease is part of the guard, so a
-    /// move that comes late never takes back a later one.
-    pub(crate) async fn move_entry(&self, key: &[u8], number: i64, from: i64, to: &Lease) -> Result<bool> {
-        let txn = || Txn::new().and_then([move_op(key, number, from, to)]);
-        let call = |client: Arc<Client>| {
-            let txn = txn();
-            async move { kv(&client).txn(txn).await }
-        };
-        let answer = self.members.request(call).await?.0;
-        let moved = answer.responses.into_iter().next().and_then(|part| part.response);
-        moved_by(moved, key, number, to)
-    }
-}
-
-/// The operation that moves an entry to another lease, or reads it when it is not where it was.
-pub(crate) fn move_op(key: &[u8], number: i64, from: i64, to: &Lease) -> TxnOp {
-    let put = PutOptions::new().with_lease(to.id).with_ignore_value();
-    TxnOp::txn(
-        Txn::new()
-            .when([
-                Compare::create_revision(key, CompareOp::Equal, number),
-                Compare::lease(key, CompareOp::Equal, from),
-            ])
-            .and_then([TxnOp::put(key, "", Some(put))])
-            .or_else([look_op(key)]),
-    )
-}
-
-/// Whether a [`move_op`] left the entry on the lease `to`; false when the entry is gone.
-pub(crate) fn moved_by(answer: Option<PbTxnOpResponse>, key: &[u8], number: i64, to: &Lease) -> Result<bool> {
-    let Some(PbTxnOpResponse::ResponseTxn(answer)) = answer else {
-        return Err(protocol("etcd left out the answer to a move"));
-    };
-    if answer.succeeded {
-        return match answer.responses.into_iter().next().and_then(|part| part.response) {
-            Some(PbTxnOpResponse::ResponsePut(_)) => Ok(true),
-            _ => Err(protocol("etcd left out the move")),
-        };
-    }
-    let mut ranges = ranges(answer);
-    let seat = ranges.pop().and_then(|range| range.kvs.into_iter().next());
-    match seat.filter(|kv| kv.key == key && kv.create_revision == number) {
-        None => Ok(false),
-        // An earlier try of the same move.
-        Some(kv) if kv.lease == to.id => Ok(true),
-        Some(_) => Err(Error::new(ErrorKind::Unavailable, "an entry moved while it was moved")),
     }
 }
 

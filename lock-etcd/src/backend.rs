@@ -21,10 +21,11 @@ use crate::keys::Keys;
 use crate::lease::{Leases, Means, revoke};
 use crate::lines::{kv, read};
 use crate::members::Members;
+use crate::strays::Strays;
 use crate::watches::Watches;
 
 /// How often a client looks for entries of its own whose time has passed.
-const SWEEP: Duration = Duration::from_millis(250);
+pub(crate) const SWEEP: Duration = Duration::from_millis(250);
 
 /// Locks kept by an etcd cluster.
 ///
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) leases: Arc<Leases>,
     pub(crate) watches: Watches,
     pub(crate) entries: Entries,
+    pub(crate) strays: Strays,
     /// Where a join gets its turn.
     pub(crate) crowds: Crowds,
     info: Info,
@@ -95,6 +97,7 @@ impl EtcdBackend {
             leases: Leases::new(by, spent),
             watches: Watches::new(Arc::clone(&members), runtime.clone()),
             entries: Entries::default(),
+            strays: Strays::default(),
             crowds: Crowds::new(),
             clock,
             members,
@@ -121,11 +124,11 @@ impl Drop for EtcdBackend {
     }
 }
 
-/// Takes out entries of this client that nobody renewed in time, while others keep their lease alive.
+/// Takes out entries of this client that nobody renewed in time, or nobody knows, while others keep their lease alive.
 async fn sweep(shared: Arc<Shared>) {
     let mut moved = shared.members.moved.subscribe();
     while shared.members.open().is_ok() {
-        if shared.entries.is_empty() {
+        if shared.entries.is_empty() && shared.strays.is_empty() {
             shared.entries.some.notified().await;
         }
         tokio::select! {
@@ -134,7 +137,7 @@ async fn sweep(shared: Arc<Shared>) {
         }
         let lapsed = shared.entries.lapsed(shared.clock.now());
         let each = lapsed.iter().map(|(holder, entry)| shared.take_out(*holder, entry));
-        join_all(each).await;
+        tokio::join!(join_all(each), shared.take_out_strays());
     }
 }
 
@@ -186,7 +189,7 @@ impl Shared {
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let span = self.keys.line(&ticket.name);
         let key = span.entry(ticket.mode, ticket.holder);
-        // Kept until the answer is here: the last entry to leave a spent lease ends it.
+        // Kept until the answer is here: with the last entry on it a closed lease is revoked.
         let entry = self.entries.remove(ticket.holder);
         let answer = self.delete(&key).await;
         match (&answer, entry) {

@@ -12,7 +12,6 @@ use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
 use lock_core::{HolderId, HolderMap, Result, Timestamp};
 use tokio::sync::Notify;
 
-use crate::error::Failure;
 use crate::lease::Lease;
 use crate::lines::kv;
 use crate::members::Members;
@@ -22,11 +21,22 @@ use crate::members::Members;
 pub(crate) struct Entry {
     pub(crate) key: Vec<u8>,
     pub(crate) number: i64,
-    pub(crate) lease: Arc<Lease>,
+    /// Every lease that its key is on, or can come to be on by a put that was sent, in the order of the puts. A lease
+    /// leaves this list only when it is gone in the store; and a key never returns to a lease that it has left.
+    pub(crate) leases: Vec<Arc<Lease>>,
     /// Whether it is known to hold. Once it holds it always does: whoever joins later stands behind it.
     pub(crate) held: bool,
+    /// An entry ahead that keeps it waiting.
+    pub(crate) blocker: Option<Arc<Blocker>>,
     /// When its lease and lock-delay have passed since the last answer about it.
     pub(crate) ends: Timestamp,
+}
+
+/// An entry during whose life another one cannot hold.
+#[derive(Debug)]
+pub(crate) struct Blocker {
+    pub(crate) key: Vec<u8>,
+    pub(crate) number: i64,
 }
 
 /// The entries of a client.
@@ -40,6 +50,10 @@ pub(crate) struct Entries {
 impl Entries {
     fn lock(&self) -> MutexGuard<'_, HolderMap<Entry>> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn contains(&self, holder: HolderId) -> bool {
+        self.lock().contains_key(&holder)
     }
 
     pub(crate) fn get(&self, holder: HolderId) -> Option<Entry> {
@@ -90,31 +104,35 @@ impl Entries {
         map.iter().filter(|(_, e)| e.ends <= now).map(|(holder, e)| (*holder, e.clone())).collect()
     }
 
-    /// Forgets all; the leases they were on.
+    /// Forgets all; the leases they may be on.
     pub(crate) fn take_all(&self) -> HashSet<i64> {
-        self.lock().drain().map(|(_, entry)| entry.lease.id).collect()
+        self.lock().drain().flat_map(|(_, entry)| entry.leases).map(|lease| lease.id).collect()
     }
 }
 
-/// Takes an entry out of the store if it is still ours: of this number and on our lease, because another client may
+/// Takes an entry out of the store if it is still ours: of this number and on a lease of ours, because another client may
 /// have resumed it.
 pub(crate) async fn take_out(members: &Members, entry: &Entry) -> Result<()> {
-    if entry.lease.is_gone() {
-        return Ok(());
+    // In the order of the puts: one that comes late cannot carry the key past this.
+    for lease in entry.leases.iter().filter(|lease| !lease.is_gone()) {
+        if delete_on(members, &entry.key, entry.number, lease.id).await? {
+            return Ok(());
+        }
     }
+    Ok(())
+}
+
+/// Deletes an entry if it is on this lease; whether it was.
+pub(crate) async fn delete_on(members: &Members, key: &[u8], number: i64, lease: i64) -> Result<bool> {
     let call = |client: Arc<Client>| {
-        let key = &entry.key[..];
         let ours = [
-            Compare::create_revision(key, CompareOp::Equal, entry.number),
-            Compare::lease(key, CompareOp::Equal, entry.lease.id),
+            Compare::create_revision(key, CompareOp::Equal, number),
+            Compare::lease(key, CompareOp::Equal, lease),
         ];
         let txn = Txn::new().when(ours).and_then([TxnOp::delete(key, None)]);
         async move { kv(&client).txn(txn).await }
     };
-    match members.request(call).await {
-        Ok(_) | Err(Failure::LeaseGone) => Ok(()),
-        Err(Failure::Other(error)) => Err(error),
-    }
+    Ok(members.request(call).await?.succeeded())
 }
 
 /// When an entry ends that was answered for at `now`.

@@ -14,6 +14,10 @@ const LEASE_GONE: &str = "requested lease not found";
 pub(crate) enum Failure {
     /// The lease it named is gone, so nothing happened.
     LeaseGone,
+    /// It has more operations or bytes than the server takes, so nothing happened.
+    TooLarge(String),
+    /// The client has to log in again, so nothing happened.
+    StaleToken(String),
     /// Everything else.
     Other(Error),
 }
@@ -22,6 +26,11 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::LeaseGone => Self::new(ErrorKind::Unavailable, "etcd dropped the lease of a request"),
+            Failure::TooLarge(text) => {
+                let hint = "its options --max-txn-ops and --max-request-bytes set the limits";
+                Self::new(ErrorKind::Full, format!("{text}; {hint}"))
+            }
+            Failure::StaleToken(text) => Self::new(ErrorKind::Denied, text),
             Failure::Other(error) => error,
         }
     }
@@ -37,8 +46,26 @@ impl From<Error> for Failure {
 pub(crate) fn failure(error: Etcd, prefix: &str) -> Failure {
     match &error {
         Etcd::GRpcStatus(status) if status.message().contains(LEASE_GONE) => Failure::LeaseGone,
+        Etcd::GRpcStatus(status) if is_too_large(status) => Failure::TooLarge(status.message().to_owned()),
+        Etcd::GRpcStatus(status) if is_stale_token(status) => {
+            Failure::StaleToken(status.message().to_owned())
+        }
         _ => Failure::Other(read(error, prefix)),
     }
+}
+
+/// Refused by etcd's limits, or by those of its gRPC server.
+fn is_too_large(status: &Status) -> bool {
+    let limits = ["too many operations in txn", "request is too large", "message larger than max"];
+    limits.iter().any(|limit| status.message().contains(limit))
+}
+
+/// The token has expired, or users or roles have changed since it was made: a JWT is good for one revision of them.
+fn is_stale_token(status: &Status) -> bool {
+    let text = status.message();
+    status.code() == Code::Unauthenticated
+        || text.contains("invalid auth token")
+        || text.contains("revision of auth store is old")
 }
 
 fn read(error: Etcd, prefix: &str) -> Error {
@@ -128,10 +155,7 @@ mod tests {
     use super::*;
 
     fn kind(code: Code, text: &str) -> ErrorKind {
-        match failure(Etcd::GRpcStatus(Status::new(code, text)), "") {
-            Failure::LeaseGone => panic!("not a lease"),
-            Failure::Other(error) => error.kind(),
-        }
+        Error::from(failure(Etcd::GRpcStatus(Status::new(code, text)), "")).kind()
     }
 
     #[test]
@@ -148,6 +172,9 @@ mod tests {
         assert_eq!(kind(Code::ResourceExhausted, &say("too many requests")), ErrorKind::Unavailable);
         assert_eq!(kind(Code::DeadlineExceeded, "late"), ErrorKind::Timeout);
         assert_eq!(kind(Code::DataLoss, "?"), ErrorKind::Protocol);
+        assert_eq!(kind(Code::InvalidArgument, &say("too many operations in txn request")), ErrorKind::Full);
+        let old = Etcd::GRpcStatus(Status::new(Code::InvalidArgument, say("revision of auth store is old")));
+        assert!(matches!(failure(old, ""), Failure::StaleToken(_)));
         let gone = Etcd::GRpcStatus(Status::new(Code::NotFound, say(LEASE_GONE)));
         assert!(matches!(failure(gone, ""), Failure::LeaseGone));
     }

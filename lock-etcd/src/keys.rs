@@ -74,6 +74,10 @@ impl Span {
         Self { start, end }
     }
 
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        *key >= *self.start && *key < *self.end
+    }
+
     /// The key of an entry of this line.
     pub(crate) fn entry(&self, mode: Mode, holder: HolderId) -> Vec<u8> {
         let mut key = self.of_mode(mode);

@@ -5,9 +5,10 @@
 //! lease must have been kept alive less than half the slack ago, or is kept alive now. The other half is for clocks
 //! that run at different rates.
 //!
-//! A request with an unclear outcome may still reach the store long after its caller gave up, and put an entry on a
-//! lease that others keep alive for ever. Its lease is therefore *retired*: never kept alive again. Living entries move
-//! to a new lease at their next renewal, and what comes late dies with the old one.
+//! A lease is *closed* when the outcome of a join on it is unclear: no new entry joins it. Its living entries stay, and
+//! keep it alive; what the join may still put on it is taken out by [`crate::strays`]. A closed lease is revoked when
+//! nothing refers to it any more. Every entry refers to each lease that its key is on or can come to be on by a put that
+//! was sent ([`Entry::leases`](crate::entries::Entry::leases)), so no key of a living entry is on a revoked lease.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,9 +41,9 @@ pub(crate) struct Lease {
     kept: Mutex<Timestamp>,
     /// The request that keeps it alive, shared by those who ask meanwhile.
     asking: SingleFlight<Result<Life, Failure>>,
-    retired: AtomicBool,
+    closed: AtomicBool,
     gone: AtomicBool,
-    /// Where the lease goes when it is retired and the last entry has left it.
+    /// Where the id goes when the lease is closed and nothing refers to it any more.
     spent: mpsc::UnboundedSender<i64>,
 }
 
@@ -69,13 +70,13 @@ impl Lease {
 
     /// Whether new entries may join it.
     pub(crate) fn open(&self, now: Timestamp) -> bool {
-        let usable = !self.retired.load(Ordering::Acquire) && !self.gone.load(Ordering::Acquire);
+        let usable = !self.closed.load(Ordering::Acquire) && !self.is_gone();
         usable && now.saturating_since(*self.kept()) < self.granted
     }
 
-    /// No request may be kept alive by it any more: see the top of this file.
-    pub(crate) fn retire(&self) {
-        self.retired.store(true, Ordering::Release);
+    /// No new entry joins it: see the top of this file.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -93,25 +94,22 @@ impl Lease {
         let mut tries = members.tries();
         loop {
             let Some(limit) = tries.next().await else { return Err(members.late(members.try_time())) };
-            let at = members.current();
+            let logins = members.logins();
             let answer = match timeout(limit, self.round(begun, limit, by)).await {
                 Ok(answer) => answer,
                 Err(_) => Err(members.late(limit).into()),
             };
-            match answer {
+            let failure = match answer {
                 Ok(life) => return Ok(life),
                 Err(Failure::LeaseGone) => {
                     self.lost();
                     return Ok(Life::Gone);
                 }
-                Err(Failure::Other(error)) => {
-                    if error.is_retryable() {
-                        members.leave(at);
-                    }
-                    if !error.is_retryable() || !tries.more() {
-                        return Err(error);
-                    }
-                }
+                Err(failure) => failure,
+            };
+            let error = Error::from(members.settle(logins, limit, failure).await);
+            if !error.is_retryable() || !tries.more() {
+                return Err(error);
             }
         }
     }
@@ -166,8 +164,8 @@ async fn ask(client: Arc<Client>, id: i64) -> Result<(), Etcd> {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.retired.load(Ordering::Acquire) && !self.is_gone() {
-            // Nobody hears it on a client that is going: then the lease ends by itself.
+        if self.closed.load(Ordering::Acquire) && !self.is_gone() {
+            // A client that is going revokes nothing: the lease ends by itself.
             let _ = self.spent.send(self.id);
         }
     }
@@ -239,7 +237,7 @@ impl Leases {
                 }
                 let lease = leases.grant(seconds).await?;
                 length.set(&lease);
-                leases.forget_lapsed();
+                leases.forget_unused();
                 Ok(lease)
             }
         });
@@ -264,7 +262,7 @@ impl Leases {
             slack,
             kept: Mutex::new(sent),
             asking: SingleFlight::default(),
-            retired: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             spent: self.spent.clone(),
         });
@@ -274,8 +272,14 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Forgets lengths nobody uses: their leases have ended in the store by themselves.
-    fn forget_lapsed(&self) {
+    /// The lease with this id, if it is one of this client.
+    pub(crate) fn by_id(&self, id: i64) -> Option<Arc<Lease>> {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(Weak::upgrade).find(|lease| lease.id == id)
+    }
+
+    /// Forgets lengths without a lease to join: theirs have ended in the store by themselves, or are closed.
+    pub(crate) fn forget_unused(&self) {
         let now = self.by.clock.now();
         let mut lengths = self.lengths.lock().unwrap_or_else(PoisonError::into_inner);
         lengths.retain(|_, length| length.current(now).is_some() || length.making.is_under_way());
@@ -305,7 +309,7 @@ pub(crate) async fn revoke(members: &Members, id: i64) -> Result<()> {
     let call = |client: Arc<Client>| async move { client.lease_client().revoke(id).await };
     match members.request(call).await {
         Ok(_) | Err(Failure::LeaseGone) => Ok(()),
-        Err(Failure::Other(error)) => Err(error.during("revoke")),
+        Err(failure) => Err(Error::from(failure).during("revoke")),
     }
 }
 

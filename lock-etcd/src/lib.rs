@@ -16,6 +16,7 @@ mod mirror;
 mod orders;
 mod renew;
 mod spot;
+mod strays;
 mod watch;
 mod watches;
 

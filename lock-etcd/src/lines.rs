@@ -1,9 +1,11 @@
 //! Reading lines.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use etcd_client::proto::{PbKeyValue, PbRangeResponse};
-use etcd_client::{Client, GetOptions, KvClient, SortOrder, SortTarget, TxnOp};
+use etcd_client::proto::{PbKeyValue, PbRangeResponse, PbTxnOpResponse};
+use etcd_client::{Client, GetOptions, KvClient, SortOrder, SortTarget, Txn, TxnOp};
+use futures_util::future::join_all;
 use lock_core::{Error, Result};
 
 use crate::error::{Failure, protocol};
@@ -58,6 +60,17 @@ pub(crate) fn look_op(key: &[u8]) -> TxnOp {
     TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
 }
 
+/// Reads the latest entries with a number up to `number`, at most `limit`: O(1) bytes in a line of any length.
+pub(crate) fn ahead_op(span: &Span, number: i64, limit: i64) -> TxnOp {
+    let options = GetOptions::new()
+        .with_range(span.end.clone())
+        .with_max_create_revision(number)
+        .with_sort(SortTarget::Create, SortOrder::Descend)
+        .with_limit(limit)
+        .with_keys_only();
+    TxnOp::get(span.start.clone(), Some(options))
+}
+
 /// Reads a line: up to `upto` if given, else whole.
 pub(crate) async fn read(members: &Members, span: &Span, upto: Option<i64>) -> Result<Reading, Failure> {
     get(members, span, up_to(span, upto)).await
@@ -86,6 +99,41 @@ async fn get(members: &Members, span: &Span, options: GetOptions) -> Result<Read
         return Err(protocol("etcd answered without a revision").into());
     }
     Ok(Reading { line: seats(span, answer)?, above: 0, revision })
+}
+
+/// Makes readings, in transactions of as many as the server takes; an answer for each.
+pub(crate) async fn read_many(members: &Members, reads: &[TxnOp]) -> Vec<Result<PbRangeResponse>> {
+    let size = members.batch.load(Ordering::Relaxed);
+    let answers = join_all(reads.chunks(size).map(|batch| read_batch(members, batch))).await;
+    answers.into_iter().flatten().collect()
+}
+
+/// Halves what the server refuses as too large, and remembers that.
+async fn read_batch(members: &Members, reads: &[TxnOp]) -> Vec<Result<PbRangeResponse>> {
+    let mut answers = Vec::with_capacity(reads.len());
+    let mut left = vec![reads];
+    while let Some(part) = left.pop() {
+        let call = |client: Arc<Client>| async move { kv(&client).txn(Txn::new().and_then(part)).await };
+        match members.request(call).await {
+            Ok(answer) => {
+                let mut parts = answer.0.responses.into_iter().map(|part| part.response);
+                answers.extend(part.iter().map(|_| match parts.next().flatten() {
+                    Some(PbTxnOpResponse::ResponseRange(range)) => Ok(range),
+                    _ => Err(protocol("etcd left out a reading")),
+                }));
+            }
+            Err(Failure::TooLarge(_)) if part.len() > 1 => {
+                let (first, second) = part.split_at(part.len().div_ceil(2));
+                members.batch.fetch_min(first.len(), Ordering::Relaxed);
+                left.extend([second, first]);
+            }
+            Err(failure) => {
+                let error = Error::from(failure).during("renew");
+                answers.extend(part.iter().map(|_| Err(error.clone())));
+            }
+        }
+    }
+    answers
 }
 
 /// The entries of an answer to the reading of a whole line, in line order.

@@ -4,7 +4,7 @@
 //! member has a client of its own here.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ use crate::error::{Failure, failure};
 /// often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(6);
 
+/// How many readings go into one transaction: etcd takes 128 operations by default.
+const READINGS: usize = 64;
+
 type Clients = Arc<Vec<Member>>;
 
 /// One member of the cluster.
@@ -31,6 +34,9 @@ struct Member {
     /// Shared, because to clone a driver's client is to clone one for each service of etcd.
     client: OnceLock<Arc<Client>>,
     connecting: SingleFlight<Result<Arc<Client>, Failure>>,
+    /// How often its client has logged in anew, and the login that is under way.
+    logins: AtomicU64,
+    login: SingleFlight<Result<(), Failure>>,
 }
 
 pub(crate) struct Members {
@@ -41,6 +47,8 @@ pub(crate) struct Members {
     /// `None` once closed.
     clients: RwLock<Option<Clients>>,
     current: AtomicUsize,
+    /// How many readings go into one transaction; fewer once the server has refused so many.
+    pub(crate) batch: AtomicUsize,
     /// Told when another member takes over, and on close.
     pub(crate) moved: watch::Sender<usize>,
 }
@@ -67,6 +75,7 @@ impl Members {
             tls,
             clients: RwLock::new(Some(clients)),
             current: AtomicUsize::new(current),
+            batch: AtomicUsize::new(READINGS),
             moved: watch::Sender::new(current),
         }))
     }
@@ -142,7 +151,7 @@ impl Members {
             .with_keep_alive_while_idle(false)
             .with_require_leader(true);
         if let (Some(user), Some(password)) = (&self.config.username, &self.config.password) {
-            options = options.with_user(user, password.reveal()).with_auto_token_refresh(true);
+            options = options.with_user(user, password.reveal());
         }
         if let Some(tls) = &self.tls {
             options = options.with_tls(tls.clone());
@@ -155,6 +164,38 @@ impl Members {
         }
     }
 
+    /// How often the client of the member in use has logged in anew: to be noted before a request, for [`Self::log_in`].
+    pub(crate) fn logins(&self) -> (usize, u64) {
+        let at = self.current();
+        let count = self.clients().map_or(0, |clients| clients[at].logins.load(Ordering::Acquire));
+        (at, count)
+    }
+
+    /// Logs in anew at a member whose client has a token that is not good any more, unless that was done since `seen`.
+    pub(crate) async fn log_in(&self, (at, seen): (usize, u64)) -> Result<(), Failure> {
+        let clients = self.clients()?;
+        let member = &clients[at];
+        let limit = self.config.connect_timeout + self.config.request_timeout;
+        let done = member.login.join(&self.runtime, || {
+            let (this, clients) = (Weak::clone(&self.this), Arc::clone(&clients));
+            async move {
+                let (Some(this), member) = (this.upgrade(), &clients[at]) else {
+                    return Err(closed().into());
+                };
+                let Some(client) = member.client.get() else { return Ok(()) };
+                if member.logins.load(Ordering::Acquire) != seen {
+                    return Ok(());
+                }
+                let late = |_| Err(this.late(limit).into());
+                let refreshed = async { client.refresh_token().await.map_err(|error| this.failure(error)) };
+                timeout(limit, refreshed).await.unwrap_or_else(late)?;
+                member.logins.fetch_add(1, Ordering::AcqRel);
+                Ok(())
+            }
+        });
+        done.await.unwrap_or_else(|| Err(runtime_gone().into()))
+    }
+
     /// One try of a request on the member in use. A member that fails hands over to the next.
     pub(crate) async fn attempt<T, F>(
         &self,
@@ -164,7 +205,7 @@ impl Members {
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        let at = self.current();
+        let logins = self.logins();
         // In a place of its own: the driver's calls are large, and a caller keeps room for the largest it may ever make.
         let work = Box::pin(async {
             let (_, client) = self.client().await?;
@@ -174,12 +215,31 @@ impl Members {
             Ok(answer) => answer,
             Err(_) => Err(self.late(limit).into()),
         };
-        if let Err(Failure::Other(error)) = &answer
-            && error.is_retryable()
-        {
-            self.leave(at);
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(failure) => Err(self.settle(logins, limit, failure).await),
         }
-        answer
+    }
+
+    /// Makes what can be done so that the next try does better: a new token, or another member. `logins` is from before
+    /// the try.
+    pub(crate) async fn settle(&self, logins: (usize, u64), limit: Duration, failure: Failure) -> Failure {
+        match failure {
+            Failure::StaleToken(text) if self.config.username.is_some() => {
+                let late = |_| Err(self.late(limit).into());
+                match timeout(limit, self.log_in(logins)).await.unwrap_or_else(late) {
+                    Ok(()) => Error::new(ErrorKind::Unavailable, text).unsent().into(),
+                    Err(failure) => Error::from(failure).unsent().into(),
+                }
+            }
+            Failure::Other(error) => {
+                if error.is_retryable() {
+                    self.leave(logins.0);
+                }
+                error.into()
+            }
+            failure => failure,
+        }
     }
 
     /// Reads an error of the driver.

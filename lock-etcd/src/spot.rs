@@ -19,7 +19,7 @@ pub(crate) enum Joined {
     Held(i64),
     /// The entry waits, on the lease of a waiter. With what was read of the line behind it, if anything was.
     Waits(i64, Option<Reading>),
-    /// The entry waits, but on the lease of a holder.
+    /// The entry waits, but on the lease of a holder: a permit, because the store cannot count them.
     WaitsAsHolder(i64, Reading),
     /// There is no entry.
     Busy,
@@ -45,7 +45,8 @@ pub(crate) enum Looked {
 
 impl Spot<'_> {
     pub(crate) fn entry(&self, number: i64, lease: &Arc<Lease>, held: bool, ends: Timestamp) -> Entry {
-        Entry { key: self.key.clone(), number, lease: Arc::clone(lease), held, ends }
+        let leases = vec![Arc::clone(lease)];
+        Entry { key: self.key.clone(), number, leases, held, blocker: None, ends }
     }
 
     fn put(&self, lease: &Lease) -> TxnOp {

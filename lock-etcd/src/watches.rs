@@ -215,8 +215,13 @@ impl Shared {
             if self.members.open().is_err() {
                 return;
             }
+            let logins = self.members.logins();
             match self.stream().await {
                 Ok(()) => return,
+                Err(failure @ Failure::StaleToken(_)) => {
+                    self.reopen();
+                    let _ = self.members.settle(logins, self.members.try_time(), failure).await;
+                }
                 Err(error) => self.broken(&error),
             }
             // A stream that stood for a while is opened again at once.
@@ -317,7 +322,8 @@ impl Shared {
             // Some servers do not say which watch they refuse: then it is one of those that do not stand yet.
             let id = message.watch_id;
             self.refuse(&message.cancel_reason, |watch| watch.has(id) || (id <= 0 && watch.is_opening()));
-            return Ok(());
+            // The stream has the token that it was opened with: one that is not good any more refuses all that follow.
+            return Err(Failure::StaleToken(message.cancel_reason));
         }
         // One that was closed meanwhile has none.
         let id = message.watch_id;
@@ -361,6 +367,10 @@ impl Shared {
         {
             return self.refuse(&error.to_string(), |_| true);
         }
+        self.reopen();
+    }
+
+    fn reopen(&self) {
         let watches: Vec<_> = self.lock().by_line.values().cloned().collect();
         watches.iter().for_each(|watch| watch.reopens());
     }
