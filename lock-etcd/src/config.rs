@@ -20,6 +20,11 @@ pub const OPTIONS: &[OptionSpec] = &[
         default: "3s",
         about: "how long the cluster may take to answer, the tries on other members included",
     },
+    OptionSpec {
+        name: "password_file",
+        default: "none",
+        about: "a file with the user's password, instead of the URL's: read again at every login, so it may be rotated",
+    },
     OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
     OptionSpec { name: "tls_cert", default: "none", about: "a PEM file with the client's certificate" },
     OptionSpec { name: "tls_key", default: "none", about: "a PEM file with the client's key" },
@@ -47,6 +52,8 @@ pub struct EtcdConfig {
     /// The password. It is read by serde and never written.
     #[serde(skip_serializing, deserialize_with = "secret")]
     pub password: Option<Secret>,
+    /// A file with the password instead. It is read again at every login, so the password may be rotated.
+    pub password_file: Option<PathBuf>,
     /// Whether to speak TLS.
     pub tls: bool,
     /// A PEM file with the authorities to trust, instead of the system's.
@@ -73,6 +80,7 @@ impl Default for EtcdConfig {
             members: vec![("127.0.0.1".into(), PORT)],
             username: None,
             password: None,
+            password_file: None,
             tls: false,
             tls_ca: None,
             tls_cert: None,
@@ -122,7 +130,10 @@ impl EtcdConfig {
         if !times.contains(&self.connect_timeout) || !times.contains(&self.request_timeout) {
             return Err(bad("connect_timeout and request_timeout are from 1ms to 10m"));
         }
-        if self.username.is_some() != self.password.is_some() {
+        if self.password.is_some() && self.password_file.is_some() {
+            return Err(bad("there is a password and a password_file"));
+        }
+        if self.username.is_some() != (self.password.is_some() || self.password_file.is_some()) {
             return Err(bad("a user and a password go together"));
         }
         let tls_options = self.tls_name.is_some()
@@ -178,6 +189,7 @@ impl TryFrom<StoreUrl> for EtcdConfig {
         over(&mut url, "prefix", &mut config.prefix)?;
         over(&mut url, "connect_timeout", &mut config.connect_timeout)?;
         over(&mut url, "request_timeout", &mut config.request_timeout)?;
+        config.password_file = path(&mut url, "password_file")?;
         config.tls_ca = path(&mut url, "tls_ca")?;
         config.tls_cert = path(&mut url, "tls_cert")?;
         config.tls_key = path(&mut url, "tls_key")?;
@@ -229,6 +241,8 @@ mod tests {
             "etcd://h?tls_ca=/ca",
             "etcds://h?tls_cert=/c",
             "etcd://user@h",
+            "etcd://h?password_file=/p",
+            "etcd://user:p@h?password_file=/p",
             "etcd://h?tll=1s",
         ] {
             assert_eq!(config(url).unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");

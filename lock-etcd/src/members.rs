@@ -4,6 +4,7 @@
 //! member has a client of its own here.
 
 use std::future::Future;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -141,6 +142,23 @@ impl Members {
         Ok((at, client))
     }
 
+    /// The user and the password as it is now.
+    async fn credentials(&self) -> Result<Option<(String, String)>> {
+        let Some(user) = self.config.username.clone() else { return Ok(None) };
+        let password = match (&self.config.password, &self.config.password_file) {
+            (Some(password), _) => password.reveal().to_owned(),
+            (None, Some(file)) => {
+                let text = String::from_utf8(read(file).await?).map_err(|_| {
+                    let text = format!("the password in {} is not UTF-8", file.display());
+                    Error::new(ErrorKind::InvalidConfig, text)
+                })?;
+                text.trim_end_matches(['\r', '\n']).to_owned()
+            }
+            (None, None) => return Ok(None),
+        };
+        Ok(Some((user, password)))
+    }
+
     async fn connect(&self, at: usize) -> Result<Arc<Client>, Failure> {
         let (host, port) = &self.config.members[at];
         let url =
@@ -150,8 +168,8 @@ impl Members {
             .with_keep_alive(PING_EVERY, self.config.connect_timeout)
             .with_keep_alive_while_idle(false)
             .with_require_leader(true);
-        if let (Some(user), Some(password)) = (&self.config.username, &self.config.password) {
-            options = options.with_user(user, password.reveal());
+        if let Some((user, password)) = self.credentials().await? {
+            options = options.with_user(user, password);
         }
         if let Some(tls) = &self.tls {
             options = options.with_tls(tls.clone());
@@ -187,7 +205,12 @@ impl Members {
                     return Ok(());
                 }
                 let late = |_| Err(this.late(limit).into());
-                let refreshed = async { client.refresh_token().await.map_err(|error| this.failure(error)) };
+                let refreshed = async {
+                    let credentials = this.credentials().await?;
+                    // A clone shares the token.
+                    let mut client = Client::clone(client);
+                    client.update_user(credentials).await.map_err(|error| this.failure(error))
+                };
                 timeout(limit, refreshed).await.unwrap_or_else(late)?;
                 member.logins.fetch_add(1, Ordering::AcqRel);
                 Ok(())
@@ -328,13 +351,14 @@ pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "this etcd client has been closed")
 }
 
+async fn read(file: &Path) -> Result<Vec<u8>> {
+    tokio::fs::read(file).await.map_err(|e| {
+        let text = format!("cannot read {}: {e}", file.display());
+        Error::new(ErrorKind::InvalidConfig, text)
+    })
+}
+
 async fn tls(config: &EtcdConfig) -> Result<TlsOptions> {
-    async fn read(file: &std::path::Path) -> Result<Vec<u8>> {
-        tokio::fs::read(file).await.map_err(|e| {
-            let text = format!("cannot read {}: {e}", file.display());
-            Error::new(ErrorKind::InvalidConfig, text)
-        })
-    }
     let mut options = TlsOptions::new();
     options = match &config.tls_ca {
         Some(file) => options.ca_certificate(Certificate::from_pem(read(file).await?)),

@@ -95,7 +95,7 @@ async fn late_and_lost_replies_move_no_held_lock() -> Verdict {
     for (i, fault) in rounds.into_iter().enumerate() {
         link.set(fault);
         // A renewal of all, and joins beside it, none of which may be answered.
-        let join = exclusive(&name(&format!("side-{i}"))?)?;
+        let join = leased(exclusive(&name(&format!("side-{i}"))?)?, due[0].lease);
         let (answers, joined) = tokio::join!(backend.renew(&due), backend.acquire(&join));
         let lost = answers.iter().filter(|answer| matches!(answer, Ok(Renewed::NotHeld))).count();
         assert_eq!(lost, 0, "{fault:?}");
@@ -201,7 +201,7 @@ async fn a_move_with_an_unclear_outcome_loses_nothing() -> Verdict {
         assert!(!matches!(answer, Ok(Renewed::NotHeld)), "{act:?}: {answer:?}");
         link.struck().await;
         // A join beside it, whose outcome may be unclear as well.
-        let side = exclusive(&name(&format!("side-{i}"))?)?;
+        let side = leased(exclusive(&name(&format!("side-{i}"))?)?, due[0].lease);
         let _ = backend.acquire(&side).await;
         link.let_go();
         released(&backend, &side).await;

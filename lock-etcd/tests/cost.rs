@@ -1,0 +1,72 @@
+//! What waiting costs, in requests and bytes, as the line grows.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+mod support;
+
+use std::sync::Arc;
+
+use lock_conformance::Verdict;
+use lock_conformance::ctx::{held, name, renewal, request, waiting};
+use lock_conformance::harness::open_by;
+use lock_core::{Backend, Mode, Renewed};
+use lock_etcd::DRIVER;
+use support::server::Member;
+
+/// What the server has received from clients and sent to them: messages in, bytes both ways.
+async fn traffic(server: &Member) -> Verdict<(u64, f64)> {
+    let messages = server.received().await?.into_iter().map(|(_, count)| count).sum();
+    let bytes =
+        ["etcd_network_client_grpc_received_bytes_total", "etcd_network_client_grpc_sent_bytes_total"];
+    let metrics = server.metrics().await?;
+    let counted = metrics.iter().filter(|(name, _)| bytes.contains(&&name[..])).map(|(_, count)| count);
+    Ok((messages, counted.sum()))
+}
+
+/// A waiter's renewal, each by itself as if each had a client of its own, costs the same in a line of 50, 200 and 800.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiters_renewal_costs_the_same_in_any_line() -> Verdict {
+    const CLIENTS: usize = 8;
+    let server = Member::single(None).await?;
+    let mut clients: Vec<Arc<dyn Backend>> = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(open_by(&DRIVER, &server.url()).await?);
+    }
+    for (mode, sizes) in [("x", &[50, 200, 800][..]), ("s", &[50, 200]), ("p2", &[50, 200])] {
+        let mode: Mode = mode.parse()?;
+        let mut costs = Vec::new();
+        for size in sizes {
+            let name = name(&format!("line-{mode}-{size}"))?;
+            // Permits wait for permits, the others for whoever is exclusive.
+            let first = if matches!(mode, Mode::Permit(_)) { mode } else { Mode::Exclusive };
+            for _ in 0..if first == mode && first != Mode::Exclusive { 2 } else { 1 } {
+                held(&clients[0], &request(&name, first)?).await?;
+            }
+            let mut due = Vec::new();
+            for i in 0..*size {
+                let (client, asked) = (&clients[i % CLIENTS], request(&name, mode)?);
+                due.push((client, renewal(&asked, waiting(client, &asked).await?.token)));
+            }
+            let mut before = traffic(&server).await?;
+            for round in 0..2 {
+                if round == 1 {
+                    // From the second on each knows whom it waits for.
+                    before = traffic(&server).await?;
+                }
+                for (client, renewal) in &due {
+                    let answer = client.renew(std::slice::from_ref(renewal)).await.remove(0)?;
+                    assert!(matches!(answer, Renewed::Waiting(_)), "{answer:?}");
+                }
+            }
+            let after = traffic(&server).await?;
+            #[allow(clippy::cast_precision_loss, reason = "a small count")]
+            let each = |count: f64| count / *size as f64;
+            let cost = (each((after.0 - before.0) as f64), each(after.1 - before.1));
+            println!("{mode}, a line of {size}: {:.2} requests, {:.0} bytes each", cost.0, cost.1);
+            costs.push(cost);
+        }
+        let (least, most) = (costs.first().unwrap(), costs.last().unwrap());
+        assert!(most.0 <= 2.5, "{mode}: {} requests each", most.0);
+        assert!(most.1 <= least.1 * 1.25, "{mode}: {} bytes each, {} in the shortest line", most.1, least.1);
+    }
+    Ok(())
+}

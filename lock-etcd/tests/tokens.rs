@@ -1,0 +1,105 @@
+//! Tokens of users that are not good any more while locks are held and waited for.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+mod support;
+
+use std::sync::Arc;
+
+use lock_conformance::Verdict;
+use lock_conformance::ctx::{PATIENCE, exclusive, held, name, renewal, ticket, waiting};
+use lock_conformance::harness::open_by;
+use lock_conformance::servers::data_folder;
+use lock_core::{Backend, ErrorKind, Renewed, Wake};
+use lock_etcd::DRIVER;
+use support::server::{Admin as _, Member};
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+const PASSWORD: &str = "apps-never-printed";
+
+/// A server whose tokens are JWTs, each good for one revision of users and roles.
+async fn with_jwt() -> Verdict<(Member, TempDir)> {
+    let folder = data_folder()?;
+    let key = folder.path().join("jwt.key");
+    std::fs::write(&key, "a secret of this test")?;
+    let tokens = format!("--auth-token=jwt,sign-method=HS256,ttl=10m,priv-key={}", key.display());
+    let server = Member::with(None, &[tokens]).await?;
+    server.with_a_user(PASSWORD).await?;
+    Ok((server, folder))
+}
+
+/// Whatever changes among users and roles: what is held is renewed, who waits is told, and what was not watched yet is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_of_users_and_roles_lose_no_lock() -> Verdict {
+    let (server, _folder) = with_jwt().await?;
+    let url = format!("etcd://app:{PASSWORD}@{}", server.address());
+    let (a, b) = (open_by(&DRIVER, &url).await?, open_by(&DRIVER, &url).await?);
+    let (old, new) = (name("before")?, name("after")?);
+    let first = exclusive(&old)?;
+    let token = held(&a, &first).await?.token;
+    let second = exclusive(&old)?;
+    let place = waiting(&b, &second).await?;
+    let (waiter, wanted) = (Arc::clone(&b), ticket(&second, place.token));
+    let early = tokio::spawn(async move { waiter.wait(&wanted).await });
+
+    // A client of its own for each change: the admin's token is old after it, too.
+    server.admin().await?.auth_client().role_add("another").await?;
+    assert!(matches!(a.renew(&[renewal(&first, token)]).await.remove(0)?, Renewed::Held(_)));
+    assert!(matches!(b.renew(&[renewal(&second, place.token)]).await.remove(0)?, Renewed::Waiting(_)));
+
+    // The stream of watches stands with the token it was opened with.
+    let third = exclusive(&new)?;
+    let held_new = held(&a, &third).await?.token;
+    server.admin().await?.auth_client().user_add("somebody", PASSWORD, None).await?;
+    let fourth = exclusive(&new)?;
+    let next = waiting(&b, &fourth).await?;
+    let (waiter, wanted) = (Arc::clone(&b), ticket(&fourth, next.token));
+    let late = tokio::spawn(async move { waiter.wait(&wanted).await });
+    a.release(&ticket(&third, held_new)).await?;
+    assert_eq!(timeout(PATIENCE, late).await???, Wake::Held(next.token));
+    a.release(&ticket(&first, token)).await?;
+    assert_eq!(timeout(PATIENCE, early).await???, Wake::Held(place.token));
+    Ok(())
+}
+
+/// The password of the user itself is changed: with a file that has the new one nothing is lost, without one the error says
+/// what is wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotated_password_is_read_again() -> Verdict {
+    for jwt in [true, false] {
+        let (server, folder) = if jwt {
+            with_jwt().await?
+        } else {
+            let server = Member::single(None).await?;
+            server.with_a_user(PASSWORD).await?;
+            (server, data_folder()?)
+        };
+        let file = folder.path().join("password");
+        std::fs::write(&file, format!("{PASSWORD}\n"))?;
+        let url = format!("etcd://app@{}?password_file={}", server.address(), file.display());
+        let by_file = open_by(&DRIVER, &url).await?;
+        let by_url = open_by(&DRIVER, &format!("etcd://app:{PASSWORD}@{}", server.address())).await?;
+        let (one, two) = (exclusive(&name("one")?)?, exclusive(&name("two")?)?);
+        let (kept, lost) = (held(&by_file, &one).await?.token, held(&by_url, &two).await?.token);
+        server.admin().await?.auth_client().user_change_password("app", "another-password").await?;
+        std::fs::write(&file, "another-password\n")?;
+        assert!(matches!(by_file.renew(&[renewal(&one, kept)]).await.remove(0)?, Renewed::Held(_)), "{jwt}");
+        let error = by_url.renew(&[renewal(&two, lost)]).await.remove(0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!error.to_string().contains(PASSWORD), "{error}");
+    }
+    Ok(())
+}
+
+/// A client over TLS installs no provider of cryptography for the whole process: that is the application's to choose.
+#[tokio::test]
+async fn no_provider_is_installed() -> Verdict {
+    let folder = data_folder()?;
+    let files = lock_conformance::servers::tls::authority(folder.path(), "server", "localhost")?;
+    let server = Member::with(Some(&files), &[]).await?;
+    let url = format!("etcds://localhost:{}?tls_ca={}", server.port(), files.authority.display());
+    let backend: Arc<dyn Backend> = open_by(&DRIVER, &url).await?;
+    held(&backend, &exclusive(&name("secure")?)?).await?;
+    assert!(rustls::crypto::CryptoProvider::get_default().is_none(), "a provider was installed");
+    Ok(())
+}
