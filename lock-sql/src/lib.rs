@@ -3,7 +3,7 @@
 //! - `sqlite`: `SqliteBackend`, the embedded store. Processes on one host share locks through one file.
 //! - `mysql`: `MySqlBackend`, three tables in a MariaDB or MySQL database; and session locks (`MYSQL_SESSION_DRIVER`), the
 //!   server's own `GET_LOCK`.
-//! - `postgres`: `PostgresBackend`, three tables and some functions in a PostgreSQL database; and session locks
+//! - `postgres`: `PostgresBackend`, tables and functions in a PostgreSQL database; and session locks
 //!   (`POSTGRES_SESSION_DRIVER`), the server's own advisory locks.
 //!
 //! A store is opened from a URL through its [`lock_core::Driver`] (`SQLITE_DRIVER`) or from a config struct.

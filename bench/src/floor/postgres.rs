@@ -1,9 +1,8 @@
 //! The functions of a line, called by prepared statements on as many connections as a client of this library has, and one
-//! connection that listens. A lock that has been waited for is taken with a bell from then on.
+//! connection that listens.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,13 +21,9 @@ use crate::subject::{Ask, Client, Failure, Lock, Need};
 /// As many as a client of this library has unless told otherwise.
 const CONNECTIONS: usize = 4;
 
-/// How long the server waits for a bell, in milliseconds: as long as for a client of this library.
-const PATIENCE: i32 = 200;
-
 const DURABLE: &str = include_str!("../../../lock-sql/src/postgres/sql/acquire_and_flush.sql");
 const RELAXED: &str = include_str!("../../../lock-sql/src/postgres/sql/acquire.sql");
 const RELEASE: &str = include_str!("../../../lock-sql/src/postgres/sql/release.sql");
-const LISTEN: &str = include_str!("../../../lock-sql/src/postgres/sql/acquire_and_listen.sql");
 
 pub(super) struct Floor {
     pub(super) durable: bool,
@@ -38,7 +33,6 @@ struct Shared {
     pool: Pool<PgConnection>,
     options: PgConnectOptions,
     acquire: Arc<str>,
-    acquire_and_listen: Arc<str>,
     release: Arc<str>,
     channel: String,
     told: Arc<Told>,
@@ -77,7 +71,6 @@ impl Way for Floor {
             pool: Pool::new(CONNECTIONS),
             options: options(server),
             acquire: own(&acquire),
-            acquire_and_listen: own(&LISTEN.replace("{durable}", if self.durable { "true" } else { "false" })),
             release: own(RELEASE),
             channel: format!("onelock_{}", HolderId::random()?.to_hex()),
             told: Arc::default(),
@@ -129,11 +122,7 @@ impl Shared {
 #[async_trait]
 impl Client for Connections {
     fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
-        Ok(plain::lock(Name {
-            shared: Arc::clone(&self.shared),
-            name: ask.name.to_owned(),
-            waited: AtomicBool::new(false),
-        }))
+        Ok(plain::lock(Name { shared: Arc::clone(&self.shared), name: ask.name.to_owned() }))
     }
 
     async fn ping(&self) -> Result<bool, Failure> {
@@ -152,71 +141,42 @@ impl Client for Connections {
 struct Name {
     shared: Arc<Shared>,
     name: String,
-    /// Whether this lock has been waited for: from then on with bells.
-    waited: AtomicBool,
-}
-
-struct Kept {
-    holder: Vec<u8>,
-    /// The bell, and the connection that has it.
-    bell: Option<(i64, OwnedSemaphorePermit, PgConnection)>,
 }
 
 impl Plain for Name {
-    type Kept = Kept;
+    /// The holder.
+    type Kept = Vec<u8>;
 
-    async fn take(&self, wait: bool) -> Result<Option<Kept>, Failure> {
+    async fn take(&self, wait: bool) -> Result<Option<Vec<u8>>, Failure> {
         let shared = &self.shared;
         let id = HolderId::random()?;
         let (holder, hex) = (id.as_u128().to_be_bytes().to_vec(), id.to_hex());
-        let bells = wait && self.waited.load(Ordering::Relaxed);
-        let sql = if bells { &shared.acquire_and_listen } else { &shared.acquire };
-        let query = sqlx::query(AssertSqlSafe(Arc::clone(sql))).bind(self.name.clone());
+        let query = sqlx::query(AssertSqlSafe(Arc::clone(&shared.acquire))).bind(self.name.clone());
         let query = query.bind(holder.clone()).bind("x").bind(shared.lease).bind(shared.lease).bind(0_i64);
-        let query = if bells {
-            query.bind(shared.channel.clone()).bind("floor:1").bind(PATIENCE)
-        } else {
-            query.bind(wait).bind(shared.channel.clone()).bind("floor:1")
-        };
+        let query = query.bind(wait).bind(shared.channel.clone()).bind("floor:1");
         let told = wait.then(|| shared.told.expect(&hex));
         let (permit, mut connection) = shared.lend().await?;
         let row = query.fetch_one(&mut connection).await?;
+        shared.pool.take_back(connection);
+        drop(permit);
         let (token, whose): (Option<i64>, Vec<u8>) = (row.try_get("token")?, row.try_get("whose")?);
         // Its own id where it holds.
-        let held = token.is_some() && whose == holder;
-        let (bell, heard) = if bells { (row.try_get("bell")?, row.try_get("told")?) } else { (None, None) };
-        let heard = heard.is_some_and(|heard: String| heard.starts_with('h'));
-        let bell = match bell {
-            Some(bell) => Some((bell, permit, connection)),
-            None => {
-                shared.pool.take_back(connection);
-                drop(permit);
-                None
-            }
-        };
-        if held || heard {
+        if token.is_some() && whose == holder {
             shared.told.forget(&hex);
-            return Ok(Some(Kept { holder, bell }));
+            return Ok(Some(holder));
         }
         match told {
-            Some(told) if token.is_some() => {
-                self.waited.store(true, Ordering::Relaxed);
-                Ok(told.await.map(|()| Some(Kept { holder, bell }))?)
-            }
+            Some(told) if token.is_some() => Ok(told.await.map(|()| Some(holder))?),
             // Whoever was not let in has no number.
             _ => Ok(None),
         }
     }
 
-    async fn give_back(&self, kept: Kept) -> Result<(), Failure> {
+    async fn give_back(&self, holder: Vec<u8>) -> Result<(), Failure> {
         let shared = &self.shared;
         let query = sqlx::query(AssertSqlSafe(Arc::clone(&shared.release)));
-        let query =
-            query.bind(self.name.clone()).bind(kept.holder).bind(kept.bell.as_ref().map_or(0, |bell| bell.0));
-        let (_permit, mut connection) = match kept.bell {
-            Some((_, permit, connection)) => (permit, connection),
-            None => shared.lend().await?,
-        };
+        let query = query.bind(self.name.clone()).bind(holder);
+        let (_permit, mut connection) = shared.lend().await?;
         let row = query.fetch_one(&mut connection).await?;
         shared.pool.take_back(connection);
         match row.try_get(0)? {

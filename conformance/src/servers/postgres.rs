@@ -259,12 +259,20 @@ impl PostgresServer {
     /// # Errors
     /// When there is no log.
     pub fn asked(&self) -> Verdict<Vec<String>> {
-        let log = std::fs::read_to_string(self.folder.path().join("log"))?;
+        let log = self.log()?;
         let asked = |line: &&str| {
             line.starts_with("onelock| ")
                 && (line.contains("LOG:  execute ") || line.contains("LOG:  statement: "))
         };
         Ok(log.lines().filter(asked).map(str::to_owned).collect())
+    }
+
+    /// All that it has logged.
+    ///
+    /// # Errors
+    /// When there is no log.
+    pub fn log(&self) -> Verdict<String> {
+        Ok(std::fs::read_to_string(self.folder.path().join("log"))?)
     }
 
     /// Kills it and starts it again on the same data and port.

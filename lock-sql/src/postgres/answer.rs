@@ -26,13 +26,6 @@ pub(super) fn read_state(row: &PgRow, holder: HolderId) -> Result<State> {
     State::new(&whose, holder, token, retry)
 }
 
-/// The answer to an acquire with a bell: the bell, where the session has it, and what was heard.
-pub(super) fn read_joined(row: &PgRow, holder: HolderId) -> Result<(State, Option<i64>, Option<String>)> {
-    let bell = row.try_get("bell").map_err(explain)?;
-    let told = row.try_get("told").map_err(explain)?;
-    Ok((read_state(row, holder)?, bell, told))
-}
-
 /// The answers to a batch of renewals.
 pub(super) fn read_states(row: &PgRow, holders: &[HolderId]) -> Result<Vec<State>> {
     let tokens: Vec<Option<i64>> = row.try_get("tokens").map_err(explain)?;

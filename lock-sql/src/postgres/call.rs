@@ -18,8 +18,6 @@ pub(super) struct Verb {
     pub(super) sql: Arc<str>,
     /// To be spelled out, where it is not the same: what is more than one transaction cannot be a part of a message.
     pub(super) in_one: Option<Arc<str>>,
-    /// Whether it takes something for its session: one in which it failed is not used again.
-    pub(super) takes: bool,
     /// Whether leases depend on it: then it may use the connection in reserve.
     pub(super) urgent: bool,
     /// Whether its answer may have more than one row. The driver takes half as many instructions again to collect them.
@@ -170,8 +168,7 @@ mod tests {
     use super::*;
 
     fn spelled(sql: &str, values: Vec<Value>) -> String {
-        let verb =
-            Verb { function: "f", sql: sql.into(), in_one: None, takes: false, urgent: false, many: false };
+        let verb = Verb { function: "f", sql: sql.into(), in_one: None, urgent: false, many: false };
         let text = Call::new(&verb, values).spelled().0;
         text.strip_prefix(LEVEL).unwrap().to_owned()
     }

@@ -21,7 +21,7 @@ pub const POSTGRES_DRIVER: Driver = Driver {
     name: "postgres",
     schemes: &["postgres", "postgresql"],
     example: "postgres://app:password@db.internal/app",
-    about: "three tables and some functions in a PostgreSQL database",
+    about: "tables and functions in a PostgreSQL database",
     capabilities: Capabilities::full(),
     options: OPTIONS,
     open,

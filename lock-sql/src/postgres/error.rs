@@ -26,6 +26,11 @@ pub(super) fn is_collision(error: &sqlx::Error) -> bool {
     is(error, &["40001", "40P01"])
 }
 
+/// Whether the server, or a pooler, has no connection left for us.
+pub(super) fn is_full(error: &sqlx::Error) -> bool {
+    is(error, &["53300", "08P01"])
+}
+
 /// Whether the server takes no writes.
 pub(super) fn is_not_the_primary(error: &sqlx::Error) -> bool {
     is(error, &["25006"])
@@ -49,9 +54,12 @@ pub(crate) fn explain(error: sqlx::Error) -> Error {
         Some(s) if s.starts_with("28") => (ErrorKind::Denied, "the server refused the login"),
         Some("3D000") => (ErrorKind::InvalidConfig, "there is no such database"),
         Some("53100" | "53400") => (ErrorKind::Full, "the server is full"),
-        Some("22003") => (ErrorKind::Full, "the numbers of this name are used up"),
+        Some("22003" | "2200H") => (ErrorKind::Full, "the numbers of this name are used up"),
         Some("25001") => (ErrorKind::InvalidConfig, "the session's transactions are not READ COMMITTED"),
-        Some("25006") => (ErrorKind::Unavailable, "the server takes no writes: is it a standby?"),
+        Some("25006") => {
+            (ErrorKind::Unavailable, "the server takes no writes: a standby, or set to be read-only")
+        }
+        Some("OL001") => (ErrorKind::Denied, "the role may not write"),
         Some("42883" | "3F000" | "42P01" | "42703" | "42804") => {
             (ErrorKind::Foreign, "the schema is not as onelock made it")
         }

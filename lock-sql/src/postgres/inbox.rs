@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::{FencingToken, HolderId, HolderMap, LockName, Wake};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 /// The entries of this client that wait.
 pub(super) struct Inbox {
@@ -14,18 +13,16 @@ pub(super) struct Inbox {
     slots: Mutex<HolderMap<Arc<Slot>>>,
     /// Whether a notification was seen to come through since the listener connected.
     heard: AtomicBool,
-    /// Told when `heard` or the slots change: the poller's bell.
-    pub(super) bell: Notify,
+    /// Notified when `heard` or the slots change: for the task that polls.
+    pub(super) changed: Notify,
     proofs: AtomicU64,
-    /// Told when listening was tried for the first time.
+    /// Notified when listening was tried for the first time.
     pub(super) tried: Notify,
 }
 
 /// One entry that waits.
 pub(super) struct Slot {
     pub(super) name: LockName,
-    /// When it joined.
-    pub(super) since: Instant,
     wake: Mutex<Option<Wake>>,
     rung: Notify,
     /// Whether the server has said that it waits: before that there is nothing to look for.
@@ -70,7 +67,7 @@ impl Inbox {
             channel: format!("onelock_{}", client.to_hex()),
             slots: Mutex::default(),
             heard: AtomicBool::new(false),
-            bell: Notify::new(),
+            changed: Notify::new(),
             proofs: AtomicU64::new(0),
             tried: Notify::new(),
         }
@@ -88,7 +85,6 @@ impl Inbox {
         }
         let slot = Arc::new(Slot {
             name: name.clone(),
-            since: Instant::now(),
             wake: Mutex::default(),
             rung: Notify::new(),
             waits: AtomicBool::new(false),
@@ -100,7 +96,7 @@ impl Inbox {
     /// The entry waits, as far as is known.
     pub(super) fn waits(&self, slot: &Slot) {
         if !slot.waits.swap(true, Ordering::AcqRel) {
-            self.bell.notify_one();
+            self.changed.notify_one();
         }
     }
 
@@ -133,7 +129,7 @@ impl Inbox {
 
     pub(super) fn deaf(&self) {
         self.heard.store(false, Ordering::Release);
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
     /// A notification to oneself, by which the client learns that notifications come through.

@@ -90,7 +90,7 @@ async fn listen_once(shared: &Shared) -> Result<End, sqlx::Error> {
                 patience = (patience * 2).min(PROOF.1);
                 prove(shared).await;
             }
-            Err(_) if shared.inbox.waiting().is_empty() => {}
+            Err(_) if shared.inbox.waiting().is_empty() => shared.pool.reap(),
             // A connection whose other end is gone without a word would be silent for ever.
             Err(_) => {
                 let ping = tokio::time::timeout(shared.pool.patience(), listener.execute("SELECT 1"));
@@ -146,7 +146,7 @@ pub(super) async fn look(shared: Arc<Shared>) {
         let waiting = if shared.inbox.hears() { Vec::new() } else { shared.inbox.waiting() };
         if waiting.is_empty() {
             pause = LOOK.0;
-            shared.inbox.bell.notified().await;
+            shared.inbox.changed.notified().await;
             // Where notifications come through the first one is at hand soon.
             tokio::time::sleep(LOOK.0).await;
             continue;

@@ -12,8 +12,8 @@ const VERSION: i32 = 1;
 
 const FILES: &[&str] = &[
     include_str!("../../migrations/postgres/0001/1_tables.sql"),
-    include_str!("../../migrations/postgres/0001/2_settle.sql"),
-    include_str!("../../migrations/postgres/0001/3_bell.sql"),
+    include_str!("../../migrations/postgres/0001/2_numbers.sql"),
+    include_str!("../../migrations/postgres/0001/3_settle.sql"),
     include_str!("../../migrations/postgres/0001/4_acquire.sql"),
     include_str!("../../migrations/postgres/0001/5_renew.sql"),
     include_str!("../../migrations/postgres/0001/6_release.sql"),
@@ -24,7 +24,7 @@ const FILES: &[&str] = &[
 
 /// The SQL that makes the tables and functions in `schema`, to be run once, in one transaction, by the role that is to
 /// own them. The role that takes locks then needs `GRANT USAGE ON SCHEMA … TO …` and
-/// `GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA … TO …`, and no right on a table.
+/// `GRANT EXECUTE ON ALL ROUTINES IN SCHEMA … TO …`, and no right on a table.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidConfig`] when `schema` is not a plain lower-case identifier.

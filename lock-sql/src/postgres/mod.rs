@@ -1,9 +1,8 @@
-//! The PostgreSQL store: three tables and a function for each verb. See the crate's README for what it promises, the rights
+//! The PostgreSQL store: some tables and a function for each verb. See the crate's README for what it promises, the rights
 //! it needs and how to look at a lock with `psql`.
 
 mod acquire;
 mod answer;
-mod bells;
 mod call;
 pub(crate) mod config;
 pub(crate) mod error;
@@ -32,11 +31,10 @@ pub use migrate::migration;
 
 use crate::Durability;
 use answer::{State, read_listed, read_release, read_states, read_view};
-use bells::{Bells, Joining};
 use call::{Call, Value};
 use error::explain;
 use inbox::{Inbox, seen};
-use pool::{Again, Lent, Pool};
+use pool::{Again, Pool};
 use verbs::Sql;
 
 /// How many renewals share a request at most: the names of a request are locked together.
@@ -44,7 +42,7 @@ const RENEWED_TOGETHER: usize = 1_000;
 
 /// Locks in a PostgreSQL database.
 ///
-/// A verb is one call of a function, which first locks the counter of the name's bucket. A thousand locks and waiters share
+/// A verb is one call of a function, which first takes the advisory lock of the name. A thousand locks and waiters share
 /// a handful of connections, and one more that listens for promotions.
 pub struct PostgresBackend {
     info: Info,
@@ -58,7 +56,6 @@ pub struct PostgresBackend {
 struct Shared {
     pool: Arc<Pool>,
     inbox: Inbox,
-    bells: Bells,
     sql: Sql,
 }
 
@@ -85,8 +82,7 @@ impl PostgresBackend {
         migrate::ensure(&mut conn, &config.schema, config.migrate).await.map_err(named)?;
         pool.take_in(conn);
         let inbox = Inbox::new(HolderId::random()?);
-        let bells = Bells::new(config.connections);
-        let shared = Arc::new(Shared { pool, inbox, bells, sql });
+        let shared = Arc::new(Shared { pool, inbox, sql });
         let tasks =
             [tokio::spawn(listen::listen(shared.clone())), tokio::spawn(listen::look(shared.clone()))];
         // So that the first waiter need not be looked after. Where listening does not work it is done without.
@@ -103,18 +99,8 @@ impl PostgresBackend {
         call: Call<'_>,
         read: impl Fn(&[PgRow]) -> Result<T> + Send,
     ) -> Result<T> {
-        Ok(self.fetch_lent(operation, again, call, read).await?.0)
-    }
-
-    async fn fetch_lent<T>(
-        &self,
-        operation: &'static str,
-        again: Again,
-        call: Call<'_>,
-        read: impl Fn(&[PgRow]) -> Result<T> + Send,
-    ) -> Result<(T, Lent)> {
         self.check_open().map_err(|e| self.named(operation, e))?;
-        self.shared.pool.fetch_lent(again, &call, read).await.map_err(|e| self.named(operation, e))
+        self.shared.pool.fetch(again, &call, read).await.map_err(|e| self.named(operation, e))
     }
 
     /// The only row of an answer, read.
@@ -146,8 +132,7 @@ impl PostgresBackend {
     }
 
     async fn renew_some(&self, due: &[Renewal]) -> Result<Vec<Result<Renewed>>> {
-        // Those of one name together: the server looks at its line once. In its order, as whoever gives a lock back locks its
-        // own entry before the next one.
+        // Those of one name together, and in the order of its line: as those who promote lock the rows.
         let mut order: Vec<_> = due.iter().enumerate().collect();
         order.sort_by(|(_, a), (_, b)| {
             (&a.ticket.name, a.ticket.token).cmp(&(&b.ticket.name, b.ticket.token))
@@ -167,10 +152,6 @@ impl PostgresBackend {
         let mut answers: Vec<_> =
             order.iter().zip(states).map(|((i, due), state)| (*i, Ok(self.renewed(due, state)))).collect();
         answers.sort_by_key(|(i, _)| *i);
-        // Whoever holds for so long does not keep a connection for it.
-        if let Some(rung) = self.shared.bells.leave_any(&holders) {
-            rung.silence(&self.shared);
-        }
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
@@ -223,14 +204,7 @@ impl Backend for PostgresBackend {
         let holder = request.holder;
         // Before it is sent: the promotion may be told before the answer is read.
         let slot = request.queue.then(|| self.shared.inbox.slot(&request.name, holder).0);
-        let joining = match slot {
-            Some(_) => Joining::new(&self.shared, &request.name, request.mode, holder),
-            None => None,
-        };
-        let standing = match (&slot, joining) {
-            (Some(slot), Some(joining)) => self.join_with_bell(request, joining, slot).await,
-            _ => self.join(request).await,
-        };
+        let standing = self.join(request).await;
         match (&standing, slot) {
             (Ok(Standing::Waiting(_)), Some(slot)) => self.shared.inbox.waits(&slot),
             _ => self.shared.inbox.settle(holder, Wake::Ask),
@@ -262,9 +236,6 @@ impl Backend for PostgresBackend {
             }
         }
         let wake = slot.wait().await;
-        if matches!(wake, Wake::Held(_)) {
-            self.shared.bells.waited(&slot.name, slot.since.elapsed());
-        }
         self.check_open().map_err(|e| self.named("wait", e))?;
         Ok(wake)
     }
@@ -282,14 +253,8 @@ impl Backend for PostgresBackend {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         self.shared.inbox.settle(ticket.holder, Wake::Ask);
-        self.check_open().map_err(|e| self.named("release", e))?;
-        let rung = self.shared.bells.leave(ticket.holder);
-        let (lent, bell) = rung.map_or((None, 0), |rung| (Some(rung.lent), rung.bell));
-        let (name, holder) = (ticket.name.encoded().into_owned(), blob(ticket.holder));
-        let values = vec![Value::Text(name), Value::Blob(holder), Value::Big(bell)];
-        let call = Call::new(&self.shared.sql.release, values);
-        let released = self.shared.pool.fetch_by(lent, Again::No, &call, only(read_release)).await;
-        Ok(released.map_err(|e| self.named("release", e))?.0)
+        let values = vec![Value::Text(ticket.name.encoded().into_owned()), Value::Blob(blob(ticket.holder))];
+        self.one("release", Again::No, Call::new(&self.shared.sql.release, values), read_release).await
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
@@ -343,7 +308,6 @@ impl Backend for PostgresBackend {
         for task in &self.tasks {
             task.abort();
         }
-        self.shared.bells.close();
         self.shared.pool.close().await;
         self.shared.inbox.ring_all();
         Ok(())

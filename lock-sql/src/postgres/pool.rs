@@ -1,21 +1,28 @@
 //! A handful of connections. Not the driver's pool: that one asks the server before and after each use.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, Result};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::call::Call;
 use super::config::PostgresConfig;
-use super::error::{denied, explain, is_collision, is_not_the_primary, is_unprepared, state};
+use super::error::{denied, explain, is_collision, is_full, is_not_the_primary, is_unprepared, state};
 use crate::unharmed::{legible, unharmed};
 
 /// Makes sure of the level that the functions ask for, whatever the database's default is.
 const SESSION: &str = "SET default_transaction_isolation = 'read committed'";
+
+/// How long a connection may be idle before it is closed. One is kept.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// How long after a refused connection more are asked for again.
+const AGAIN: Duration = Duration::from_secs(5);
 
 pub(super) struct Pool {
     options: PgConnectOptions,
@@ -24,7 +31,10 @@ pub(super) struct Pool {
     prepared: Vec<Arc<str>>,
     connect_timeout: Duration,
     request_timeout: Duration,
-    free: Mutex<Vec<Conn>>,
+    state: Mutex<State>,
+    /// How many connections there are.
+    open: Arc<AtomicUsize>,
+    /// As many as the pool may have connections now.
     permits: Arc<Semaphore>,
     /// For one connection more: callers that keep all others, and do not go on, must not cost any lease.
     reserve: Arc<Semaphore>,
@@ -32,14 +42,34 @@ pub(super) struct Pool {
     direct: AtomicBool,
 }
 
+struct State {
+    /// The longest idle first.
+    free: Vec<(Conn, Instant)>,
+    /// How many permits the pool was made with, and has now.
+    most: usize,
+    size: usize,
+    /// When the server refused a further connection.
+    refused: Option<Instant>,
+}
+
 struct Conn {
     conn: PgConnection,
     /// Whether it has its level set and its statements prepared.
     ready: bool,
+    _counted: Counted,
+}
+
+/// One of the connections that there are.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// A connection in use. It goes back only when its last request was answered.
-pub(super) struct Lent {
+struct Lent {
     pool: Arc<Pool>,
     conn: Option<Conn>,
     answered: bool,
@@ -51,7 +81,8 @@ impl Drop for Lent {
         if self.answered
             && let Some(conn) = self.conn.take()
         {
-            self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
+            self.pool.give(conn);
+            self.pool.reap();
         }
     }
 }
@@ -73,7 +104,13 @@ impl Pool {
             schema: config.schema.clone(),
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
-            free: Mutex::new(Vec::new()),
+            state: Mutex::new(State {
+                free: Vec::new(),
+                most: config.connections.into(),
+                size: config.connections.into(),
+                refused: None,
+            }),
+            open: Arc::default(),
             permits: Arc::new(Semaphore::new(config.connections.into())),
             reserve: Arc::new(Semaphore::new(1)),
             direct: AtomicBool::new(false),
@@ -82,11 +119,6 @@ impl Pool {
 
     pub(super) fn options(&self) -> &PgConnectOptions {
         &self.options
-    }
-
-    /// How long to be answered may take.
-    pub(super) fn request_timeout(&self) -> Duration {
-        self.request_timeout
     }
 
     /// How long to connect and to be answered may take.
@@ -101,19 +133,48 @@ impl Pool {
 
     /// Takes in a connection.
     pub(super) fn take_in(&self, conn: PgConnection) {
-        self.give(Conn { conn, ready: false });
+        self.give(self.counted(conn));
+    }
+
+    fn counted(&self, conn: PgConnection) -> Conn {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        Conn { conn, ready: false, _counted: Counted(Arc::clone(&self.open)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn give(&self, conn: Conn) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
+        self.state().free.push((conn, Instant::now()));
+    }
+
+    /// Closes what has been idle for long: others may need the server's connections.
+    pub(super) fn reap(&self) {
+        let mut idle = Vec::new();
+        {
+            let free = &mut self.state().free;
+            let old = free.iter().take_while(|(_, since)| since.elapsed() >= IDLE).count();
+            idle.extend(free.drain(..old.min(free.len().saturating_sub(1))));
+        }
     }
 
     /// Connects; nothing is set in the session yet.
     pub(super) async fn connect(&self) -> Result<PgConnection> {
+        self.reach().await.map_err(|e| denied(e, "CONNECT on the database"))
+    }
+
+    async fn reach(&self) -> Result<PgConnection, sqlx::Error> {
         match tokio::time::timeout(self.connect_timeout, unharmed(self.options.connect())).await {
-            Ok(conn) => conn.map_err(|e| denied(e, "CONNECT on the database")),
+            Ok(conn) => conn,
             // Nothing was asked yet.
-            Err(_) => Err(Error::new(ErrorKind::Unavailable, "the server could not be reached in time")),
+            Err(_) => {
+                let late = std::io::Error::new(
+                    std::io::ErrorKind::TimedOut,
+                    "the server could not be reached in time",
+                );
+                Err(sqlx::Error::Io(late))
+            }
         }
     }
 
@@ -134,42 +195,15 @@ impl Pool {
         call: &Call<'_>,
         read: impl Fn(&[PgRow]) -> Result<T>,
     ) -> Result<T> {
-        Ok(self.fetch_lent(again, call, read).await?.0)
-    }
-
-    /// The same, and the connection that it went by.
-    pub(super) async fn fetch_lent<T>(
-        self: &Arc<Self>,
-        again: Again,
-        call: &Call<'_>,
-        read: impl Fn(&[PgRow]) -> Result<T>,
-    ) -> Result<(T, Lent)> {
-        self.fetch_by(None, again, call, read).await
-    }
-
-    /// The same by a connection that is lent already, which is closed where that fails.
-    pub(super) async fn fetch_by<T>(
-        self: &Arc<Self>,
-        mut first: Option<Lent>,
-        again: Again,
-        call: &Call<'_>,
-        read: impl Fn(&[PgRow]) -> Result<T>,
-    ) -> Result<(T, Lent)> {
         let mut tries = 0;
         loop {
-            let own = first.take();
-            let kept = own.is_some();
-            let lent = match own {
-                Some(lent) => Ok((lent, false)),
-                None => self.lend(call.verb.urgent).await,
-            };
+            let lent = self.lend(call.verb.urgent).await;
             // An earlier try may have reached the server before its connection broke.
             let (mut lent, fresh) = lent.map_err(|error| if tries == 0 { error.unsent() } else { error })?;
             let error = match self.try_on(&mut lent, call, &read).await {
-                Ok(answer) => return Ok((answer?, lent)),
+                Ok(answer) => return answer,
                 Err(error) => error,
             };
-            lent.answered &= !kept && !call.verb.takes;
             tries += 1;
             let retry = if is_broken(&error) {
                 !fresh && again == Again::Yes
@@ -206,7 +240,8 @@ impl Pool {
                 lent.answered = !is_broken(&error) && !is_unprepared(&error);
                 if is_broken(&error) {
                     // The others broke with it.
-                    self.free.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                    let broken = std::mem::take(&mut self.state().free);
+                    drop(broken);
                 }
                 Err(error)
             }
@@ -243,39 +278,81 @@ impl Pool {
         Ok(())
     }
 
-    /// A connection, and whether it was made for this use.
-    async fn lend(self: &Arc<Self>, urgent: bool) -> Result<(Lent, bool)> {
-        let closed = |_| Error::new(ErrorKind::Closed, "the PostgreSQL store was closed");
-        let permit = async {
-            let permit = Arc::clone(&self.permits).acquire_owned();
-            if !urgent {
-                return permit.await;
-            }
+    /// A connection, and whether it was made for this use. Where the server has none left, one of those that there are.
+    async fn lend(self: &Arc<Self>, mut urgent: bool) -> Result<(Lent, bool)> {
+        let end = Instant::now() + self.request_timeout;
+        loop {
+            self.grow();
+            let permit = match tokio::time::timeout_at(end, self.permit(urgent)).await {
+                Ok(permit) => permit?,
+                Err(_) => return Err(Error::new(ErrorKind::Unavailable, "every connection stayed busy")),
+            };
+            let free = self.state().free.pop();
+            let fresh = free.is_none();
+            let conn = match free {
+                Some((conn, _)) => conn,
+                None => match self.reach().await {
+                    Ok(conn) => self.counted(conn),
+                    Err(error) if is_full(&error) && self.shrink(permit) => {
+                        urgent = false;
+                        continue;
+                    }
+                    Err(error) => return Err(denied(error, "CONNECT on the database")),
+                },
+            };
+            let pool = Arc::clone(self);
+            return Ok((Lent { pool, conn: Some(conn), answered: false, _permit: permit }, fresh));
+        }
+    }
+
+    async fn permit(&self, urgent: bool) -> Result<OwnedSemaphorePermit> {
+        let permit = Arc::clone(&self.permits).acquire_owned();
+        let permit = if urgent {
             tokio::select! {
                 biased;
                 permit = permit => permit,
                 permit = Arc::clone(&self.reserve).acquire_owned() => permit,
             }
+        } else {
+            permit.await
         };
-        let permit = match tokio::time::timeout(self.request_timeout, permit).await {
-            Ok(permit) => permit.map_err(closed)?,
-            Err(_) => return Err(Error::new(ErrorKind::Unavailable, "every connection stayed busy")),
-        };
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let fresh = free.is_none();
-        let conn = match free {
-            Some(conn) => conn,
-            None => Conn { conn: self.connect().await?, ready: false },
-        };
-        Ok((Lent { pool: Arc::clone(self), conn: Some(conn), answered: false, _permit: permit }, fresh))
+        permit.map_err(|_| Error::new(ErrorKind::Closed, "the PostgreSQL store was closed"))
+    }
+
+    /// The server refused a further connection: whether to wait for one of those that there are. Then the pool has one less for
+    /// a while, so those who wait are served in turn.
+    fn shrink(&self, permit: OwnedSemaphorePermit) -> bool {
+        if self.open.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        if Arc::ptr_eq(permit.semaphore(), &self.reserve) {
+            return true;
+        }
+        let mut state = self.state();
+        if state.size < 2 {
+            return false;
+        }
+        permit.forget();
+        state.size -= 1;
+        state.refused = Some(Instant::now());
+        true
+    }
+
+    /// Asks for more connections again some time after one was refused.
+    fn grow(&self) {
+        let mut state = self.state();
+        if state.refused.is_some_and(|since| since.elapsed() >= AGAIN) {
+            self.permits.add_permits(state.most - state.size);
+            (state.size, state.refused) = (state.most, None);
+        }
     }
 
     /// Refuses further requests and ends the connections that are not in use.
     pub(super) async fn close(&self) {
         self.permits.close();
         self.reserve.close();
-        let free = std::mem::take(&mut *self.free.lock().unwrap_or_else(PoisonError::into_inner));
-        for conn in free {
+        let free = std::mem::take(&mut self.state().free);
+        for (conn, _) in free {
             // The server ends what it does not hear of any more.
             let _ = tokio::time::timeout(self.request_timeout, unharmed(conn.conn.close())).await;
         }

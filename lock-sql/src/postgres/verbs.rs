@@ -10,10 +10,6 @@ pub(super) struct Sql {
     pub(super) acquire: Verb,
     pub(super) renew: Verb,
     pub(super) release: Verb,
-    /// Acquires with a bell.
-    pub(super) listen: Verb,
-    /// Gives a bell back.
-    pub(super) silence: Verb,
     pub(super) evict: Verb,
     pub(super) raise: Verb,
     pub(super) inspect: Verb,
@@ -37,7 +33,6 @@ impl Sql {
             function,
             sql: text(sql),
             in_one: None,
-            takes: false,
             urgent: false,
             many: false,
         };
@@ -61,12 +56,6 @@ impl Sql {
                 ..join("renew", include_str!("sql/renew_and_flush.sql"), include_str!("sql/renew.sql"))
             },
             release: verb("release", include_str!("sql/release.sql")),
-            listen: Verb {
-                in_one: Some(text(include_str!("sql/acquire_unheard.sql"))),
-                takes: true,
-                ..verb("acquire_and_listen", include_str!("sql/acquire_and_listen.sql"))
-            },
-            silence: verb("pg_advisory_unlock", include_str!("sql/silence.sql")),
             evict: verb("evict", include_str!("sql/evict.sql")),
             raise: verb("raise", include_str!("sql/raise.sql")),
             inspect: many("inspect", include_str!("sql/inspect.sql")),

@@ -7,12 +7,15 @@
 #[path = "../postgres_server/mod.rs"]
 mod postgres_server;
 
-mod bells;
 mod clocks;
+mod connections;
+mod costs;
+mod crowds;
 mod durability;
 mod failover;
-mod giving;
+mod limits;
 mod notified;
+mod numbers;
 mod pooler;
 mod power;
 mod rights;

@@ -1,9 +1,10 @@
 //! The rights of the store's page are enough, and each that is missing is named. That the whole suite passes with them is
 //! shown by the suite: it runs as such a role.
 
+use lock_conformance::servers::pgbouncer::PgBouncer;
 use lock_core::{Backend, Error, ErrorKind, FencingToken, Page, Renewal, Standing};
 use lock_sql::PostgresBackend;
-use sqlx::{AssertSqlSafe, Executor as _};
+use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use crate::postgres_server::{Admin as _, PostgresServer};
 use crate::server::{open, try_open};
@@ -51,7 +52,7 @@ async fn each_right_that_is_missing_at_the_start_is_named() {
     admin.execute("GRANT USAGE ON SCHEMA onelock TO app").await.unwrap();
     let error = refused(&as_app(&server, "")).await;
     names(&error, &["EXECUTE on function onelock.onelock_version"]);
-    admin.execute("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA onelock TO app").await.unwrap();
+    admin.execute("GRANT EXECUTE ON ALL ROUTINES IN SCHEMA onelock TO app").await.unwrap();
     open(&as_app(&server, "")).await;
 }
 
@@ -121,13 +122,58 @@ async fn who_takes_locks_has_no_right_on_the_tables() {
         let error = admin.execute(AssertSqlSafe(sql.to_owned())).await.unwrap_err();
         assert_eq!(error.as_database_error().unwrap().code().unwrap(), "42501", "{sql}");
     };
-    for table in ["line", "bucket", "counter", "version"] {
+    for table in ["line", "front", "block", "alive", "version"] {
         for sql in [format!("SELECT 1 FROM onelock.{table}"), format!("DELETE FROM onelock.{table}")] {
             may_not(&mut admin, &sql).await;
         }
     }
     // What the verbs share runs with the caller's own rights, which are none.
-    may_not(&mut admin, "SELECT onelock.settle('n', NULL)").await;
+    may_not(&mut admin, "SELECT onelock.settle('n')").await;
     admin.execute("RESET ROLE; SET ROLE stranger").await.unwrap();
     may_not(&mut admin, "SELECT onelock.evict('n', 1)").await;
+}
+
+/// Where nobody may call what is new, the grants of the page are enough for the procedures, too.
+#[tokio::test]
+async fn the_grants_of_the_page_are_enough_where_defaults_are_revoked() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let mut admin = server.admin().await.unwrap();
+    admin.execute("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON ROUTINES FROM PUBLIC").await.unwrap();
+    server.migrate("app").await.unwrap();
+    let store = open(&as_app(&server, "migrate=false")).await;
+    for (function, error) in each_verb(&store).await {
+        assert!(error.is_none(), "{function}: {error:?}");
+    }
+}
+
+/// A role that may not write is told so: it is no standby, and a retry does not help.
+#[tokio::test]
+async fn a_role_that_is_read_only_is_told_so() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    server.migrate("app").await.unwrap();
+    let mut admin = server.admin().await.unwrap();
+    admin.execute("ALTER ROLE app SET default_transaction_read_only = on").await.unwrap();
+    let store = open(&as_app(&server, "migrate=false")).await;
+    let error = store.acquire(&request("n")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(!error.is_unclear(), "nothing happened");
+    names(&error, &["default_transaction_read_only", "app"]);
+    assert!(!error.to_string().contains("standby"), "{error}");
+}
+
+/// Settings of hardened and of old servers.
+#[tokio::test]
+async fn old_strings_and_missing_digests_do_no_harm() {
+    let server = PostgresServer::start(&["standard_conforming_strings=off"]).await.unwrap();
+    let pooler = PgBouncer::start(server.port(), "transaction", &[]).await.unwrap();
+    for url in [server.url(), pooler.url("postgres")] {
+        let store = open(&url).await;
+        for (function, error) in each_verb(&store).await {
+            assert!(error.is_none(), "{function} at {url}: {error:?}");
+        }
+    }
+    // Servers that keep to FIPS have no MD5.
+    let mut admin = server.admin().await.unwrap();
+    let sql = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'onelock'::regnamespace AND prosrc ~* 'md5'";
+    assert_eq!(admin.fetch_one(sql).await.unwrap().get::<i64, _>(0), 0);
 }

@@ -32,7 +32,7 @@ const FOREIGN: &str = "a schema that is not ours is refused when it is opened; t
 const TABLES: Kind = Kind {
     driver: POSTGRES_DRIVER,
     residue: "SELECT name FROM onelock.line ORDER BY token",
-    counters: "SELECT count(*) FROM onelock.bucket",
+    counters: "SELECT count(*) FROM onelock.block",
     hasty: "request_timeout=500ms&connect_timeout=500ms",
 };
 

@@ -23,7 +23,7 @@ pub(crate) trait Admin {
         let sql = lock_sql::postgres::migration("onelock")?;
         let grants = format!(
             "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA onelock TO {role}; \
-             GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA onelock TO {role};"
+             GRANT EXECUTE ON ALL ROUTINES IN SCHEMA onelock TO {role};"
         );
         self.admin().await?.execute(sqlx::raw_sql(AssertSqlSafe(sql + &grants))).await?;
         Ok(())

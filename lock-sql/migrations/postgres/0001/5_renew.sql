@@ -1,53 +1,72 @@
--- Items of one name stand together, in the order of the line: its line is settled once, and a release of one of them locks its
--- rows in that order, too. The answers are as many, in the same order. token: NULL where there is no such entry. whose: as
--- {schema}.told says it.
+-- Items of one name stand together, in the order of the line. The answers are as many, in the same order. token: NULL where
+-- there is no such entry. whose: as {schema}.told says it.
+--
+-- A renewal changes its own row and locks no name, but for those in whose line a waiter may hold by now.
 CREATE FUNCTION {schema}.renew(
     p_names text[], p_holders bytea[], p_leases bigint[], p_waiter_leases bigint[], p_delays bigint[], p_inbox text,
     p_durable boolean, OUT tokens bigint[], OUT retries bigint[], OUT whose bytea[]
 )
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
 DECLARE
-    v_front record;
+    f {schema}.front;
+    v_moved text[];
+    v_name text;
     v_token bigint;
     v_held boolean;
-    v_settled text;
-    v_done text;
+    v_done text := {schema}.check_transaction();
 BEGIN
-    IF cardinality(p_names) = 1 THEN
-        v_done := {schema}.lock_name(p_names[1]);
-    ELSE
-        v_done := {schema}.lock_names(p_names);
+    v_moved := ARRAY(
+        SELECT DISTINCT w.name FROM unnest(p_names, p_holders) AS w (name, holder)
+        LEFT JOIN LATERAL (
+            SELECT t.name, t.waiter, t.due, t.waiter_due FROM {schema}.front AS t
+            WHERE t.name = w.name ORDER BY t.version DESC LIMIT 1
+        ) AS k ON true
+        WHERE CASE
+            WHEN k.name IS NOT NULL THEN k.waiter IS NOT NULL AND least(k.due, k.waiter_due) <= clock_timestamp()
+            ELSE EXISTS (
+                SELECT FROM {schema}.line AS l WHERE l.name = w.name AND l.holder = w.holder AND NOT l.held
+            )
+        END
+        -- The server has room for a limited number of locks.
+        LIMIT 64
+    );
+    IF cardinality(v_moved) > 0 THEN
+        v_done := {schema}.lock_names(v_moved);
+        FOREACH v_name IN ARRAY v_moved LOOP
+            f := {schema}.settle(v_name);
+        END LOOP;
     END IF;
     v_done := {schema}.commit_durably(p_durable);
+    v_name := NULL;
     FOR i IN 1 .. cardinality(p_names) LOOP
-        IF p_names[i] IS DISTINCT FROM v_settled THEN
-            v_front := {schema}.settle(p_names[i], p_holders[i]);
-            v_settled := p_names[i];
-            v_token := v_front.own;
-            v_held := v_front.own_held;
-        ELSE
-            SELECT l.token, l.held INTO v_token, v_held
-            FROM {schema}.line AS l WHERE l.name = p_names[i] AND l.holder = p_holders[i];
-        END IF;
+        UPDATE {schema}.line AS l SET ends = greatest(
+            l.ends,
+            clock_timestamp() + (
+                CASE WHEN l.held THEN p_leases[i] ELSE p_waiter_leases[i] END + p_delays[i]
+            ) * interval '1 microsecond'
+        ), inbox = p_inbox
+        WHERE l.name = p_names[i] AND l.holder = p_holders[i] AND l.ends > clock_timestamp()
+        RETURNING l.token, l.held INTO v_token, v_held;
         tokens[i] := v_token;
         retries[i] := NULL;
-        IF v_token IS NOT NULL THEN
-            -- Whoever leaves may have given it the lock just now, or it has left itself.
-            UPDATE {schema}.line AS l SET ends = greatest(
-                l.ends,
-                clock_timestamp() + (
-                    CASE WHEN l.held THEN p_leases[i] ELSE p_waiter_leases[i] END + p_delays[i]
-                ) * interval '1 microsecond'
-            ), inbox = p_inbox
-            WHERE l.name = p_names[i] AND l.token = v_token RETURNING l.token, l.held INTO v_token, v_held;
-            tokens[i] := v_token;
-            IF NOT v_held AND v_front.waiter = v_token THEN
-                retries[i] := {schema}.micros_until(v_front.earliest);
+        whose[i] := {schema}.told(p_holders[i], v_token IS NOT NULL AND v_held);
+        IF NOT v_held THEN
+            IF p_names[i] IS DISTINCT FROM v_name THEN
+                v_name := p_names[i];
+                IF v_name = ANY (v_moved) THEN
+                    f := {schema}.settle(v_name);
+                ELSE
+                    SELECT t.* INTO f FROM {schema}.front AS t WHERE t.name = v_name ORDER BY t.version DESC LIMIT 1;
+                END IF;
+            END IF;
+            IF f.name IS NULL THEN
+                retries[i] := 0;
+            ELSIF f.waiter = v_token THEN
+                retries[i] := {schema}.micros_until(f.due);
             END IF;
         END IF;
-        whose[i] := {schema}.told(p_holders[i], v_token IS NOT NULL AND v_held);
     END LOOP;
 END
 $$;

@@ -1,26 +1,27 @@
 -- Whether the entry was there. Its client is told that it is gone.
 CREATE FUNCTION {schema}.evict(p_name text, p_token bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
 DECLARE
+    f {schema}.front;
     v_inbox text;
     v_holder bytea;
-    v_done text;
+    v_held boolean;
+    v_done text := {schema}.lock_name(p_name);
 BEGIN
-    v_done := {schema}.lock_name(p_name);
     -- On the disk before anybody learns of it: else a crash could give the evicted one its lock back, beside the next.
     v_done := {schema}.commit_durably(true);
-    v_done := {schema}.settle(p_name, NULL);
-    DELETE FROM {schema}.line AS l WHERE l.name = p_name AND l.token = p_token
-    RETURNING l.inbox, l.holder INTO v_inbox, v_holder;
+    f := {schema}.settle(p_name);
+    DELETE FROM {schema}.line AS l WHERE l.name = p_name AND l.token = p_token AND l.ends > clock_timestamp()
+    RETURNING l.inbox, l.holder, l.held INTO v_inbox, v_holder, v_held;
     IF v_holder IS NULL THEN
         RETURN false;
     END IF;
     IF v_inbox <> '' THEN
         v_done := pg_notify(v_inbox, 'g' || encode(v_holder, 'hex'));
     END IF;
-    v_done := {schema}.settle(p_name, NULL);
+    v_done := {schema}.leave(f, p_token, v_held);
     RETURN true;
 END
 $$;

@@ -4,13 +4,15 @@ RETURNS TABLE (token bigint, mode text, note text, age bigint, expires bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    f {schema}.front;
     v_done text;
 BEGIN
     -- What has expired is cleared away by a look, but a look at a quiet line writes nothing.
     PERFORM FROM {schema}.line AS l WHERE l.name = p_name AND l.ends <= clock_timestamp();
     IF FOUND THEN
         v_done := {schema}.lock_name(p_name);
-        v_done := {schema}.settle(p_name, NULL);
+        f := {schema}.settle(p_name);
+        DELETE FROM {schema}.line AS l WHERE l.name = p_name AND l.ends <= clock_timestamp();
     END IF;
     RETURN QUERY SELECT l.token, l.mode, l.note,
         greatest(0, extract(epoch FROM clock_timestamp() - l.joined) * 1000000)::bigint,
@@ -51,6 +53,5 @@ AS $$ SELECT version FROM {schema}.version $$;
 INSERT INTO {schema}.version (id, version) VALUES (1, 1);
 
 -- Who may call them is granted role by role. The procedures have no rights of their own: they call functions by the rights of
--- their caller. A flush changes nothing.
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION {schema}.flush() TO PUBLIC;
+-- their caller.
+REVOKE ALL ON ALL ROUTINES IN SCHEMA {schema} FROM PUBLIC;

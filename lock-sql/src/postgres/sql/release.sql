@@ -1,1 +1,1 @@
-SELECT {schema}.release($1, $2, $3)
+SELECT {schema}.release($1, $2)

@@ -1,0 +1,236 @@
+-- The key of a name's lock. Two names with the same key wait for each other, no more.
+CREATE FUNCTION {schema}.key_of(p_name text) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT hashtextextended('{schema} ' || p_name, 0) $$;
+
+-- For whom an answer is: a grant names its holder, every other answer says a zero and the holder.
+CREATE FUNCTION {schema}.told(p_holder bytea, p_held boolean) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT CASE WHEN p_held THEN p_holder ELSE decode('00', 'hex') || p_holder END $$;
+
+-- The verbs need a transaction in which each statement sees what the one before the lock did, and which may write.
+CREATE FUNCTION {schema}.check_transaction() RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION 'onelock needs the primary, and this is a standby' USING ERRCODE = '25006';
+    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'onelock needs transactions of READ COMMITTED' USING ERRCODE = '25001';
+    END IF;
+    IF current_setting('transaction_read_only')::boolean THEN
+        PERFORM FROM pg_settings AS s WHERE s.name = 'default_transaction_read_only' AND s.source LIKE '%user%';
+        IF FOUND THEN
+            RAISE EXCEPTION 'the transactions of role % are read-only: default_transaction_read_only', session_user
+                USING ERRCODE = 'OL001';
+        END IF;
+        RAISE EXCEPTION 'transactions are read-only: default_transaction_read_only' USING ERRCODE = '25006';
+    END IF;
+END
+$$;
+
+-- Locks a name until the transaction ends: nobody else changes its line, but for renewals of single entries and what tidies up
+-- behind leases that have ended. An advisory lock makes no row version, and is given in the order in which it was asked for.
+CREATE FUNCTION {schema}.lock_name(p_name text) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_done text := {schema}.check_transaction();
+BEGIN
+    v_done := pg_advisory_xact_lock({schema}.key_of(p_name));
+END
+$$;
+
+-- Locks several names, in one order, so that two batches never wait for each other.
+CREATE FUNCTION {schema}.lock_names(p_names text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_key bigint;
+    v_done text;
+BEGIN
+    FOR v_key IN SELECT DISTINCT {schema}.key_of(n) AS key FROM unnest(p_names) AS n ORDER BY key LOOP
+        v_done := pg_advisory_xact_lock(v_key);
+    END LOOP;
+END
+$$;
+
+-- Whether an entry of this mode holds too behind so many holders of that mode.
+CREATE FUNCTION {schema}.fits(p_mode text, p_holders integer, p_first text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT CASE
+        WHEN p_holders = 0 THEN true
+        WHEN p_mode <> p_first OR p_mode = 'x' THEN false
+        WHEN p_mode = 's' THEN true
+        ELSE p_holders < substr(p_mode, 2)::bigint
+    END
+$$;
+
+-- Microseconds from now; NULL stays NULL.
+CREATE FUNCTION {schema}.micros_until(p_end timestamptz) RETURNS bigint
+LANGUAGE sql VOLATILE
+AS $$ SELECT greatest(0, extract(epoch FROM p_end - clock_timestamp()) * 1000000)::bigint $$;
+
+-- Keeps what is known of a line. Where nothing was kept, only if it is worth it.
+CREATE FUNCTION {schema}.keep(f {schema}.front, p_worth boolean) RETURNS {schema}.front
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_before bigint := f.version;
+BEGIN
+    IF v_before = 0 AND NOT p_worth THEN
+        RETURN f;
+    END IF;
+    f.version := greatest(v_before + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+    IF v_before = 0 THEN
+        INSERT INTO {schema}.front SELECT f.*;
+    ELSE
+        -- Where it was tidied away meanwhile nothing is kept.
+        UPDATE {schema}.front AS t SET version = f.version, low = f.low, holders = f.holders, mode = f.mode, due = f.due,
+            waiter = f.waiter, waiter_due = f.waiter_due
+        WHERE t.name = f.name AND t.version = v_before;
+    END IF;
+    RETURN f;
+END
+$$;
+
+-- Finds the first entry that waits, from this number on, and promotes and tells whoever holds now.
+--
+-- A renewal may be under way, as it does not lock the name: so what has expired is deleted only if it still has, and the next
+-- statement looks again.
+CREATE FUNCTION {schema}.promote(f {schema}.front, p_from bigint) RETURNS {schema}.front
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_mode text;
+    v_holder bytea;
+    v_inbox text;
+    v_ends timestamptz;
+    v_done text;
+BEGIN
+    LOOP
+        SELECT l.token, l.mode, l.ends INTO f.waiter, v_mode, f.waiter_due
+        FROM {schema}.line AS l WHERE l.name = f.name AND l.token >= p_from AND NOT l.held ORDER BY l.token LIMIT 1;
+        EXIT WHEN f.waiter IS NULL;
+        p_from := f.waiter;
+        IF f.waiter_due <= clock_timestamp() THEN
+            DELETE FROM {schema}.line AS l
+            WHERE l.name = f.name AND l.token = f.waiter AND l.ends <= clock_timestamp();
+            CONTINUE;
+        END IF;
+        EXIT WHEN NOT {schema}.fits(v_mode, f.holders, f.mode);
+        UPDATE {schema}.line AS l SET held = true
+        WHERE l.name = f.name AND l.token = f.waiter AND l.ends > clock_timestamp()
+        RETURNING l.holder, l.inbox, l.ends INTO v_holder, v_inbox, v_ends;
+        CONTINUE WHEN v_holder IS NULL;
+        IF f.holders = 0 THEN
+            f.low := f.waiter;
+            f.due := NULL;
+        END IF;
+        f.holders := f.holders + 1;
+        f.mode := v_mode;
+        f.due := least(f.due, v_ends);
+        -- A notification makes every commit of the database that has one wait for the others: only where somebody listens.
+        IF v_inbox <> '' THEN
+            v_done := pg_notify(v_inbox, 'h' || encode(v_holder, 'hex') || f.waiter);
+        END IF;
+    END LOOP;
+    RETURN f;
+END
+$$;
+
+-- Drops what has expired, if it matters who holds now, promotes and tells. The name is locked.
+CREATE FUNCTION {schema}.settle(p_name text) RETURNS {schema}.front
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    f {schema}.front;
+    v_from bigint;
+    v_first bigint;
+    v_entries bigint;
+    v_begun timestamptz := clock_timestamp();
+BEGIN
+    SELECT t.* INTO f FROM {schema}.front AS t WHERE t.name = p_name ORDER BY t.version DESC LIMIT 1;
+    IF NOT FOUND THEN
+        f.name := p_name;
+        f.version := 0;
+        f.low := 0;
+        v_from := 0;
+    ELSIF coalesce(least(f.due, f.waiter_due) > clock_timestamp(), true) THEN
+        RETURN f;
+    ELSE
+        v_from := f.waiter;
+    END IF;
+    LOOP
+        SELECT count(*) FILTER (WHERE l.held), max(l.mode) FILTER (WHERE l.held), min(l.ends) FILTER (WHERE l.held),
+            min(l.token) FILTER (WHERE l.held), count(*)
+        INTO f.holders, f.mode, f.due, v_first, v_entries
+        FROM {schema}.line AS l
+        WHERE l.name = p_name AND l.token >= f.low AND l.token < coalesce(f.waiter, 9223372036854775807);
+        EXIT WHEN coalesce(f.due > clock_timestamp(), true);
+        DELETE FROM {schema}.line AS l
+        WHERE l.name = p_name AND l.token >= f.low AND l.token < coalesce(f.waiter, 9223372036854775807)
+            AND l.held AND l.ends <= clock_timestamp();
+    END LOOP;
+    f.low := coalesce(v_first, f.low);
+    IF v_from IS NOT NULL AND (v_entries > 0 OR v_from > 0) THEN
+        f := {schema}.promote(f, v_from);
+    END IF;
+    -- To read a short line takes long where many have left it and an open snapshot keeps them.
+    RETURN {schema}.keep(
+        f, f.waiter IS NOT NULL OR v_entries > 16 OR clock_timestamp() - v_begun > interval '1 ms'
+    );
+END
+$$;
+
+-- An entry has been deleted: promotes and tells whoever holds then.
+CREATE FUNCTION {schema}.leave(f {schema}.front, p_token bigint, p_held boolean) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    IF p_held THEN
+        f.holders := f.holders - 1;
+        IF f.holders = 0 THEN
+            f.mode := NULL;
+            f.due := NULL;
+        END IF;
+    ELSIF f.waiter IS DISTINCT FROM p_token THEN
+        RETURN;
+    END IF;
+    IF f.waiter IS NOT NULL THEN
+        f := {schema}.promote(f, f.waiter);
+    END IF;
+    f := {schema}.keep(f, false);
+END
+$$;
+
+-- Clears away what expired under names nobody asks for, and what is kept of them. It looks through the tables, so it is done
+-- rarely: for at most a hundredth of the time, however large they have become.
+CREATE FUNCTION {schema}.tidy() RETURNS void
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = on
+AS $$
+DECLARE
+    v_begun timestamptz := clock_timestamp();
+    v_old bigint := (extract(epoch FROM v_begun - interval '10 s') * 1000000)::bigint;
+BEGIN
+    PERFORM FROM {schema}.tidying AS t WHERE t.id = 1 AND t.next <= v_begun FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    DELETE FROM {schema}.line AS l USING (
+        SELECT d.name, d.token FROM {schema}.line AS d
+        WHERE d.ends < v_begun - interval '1 s' LIMIT 2000 FOR UPDATE SKIP LOCKED
+    ) AS dead
+    WHERE l.name = dead.name AND l.token = dead.token;
+    DELETE FROM {schema}.front AS f USING (
+        SELECT d.name, d.version FROM {schema}.front AS d
+        WHERE d.version < v_old AND coalesce(least(d.due, d.waiter_due) < v_begun - interval '10 s', true)
+        LIMIT 2000 FOR UPDATE SKIP LOCKED
+    ) AS idle
+    WHERE f.name = idle.name AND f.version = idle.version;
+    UPDATE {schema}.tidying AS t
+    SET next = clock_timestamp() + greatest(interval '1 s', 100 * (clock_timestamp() - v_begun)) WHERE t.id = 1;
+END
+$$;

@@ -1,0 +1,91 @@
+//! A server with few connections.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use lock_core::{Backend as _, Release, Standing};
+use lock_sql::PostgresBackend;
+use sqlx::postgres::PgConnection;
+use sqlx::{Executor as _, Row as _};
+
+use crate::postgres_server::{Admin as _, PostgresServer};
+use crate::server::open;
+use crate::sharing::request;
+
+/// What a role without rights of its own gets: five connections.
+const FEW: &[&str] = &["max_connections=8", "superuser_reserved_connections=3", "max_wal_senders=0"];
+
+/// Takes and gives back so many locks at once.
+async fn at_once(store: &PostgresBackend, many: usize) {
+    let cycles = (0..many).map(|i| async move {
+        let one = request(&format!("n-{i}-{:p}", store));
+        let Standing::Held(_) = store.acquire(&one).await? else { panic!("busy") };
+        assert_eq!(store.release(&one.ticket()).await?, Release::Released);
+        Ok::<(), lock_core::Error>(())
+    });
+    for done in join_all(cycles).await {
+        done.unwrap();
+    }
+}
+
+async fn connections(admin: &mut PgConnection) -> i64 {
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onelock'";
+    admin.fetch_one(sql).await.unwrap().get(0)
+}
+
+/// Two clients would have ten connections, and make do with five.
+#[tokio::test]
+async fn a_refused_connection_is_waited_for() {
+    let server = PostgresServer::start(FEW).await.unwrap();
+    server.migrate("app").await.unwrap();
+    let url = format!("postgres://app@127.0.0.1:{}/postgres?migrate=false", server.port());
+    let (here, there) = (open(&url).await, open(&url).await);
+    for _ in 0..3 {
+        tokio::join!(at_once(&here, 40), at_once(&there, 40));
+    }
+    let log = server.log().unwrap();
+    assert!(log.contains("FATAL:  "), "no connection was refused: this shows nothing");
+}
+
+/// What a client needed for a moment others can have later.
+#[tokio::test]
+async fn idle_connections_are_closed() {
+    let server = PostgresServer::start(FEW).await.unwrap();
+    server.migrate("app").await.unwrap();
+    let mut admin = server.admin().await.unwrap();
+    let url = format!("postgres://app@127.0.0.1:{}/postgres?migrate=false", server.port());
+    let store = open(&url).await;
+    at_once(&store, 40).await;
+    assert!(connections(&mut admin).await > 2, "there is nothing to close");
+    let end = Instant::now() + Duration::from_secs(90);
+    while connections(&mut admin).await > 2 {
+        assert!(Instant::now() < end, "they stay");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    at_once(&store, 40).await;
+}
+
+/// The names of a batch of waiters are locked together: more than this server has room for.
+#[tokio::test]
+async fn a_large_batch_of_waiters_needs_few_locks() {
+    let few = [FEW, &["max_locks_per_transaction=10"]].concat();
+    let server = PostgresServer::start(&few).await.unwrap();
+    let (here, there) = (open(&server.url()).await, open(&server.url()).await);
+    let mut due = Vec::new();
+    for i in 0..900 {
+        let name = format!("n-{i}");
+        let Standing::Held(_) = here.acquire(&request(&name)).await.unwrap() else { panic!("busy") };
+        let waiter = request(&name);
+        let Standing::Waiting(_) = there.acquire(&waiter).await.unwrap() else { panic!("free") };
+        due.push(lock_core::Renewal {
+            ticket: waiter.ticket(),
+            lease: waiter.lease,
+            waiter_lease: waiter.waiter_lease,
+        });
+    }
+    // As after a crash: nothing is known of any line.
+    server.admin().await.unwrap().execute("DELETE FROM onelock.front").await.unwrap();
+    for answer in there.renew(&due).await {
+        assert!(matches!(answer, Ok(lock_core::Renewed::Waiting(_))), "{answer:?}");
+    }
+}
