@@ -66,12 +66,7 @@ impl Failure {
     pub(crate) fn report(self) -> Exit {
         match self {
             Self::Lock(error) => {
-                output::say(format_args!("{error}"));
-                let mut cause = std::error::Error::source(&error);
-                while let Some(below) = cause {
-                    output::say(format_args!("  because: {below}"));
-                    cause = below.source();
-                }
+                output::say_all(&with_causes(&error));
                 code_of(error.kind())
             }
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::CLOSED_PIPE,
@@ -89,6 +84,20 @@ impl Failure {
             }
         }
     }
+}
+
+/// The error and the causes beneath it that its own text does not tell already.
+fn with_causes(error: &dyn std::error::Error) -> Vec<String> {
+    let mut lines = vec![error.to_string()];
+    let mut cause = error.source();
+    while let Some(below) = cause {
+        let text = below.to_string();
+        if !lines.iter().any(|line| line.contains(&text)) {
+            lines.push(format!("  because: {text}"));
+        }
+        cause = below.source();
+    }
+    lines
 }
 
 fn code_of(kind: ErrorKind) -> Exit {
@@ -123,6 +132,16 @@ mod tests {
     fn signals_become_codes_as_in_shells() {
         assert_eq!(Exit::killed_by(15), Exit(143));
         assert_eq!(Exit::killed_by(9), Exit(137));
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = |text: &str| Error::new(ErrorKind::Unavailable, text);
+        let below = || std::io::Error::other("down");
+        let told = with_causes(&error("no route (down)").caused_by(below()));
+        assert_eq!(told, ["store unavailable: no route (down)"]);
+        let told = with_causes(&error("no route").caused_by(error("refused: down").caused_by(below())));
+        assert_eq!(told, ["store unavailable: no route", "  because: store unavailable: refused: down"]);
     }
 
     #[test]

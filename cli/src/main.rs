@@ -12,6 +12,7 @@
 //! | `bench` | `bench`: the workloads that compare stores |
 //! | `run` | `run`: acquire, guard, supervise, release |
 //! | `deadman` | the process that ends the command when `run` cannot |
+//! | `death` | ending by a signal |
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("the onelock program needs Linux: parent-death signals, child subreapers, boot-time timers");
@@ -20,6 +21,7 @@ mod args;
 mod bench;
 mod check;
 mod deadman;
+mod death;
 mod exit;
 mod gates;
 mod output;
@@ -28,6 +30,7 @@ mod show;
 mod store;
 
 use std::ffi::OsString;
+use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
     // Roles that only this program gives itself; they come before everything else and need no runtime.
     match words.get(1).and_then(|word| word.to_str()) {
         Some(deadman::ROLE) => return deadman::main(words.get(2..).unwrap_or_default()),
+        Some(death::ROLE) => return death::main(words.get(2..).unwrap_or_default()),
         Some(bench::CONTENDER) => return bench::contend(),
         Some(deadman::shim::ROLE) => return deadman::shim::main(words.get(2..).unwrap_or_default()),
         _ => {}
@@ -67,6 +71,10 @@ fn main() -> ExitCode {
             return code.into();
         }
     };
+    if let Err(error) = spare_descriptors() {
+        output::say(format_args!("cannot start: too few file descriptors (ulimit -n): {error}"));
+        return Exit::INTERNAL.into();
+    }
     // One thread: its signal mask is the process's, and it is the parent that death signals are bound to.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -75,10 +83,27 @@ fn main() -> ExitCode {
             return Exit::INTERNAL.into();
         }
     };
+    // Whoever started us may have SIGCHLD ignored, and then the kernel reaps our children before we can wait for them. A
+    // handler undoes that for us, and an exec for what we start.
+    let chld = {
+        let _context = runtime.enter();
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())
+    };
+    if let Err(error) = chld {
+        output::say(format_args!("cannot start: {error}"));
+        return Exit::INTERNAL.into();
+    }
     let code = runtime.block_on(dispatch(args)).unwrap_or_else(|error| error.report());
     // A store driver's blocking thread must not delay the exit.
     runtime.shutdown_background();
     code.into()
+}
+
+/// Whether a runtime, a store and a deadman can be had. The runtime would panic where it cannot open what it needs.
+fn spare_descriptors() -> std::io::Result<()> {
+    const NEEDED: usize = 20;
+    let input = std::io::stdin();
+    (0..NEEDED).map(|_| input.as_fd().try_clone_to_owned()).collect::<Result<Vec<_>, _>>().map(drop)
 }
 
 async fn dispatch(args: Args) -> Outcome {

@@ -9,12 +9,27 @@ use serde::Serialize;
 
 /// A line on stderr, marked with the program's name. A closed stderr is nobody's problem.
 pub(crate) fn say(text: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr().lock(), "onelock: {}", clean(&text.to_string()));
+    say_all(&[text.to_string()]);
+}
+
+/// Several lines in one write: other programs may write to the same place.
+pub(crate) fn say_all(lines: &[String]) {
+    write_lines("", lines);
+}
+
+/// A line on stderr after one that somebody else began.
+pub(crate) fn say_below(text: fmt::Arguments<'_>) {
+    write_lines("\n", &[text.to_string()]);
+}
+
+fn write_lines(before: &str, lines: &[String]) {
+    let lines: String = lines.iter().map(|line| format!("onelock: {}\n", clean(line))).collect();
+    let _ = io::stderr().lock().write_all(format!("{before}{lines}").as_bytes());
 }
 
 /// A line on stdout.
 pub(crate) fn line(text: fmt::Arguments<'_>) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{text}")
+    io::stdout().lock().write_all(format!("{text}\n").as_bytes())
 }
 
 /// One JSON value on one line of stdout.

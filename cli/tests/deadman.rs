@@ -24,8 +24,14 @@ struct Deadman {
 
 impl Deadman {
     fn spawn(bench: &Bench, script: &str) -> Self {
+        Self::spawn_by(&[env!("CARGO_BIN_EXE_onelock")], bench, script)
+    }
+
+    /// Through a program that runs it.
+    fn spawn_by(program: &[&str], bench: &Bench, script: &str) -> Self {
         let (socket, theirs) = UnixStream::pair().unwrap();
-        let process = Command::new(env!("CARGO_BIN_EXE_onelock"))
+        let process = Command::new(program[0])
+            .args(&program[1..])
             .args(["__deadman", "sh", "-c", script])
             .env("HIST", bench.history_file())
             .env("ONELOCK_TOKEN", "7")
@@ -42,12 +48,14 @@ impl Deadman {
     fn start(&self, left: Duration, grace: Duration) {
         let time = |time: Duration| json!({ "secs": time.as_secs(), "nanos": time.subsec_nanos() });
         let start = json!({ "Start": {
-            "deadline": nanos(boot_time() + left), "ttl": time(Duration::from_secs(60)), "grace": time(grace), "terminal": null,
+            "deadline": nanos(boot_time() + left), "ttl": time(Duration::from_secs(60)), "grace": time(grace),
+            "terminal": null, "foreground": false,
         }});
         let text = format!("{start}\n");
         let input = std::fs::File::open("/dev/null").unwrap();
-        let files = [input.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let limit = rustix::fs::memfd_create("onelock-limit", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let files = [input.as_fd(), limit.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&files));
         rustix::net::sendmsg(
@@ -171,4 +179,38 @@ fn what_it_does_not_understand_ends_the_command() {
     let group = deadman.started();
     deadman.socket.write_all(b"nonsense\n").unwrap();
     until("the group's end", || !group_alive(group));
+}
+
+/// The kernel reaps the command at once, so the number of its group may be another group's a moment later.
+#[test]
+fn a_group_without_a_leader_of_ours_is_not_signalled() {
+    let bench = Bench::sqlite();
+    let ignoring = ["env", "--ignore-signal=CHLD", env!("CARGO_BIN_EXE_onelock")];
+    // What the command leaves behind stands for the other group.
+    let script = "(while [ ! -e $HIST.go ]; do sleep 0.02; done; echo on >> $HIST) & exit 3";
+    let mut deadman = Deadman::spawn_by(&ignoring, &bench, script);
+    deadman.start(HOUR, Duration::ZERO);
+    let group = deadman.started();
+    assert!(deadman.report()["Exited"].is_object());
+    assert_eq!(deadman.report(), json!("Gone"));
+    deadman.socket.shutdown(std::net::Shutdown::Both).unwrap();
+    assert!(deadman.process.wait().unwrap().success());
+    assert!(group_alive(group));
+    std::fs::write(bench.history_file().with_extension("go"), "").unwrap();
+    bench.wait_for_line("on");
+}
+
+/// Its `run` died between asking and being served.
+#[test]
+fn nothing_is_started_for_who_is_gone() {
+    let bench = Bench::sqlite();
+    let mut deadman = Deadman::spawn(&bench, "echo in >> $HIST");
+    let pid = rustix::process::Pid::from_raw(deadman.process.id().try_into().unwrap()).unwrap();
+    // Stopped while both come in, so that it reads them at once.
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    deadman.start(HOUR, Duration::ZERO);
+    deadman.socket.shutdown(std::net::Shutdown::Both).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    assert!(deadman.process.wait().unwrap().success());
+    assert!(bench.history().is_empty());
 }

@@ -50,22 +50,51 @@ impl Group {
 
     /// Whether any process of the group runs or could run. An unreaped one does not.
     ///
-    /// Where the process table cannot be read the group counts as alive: the lock is then kept rather than freed early.
-    pub(crate) fn alive(self) -> bool {
+    /// `known` keeps the members that were found: the whole process table is read only when all of them have ended.
+    /// Where it cannot be read the group counts as alive: the lock is then kept rather than freed early.
+    pub(crate) fn alive(self, known: &mut Vec<i32>) -> bool {
         let group = self.0.as_raw_nonzero().get();
-        processes().map_or(true, |mut all| all.any(|process| process.group == group && !process.dead()))
+        let member = |process: &Process| process.group == group && !process.dead();
+        while let Some(last) = known.last() {
+            if Process::of(*last).is_some_and(|process| member(&process)) {
+                return true;
+            }
+            known.pop();
+        }
+        let Ok(all) = processes() else { return true };
+        known.extend(all.filter(member).map(|process| process.pid));
+        !known.is_empty()
     }
+}
+
+/// Whether any other process of this process's own group runs or could run.
+pub(crate) fn shared() -> bool {
+    let (me, group) = (rustix::process::getpid(), rustix::process::getpgrp());
+    let (me, group) = (me.as_raw_nonzero().get(), group.as_raw_nonzero().get());
+    processes().map_or(true, |mut all| all.any(|p| p.group == group && p.pid != me && !p.dead()))
+}
+
+/// Whether `/proc` shows the PID namespace of this process. Another one's numbers would mean other processes.
+pub(crate) fn proc_is_ours() -> bool {
+    let me = rustix::process::getpid().as_raw_nonzero().to_string();
+    fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == me.as_str())
 }
 
 /// Reaps what ended among the children of this process, apart from `keep`.
 pub(crate) fn reap_others(keep: Pid) {
-    let me = rustix::process::getpid().as_raw_nonzero().get();
-    let Ok(all) = processes() else { return };
-    for process in all.filter(|p| p.parent == me && p.dead() && p.pid != keep.as_raw_nonzero().get()) {
-        if let Some(pid) = Pid::from_raw(process.pid) {
-            let _ = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
-        }
+    for child in children().into_iter().filter_map(Pid::from_raw).filter(|child| *child != keep) {
+        let _ = rustix::process::waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     }
+}
+
+/// The children of this process, which has one thread.
+fn children() -> Vec<i32> {
+    if let Ok(list) = fs::read_to_string("/proc/thread-self/children") {
+        return list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+    }
+    // A kernel without that file.
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    processes().map_or_else(|_| Vec::new(), |all| all.filter(|p| p.parent == me).map(|p| p.pid).collect())
 }
 
 /// A process as the process table shows it.
@@ -139,7 +168,8 @@ mod tests {
 
     #[test]
     fn our_own_group_is_alive_and_nobody_is_a_group() {
-        assert!(Group::new(rustix::process::getpgrp()).alive());
+        let mut known = Vec::new();
+        assert!(Group::new(rustix::process::getpgrp()).alive(&mut known) && !known.is_empty());
         for bad in [1, 0, -1] {
             assert_eq!(Group::from_raw(bad), None);
         }

@@ -4,16 +4,18 @@
 //! another group while anybody might signal it. It is told every new deadline of the lease as a moment of boot time,
 //! which means the same in both processes; when one passes without news, or `run` is gone, it ends the group inside the
 //! lease. It has a process group of its own and blocks every signal, so only KILL and STOP reach it; the command dies
-//! with it by a parent-death signal.
+//! with it by a parent-death signal. Inside another run it obeys that run's deadline as well; see [`limit`].
 
 pub(crate) mod group;
+mod guarded;
+pub(crate) mod limit;
 pub(crate) mod plan;
 pub(crate) mod protocol;
 pub(crate) mod shim;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -22,13 +24,15 @@ use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use onelock::{BootClock, Clock as _, Timestamp};
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, WaitId, WaitIdOptions};
+use rustix::process::Pid;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use crate::exit::Exit;
 use group::Group;
+use guarded::Guarded;
+use limit::{Limit, Outer};
 use plan::{Plan, Step};
-use protocol::{Ended, Inbox, Order, Refusal, Report, Start};
+use protocol::{Inbox, Order, Refusal, Report, Start};
 
 /// The word by which this program gives itself this role.
 pub(crate) const ROLE: &str = "__deadman";
@@ -58,16 +62,8 @@ struct Deadman<'a> {
     timer: OwnedFd,
     /// Whether `run` is still there.
     attended: bool,
+    outer: Outer,
     guarded: Option<Guarded>,
-}
-
-struct Guarded {
-    group: Group,
-    plan: Plan,
-    ended: Option<Ended>,
-    gone: bool,
-    /// Who gets the terminal back.
-    terminal: Option<Pid>,
 }
 
 impl<'a> Deadman<'a> {
@@ -87,57 +83,45 @@ impl<'a> Deadman<'a> {
                 TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
             )?,
             attended: true,
+            outer: Outer::join(),
             guarded: None,
         })
     }
 
     fn run(mut self) -> io::Result<()> {
         loop {
-            self.look();
-            if !self.attended && self.guarded.as_ref().is_none_or(|guarded| guarded.gone) {
-                self.give_terminal_back();
+            let reports = self.guarded.as_mut().map(|guarded| guarded.look(&self.outer)).unwrap_or_default();
+            for report in reports {
+                self.report(&report);
+            }
+            if !self.attended && self.guarded.as_ref().is_none_or(Guarded::is_gone) {
+                if let Some(guarded) = &self.guarded {
+                    guarded.give_terminal_back();
+                }
                 return Ok(());
             }
             self.sleep()?;
-            while let Ok(Some(_)) = self.children.read_signal() {}
+            self.reap();
             if self.attended && self.listen()? {
                 return Ok(());
             }
         }
     }
 
-    /// Does all that is due now.
-    fn look(&mut self) {
-        let Some(guarded) = &mut self.guarded else { return };
-        if guarded.gone {
-            return;
+    /// Reaps the orphans that have ended.
+    fn reap(&self) {
+        let mut ended = false;
+        while let Ok(Some(_)) = self.children.read_signal() {
+            ended = true;
         }
-        let mut reports = Vec::new();
-        guarded.watch_leader(&mut reports);
-        let now = BootClock.now();
-        match guarded.plan.step(now) {
-            Step::Term => {
-                guarded.plan.end(now);
-                guarded.group.terminate();
-                reports.push(Report::Ending);
-            }
-            Step::Kill => guarded.group.kill(),
-            Step::Wait(_) => {}
-        }
-        if guarded.ended.is_some() {
-            guarded.gone = !guarded.group.alive();
-            if guarded.gone {
-                reports.push(Report::Gone);
-            }
-        }
-        for report in reports {
-            self.report(&report);
+        if let Some(guarded) = self.guarded.as_ref().filter(|_| ended) {
+            group::reap_others(guarded.leader());
         }
     }
 
     /// Sleeps until something happens or the next step is due.
     fn sleep(&self) -> io::Result<()> {
-        let until = self.guarded.as_ref().and_then(Guarded::next_look);
+        let until = self.guarded.as_ref().and_then(|guarded| guarded.next_look(&self.outer));
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         // A time of zero would disarm the timer.
         let it_value =
@@ -146,6 +130,12 @@ impl<'a> Deadman<'a> {
         rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)?;
         let mut polled =
             vec![PollFd::new(&self.children, PollFlags::IN), PollFd::new(&self.timer, PollFlags::IN)];
+        polled.extend(
+            self.guarded
+                .as_ref()
+                .and_then(Guarded::leader_end)
+                .map(|leader| PollFd::new(leader, PollFlags::IN)),
+        );
         if self.attended {
             polled.push(PollFd::new(&self.socket, PollFlags::IN));
         }
@@ -172,10 +162,12 @@ impl<'a> Deadman<'a> {
         while let Some(order) = self.inbox.next() {
             // An order that cannot be read is as bad as none: the group is ended with the error.
             match order.inspect_err(|_| self.end())? {
+                // Nobody would give the lock back, and nobody would renew it.
+                Order::Start(_) if !self.attended => {}
                 Order::Start(start) => self.start(&start),
                 Order::Deadline(deadline) => {
                     if let Some(guarded) = &mut self.guarded {
-                        guarded.plan.renewed(deadline.into());
+                        guarded.renewed(deadline.into());
                     }
                 }
                 Order::End => self.end(),
@@ -189,9 +181,11 @@ impl<'a> Deadman<'a> {
     }
 
     fn end(&mut self) {
-        let Some(guarded) = self.guarded.as_mut().filter(|guarded| !guarded.gone) else { return };
-        if guarded.plan.end(BootClock.now()) {
-            guarded.group.terminate();
+        match &mut self.guarded {
+            // The lock of the run around this one may be given back at any moment.
+            Some(guarded) if !self.attended && self.outer.unguarded() => guarded.kill(),
+            Some(guarded) => guarded.end(),
+            None => {}
         }
     }
 
@@ -205,15 +199,19 @@ impl<'a> Deadman<'a> {
 
     fn spawn(&mut self, start: &Start) -> Result<Group, Refusal> {
         let plan = Plan::new(start.deadline.into(), start.ttl, start.grace);
-        if !matches!(plan.step(BootClock.now()), Step::Wait(_)) {
+        if !matches!(plan.step(BootClock.now(), self.outer.deadline()), Step::Wait(_)) {
             return Err(Refusal::TooLate);
         }
         let system = |text: &dyn std::fmt::Display| Refusal::System(text.to_string());
-        let Some(input) = self.inbox.files.pop() else { return Err(system(&"no standard input came along")) };
+        let mut files = std::mem::take(&mut self.inbox.files).into_iter();
+        let (Some(input), Some(file)) = (files.next(), files.next()) else {
+            return Err(system(&"the standard input did not come along"));
+        };
+        let limit = Limit::from_file(file);
         let me = rustix::process::getpid();
         let child = Command::new(SELF)
             .arg0("onelock")
-            .args(shim::words(me, start.terminal.is_some()))
+            .args(shim::words(me, limit.file().as_raw_fd(), start.foreground))
             .args(self.words)
             .stdin(Stdio::from(input))
             .process_group(0)
@@ -221,63 +219,15 @@ impl<'a> Deadman<'a> {
             .map_err(|error| system(&error))?;
         let leader = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let leader = leader.ok_or_else(|| system(&"a process without a number"))?;
-        let terminal = start.terminal.and_then(Pid::from_raw);
-        let group = Group::new(leader);
-        self.guarded = Some(Guarded { group, plan, ended: None, gone: false, terminal });
+        let (group, terminal) = (Group::new(leader), start.terminal.and_then(Pid::from_raw));
+        self.guarded = Some(Guarded::new(group, plan, limit, terminal, files.collect()));
         Ok(group)
-    }
-
-    /// Where `run` cannot do it any more.
-    fn give_terminal_back(&self) {
-        let Some(Guarded { group, terminal: Some(owner), .. }) = &self.guarded else { return };
-        let Ok(tty) = std::fs::File::open("/dev/tty") else { return };
-        if rustix::termios::tcgetpgrp(&tty) == Ok(group.leader()) {
-            let _ = rustix::termios::tcsetpgrp(&tty, *owner);
-        }
     }
 
     /// Tells `run`. When it does not read any more the end of the socket will say so.
     fn report(&self, report: &Report) {
         if self.attended {
-            let _ = protocol::send(&self.socket, report, None);
-        }
-    }
-}
-
-impl Guarded {
-    /// Looks at the command without reaping it.
-    fn watch_leader(&mut self, reports: &mut Vec<Report>) {
-        if self.ended.is_some() {
-            return group::reap_others(self.group.leader());
-        }
-        let leader = || WaitId::Pid(self.group.leader());
-        let stop = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        if let Ok(Some(status)) = rustix::process::waitid(leader(), stop)
-            && let Some(signal) = status.stopping_signal()
-        {
-            reports.push(Report::Stopped { signal });
-        }
-        let exit = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        if let Ok(Some(status)) = rustix::process::waitid(leader(), exit) {
-            let code = || Ended::Code(status.exit_status().unwrap_or(i32::from(Exit::INTERNAL.0)));
-            let ended = status.terminating_signal().map_or_else(code, Ended::Signal);
-            self.ended = Some(ended);
-            reports.push(Report::Exited(ended));
-        } else {
-            group::reap_others(self.group.leader());
-        }
-    }
-
-    fn next_look(&self) -> Option<Timestamp> {
-        if self.gone {
-            return None;
-        }
-        let soon = BootClock.now() + LOOK;
-        match self.plan.step(BootClock.now()) {
-            Step::Wait(at) if self.ended.is_none() => Some(at),
-            Step::Wait(at) => Some(at.min(soon)),
-            Step::Term => Some(BootClock.now()),
-            Step::Kill => Some(soon),
+            let _ = protocol::send(&self.socket, report, &[]);
         }
     }
 }

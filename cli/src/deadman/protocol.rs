@@ -2,21 +2,22 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
 use std::time::Duration;
 
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use onelock::Timestamp;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// What `run` tells the deadman.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Start the command. The command's standard input comes with it.
+    /// Start the command. With it come, in this order: the command's standard input, the file of the [`Limit`], and
+    /// the connections that must stay open for as long as anything of the group runs.
+    ///
+    /// [`Limit`]: super::limit::Limit
     Start(Start),
     /// The lease was renewed.
     Deadline(Moment),
@@ -35,8 +36,10 @@ pub(crate) struct Start {
     pub(crate) ttl: Duration,
     /// How long after TERM comes KILL, at most.
     pub(crate) grace: Duration,
-    /// The group to give the terminal back to, when the command gets it.
+    /// The group to give the terminal back to, if the command has it when `run` is gone.
     pub(crate) terminal: Option<i32>,
+    /// Whether the command begins in the foreground of the terminal.
+    pub(crate) foreground: bool,
 }
 
 /// What the deadman tells `run`.
@@ -96,20 +99,20 @@ impl From<Moment> for Timestamp {
     }
 }
 
-/// Writes one message whole, or fails: on a local socket a short message is never cut.
-pub(crate) fn send(socket: impl AsFd, message: &impl Serialize, file: Option<&OwnedFd>) -> io::Result<()> {
+/// Writes one message whole, or fails: on a local socket a short message is never cut. `files` go with it, by number:
+/// one that was closed meanwhile is an error.
+pub(crate) fn send(socket: impl AsFd, message: &impl Serialize, files: &[RawFd]) -> io::Result<()> {
     let mut text = serde_json::to_vec(message)?;
     text.push(b'\n');
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = file.map(|file| [file.as_fd()]);
-    if let Some(files) = &files {
-        control.push(SendAncillaryMessage::ScmRights(files));
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let sent = rustix::net::sendmsg(socket, &[IoSlice::new(&text)], &mut control, flags)?;
+    let rights = [ControlMessage::ScmRights(files)];
+    let rights = if files.is_empty() { &[] } else { &rights[..] };
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    let sent = sendmsg::<()>(socket.as_fd().as_raw_fd(), &[IoSlice::new(&text)], rights, flags, None)?;
     if sent == text.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
+
+/// How many files go with one message at most: the kernel's own limit.
+pub(crate) const FILES: usize = 253;
 
 /// Takes messages apart as they come in.
 #[derive(Debug, Default)]
@@ -123,7 +126,7 @@ impl Inbox {
     /// Reads what is there. `Ok(false)`: the other side is gone.
     pub(crate) fn fill(&mut self, socket: impl AsFd) -> io::Result<bool> {
         let mut bytes = [0; 4096];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let got = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
@@ -158,16 +161,17 @@ mod tests {
             ttl: Duration::from_secs(30),
             grace: Duration::from_secs(5),
             terminal: None,
+            foreground: false,
         };
-        send(&ours, &Order::Start(start.clone()), Some(&file)).unwrap();
-        send(&ours, &Order::Bye, None).unwrap();
+        send(&ours, &Order::Start(start.clone()), &[file.as_raw_fd(); FILES]).unwrap();
+        send(&ours, &Order::Bye, &[]).unwrap();
         drop(ours);
         let mut inbox = Inbox::default();
         while inbox.fill(&theirs).unwrap() {}
         assert_eq!(inbox.next::<Order>().unwrap().unwrap(), Order::Start(start));
         assert_eq!(inbox.next::<Order>().unwrap().unwrap(), Order::Bye);
         assert!(inbox.next::<Order>().is_none());
-        assert_eq!(inbox.files.len(), 1);
+        assert_eq!(inbox.files.len(), FILES);
     }
 
     #[test]

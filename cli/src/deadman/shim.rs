@@ -11,34 +11,41 @@ use std::process::{Command, ExitCode};
 use nix::sys::signal::SigSet;
 use rustix::process::{Pid, Signal};
 
+use super::limit;
 use crate::exit::Exit;
 use crate::output::say;
 
 /// The word by which this program gives itself this role.
 pub(crate) const ROLE: &str = "__command";
 
-/// What the deadman passes before the command's own words.
-pub(super) fn words(parent: Pid, terminal: bool) -> [OsString; 3] {
-    let terminal = if terminal { "terminal" } else { "-" };
-    [ROLE.into(), parent.as_raw_nonzero().to_string().into(), terminal.into()]
+/// What the deadman passes before the command's own words: itself, where it has the file of its [`Limit`], and whether
+/// the command begins in the foreground.
+///
+/// [`Limit`]: super::limit::Limit
+pub(super) fn words(parent: Pid, limit: i32, foreground: bool) -> [OsString; 4] {
+    let foreground = if foreground { "foreground" } else { "-" };
+    [ROLE.into(), parent.as_raw_nonzero().to_string().into(), limit.to_string().into(), foreground.into()]
 }
 
 /// Becomes the command; returns only when it cannot.
 pub(crate) fn main(words: &[OsString]) -> ExitCode {
-    let [parent, terminal, program, rest @ ..] = words else {
+    let [parent, descriptor, foreground, program, rest @ ..] = words else {
         say(format_args!("{ROLE} is for onelock itself"));
         return Exit::USAGE.into();
     };
-    let parent = parent.to_str().and_then(|text| text.parse().ok()).and_then(Pid::from_raw);
+    let number = |word: &OsString| word.to_str().and_then(|text| text.parse::<i32>().ok());
+    let (Some(parent), Some(descriptor)) = (number(parent), number(descriptor)) else {
+        return Exit::USAGE.into();
+    };
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
         say(format_args!("the command cannot be bound to its guard: {error}"));
         return Exit::INTERNAL.into();
     }
     // A parent that died before the line above sends no signal any more.
-    if parent.is_none() || rustix::process::getppid() != parent {
+    if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(parent) {
         return Exit::INTERNAL.into();
     }
-    if terminal == "terminal" {
+    if foreground == "foreground" {
         take_terminal();
     }
     // The deadman blocks every signal; the command starts with none blocked.
@@ -46,7 +53,9 @@ pub(crate) fn main(words: &[OsString]) -> ExitCode {
         say(format_args!("signals cannot be unblocked: {error}"));
         return Exit::INTERNAL.into();
     }
-    let error = Command::new(program).args(rest).exec();
+    let group = rustix::process::getpgrp().as_raw_nonzero().get();
+    let outer = limit::variable(parent, descriptor, group);
+    let error = Command::new(program).args(rest).env(limit::VARIABLE, outer).exec();
     say(format_args!("{}: {}", program.display(), words_for(&error)));
     if error.kind() == io::ErrorKind::NotFound { Exit::NOT_FOUND.into() } else { Exit::CANNOT_EXECUTE.into() }
 }

@@ -11,9 +11,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
+use nix::unistd::{Uid, User};
 use onelock::{ErrorKind, Guard, Lock, Locks, Mode, Note};
 
 use crate::args::RunArgs;
+use crate::deadman::group;
+use crate::death::Death;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{human, say};
 use crate::store;
@@ -34,13 +37,39 @@ pub(crate) async fn run(url: Option<String>, args: RunArgs) -> Outcome {
     };
     onelock::LockName::new(&args.name)?;
     let note = note(&args)?;
+    if !group::proc_is_ours() {
+        return Err(Failure::System(
+            "/proc does not show the processes of this PID namespace; mount it (unshare --mount-proc)".into(),
+        ));
+    }
+    if url.as_deref().is_some_and(|url| url.starts_with("memory:")) {
+        say(format_args!("memory:// is in this process alone: nobody else sees this lock"));
+    }
     let locks = store::connect(url).await?;
-    let outcome = match configured(&locks, &args, mode, &note) {
-        Ok(lock) => under(&locks, &lock, &args).await,
-        Err(failure) => Err(failure),
+    let lock = configured(&locks, &args, mode, &note)?;
+    let mut signals = Signals::listen()
+        .map_err(|error| Failure::System(format!("signals cannot be listened to: {error}")))?;
+    let (outcome, death) = match under(&locks, &lock, &args, &mut signals).await {
+        Ok(end) => (Ok(end.exit), end.death),
+        Err(failure) => (Err(failure), None),
     };
-    store::close(&locks).await;
+    tokio::select! {
+        biased;
+        () = store::close(&locks) => {}
+        // What is left to do is tidying up; a lease does it as well.
+        _ = signals.next_end() => {}
+    }
+    if let Some(death) = death {
+        death.die();
+    }
     outcome
+}
+
+/// How a run ended that did not fail.
+struct End {
+    exit: Exit,
+    /// The signal to end by instead, where that is possible.
+    death: Option<Death>,
 }
 
 fn configured(locks: &Locks, args: &RunArgs, mode: Mode, note: &Note) -> Result<Lock, Failure> {
@@ -56,9 +85,9 @@ fn note(args: &RunArgs) -> Result<Note, Failure> {
     if let Some(text) = &args.note {
         return Ok(Note::new(text)?);
     }
-    let user =
-        ["USER", "LOGNAME"].iter().find_map(|key| std::env::var(key).ok()).filter(|user| !user.is_empty());
-    let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
+    let named = ["USER", "LOGNAME"].iter().filter_map(|key| std::env::var(key).ok()).find(|u| !u.is_empty());
+    let user = named.or_else(|| Some(User::from_uid(Uid::current()).ok()??.name));
+    let user = user.unwrap_or_else(|| Uid::current().to_string());
     let uname = rustix::system::uname();
     let program = args.command.first().map(Path::new).and_then(Path::file_name).unwrap_or(OsStr::new("?"));
     let text = format!(
@@ -82,22 +111,23 @@ fn fitting(text: &str) -> String {
     out
 }
 
-async fn under(locks: &Locks, lock: &Lock, args: &RunArgs) -> Outcome {
-    let system = |error: &dyn std::fmt::Display| Failure::System(error.to_string());
-    let mut signals = Signals::listen().map_err(|error| system(&error))?;
+async fn under(locks: &Locks, lock: &Lock, args: &RunArgs, signals: &mut Signals) -> Result<End, Failure> {
     let wait = match args.wait {
         _ if args.no_wait => Wait::No,
         Some(time) => Wait::For(time),
         None => Wait::Forever,
     };
     let begun = std::time::Instant::now();
-    let guard = match wait::take(locks, lock, wait, &mut signals).await? {
+    let guard = match wait::take(locks, lock, wait, signals).await? {
         Taken::Held(guard) => guard,
-        Taken::Interrupted(signal) => return Ok(Exit::killed_by(signal.as_raw())),
+        Taken::Interrupted(signal) => {
+            let death = signals.to_die_of(signal.as_raw()).map(|signal| Death { signal, with_job: false });
+            return Ok(End { exit: Exit::killed_by(signal.as_raw()), death });
+        }
         Taken::Busy => {
             let line = locks.inspect(lock.name()).await.map(|line| wait::describe(&line)).unwrap_or_default();
             say(format_args!("`{}` is busy{line}", lock.name()));
-            return Ok(Exit(args.conflict_exit_code));
+            return Ok(End { exit: Exit(args.conflict_exit_code), death: None });
         }
     };
     // A lock that was waited for begins with what is left of the waiter's lease.
@@ -110,17 +140,15 @@ async fn under(locks: &Locks, lock: &Lock, args: &RunArgs) -> Outcome {
         let token = token(locks, &guard)?.map_or("none".to_owned(), |token| token.to_string());
         say(format_args!("took `{name}` after {time}, token {token}, lease {}", human(guard.ttl())));
     }
-    let verdict = command(locks, &guard, args, &mut signals).await;
-    let exit = match &verdict {
-        Ok(Verdict { lost: true, .. }) | Err(_) => None,
-        Ok(verdict) => Some(verdict.exit),
-    };
-    match exit {
-        Some(exit) => give_back(guard, exit, args.verbose).await,
-        None => {
+    let verdict = command(locks, &guard, args, signals).await;
+    match verdict {
+        Ok(Verdict { lost: false, exit, death }) => {
+            give_back(guard, exit, args.verbose, signals).await.map(|exit| End { exit, death })
+        }
+        verdict => {
             // Whatever is left of it is given back in the background; closing waits for that.
             drop(guard);
-            verdict.map(|verdict| verdict.exit)
+            verdict.map(|verdict| End { exit: verdict.exit, death: None })
         }
     }
 }
@@ -136,43 +164,39 @@ async fn command(
     args: &RunArgs,
     signals: &mut Signals,
 ) -> Result<Verdict, Failure> {
+    let refused = |error: std::io::Error| Failure::System(format!("signals cannot be set up: {error}"));
     // Children start with nothing blocked all the same; see the shim.
     let mut background = SigSet::empty();
     background.add(nix::sys::signal::Signal::SIGTTOU);
-    background
-        .thread_block()
-        .map_err(|error| Failure::System(format!("signals cannot be blocked: {error}")))?;
+    background.thread_block().map_err(|error| refused(error.into()))?;
+    signals.hear_terminal().map_err(refused)?;
     let terminal = Terminal::open();
     let mut env = vec![("ONELOCK_NAME", guard.name().to_string())];
     env.extend(token(locks, guard)?.map(|token| ("ONELOCK_TOKEN", token.to_string())));
-    let ward = Ward::spawn(&args.command, &env)
+    let ward = Ward::spawn(&args.command, &env, guard.deadline())
         .map_err(|error| Failure::System(format!("the deadman cannot be started: {error}")))?;
     let (terminal, grace, leader_only) = (&terminal, args.grace, args.leader_only);
     Supervisor { locks, guard, ward, signals, terminal, grace, leader_only }.run().await
 }
 
 /// Gives the lock back. That it was lost in the last moment of the command counts as lost.
-async fn give_back(guard: Guard, exit: Exit, verbose: bool) -> Outcome {
+async fn give_back(guard: Guard, exit: Exit, verbose: bool, signals: &mut Signals) -> Outcome {
     let (name, ttl) = (guard.name().clone(), human(guard.ttl()));
-    match tokio::time::timeout(GIVE_BACK, guard.release()).await {
-        Ok(Ok(())) => {
-            if verbose {
-                say(format_args!("gave `{name}` back"));
-            }
-            Ok(exit)
-        }
-        Ok(Err(error)) if error.kind() == ErrorKind::Lost => Err(error.into()),
-        Ok(Err(error)) => {
-            say(format_args!("`{name}` could not be given back and frees itself within {ttl}: {error}"));
-            Ok(exit)
-        }
-        Err(_) => {
-            say(format_args!(
-                "`{name}` could not be given back and frees itself within {ttl}: the store does not answer"
-            ));
-            Ok(exit)
-        }
+    let unfinished = |why: &dyn std::fmt::Display| {
+        say(format_args!("`{name}` could not be given back and frees itself within {ttl}: {why}"));
+    };
+    tokio::select! {
+        biased;
+        released = guard.release() => match released {
+            Ok(()) if verbose => say(format_args!("gave `{name}` back")),
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Lost => return Err(error.into()),
+            Err(error) => unfinished(&error),
+        },
+        () = tokio::time::sleep(GIVE_BACK) => unfinished(&"the store does not answer"),
+        _ = signals.next_end() => unfinished(&"onelock was told to end"),
     }
+    Ok(exit)
 }
 
 #[cfg(test)]

@@ -20,22 +20,64 @@ const HEARD: [Signal; 9] = [
     Signal::CONT,
 ];
 
+/// Those by which the terminal stops a job in the background. They are heard only while the command runs, when the main
+/// thread has TTOU blocked: a write that is stopped again and again would never end.
+const TERMINAL: [Signal; 2] = [Signal::TTIN, Signal::TTOU];
+
 /// The signals that came in.
 #[derive(Debug)]
-pub(super) struct Signals(mpsc::UnboundedReceiver<Signal>);
+pub(super) struct Signals {
+    receiver: mpsc::UnboundedReceiver<Signal>,
+    sender: mpsc::UnboundedSender<Signal>,
+    /// The set of those that were ignored when this program began.
+    ignored: u64,
+}
 
 impl Signals {
     /// From now on these signals do nothing by themselves. Those that were ignored when this program began, as under
     /// nohup(1), stay ignored, here and in the command.
     pub(super) fn listen() -> io::Result<Self> {
-        let ignored = ignored();
         let (sender, receiver) = mpsc::unbounded_channel();
-        for heard in HEARD.into_iter().filter(|s| ignored >> (s.as_raw() - 1) & 1 == 0) {
+        let signals = Self { receiver, sender, ignored: ignored() };
+        signals.hear(&HEARD)?;
+        Ok(signals)
+    }
+
+    /// From now on the terminal does not stop us.
+    pub(super) fn hear_terminal(&self) -> io::Result<()> {
+        self.hear(&TERMINAL)
+    }
+
+    fn hear(&self, which: &[Signal]) -> io::Result<()> {
+        for heard in which.iter().copied().filter(|heard| !self.is_ignored(*heard)) {
             let mut stream = signal(SignalKind::from_raw(heard.as_raw()))?;
-            let sender = sender.clone();
+            let sender = self.sender.clone();
             tokio::spawn(async move { while stream.recv().await.is_some() && sender.send(heard).is_ok() {} });
         }
-        Ok(Self(receiver))
+        Ok(())
+    }
+
+    fn is_ignored(&self, signal: Signal) -> bool {
+        self.ignored >> (signal.as_raw() - 1) & 1 == 1
+    }
+
+    /// The signal by which this program ends after one of this kind ended its command, as shells expect it; else they
+    /// would go on with their loop or script.
+    pub(super) fn to_die_of(&self, signal: i32) -> Option<Signal> {
+        [Signal::INT, Signal::QUIT].into_iter().find(|s| s.as_raw() == signal && !self.is_ignored(*s))
+    }
+
+    /// The next one that ends a program which does not mind it.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(super) async fn next_end(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal) {
+                return signal;
+            }
+        }
     }
 
     /// The next one.
@@ -43,9 +85,9 @@ impl Signals {
     /// # Cancel safety
     /// Safe.
     pub(super) async fn next(&mut self) -> Signal {
-        match self.0.recv().await {
+        match self.receiver.recv().await {
             Some(signal) => signal,
-            // All of them are ignored.
+            // Never: we have a sender ourselves.
             None => std::future::pending().await,
         }
     }

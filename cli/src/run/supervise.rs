@@ -1,6 +1,6 @@
 //! While the command runs: renewals to the deadman, signals to the command, job control, and the end.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use onelock::{Guard, Locks, Timestamp};
@@ -10,9 +10,11 @@ use super::signals::Signals;
 use super::terminal::{self, Terminal};
 use super::ward::Ward;
 use crate::deadman::group::Group;
+use crate::deadman::plan;
 use crate::deadman::protocol::{Ended, Refusal, Report, Start};
+use crate::death::Death;
 use crate::exit::{Exit, Failure};
-use crate::output::{human, say};
+use crate::output::{human, say, say_below};
 
 /// How long what the command left running in its group may take before we say what we wait for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -28,6 +30,14 @@ pub(super) struct Verdict {
     pub(super) exit: Exit,
     /// Whether the lock was lost while the command ran, or before.
     pub(super) lost: bool,
+    /// The signal of the terminal that ended the command.
+    pub(super) death: Option<Death>,
+}
+
+impl Verdict {
+    fn new(exit: Exit, lost: bool) -> Self {
+        Self { exit, lost, death: None }
+    }
 }
 
 pub(super) struct Supervisor<'a> {
@@ -45,8 +55,12 @@ struct Running {
     group: Group,
     /// The last deadline that the deadman was told.
     deadline: Timestamp,
+    /// Members of the group; see [`Group::alive`].
+    known: Vec<i32>,
     ended: Option<Ended>,
     lost: bool,
+    /// Whether the command had the terminal when it ended: then the terminal's signals did not reach our job.
+    had_terminal: bool,
     /// A stop signal that we sent to our own job is about to be heard.
     own_stop: bool,
 }
@@ -67,16 +81,19 @@ impl Supervisor<'_> {
             deadline: deadline.into(),
             ttl: self.guard.ttl(),
             grace: self.grace,
-            terminal: self.terminal.ours(),
+            terminal: self.terminal.owner(),
+            foreground: self.terminal.begins(),
         };
+        // Where entries end with the session, a connection that closes frees the lock.
+        let connections = !self.locks.capabilities().resume;
         self.ward
-            .start(start)
+            .start(start, connections)
             .map_err(|error| Failure::System(format!("the deadman does not answer: {error}")))?;
         let group = match self.ward.report().await {
             Ok(Some(Report::Started { group })) => Group::from_raw(group),
             Ok(Some(Report::Refused(Refusal::TooLate))) => {
                 self.say_lost("the command is not started");
-                return Ok(Verdict { exit: Exit::LOST, lost: true });
+                return Ok(Verdict::new(Exit::LOST, true));
             }
             Ok(Some(Report::Refused(Refusal::System(why)))) => {
                 return Err(Failure::System(format!("the command cannot be started: {why}")));
@@ -86,7 +103,9 @@ impl Supervisor<'_> {
         let Some(group) = group else {
             return Err(Failure::System("the deadman did not start the command".into()));
         };
-        let running = Running { group, deadline, ended: None, lost: false, own_stop: false };
+        let (known, ended) = (Vec::new(), None);
+        let running =
+            Running { group, deadline, known, ended, lost: false, had_terminal: false, own_stop: false };
         self.watch(running).await
     }
 
@@ -112,7 +131,7 @@ impl Supervisor<'_> {
                         "the command has ended; waiting for what it left running in its process group"
                     ));
                 }
-                Next::Signal(signal) => self.signalled(signal, &mut running),
+                Next::Signal(signal) => self.signalled(signal, &mut running).await,
                 Next::Heard(Ok(Some(report))) => {
                     if self.heard(&report, &mut running).await {
                         break;
@@ -129,7 +148,12 @@ impl Supervisor<'_> {
             Some(Ended::Signal(signal)) => Exit::killed_by(signal),
             None => Exit::INTERNAL,
         };
-        Ok(Verdict { exit, lost: running.lost })
+        let death = match running.ended {
+            Some(Ended::Signal(signal)) if !running.lost => self.signals.to_die_of(signal),
+            _ => None,
+        };
+        let death = death.map(|signal| Death { signal, with_job: running.had_terminal });
+        Ok(Verdict { exit, lost: running.lost, death })
     }
 
     async fn next(&mut self, running: &Running, patience: Option<Duration>) -> Next {
@@ -166,6 +190,7 @@ impl Supervisor<'_> {
             }
             Report::Exited(ended) => {
                 running.ended = Some(*ended);
+                running.had_terminal = self.terminal.is_with(running.group);
                 self.terminal.take_back(running.group);
                 if matches!(ended, Ended::Signal(_)) {
                     self.terminal.restore_modes();
@@ -177,69 +202,68 @@ impl Supervisor<'_> {
     }
 
     /// Passes a signal on to the command's whole group.
-    fn signalled(&self, signal: Signal, running: &mut Running) {
-        if signal == Signal::TSTP && std::mem::take(&mut running.own_stop) {
-            return;
-        }
-        if signal == Signal::CONT {
-            self.terminal.give(running.group);
+    async fn signalled(&self, signal: Signal, running: &mut Running) {
+        match signal {
+            Signal::TSTP if std::mem::take(&mut running.own_stop) => return,
+            Signal::TTIN | Signal::TTOU => return self.terminal.asked_by_ours(running.group),
+            Signal::CONT => self.terminal.give(running.group),
+            _ => {}
         }
         if let Err(error) = running.group.signal(signal) {
             say(format_args!("the signal cannot be passed on: {error}"));
         }
-        if signal == Signal::TSTP && terminal::has_job_control() {
-            terminal::stop_self();
+        if signal == Signal::TSTP && !running.lost && terminal::has_job_control() {
+            self.suspend(running, terminal::stop_self).await;
         }
     }
 
     /// The command was stopped: by Ctrl-Z, or because it used the terminal from the background.
     async fn stopped(&self, signal: Signal, running: &mut Running) {
         let wants_terminal = signal == Signal::TTIN || signal == Signal::TTOU;
-        if wants_terminal && self.terminal.ours().is_some() {
-            // We were brought to the foreground meanwhile.
-            self.terminal.give(running.group);
+        if wants_terminal && self.terminal.asked(running.group) {
             let _ = running.group.signal(Signal::CONT);
             return;
         }
-        let by_terminal = wants_terminal || (signal == Signal::TSTP && self.terminal.is_with(running.group));
-        if !by_terminal || running.lost {
+        // STOP is how a run inside this one stops itself.
+        let by_key =
+            (signal == Signal::TSTP || signal == Signal::STOP) && self.terminal.is_with(running.group);
+        if !(wants_terminal || by_key) || running.lost {
             return;
         }
-        if !terminal::has_job_control() {
-            if signal == Signal::TSTP {
-                // Nobody could continue it: as if there were no Ctrl-Z, which is the kernel's rule too.
-                let _ = running.group.signal(Signal::CONT);
-            }
-            return;
+        if terminal::has_job_control() {
+            running.own_stop = true;
+            self.suspend(running, terminal::stop_job).await;
+        } else if signal == Signal::TSTP || (by_key && self.ward.has_inner()) {
+            // Nobody could continue it: as if there were no Ctrl-Z, which is the kernel's rule too.
+            let _ = running.group.signal(Signal::CONT);
         }
-        self.suspend(running).await;
     }
 
     /// Stops together with the command, so that the shell gets its prompt. Nobody renews meanwhile: the lease is made
     /// as long as it can be first, and the deadman watches its end.
-    async fn suspend(&self, running: &mut Running) {
+    async fn suspend(&self, running: &mut Running, stop: fn()) {
         let _ = tokio::time::timeout(PATIENCE, self.guard.extend(self.guard.ttl())).await;
         if !self.guard.is_held() {
+            running.own_stop = false;
             return;
         }
         running.deadline = self.guard.deadline();
         self.ward.renewed(running.deadline);
         self.terminal.take_back(running.group);
-        let left = human(Duration::from_secs(self.guard.remaining().as_secs()));
-        // The terminal has just shown ^Z.
-        if std::io::stderr().is_terminal() {
-            let _ = writeln!(std::io::stderr());
-        }
-        say(format_args!("stopped; unless continued within {left} the command is ended and the lock lost"));
-        running.own_stop = true;
-        terminal::stop_job();
+        let left = self.guard.remaining().saturating_sub(plan::lead(self.guard.ttl(), self.grace));
+        let left = human(Duration::from_secs(left.as_secs()));
+        let text = format!("stopped; unless continued within {left} the command is ended and the lock lost");
+        // A terminal has just shown ^Z.
+        let tell = if std::io::stderr().is_terminal() { say_below } else { say };
+        tell(format_args!("{text}"));
+        stop();
     }
 
     /// The deadman is gone, and the command with it. What is left of the group is our child now.
-    async fn orphaned(&self, running: Running) -> Result<Verdict, Failure> {
+    async fn orphaned(&self, mut running: Running) -> Result<Verdict, Failure> {
         say(format_args!("the deadman process is gone; ending the command"));
         let until = self.locks.clock().now() + BURIAL;
-        while running.group.alive() {
+        while running.group.alive(&mut running.known) || self.ward.has_inner() {
             running.group.kill();
             tokio::time::sleep(LOOK).await;
             if self.locks.clock().now() >= until {
@@ -251,7 +275,7 @@ impl Supervisor<'_> {
         self.terminal.take_back(running.group);
         self.terminal.restore_modes();
         let lost = running.lost || !self.guard.is_held();
-        Ok(Verdict { exit: if lost { Exit::LOST } else { Exit::INTERNAL }, lost })
+        Ok(Verdict::new(if lost { Exit::LOST } else { Exit::INTERNAL }, lost))
     }
 
     fn say_lost(&self, consequence: &str) {

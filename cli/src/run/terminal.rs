@@ -1,11 +1,12 @@
 //! The terminal: who is in its foreground, and stopping together with the command.
 
+use std::cell::Cell;
 use std::fs::File;
 
 use rustix::process::{Pid, Signal};
 use rustix::termios::{OptionalActions, Termios};
 
-use crate::deadman::group::{Group, Process};
+use crate::deadman::group::{self, Group, Process};
 
 /// The controlling terminal, if there is one.
 #[derive(Debug)]
@@ -13,18 +14,32 @@ pub(super) struct Terminal {
     tty: Option<File>,
     modes: Option<Termios>,
     own: Pid,
+    /// Whether the command gets the terminal whenever our job is in its foreground. Where other processes belong to
+    /// our job (a pipe, a script) it does so only from when it has asked for it.
+    wanted: Cell<bool>,
 }
 
 impl Terminal {
     pub(super) fn open() -> Self {
         let tty = File::open("/dev/tty").ok();
         let modes = tty.as_ref().and_then(|tty| rustix::termios::tcgetattr(tty).ok());
-        Self { tty, modes, own: rustix::process::getpgrp() }
+        let wanted = Cell::new(tty.is_some() && !group::shared());
+        Self { tty, modes, own: rustix::process::getpgrp(), wanted }
     }
 
-    /// Our group, if it is in the foreground and so has the terminal to give.
-    pub(super) fn ours(&self) -> Option<i32> {
-        (self.foreground() == Some(self.own)).then(|| self.own.as_raw_nonzero().get())
+    /// Our group, if there is a terminal that it may want back.
+    pub(super) fn owner(&self) -> Option<i32> {
+        self.tty.as_ref().map(|_| self.own.as_raw_nonzero().get())
+    }
+
+    /// Whether the command is to begin in the foreground.
+    pub(super) fn begins(&self) -> bool {
+        self.wanted.get() && self.ours()
+    }
+
+    /// Whether our group is in the foreground and so has the terminal to give.
+    pub(super) fn ours(&self) -> bool {
+        self.foreground() == Some(self.own)
     }
 
     pub(super) fn is_with(&self, group: Group) -> bool {
@@ -35,10 +50,30 @@ impl Terminal {
         rustix::termios::tcgetpgrp(self.tty.as_ref()?).ok()
     }
 
-    /// Gives the terminal to the command, if it is ours.
+    /// Gives the terminal to the command, if it wants it and it is ours.
     pub(super) fn give(&self, group: Group) {
-        if self.ours().is_some() {
+        if self.wanted.get() && self.ours() {
             self.set_foreground(group.leader());
+        }
+    }
+
+    /// The command was stopped because it used the terminal from the background: gives it, if it is ours.
+    pub(super) fn asked(&self, group: Group) -> bool {
+        let ours = self.ours();
+        if ours {
+            self.wanted.set(true);
+            self.give(group);
+        }
+        ours
+    }
+
+    /// Another process of our job was stopped because it used the terminal: takes it back for that, if the command has
+    /// it.
+    pub(super) fn asked_by_ours(&self, group: Group) {
+        if self.is_with(group) {
+            self.wanted.set(false);
+            self.take_back(group);
+            let _ = rustix::process::kill_current_process_group(Signal::CONT);
         }
     }
 
@@ -51,7 +86,7 @@ impl Terminal {
 
     /// As it was when we began: for a command that was killed and could not do it itself.
     pub(super) fn restore_modes(&self) {
-        if let (Some(tty), Some(modes), Some(_)) = (&self.tty, &self.modes, self.ours()) {
+        if let (Some(tty), Some(modes), true) = (&self.tty, &self.modes, self.ours()) {
             let _ = rustix::termios::tcsetattr(tty, OptionalActions::Drain, modes);
         }
     }

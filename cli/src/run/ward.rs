@@ -1,8 +1,9 @@
 //! The deadman as `run` sees it.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +12,8 @@ use onelock::Timestamp;
 use rustix::process::{Pid, Signal};
 use tokio::net::UnixStream;
 
-use crate::deadman::protocol::{self, Inbox, Order, Report, Start};
+use crate::deadman::limit::{self, Limit};
+use crate::deadman::protocol::{self, FILES, Inbox, Order, Report, Start};
 use crate::deadman::{ROLE, SELF};
 
 /// A running deadman.
@@ -20,18 +22,28 @@ pub(super) struct Ward {
     process: Child,
     socket: UnixStream,
     inbox: Inbox,
+    limit: Limit,
 }
 
 impl Ward {
     /// Starts a deadman for `command`. The command itself waits for [`Ward::start`].
     ///
     /// It gets a process group of its own, so that what hits ours does not hit it, and no URL: it knows no store.
-    pub(super) fn spawn(command: &[OsString], env: &[(&str, String)]) -> io::Result<Self> {
+    pub(super) fn spawn(
+        command: &[OsString],
+        env: &[(&str, String)],
+        deadline: Timestamp,
+    ) -> io::Result<Self> {
         // Whatever is left of the command's group if the deadman dies becomes our child, so that we can end it.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let (ours, theirs) = StdStream::pair()?;
         ours.set_nonblocking(true)?;
-        let process = Command::new(SELF)
+        let limit = Limit::create(deadline)?;
+        let mut deadman = Command::new(SELF);
+        if !limit::is_inside() {
+            deadman.env_remove(limit::VARIABLE);
+        }
+        let process = deadman
             .arg0("onelock")
             .arg(ROLE)
             .args(command)
@@ -41,25 +53,37 @@ impl Ward {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .process_group(0)
             .spawn()?;
-        Ok(Self { process, socket: UnixStream::from_std(ours)?, inbox: Inbox::default() })
+        Ok(Self { process, socket: UnixStream::from_std(ours)?, inbox: Inbox::default(), limit })
     }
 
-    /// Has the command started, with our standard input.
-    pub(super) fn start(&self, start: Start) -> io::Result<()> {
-        let input = io::stdin().as_fd().try_clone_to_owned()?;
-        protocol::send(&self.socket, &Order::Start(start), Some(&input))
+    /// Has the command started, with our standard input. `connections`: the deadman keeps copies of our connections,
+    /// so that none is closed before the group has ended, even if we are killed.
+    pub(super) fn start(&self, start: Start, connections: bool) -> io::Result<()> {
+        let mut files = vec![io::stdin().as_raw_fd(), self.limit.file().as_raw_fd()];
+        if connections {
+            // Not our end of its own socket: the deadman would not see that close.
+            files.extend(sockets()?.into_iter().filter(|socket| *socket != self.socket.as_raw_fd()));
+        }
+        files.truncate(FILES);
+        protocol::send(&self.socket, &Order::Start(start), &files)
     }
 
     /// Tells the new deadline.
     pub(super) fn renewed(&self, deadline: Timestamp) {
+        self.limit.renewed(deadline);
         // One that is not told only ends the command sooner; the next one may get through.
-        let _ = protocol::send(&self.socket, &Order::Deadline(deadline.into()), None);
+        let _ = protocol::send(&self.socket, &Order::Deadline(deadline.into()), &[]);
+    }
+
+    /// Whether the command of a run inside the command may still run.
+    pub(super) fn has_inner(&self) -> bool {
+        self.limit.has_inner()
     }
 
     /// Has the group ended.
     pub(super) fn end(&self) {
         // If this does not get through, the deadline it knows ends the group; and so do we.
-        let _ = protocol::send(&self.socket, &Order::End, None);
+        let _ = protocol::send(&self.socket, &Order::End, &[]);
         let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
             // Somebody may have stopped it. It is our child and not reaped, so this is no other process.
@@ -92,11 +116,25 @@ impl Ward {
 
     /// Lets it go: nothing is left to guard.
     pub(super) fn dismiss(mut self) {
-        let said = protocol::send(&self.socket, &Order::Bye, None).is_ok();
+        self.limit.lift();
+        let said = protocol::send(&self.socket, &Order::Bye, &[]).is_ok();
         drop(self.socket);
         // It ends at once, unless somebody stopped it; then it has nothing to do when it is continued.
         if said {
             let _ = self.process.try_wait();
         }
     }
+}
+
+/// The sockets of this process that are not its standard streams.
+fn sockets() -> io::Result<Vec<RawFd>> {
+    let is_socket = |path: &std::path::Path| {
+        fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
+    };
+    let open = fs::read_dir("/proc/self/fd")?.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let number: RawFd = entry.file_name().to_str()?.parse().ok()?;
+        (number > 2 && is_socket(&entry.path())).then_some(number)
+    });
+    Ok(open.collect())
 }
