@@ -216,7 +216,7 @@ fn completions_and_help_are_there() {
 #[test]
 fn the_inner_roles_are_not_for_people() {
     let bench = Bench::sqlite();
-    let done = bench.run(&["__command", "1", "-", "sh", "-c", "echo in >> $HIST"]);
+    let done = bench.run(&["__command", "1", "3", "-", "sh", "-c", "echo in >> $HIST"]);
     assert_eq!(done.code, Some(70), "its parent is not who was named");
     // A deadman whose master goes away without a word starts nothing.
     let (theirs, ours) = std::os::unix::net::UnixStream::pair().unwrap();

@@ -67,11 +67,18 @@ impl Group {
     }
 }
 
+/// The process group of this process; `None` where it is that of a process outside the PID namespace.
+pub(crate) fn own() -> Option<Pid> {
+    // The other crate takes it for granted that there is a number.
+    Pid::from_raw(nix::unistd::getpgrp().as_raw())
+}
+
 /// Whether any other process of this process's own group runs or could run.
 pub(crate) fn shared() -> bool {
-    let (me, group) = (rustix::process::getpid(), rustix::process::getpgrp());
-    let (me, group) = (me.as_raw_nonzero().get(), group.as_raw_nonzero().get());
-    processes().map_or(true, |mut all| all.any(|p| p.group == group && p.pid != me && !p.dead()))
+    let Some(group) = own() else { return true };
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let other = |p: Process| p.group == group.as_raw_nonzero().get() && p.pid != me && !p.dead();
+    processes().map_or(true, |mut all| all.any(other))
 }
 
 /// Whether `/proc` shows the PID namespace of this process. Another one's numbers would mean other processes.
@@ -169,7 +176,7 @@ mod tests {
     #[test]
     fn our_own_group_is_alive_and_nobody_is_a_group() {
         let mut known = Vec::new();
-        assert!(Group::new(rustix::process::getpgrp()).alive(&mut known) && !known.is_empty());
+        assert!(Group::new(own().unwrap()).alive(&mut known) && !known.is_empty());
         for bad in [1, 0, -1] {
             assert_eq!(Group::from_raw(bad), None);
         }

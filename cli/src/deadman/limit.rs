@@ -18,6 +18,8 @@ use rustix::fs::{FlockOperation, MemfdFlags, flock};
 use rustix::process::{Pid, PidfdFlags};
 use rustix::time::Timespec;
 
+use super::group;
+
 /// Names the files of the runs around a command, the outermost first: each `deadman:descriptor:group`.
 pub(crate) const VARIABLE: &str = "ONELOCK_OUTER";
 
@@ -135,9 +137,9 @@ impl Outer {
 
 /// Whether this process is in the group of the run around it. One that has left it is neither waited for nor ended.
 pub(crate) fn is_inside() -> bool {
-    let group = rustix::process::getpgrp().as_raw_nonzero().get();
     let text = env::var(VARIABLE).unwrap_or_default();
-    text.rsplit(' ').next().and_then(Named::parse).is_some_and(|last| last.group == group)
+    let last = text.rsplit(' ').next().and_then(Named::parse);
+    last.is_some_and(|last| Pid::from_raw(last.group) == group::own())
 }
 
 /// What [`VARIABLE`] is for a command in `group` under this `deadman`, which has the file at this descriptor.

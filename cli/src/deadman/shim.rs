@@ -29,12 +29,15 @@ pub(super) fn words(parent: Pid, limit: i32, foreground: bool) -> [OsString; 4] 
 
 /// Becomes the command; returns only when it cannot.
 pub(crate) fn main(words: &[OsString]) -> ExitCode {
-    let [parent, descriptor, foreground, program, rest @ ..] = words else {
-        say(format_args!("{ROLE} is for onelock itself"));
-        return Exit::USAGE.into();
-    };
     let number = |word: &OsString| word.to_str().and_then(|text| text.parse::<i32>().ok());
-    let (Some(parent), Some(descriptor)) = (number(parent), number(descriptor)) else {
+    let words = match words {
+        [parent, descriptor, foreground, program, rest @ ..] => {
+            number(parent).zip(number(descriptor)).map(|numbers| (numbers, foreground, program, rest))
+        }
+        _ => None,
+    };
+    let Some(((parent, descriptor), foreground, program, rest)) = words else {
+        say(format_args!("{ROLE} is for onelock itself"));
         return Exit::USAGE.into();
     };
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
@@ -53,7 +56,8 @@ pub(crate) fn main(words: &[OsString]) -> ExitCode {
         say(format_args!("signals cannot be unblocked: {error}"));
         return Exit::INTERNAL.into();
     }
-    let group = rustix::process::getpgrp().as_raw_nonzero().get();
+    // The deadman made this process the leader of the group.
+    let group = rustix::process::getpid().as_raw_nonzero().get();
     let outer = limit::variable(parent, descriptor, group);
     let error = Command::new(program).args(rest).env(limit::VARIABLE, outer).exec();
     say(format_args!("{}: {}", program.display(), words_for(&error)));
@@ -64,7 +68,7 @@ pub(crate) fn main(words: &[OsString]) -> ExitCode {
 /// terminal does not stop us for asking. Without it the command runs in the background, as after `&`.
 fn take_terminal() {
     if let Ok(tty) = std::fs::File::open("/dev/tty") {
-        let _ = rustix::termios::tcsetpgrp(&tty, rustix::process::getpgrp());
+        let _ = rustix::termios::tcsetpgrp(&tty, rustix::process::getpid());
     }
 }
 

@@ -13,7 +13,8 @@ use crate::deadman::group::{self, Group, Process};
 pub(super) struct Terminal {
     tty: Option<File>,
     modes: Option<Termios>,
-    own: Pid,
+    /// Our group.
+    own: Option<Pid>,
     /// Whether the command gets the terminal whenever our job is in its foreground. Where other processes belong to
     /// our job (a pipe, a script) it does so only from when it has asked for it.
     wanted: Cell<bool>,
@@ -24,12 +25,12 @@ impl Terminal {
         let tty = File::open("/dev/tty").ok();
         let modes = tty.as_ref().and_then(|tty| rustix::termios::tcgetattr(tty).ok());
         let wanted = Cell::new(tty.is_some() && !group::shared());
-        Self { tty, modes, own: rustix::process::getpgrp(), wanted }
+        Self { tty, modes, own: group::own(), wanted }
     }
 
     /// Our group, if there is a terminal that it may want back.
     pub(super) fn owner(&self) -> Option<i32> {
-        self.tty.as_ref().map(|_| self.own.as_raw_nonzero().get())
+        self.tty.as_ref().and(self.own).map(|own| own.as_raw_nonzero().get())
     }
 
     /// Whether the command is to begin in the foreground.
@@ -39,7 +40,7 @@ impl Terminal {
 
     /// Whether our group is in the foreground and so has the terminal to give.
     pub(super) fn ours(&self) -> bool {
-        self.foreground() == Some(self.own)
+        self.own.is_some() && self.foreground() == self.own
     }
 
     pub(super) fn is_with(&self, group: Group) -> bool {
@@ -79,8 +80,8 @@ impl Terminal {
 
     /// Takes the terminal back, if the command has it.
     pub(super) fn take_back(&self, group: Group) {
-        if self.is_with(group) {
-            self.set_foreground(self.own);
+        if let Some(own) = self.own.filter(|_| self.is_with(group)) {
+            self.set_foreground(own);
         }
     }
 
@@ -115,14 +116,13 @@ pub(super) fn stop_self() {
 /// none of whose members has a parent in another group of the same session.
 pub(super) fn has_job_control() -> bool {
     let (Some(own), Ok(session)) =
-        (Process::of(rustix::process::getpid().as_raw_nonzero().get()), rustix::process::getsid(None))
+        (Process::of(rustix::process::getpid().as_raw_nonzero().get()), nix::unistd::getsid(None))
     else {
         return false;
     };
     let mut at = own;
     while let Some(parent) = Process::of(at.parent) {
-        if Pid::from_raw(parent.pid).and_then(|pid| rustix::process::getsid(Some(pid)).ok()) != Some(session)
-        {
+        if nix::unistd::getsid(Some(nix::unistd::Pid::from_raw(parent.pid))) != Ok(session) {
             return false;
         }
         if parent.group != own.group {

@@ -1,6 +1,8 @@
 //! What the tests of the program share: real stores, the real binary, and waiting with a bound.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+pub mod terminal;
+
 use std::fs;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, TcpListener};
@@ -61,7 +63,7 @@ impl Bench {
     }
 
     pub fn spawn(&self, words: &[&str]) -> Running {
-        Running { child: Some(self.onelock(words).spawn().unwrap()) }
+        Running::new(self.onelock(words))
     }
 
     /// Runs it to its end.
@@ -114,6 +116,10 @@ pub struct Output {
 }
 
 impl Running {
+    pub fn new(mut command: Command) -> Self {
+        Self { child: Some(command.spawn().unwrap()) }
+    }
+
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.as_ref().unwrap().id()).unwrap()
     }

@@ -1,0 +1,154 @@
+//! `onelock run` started in odd surroundings: signals ignored, descriptors closed or few.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Stdio};
+
+use common::{BEAT, Bench, Redis, Running, SHORT, children_of, folder, group_alive, until};
+use rustix::process::Signal;
+
+/// The program, started by another one that does something first.
+fn through(bench: &Bench, starter: &[&str], words: &[&str]) -> Command {
+    let mut command = Command::new(starter[0]);
+    command.args(&starter[1..]).arg(env!("CARGO_BIN_EXE_onelock")).args(words);
+    command.env("ONELOCK_STORE", &bench.url).env("HIST", bench.history_file());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Every signal that can be ignored is.
+const IGNORING: [&str; 2] = ["env", "--ignore-signal"];
+
+#[test]
+fn the_end_of_the_command_is_seen_with_every_signal_ignored() {
+    let bench = Bench::sqlite();
+    let words = ["run", "a", "--ttl", "1h", "--", "sh", "-c", "exit 3"];
+    let done = Running::new(through(&bench, &IGNORING, &words)).finish();
+    assert_eq!(done.code, Some(3), "{done:?}");
+    assert_eq!(bench.status("a")["held"], false);
+}
+
+#[test]
+fn a_killed_onelock_ends_the_command_with_every_signal_ignored() {
+    let bench = Bench::sqlite();
+    let words = ["run", "a", "--ttl", SHORT, "--", "sh", "-c", BEAT];
+    let first = Running::new(through(&bench, &IGNORING, &words));
+    until("a beat", || !bench.history().is_empty());
+    let deadman = first.deadman();
+    let group = children_of(deadman)[0];
+    first.signal(Signal::KILL);
+    until("the group's end", || !group_alive(group));
+    until("the deadman's end", || !group_alive(deadman));
+}
+
+#[test]
+fn the_command_hears_of_its_children_though_its_ancestors_do_not() {
+    let bench = Bench::sqlite();
+    let ignored = "grep SigIgn: /proc/self/status";
+    let done = Running::new(through(
+        &bench,
+        &["env", "--ignore-signal=CHLD"],
+        &["run", "a", "--", "sh", "-c", ignored],
+    ))
+    .finish();
+    let set = u64::from_str_radix(done.out.trim().rsplit('\t').next().unwrap(), 16).unwrap();
+    assert_eq!(set >> (Signal::CHILD.as_raw() - 1) & 1, 0, "{done:?}");
+}
+
+#[test]
+fn closed_standard_streams_are_no_harm() {
+    let bench = Bench::sqlite();
+    let closing = ["sh", "-c", r#"exec "$@" <&- >&- 2>&-"#, "sh"];
+    let words = ["run", "a", "-v", "--", "sh", "-c", r#"echo "$ONELOCK_NAME" >> "$HIST"; echo out; exit 3"#];
+    let done = Running::new(through(&bench, &closing, &words)).finish();
+    assert_eq!(done.code, Some(3), "{done:?}");
+    assert_eq!(bench.history(), ["a"]);
+}
+
+#[test]
+fn too_few_descriptors_are_an_error_and_no_panic() {
+    let bench = Bench::sqlite();
+    for limit in ["6", "7", "8", "10", "14", "18", "22", "26"] {
+        let few = ["sh", "-c", r#"ulimit -n "$0"; exec "$@""#, limit];
+        let done = Running::new(through(&bench, &few, &["run", "a", "--", "true"])).finish();
+        assert!(matches!(done.code, Some(0 | 69 | 70)), "ulimit -n {limit}: {done:?}");
+    }
+}
+
+#[test]
+fn a_hanging_store_does_not_keep_onelock_from_ending() {
+    let redis = Redis::start();
+    for signal in [Signal::TERM, Signal::INT] {
+        let bench = Bench { dir: folder(), url: format!("{}?request_timeout=10m", redis.url()) };
+        let script = r#"echo up >> "$HIST"; while [ ! -e "$HIST.go" ]; do sleep 0.02; done; exit 3"#;
+        let running = bench.spawn(&["run", "a", "--ttl", "10m", "--", "sh", "-c", script]);
+        bench.wait_for_line("up");
+        let deadman = running.deadman();
+        redis.signal(Signal::STOP);
+        std::fs::write(bench.history_file().with_extension("go"), "").unwrap();
+        until("the deadman's end", || !group_alive(deadman));
+        running.signal(signal);
+        let done = running.finish();
+        redis.signal(Signal::CONT);
+        assert_eq!(done.code, Some(3), "{done:?}");
+        assert!(done.err.contains("told to end"), "{done:?}");
+    }
+}
+
+#[test]
+fn dying_of_int_is_passed_on_and_dying_of_term_is_a_code() {
+    let bench = Bench::sqlite();
+    for (signal, code) in [(Signal::INT, None), (Signal::QUIT, None), (Signal::TERM, Some(143))] {
+        let script = format!(r#"ulimit -c 0; kill -{} $$"#, signal.as_raw());
+        let done = bench.run(&["run", "a", "--", "sh", "-c", &script]);
+        assert_eq!(done.code, code, "{done:?}");
+        assert_eq!(done.status.signal(), code.is_none().then_some(signal.as_raw()), "{done:?}");
+        assert!(!done.status.core_dumped());
+        assert_eq!(bench.status("a")["held"], false);
+    }
+}
+
+#[test]
+fn a_store_that_nobody_shares_is_named() {
+    let bench = Bench { dir: folder(), url: "memory://".into() };
+    let done = bench.run(&["run", "a", "--", "true"]);
+    assert_eq!(done.code, Some(0));
+    assert!(done.err.contains("nobody else sees this lock"), "{done:?}");
+}
+
+#[test]
+fn the_note_names_the_user_without_the_environment() {
+    let bench = Bench::sqlite();
+    let words = ["run", "a", "--", "sh", "-c", r#"echo up >> "$HIST"; exec sleep 60"#];
+    let running = Running::new(through(&bench, &["env", "-u", "USER", "-u", "LOGNAME"], &words));
+    bench.wait_for_line("up");
+    let name = String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
+    let status = bench.status("a");
+    let note = status["holders"][0]["note"].as_str().unwrap();
+    assert!(note.starts_with(&format!("{}@", name.trim())), "{note}");
+    running.signal(Signal::TERM);
+    running.finish();
+}
+
+#[test]
+fn each_message_is_one_write() {
+    let bench = Bench::sqlite();
+    // Keeps writes apart.
+    let (ours, theirs) = UnixDatagram::pair().unwrap();
+    let status =
+        bench.onelock(&["run", "a", "-v", "--", "true"]).stderr(OwnedFd::from(theirs)).status().unwrap();
+    assert!(status.success());
+    ours.set_nonblocking(true).unwrap();
+    let mut bytes = [0; 4096];
+    let writes: Vec<String> = std::iter::from_fn(|| {
+        let length = ours.recv(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+    })
+    .collect();
+    assert_eq!(writes.len(), 2, "{writes:?}");
+    assert!(writes.iter().all(|write| write.starts_with("onelock: ") && write.ends_with('\n')), "{writes:?}");
+}
