@@ -151,13 +151,13 @@ fault "model: numbers start again" lock-core/src/memory.rs \
 fault "model: a busy lock is given to a second one" lock-core/src/mode.rs \
     's/_ => false,\n(\s*)\}\n(\s*)\}/_ => holders < 2,\n$1}\n$2}/' \
     models an_owner_aware_mutex
-fault "Redis: release without the owner check" lock-redis/src/scripts/release_line.lua \
+fault "Redis: release without the owner check" lock-redis/src/scripts/release.lua \
     "s/if call\('HDEL', E, ARGV\[1\]\) == 0 then return 0 end/local any = call('ZRANGE', O, 0, 0)[1]\nif call('HDEL', E, ARGV[1]) == 0 then if any then call('HDEL', E, any) call('ZREM', O, any) return 1 end return 0 end/" \
     redis owner_only
-fault "Redis: expired holders stay" lock-redis/src/scripts/common.lua \
+fault "Redis: expired holders stay" lock-redis/src/scripts/prelude.lua \
     "s/local dropped = sweep\(O\)\n/local dropped = false\n/" \
     redis expired_among_living_holders
-fault "Redis: no push" lock-redis/src/scripts/common.lua \
+fault "Redis: no push" lock-redis/src/scripts/prelude.lua \
     "s/redis\.pcall\('PUBLISH', inbox, head \.\. ' ' \.\. number\)/local _ = inbox/" \
     redis only_the_promoted_are_woken
 fault "PostgreSQL sessions: a lock that was busy is taken along" lock-sql/src/session/postgres/sql/swap.sql \

@@ -104,7 +104,10 @@ impl Capabilities {
         if has {
             return Ok(());
         }
-        let text = format!("{store} does not offer `{what}`; `onelock stores` shows which stores do");
+        let text = format!(
+            "{store} does not offer `{what}` as its servers are set up; `onelock stores` shows which stores do, and the page \
+             of the store what it takes"
+        );
         Err(Error::new(ErrorKind::Unsupported, text))
     }
 }

@@ -84,7 +84,8 @@ impl RedisBackend {
             return Err(Error::new(ErrorKind::InvalidConfig, text));
         }
         let config = Arc::new(config);
-        let inbox = Arc::new(Inbox::new(format!("{}:inbox:{}", config.prefix, HolderId::random()?.to_hex())));
+        let channel = format!("{}:inbox:{}", config.prefix, HolderId::random()?.to_hex());
+        let inbox = Arc::new(Inbox::new(channel, config.replicas == 0));
         let servers = Servers::new(&config, &inbox);
         examine::rights(&servers, &config.prefix, inbox.channel()).await?;
         let declared = Self::declared_of(&config.topology);

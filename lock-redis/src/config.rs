@@ -125,6 +125,10 @@ pub struct RedisConfig {
     pub request_timeout: Duration,
     /// Whether to use a server whose `maxmemory-policy` may evict locks, or their counters, when its memory is full.
     pub allow_eviction: bool,
+    /// Whether a single server stays the master: its replicas, where it has some, are for reading and never promoted. A
+    /// promoted replica may have an older counter, so without this or [`replicas`](Self::replicas) a server with replicas
+    /// declares no fencing.
+    pub never_promoted: bool,
 }
 
 impl Default for RedisConfig {
@@ -150,6 +154,7 @@ impl Default for RedisConfig {
             connect_timeout: Duration::from_secs(2),
             request_timeout: Duration::from_secs(2),
             allow_eviction: false,
+            never_promoted: false,
         }
     }
 }
@@ -209,6 +214,9 @@ impl RedisConfig {
         let in_time = Duration::from_millis(1)..self.request_timeout;
         if self.replicas > 0 && !in_time.contains(&self.replicas_timeout) {
             return Err(bad("replicas_timeout is from 1ms to less than request_timeout"));
+        }
+        if self.never_promoted && self.topology != Topology::Single {
+            return Err(bad("never_promoted is for single servers: sentinels and clusters promote replicas"));
         }
         if self.gate != Gate::None && (self.topology != Topology::Single || self.layout != Layout::Line) {
             return Err(bad(

@@ -44,6 +44,10 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
         "ONELOCKEPOCH" => (ErrorKind::Unavailable, short.to_owned()),
         "OOM" => (ErrorKind::Full, format!("the server has no memory left: {said}")),
         "READONLY" => (ErrorKind::Unavailable, format!("the server is a replica: {said}")),
+        "UNBLOCKED" => (
+            ErrorKind::Unavailable,
+            format!("the server became a replica while it waited for its replicas: {said}"),
+        ),
         "LOADING" | "MASTERDOWN" | "NOREPLICAS" | "MISCONF" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN"
         | "MOVED" | "ASK" => (ErrorKind::Unavailable, format!("the server cannot serve now: {said}")),
         "ERR" if short.contains("not an integer") => {
@@ -88,7 +92,7 @@ pub(crate) fn is_no_script(error: &redis::ServerError) -> bool {
 /// Whether the server says that it is a replica, or a master whose replicas have left it: the connection leads to the
 /// wrong place, or may.
 pub(crate) fn leads_astray(error: &redis::ServerError) -> bool {
-    error.kind() == Some(ServerErrorKind::ReadOnly) || error.code() == "NOREPLICAS"
+    error.kind() == Some(ServerErrorKind::ReadOnly) || matches!(error.code(), "NOREPLICAS" | "UNBLOCKED")
 }
 
 fn text(error: &RedisError) -> String {
@@ -114,6 +118,7 @@ mod tests {
         assert_eq!(kind("OOM command not allowed"), (ErrorKind::Full, false));
         assert_eq!(kind("READONLY You can't write"), (ErrorKind::Unavailable, true));
         assert_eq!(kind("LOADING Redis is loading"), (ErrorKind::Unavailable, true));
+        assert_eq!(kind("UNBLOCKED force unblock"), (ErrorKind::Unavailable, true));
         assert_eq!(kind("ERR value is not an integer or out of range"), (ErrorKind::Foreign, false));
         assert_eq!(kind("ERR something new"), (ErrorKind::Protocol, true));
         assert_eq!(kind("ONELOCKGATE the server has restarted"), (ErrorKind::Unavailable, false));

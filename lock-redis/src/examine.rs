@@ -3,7 +3,7 @@
 use lock_core::{Capabilities, Error, ErrorKind, Result};
 use redis::Cmd;
 
-use crate::config::RedisConfig;
+use crate::config::{RedisConfig, Topology};
 use crate::fence::field;
 use crate::keys::slot_of;
 use crate::link::Link;
@@ -39,11 +39,17 @@ pub(crate) fn nothing_missing(missing: &redis::Value, text: &str) -> Result<()> 
     if missing.is_empty() {
         return Ok(());
     }
+    if let Some(unknown) = missing.iter().find_map(|name| name.strip_prefix('!')) {
+        let text = format!(
+            "the server is too old: Redis 7.0 or Valkey 7.2 is needed, and this one has no {unknown}"
+        );
+        return Err(Error::new(ErrorKind::Unsupported, text));
+    }
     Err(Error::new(ErrorKind::Denied, format!("{text}: {}", missing.join(", "))))
 }
 
-/// Learns what the servers would do with locks when their memory is full, and whether they keep them over a restart.
-/// Without the right to ask, they are taken not to keep them.
+/// Learns what the servers would do with locks when their memory is full, whether they keep them over a restart, and whether
+/// the numbers of a single server can go back. Without the right to ask, they are taken not to keep them, and to go back.
 pub(crate) async fn capabilities(
     servers: &Servers,
     config: &RedisConfig,
@@ -77,11 +83,26 @@ pub(crate) async fn capabilities(
             capabilities.fencing &= counters_last;
             capabilities.raise &= counters_last;
         }
+        if may_be_replaced(&link, config).await? {
+            capabilities.fencing = false;
+            capabilities.raise = false;
+        }
         durable &=
             persistence.as_deref().and_then(|text| field(text, "aof_enabled")).is_some_and(|on| on == "1");
     }
     capabilities.durable = durable;
     Ok(capabilities)
+}
+
+/// Whether one of its replicas may be promoted in the place of a single server: then its counters can go back, and unlike
+/// sentinels and clusters nobody agrees on an epoch. A user without the right to ask does not know that there is none.
+async fn may_be_replaced(link: &Link, config: &RedisConfig) -> Result<bool> {
+    if config.topology != Topology::Single || config.replicas > 0 || config.never_promoted {
+        return Ok(false);
+    }
+    let replication = section(link, "replication").await?;
+    let replicas = replication.as_deref().and_then(|text| field(text, "connected_slaves"));
+    Ok(replicas != Some("0"))
 }
 
 /// Fails when the user may not ask the server who it is: a gate compares that.

@@ -54,7 +54,7 @@ impl RedisGate {
     }
 
     async fn call(&self, script: &'static Script, command: &Cmd) -> Result<redis::Value> {
-        let servers = Servers::new(&self.config, &Arc::new(Inbox::new(String::new())));
+        let servers = Servers::new(&self.config, &Arc::new(Inbox::new(String::new(), false)));
         let answer = servers.call(0, script, command).await;
         servers.close();
         answer.map_err(|e| e.during("gate").at(self.config.address()))

@@ -9,6 +9,9 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) struct Inbox {
     channel: String,
+    /// Whether a pushed grant counts. Where replicas must have a grant it does not: whoever promoted may be a master that
+    /// is cut off, where leases end that are renewed elsewhere. The waiter asks, and the answer waits for the replicas.
+    grants: bool,
     state: Mutex<State>,
 }
 
@@ -34,8 +37,8 @@ struct Mail {
 }
 
 impl Inbox {
-    pub(crate) fn new(channel: String) -> Self {
-        Self { channel, state: Mutex::default() }
+    pub(crate) fn new(channel: String, grants: bool) -> Self {
+        Self { channel, grants, state: Mutex::default() }
     }
 
     pub(crate) fn channel(&self) -> &str {
@@ -72,7 +75,7 @@ impl Inbox {
         let (Some(holder), Ok(token)) = (HolderId::from_hex(holder), token.parse()) else { return };
         let slot = lock(&self.state).slots.get(&holder).cloned();
         if let Some(slot) = slot {
-            slot.post(|mail| mail.held = Some(token));
+            slot.post(|mail| if self.grants { mail.held = Some(token) } else { mail.ask = true });
         }
     }
 
@@ -166,7 +169,7 @@ mod tests {
     const B: HolderId = HolderId::from_u128(2);
 
     fn inbox() -> Inbox {
-        let inbox = Inbox::new("c".into());
+        let inbox = Inbox::new("c".into(), true);
         inbox.expect(A, 1);
         inbox.expect(B, 2);
         inbox

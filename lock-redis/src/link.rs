@@ -165,7 +165,12 @@ impl Link {
         let short = match values.pop_if(|_| counts) {
             None => None,
             Some(Value::Int(acknowledged)) => (acknowledged < i64::from(replicas)).then_some(acknowledged),
-            Some(Value::ServerError(e)) => return Err(error::server_said(&e)),
+            Some(Value::ServerError(e)) => {
+                if error::leads_astray(&e) {
+                    self.drop_connection(live.number);
+                }
+                return Err(error::server_said(&e));
+            }
             Some(_) => return Err(Error::new(ErrorKind::Protocol, "WAIT did not answer with a number")),
         };
         if load {

@@ -56,7 +56,7 @@ impl PlainBackend {
             return Err(Error::new(ErrorKind::InvalidConfig, "this is the backend of the plain layout only"));
         }
         let config = Arc::new(config);
-        let servers = Servers::new(&config, &Arc::new(Inbox::new(String::new())));
+        let servers = Servers::new(&config, &Arc::new(Inbox::new(String::new(), false)));
         let probe = format!("{}onelock-probe:{}", config.prefix, HolderId::random()?.to_hex());
         let mut command = scripts::PLAIN_PROBE.call(0);
         command.arg(&probe);

@@ -43,6 +43,11 @@ pub const OPTIONS: &[OptionSpec] = &[
         default: "false",
         about: "use a server that may evict locks when its memory is full",
     },
+    OptionSpec {
+        name: "never_promoted",
+        default: "false",
+        about: "the replicas of a single server are never promoted: tokens are fencing although it has some",
+    },
 ];
 
 /// Where sentinels listen when the URL does not say.
@@ -130,6 +135,7 @@ impl TryFrom<StoreUrl> for RedisConfig {
         }
         over(&mut url, "tls_insecure", &mut config.tls_insecure)?;
         over(&mut url, "allow_eviction", &mut config.allow_eviction)?;
+        over(&mut url, "never_promoted", &mut config.never_promoted)?;
         config.tls_ca = url.take::<String>("tls_ca")?.map(PathBuf::from);
         config.tls_cert = url.take::<String>("tls_cert")?.map(PathBuf::from);
         config.tls_key = url.take::<String>("tls_key")?.map(PathBuf::from);
@@ -213,6 +219,8 @@ mod tests {
             "redis://h?gate=other",
             "redis://h?gate=run_id&layout=plain",
             "redis+cluster://h?gate=run_id",
+            "redis+cluster://h?never_promoted=true",
+            "redis+sentinel://h/name?never_promoted=true",
             "redis+sentinel://h/name?gate=run_id",
             "redis://h?replicas=-1",
             "redis://h?replicas=65",

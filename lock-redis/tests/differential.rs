@@ -179,8 +179,10 @@ async fn run(server: &Server, seed: u64, steps: usize) {
     let backend = server.backend().await;
     let mut raw = server.raw().await;
     raw.run("FLUSHALL").await;
+    // A counter that is missing starts at the clock.
+    raw.run(&format!("SET onelock:{{{BUCKET}}}:n 1")).await;
     let mut dice = Dice(seed | 1);
-    let mut pair = Pair { backend: &backend, raw, line: Line::default(), next: 0, known: Vec::new() };
+    let mut pair = Pair { backend: &backend, raw, line: Line::default(), next: 1, known: Vec::new() };
     let modes = [&["x"][..], &["x", "s"], &["s", "p2", "p3", "x"], &["p3"], &["s"]][dice.roll(5)];
     for step in 0..steps {
         let old = (!pair.known.is_empty()).then(|| dice.pick(&pair.known).clone());

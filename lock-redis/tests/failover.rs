@@ -312,3 +312,69 @@ async fn a_master_without_replicas_is_looked_up_again() {
     group.say(master, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await.unwrap();
     assert!(matches!(renew_one(&*backend, &ask.ticket()).await, Ok(Renewed::Held(_))));
 }
+
+/// The last line of a master that is cut off: nobody renews its holder there, although it may be renewed elsewhere.
+#[tokio::test]
+async fn a_master_that_is_cut_off_gives_its_waiters_nothing() {
+    let group = group(Plan::sentinel(Duration::from_secs(60))).await;
+    let url = format!("{}?replicas=1&replicas_timeout=300ms", group.url());
+    let (holder, waiter) = (backend(&url).await, backend(&url).await);
+    let free = |lock: &str| lock_core::Request { lease: Duration::from_secs(3), ..request(lock, "x") };
+    // By the end of a lease, by an eviction, by a release.
+    let locks = ["expires", "evicted", "released"];
+    let mut lines = Vec::new();
+    for lock in locks {
+        let (first, second) = (free(lock), request(lock, "x"));
+        let grant = soon_until(async || holder.acquire(&first).await.ok().map(held)).await;
+        soon_until(async || waiter.acquire(&second).await.ok().map(waits)).await;
+        lines.push((first, grant, second));
+    }
+    group.servers()[1].pause(true).unwrap();
+    // Neither waits for replicas.
+    holder.evict(&lines[1].0.name, lines[1].1.token).await.unwrap();
+    holder.release(&lines[2].0.ticket()).await.unwrap();
+    // A look is enough to end what has expired.
+    soon_until(async || {
+        let seen = holder.inspect(&lines[0].0.name).await.ok()?;
+        seen.waiters.is_empty().then_some(())
+    })
+    .await;
+    for (_, _, second) in &lines {
+        let lock = &second.name;
+        assert_eq!(soon(waiter.wait(&second.ticket())).await.unwrap(), Wake::Ask, "{lock}: a grant");
+        let error = renew_one(&*waiter, &second.ticket()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{lock}: {error}");
+    }
+    group.servers()[1].pause(false).unwrap();
+    for (_, grant, second) in &lines {
+        let next = soon_until(async || match renew_one(&*waiter, &second.ticket()).await.ok()? {
+            Renewed::Held(grant) => Some(grant),
+            other => panic!("{other:?}"),
+        })
+        .await;
+        assert!(next.token > grant.token);
+    }
+}
+
+#[tokio::test]
+async fn a_master_that_steps_down_while_it_waits_is_unavailable() {
+    let group = group(Plan::sentinel(Duration::from_secs(60))).await;
+    let url = format!("{}?replicas=1&replicas_timeout=20s&request_timeout=25s", group.url());
+    let backend = backend(&url).await;
+    let (master, replica) = (group.admin()[0], group.admin()[1]);
+    group.servers()[1].pause(true).unwrap();
+    let ask = request("a", "x");
+    let asked = tokio::spawn({
+        let (backend, ask) = (backend.clone(), ask.clone());
+        async move { backend.acquire(&ask).await }
+    });
+    soon_until(async || {
+        let clients = group.say(master, &["CLIENT", "LIST"]).await.ok()?.concat();
+        clients.contains(" cmd=wait ").then_some(())
+    })
+    .await;
+    group.say(master, &["REPLICAOF", "127.0.0.1", &replica.port().to_string()]).await.unwrap();
+    let error = soon(asked).await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.is_unclear()), (ErrorKind::Unavailable, true), "{error}");
+    group.servers()[1].pause(false).unwrap();
+}

@@ -8,8 +8,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::{HOUR, Server, held, name, renew_one, request, soon, token, waits};
-use lock_core::{Backend, ErrorKind, Page, Raise, Release, Renewal, Renewed, Standing, StoreUrl, Wake};
-use lock_redis::{RedisBackend, RedisConfig};
+use lock_core::{
+    Backend, ErrorKind, Page, Raise, Release, Renewal, Renewed, Request, Standing, StoreUrl, Wake,
+};
+use lock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
 use redis::Value;
 
 #[tokio::test]
@@ -51,6 +53,39 @@ async fn every_key_of_a_line_ends_at_one_moment() {
             ends.insert(raw.int(&format!("PEXPIRETIME {key}")).await);
         }
         assert!(ends.len() <= 1 && !ends.contains(&-1), "step {step}: {ends:?}");
+    }
+}
+
+/// Who joins and leaves must not make the keys of a line end before its holder's lease does.
+#[tokio::test]
+async fn joins_do_not_move_the_end_of_a_line() {
+    let server = Server::start(&[]).await;
+    let (backend, mut raw) = (server.backend().await, server.raw().await);
+    let first = request("a", "x");
+    held(backend.acquire(&first).await.unwrap());
+    let before = raw.int("PEXPIRETIME onelock:{44}:e:a").await;
+    for _ in 0..3000 {
+        let brief = Request { waiter_lease: Duration::from_secs(60), ..request("a", "x") };
+        waits(backend.acquire(&brief).await.unwrap());
+        backend.release(&brief.ticket()).await.unwrap();
+    }
+    for key in raw.residue().await {
+        assert_eq!(raw.int(&format!("PEXPIRETIME {key}")).await, before, "{key}");
+    }
+}
+
+/// A server that lacks a command of 7.0, as older ones do.
+#[tokio::test]
+async fn an_old_server_is_refused() {
+    let server = Server::start(&["--rename-command", "PEXPIRETIME", ""]).await;
+    let line = RedisBackend::connect(server.config()).await.map(drop);
+    let mut config = server.config();
+    (config.layout, config.prefix) = (Layout::Plain, String::new());
+    let plain = PlainBackend::connect(config).await.map(drop);
+    for refused in [line, plain] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("Redis 7.0"), "{error}");
     }
 }
 
@@ -325,13 +360,14 @@ async fn the_documented_rights_are_enough_and_each_is_needed() {
     raw.run(&format!("ACL SETUSER locker {rights}")).await;
     let backend = RedisBackend::connect(config.clone()).await.unwrap();
     let (ask, next) = (request("a", "x"), request("a", "x"));
-    held(backend.acquire(&ask).await.unwrap());
+    let grant = held(backend.acquire(&ask).await.unwrap());
     waits(backend.acquire(&next).await.unwrap());
     assert!(matches!(renew_one(&backend, &ask.ticket()).await, Ok(Renewed::Held(_))));
-    assert_eq!(backend.raise(&ask.ticket(), token(9)).await.unwrap(), Raise::Raised);
+    let raised = token(grant.token.get() + 9);
+    assert_eq!(backend.raise(&ask.ticket(), raised).await.unwrap(), Raise::Raised);
     assert_eq!(backend.list("", &Page::first(9).unwrap()).await.unwrap().names.len(), 1);
     assert_eq!(backend.inspect(&ask.name).await.unwrap().waiters.len(), 1);
-    assert_eq!(backend.evict(&ask.name, token(1)).await.unwrap(), Release::Released);
+    assert_eq!(backend.evict(&ask.name, grant.token).await.unwrap(), Release::Released);
     assert!(matches!(soon(backend.wait(&next.ticket())).await.unwrap(), Wake::Held(_)));
     backend.close().await.unwrap();
     assert_eq!(raw.residue().await.len(), 2);

@@ -1,17 +1,24 @@
 -- KEYS: E O W X, the counter, and the gate where there is one. ARGV: holder, mode, lease, waiter lease (ms, lock-delay included), queue, inbox, note.
 -- Behind them, where a replica can be promoted: where the numbers of this epoch start, and the server's replication id.
 -- Answers status, number, time until asking again may help (-1: unknown); who holds is answered with its holder.
--- Here what a lock needs that nobody else is in; acquire_line.lua is the rest.
 local holder, mode = ARGV[1], ARGV[2]
 local lease, waiter_lease = tonumber(ARGV[3]), tonumber(ARGV[4])
 admitted(KEYS[6])
 promoted(ARGV[9])
 
--- The first write of a join: where it is refused nothing has happened. The number, and as a text.
+-- The number of a join, also as a text. It is the first write: where that is refused nothing has happened. A counter that is
+-- missing (FLUSHALL, an empty server in the place of the old one) starts at the clock, in units of 16 us so that 48 bits are
+-- enough: above all it gave before, because no server serves a bucket that often.
 local function number()
   local n = call('INCR', KEYS[5])
-  if ARGV[8] and n <= tonumber(ARGV[8]) then
-    n = tonumber(ARGV[8]) + 1
+  local floor = 0
+  if ARGV[8] then
+    floor = tonumber(ARGV[8])
+  elseif n == 1 then
+    floor = math.floor((time[1] * 1000000 + time[2]) / 16)
+  end
+  if n <= floor then
+    n = floor + 1
     call('SET', KEYS[5], text(n))
   end
   if n >= 9007199254740992 then error({err = 'ONELOCKLIMIT the counter of this bucket has no numbers left'}) end
@@ -22,6 +29,7 @@ local function entry(n)
   call('HSET', E, holder, n .. ' ' .. mode .. ' ' .. NOW .. ' ' .. ARGV[6] .. ' ' .. ARGV[7])
 end
 
+-- Nobody else is in it.
 local others = call('EXISTS', E, O, W, X)
 if others == 0 then
   local n, as_text = number()
@@ -33,3 +41,31 @@ if others == 0 then
   return {HELD, n, holder}
 end
 
+local queue = ARGV[5] == '1'
+local waits, changed = settle(others == 4)
+if waits and (changed or others ~= 4) then waits = call('ZCARD', W) > 0 end
+local status, n, after = renew(holder, lease, waiter_lease)
+if status ~= NONE then return {status, n, after} end
+
+local holds, held = false, nil
+if not waits then
+  held = call('ZCARD', O)
+  if held == 0 and call('EXISTS', E) == 1 then read(nil) end
+  holds = held == 0 or (mode ~= 'x' and fits(mode, held, held_mode()))
+end
+if not holds and not queue then return {NONE, 0, earliest()} end
+
+local as_text
+n, as_text = number()
+if holds then
+  entry(as_text)
+  call('ZADD', O, text(now + lease), holder)
+  keep(now + lease, held == 0, true)
+  return {HELD, n, holder}
+end
+-- First, because nothing has asked yet whether this key is ours.
+call('ZADD', W, as_text, holder)
+entry(as_text)
+call('ZADD', X, text(now + waiter_lease), holder)
+keep(now + waiter_lease, not waits, true)
+return {WAITS, n, not waits and earliest() or FAILED}

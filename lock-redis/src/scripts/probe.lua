@@ -1,6 +1,6 @@
 -- KEYS: a hash, a sorted set and a string that nobody uses. ARGV: this client's inbox.
--- Tries every command the verbs use and answers what the access list refuses, so that a missing right is a clear
--- error at connect and not half a verb later on.
+-- Tries every command the verbs use. Answers those that the access list refuses, and behind a `!` those that the server
+-- does not have, so that a missing right or an old server is a clear error at connect and not half a verb later on.
 local missing, seen = {}, {}
 local function try(...)
   local answer = redis.pcall(...)
@@ -10,6 +10,9 @@ local function try(...)
   local denied = string.find(text, "The user executing the script can't", 1, true) or string.find(text, 'NOPERM', 1, true)
     or string.find(text, 'permission', 1, true)
   local name = string.lower((...))
+  if string.find(text, 'Unknown .*command called') then
+    denied, name = true, '!' .. name
+  end
   if denied and not seen[name] then
     seen[name] = true
     missing[#missing + 1] = name
@@ -22,7 +25,7 @@ try('INCR', s)
 try('SET', s, '1', 'PX', 1)
 try('GET', s)
 try('PEXPIREAT', s, 1)
-try('PTTL', h)
+try('PEXPIRETIME', h)
 try('HSET', h, 'a', '1')
 try('HGET', h, 'a')
 try('HEXISTS', h, 'a')

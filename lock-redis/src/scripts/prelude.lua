@@ -1,4 +1,38 @@
--- What a verb does with a line that others are in, or that has to be looked at whole.
+-- Shared by every verb of a line. A line is four keys, all of one hash slot:
+--   E  hash  holder -> "number mode joined inbox note"
+--   O  zset  the entries that hold, by the end of their lease (ms of the server's clock)
+--   W  zset  the entries that wait, by number
+--   X  zset  the entries that wait, by the end of their lease
+-- An uncontended lock is E and O alone. Numbers stay below 2^53, where Lua's and the score's arithmetic is exact.
+-- Commands are given their numbers as texts: the server writes a Lua number out with 17 digits, which takes it longer
+-- than most of these commands do. Not by `%d`, which is a C long: on a 32-bit server a time in milliseconds overflows it.
+local call = redis.call
+local HELD, WAITS, NONE, FAILED = 1, 2, 0, -1
+local SLACK = 250 -- how much longer than its leases a line's keys live, so that not every renewal moves four expiries
+local E, O, W, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+local function text(n)
+  return string.format('%.0f', n)
+end
+
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local NOW = text(now)
+
+-- Fails when the server was promoted since the client learned its epoch: it has another replication id then.
+local function promoted(id)
+  if id and not string.find(call('INFO', 'replication'), 'master_replid:' .. id, 1, true) then
+    error({err = 'ONELOCKEPOCH the server was promoted, or may not say so'})
+  end
+end
+
+-- Fails where this start of the server has no vote; `gate` is nil where the client asks for none. Before any write.
+local function admitted(gate)
+  if gate and string.match(call('INFO', 'server'), 'run_id:(%x+)') ~= call('GET', gate) then
+    error({err = 'ONELOCKGATE the server has restarted, and may have forgotten what it gave: no vote until its gate is opened'})
+  end
+end
+
 local function at(first)
   E, O, W, X = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
 end
@@ -23,15 +57,16 @@ local function fits(mode, held, theirs)
   return mode == 's' or held < tonumber(string.sub(mode, 2))
 end
 
--- Makes the line's keys live as long as a lease that ends at `ends`; `fresh` when a key may have just been made. All four end
--- at one moment, or a clock that steps could leave one without the others: none is moved by itself, and none to a moment
--- that is worked out from its PTTL alone, which counts from a little before `now`.
+-- Makes the line's keys live as long as a lease that ends at `ends`; `fresh` when a key may have just been made. All four get
+-- the same absolute end, so a clock that steps leaves none without the others. The end they have is read as a moment, not as
+-- a time to live: that is rounded and counts from another `now`, and added to ours it would move the end a little with each
+-- join.
 -- A renewal writes in any case, and before its ZADD, what needs no memory: once a script has written, a server that is full
 -- lets it finish, so what is held can be kept. A join has done so (`joins`).
 local function keep(ends, fresh, joins)
-  local left = call('PTTL', E)
-  if fresh or left < ends - now then
-    local at = text(math.max(now + left, ends + SLACK))
+  local last = call('PEXPIRETIME', E)
+  if fresh or last < ends then
+    local at = text(math.max(last, ends + SLACK))
     call('PEXPIREAT', E, at)
     call('PEXPIREAT', O, at)
     call('PEXPIREAT', W, at)

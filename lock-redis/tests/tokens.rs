@@ -1,0 +1,105 @@
+//! Where the numbers of a server start, and where they are no fencing tokens.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Server, held, request, soon};
+use lock_core::{Backend, BootClock, ErrorKind, Locks, StoreUrl};
+use lock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
+
+const LAYOUTS: [&str; 2] = ["line", "plain"];
+
+async fn backend(server: &Server, options: &str) -> Arc<dyn Backend> {
+    let url: StoreUrl = format!("redis://127.0.0.1:{}/?{options}", server.port).parse().unwrap();
+    let config = RedisConfig::try_from(url).unwrap();
+    match config.layout {
+        Layout::Line => Arc::new(RedisBackend::connect(config).await.unwrap()),
+        _ => Arc::new(PlainBackend::connect(config).await.unwrap()),
+    }
+}
+
+/// The token of a lock that is taken and released.
+async fn token(backend: &dyn Backend) -> i64 {
+    let ask = request("a", "x");
+    let token = held(soon(backend.acquire(&ask)).await.unwrap()).token.get();
+    backend.release(&ask.ticket()).await.unwrap();
+    token
+}
+
+#[tokio::test]
+async fn tokens_grow_over_a_server_that_has_lost_everything() {
+    for layout in LAYOUTS {
+        // It keeps nothing over a restart.
+        let mut server = Server::start(&[]).await;
+        let backend = backend(&server, &format!("layout={layout}")).await;
+        let mut last = 0;
+        for lost in ["nothing", "nothing", "all", "nothing", "the server"] {
+            match lost {
+                "all" => drop(server.raw().await.run("FLUSHALL").await),
+                "the server" => server.restart().await,
+                _ => {}
+            }
+            let next = soon(async {
+                loop {
+                    // The connection of a dead server fails once.
+                    let ask = request("a", "x");
+                    if let Ok(standing) = backend.acquire(&ask).await {
+                        backend.release(&ask.ticket()).await.unwrap();
+                        break held(standing).token.get();
+                    }
+                }
+            })
+            .await;
+            assert!(next > last, "{layout}: {next} after {last}, with {lost} lost");
+            last = next;
+        }
+        // Below the bits of a token epoch.
+        assert!(last < 1 << 48, "{layout}: {last}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_replicas_is_fenced_only_where_somebody_says_so() {
+    let master = Server::start(&[]).await;
+    let mut raw = master.raw().await;
+    for layout in LAYOUTS {
+        assert!(backend(&master, &format!("layout={layout}")).await.capabilities().fencing, "{layout}");
+    }
+    let port = master.port.to_string();
+    let _replica =
+        Server::start(&["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0"]).await;
+    soon(async { while raw.int("WAIT 1 100").await == 0 {} }).await;
+    for layout in LAYOUTS {
+        let plain = backend(&master, &format!("layout={layout}")).await;
+        let declared = plain.capabilities();
+        assert!(!declared.fencing && !declared.raise, "{layout}");
+        let locks = Locks::builder(plain).clock(Arc::new(BootClock)).build().unwrap();
+        let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+        let error = guard.token().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("as its servers are set up"), "{error}");
+        guard.release().await.unwrap();
+        for said in ["replicas=1", "never_promoted=true"] {
+            let said = backend(&master, &format!("layout={layout}&{said}")).await;
+            assert!(said.capabilities().fencing, "{layout}");
+            assert!(token(&*said).await > 0);
+        }
+    }
+}
+
+/// Not to know of replicas is not to know that there are none.
+#[tokio::test]
+async fn who_may_not_ask_for_replicas_has_no_fencing() {
+    let server = Server::start(&[]).await;
+    let mut raw = server.raw().await;
+    raw.run("ACL SETUSER default -info").await;
+    for layout in LAYOUTS {
+        let declared = backend(&server, &format!("layout={layout}")).await.capabilities();
+        assert!(!declared.fencing && !declared.raise, "{layout}");
+        let said = backend(&server, &format!("layout={layout}&never_promoted=true")).await.capabilities();
+        assert!(said.fencing, "{layout}");
+    }
+}
