@@ -1,13 +1,19 @@
-//! The driver's client for one server, from the configuration: address, TLS, credentials, socket options.
+//! Opens a connection to one server, from the configuration: address, socket options, TLS, credentials.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::select_ok;
 use lock_core::{Error, ErrorKind, Result};
-use redis::io::tcp::TcpSettings;
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 
 use crate::config::{Host, RedisConfig};
-use crate::error;
+use crate::{error, tls};
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
@@ -18,22 +24,40 @@ pub(crate) enum Role {
     Seeker,
 }
 
-/// The driver's client of the server at `host`: it connects to nothing yet.
-pub(crate) fn new(config: &RedisConfig, host: &Host, role: Role) -> Result<Client> {
-    let (host, port) = (host.host.clone(), host.port);
-    let addr = if config.tls {
-        // Several crates may bring a provider of cryptography; without a choice the driver would panic.
-        let _already_chosen = rustls::crypto::ring::default_provider().install_default();
-        ConnectionAddr::TcpTls { host, port, insecure: config.tls_insecure, tls_params: None }
+/// A connection, and the task that writes and reads. The last clone ends both.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(crate) requests: MultiplexedConnection,
+    _task: Arc<Task>,
+}
+
+struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Connects to the server at `host`.
+pub(crate) async fn open(
+    config: &RedisConfig,
+    host: &Host,
+    role: Role,
+    settings: AsyncConnectionConfig,
+) -> Result<Connection> {
+    // Without its own timeouts: whoever calls has some that include the rest of the work.
+    let settings = settings.set_connection_timeout(None).set_response_timeout(None);
+    let stream = reach(host).await?;
+    if config.tls {
+        let stream = tls::connect(config, &host.host, stream).await?;
+        greet(credentials(config, role), stream, settings).await
     } else {
-        ConnectionAddr::Tcp(host, port)
-    };
-    // Both find a peer that vanished while nothing is sent; what is sent has its own timeout.
-    let keepalive =
-        socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
-    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-    #[cfg(target_os = "linux")]
-    let tcp = tcp.set_user_timeout(Duration::from_secs(20));
+        greet(credentials(config, role), stream, settings).await
+    }
+}
+
+fn credentials(config: &RedisConfig, role: Role) -> RedisConnectionInfo {
     let (database, username, password) = match role {
         Role::Locker => (config.database, &config.username, &config.password),
         Role::Seeker => (0, &config.sentinel_username, &config.sentinel_password),
@@ -46,25 +70,40 @@ pub(crate) fn new(config: &RedisConfig, host: &Host, role: Role) -> Result<Clien
     if let Some(password) = password {
         settings = settings.set_password(password.reveal());
     }
-    let broken = |e: &redis::RedisError| {
-        Error::new(ErrorKind::InvalidConfig, format!("the connection cannot be set up: {e}"))
-    };
-    let info = addr.into_connection_info().map_err(|e| broken(&e))?;
-    let info = info.set_tcp_settings(tcp).set_redis_settings(settings);
-    if config.tls_ca.is_none() && config.tls_cert.is_none() {
-        return Client::open(info).map_err(|e| error::from_redis(&e));
+    settings
+}
+
+async fn greet<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    credentials: RedisConnectionInfo,
+    stream: S,
+    settings: AsyncConnectionConfig,
+) -> Result<Connection> {
+    let connected = MultiplexedConnection::new_with_config(&credentials, stream, settings).await;
+    let (requests, task) = connected.map_err(|e| error::from_redis(&e))?;
+    Ok(Connection { requests, _task: Arc::new(Task(tokio::spawn(task).abort_handle())) })
+}
+
+/// The first address of the host that answers.
+async fn reach(host: &Host) -> Result<TcpStream> {
+    let failed =
+        |e: std::io::Error| Error::new(ErrorKind::Unavailable, format!("{host} cannot be reached: {e}"));
+    let found = tokio::net::lookup_host((host.host.as_str(), host.port)).await.map_err(failed)?;
+    let attempts: Vec<_> = found.map(|address| Box::pin(dial(address))).collect();
+    if attempts.is_empty() {
+        return Err(Error::new(ErrorKind::Unavailable, format!("{host} has no address")));
     }
-    let read = |path: &std::path::Path| {
-        std::fs::read(path).map_err(|e| {
-            Error::new(ErrorKind::InvalidConfig, format!("{} cannot be read: {e}", path.display()))
-        })
-    };
-    let root_cert = config.tls_ca.as_deref().map(read).transpose()?;
-    let client_tls = match (&config.tls_cert, &config.tls_key) {
-        (Some(cert), Some(key)) => {
-            Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
-        }
-        _ => None,
-    };
-    Client::build_with_tls(info, redis::TlsCertificates { client_tls, root_cert }).map_err(|e| broken(&e))
+    select_ok(attempts).await.map(|(stream, _)| stream).map_err(failed)
+}
+
+async fn dial(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    // Both find a peer that vanished while nothing is sent; what is sent has its own timeout.
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+    let socket = socket2::SockRef::from(&stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(Duration::from_secs(20)))?;
+    Ok(stream)
 }

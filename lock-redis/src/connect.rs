@@ -3,10 +3,9 @@
 use std::sync::Weak;
 
 use lock_core::{Error, ErrorKind, Result};
-use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Pipeline, PushInfo, Value};
 
-use crate::client::{self, Role};
+use crate::client::{self, Connection, Role};
 use crate::cluster::Cluster;
 use crate::config::{Host, RedisConfig};
 use crate::fence::{Fence, field};
@@ -29,7 +28,7 @@ pub(crate) async fn connect(
     lead: &Lead,
     channel: &str,
     pushed: impl Fn(PushInfo) + Send + Sync + 'static,
-) -> Result<(MultiplexedConnection, Option<Fence>)> {
+) -> Result<(Connection, Option<Fence>)> {
     let (host, epoch) = match lead {
         Lead::Server(host) | Lead::Node(host, _) => (host.clone(), None),
         Lead::Master(name) => {
@@ -37,17 +36,12 @@ pub(crate) async fn connect(
             (master.host, Some(master.epoch))
         }
     };
-    let settings = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(1024)
-        .set_push_sender(move |push: PushInfo| {
+    let settings =
+        AsyncConnectionConfig::new().set_pipeline_buffer_size(1024).set_push_sender(move |push: PushInfo| {
             pushed(push);
             Ok::<(), redis::aio::SendError>(())
         });
-    let client = client::new(config, &host, Role::Locker)?;
-    let connection = client.get_multiplexed_async_connection_with_config(&settings).await;
-    let connection = connection.map_err(|e| error::from_redis(&e))?;
+    let connection = client::open(config, &host, Role::Locker, settings).await?;
     let scripts = scripts::of(config.layout);
     let mut load = Pipeline::with_capacity(scripts.len() + 3);
     for script in scripts {
@@ -63,7 +57,7 @@ pub(crate) async fn connect(
             load.cmd("CLUSTER").arg("INFO").cmd("INFO").arg("replication").cmd("CLUSTER").arg("INFO");
         }
     }
-    let (mut subscriber, mut loader) = (connection.clone(), connection.clone());
+    let (mut subscriber, mut loader) = (connection.requests.clone(), connection.requests.clone());
     let (subscribed, loaded) = tokio::join!(
         async {
             // Nothing is pushed where nobody can wait.

@@ -22,6 +22,7 @@ mod sentinel;
 mod servers;
 mod stagger;
 mod survey;
+mod tls;
 mod topology;
 mod url;
 

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use lock_core::flight::SingleFlight;
 use lock_core::{Error, ErrorKind, Result};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::client::Connection;
 use crate::config::{Host, RedisConfig};
 use crate::connect::{Lead, connect};
 use crate::error;
@@ -50,7 +50,7 @@ pub(crate) struct Link {
 /// A connection in use, and which one it is.
 #[derive(Clone)]
 struct Live {
-    connection: MultiplexedConnection,
+    connection: Connection,
     number: u64,
     fence: Option<Arc<Fence>>,
 }
@@ -206,14 +206,14 @@ impl Link {
 
     async fn send(&self, live: &Live, command: &Cmd) -> Result<Value> {
         let _under_way = self.stagger.turn().await;
-        let mut connection = live.connection.clone();
+        let mut connection = live.connection.requests.clone();
         let answer = timeout(self.config.request_timeout, connection.send_packed_command(command)).await;
         self.arrived(live, answer)
     }
 
     async fn send_all(&self, live: &Live, pipeline: &Pipeline) -> Result<Vec<Value>> {
         let _under_way = self.stagger.turn().await;
-        let mut connection = live.connection.clone();
+        let mut connection = live.connection.requests.clone();
         let sent = connection.send_packed_commands(pipeline, 0, pipeline.len());
         let answer = timeout(self.config.request_timeout, sent).await;
         let answers = self.arrived(live, answer)?;

@@ -27,11 +27,8 @@ pub(crate) async fn find(config: &RedisConfig, name: &str) -> Result<Master> {
 
 async fn ask(config: &RedisConfig, host: &Host, name: &str) -> Result<Master> {
     let said = |e: Error| Error::new(e.kind(), format!("sentinel {host}: {e}"));
-    let client = client::new(config, host, Role::Seeker)?;
-    let settings =
-        redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    let connection = client.get_multiplexed_async_connection_with_config(&settings).await;
-    let mut connection = connection.map_err(|e| said(error::from_redis(&e)))?;
+    let connection = client::open(config, host, Role::Seeker, redis::AsyncConnectionConfig::new()).await;
+    let connection = connection.map_err(said)?;
     let command = |verb: &str| {
         let mut command = Cmd::new();
         command.arg("SENTINEL").arg(verb).arg(name);
@@ -44,8 +41,12 @@ async fn ask(config: &RedisConfig, host: &Host, name: &str) -> Result<Master> {
         .add_command(command("MASTER"))
         .add_command(command("GET-MASTER-ADDR-BY-NAME"))
         .add_command(command("MASTER"));
-    let answers =
-        connection.send_packed_commands(&pipeline, 0, 3).await.map_err(|e| said(error::from_redis(&e)))?;
+    let answers = connection
+        .requests
+        .clone()
+        .send_packed_commands(&pipeline, 0, 3)
+        .await
+        .map_err(|e| said(error::from_redis(&e)))?;
     let [before, address, after] = &answers[..] else {
         return Err(said(Error::new(ErrorKind::Protocol, "another number of answers than asked for")));
     };
