@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use lock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName, Page, Raise,
     Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
@@ -159,9 +160,12 @@ impl RedisBackend {
 
     async fn leave(&self, ticket: &Ticket) -> Result<Release> {
         let keys = self.keys(&ticket.name);
-        let mut command = scripts::RELEASE.call(4);
-        command.arg(&keys.line()).arg(ticket.holder.to_hex());
-        reply::release(&self.call(keys.bucket, &scripts::RELEASE, &command).await?)
+        let (mut whole, mut part) = (scripts::RELEASE.call(4), scripts::RELEASE_PART.call(2));
+        whole.arg(&keys.line()).arg(ticket.holder.to_hex());
+        part.arg(&keys.line()[..2]).arg(ticket.holder.to_hex());
+        let slot = slot_of(keys.bucket);
+        let (whole, part) = ((&scripts::RELEASE, &whole), (&scripts::RELEASE_PART, &part));
+        reply::release(&self.servers.call_or_part(slot, whole, part).await?)
     }
 
     /// All of `due` in one round trip to each server, in scripts of up to [`BATCH`] entries each.
@@ -183,9 +187,16 @@ impl RedisBackend {
             }
             (*slot, command)
         });
-        let replies = self.servers.call_all(&scripts::RENEW, calls.collect()).await;
+        let replies = self.servers.call_divisible(&scripts::RENEW, calls.collect()).await;
         for ((_, batch), reply) in batches.iter().zip(replies) {
             let asked = |i: &usize| Asked::new(items[*i].1.ticket.holder, items[*i].2.leases());
+            let Some(reply) = reply.transpose() else {
+                // The slot is on its way, with some of these lines, or a line has fewer keys than four.
+                let alone = batch.iter().map(|i| self.renew_alone(&keys[*i], items[*i].1, items[*i].2));
+                let renewed = join_all(alone).await;
+                renewed.into_iter().zip(batch).for_each(|(r, i)| answers[items[*i].0] = r);
+                continue;
+            };
             let asked: Vec<_> = batch.iter().map(asked).collect();
             match reply.and_then(|reply| reply::renewals(&reply, &asked)) {
                 Ok(renewed) => renewed.into_iter().zip(batch).for_each(|(r, i)| answers[items[*i].0] = r),
@@ -193,6 +204,18 @@ impl RedisBackend {
             }
         }
         answers
+    }
+
+    /// One entry, in a slot that is on its way to another node.
+    async fn renew_alone(&self, keys: &LineKeys, item: &Renewal, times: Times) -> Result<Renewed> {
+        let (holder, (lease, waiter_lease)) = (item.ticket.holder, times.with_delay());
+        let (mut whole, mut part) = (scripts::RENEW.call(4), scripts::RENEW_PART.call(2));
+        whole.arg(&keys.line()).arg(holder.to_hex()).arg(lease).arg(waiter_lease);
+        part.arg(&keys.line()[..2]).arg(holder.to_hex()).arg(lease);
+        let (whole, part) = ((&scripts::RENEW, &whole), (&scripts::RENEW_PART, &part));
+        let answer = self.servers.call_or_part(slot_of(keys.bucket), whole, part).await?;
+        let answers = reply::renewals(&answer, &[Asked::new(holder, times.leases())])?;
+        answers.into_iter().next().unwrap_or_else(|| Err(Error::new(ErrorKind::Protocol, "no answer")))
     }
 }
 

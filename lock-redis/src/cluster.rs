@@ -41,6 +41,9 @@ pub(crate) struct Cluster {
     this: Weak<Cluster>,
 }
 
+/// A script and what it is called with.
+pub(crate) type Call<'a> = (&'static Script, &'a Cmd);
+
 #[derive(Debug, Default)]
 struct Map {
     ranges: Vec<Range>,
@@ -61,17 +64,24 @@ impl Cluster {
         })
     }
 
-    /// Calls one script where the slot is served, wherever that is by now.
-    pub(crate) async fn ask(&self, slot: u16, script: &'static Script, command: &Cmd) -> Result<Answers> {
+    /// Calls one script where the slot is served, wherever that is by now; in place of `call`, `part` where only some keys are
+    /// there.
+    pub(crate) async fn ask(&self, slot: u16, call: Call<'_>, part: Option<Call<'_>>) -> Result<Answers> {
         let until = Instant::now() + self.config.request_timeout;
         let mut link = self.owner(slot).await?;
-        let mut asking = false;
+        let (mut asking, mut now) = (false, call);
         loop {
-            let answers = self.noted(link.ask(script, &[Cow::Borrowed(command)], asking).await)?;
+            let answers = self.noted(link.ask(now.0, &[Cow::Borrowed(now.1)], asking).await)?;
             // Each of these answers means that nothing was done.
             let Some(turn) = answers.values.first().and_then(Turn::of) else { return Ok(answers) };
             if Instant::now() >= until {
                 return Ok(answers);
+            }
+            if let (Turn::Partial, Some(part)) = (&turn, part)
+                && !std::ptr::eq(now.0, part.0)
+            {
+                now = part;
+                continue;
             }
             asking = matches!(turn, Turn::Ask(_));
             link = match turn {
@@ -80,7 +90,8 @@ impl Cluster {
                     self.link(host.at(&link))?
                 }
                 Turn::Ask(host) => self.link(host.at(&link))?,
-                Turn::Later => {
+                Turn::Partial | Turn::Later => {
+                    now = call;
                     sleep(PAUSE).await;
                     self.stale.store(true, Ordering::Release);
                     self.owner(slot).await?
@@ -89,11 +100,13 @@ impl Cluster {
         }
     }
 
-    /// Calls one script for several slots: one round trip to each node they are on.
+    /// Calls one script for several slots: one round trip to each node they are on. Where only some keys of a call are there
+    /// it is asked again, unless it is `divisible`: then that is its answer.
     pub(crate) async fn ask_all(
         &self,
         script: &'static Script,
         calls: Vec<(u16, Cmd)>,
+        divisible: bool,
     ) -> Vec<Result<Answers>> {
         let mut groups: BTreeMap<Host, (Arc<Link>, Vec<usize>)> = BTreeMap::new();
         let mut answers: Vec<Option<Result<Answers>>> = calls.iter().map(|_| None).collect();
@@ -118,8 +131,11 @@ impl Cluster {
             match answer {
                 Ok(Answers { values, short }) => {
                     for (i, value) in which.into_iter().zip(values) {
-                        if Turn::of(&value).is_some() {
+                        let turn = Turn::of(&value);
+                        if turn.is_some() {
                             self.stale.store(true, Ordering::Release);
+                        }
+                        if turn.is_some_and(|turn| !divisible || turn != Turn::Partial) {
                             astray.push(i);
                         }
                         answers[i] = Some(Ok(Answers { values: vec![value], short }));
@@ -128,8 +144,9 @@ impl Cluster {
                 Err(error) => which.into_iter().for_each(|i| answers[i] = Some(Err(error.clone()))),
             }
         }
-        let again =
-            astray.into_iter().map(|i| async move { (i, self.ask(calls[i].0, script, &calls[i].1).await) });
+        let again = astray
+            .into_iter()
+            .map(|i| async move { (i, self.ask(calls[i].0, (script, &calls[i].1), None).await) });
         for (i, answer) in join_all(again).await {
             answers[i] = Some(answer);
         }

@@ -61,6 +61,9 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
         {
             (ErrorKind::Denied, format!("a right is missing: {said}"))
         }
+        "ERR" if short.contains("max number of clients") => {
+            (ErrorKind::Unavailable, format!("the server takes no more connections: {said}"))
+        }
         "ERR" if short.contains("DB index") => {
             (ErrorKind::InvalidConfig, format!("there is no such database: {said}"))
         }

@@ -19,7 +19,7 @@ pub(crate) async fn rights(servers: &Servers, prefix: &str, channel: &str) -> Re
         for kind in ["h", "z", "s"] {
             command.arg(format!("{prefix}:{{{bucket}}}:{kind}:{own}"));
         }
-        command.arg(channel);
+        command.arg(channel).arg(u8::from(servers.are_many()));
         let missing = match servers.call(slot_of(bucket), &scripts::PROBE, &command).await {
             // A node that is down when the client comes up is for the verbs to find out.
             Err(e) if servers.are_many() && e.is_retryable() => continue,

@@ -30,6 +30,8 @@ macro_rules! script {
 script!(ACQUIRE, "prelude.lua" "acquire.lua", fenced true, counts true);
 script!(RENEW, "prelude.lua" "renew.lua", fenced false, counts true);
 script!(RELEASE, "prelude.lua" "release.lua", fenced false, counts false);
+script!(RENEW_PART, "prelude.lua" "renew_part.lua", fenced false, counts true);
+script!(RELEASE_PART, "prelude.lua" "release_part.lua", fenced false, counts false);
 script!(RAISE, "prelude.lua" "raise.lua", fenced false, counts true);
 script!(INSPECT, "prelude.lua" "inspect.lua", fenced false, counts false);
 script!(EVICT, "prelude.lua" "evict.lua", fenced false, counts false);
@@ -56,7 +58,8 @@ pub(crate) static PLAIN_PROBE: Script = Script {
     counts: false,
 };
 
-/// Those of a line: loaded on every new connection. Those of a gate are not: they are rare, and loaded when missed.
+/// Those of a line: loaded on every new connection. Those of a gate and of a slot that moves are not: they are rare, and
+/// loaded when missed.
 static LINE: [&Script; 8] = [&ACQUIRE, &RENEW, &RELEASE, &RAISE, &INSPECT, &EVICT, &COUNT, &PROBE];
 
 /// Those of the plain layout.
@@ -93,7 +96,7 @@ mod tests {
     /// Lua gives `%d` a C long: on a 32-bit server a time in milliseconds overflows it.
     #[test]
     fn no_number_is_written_as_a_c_long() {
-        let all = [&LINE[..], &PLAIN, &[&GATE_LOOK, &GATE_OPEN]].concat();
+        let all = [&LINE[..], &PLAIN, &[&GATE_LOOK, &GATE_OPEN, &RENEW_PART, &RELEASE_PART]].concat();
         for script in all {
             assert!(!script.source.contains("'%d"), "{}", script.source);
         }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use lock_core::{Error, ErrorKind, Result};
 use redis::{Cmd, Value};
 
-use crate::cluster::{Cluster, one};
+use crate::cluster::{Call, Cluster, one};
 use crate::config::{RedisConfig, Topology};
 use crate::connect::Lead;
 use crate::inbox::Inbox;
 use crate::keys::{BUCKETS, slot_of};
 use crate::link::{Answers, Link};
 use crate::scripts::Script;
+use crate::topology::Turn;
 
 #[derive(Debug)]
 pub(crate) enum Servers {
@@ -41,7 +42,7 @@ impl Servers {
     ) -> Result<(Value, Option<i64>)> {
         match self {
             Self::One(link) => link.ask(script, &[Cow::Borrowed(command)], false).await.and_then(one),
-            Self::Many(cluster) => cluster.ask(slot, script, command).await.and_then(one),
+            Self::Many(cluster) => cluster.ask(slot, (script, command), None).await.and_then(one),
         }
     }
 
@@ -50,13 +51,47 @@ impl Servers {
         self.join(slot, script, command).await.and_then(enough)
     }
 
+    /// Calls one script on the server of `slot`, or `part` where only some of its keys are there: in a cluster, while a slot is
+    /// on its way.
+    pub(crate) async fn call_or_part(&self, slot: u16, call: Call<'_>, part: Call<'_>) -> Result<Value> {
+        match self {
+            Self::One(_) => self.call(slot, call.0, call.1).await,
+            Self::Many(cluster) => cluster.ask(slot, call, Some(part)).await.and_then(one).and_then(enough),
+        }
+    }
+
     /// Calls one script several times: one round trip to each server. Each call has its own answer.
     pub(crate) async fn call_all(
         &self,
         script: &'static Script,
         calls: Vec<(u16, Cmd)>,
     ) -> Vec<Result<Value>> {
-        let answers = match self {
+        let answers = self.ask_all(script, calls, false).await;
+        answers.into_iter().map(|answer| answer.and_then(one).and_then(enough)).collect()
+    }
+
+    /// The same, with `None` for a call of which only some keys are there: its parts may be served one by one.
+    pub(crate) async fn call_divisible(
+        &self,
+        script: &'static Script,
+        calls: Vec<(u16, Cmd)>,
+    ) -> Vec<Result<Option<Value>>> {
+        let partial = |answers: &Answers| answers.values.first().and_then(Turn::of) == Some(Turn::Partial);
+        let read = |answers: Answers| match partial(&answers) {
+            true => Ok(None),
+            false => one(answers).and_then(enough).map(Some),
+        };
+        let answers = self.ask_all(script, calls, true).await;
+        answers.into_iter().map(|answer| answer.and_then(read)).collect()
+    }
+
+    async fn ask_all(
+        &self,
+        script: &'static Script,
+        calls: Vec<(u16, Cmd)>,
+        divisible: bool,
+    ) -> Vec<Result<Answers>> {
+        match self {
             Self::One(link) => {
                 let commands: Vec<_> = calls.iter().map(|(_, command)| Cow::Borrowed(command)).collect();
                 match link.ask(script, &commands, false).await {
@@ -66,9 +101,8 @@ impl Servers {
                     Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
                 }
             }
-            Self::Many(cluster) => cluster.ask_all(script, calls).await,
-        };
-        answers.into_iter().map(|answer| answer.and_then(one).and_then(enough)).collect()
+            Self::Many(cluster) => cluster.ask_all(script, calls, divisible).await,
+        }
     }
 
     /// Whether the keys of a script must be of one bucket.

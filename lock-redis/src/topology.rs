@@ -80,6 +80,8 @@ pub(crate) enum Turn {
     Moved(There),
     /// It is on its way there: ask there, this once.
     Ask(There),
+    /// It is on its way, and only some of the keys are here: those that are may be served.
+    Partial,
     /// Nowhere, for the moment.
     Later,
 }
@@ -105,7 +107,8 @@ impl Turn {
         match e.code() {
             "MOVED" => there().map(Self::Moved),
             "ASK" => there().map(Self::Ask),
-            "TRYAGAIN" | "CLUSTERDOWN" => Some(Self::Later),
+            "TRYAGAIN" => Some(Self::Partial),
+            "CLUSTERDOWN" => Some(Self::Later),
             _ => None,
         }
     }
@@ -142,7 +145,7 @@ mod tests {
         assert_eq!(turn("MOVED 3999 127.0.0.1:6381"), Some(Turn::Moved(There("127.0.0.1".into(), 6381))));
         assert_eq!(turn("MOVED 3999 :6381"), Some(Turn::Moved(There(String::new(), 6381))));
         assert_eq!(turn("ASK 3999 ::1:6381"), Some(Turn::Ask(There("::1".into(), 6381))));
-        assert_eq!(turn("TRYAGAIN Multiple keys request during rehashing of slot"), Some(Turn::Later));
+        assert_eq!(turn("TRYAGAIN Multiple keys request during rehashing of slot"), Some(Turn::Partial));
         assert_eq!(turn("CLUSTERDOWN The cluster is down"), Some(Turn::Later));
         for other in ["MOVED", "MOVED 3999 h", "ERR no", "READONLY no", "CROSSSLOT no"] {
             assert_eq!(turn(other), None, "{other}");

@@ -263,6 +263,85 @@ async fn locks_move_with_their_slot() {
     assert!(token > old);
 }
 
+/// A reshard that is interrupted leaves its slots as they are on their way, for minutes or for ever.
+#[tokio::test]
+async fn what_is_held_is_kept_while_its_slot_is_on_its_way() {
+    let group = group(Plan::cluster(0, SILENCE * 4)).await;
+    let backend = backend(&format!("{}?request_timeout=1s", group.url())).await;
+    let (from, key) = (owner(&group, "b0").await, bucket("b0"));
+    let to = (from + 1) % 3;
+    let (source, target) = (group.masters()[from], group.masters()[to]);
+    let slot = group.say(source, &["CLUSTER", "KEYSLOT", &key.to_string()]).await.unwrap().concat();
+    // Alone, shared, with somebody who waits; one whose keys move as a whole, and one that is torn in two.
+    let mut names = (0..).map(|i| format!("b{i}")).filter(|lock| bucket(lock) == key);
+    let [alone, shared, queued, moves, torn] = std::array::from_fn(|_| names.next().unwrap());
+    let mut held_ones = Vec::new();
+    for (lock, mode) in
+        [(&alone, "x"), (&shared, "s"), (&shared, "s"), (&queued, "x"), (&moves, "x"), (&torn, "x")]
+    {
+        let ask = request(lock, mode);
+        held_ones.push((held(backend.acquire(&ask).await.unwrap()).token, ask));
+    }
+    let waiter = request(&queued, "x");
+    waits(backend.acquire(&waiter).await.unwrap());
+    let ids = [source, target]
+        .map(async |address| group.say(address, &["CLUSTER", "MYID"]).await.unwrap().concat());
+    let [source_id, target_id] = ids;
+    let (source_id, target_id) = (source_id.await, target_id.await);
+    group.say(target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]).await.unwrap();
+    group.say(source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]).await.unwrap();
+    let migrate = async |keys: &[String]| {
+        let port = target.port().to_string();
+        let mut command = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        command.extend(keys.iter().map(String::as_str));
+        group.say(source, &command).await.unwrap();
+    };
+    let keys = |lock: &str, kinds: &[&str]| -> Vec<_> {
+        kinds.iter().map(|kind| format!("onelock:{{{key}}}:{kind}:{lock}")).collect()
+    };
+    for step in ["none has moved", "some have moved"] {
+        let moved = step == "some have moved";
+        if moved {
+            migrate(&keys(&moves, &["e", "o"])).await;
+            migrate(&keys(&torn, &["e"])).await;
+        }
+        // All of one bucket: one script, of which the cluster cannot serve all.
+        let due: Vec<_> = held_ones.iter().map(|(_, ask)| ask).chain([&waiter]).collect();
+        let due: Vec<_> = due
+            .iter()
+            .map(|ask| lock_core::Renewal {
+                ticket: ask.ticket(),
+                lease: common::HOUR * 2,
+                waiter_lease: common::HOUR,
+            })
+            .collect();
+        let answers = backend.renew(&due).await;
+        for ((token, ask), answer) in held_ones.iter().zip(&answers) {
+            let lock = ask.name.as_str();
+            match answer {
+                Err(error) if moved && lock == torn => {
+                    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}")
+                }
+                Ok(Renewed::Held(grant)) => assert_eq!(grant.token, *token, "{step}: {lock}"),
+                other => panic!("{step}: {lock}: {other:?}"),
+            }
+        }
+        assert!(matches!(answers.last().unwrap(), Ok(Renewed::Waiting(_))), "{step}: {answers:?}");
+    }
+    // One entry of two, a whole line here, a whole line there.
+    for (lock, left) in [(&shared, 1), (&shared, 0), (&alone, 0), (&moves, 0)] {
+        let at = held_ones.iter().position(|(_, ask)| ask.name.as_str() == lock).unwrap();
+        let (_, ask) = held_ones.remove(at);
+        assert_eq!(backend.release(&ask.ticket()).await.unwrap(), lock_core::Release::Released, "{lock}");
+        let holds = held_ones.iter().filter(|(_, ask)| ask.name.as_str() == lock).count();
+        assert_eq!(holds, left);
+        for address in [source, target] {
+            let there = group.say(address, &["KEYS", &format!("onelock:*:{lock}")]).await.unwrap();
+            assert!(left > 0 || there.is_empty(), "{lock}: {there:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_too_few_replicas_have_is_not_held() {
     let group = group(Plan::sentinel(Duration::from_secs(60))).await;

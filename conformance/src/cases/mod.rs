@@ -7,6 +7,7 @@ mod cancelling;
 mod churning;
 mod cost;
 mod crashing;
+mod crowds;
 mod cutting;
 mod holding;
 mod hostile;
@@ -34,6 +35,7 @@ pub const ALL: &[&[Case]] = &[
     cutting::TABLE,
     mangling::TABLE,
     crashing::TABLE,
+    crowds::TABLE,
     churning::TABLE,
     trying::TABLE,
     working::TABLE,

@@ -1,4 +1,4 @@
--- KEYS: a hash, a sorted set and a string that nobody uses. ARGV: this client's inbox.
+-- KEYS: a hash, a sorted set and a string that nobody uses. ARGV: this client's inbox, and whether it is a cluster.
 -- Tries every command the verbs use. Answers those that the access list refuses, and behind a `!` those that the server
 -- does not have, so that a missing right or an old server is a clear error at connect and not half a verb later on.
 local missing, seen = {}, {}
@@ -38,5 +38,6 @@ try('ZRANGE', z, 0, 0)
 try('ZRANGEBYSCORE', z, 0, 0)
 try('PEXPIREAT', z, 1)
 try('ZREM', z, 'a')
+if ARGV[2] == '1' then try('HLEN', h) end
 try('PUBLISH', ARGV[1], '')
 return missing
