@@ -115,10 +115,13 @@ fn too_long(asked: Duration, longest: Duration) -> Error {
     Error::new(ErrorKind::Unsupported, text)
 }
 
+/// The answer without the lock-delay. After a disconnection less may be left than the delay.
 fn without_delay(answer: Renewed, delay: Duration) -> Renewed {
     match answer {
-        Renewed::Held(grant) => Renewed::Held(Grant { lease: grant.lease - delay, ..grant }),
-        Renewed::Waiting(place) => Renewed::Waiting(Place { lease: place.lease - delay, ..place }),
+        Renewed::Held(grant) => Renewed::Held(Grant { lease: grant.lease.saturating_sub(delay), ..grant }),
+        Renewed::Waiting(place) => {
+            Renewed::Waiting(Place { lease: place.lease.saturating_sub(delay), ..place })
+        }
         Renewed::NotHeld => Renewed::NotHeld,
     }
 }
@@ -301,4 +304,21 @@ fn settle(
     } else {
         Renewed::Waiting(Place { token: entry.token, lease, retry_after: None })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::FencingToken;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_that_is_shorter_than_the_delay_is_none() {
+        let (token, second) = (FencingToken::new(1).unwrap(), Duration::from_secs(1));
+        let held = |lease| Renewed::Held(Grant { token, lease });
+        let waiting = |lease| Renewed::Waiting(Place { token, lease, retry_after: None });
+        assert_eq!(without_delay(held(second * 3), second), held(second * 2));
+        assert_eq!(without_delay(held(second), second * 2), held(Duration::ZERO));
+        assert_eq!(without_delay(waiting(second), second * 2), waiting(Duration::ZERO));
+    }
 }

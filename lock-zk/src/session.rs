@@ -1,17 +1,18 @@
 //! One session: calls that end, and since when the leader must know that the session lives.
 //!
-//! The server ends a session when it has not heard of it for its timeout. "The server" is the leader, and a follower
-//! tells the leader only when that asks, twice in a tick, which sessions it has heard of: an answered request says
-//! nothing about what the leader knows. Nor does a write that the leader commits: a leader that was stopped for longer
-//! than the session's timeout commits the writes that waited for it, and ends the session a moment later. So leases
-//! count from a *beat*, a `sync`, which only the leader answers. A beat is proven once
+//! The leader ends a session that it has not heard of for the session's timeout. A follower reports which sessions it has
+//! heard of only when the leader asks, twice in a tick. So an answered request does not prove that the leader has heard
+//! of the session. Nor does a committed write: a leader that was stopped for longer than the timeout commits the writes
+//! that waited for it, and ends the session a moment later.
 //!
-//! - another one was sent at least a tick after its answer and has been answered: the leader ran in between, asked its
-//!   followers and heard of the session; or it was stopped in between, and
-//! - a write that was sent a quarter of a tick after that was committed: what a leader does first when it goes on, to
-//!   end the sessions it has not heard of, it had done by then.
+//! A lease therefore counts from a *beat*, a `sync`, which only the leader answers. A beat is proven for a write when
 //!
-//! A write that another leader commits proves no less: it starts every session's time anew when it is elected.
+//! - another beat was sent at least a tick after its answer, and has been answered. If the leader ran in between, it has
+//!   asked the followers since and knows of the session;
+//! - the write was sent at least a quarter of a tick after that second answer, and was committed. If the leader was
+//!   stopped in between, it has ended the session by then or has been told of it.
+//!
+//! A new leader starts the time of every session anew, so a write that it commits proves no less.
 
 use std::collections::VecDeque;
 use std::future::Future;
