@@ -27,7 +27,14 @@ Exit codes:
 pub(crate) struct Args {
     /// The store's URL, such as redis://127.0.0.1:6379. Without it: an SQLite file in your state folder, shared by the
     /// processes of this host. A URL with a password belongs in the environment, where `ps` does not show it.
-    #[arg(long, global = true, env = "ONELOCK_STORE", hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long,
+        global = true,
+        env = "ONELOCK_STORE",
+        hide_env_values = true,
+        value_name = "URL",
+        value_parser = store
+    )]
     pub(crate) store: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -73,10 +80,10 @@ pub(crate) struct RunArgs {
     /// The lease: how soon others get the lock after this machine died. The URL's, or 30s.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Option<Duration>,
-    /// Wait at most this long.
+    /// Wait at most this long, for the lock and for a store that is away.
     #[arg(short, long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) wait: Option<Duration>,
-    /// Do not wait at all.
+    /// Do not wait at all, neither for the lock nor for the store.
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// Share the lock with others that say so.
@@ -163,6 +170,14 @@ pub(crate) struct StoresArgs {
     pub(crate) json: bool,
 }
 
+/// An empty URL is a variable that was not set where it was meant to be, and not a wish for the default store.
+fn store(url: &str) -> Result<String, String> {
+    match url {
+        "" => Err("it is empty; unset ONELOCK_STORE for the default store".into()),
+        url => Ok(url.into()),
+    }
+}
+
 fn token(text: &str) -> Result<FencingToken, String> {
     text.parse().map_err(|_| "a token is a positive whole number".into())
 }
@@ -188,6 +203,7 @@ mod tests {
     #[test]
     fn contradictions_and_nonsense_are_refused() {
         for bad in [
+            "--store= run a -- ls",
             "run a",
             "run a --",
             "run a ls",

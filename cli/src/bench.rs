@@ -146,7 +146,6 @@ async fn measure(
     let rounds = args.rounds.unwrap_or(if args.quick { ROUNDS.1 } else { ROUNDS.0 });
     let failed = |error: lock_bench::subject::Failure| Failure::System(error.to_string());
     // What is named by itself comes before what all commands take.
-    let store = store.filter(|url| !url.is_empty());
     let urls = if args.urls.is_empty() { store.into_iter().collect() } else { args.urls.clone() };
     // The servers end with it.
     let fleet;

@@ -55,7 +55,7 @@ pub(crate) fn serve_if_asked() -> Option<ExitCode> {
 
 pub(crate) async fn check(store: Option<String>, args: CheckArgs) -> Outcome {
     let records = if args.from.is_empty() {
-        let url = args.url.clone().or(store).filter(|url| !url.is_empty());
+        let url = args.url.clone().or(store);
         let url = url.ok_or_else(|| Failure::Usage("which store? say `onelock check URL`".into()))?;
         run(&url, &args).await?
     } else {

@@ -20,7 +20,6 @@ struct GateJson<'a> {
 }
 
 pub(crate) async fn gates(url: Option<String>, args: GatesArgs) -> Outcome {
-    let url = url.filter(|url| !url.is_empty());
     let url = url.ok_or_else(|| Failure::Usage("which quorum? say --store 'quorum://?members=…'".into()))?;
     let quorum = onelock::connect_quorum(&url).await?;
     let outcome = show(&quorum, &args).await;

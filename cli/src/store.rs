@@ -15,15 +15,16 @@ use crate::exit::Failure;
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// How long the end of a short command waits for the store to settle.
-const CLOSE: Duration = Duration::from_secs(5);
+pub(crate) const CLOSE: Duration = Duration::from_secs(5);
+
+/// The URL that the user named, or the default store's.
+pub(crate) fn url(named: Option<String>) -> Result<String, Failure> {
+    named.map_or_else(default_url, Ok)
+}
 
 /// Connects to the store that the user named, or to the default one.
-pub(crate) async fn connect(url: Option<String>) -> Result<Locks, Failure> {
-    let url = match url.filter(|url| !url.is_empty()) {
-        Some(url) => url,
-        None => default_url()?,
-    };
-    Ok(onelock::connect(&url).await?)
+pub(crate) async fn connect(named: Option<String>) -> Result<Locks, Failure> {
+    Ok(onelock::connect(&url(named)?).await?)
 }
 
 /// Ends a client that holds nothing: nothing can be owed that anybody waits for.

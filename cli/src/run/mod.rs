@@ -8,11 +8,11 @@ mod ward;
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
 use nix::unistd::{Uid, User};
-use onelock::{ErrorKind, Guard, Lock, Locks, Mode, Note};
+use onelock::{ErrorKind, Guard, Lock, Locks, Mode, Note, Settings, StoreUrl};
 
 use crate::args::RunArgs;
 use crate::deadman::group;
@@ -45,17 +45,41 @@ pub(crate) async fn run(url: Option<String>, args: RunArgs) -> Outcome {
     if url.as_deref().is_some_and(|url| url.starts_with("memory:")) {
         say(format_args!("memory:// is in this process alone: nobody else sees this lock"));
     }
-    let locks = store::connect(url).await?;
+    let begun = Instant::now();
+    let wait = match args.wait {
+        _ if args.no_wait => Wait::No,
+        // A time too long for the clock is for ever.
+        Some(time) => begun.checked_add(time).map_or(Wait::Forever, Wait::Until),
+        None => Wait::Forever,
+    };
+    let url = store::url(url)?;
+    check_times(&url, &args)?;
+    let locks = wait::connect(&url, wait).await?;
     let lock = configured(&locks, &args, mode, &note)?;
     let mut signals = Signals::listen()
         .map_err(|error| Failure::System(format!("signals cannot be listened to: {error}")))?;
-    let (outcome, death) = match under(&locks, &lock, &args, &mut signals).await {
+    let (end, patience) = match wait::take(&locks, &lock, wait, &mut signals).await {
+        Ok(Taken::Held(guard)) => (under(&locks, guard, &args, begun, &mut signals).await, store::CLOSE),
+        // At most a place in the line is owed, which its lease frees as well.
+        Ok(Taken::Busy) => {
+            let holders = wait::holders(&locks, &lock).await;
+            say(format_args!("`{}` is busy{holders}", lock.name()));
+            (Ok(End { exit: Exit(args.conflict_exit_code), death: None }), wait::LAST_WORD)
+        }
+        Ok(Taken::Interrupted(signal)) => {
+            let death = signals.to_die_of(signal.as_raw()).map(|signal| Death { signal, with_job: false });
+            (Ok(End { exit: Exit::killed_by(signal.as_raw()), death }), wait::LAST_WORD)
+        }
+        Err(failure) => (Err(failure), wait::LAST_WORD),
+    };
+    let (outcome, death) = match end {
         Ok(end) => (Ok(end.exit), end.death),
         Err(failure) => (Err(failure), None),
     };
     tokio::select! {
         biased;
-        () = store::close(&locks) => {}
+        // What is not given back by then ends with its lease.
+        _ = locks.close(patience) => {}
         // What is left to do is tidying up; a lease does it as well.
         _ = signals.next_end() => {}
     }
@@ -111,34 +135,44 @@ fn fitting(text: &str) -> String {
     out
 }
 
-async fn under(locks: &Locks, lock: &Lock, args: &RunArgs, signals: &mut Signals) -> Result<End, Failure> {
-    let wait = match args.wait {
-        _ if args.no_wait => Wait::No,
-        Some(time) => Wait::For(time),
-        None => Wait::Forever,
-    };
-    let begun = std::time::Instant::now();
-    let guard = match wait::take(locks, lock, wait, signals).await? {
-        Taken::Held(guard) => guard,
-        Taken::Interrupted(signal) => {
-            let death = signals.to_die_of(signal.as_raw()).map(|signal| Death { signal, with_job: false });
-            return Ok(End { exit: Exit::killed_by(signal.as_raw()), death });
-        }
-        Taken::Busy => {
-            let line = locks.inspect(lock.name()).await.map(|line| wait::describe(&line)).unwrap_or_default();
-            say(format_args!("`{}` is busy{line}", lock.name()));
-            return Ok(End { exit: Exit(args.conflict_exit_code), death: None });
-        }
-    };
+/// Refuses, before anything is asked of the store, a hold that leaves the command no time.
+fn check_times(url: &str, args: &RunArgs) -> Result<(), Failure> {
+    let mut url: StoreUrl = url.parse()?;
+    let settings = Settings::default().merge_url(&mut url)?;
+    // TERM comes that long before the end.
+    let grace = args.grace.min(args.ttl.unwrap_or(settings.ttl) / 3);
+    match settings.max_hold {
+        Some(hold) if hold <= grace => Err(Failure::Usage(format!(
+            "max_hold={} leaves the command no time before the grace of {} begins",
+            human(hold),
+            human(grace)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Has the command run under the lock, and gives the lock back.
+async fn under(
+    locks: &Locks,
+    guard: Guard,
+    args: &RunArgs,
+    begun: Instant,
+    signals: &mut Signals,
+) -> Result<End, Failure> {
     // A lock that was waited for begins with what is left of the waiter's lease.
     let ttl = args.ttl.unwrap_or(locks.settings().ttl);
     if guard.remaining() < ttl / 2 {
-        guard.extend(ttl).await?;
+        match guard.extend(ttl).await {
+            // Renewals go on; the deadman starts no command that has no time.
+            Err(error) if error.is_retryable() => {}
+            extended => extended?,
+        }
     }
     if args.verbose {
         let (name, time) = (guard.name(), human(begun.elapsed()));
         let token = token(locks, &guard)?.map_or("none".to_owned(), |token| token.to_string());
-        say(format_args!("took `{name}` after {time}, token {token}, lease {}", human(guard.ttl())));
+        let (store, lease) = (&locks.info().address, human(guard.ttl()));
+        say(format_args!("took `{name}` after {time}, token {token}, lease {lease}, at {store}"));
     }
     let verdict = command(locks, &guard, args, signals).await;
     match verdict {

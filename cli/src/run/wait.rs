@@ -1,16 +1,18 @@
 //! Taking the lock, and saying who has it meanwhile.
 
+use std::cell::Cell;
 use std::io::IsTerminal as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use onelock::{EntryView, Guard, Lock, Locks, Snapshot};
+use onelock::{EntryView, Error, ErrorKind, Guard, Lock, Locks, Snapshot};
 use rustix::process::Signal;
 
 use super::signals::Signals;
 use super::terminal;
 use crate::exit::Failure;
 use crate::output::{clean, human, say};
+use crate::store;
 
 /// A wait shorter than this is not worth a word.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -18,12 +20,26 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// How often a person at a terminal sees fresh news.
 const NEWS: Duration = Duration::from_secs(2);
 
-/// How long to wait for the lock.
+/// How long the store may take, once the wait is over, to say who holds the lock, and to take back a place in the line.
+pub(super) const LAST_WORD: Duration = Duration::from_millis(500);
+
+/// Until when to wait for the lock, and for a store that is away.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wait {
     No,
-    For(Duration),
+    Until(Instant),
     Forever,
+}
+
+impl Wait {
+    /// What is left of it; `None` for ever.
+    fn left(self) -> Option<Duration> {
+        match self {
+            Self::No => Some(Duration::ZERO),
+            Self::Until(end) => Some(end.saturating_duration_since(Instant::now())),
+            Self::Forever => None,
+        }
+    }
 }
 
 /// How waiting ended.
@@ -34,25 +50,103 @@ pub(super) enum Taken {
     Interrupted(Signal),
 }
 
-/// Waits for the lock, on stderr telling who holds it.
+/// A store that is away: said once, and waited for as long as the lock is.
+struct Outage {
+    wait: Wait,
+    said: bool,
+    pause: Duration,
+}
+
+impl Outage {
+    /// The first and the longest pause before the store is asked again.
+    const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+    fn new(wait: Wait) -> Self {
+        Self { wait, said: false, pause: Self::PAUSES.0 }
+    }
+
+    /// Waits a little after an error that a retry may mend.
+    ///
+    /// # Errors
+    /// The error itself, when it is of another kind or nothing is left of the wait.
+    async fn over(&mut self, error: Error) -> Result<(), Error> {
+        let left = self.wait.left();
+        if !error.is_retryable() || left.is_some_and(|left| left.is_zero()) {
+            return Err(error);
+        }
+        if !self.said {
+            self.said = true;
+            say(format_args!("the store is away, waiting for it: {error}"));
+        }
+        tokio::time::sleep(left.map_or(self.pause, |left| left.min(self.pause))).await;
+        self.pause = (self.pause * 2).min(Self::PAUSES.1);
+        Ok(())
+    }
+}
+
+/// Connects to the store. One that is away is waited for.
+pub(super) async fn connect(url: &str, wait: Wait) -> Result<Locks, Failure> {
+    let mut outage = Outage::new(wait);
+    loop {
+        let connected = store::connect(Some(url.to_owned()));
+        // Without a wait the store's own time-outs are its bounds.
+        let connected = match wait.left().filter(|left| !left.is_zero()) {
+            None => connected.await,
+            Some(left) => tokio::time::timeout(left, connected).await.unwrap_or_else(|_| {
+                let text = "the store did not answer before the wait was over";
+                Err(Error::new(ErrorKind::Timeout, text).into())
+            }),
+        };
+        match connected {
+            Err(Failure::Lock(error)) => outage.over(error).await?,
+            connected => return connected,
+        }
+    }
+}
+
+/// Waits for the lock, on stderr telling who holds it. A store that goes away is waited for, too.
 pub(super) async fn take(
     locks: &Locks,
     lock: &Lock,
     wait: Wait,
     signals: &mut Signals,
 ) -> Result<Taken, Failure> {
-    let acquisition = async {
-        match wait {
-            Wait::No => lock.try_acquire().await,
-            Wait::For(time) => lock.acquire_timeout(time).await,
-            Wait::Forever => lock.acquire().await.map(Some),
+    let mut outage = Outage::new(wait);
+    loop {
+        let acquisition = async {
+            match (wait, wait.left()) {
+                (Wait::No, _) => lock.try_acquire().await,
+                (_, Some(left)) => lock.acquire_timeout(left).await,
+                (_, None) => lock.acquire().await.map(Some),
+            }
+        };
+        let answered = Cell::new(false);
+        let error = tokio::select! {
+            biased;
+            taken = acquisition => match taken {
+                Ok(taken) => return Ok(taken.map_or(Taken::Busy, Taken::Held)),
+                Err(error) => error,
+            },
+            signal = interrupted(signals) => return Ok(Taken::Interrupted(signal)),
+            never = announce(locks, lock, &answered) => match never {},
+        };
+        if answered.get() {
+            // It was there meanwhile: another outage.
+            outage = Outage::new(wait);
         }
-    };
-    tokio::select! {
-        biased;
-        taken = acquisition => Ok(taken?.map_or(Taken::Busy, Taken::Held)),
-        signal = interrupted(signals) => Ok(Taken::Interrupted(signal)),
-        never = announce(locks, lock) => match never {},
+        tokio::select! {
+            biased;
+            over = outage.over(error) => over?,
+            signal = interrupted(signals) => return Ok(Taken::Interrupted(signal)),
+        }
+    }
+}
+
+/// Who holds a busy lock, as [`describe`] puts it; nothing where the store does not say it soon.
+pub(super) async fn holders(locks: &Locks, lock: &Lock) -> String {
+    match tokio::time::timeout(LAST_WORD, locks.inspect(lock.name())).await {
+        Ok(Ok(line)) => describe(&line),
+        _ => String::new(),
     }
 }
 
@@ -71,13 +165,22 @@ async fn interrupted(signals: &mut Signals) -> Signal {
     }
 }
 
-/// Says who holds the lock: on a terminal with a spinner that is kept up to date, else in one line.
-async fn announce(locks: &Locks, lock: &Lock) -> std::convert::Infallible {
+/// Says who holds the lock, once the store has answered that: on a terminal with a spinner that is kept up to date, else
+/// in one line.
+async fn announce(locks: &Locks, lock: &Lock, answered: &Cell<bool>) -> std::convert::Infallible {
     tokio::time::sleep(PATIENCE).await;
     let spinner = std::io::stderr().is_terminal().then(Spinner::new);
     loop {
-        // The wait itself will report a store that fails.
-        let news = locks.inspect(lock.name()).await.map(|line| news(&line)).unwrap_or_default();
+        let news = match locks.inspect(lock.name()).await {
+            Ok(line) => news(&line),
+            // The wait itself reports a store that fails.
+            Err(error) if error.is_retryable() => {
+                tokio::time::sleep(NEWS).await;
+                continue;
+            }
+            Err(_) => String::new(),
+        };
+        answered.set(true);
         let text = format!("waiting for `{}`{news}", lock.name());
         match &spinner {
             Some(Spinner(bar)) => {

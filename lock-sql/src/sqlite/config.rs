@@ -48,7 +48,7 @@ pub struct SqliteConfig {
     pub busy_timeout: Duration,
     /// How long at most a waiter takes to see what another process did where the kernel does not tell of it. Waiters of
     /// one backend share one look; it comes about every millisecond after a change and ever more rarely, down to this,
-    /// while nothing happens. Where the kernel tells, the look is only for what was not told, ten times less often.
+    /// while nothing happens. Where the kernel tells, the look is only for what was not told, a hundred times less often.
     #[serde(with = "humantime_serde", default = "default_poll")]
     pub poll: Duration,
 }

@@ -13,8 +13,9 @@ use crate::sqlite::step;
 /// The shortest time between two looks for other processes, where they cannot be heard.
 const QUICK_LOOK: Duration = Duration::from_millis(1);
 
-/// How many times rarer looks are where other processes can be heard: then a look is only for what was not told.
-const RARER: u32 = 10;
+/// How many times rarer looks are where other processes can be heard: then a look is only for what was not told, because
+/// its process died after its commit. Hundreds of waiters must not keep the processor busy by looking.
+const RARER: u32 = 100;
 
 impl Worker {
     /// Answers each once its entry holds or is gone. Only reads, so it is in no writer's way.
