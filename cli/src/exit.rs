@@ -107,7 +107,7 @@ fn code_of(kind: ErrorKind) -> Exit {
         | ErrorKind::InvalidConfig
         | ErrorKind::Unsupported
         | ErrorKind::Misuse => Exit::USAGE,
-        ErrorKind::Lost => Exit::LOST,
+        ErrorKind::Lost | ErrorKind::Evicted => Exit::LOST,
         _ => Exit::STORE,
     }
 }
