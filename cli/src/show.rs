@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
-use onelock::{EntryView, LockName, Locks, Mode, Page, Release};
+use onelock::{EntryView, ForeignView, LockName, Locks, Mode, Page, Release};
 use serde::Serialize;
 
 use crate::args::{Args, EvictArgs, ListArgs, StatusArgs, StoresArgs};
@@ -29,7 +29,8 @@ struct StatusJson<'a> {
 
 #[derive(Serialize)]
 struct EntryJson<'a> {
-    token: String,
+    /// None of a holder that is not of onelock.
+    token: Option<String>,
     mode: &'static str,
     /// Of a permit: how many there are.
     limit: Option<u32>,
@@ -41,9 +42,8 @@ struct EntryJson<'a> {
 impl<'a> From<&'a EntryView> for EntryJson<'a> {
     fn from(entry: &'a EntryView) -> Self {
         let (mode, limit) = words(entry.mode);
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self {
-            token: entry.token.to_string(),
+            token: Some(entry.token.to_string()),
             mode,
             limit,
             note: &entry.note,
@@ -51,6 +51,20 @@ impl<'a> From<&'a EntryView> for EntryJson<'a> {
             expires_in_ms: entry.expires_in.map(ms),
         }
     }
+}
+
+/// What is said of a holder that is not of onelock, where others have their note.
+const FOREIGN: &str = "not onelock";
+
+impl From<&ForeignView> for EntryJson<'_> {
+    fn from(view: &ForeignView) -> Self {
+        let (mode, limit) = words(Mode::Exclusive);
+        Self { token: None, mode, limit, note: FOREIGN, age_ms: None, expires_in_ms: view.expires_in.map(ms) }
+    }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn words(mode: Mode) -> (&'static str, Option<u32>) {
@@ -67,13 +81,15 @@ pub(crate) async fn status(url: Option<String>, args: StatusArgs) -> Outcome {
     let snapshot = locks.inspect(&name).await;
     store::close(&locks).await;
     let snapshot = snapshot?;
-    let held = !snapshot.holders.is_empty();
+    let held = snapshot.is_held();
     let exit = if held { Exit::OK } else { Exit::NO };
     if args.json {
         json(&StatusJson {
             name: name.as_str(),
             held,
-            holders: snapshot.holders.iter().map(EntryJson::from).collect(),
+            holders: (snapshot.foreign.iter().map(EntryJson::from))
+                .chain(snapshot.holders.iter().map(EntryJson::from))
+                .collect(),
             waiters: snapshot.waiters.iter().map(EntryJson::from).collect(),
         })?;
         return Ok(exit);
@@ -91,9 +107,13 @@ pub(crate) async fn status(url: Option<String>, args: StatusArgs) -> Outcome {
         let (age, left) = (time(entry.age), time(entry.expires_in));
         vec![state.into(), entry.token.to_string(), mode, age, left, entry.note.clone()]
     };
+    let foreign = snapshot.foreign.iter().map(|view| {
+        let left = view.expires_in.map_or_else(|| "no end".into(), human);
+        ["holds", "-", words(Mode::Exclusive).0, "?", &left, FOREIGN].map(String::from).to_vec()
+    });
     let holders = snapshot.holders.iter().map(|entry| row("holds", entry));
     let waiters = snapshot.waiters.iter().map(|entry| row("waits", entry));
-    table(&["STATE", "TOKEN", "MODE", "AGE", "LEASE LEFT", "NOTE"], holders.chain(waiters))?;
+    table(&["STATE", "TOKEN", "MODE", "AGE", "LEASE LEFT", "NOTE"], foreign.chain(holders).chain(waiters))?;
     Ok(exit)
 }
 

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::process::Command;
+
 use common::{Bench, Redis, folder, until};
 use rustix::process::Signal;
 
@@ -106,6 +108,43 @@ fn waiters_outlive_an_outage() {
         assert_eq!(done.code, Some(0), "{done:?}");
     }
     assert_eq!(bench.history().iter().filter(|line| *line == "ran").count(), 8);
+}
+
+/// The wait is over, and the store does not answer any more: neither who holds, nor that the place in the line is free.
+#[test]
+fn the_end_of_a_wait_needs_no_store() {
+    let redis = Redis::start();
+    let bench = Bench { dir: folder(), url: format!("{}?request_timeout=60s", redis.url()) };
+    let _holder = bench.spawn(&["run", "a", "--", "sh", "-c", HOLD]);
+    bench.wait_for_line("held");
+    let waiter = bench.spawn(&["run", "a", "--wait", "3s", "--", "true"]);
+    bench.wait_for_waiters("a", 1);
+    redis.signal(Signal::STOP);
+    let done = waiter.finish();
+    redis.signal(Signal::CONT);
+    assert_eq!(done.code, Some(75), "{done:?}");
+    assert!(done.err.contains("`a` is busy"), "{done:?}");
+}
+
+/// `SET name value NX PX`, as many libraries take a lock.
+#[test]
+fn a_holder_of_another_library_is_an_answer() {
+    let redis = Redis::start();
+    let bench = Bench { dir: folder(), url: format!("{}?layout=plain&prefix=", redis.url()) };
+    let theirs = ["SET", "a", "their value", "NX", "PX", "600000"];
+    let taken = Command::new("redis-cli").args(["-u", &redis.url()]).args(theirs).output().unwrap();
+    assert!(taken.status.success(), "{taken:?}");
+    let status = bench.run(&["status", "a", "--json"]);
+    assert_eq!(status.code, Some(0), "{status:?}");
+    let status: serde_json::Value = serde_json::from_str(&status.out).unwrap();
+    assert_eq!(status["held"], true, "{status}");
+    assert!(status["holders"][0]["token"].is_null(), "{status}");
+    assert!(status["holders"][0]["expires_in_ms"].as_u64().unwrap() > 0, "{status}");
+    let table = bench.run(&["status", "a"]);
+    assert!(table.code == Some(0) && table.out.contains("not onelock"), "{table:?}");
+    let busy = bench.run(&["run", "a", "--wait", "1s", "--", "true"]);
+    assert_eq!(busy.code, Some(75), "{busy:?}");
+    assert_eq!(busy.err.matches("held by a program that is not onelock").count(), 2, "{busy:?}");
 }
 
 /// As many as cron may start at once on one host, on the store that needs no server.

@@ -41,6 +41,6 @@ pub use memory::{MemoryBackend, MemoryStore};
 pub use mode::Mode;
 pub use name::LockName;
 pub use quorum::Quorum;
-pub use snapshot::{EntryView, ListedName, Listing, Page, Snapshot};
+pub use snapshot::{EntryView, ForeignView, ListedName, Listing, Page, Snapshot};
 pub use token::{FencingToken, TokenEpoch};
 pub use url::{Secret, StoreUrl};

@@ -263,7 +263,7 @@ impl Backend for MemoryBackend {
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
         let store = self.open()?;
         let (holders, waiters) = store.with_line(name, |line, _| line.view(store.clock.now()));
-        Ok(Snapshot { name: name.clone(), holders, waiters })
+        Ok(Snapshot { holders, waiters, ..Snapshot::empty(name.clone()) })
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {

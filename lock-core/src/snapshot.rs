@@ -18,14 +18,31 @@ pub struct Snapshot {
     pub holders: Vec<EntryView>,
     /// The entries that wait, in line order.
     pub waiters: Vec<EntryView>,
+    /// Who holds it as a user of another library that shares the store's layout: no number of ours orders it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub foreign: Vec<ForeignView>,
 }
 
 impl Snapshot {
     /// The line of a name nobody asked for.
     #[must_use]
     pub fn empty(name: LockName) -> Self {
-        Self { name, holders: Vec::new(), waiters: Vec::new() }
+        Self { name, holders: Vec::new(), waiters: Vec::new(), foreign: Vec::new() }
     }
+
+    /// Whether anybody holds it.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        !self.holders.is_empty() || !self.foreign.is_empty()
+    }
+}
+
+/// A holder that is not of this library.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignView {
+    /// How long it lasts yet; `None` where it has no end.
+    #[serde(with = "humantime_serde::option", default, skip_serializing_if = "Option::is_none")]
+    pub expires_in: Option<Duration>,
 }
 
 /// One entry of a line.

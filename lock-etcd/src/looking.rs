@@ -25,7 +25,7 @@ impl Shared {
         let count = holders(line.iter().map(|seat| seat.mode));
         let mut views = line.iter().map(view).collect::<Result<Vec<_>>>()?;
         let waiters = views.split_off(count);
-        Ok(Snapshot { name: name.clone(), holders: views, waiters })
+        Ok(Snapshot { holders: views, waiters, ..Snapshot::empty(name.clone()) })
     }
 
     pub(crate) async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lock_core::{
-    Busy, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, LockName, Mode, Place, Raise, Release,
-    Renewed, Result, Snapshot, Standing,
+    Busy, EntryView, Error, ErrorKind, FencingToken, ForeignView, Grant, HolderId, LockName, Mode, Place,
+    Raise, Release, Renewed, Result, Snapshot, Standing,
 };
 use redis::Value;
 
@@ -109,7 +109,14 @@ pub(crate) fn snapshot(value: &Value, name: &LockName) -> Result<Snapshot> {
         return Err(nonsense("an inspection", value));
     }
     for part in entries.chunks_exact(3) {
-        let view = view(now, integer(&part[1])?, string(&part[2])?)?;
+        let ends = integer(&part[1])?;
+        if integer(&part[0])? == 3 {
+            let expires_in =
+                (ends >= 0).then(|| Duration::from_millis(ends.saturating_sub(now).max(0).unsigned_abs()));
+            snapshot.foreign.push(ForeignView { expires_in });
+            continue;
+        }
+        let view = view(now, ends, string(&part[2])?)?;
         match integer(&part[0])? {
             1 => snapshot.holders.push(view),
             2 => snapshot.waiters.push(view),

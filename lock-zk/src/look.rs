@@ -135,7 +135,7 @@ pub(crate) async fn inspect(core: &Arc<Core>, name: &LockName) -> Result<Snapsho
         });
     }
     let waiters = views.split_off(line.holders().min(views.len()));
-    Ok(Snapshot { name: name.clone(), holders: views, waiters })
+    Ok(Snapshot { holders: views, waiters, ..Snapshot::empty(name.clone()) })
 }
 
 /// Names with entries, in the order of their encoded form.

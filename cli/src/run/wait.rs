@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use onelock::{EntryView, Error, ErrorKind, Guard, Lock, Locks, Snapshot};
+use onelock::{EntryView, Error, ErrorKind, ForeignView, Guard, Lock, Locks, Snapshot};
 use rustix::process::Signal;
 
 use super::signals::Signals;
@@ -205,12 +205,22 @@ fn news(line: &Snapshot) -> String {
 
 /// Who holds and since when: as the rest of a sentence that begins with the name.
 pub(super) fn describe(line: &Snapshot) -> String {
-    let Some(first) = line.holders.first() else { return String::new() };
+    let Some(first) = line.holders.first() else {
+        return line.foreign.first().map(foreign).unwrap_or_default();
+    };
     let others = match line.holders.len() {
         1 => String::new(),
         n => format!(" and {} more", n - 1),
     };
     format!(", held by {}{others}", holder(first))
+}
+
+/// A holder of another library, who has no token and says nothing of itself.
+fn foreign(view: &ForeignView) -> String {
+    let left = view
+        .expires_in
+        .map_or_else(|| ", without an end".into(), |left| format!(", for {} yet", human(left)));
+    format!(", held by a program that is not onelock{left}")
 }
 
 fn holder(entry: &EntryView) -> String {
@@ -258,11 +268,17 @@ mod tests {
             expires_in: None,
         };
         let name = LockName::new("a").unwrap();
-        let line =
-            Snapshot { name: name.clone(), holders: vec![entry(7), entry(8)], waiters: vec![entry(9)] };
+        let line = Snapshot {
+            holders: vec![entry(7), entry(8)],
+            waiters: vec![entry(9)],
+            ..Snapshot::empty(name.clone())
+        };
         let text = news(&line);
         assert!(text.starts_with(", held by me@host:1 sleep, token 7 for 3m 12s (since 20"), "{text}");
         assert!(text.ends_with(") and 1 more; 1 in line"), "{text}");
-        assert_eq!(describe(&Snapshot::empty(name)), "");
+        assert_eq!(describe(&Snapshot::empty(name.clone())), "");
+        let foreign = vec![ForeignView { expires_in: Some(Duration::from_secs(9)) }];
+        let line = Snapshot { foreign, ..Snapshot::empty(name) };
+        assert_eq!(describe(&line), ", held by a program that is not onelock, for 9s yet");
     }
 }

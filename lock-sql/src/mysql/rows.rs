@@ -180,7 +180,7 @@ pub(super) fn snapshot(rows: &[MySqlRow], name: &LockName) -> Result<(Snapshot, 
     }
     let count = holders(views.iter().map(|view| view.mode));
     let waiters = views.split_off(count);
-    Ok((Snapshot { name: name.clone(), holders: views, waiters }, dead))
+    Ok((Snapshot { holders: views, waiters, ..Snapshot::empty(name.clone()) }, dead))
 }
 
 /// A page of at most `limit` names, of rows of at most one name more.

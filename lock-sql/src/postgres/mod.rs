@@ -275,7 +275,7 @@ impl Backend for PostgresBackend {
         let read = |rows: &[PgRow]| rows.iter().map(read_view).collect::<Result<Vec<_>>>();
         let mut holders = self.fetch("inspect", Again::Yes, call, read).await?;
         let waiters = holders.split_off(lock_core::mode::holders(holders.iter().map(|view| view.mode)));
-        Ok(Snapshot { name: name.clone(), holders, waiters })
+        Ok(Snapshot { holders, waiters, ..Snapshot::empty(name.clone()) })
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {

@@ -273,7 +273,7 @@ impl<'c> Step<'c> {
         };
         let mut holders = rows.iter().map(view).collect::<Stepped<Vec<_>>>()?;
         let waiters = holders.split_off(lock_core::mode::holders(holders.iter().map(|entry| entry.mode)));
-        Ok(Snapshot { name: name.clone(), holders, waiters })
+        Ok(Snapshot { holders, waiters, ..Snapshot::empty(name.clone()) })
     }
 
     /// Only reads. `after` is the encoded name the page before ended with.
