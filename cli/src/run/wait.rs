@@ -40,6 +40,10 @@ impl Wait {
             Self::Forever => None,
         }
     }
+
+    fn is_over(self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
 }
 
 /// How waiting ended.
@@ -70,17 +74,17 @@ impl Outage {
     /// # Errors
     /// The error itself, when it is of another kind or nothing is left of the wait.
     async fn over(&mut self, error: Error) -> Result<(), Error> {
-        let left = self.wait.left();
-        if !error.is_retryable() || left.is_some_and(|left| left.is_zero()) {
+        if !error.is_retryable() || self.wait.is_over() {
             return Err(error);
         }
         if !self.said {
             self.said = true;
             say(format_args!("the store is away, waiting for it: {error}"));
         }
-        tokio::time::sleep(left.map_or(self.pause, |left| left.min(self.pause))).await;
+        tokio::time::sleep(self.wait.left().map_or(self.pause, |left| left.min(self.pause))).await;
         self.pause = (self.pause * 2).min(Self::PAUSES.1);
-        Ok(())
+        // Another try may take as long as the store's time-outs.
+        if self.wait.is_over() { Err(error) } else { Ok(()) }
     }
 }
 
