@@ -135,7 +135,8 @@ fn a_store_out_of_reach_has_its_own_code() {
     let bench = Bench::sqlite();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("redis://:{PASSWORD}@127.0.0.1:{port}");
-    for words in [&["status", "a"][..], &["run", "a", "--", "sh", "-c", "echo in >> $HIST"], &["list"]] {
+    let run = ["run", "a", "--no-wait", "--", "sh", "-c", "echo in >> $HIST"];
+    for words in [&["status", "a"][..], &run, &["list"]] {
         let done = bench.run(&[&["--store", &url], words].concat());
         assert_eq!(done.code, Some(69), "{done:?}");
         assert!(done.err.contains(&port.to_string()), "it says which store: {done:?}");
