@@ -231,4 +231,11 @@ fault "a short max_ttl refuses the default waiter lease" lock-core/src/config.rs
 fault "a huge lease without a margin panics" lock-core/src/lease.rs \
     's/lease\.saturating_sub\(lease\.mul_f64\(self\.rate\)\)/lease.mul_f64(1.0 - self.rate)/' \
     unit lease::tests::the_deadline_counts_from_before_the_request
+fault "owner: who is not polled keeps the others waiting" $client/owner.rs \
+    's/let waker = Waker::from\(Arc::clone\(slot\)\);/if asking.caller != self.id {\n            state.asking = Some(asking);\n            return Poll::Pending;\n        }\n        let waker = Waker::from(Arc::clone(slot));/' \
+    client a_second_acquire_goes_on_without_a_first_that_is_not_polled
+fault "owner: slots let go at one moment stay" $client/owner.rs \
+    's/\*uses -= 1;\n(\s*)if \*uses == 0 \{/if Arc::strong_count(\&self.slot) == 2 {/; s/if let Some\(\(_, uses\)\) = slots\.get_mut/if let Some((_, _)) = slots.get_mut/' \
+    unit client::owner::tests::slots_that_are_let_go_at_the_same_moment_leave_the_map
+
 [ "$survivors" -eq 0 ] || { echo "$survivors faults were not named"; exit 1; }

@@ -144,6 +144,51 @@ async fn a_second_acquire_takes_over_from_a_cancelled_first() {
     nothing_left(&locks, &store).await;
 }
 
+/// Polls `first` once, so that it is under way, and then leaves it alone.
+async fn begun<F: Future>(first: F) -> std::pin::Pin<Box<F>> {
+    let mut first = Box::pin(first);
+    std::future::poll_fn(|cx| {
+        assert!(first.as_mut().poll(cx).is_pending());
+        std::task::Poll::Ready(())
+    })
+    .await;
+    first
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_acquire_goes_on_without_a_first_that_is_not_polled() {
+    let (locks, store) = locks();
+    let owner = locks.owner();
+    let blocker = locks.mutex("a").unwrap().acquire().await.unwrap();
+    let lock = locks.mutex("a").unwrap().owner(&owner).unwrap();
+    let first = begun(lock.acquire()).await;
+    blocker.release().await.unwrap();
+    let second = lock.acquire_timeout(Duration::from_secs(3_600)).await.unwrap();
+    let second = second.unwrap_or_else(|| panic!("the second waits for the first to be polled"));
+    let first = first.await.unwrap();
+    assert_eq!(first.token().unwrap(), second.token().unwrap(), "entered again");
+    drop((first, second));
+    nothing_left(&locks, &store).await;
+}
+
+/// Whoever is polled goes on for all, and each hears what came of its own terms.
+#[tokio::test(start_paused = true)]
+async fn a_first_that_gave_up_hears_so_and_the_second_goes_on() {
+    let (locks, store) = locks();
+    let owner = locks.owner();
+    let blocker = locks.mutex("a").unwrap().acquire().await.unwrap();
+    let lock = locks.mutex("a").unwrap().owner(&owner).unwrap();
+    let twice = lock.clone().unfair().retry(lock_core::Retry::default().attempts(2));
+    let first = begun(twice.acquire()).await;
+    let second = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(locks.inspect("a").await.unwrap().waiters.len(), 1, "the second is in the line");
+    assert_eq!(first.await.unwrap_err().kind(), ErrorKind::Busy);
+    blocker.release().await.unwrap();
+    drop(second.await.unwrap().unwrap());
+    nothing_left(&locks, &store).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn timeouts_and_dropped_waits_leave_nothing() {
     let (locks, store) = locks();

@@ -73,8 +73,8 @@ enum Attempt {
 }
 
 /// What an acquisition has learned of the store, for a caller whose time runs out.
-#[derive(Debug, Default)]
-pub(super) struct Progress(Mutex<Learned>);
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress(Arc<Mutex<Learned>>);
 
 #[derive(Debug, Default)]
 struct Learned {

@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
 
 use super::Client;
-use super::acquire::{self, Progress, Terms};
+use super::acquire::{self, Progress, Stake, Terms};
 use super::guard::{Guard, Hold};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
@@ -14,7 +17,7 @@ use crate::name::LockName;
 /// Somebody who may enter a lock again that it holds already. Cheap to clone; clones are the same owner.
 ///
 /// Entering again asks the store nothing and gives the same token. A second acquisition of a name joins the owner's
-/// first one in flight, and takes over if that one is cancelled.
+/// first one in flight, and goes on with it if that one is cancelled or not polled.
 #[derive(Clone)]
 pub struct Owner {
     inner: Arc<Inner>,
@@ -25,28 +28,8 @@ struct Inner {
     slots: Mutex<Slots>,
 }
 
-/// An owner's acquisition of one name.
-#[derive(Default)]
-struct Slot {
-    /// Who may talk to the store for this name.
-    turn: tokio::sync::Mutex<()>,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    asking: Option<Mode>,
-    hold: Weak<Hold>,
-}
-
-enum Now {
-    /// Held already: entered again.
-    Entered(Guard),
-    /// Not held: somebody has to ask.
-    Free,
-}
-
-type Slots = HashMap<LockName, Arc<Slot>>;
+/// The slots in use, and by how many leases each.
+type Slots = HashMap<LockName, (Arc<Slot>, usize)>;
 
 impl Inner {
     fn slots(&self) -> MutexGuard<'_, Slots> {
@@ -68,101 +51,11 @@ impl Owner {
 
     /// This owner's place for a name.
     pub(super) fn slot(&self, name: &LockName) -> Arc<SlotLease> {
-        let slot = Arc::clone(self.inner.slots().entry(name.clone()).or_default());
+        let mut slots = self.inner.slots();
+        let (slot, uses) = slots.entry(name.clone()).or_default();
+        *uses += 1;
+        let slot = Arc::clone(slot);
         Arc::new(SlotLease { owner: Arc::downgrade(&self.inner), name: name.clone(), slot })
-    }
-}
-
-impl SlotLease {
-    pub(super) async fn acquire(
-        self: &Arc<Self>,
-        client: &Arc<Client>,
-        terms: &Terms,
-        progress: &Progress,
-    ) -> Result<Guard> {
-        let slot = &self.slot;
-        if let Now::Entered(guard) = slot.now(terms)? {
-            return Ok(guard);
-        }
-        if slot.lock().asking.is_some() {
-            progress.others_ahead();
-        }
-        let _turn = slot.turn.lock().await;
-        if let Now::Entered(guard) = slot.now(terms)? {
-            return Ok(guard);
-        }
-        let asking = Asking::new(slot, terms.mode);
-        let stake = acquire::until_held(client, terms, progress).await?;
-        Ok(asking.done(Guard::new(stake, Some(Arc::clone(self)))))
-    }
-
-    pub(super) async fn try_acquire(
-        self: &Arc<Self>,
-        client: &Arc<Client>,
-        terms: &Terms,
-    ) -> Result<Option<Guard>> {
-        let slot = &self.slot;
-        if let Now::Entered(guard) = slot.now(terms)? {
-            return Ok(Some(guard));
-        }
-        // The owner is asking already: whether it will hold is not known now.
-        let Ok(_turn) = slot.turn.try_lock() else { return Ok(None) };
-        if let Now::Entered(guard) = slot.now(terms)? {
-            return Ok(Some(guard));
-        }
-        let asking = Asking::new(slot, terms.mode);
-        let stake = acquire::once(client, terms).await?;
-        Ok(stake.map(|stake| asking.done(Guard::new(stake, Some(Arc::clone(self))))))
-    }
-}
-
-impl Slot {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Enters again if held; refuses what would wait for itself.
-    fn now(&self, terms: &Terms) -> Result<Now> {
-        let (hold, asking) = {
-            let state = self.lock();
-            (state.hold.upgrade(), state.asking)
-        };
-        // A lost lock is not entered; the owner asks anew.
-        let entered = hold.and_then(|hold| hold.enter().ok());
-        let has = entered.as_ref().map(Guard::mode).or(asking);
-        match has {
-            Some(has) if !has.covers(terms.mode) => {
-                let text = format!(
-                    "the owner has `{}` in mode {has} and would wait for itself in mode {}",
-                    terms.name, terms.mode
-                );
-                Err(Error::new(ErrorKind::WouldDeadlock, text))
-            }
-            _ => Ok(entered.map_or(Now::Free, Now::Entered)),
-        }
-    }
-}
-
-/// Marks the slot while the owner asks the store.
-struct Asking<'a> {
-    slot: &'a Slot,
-}
-
-impl<'a> Asking<'a> {
-    fn new(slot: &'a Slot, mode: Mode) -> Self {
-        slot.lock().asking = Some(mode);
-        Self { slot }
-    }
-
-    fn done(self, guard: Guard) -> Guard {
-        self.slot.lock().hold = Arc::downgrade(guard.hold());
-        guard
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.slot.lock().asking = None;
     }
 }
 
@@ -173,14 +66,210 @@ pub(super) struct SlotLease {
     slot: Arc<Slot>,
 }
 
+impl SlotLease {
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        client: &Arc<Client>,
+        terms: &Terms,
+        progress: &Progress,
+    ) -> Result<Guard> {
+        let caller = Caller::new(self);
+        loop {
+            let (client, own, told) = (Arc::clone(client), terms.clone(), progress.clone());
+            let ask = async move { acquire::until_held(&client, &own, &told).await.map(Some) };
+            match caller.join(terms, ask)? {
+                Joined::Entered(guard) => return Ok(guard),
+                Joined::Mine => {}
+                Joined::Anothers => progress.others_ahead(),
+            }
+            if let Some(guard) = poll_fn(|cx| caller.poll(cx)).await?.flatten() {
+                return Ok(guard);
+            }
+        }
+    }
+
+    pub(super) async fn try_acquire(
+        self: &Arc<Self>,
+        client: &Arc<Client>,
+        terms: &Terms,
+    ) -> Result<Option<Guard>> {
+        let caller = Caller::new(self);
+        loop {
+            let (client, own) = (Arc::clone(client), terms.clone());
+            let ask = async move { acquire::once(&client, &own).await };
+            match caller.join(terms, ask)? {
+                Joined::Entered(guard) => return Ok(Some(guard)),
+                Joined::Mine => {}
+                // Whether the owner will hold is not known now.
+                Joined::Anothers => return Ok(None),
+            }
+            if let Some(answer) = poll_fn(|cx| caller.poll(cx)).await? {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
 impl Drop for SlotLease {
     fn drop(&mut self) {
         let Some(owner) = self.owner.upgrade() else { return };
         let mut slots = owner.slots();
-        // The map's own and this one: nobody else can come by it while the map is locked.
-        if Arc::strong_count(&self.slot) == 2 {
-            slots.remove(&self.name);
+        if let Some((_, uses)) = slots.get_mut(&self.name) {
+            *uses -= 1;
+            if *uses == 0 {
+                slots.remove(&self.name);
+            }
         }
+    }
+}
+
+/// What an owner has and does about one name.
+#[derive(Default)]
+struct Slot {
+    state: Mutex<State>,
+    /// Who waits for the acquisition under way. Not in the same lock: a future may wake while it is polled.
+    wakers: Mutex<HashMap<u64, Waker>>,
+}
+
+#[derive(Default)]
+struct State {
+    hold: Weak<Hold>,
+    asking: Option<Asking>,
+    last_caller: u64,
+    /// With the answer of those whose acquisition ended without a lock while another one polled it.
+    callers: HashMap<u64, Option<Result<()>>>,
+}
+
+/// The acquisition under way. Whichever of its callers is polled goes on with it, so none can keep the others waiting.
+struct Asking {
+    mode: Mode,
+    /// Whose terms it follows, and who is told when it ends without a lock.
+    caller: u64,
+    call: Pin<Box<dyn Future<Output = Result<Option<Stake>>> + Send>>,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wakers(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Slot {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let wakers = std::mem::take(&mut *self.wakers());
+        wakers.into_values().for_each(Waker::wake);
+    }
+}
+
+enum Joined {
+    /// Held already: entered again.
+    Entered(Guard),
+    /// This caller has begun to ask.
+    Mine,
+    /// Another one is asking.
+    Anothers,
+}
+
+/// One call to acquire.
+struct Caller<'a> {
+    lease: &'a Arc<SlotLease>,
+    id: u64,
+}
+
+impl<'a> Caller<'a> {
+    fn new(lease: &'a Arc<SlotLease>) -> Self {
+        let mut state = lease.slot.lock();
+        state.last_caller += 1;
+        let id = state.last_caller;
+        state.callers.insert(id, None);
+        Self { lease, id }
+    }
+
+    /// Enters again if held, refuses what would wait for itself, or takes part in asking.
+    fn join(
+        &self,
+        terms: &Terms,
+        ask: impl Future<Output = Result<Option<Stake>>> + Send + 'static,
+    ) -> Result<Joined> {
+        let mut state = self.lease.slot.lock();
+        let hold = state.hold.upgrade();
+        // A lost lock is not entered; the owner asks anew.
+        let guard = hold.as_ref().and_then(|hold| hold.enter().ok());
+        let has = guard.as_ref().map(Guard::mode).or(state.asking.as_ref().map(|asking| asking.mode));
+        if has.is_none() {
+            state.asking = Some(Asking { mode: terms.mode, caller: self.id, call: Box::pin(ask) });
+        }
+        // Before `hold`, which may be the last of its lock.
+        drop(state);
+        match has {
+            None => Ok(Joined::Mine),
+            Some(has) if has.covers(terms.mode) => Ok(guard.map_or(Joined::Anothers, Joined::Entered)),
+            Some(has) => {
+                let text = format!(
+                    "the owner has `{}` in mode {has} and would wait for itself in mode {}",
+                    terms.name, terms.mode
+                );
+                Err(Error::new(ErrorKind::WouldDeadlock, text))
+            }
+        }
+    }
+
+    /// Goes on with the acquisition under way. `None` when it ended and was not this caller's: what came of it is for
+    /// [`Caller::join`] to see.
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Option<Guard>>>> {
+        let slot = &self.lease.slot;
+        // First, so that no wake-up is missed.
+        slot.wakers().insert(self.id, cx.waker().clone());
+        let mut state = slot.lock();
+        if let Some(answer) = state.callers.get_mut(&self.id).and_then(Option::take) {
+            return Poll::Ready(answer.map(|()| Some(None)));
+        }
+        // Taken out, so that one that panics is not polled again.
+        let Some(mut asking) = state.asking.take() else { return Poll::Ready(Ok(None)) };
+        let waker = Waker::from(Arc::clone(slot));
+        let Poll::Ready(answer) = asking.call.as_mut().poll(&mut Context::from_waker(&waker)) else {
+            state.asking = Some(asking);
+            return Poll::Pending;
+        };
+        let answer = match answer {
+            Ok(Some(stake)) => {
+                let guard = Guard::new(stake, Some(Arc::clone(self.lease)));
+                state.hold = Arc::downgrade(guard.hold());
+                Ok(Some(Some(guard)))
+            }
+            without if asking.caller == self.id => without.map(|_| Some(None)),
+            without => {
+                if let Some(caller) = state.callers.get_mut(&asking.caller) {
+                    *caller = Some(without.map(|_| ()));
+                }
+                Ok(None)
+            }
+        };
+        drop(state);
+        slot.wake_by_ref();
+        Poll::Ready(answer)
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        let slot = &self.lease.slot;
+        slot.wakers().remove(&self.id);
+        let mut state = slot.lock();
+        state.callers.remove(&self.id);
+        let nobodys = if state.callers.is_empty() { state.asking.take() } else { None };
+        drop(state);
+        drop(nobodys);
+        // A poll that panicked has ended the acquisition and woken nobody.
+        slot.wake_by_ref();
     }
 }
 
@@ -193,5 +282,33 @@ impl fmt::Debug for Owner {
 impl fmt::Debug for SlotLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SlotLease").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::TokioClock;
+    use crate::memory::{MemoryBackend, MemoryStore};
+
+    #[tokio::test]
+    async fn slots_that_are_let_go_at_the_same_moment_leave_the_map() {
+        let clock = Arc::new(TokioClock::new());
+        let backend = Arc::new(MemoryBackend::new(&MemoryStore::new(clock.clone())));
+        let locks = crate::Locks::builder(backend).clock(clock).build().unwrap();
+        let owner = locks.owner();
+        let moment = std::sync::Barrier::new(2);
+        let work = || {
+            for round in 0..20_000 {
+                let lease = owner.slot(&LockName::new(format!("n{round}")).unwrap());
+                moment.wait();
+                drop(lease);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(work);
+            scope.spawn(work);
+        });
+        assert_eq!(owner.inner.slots().len(), 0);
     }
 }
