@@ -211,7 +211,7 @@ fault "quorum: a failed look begins the quarantine anew" $quorum/gate.rs \
     votes a_look_that_fails_does_not_begin_the_quarantine_anew
 fault "quorum: only a failed verb has a gate looked at" $quorum/gate.rs \
     's/timeout\(quarantine \/ 4, look\.notified\(\)\)/timeout(quarantine * 1000, look.notified())/' \
-    gate a_restart_is_repaired_though_nobody_asks_for_a_lock
+    votes a_restart_is_found_though_nobody_asks_for_a_lock
 
 fault "paused time: deadlines on boot time" src/drivers.rs \
     's/Some\(paused\) if in_process\(url\)/Some(paused) if !in_process(url)/' \

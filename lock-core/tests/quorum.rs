@@ -17,17 +17,18 @@ use lock_core::{
 
 const QUARANTINE: Duration = Duration::from_secs(60);
 
-/// A gate that does not answer every second look.
+/// A gate; a flaky one does not answer every second look.
 #[derive(Debug, Default)]
-struct Flaky {
+struct Switch {
+    flaky: bool,
     looks: AtomicU32,
     open: AtomicBool,
 }
 
 #[async_trait]
-impl Gate for Flaky {
+impl Gate for Switch {
     async fn look(&self) -> Result<GateView> {
-        if self.looks.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+        if self.looks.fetch_add(1, Ordering::Relaxed) % 2 == 1 && self.flaky {
             return Err(Error::new(ErrorKind::Unavailable, "no answer"));
         }
         Ok(GateView { incarnation: "1".into(), open: self.open.load(Ordering::Relaxed), highest: 7 })
@@ -39,28 +40,42 @@ impl Gate for Flaky {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_look_that_fails_does_not_begin_the_quarantine_anew() {
+/// A quorum of memory stores behind three open gates.
+fn gated(stores: &str, flaky: bool) -> (Quorum, Vec<Arc<Switch>>) {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    let gates: Vec<_> = (0..3).map(|_| Arc::new(Flaky::default())).collect();
-    gates[1].open.store(true, Ordering::Relaxed);
-    gates[2].open.store(true, Ordering::Relaxed);
+    let open = || Switch { flaky, looks: AtomicU32::new(0), open: AtomicBool::new(true) };
+    let gates: Vec<_> = (0..3).map(|_| Arc::new(open())).collect();
     let members = gates.iter().enumerate().map(|(i, gate)| {
-        let store = MemoryStore::named(&format!("gated-{i}"), Arc::clone(&clock)).unwrap();
+        let store = MemoryStore::named(&format!("{stores}-{i}"), Arc::clone(&clock)).unwrap();
         (Arc::new(MemoryBackend::new(&store)) as Arc<dyn Backend>, Some(Arc::clone(gate) as Arc<dyn Gate>))
     });
-    let quorum = Quorum::with_gates(members.collect(), Quorum::MEMBER_TIMEOUT, QUARANTINE).unwrap();
-    let began = clock.now();
-    while !gates[0].open.load(Ordering::Relaxed) {
+    (Quorum::with_gates(members.collect(), Quorum::MEMBER_TIMEOUT, QUARANTINE).unwrap(), gates)
+}
+
+/// Shuts a gate, as a restart does, and waits until it is open again.
+async fn repaired(gate: &Switch) {
+    gate.open.store(false, Ordering::Relaxed);
+    let shut = tokio::time::Instant::now();
+    while !gate.open.load(Ordering::Relaxed) {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let waited = clock.now().saturating_since(began);
-        assert!(
-            waited < QUARANTINE * 3,
-            "a gate that answers every second look is still shut after {waited:?}"
-        );
+        assert!(shut.elapsed() < QUARANTINE * 3, "the gate is still shut after {:?}", shut.elapsed());
     }
-    assert!(clock.now().saturating_since(began) >= QUARANTINE, "opened too early");
-    drop(quorum);
+    assert!(shut.elapsed() >= QUARANTINE, "opened too early");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_fails_does_not_begin_the_quarantine_anew() {
+    let (_quorum, gates) = gated("flaky", true);
+    repaired(&gates[0]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_is_found_though_nobody_asks_for_a_lock() {
+    let (_quorum, gates) = gated("idle", false);
+    tokio::time::sleep(QUARANTINE * 10).await;
+    let looks = gates[0].looks.load(Ordering::Relaxed);
+    assert!(looks <= 50, "{looks} looks at an open gate in ten times the quarantine");
+    repaired(&gates[0]).await;
 }
 
 /// A memory store under another address: `other://NAME` is `memory://NAME`, and `late://NAME` cannot be reached until
