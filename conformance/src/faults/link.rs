@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::Fault;
 use super::mangler::Mangler;
@@ -16,6 +16,8 @@ pub struct Link {
     requests: AtomicU64,
     hits: AtomicU64,
     trap: watch::Sender<Trap>,
+    /// How many pieces may go through although their way stands still.
+    singles: Semaphore,
     mangler: Mutex<Mangler>,
 }
 
@@ -35,6 +37,7 @@ impl Link {
             requests: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             trap: watch::Sender::default(),
+            singles: Semaphore::new(0),
             mangler: Mutex::new(Mangler::new(0)),
         })
     }
@@ -44,12 +47,26 @@ impl Link {
         if let Fault::Mangle(seed) = fault {
             *self.mangler() = Mangler::new(seed);
         }
+        self.singles.forget_permits(usize::MAX);
         self.now.send_modify(|now| *now = Now { fault, round: now.round + 1 });
     }
 
     /// Nothing is wrong any more. A [`Trigger`] stays.
     pub fn heal(&self) {
         self.set(Fault::None);
+    }
+
+    /// Lets one piece through that stands still on a [`Proxy`](super::Proxy), or the next one to come under this fault.
+    pub fn let_one_through(&self) {
+        self.singles.add_permits(1);
+    }
+
+    /// Ends when one piece may go through; it takes the permission.
+    pub(super) async fn one_may_pass(&self) {
+        // Never closed.
+        if let Ok(single) = self.singles.acquire().await {
+            single.forget();
+        }
     }
 
     /// Lies in wait for a request, in place of any trigger set before.

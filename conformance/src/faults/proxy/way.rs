@@ -97,7 +97,11 @@ impl Lane<'_> {
             tokio::time::sleep_until(due).await;
             if link.now().fault.stalls(direction) {
                 link.hit();
-                link.until(|fault| !fault.stalls(direction)).await;
+                tokio::select! {
+                    biased;
+                    () = link.until(|fault| !fault.stalls(direction)) => {}
+                    () = link.one_may_pass() => {}
+                }
             }
             if link.now().fault.loses(direction) {
                 link.hit();
