@@ -17,8 +17,9 @@ use super::sql::Value;
 const MANY: usize = 256;
 /// How long a name stands idle before it goes, and how often the store is cleared of what others left.
 pub(super) const QUIET: Duration = Duration::from_secs(5);
-/// In how many rounds all names are searched for idle ones once; the expired are found by an index in each.
+/// In one of so many rounds names are searched for idle ones: a page of them, and more while most of a page is idle.
 const SEARCH: u32 = 24;
+const PAGES: u32 = 64;
 
 /// The names that this client has left, perhaps empty.
 #[derive(Debug, Default)]
@@ -66,38 +67,49 @@ pub(super) async fn retire_quiet(link: &Link, idle: &Idle, quiet: Duration) -> R
     retire(link, &names).await
 }
 
-/// Clears what clients that are gone have left: expired entries and, when `search`, idle names.
-pub(super) async fn tidy(link: &Link, search: bool) -> Result<()> {
-    let limit = [("limit", Value::Int(MANY as i64))];
-    let mut queries = vec![link.sql.expired.fill(&limit)];
-    if search {
-        queries.push(link.sql.idle.fill(&limit));
-    }
-    for query in queries {
-        loop {
-            let names = link.ask(Lane::Tidy, &query, |rows, _| rows::names(rows)).await?;
-            retire(link, &names).await?;
-            if names.len() < MANY {
-                break;
-            }
+/// Drops the entries that have expired, of whatever client.
+async fn clear_expired(link: &Link) -> Result<()> {
+    let query = link.sql.expired.fill(&[("limit", Value::Int(MANY as i64))]);
+    loop {
+        let names = link.ask(Lane::Tidy, &query, |rows, _| rows::names(rows)).await?;
+        retire(link, &names).await?;
+        if names.len() < MANY {
+            return Ok(());
         }
     }
-    Ok(())
 }
 
-/// Tidies for as long as the client lives. One small request every few seconds.
+/// Retires the idle ones among the names after `cursor`, as many as one request sees, and moves it on. Whether they were most.
+async fn search(link: &Link, cursor: &mut String) -> Result<bool> {
+    let values = [("after", Value::Bytes(cursor.as_bytes())), ("limit", Value::Int(MANY as i64))];
+    let seen = link.ask(Lane::Tidy, &link.sql.idle.fill(&values), |rows, _| rows::uses(rows)).await?;
+    // After the last the search begins again.
+    *cursor = seen.last().filter(|_| seen.len() == MANY).map(|(name, _)| name.clone()).unwrap_or_default();
+    let idle: Vec<_> = seen.into_iter().filter(|(_, used)| !used).map(|(name, _)| name).collect();
+    retire(link, &idle).await?;
+    Ok(idle.len() > MANY / 2)
+}
+
+/// Tidies for as long as the client lives. A few small requests every few seconds, however many names there are.
 pub(super) async fn keep_tidy(link: Weak<Link>, idle: Weak<Idle>) {
-    let mut round = 0_u32;
+    let (mut round, mut cursor) = (0_u32, String::new());
     loop {
         tokio::time::sleep(QUIET).await;
         let (Some(link), Some(idle)) = (link.upgrade(), idle.upgrade()) else { return };
         if link.open().is_err() {
             return;
         }
-        round = round.wrapping_add(1);
         // What fails is found again in a later round, by this client or another.
         let _ = retire_quiet(&link, &idle, QUIET).await;
-        let _ = tidy(&link, round.is_multiple_of(SEARCH)).await;
+        let _ = clear_expired(&link).await;
+        if round.is_multiple_of(SEARCH) {
+            for _ in 0..PAGES {
+                if !search(&link, &mut cursor).await.unwrap_or(false) {
+                    break;
+                }
+            }
+        }
+        round = round.wrapping_add(1);
     }
 }
 

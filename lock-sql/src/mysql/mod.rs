@@ -77,7 +77,6 @@ impl MySqlBackend {
         let link = Arc::new(Link::new(&config));
         let at = |error: Error| error.during("open").at(&address);
         let found = open::open(&link, &config).await.map_err(at)?;
-        idle::tidy(&link, true).await.map_err(at)?;
         let idle = Arc::new(Idle::default());
         tokio::spawn(idle::keep_tidy(Arc::downgrade(&link), Arc::downgrade(&idle)));
         let info = Info { scheme: "mysql".into(), address };

@@ -215,6 +215,11 @@ pub(super) fn names(rows: &[MySqlRow]) -> Result<Vec<String>> {
     rows.iter().map(Cells).map(|row| row.text(0)).collect()
 }
 
+/// Encoded names, and whether each is in use.
+pub(super) fn uses(rows: &[MySqlRow]) -> Result<Vec<(String, bool)>> {
+    rows.iter().map(Cells).map(|row| Ok((row.text(0)?, row.flag(1)?))).collect()
+}
+
 /// Entries: the encoded name and the number of each.
 pub(super) type Entries = HashSet<(String, FencingToken)>;
 

@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(names(&sql.glance), ["holder", "mode", "name", "room"]);
         assert_eq!(names(&sql.ring), ["own"]);
         assert_eq!(names(&sql.look_on), ["again", "ahead", "holder", "looks", "name", "number", "pause"]);
-        assert_eq!((names(&sql.idle), names(&sql.expired)), (vec!["limit"], vec!["limit"]));
+        assert_eq!((names(&sql.idle), names(&sql.expired)), (vec!["after", "limit"], vec!["limit"]));
         for none in [&sql.check, &sql.variables, &sql.version] {
             assert!(names(none).is_empty());
         }

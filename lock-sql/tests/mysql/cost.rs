@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::{Backend, Mode, Renewal, Wake};
+use sqlx::Row as _;
+use sqlx::mysql::MySqlRow;
 
-use crate::mysql_server::MariaDb;
+use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::{LONG, connect, counted, held, name, request, ticket, waiting};
 
 /// Every verb is one request, a batch of renewals too, with blocks and without.
@@ -185,4 +187,32 @@ async fn hand_over_inside_a_client_waits_for_no_look() {
         store.release(&second).await.unwrap();
         store.close().await.unwrap();
     }
+}
+
+/// A client that connects does not search the names, however many there are.
+#[tokio::test]
+async fn connecting_costs_the_same_with_many_names() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    connect(&server.url()).await;
+    let read = async || -> u64 {
+        let all = server.run("SHOW GLOBAL STATUS LIKE 'Handler_read%'").await.unwrap();
+        let value = |row: &MySqlRow| String::from_utf8(row.get_unchecked::<Vec<u8>, _>(1)).unwrap();
+        all.iter().map(|row| value(row).parse::<u64>().unwrap()).sum()
+    };
+    let rows = async || -> u64 {
+        let before = read().await;
+        let store = connect(&server.url()).await;
+        let after = read().await;
+        // Not closed in between: that retires names.
+        drop(store);
+        after - before
+    };
+    let few = rows().await;
+    server.run("INSERT INTO locks.onelock_name (name, number) VALUES ('many', 1)").await.unwrap();
+    for n in 0..14 {
+        let double = "USE locks; INSERT INTO onelock_name (name, number) SELECT CONCAT(name, '{n}'), 1 FROM onelock_name";
+        server.run(&double.replace("{n}", &format!("-{n}"))).await.unwrap();
+    }
+    let many = rows().await;
+    assert!(many < few + 5000, "{many} rows read while connecting, {few} with few names");
 }

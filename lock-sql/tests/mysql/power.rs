@@ -45,6 +45,8 @@ async fn settings_that_are_refused_lose_what_was_answered() {
         let server = MariaDb::start_with_power(settings).await.unwrap();
         let lost = nothing_answered_is_lost(&Store(server, "?durability=relaxed"), 2).await.unwrap_err();
         println!("{settings:?}: {lost}");
-        assert!(lost.to_string().contains("is lost"), "{settings:?}: {lost}");
+        // A hold is gone, or a number was given again.
+        let lost = lost.to_string();
+        assert!(lost.contains("is lost") || lost.contains("token"), "{settings:?}: {lost}");
     }
 }

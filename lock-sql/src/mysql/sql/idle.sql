@@ -1,2 +1,3 @@
--- :limit. Names without any entry.
-SELECT n.name FROM `onelock_name` n LEFT JOIN `onelock_line` l ON l.name = n.name WHERE l.name IS NULL LIMIT :limit;
+-- :after (a name) :limit. The next names, and whether each has any entry.
+SELECT n.name, CAST(EXISTS (SELECT 1 FROM `onelock_line` l WHERE l.name = n.name) AS SIGNED)
+FROM `onelock_name` n WHERE n.name > :after ORDER BY n.name LIMIT :limit;
