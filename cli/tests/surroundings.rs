@@ -113,6 +113,19 @@ fn dying_of_int_is_passed_on_and_dying_of_term_is_a_code() {
 }
 
 #[test]
+fn a_new_file_follows_the_umask() {
+    for (umask, mode) in [("002", 0o664), ("027", 0o640), ("077", 0o600)] {
+        let bench = Bench::sqlite();
+        let starter = ["sh", "-c", r#"umask "$0"; exec "$@""#, umask];
+        let script = r#"for file in "${HIST%history}"locks.db*; do stat -c %a "$file" >> "$HIST"; done"#;
+        let done = Running::new(through(&bench, &starter, &["run", "a", "--", "sh", "-c", script])).finish();
+        assert_eq!(done.code, Some(0), "{done:?}");
+        // With its two companions.
+        assert_eq!(bench.history(), [format!("{mode:o}"), format!("{mode:o}"), format!("{mode:o}")]);
+    }
+}
+
+#[test]
 fn a_store_that_nobody_shares_is_named() {
     let bench = Bench { dir: folder(), url: "memory://".into() };
     let done = bench.run(&["run", "a", "--", "true"]);

@@ -174,6 +174,22 @@ mod tests {
     }
 
     #[test]
+    fn a_known_member_spares_reading_all_processes() {
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let me = rustix::process::getpid().as_raw_nonzero().get();
+        let mut known = vec![me];
+        assert!(Group::new(own().unwrap()).alive(&mut known));
+        assert_eq!(known, [me], "the table was read: the other member was found");
+        // One that has ended is looked for no more.
+        let pid = i32::try_from(other.id()).unwrap();
+        other.kill().unwrap();
+        other.wait().unwrap();
+        known = vec![pid];
+        assert!(Group::new(own().unwrap()).alive(&mut known));
+        assert!(known.contains(&me) && !known.contains(&pid));
+    }
+
+    #[test]
     fn our_own_group_is_alive_and_nobody_is_a_group() {
         let mut known = Vec::new();
         assert!(Group::new(own().unwrap()).alive(&mut known) && !known.is_empty());

@@ -82,6 +82,19 @@ pub(super) fn identify(path: &Path) -> Result<FileId> {
     }
 }
 
+/// Makes the file with the permissions that the umask leaves: one that SQLite makes only its user can write. What goes
+/// wrong SQLite meets as well.
+///
+/// It is not opened: closing a file drops all locks that this process has on it.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn make(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode};
+    let _ = rustix::fs::mknodat(CWD, path, FileType::RegularFile, Mode::from_raw_mode(0o666), 0);
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn make(_path: &Path) {}
+
 /// What the operating system says about making a file that SQLite could not make; `None` when it is there or can be
 /// made after all.
 pub(super) fn why_not_made(path: &Path) -> Option<Error> {

@@ -53,8 +53,9 @@ impl Store {
         let boot = Boot::current()?;
         let found = file::check(path)?;
         Opened::may_connect(path)?;
-        if found == Found::Something {
-            look_at(path).await?;
+        match found {
+            Found::Something => look_at(path).await?,
+            Found::New => file::make(path),
         }
         let mut conn = connect(path).await?;
         prepare(&mut conn).await?;
