@@ -64,8 +64,9 @@ fn a_pager_behind_it_keeps_the_terminal() {
 #[test]
 fn a_script_reads_while_a_run_is_in_its_background() {
     let bench = Bench::sqlite();
-    let text = format!("$ONELOCK run a -- sh -c '{WORK}' & read x; echo \"got $x\" >> $HIST; wait");
-    let script = script(&bench, &text);
+    let run = format!("$ONELOCK run a -- sh -c '{WORK}' &");
+    let read = r#"until [ -s "$HIST" ]; do sleep 0.02; done; read x; echo "got $x" >> "$HIST"; wait"#;
+    let script = script(&bench, &format!("{run}\n{read}"));
     let mut terminal = Terminal::open(&bench);
     terminal.types(&format!("{script}\n"));
     bench.wait_for_line("up");
