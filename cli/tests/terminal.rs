@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use common::terminal::Terminal;
 use common::{Bench, until};
 
-/// Runs until the test says so.
+/// Runs until the test says so, by bash: a shell that uses vfork(2) hangs when Ctrl-Z stops its child before the exec.
 const WORK: &str =
     r#"echo up >> "$HIST"; while [ ! -e "$HIST.go" ]; do sleep 0.02; done; echo end >> "$HIST""#;
 
@@ -51,7 +51,7 @@ fn a_pager_behind_it_keeps_the_terminal() {
     let mut terminal = Terminal::open(&bench);
     // Stands for less(1), which reads its keys from the terminal.
     let pager = "sh -c 'read key < /dev/tty; echo \"key $key\" >> $HIST'";
-    terminal.types(&format!("$ONELOCK run a -- sh -c '{WORK}' | {pager}\n"));
+    terminal.types(&format!("$ONELOCK run a -- bash -c '{WORK}' | {pager}\n"));
     bench.wait_for_line("up");
     terminal.types("q\n");
     bench.wait_for_line("key q");
@@ -64,7 +64,7 @@ fn a_pager_behind_it_keeps_the_terminal() {
 #[test]
 fn a_script_reads_while_a_run_is_in_its_background() {
     let bench = Bench::sqlite();
-    let run = format!("$ONELOCK run a -- sh -c '{WORK}' &");
+    let run = format!("$ONELOCK run a -- bash -c '{WORK}' &");
     let read = r#"until [ -s "$HIST" ]; do sleep 0.02; done; read x; echo "got $x" >> "$HIST"; wait"#;
     let script = script(&bench, &format!("{run}\n{read}"));
     let mut terminal = Terminal::open(&bench);
@@ -135,7 +135,7 @@ fn ctrl_c_ends_a_script_whose_command_has_the_terminal() {
 fn ctrl_z_says_how_long_the_command_has() {
     let bench = Bench::sqlite();
     let mut terminal = Terminal::open(&bench);
-    terminal.types(&format!("$ONELOCK run a --ttl 60s --grace 20s -- sh -c '{WORK}'\n"));
+    terminal.types(&format!("$ONELOCK run a --ttl 60s --grace 20s -- bash -c '{WORK}'\n"));
     bench.wait_for_line("up");
     terminal.types(CTRL_Z);
     terminal.wait_for("the command is ended and the lock lost");
@@ -153,7 +153,7 @@ fn nested_runs_stop_and_go_on() {
     let bench = Bench::sqlite();
     let mut terminal = Terminal::open(&bench);
     let options = "--ttl 10m";
-    terminal.types(&format!("$ONELOCK run a {options} -- $ONELOCK run b {options} -- sh -c '{WORK}'\n"));
+    terminal.types(&format!("$ONELOCK run a {options} -- $ONELOCK run b {options} -- bash -c '{WORK}'\n"));
     bench.wait_for_line("up");
     terminal.types(CTRL_Z);
     wait_for_prompt(&bench, &mut terminal);
