@@ -19,7 +19,7 @@ use crate::lease::{Lease, Life};
 use crate::lines::{Reading, kv};
 use crate::members::closed;
 use crate::spot::{Joined, Looked, Spot};
-use crate::strays::Tries;
+use crate::strays::Attempts;
 
 /// How often a try for a permit looks again because somebody joined between looking and joining; then it is busy.
 const LOOKS: usize = 16;
@@ -34,7 +34,7 @@ impl Shared {
         let _turn = turn.map_err(|_| closed())?;
         let span = self.keys.line(&request.name);
         let key = span.entry(request.mode, request.holder);
-        let mut sent = Tries::new(self, request.holder, &key)?;
+        let mut sent = Attempts::new(self, request.holder, &key)?;
         let mut tries = self.members.tries();
         loop {
             let Some(limit) = tries.next().await else {

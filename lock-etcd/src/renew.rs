@@ -8,7 +8,7 @@
 //! length. This finds a promotion whose notification was lost.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use etcd_client::proto::{PbRangeResponse, PbTxnOpResponse};
@@ -94,8 +94,9 @@ impl Shared {
         self.find_unknown(&mut work).await;
         let kept = self.keep_alive(&mut work).await;
         self.see_keys(&mut work).await;
+        let late = OnceLock::new();
         stream::iter(work.iter_mut().filter(|item| item.answer.is_none()))
-            .for_each_concurrent(MOVES, |item| self.settle(item, &kept))
+            .for_each_concurrent(MOVES, |item| self.settle(item, &kept, &late))
             .await;
         work.into_iter().map(|work| self.answer(work)).collect()
     }
@@ -193,10 +194,14 @@ impl Shared {
         }
     }
 
-    /// Sees that an entry is on a lease that is long enough.
-    async fn settle(&self, item: &mut Work<'_>, kept: &HashSet<i64>) {
+    /// Sees that an entry is on a lease that is long enough. When one move is not answered in time, those not yet begun
+    /// fail with it: a renewal of many takes no longer than one request.
+    async fn settle(&self, item: &mut Work<'_>, kept: &HashSet<i64>, late: &OnceLock<Error>) {
         if item.stays_on(kept).is_some() {
             return;
+        }
+        if let Some(error) = late.get() {
+            return item.fail(error.clone());
         }
         // One that it can come to be on already is better than another.
         let target = match item.long_enough(kept).next() {
@@ -210,7 +215,12 @@ impl Shared {
         match moved {
             Ok(true) => {}
             Ok(false) => item.not_held(),
-            Err(error) => item.fail(error),
+            Err(error) => {
+                if error.kind() == ErrorKind::Timeout {
+                    let _ = late.set(error.clone());
+                }
+                item.fail(error);
+            }
         }
     }
 

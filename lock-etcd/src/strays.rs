@@ -116,7 +116,7 @@ impl Shared {
 }
 
 /// The tries of one join. Unless every one of them was answered clearly, its drop makes a stray of the entry.
-pub(crate) struct Tries<'a> {
+pub(crate) struct Attempts<'a> {
     shared: &'a Shared,
     holder: HolderId,
     key: &'a [u8],
@@ -126,7 +126,7 @@ pub(crate) struct Tries<'a> {
     under_way: bool,
 }
 
-impl<'a> Tries<'a> {
+impl<'a> Attempts<'a> {
     pub(crate) fn new(shared: &'a Shared, holder: HolderId, key: &'a [u8]) -> Result<Self> {
         let leases = shared.strays.claim(holder)?;
         let unclear = !leases.is_empty();
@@ -158,7 +158,7 @@ impl<'a> Tries<'a> {
     }
 }
 
-impl Drop for Tries<'_> {
+impl Drop for Attempts<'_> {
     fn drop(&mut self) {
         if self.unclear || self.under_way {
             self.close();
