@@ -94,7 +94,7 @@ fn a_recycled_group_is_not_signalled(maker: &[&str]) {
             kill $other; wait $other
         done
         exit 8"#;
-    let done = within(&bench, maker, &["--mount-proc", "sh", "-c", script]);
+    let done = within(&bench, maker, &["--mount-proc", "setsid", "--wait", "sh", "-c", script]);
     assert_eq!(done.code, Some(0), "137: it was killed; 8, 9: the number cannot be had: {done:?}");
 }
 
