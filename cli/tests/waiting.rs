@@ -5,7 +5,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{Bench, Redis, folder, until};
+use common::{Bench, PASSWORD, Redis, folder, until};
 use rustix::process::Signal;
 
 on_every_store! {
@@ -132,8 +132,11 @@ fn a_holder_of_another_library_is_an_answer() {
     let redis = Redis::start();
     let bench = Bench { dir: folder(), url: format!("{}?layout=plain&prefix=", redis.url()) };
     let theirs = ["SET", "a", "their value", "NX", "PX", "600000"];
-    let taken = Command::new("redis-cli").args(["-u", &redis.url()]).args(theirs).output().unwrap();
-    assert!(taken.status.success(), "{taken:?}");
+    let url = redis.url();
+    let mut cli = Command::new("redis-cli");
+    cli.env("REDISCLI_AUTH", PASSWORD).args(["-p", url.rsplit(':').next().unwrap()]);
+    let taken = cli.args(theirs).output().unwrap();
+    assert_eq!(taken.stdout, b"OK\n", "{taken:?}");
     let status = bench.run(&["status", "a", "--json"]);
     assert_eq!(status.code, Some(0), "{status:?}");
     let status: serde_json::Value = serde_json::from_str(&status.out).unwrap();
