@@ -122,7 +122,8 @@ async fn a_step_of_the_clients_clock_ends_its_guards_early() -> Verdict {
         );
         let reason = tokio::time::timeout(PATIENCE, guard.lost()).await?;
         ensure_eq!(reason, LossReason::Expired, "why it is lost");
-        // The store knew better, and the client has given back what it no longer believes in.
+        // The store knew better: the entry stays until its guard is dropped, and is given back then.
+        drop(guard);
         let next = tokio::time::timeout(PATIENCE, other.mutex("jump")?.acquire()).await??;
         next.release().await?;
     }
