@@ -39,12 +39,13 @@ fault() {
     core) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test guard_races ;;
     unit) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --lib ;;
     url) set -- "$1" "$2" "$3" "$4" "$5" -p onelock --lib ;;
+    slow) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test slow_store ;;
     client) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test client ;;
     votes) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test quorum ;;
     members) set -- "$1" "$2" "$3" "$4" "$5" -p lock-redis --test quorum_members ;;
     esac
     name=$1 file=$2 case="$4::$5"
-    case $4 in sim | core | models | gate | unit | url | client | votes | members) case=$5 ;; sessions) case="postgres::$5" ;; esac
+    case $4 in sim | core | models | gate | unit | url | slow | client | votes | members) case=$5 ;; sessions) case="postgres::$5" ;; esac
     shift 5
     if ! cargo test --quiet "$@" --no-run >"$copy/log" 2>&1; then
         echo "BROKEN   $name: does not compile"
@@ -77,7 +78,7 @@ fault "is_held remembers and does not look" $client/guard.rs \
     's/self\.held\(\)\.is_ok\(\)/!matches!(self.hold.stake.entry.view(Timestamp::default()), View::Over(_))/' \
     memory first_look_after_a_stall
 fault "no look at the time after the answer" $client/acquire.rs \
-    's/match stake\.entry\.view\(now\) \{/match stake.entry.view(sent) {/' \
+    's/stake\.entry\.receive\(now\)/stake.entry.receive(sent)/' \
     memory late_answer_is_no_hold
 fault "entering again gives a new token" $client/guard.rs \
     's/Ok\(entry\.token\(\)\)/FencingToken::new(entry.token().get() + i64::from(self.hold.guards.load(Ordering::Acquire)) - 1)/' \
@@ -109,6 +110,24 @@ fault "a call that goes on without its caller is waited for" $client/uncut.rs \
 fault "max_hold is forgotten" $client/entry.rs \
     's/self\.hold_until = upkeep\.max_hold\.map\(\|hold\| now \+ hold\);/let _ = (upkeep.max_hold, now);/' \
     memory max_hold_ends_it
+fault "a lock lost by the clock is given back at once" $client/keeper.rs \
+    's/client\.give_back_unreceived\(&entry\);\n(\s*)continue/client.give_back(\&entry);\n$1continue/' \
+    memory lost_locks_stay_until_their_guard_goes
+fault "a lost lock is given back in its lock-delay" $client/entry.rs \
+    's/let delayed = lost \&\& /let delayed = false \&\& lost \&\& /' \
+    memory lost_locks_stay_until_their_guard_goes
+fault "an event of a waiter that asks for itself stays due" $client/keeper.rs \
+    's/client\.keeper\.moved\(&entry\);\n(\s*)if let Some\(renewal\) = renewal \{/if let Some(renewal) = renewal {\n$1    client.keeper.moved(\&entry);/' \
+    slow a_renewer_whose_waiter_asks_for_itself_lets_other_tasks_run
+fault "a grant that nobody receives is renewed" $client/entry.rs \
+    's/Phase::Held => self\.received \&\& \(/Phase::Held => (/; s/if self\.phase == Phase::Held \&\& !self\.received \{/if false {/' \
+    slow a_grant_that_no_caller_receives_goes_on_to_the_next
+fault "an outage looks like a busy lock" $client/acquire.rs \
+    's/if learned\.others_ahead \{/if learned.others_ahead || true {/' \
+    slow a_timeout_tells_a_busy_lock_from_a_store_that_does_not_answer
+fault "an evicted waiter joins again" $client/acquire.rs \
+    's/if reason == LossReason::NotHeld && cause\.is_none\(\) \{/if false {/' \
+    slow an_evicted_waiter_does_not_join_again
 fault "renewals one by one" $client/keeper.rs \
     's/const BATCH: usize = \d+;/const BATCH: usize = 1;/' \
     memory renewals_are_batched
@@ -116,7 +135,7 @@ fault "state: two give back what one owes" $client/entry.rs \
     's/std::mem::take\(&mut state\.owed\)\.then/state.owed.then/' \
     core a_renewal_a_release_and_a_close
 fault "state: a release ends it in one step and takes it in another" $client/entry.rs \
-    's/let owed = std::mem::take\(&mut state\.owed\);\n(\s*)drop\(state\);/drop(state);\n$1let owed = std::mem::take(\&mut self.lock().owed);/' \
+    's/Ok\(std::mem::take\(&mut state\.owed\)\.then\(\|\| self\.ticket\.clone\(\)\)\)\n(\s*)\}\n(\s*)\};\n\s*drop\(state\);/Ok(Some(self.ticket.clone()))\n$1}\n$2};\n$2drop(state);\n$2self.changed.notify_waiters();\n$2let ended = ended.map(|_| std::mem::take(\&mut self.lock().owed).then(|| self.ticket.clone()));/' \
     core a_renewal_and_a_release
 fault "state: what is gone is given back" $client/entry.rs \
     's/self\.owed = false;//' \
@@ -125,7 +144,7 @@ fault "state: a push after the end revives it" $client/entry.rs \
     's/let good = ours && .*?;/let good = ours;/' \
     core a_push_after_the_end_changes_nothing
 fault "state: a later end has another reason" $client/entry.rs \
-    's/(fn end\(.*?)if !matches!\(state\.phase, Phase::Over\(_\)\) \{/$1if true {/s' \
+    's/(fn end\(&self.*?)if !matches!\(state\.view\(now\), View::Over\(_\)\) \{/$1if state.view(now) != View::Over(reason) {/s' \
     core a_renewal_a_release_and_a_close
 fault "state: a late renewal revives it" $client/entry.rs \
     's/if !matches!\(self\.phase, Phase::Over\(_\)\) && now >= self\.end\(\) \{/self.phase = if matches!(self.phase, Phase::Over(LossReason::Expired)) \&\& now < self.end() { Phase::Held } else { self.phase }; if now >= self.end() \&\& !matches!(self.phase, Phase::Over(_)) {/' \
