@@ -153,7 +153,8 @@ impl Plain for Name {
         sync(&mut connection, "PRAGMA synchronous = FULL").await?;
         let now = now();
         let rows = sqlx::query(BEGIN).bind(now).bind(BOOT).fetch_all(&mut *connection).await?;
-        let last: i64 = rows.first().ok_or("no numbers")?.try_get(0)?;
+        // After the version of the schema.
+        let last: i64 = rows.get(1).ok_or("no numbers")?.try_get(0)?;
         let (number, held) = (last + 1, front(&mut connection, &self.name, holder.clone()).await?.0 == 0);
         if !held && !wait {
             connection.execute("COMMIT").await?;
