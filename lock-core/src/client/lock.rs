@@ -223,7 +223,7 @@ impl Lock {
         if timeout.is_zero() {
             return self.try_once().await;
         }
-        let (until, progress) = (self.client.clock.now() + timeout, Progress::default());
+        let (until, progress) = (self.client.clock.now() + timeout, Progress::timed());
         tokio::select! {
             biased;
             guard = self.until_held(&progress) => guard.map(Some),

@@ -84,7 +84,11 @@ pub(crate) async fn who_gives_up_leaves_the_queue<S: Server>(server: &S) {
     // Again and again, as in a loop: none of the places stays.
     for _ in 0..20 {
         let lock = b.mutex("left").unwrap();
-        assert!(lock.acquire_timeout(Duration::from_millis(30)).await.unwrap().is_none());
+        match lock.acquire_timeout(Duration::from_millis(30)).await {
+            Ok(got) => assert!(got.is_none()),
+            // A busy server has not answered the first try within the time.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"),
+        }
     }
     until_waiting(server, 0).await;
     let (client, url) = (process(), S::url_at(server.at(), ""));
