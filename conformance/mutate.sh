@@ -26,23 +26,23 @@ fault() {
         return 0
     fi
     case $4 in
-    memory) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test memory ;;
-    redis) set -- "$1" "$2" "$3" "$4" "$5" -p lock-redis --test conformance ;;
-    zookeeper) set -- "$1" "$2" "$3" "$4" "$5" -p lock-zk --test conformance ;;
-    postgres) set -- "$1" "$2" "$3" "$4" "$5" -p lock-sql --features postgres --test conformance_postgres ;;
-    sessions) set -- "$1" "$2" "$3" "$4" "$5" -p lock-sql --features postgres --test session ;;
-    sqlite) set -- "$1" "$2" "$3" "$4" "$5" -p lock-sql --features sqlite --test conformance_sqlite ;;
-    quorum) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_suite ;;
-    sim) set -- "$1" "$2" "$3" "$4" "$5" -p lock-conformance --test quorum_sim ;;
-    models) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test models ;;
-    gate) set -- "$1" "$2" "$3" "$4" "$5" -p lock-redis --test quorum_gate ;;
-    core) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test guard_races ;;
-    unit) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --lib ;;
+    memory) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-conformance --test memory ;;
+    redis) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-redis --test conformance ;;
+    zookeeper) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-zk --test conformance ;;
+    postgres) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-sql --features postgres --test conformance_postgres ;;
+    sessions) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-sql --features postgres --test session ;;
+    sqlite) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-sql --features sqlite --test conformance_sqlite ;;
+    quorum) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-conformance --test quorum_suite ;;
+    sim) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-conformance --test quorum_sim ;;
+    models) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-core --test models ;;
+    gate) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-redis --test quorum_gate ;;
+    core) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-core --test guard_races ;;
+    unit) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-core --lib ;;
     url) set -- "$1" "$2" "$3" "$4" "$5" -p onelock --lib ;;
-    slow) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test slow_store ;;
-    client) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test client ;;
-    votes) set -- "$1" "$2" "$3" "$4" "$5" -p lock-core --test quorum ;;
-    members) set -- "$1" "$2" "$3" "$4" "$5" -p lock-redis --test quorum_members ;;
+    slow) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-core --test slow_store ;;
+    client) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-core --test client ;;
+    votes) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-core --test quorum ;;
+    members) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-redis --test quorum_members ;;
     esac
     name=$1 file=$2 shown=$5 case="$4::$5"
     case $4 in sim | core | models | gate | unit | url | slow | client | votes | members) case=$5 ;; sessions) case="postgres::$5" ;; esac
@@ -152,10 +152,10 @@ fault "state: a late renewal revives it" $client/entry.rs \
 fault "state: an end is not told" $client/entry.rs \
     's/(fn end_for_release.*?)self\.changed\.notify_waiters\(\);/$1/s' \
     core a_renewal_and_a_release
-fault "model: one permit too many" lock-core/src/mode.rs \
+fault "model: one permit too many" lock-core/src/model/mode.rs \
     's/holders < n\.get\(\)/holders <= n.get()/' \
     models a_semaphore
-fault "model: a reader beside a writer" lock-core/src/mode.rs \
+fault "model: a reader beside a writer" lock-core/src/model/mode.rs \
     's/\(Self::Shared, Some\(Self::Shared\)\) => true/(Self::Shared, Some(_)) => true/' \
     models a_read_write_lock
 fault "model: an inner release gives the lock back" $client/guard.rs \
@@ -167,7 +167,7 @@ fault "model: what is lost is entered again" $client/guard.rs \
 fault "model: numbers start again" lock-core/src/memory.rs \
     's/let next = counter\.checked_add\(1\)/let next = (*counter % 3).checked_add(1)/' \
     models a_fenced_mutex
-fault "model: a busy lock is given to a second one" lock-core/src/mode.rs \
+fault "model: a busy lock is given to a second one" lock-core/src/model/mode.rs \
     's/_ => false,\n(\s*)\}\n(\s*)\}/_ => holders < 2,\n$1}\n$2}/' \
     models an_owner_aware_mutex
 fault "Redis: release without the owner check" lock-redis/src/scripts/release.lua \
@@ -238,16 +238,16 @@ fault "paused time: deadlines on boot time" src/drivers.rs \
 fault "one memory store on two clocks" lock-core/src/memory.rs \
     's/!store\.clock\.same\(&\*clock\)/!store.clock.same(\&*store.clock)/' \
     url tests::paused_time_passes_for_stores_in_this_process
-fault "URL: what follows a # is dropped" lock-core/src/url.rs \
+fault "URL: what follows a # is dropped" lock-core/src/store/url.rs \
     's/if cut \|\| rest\.contains\(.#.\) \{/let rest = rest.split_once(\x27#\x27).map_or(rest, |(rest, _)| rest);\n        if cut {/' \
     unit url::tests::what_would_be_cut_off_is_refused_with_a_hint
-fault "URL: a password with a slash names another host" lock-core/src/url.rs \
+fault "URL: a password with a slash names another host" lock-core/src/store/url.rs \
     's/if cut \|\| rest\.contains/if cut \&\& rest.contains/' \
     unit url::tests::nothing_printed_holds_a_secret
-fault "a short max_ttl refuses the default waiter lease" lock-core/src/config.rs \
+fault "a short max_ttl refuses the default waiter lease" lock-core/src/client/settings.rs \
     's/WAITER_LEASE\.min\(self\.max_ttl\)/WAITER_LEASE/' \
     unit config::tests::hostile_settings_are_refused
-fault "a huge lease without a margin panics" lock-core/src/lease.rs \
+fault "a huge lease without a margin panics" lock-core/src/model/lease.rs \
     's/lease\.saturating_sub\(lease\.mul_f64\(self\.rate\)\)/lease.mul_f64(1.0 - self.rate)/' \
     unit lease::tests::the_deadline_counts_from_before_the_request
 fault "owner: who is not polled keeps the others waiting" $client/owner.rs \

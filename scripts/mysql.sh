@@ -35,4 +35,4 @@ END
     chmod +x "$program"
 fi
 "$program" --version
-echo "ONELOCK_MYSQLD=$program cargo test -p lock-sql --features mysql --test mysql --test conformance_mysql"
+echo "ONELOCK_MYSQLD=$program cargo test -p onelock-sql --features mysql --test mysql --test conformance_mysql"

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{
+use onelock_core::{
     Backend, BootClock, Clock, Driver, Error, ErrorKind, Result, StoreUrl, TokioClock, memory, quorum,
 };
 
@@ -73,25 +73,25 @@ pub(crate) fn members() -> Vec<Driver> {
     vec![
         memory::DRIVER,
         #[cfg(feature = "sqlite")]
-        lock_sql::SQLITE_DRIVER,
+        onelock_sql::SQLITE_DRIVER,
         #[cfg(feature = "redis")]
-        lock_redis::DRIVER,
+        onelock_redis::DRIVER,
         #[cfg(feature = "redis")]
-        lock_redis::SENTINEL_DRIVER,
+        onelock_redis::SENTINEL_DRIVER,
         #[cfg(feature = "redis")]
-        lock_redis::CLUSTER_DRIVER,
+        onelock_redis::CLUSTER_DRIVER,
         #[cfg(feature = "etcd")]
-        lock_etcd::DRIVER,
+        onelock_etcd::DRIVER,
         #[cfg(feature = "postgres")]
-        lock_sql::POSTGRES_DRIVER,
+        onelock_sql::POSTGRES_DRIVER,
         #[cfg(feature = "postgres")]
-        lock_sql::POSTGRES_SESSION_DRIVER,
+        onelock_sql::POSTGRES_SESSION_DRIVER,
         #[cfg(feature = "mysql")]
-        lock_sql::MYSQL_DRIVER,
+        onelock_sql::MYSQL_DRIVER,
         #[cfg(feature = "mysql")]
-        lock_sql::MYSQL_SESSION_DRIVER,
+        onelock_sql::MYSQL_SESSION_DRIVER,
         #[cfg(feature = "zk")]
-        lock_zk::DRIVER,
+        onelock_zk::DRIVER,
     ]
 }
 

@@ -30,18 +30,18 @@
 
 mod drivers;
 
-pub use lock_core::*;
+pub use onelock_core::*;
 
 pub use drivers::{Family, drivers, families};
 
 #[cfg(feature = "etcd")]
-pub use lock_etcd as etcd;
+pub use onelock_etcd as etcd;
 #[cfg(feature = "redis")]
-pub use lock_redis as redis;
+pub use onelock_redis as redis;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-pub use lock_sql as sql;
+pub use onelock_sql as sql;
 #[cfg(feature = "zk")]
-pub use lock_zk as zk;
+pub use onelock_zk as zk;
 
 use serde::{Deserialize, Serialize};
 

@@ -130,7 +130,7 @@ pub enum Metric {
     ServerRate,
     /// Jain's index of the contenders' shares: 1 is fair.
     Jain,
-    /// Grants that overtook an older request, per thousand; see `lock_bench::trace`.
+    /// Grants that overtook an older request, per thousand; see `onelock_bench::trace`.
     Inversions,
     /// Share of the time in which the lock was in use.
     InUse,

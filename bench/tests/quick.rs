@@ -5,11 +5,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lock_bench::data::{Metric, Outcome, Run};
-use lock_bench::ours::Ours;
-use lock_bench::run::{BadPlan, Plan, Step, Stop, workloads};
-use lock_bench::subject::Subject;
-use lock_bench::workload::{Effort, apart};
+use onelock_bench::data::{Metric, Outcome, Run};
+use onelock_bench::ours::Ours;
+use onelock_bench::run::{BadPlan, Plan, Step, Stop, workloads};
+use onelock_bench::subject::Subject;
+use onelock_bench::workload::{Effort, apart};
 use tokio::sync::watch;
 
 /// There is no allocator that counts here; this shows that what it says arrives.

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_bench::data::Kind;
-use lock_bench::servers;
-use lock_bench::subject::{Ask, Client, Failure, LEASE, Lock, Need, Subject};
+use onelock_bench::data::Kind;
+use onelock_bench::servers;
+use onelock_bench::subject::{Ask, Client, Failure, LEASE, Lock, Need, Subject};
 
 /// How many cycles are counted: so many that a keep-alive or two between them do not matter.
 const CYCLES: u64 = 20;

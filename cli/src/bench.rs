@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use lock_bench::data::{Kind, Run};
-use lock_bench::ours::Ours;
-use lock_bench::report;
-use lock_bench::run::{Plan, Step, Stop, workloads};
-use lock_bench::subject::Subject;
-use lock_bench::workload::{self, Effort, Workload};
+use onelock_bench::data::{Kind, Run};
+use onelock_bench::ours::Ours;
+use onelock_bench::report;
+use onelock_bench::run::{Plan, Step, Stop, workloads};
+use onelock_bench::subject::Subject;
+use onelock_bench::workload::{self, Effort, Workload};
 use tokio::sync::watch;
 
 use crate::exit::{Exit, Failure, Outcome};
@@ -144,13 +144,13 @@ async fn measure(
     let effort = if args.quick { Effort::quick() } else { Effort::full() };
     let effort = Effort { memory: Some(crate::allocated), contender: Some(contender), ..effort };
     let rounds = args.rounds.unwrap_or(if args.quick { ROUNDS.1 } else { ROUNDS.0 });
-    let failed = |error: lock_bench::subject::Failure| Failure::System(error.to_string());
+    let failed = |error: onelock_bench::subject::Failure| Failure::System(error.to_string());
     // What is named by itself comes before what all commands take.
     let urls = if args.urls.is_empty() { store.into_iter().collect() } else { args.urls.clone() };
     // The servers end with it.
     let fleet;
     let mut subjects = if args.all {
-        fleet = lock_bench::servers::all().await.map_err(failed)?;
+        fleet = onelock_bench::servers::all().await.map_err(failed)?;
         for why in &fleet.left_out {
             output::say(format_args!("left out: {why}"));
         }
@@ -195,13 +195,13 @@ async fn listen(stop: watch::Sender<Stop>, bar: ProgressBar) {
 }
 
 /// What needs no server.
-fn own() -> Result<Vec<Arc<dyn Subject>>, lock_bench::subject::Failure> {
+fn own() -> Result<Vec<Arc<dyn Subject>>, onelock_bench::subject::Failure> {
     Ok(vec![
         Arc::new(Ours::new(None, "memory://")?),
         #[cfg(feature = "sqlite")]
         Arc::new(Ours::temporary_sqlite()?),
         #[cfg(feature = "sqlite")]
-        Arc::new(lock_bench::floor::sqlite::Floor::new()?),
+        Arc::new(onelock_bench::floor::sqlite::Floor::new()?),
     ])
 }
 

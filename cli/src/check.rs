@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use lock_conformance::check::{self, Target};
-use lock_conformance::record::{Outcome as Ended, Record};
-use lock_conformance::report;
-use lock_conformance::runner::Extent;
+use onelock_conformance::check::{self, Target};
+use onelock_conformance::record::{Outcome as Ended, Record};
+use onelock_conformance::report;
+use onelock_conformance::runner::Extent;
 
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output;
@@ -83,7 +83,7 @@ async fn run(url: &str, args: &CheckArgs) -> Result<Vec<Record>, Failure> {
     // Says what is wrong with the URL as every other command does, before anything begins.
     let locks = crate::store::connect(Some(url.to_owned())).await?;
     crate::store::close(&locks).await;
-    let failed = |stop: lock_conformance::Stop| Failure::System(stop.to_string());
+    let failed = |stop: onelock_conformance::Stop| Failure::System(stop.to_string());
     let target = Target::connect(url, onelock::drivers()).await.map_err(failed)?;
     let extent = Extent { volume: args.volume, cycles: args.cycles, seed: args.seed };
     let (cases, file) = (args.cases.clone(), args.record.clone());

@@ -4,8 +4,8 @@
 mod common;
 
 use common::{Bench, STUBBORN_BEAT, children_of, folder, group_alive, until};
-use lock_conformance::servers::mariadb::MariaDb;
-use lock_conformance::servers::postgres::PostgresServer;
+use onelock_conformance::servers::mariadb::MariaDb;
+use onelock_conformance::servers::postgres::PostgresServer;
 use rustix::process::Signal;
 
 /// A command that ignores TERM outlives its onelock by a third of the lease.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use lock_core::Capabilities;
+use onelock_core::Capabilities;
 
 use crate::ctx::Ctx;
 use crate::verdict::Verdict;

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lock_core::client::Locks;
-use lock_core::client::guard::{Guard, LossReason};
-use lock_core::client::retry::Retry;
-use lock_core::{Clock, Error, ErrorKind, Timestamp};
+use onelock_core::client::Locks;
+use onelock_core::client::guard::{Guard, LossReason};
+use onelock_core::client::retry::Retry;
+use onelock_core::{Clock, Error, ErrorKind, Timestamp};
 use tokio::task::JoinSet;
 
 use crate::ctx::PATIENCE;
@@ -278,7 +278,7 @@ impl Work {
             tally.holds.push(Hold {
                 lock: number,
                 client: self.who,
-                mode: lock_core::Mode::Exclusive,
+                mode: onelock_core::Mode::Exclusive,
                 token: token.get(),
                 asked: nanos(asked),
                 from: nanos(from),
@@ -374,7 +374,7 @@ fn nanos(time: Timestamp) -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
-    use lock_core::{BootClock, MemoryBackend, MemoryStore, Settings};
+    use onelock_core::{BootClock, MemoryBackend, MemoryStore, Settings};
 
     fn clients(n: usize) -> Vec<Locks> {
         let clock: Arc<dyn Clock> = Arc::new(BootClock);

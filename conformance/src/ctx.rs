@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lock_core::client::Locks;
-use lock_core::client::guard::Guard;
-use lock_core::{
+use onelock_core::client::Locks;
+use onelock_core::client::guard::Guard;
+use onelock_core::{
     Backend, Clock, ErrorKind, FencingToken, Grant, HolderId, LockName, Mode, Note, Place, Renewal, Renewed,
     Request, Settings, Standing, Ticket, Timestamp,
 };
@@ -371,7 +371,7 @@ pub async fn renew(backend: &Arc<dyn Backend>, due: Renewal) -> Verdict<Renewed>
 ///
 /// # Errors
 /// Any other.
-pub fn in_time(got: lock_core::Result<Option<Guard>>) -> lock_core::Result<Option<Guard>> {
+pub fn in_time(got: onelock_core::Result<Option<Guard>>) -> onelock_core::Result<Option<Guard>> {
     match got {
         Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
         got => got,

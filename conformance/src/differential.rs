@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::line::{Entry, Line};
-use lock_core::{
+use onelock_core::line::{Entry, Line};
+use onelock_core::{
     Backend, EntryView, FencingToken, HolderId, ListedName, LockName, Mode, Note, Page, Raise, Release,
     Renewal, Renewed, Request, Standing, Ticket, Timestamp,
 };

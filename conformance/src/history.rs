@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use lock_core::{FencingToken, Mode};
+use onelock_core::{FencingToken, Mode};
 
 /// One hold that is known for certain, times in nanoseconds of one clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

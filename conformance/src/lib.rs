@@ -3,7 +3,7 @@
 //! A store proves itself with a test file of a few lines and `harness = false` in its `Cargo.toml`:
 //!
 //! ```no_run
-//! use lock_conformance::{harness::memory::Memory, run};
+//! use onelock_conformance::{harness::memory::Memory, run};
 //!
 //! fn main() -> std::process::ExitCode {
 //!     run(Memory::new())

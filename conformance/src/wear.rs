@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::client::Locks;
+use onelock_core::client::Locks;
 use tokio::task::JoinSet;
 
 use crate::ctx::{cut_at, in_time};

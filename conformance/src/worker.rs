@@ -8,9 +8,9 @@ use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::client::Locks;
-use lock_core::client::guard::Guard;
-use lock_core::{Settings, Timestamp};
+use onelock_core::client::Locks;
+use onelock_core::client::guard::Guard;
+use onelock_core::{Settings, Timestamp};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};

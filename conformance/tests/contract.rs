@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lock_conformance::case;
+use onelock_conformance::case;
 
-const CONTRACT: &str = include_str!("../../lock-core/src/backend.rs");
+const CONTRACT: &str = include_str!("../../lock-core/src/store/backend.rs");
 
 /// The cases that each clause of the contract names.
 fn clauses() -> BTreeMap<u8, Vec<String>> {
@@ -55,7 +55,7 @@ fn every_clause_has_a_case_and_every_named_case_exists() {
 fn names_are_unique_and_needs_are_known() {
     let mut names = BTreeSet::new();
     let flags: BTreeSet<_> =
-        lock_core::Capabilities::full().flags().into_iter().map(|(name, _)| name).collect();
+        onelock_core::Capabilities::full().flags().into_iter().map(|(name, _)| name).collect();
     for case in case::all() {
         assert!(names.insert(case.name), "`{}` is there twice", case.name);
         for need in case.needs {

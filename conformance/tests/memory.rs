@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use lock_conformance::harness::memory::Memory;
+use onelock_conformance::harness::memory::Memory;
 
 fn main() -> ExitCode {
-    lock_conformance::run(Memory::new())
+    onelock_conformance::run(Memory::new())
 }

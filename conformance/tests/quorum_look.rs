@@ -5,8 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_conformance::faults::{Net, Node};
-use lock_core::{Backend, Clock, ErrorKind, Locks, MemoryBackend, MemoryStore, Quorum, Release, TokioClock};
+use onelock_conformance::faults::{Net, Node};
+use onelock_core::{
+    Backend, Clock, ErrorKind, Locks, MemoryBackend, MemoryStore, Quorum, Release, TokioClock,
+};
 
 const MEMBER_TIMEOUT: Duration = Duration::from_millis(100);
 

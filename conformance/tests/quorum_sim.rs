@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_conformance::faults::{Net, Node};
-use lock_conformance::history::{self, Hold};
-use lock_conformance::rng::Rng;
-use lock_core::{
+use onelock_conformance::faults::{Net, Node};
+use onelock_conformance::history::{self, Hold};
+use onelock_conformance::rng::Rng;
+use onelock_core::{
     Backend, Clock, ErrorKind, Locks, MemoryBackend, MemoryStore, Mode, Quorum, Settings, Timestamp,
     TokioClock,
 };

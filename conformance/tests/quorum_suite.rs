@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::faults::{Gate, Link, Net, Node};
-use lock_conformance::verdict::Verdict;
-use lock_conformance::{Harness, Need, Store};
-use lock_core::{Backend, Capabilities, Error, ErrorKind, MemoryBackend, MemoryStore, Quorum};
+use onelock_conformance::faults::{Gate, Link, Net, Node};
+use onelock_conformance::verdict::Verdict;
+use onelock_conformance::{Harness, Need, Store};
+use onelock_core::{Backend, Capabilities, Error, ErrorKind, MemoryBackend, MemoryStore, Quorum};
 
 struct Three;
 
@@ -58,7 +58,7 @@ impl Harness for Three {
         Ok(Box::new(Fresh { members }))
     }
 
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         Err(Error::new(ErrorKind::Unsupported, format!("{url}: the members live in one process")))
     }
 }
@@ -94,5 +94,5 @@ impl Store for Fresh {
 }
 
 fn main() -> ExitCode {
-    lock_conformance::run(Three)
+    onelock_conformance::run(Three)
 }

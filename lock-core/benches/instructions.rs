@@ -1,7 +1,7 @@
 //! What the client costs by itself, in instructions: on a busy machine they stay what they are. It runs itself under
 //! `valgrind`, which must be installed, twice for each operation, once with more of it: what that takes more.
 //!
-//! `cargo bench -p lock-core --bench instructions`
+//! `cargo bench -p onelock-core --bench instructions`
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a benchmark")]
 
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use lock_core::{Clock, Timestamp};
+use onelock_core::{Clock, Timestamp};
 
 /// Set in the runs that are counted: which operation, and how often.
 const ROLE: &str = "ONELOCK_INSTRUCTIONS";

@@ -1,6 +1,6 @@
 //! What the client costs by itself, in time.
 //!
-//! `cargo bench -p lock-core --bench time`
+//! `cargo bench -p onelock-core --bench time`
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark")]
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use lock_core::BootClock;
+use onelock_core::BootClock;
 
 fn time(c: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

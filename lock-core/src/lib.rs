@@ -3,24 +3,17 @@
 //! A lock is a line of leased, numbered entries kept by a store. The holders are the longest prefix of the line whose
 //! entries are mutually compatible ([`mode`]). A store implements lock verbs ([`Backend`]); everything else is here.
 
-pub mod backend;
-pub mod capabilities;
 pub mod client;
-pub mod clock;
-pub mod config;
-pub mod driver;
-pub mod error;
-pub mod flight;
-pub mod holder;
-pub mod lease;
-pub mod line;
 pub mod memory;
-pub mod mode;
-pub mod name;
+pub mod model;
 pub mod quorum;
-pub mod snapshot;
-pub mod token;
-pub mod url;
+pub mod store;
+pub mod toolkit;
+
+pub use client::settings as config;
+pub use model::{clock, holder, lease, line, mode, name, snapshot, token};
+pub use store::{backend, capabilities, driver, error, url};
+pub use toolkit::single_flight as flight;
 
 pub use backend::{
     Backend, Busy, Grant, Info, Note, Place, Raise, Release, Renewal, Renewed, Request, Standing, Ticket,

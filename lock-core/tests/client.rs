@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{ErrorKind, Locks, LossReason, MemoryBackend, MemoryStore, Settings, TokioClock};
+use onelock_core::{ErrorKind, Locks, LossReason, MemoryBackend, MemoryStore, Settings, TokioClock};
 
 fn locks() -> (Locks, Arc<MemoryStore>) {
     let clock = Arc::new(TokioClock::new());
@@ -54,7 +54,7 @@ async fn a_waiter_gets_it_on_release_and_is_renewed_for_hours() {
         async move { lock.acquire().await }
     });
     tokio::time::sleep(Duration::from_secs(7_200)).await;
-    assert!(guard.is_held(), "the keeper renews");
+    assert!(guard.is_held(), "the renewer renews");
     assert!(!waiting.is_finished());
     guard.release().await.unwrap();
     let second = waiting.await.unwrap().unwrap();
@@ -178,7 +178,7 @@ async fn a_first_that_gave_up_hears_so_and_the_second_goes_on() {
     let owner = locks.owner();
     let blocker = locks.mutex("a").unwrap().acquire().await.unwrap();
     let lock = locks.mutex("a").unwrap().owner(&owner).unwrap();
-    let twice = lock.clone().unfair().retry(lock_core::Retry::default().attempts(2));
+    let twice = lock.clone().unfair().retry(onelock_core::Retry::default().attempts(2));
     let first = begun(twice.acquire()).await;
     let second = tokio::spawn(async move { lock.acquire().await });
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -196,7 +196,7 @@ async fn timeouts_and_dropped_waits_leave_nothing() {
     let lock = locks.mutex("a").unwrap();
     assert!(lock.acquire_timeout(Duration::from_secs(45)).await.unwrap().is_none());
     assert!(lock.clone().unfair().acquire_timeout(Duration::from_secs(5)).await.unwrap().is_none());
-    let spent = lock.unfair().retry(lock_core::Retry::default().attempts(3)).acquire().await;
+    let spent = lock.unfair().retry(onelock_core::Retry::default().attempts(3)).acquire().await;
     assert_eq!(spent.unwrap_err().kind(), ErrorKind::Busy);
     drop(guard);
     nothing_left(&locks, &store).await;
@@ -249,9 +249,9 @@ fn guards_may_be_dropped_anywhere() {
 async fn an_epoch_is_in_every_token_and_taken_off_again() {
     let locks = Locks::open(
         "memory://?token_epoch=2",
-        &[lock_core::memory::DRIVER],
+        &[onelock_core::memory::DRIVER],
         Settings::default(),
-        Arc::new(lock_core::BootClock),
+        Arc::new(onelock_core::BootClock),
     )
     .await
     .unwrap();
@@ -259,5 +259,5 @@ async fn an_epoch_is_in_every_token_and_taken_off_again() {
     let token = guard.token().unwrap();
     assert_eq!(token.get() >> 48, 2);
     assert_eq!(locks.inspect("a").await.unwrap().holders[0].token, token);
-    assert_eq!(locks.evict("a", token).await.unwrap(), lock_core::Release::Released);
+    assert_eq!(locks.evict("a", token).await.unwrap(), onelock_core::Release::Released);
 }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::driver::Opening;
-use lock_core::quorum::{Gate, GateView};
-use lock_core::{
+use onelock_core::driver::Opening;
+use onelock_core::quorum::{Gate, GateView};
+use onelock_core::{
     Backend, Capabilities, Clock, Driver, Error, ErrorKind, FencingToken, Info, Listing, LockName, Locks,
     MemoryBackend, MemoryStore, Page, Quorum, Raise, Release, Renewal, Renewed, Request, Result, Settings,
     Snapshot, Standing, StoreUrl, Ticket, TokioClock, Wake,
@@ -86,7 +86,7 @@ struct Other(MemoryBackend, StoreUrl);
 static LATE_IS_THERE: AtomicBool = AtomicBool::new(false);
 
 const OTHER: Driver =
-    Driver { name: "other", schemes: &["other", "late"], open, ..lock_core::memory::DRIVER };
+    Driver { name: "other", schemes: &["other", "late"], open, ..onelock_core::memory::DRIVER };
 
 fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
     Box::pin(async move {
@@ -141,8 +141,12 @@ impl Backend for Other {
 
 async fn quorum(members: &str) -> Result<Quorum> {
     let url = format!("quorum://?members={members}");
-    lock_core::quorum::open(url.parse()?, &[lock_core::memory::DRIVER, OTHER], Arc::new(TokioClock::new()))
-        .await
+    onelock_core::quorum::open(
+        url.parse()?,
+        &[onelock_core::memory::DRIVER, OTHER],
+        Arc::new(TokioClock::new()),
+    )
+    .await
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{
+use onelock_core::{
     Backend, Capabilities, Clock, Error, ErrorKind, FencingToken, Info, Listing, LockName, Locks, LossReason,
     MemoryBackend, MemoryStore, Page, Raise, Release, Renewal, Renewed, Request, Result, Settings, Snapshot,
     Standing, Ticket, TokioClock, Wake,
@@ -289,7 +289,7 @@ async fn close_waits_for_a_release_under_way_and_no_longer_than_it_may() {
 fn a_runtime_without_timers_is_refused() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let clock: Arc<dyn Clock> = Arc::new(lock_core::BootClock);
+        let clock: Arc<dyn Clock> = Arc::new(onelock_core::BootClock);
         let store = MemoryStore::new(Arc::clone(&clock));
         let refused = Locks::builder(Arc::new(MemoryBackend::new(&store))).clock(clock).build().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Misuse);
@@ -301,7 +301,7 @@ fn a_runtime_without_timers_is_refused() {
 fn locks_and_guards_work_on_any_runtime_and_outside_of_one() {
     let home = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (locks, slow, other) = home.block_on(async {
-        let clock: Arc<dyn Clock> = Arc::new(lock_core::BootClock);
+        let clock: Arc<dyn Clock> = Arc::new(onelock_core::BootClock);
         let store = MemoryStore::new(Arc::clone(&clock));
         let slow = Slow::new(&store);
         let build = |backend: Arc<dyn Backend>| Locks::builder(backend).build().unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use etcd_client::proto::{PbRangeResponse, PbTxnOpResponse, PbTxnResponse};
 use etcd_client::{Client, Txn};
-use lock_core::{
+use onelock_core::{
     Busy, Error, ErrorKind, FencingToken, Grant, Mode, Place, Renewal, Renewed, Request, Result, Standing,
 };
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp};
 use futures_util::future::join_all;
-use lock_core::{
+use onelock_core::{
     Backend, BootClock, Capabilities, Clock, Error, ErrorKind, FencingToken, HolderId, Info, Listing,
     LockName, Page, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };

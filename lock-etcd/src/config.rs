@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::url::{FromOption, host_port};
-use lock_core::{Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl};
+use onelock_core::url::{FromOption, host_port};
+use onelock_core::{Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The options of an `etcd://` URL, beside those of every store.
@@ -173,7 +173,7 @@ impl TryFrom<StoreUrl> for EtcdConfig {
         let path = |url: &mut StoreUrl, key: &str| -> Result<Option<PathBuf>> {
             Ok(url.take::<String>(key)?.map(PathBuf::from))
         };
-        url.check_options(&[OPTIONS, lock_core::config::OPTIONS])?;
+        url.check_options(&[OPTIONS, onelock_core::config::OPTIONS])?;
         let tls = match url.scheme.as_str() {
             "etcd" => false,
             "etcds" => true,

@@ -5,7 +5,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use lock_core::LockName;
+use onelock_core::LockName;
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 
 /// How many joins of one line a client sends at once, and of all lines of a lane.

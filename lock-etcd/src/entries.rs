@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
-use lock_core::{HolderId, HolderMap, Result, Timestamp};
+use onelock_core::{HolderId, HolderMap, Result, Timestamp};
 use tokio::sync::Notify;
 
 use crate::lease::Lease;

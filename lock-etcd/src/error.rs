@@ -3,7 +3,7 @@
 use std::error::Error as _;
 
 use etcd_client::Error as Etcd;
-use lock_core::{Error, ErrorKind};
+use onelock_core::{Error, ErrorKind};
 use tonic::{Code, Status};
 
 /// etcd's answer to a key put on a lease that is gone.

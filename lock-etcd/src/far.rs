@@ -15,7 +15,7 @@
 
 use std::collections::HashMap;
 
-use lock_core::Mode;
+use onelock_core::Mode;
 
 use crate::keys::Seat;
 use crate::mirror::Mirror;
@@ -127,7 +127,7 @@ mod tests {
     use std::sync::Arc;
 
     use etcd_client::proto::{PbEvent, PbKeyValue};
-    use lock_core::{LockName, Wake};
+    use onelock_core::{LockName, Wake};
     use proptest::prelude::*;
 
     use super::*;

@@ -6,8 +6,8 @@
 //! lease an entry was made on. Any other key in the line is somebody else's exclusive entry: `etcdctl lock` and Go's
 //! `concurrency.Mutex` write `<line><lease in hexadecimal>` and wait for every older key of the line.
 
-use lock_core::mode::holders;
-use lock_core::{HolderId, LockName, Mode};
+use onelock_core::mode::holders;
+use onelock_core::{HolderId, LockName, Mode};
 
 /// The keys under one prefix.
 #[derive(Clone, Debug)]

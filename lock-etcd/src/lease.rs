@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use etcd_client::{Client, Error as Etcd};
-use lock_core::flight::SingleFlight;
-use lock_core::{Clock, Error, ErrorKind, Result, Timestamp};
+use onelock_core::flight::SingleFlight;
+use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;

@@ -25,7 +25,7 @@ pub use config::{EtcdConfig, OPTIONS};
 
 use std::sync::Arc;
 
-use lock_core::{Backend, Driver};
+use onelock_core::{Backend, Driver};
 
 /// How an `etcd://` or `etcds://` URL becomes a backend.
 pub const DRIVER: Driver = Driver {
@@ -41,5 +41,5 @@ pub const DRIVER: Driver = Driver {
             Ok(Arc::new(EtcdBackend::connect_on(config, clock).await?) as Arc<dyn Backend>)
         })
     },
-    gate: lock_core::quorum::no_gate,
+    gate: onelock_core::quorum::no_gate,
 };

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use etcd_client::proto::{PbKeyValue, PbRangeResponse, PbTxnOpResponse};
 use etcd_client::{Client, GetOptions, KvClient, SortOrder, SortTarget, Txn, TxnOp};
 use futures_util::future::join_all;
-use lock_core::{Error, Result};
+use onelock_core::{Error, Result};
 
 use crate::error::{Failure, protocol};
 use crate::keys::{Seat, Span};

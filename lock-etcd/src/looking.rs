@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use etcd_client::proto::PbKeyValue;
 use etcd_client::{Client, GetOptions};
-use lock_core::mode::holders;
-use lock_core::name::{check_prefix, encode};
-use lock_core::{
+use onelock_core::mode::holders;
+use onelock_core::name::{check_prefix, encode};
+use onelock_core::{
     EntryView, Error, ErrorKind, FencingToken, ListedName, Listing, LockName, Mode, Note, Page, Result,
     Snapshot,
 };

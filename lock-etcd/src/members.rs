@@ -10,9 +10,9 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
-use lock_core::flight::SingleFlight;
-use lock_core::url::host_port;
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::flight::SingleFlight;
+use onelock_core::url::host_port;
+use onelock_core::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};

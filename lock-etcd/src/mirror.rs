@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use lock_core::Mode;
-use lock_core::mode::holders;
+use onelock_core::Mode;
+use onelock_core::mode::holders;
 
 use crate::keys::Seat;
 use crate::lines::Reading;

@@ -15,7 +15,7 @@ use etcd_client::proto::{PbRangeResponse, PbTxnOpResponse};
 use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _};
-use lock_core::{Error, ErrorKind, FencingToken, Grant, Mode, Place, Renewal, Renewed, Result};
+use onelock_core::{Error, ErrorKind, FencingToken, Grant, Mode, Place, Renewal, Renewed, Result};
 
 use crate::backend::Shared;
 use crate::entries::{Blocker, Entry, ends};

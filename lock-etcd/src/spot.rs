@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use etcd_client::proto::{PbTxnOpResponse, PbTxnResponse};
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
-use lock_core::{Error, Mode, Request, Timestamp};
+use onelock_core::{Error, Mode, Request, Timestamp};
 
 use crate::acquire::ranges;
 use crate::entries::Entry;

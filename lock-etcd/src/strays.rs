@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, HolderId, HolderMap, Result, Timestamp};
+use onelock_core::{Error, ErrorKind, HolderId, HolderMap, Result, Timestamp};
 
 use crate::backend::{SWEEP, Shared};
 use crate::entries::delete_on;

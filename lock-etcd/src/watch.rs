@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::proto::PbEvent;
-use lock_core::flight::SingleFlight;
-use lock_core::{Error, FencingToken, Mode, Result, Wake};
+use onelock_core::flight::SingleFlight;
+use onelock_core::{Error, FencingToken, Mode, Result, Wake};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{WatchRequestSender, WatchResponse, WatchResponseStream};
-use lock_core::{Error, ErrorKind, Mode, Result, Wake};
+use onelock_core::{Error, ErrorKind, Mode, Result, Wake};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};

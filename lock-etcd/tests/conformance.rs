@@ -5,5 +5,5 @@ mod support;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lock_conformance::run(support::store::Etcd { restricted: true })
+    onelock_conformance::run(support::store::Etcd { restricted: true })
 }

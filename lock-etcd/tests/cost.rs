@@ -5,11 +5,11 @@ mod support;
 
 use std::sync::Arc;
 
-use lock_conformance::Verdict;
-use lock_conformance::ctx::{held, name, renewal, request, waiting};
-use lock_conformance::harness::open_by;
-use lock_core::{Backend, Mode, Renewed};
-use lock_etcd::DRIVER;
+use onelock_conformance::Verdict;
+use onelock_conformance::ctx::{held, name, renewal, request, waiting};
+use onelock_conformance::harness::open_by;
+use onelock_core::{Backend, Mode, Renewed};
+use onelock_etcd::DRIVER;
 use support::server::Member;
 
 /// What the server has received from clients and sent to them: messages in, bytes both ways.

@@ -7,11 +7,11 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_conformance::Verdict;
-use lock_conformance::ctx::{PATIENCE, exclusive, held, name, request, ticket, trying, waiting};
-use lock_conformance::harness::open_by;
-use lock_core::{Backend, LockName, Locks, Mode, Standing, Wake};
-use lock_etcd::DRIVER;
+use onelock_conformance::Verdict;
+use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, request, ticket, trying, waiting};
+use onelock_conformance::harness::open_by;
+use onelock_core::{Backend, LockName, Locks, Mode, Standing, Wake};
+use onelock_etcd::DRIVER;
 use rustix::process::{Pid, Signal, kill_process};
 use support::server::Member;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};

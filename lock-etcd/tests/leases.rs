@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use etcd_client::GetOptions;
 use futures_util::future::join_all;
-use lock_conformance::Verdict;
-use lock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, renewal, request, ticket, waiting};
-use lock_conformance::faults::{Act, Fault, Link, Proxy, Trigger};
-use lock_conformance::harness::open_by;
-use lock_core::{Backend, Guard, LockName, Locks, Mode, Renewal, Renewed, Request, Settings, Wake};
-use lock_etcd::DRIVER;
+use onelock_conformance::Verdict;
+use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, renewal, request, ticket, waiting};
+use onelock_conformance::faults::{Act, Fault, Link, Proxy, Trigger};
+use onelock_conformance::harness::open_by;
+use onelock_core::{Backend, Guard, LockName, Locks, Mode, Renewal, Renewed, Request, Settings, Wake};
+use onelock_etcd::DRIVER;
 use support::server::{Admin as _, Member};
 
 /// How many locks one client holds.

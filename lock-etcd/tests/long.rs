@@ -6,13 +6,13 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_conformance::Verdict;
-use lock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, request, ticket, waiting};
-use lock_conformance::faults::{Fault, Link, Proxy};
-use lock_conformance::harness::open_by;
-use lock_conformance::rng::Rng;
-use lock_core::{Backend, LockName, Release, Result, Ticket, Wake};
-use lock_etcd::DRIVER;
+use onelock_conformance::Verdict;
+use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, request, ticket, waiting};
+use onelock_conformance::faults::{Fault, Link, Proxy};
+use onelock_conformance::harness::open_by;
+use onelock_conformance::rng::Rng;
+use onelock_core::{Backend, LockName, Release, Result, Ticket, Wake};
+use onelock_etcd::DRIVER;
 use support::server::{Admin as _, Member};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -249,7 +249,7 @@ async fn not_all_who_wait_are_behind_what_is_watched() -> Verdict {
             early = Some(ticket(&request, token));
         }
     }
-    let own = request(&name, lock_core::Mode::Exclusive)?;
+    let own = request(&name, onelock_core::Mode::Exclusive)?;
     let own = ticket(&own, waiting(&backend, &own).await?.token);
     let wait = waits(&backend, &own);
     let behind = Behind {

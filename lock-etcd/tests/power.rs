@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_conformance::harness::open_by;
-use lock_conformance::servers::etcd::Member;
-use lock_conformance::servers::power::{Powered, nothing_answered_is_lost};
-use lock_conformance::verdict::Verdict;
-use lock_core::Backend;
-use lock_etcd::DRIVER;
+use onelock_conformance::harness::open_by;
+use onelock_conformance::servers::etcd::Member;
+use onelock_conformance::servers::power::{Powered, nothing_answered_is_lost};
+use onelock_conformance::verdict::Verdict;
+use onelock_core::Backend;
+use onelock_etcd::DRIVER;
 
 struct Server(Member);
 

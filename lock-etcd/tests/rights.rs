@@ -6,11 +6,11 @@ mod support;
 use std::time::Duration;
 
 use etcd_client::Permission;
-use lock_conformance::Verdict;
-use lock_conformance::ctx::{exclusive, name};
-use lock_conformance::harness::open_by;
-use lock_core::{Error, ErrorKind, LockName, Page};
-use lock_etcd::DRIVER;
+use onelock_conformance::Verdict;
+use onelock_conformance::ctx::{exclusive, name};
+use onelock_conformance::harness::open_by;
+use onelock_core::{Error, ErrorKind, LockName, Page};
+use onelock_etcd::DRIVER;
 use support::server::{Admin as _, Member};
 
 fn denied(what: &str, error: &Error, keys: &str) {
@@ -57,12 +57,12 @@ async fn a_missing_right_is_named() -> Verdict {
     }
     let app = open_by(&DRIVER, &url("app", "")).await?;
     let held = exclusive(&lock)?;
-    let token = lock_conformance::ctx::held(&app, &held).await?.token;
+    let token = onelock_conformance::ctx::held(&app, &held).await?.token;
     let seen = reader.inspect(&lock).await?;
     assert_eq!(seen.holders.len(), 1, "a reader may look");
     assert_eq!(reader.list("", &Page::first(5)?).await?.names.len(), 1);
     denied("an eviction by a reader", &reader.evict(&lock, token).await.unwrap_err(), "onelock/");
-    let ticket = lock_conformance::ctx::ticket(&held, token);
+    let ticket = onelock_conformance::ctx::ticket(&held, token);
     denied("a release by a reader", &reader.release(&ticket).await.unwrap_err(), "onelock/");
     app.release(&ticket).await?;
 
@@ -73,8 +73,8 @@ async fn a_missing_right_is_named() -> Verdict {
     let line = open_by(&DRIVER, &url("line", "?prefix=")).await?;
     let mut request = exclusive(&lock)?;
     request.lease = Duration::from_secs(5);
-    let token = lock_conformance::ctx::held(&line, &request).await?.token;
-    line.release(&lock_conformance::ctx::ticket(&request, token)).await?;
+    let token = onelock_conformance::ctx::held(&line, &request).await?.token;
+    line.release(&onelock_conformance::ctx::ticket(&request, token)).await?;
     let error = line.acquire(&exclusive(&LockName::new("silver")?)?).await.unwrap_err();
     denied("another line", &error, "the lock's name and a slash");
     Ok(())

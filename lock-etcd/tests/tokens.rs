@@ -5,12 +5,12 @@ mod support;
 
 use std::sync::Arc;
 
-use lock_conformance::Verdict;
-use lock_conformance::ctx::{PATIENCE, exclusive, held, name, renewal, ticket, waiting};
-use lock_conformance::harness::open_by;
-use lock_conformance::servers::data_folder;
-use lock_core::{Backend, ErrorKind, Renewed, Wake};
-use lock_etcd::DRIVER;
+use onelock_conformance::Verdict;
+use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, renewal, ticket, waiting};
+use onelock_conformance::harness::open_by;
+use onelock_conformance::servers::data_folder;
+use onelock_core::{Backend, ErrorKind, Renewed, Wake};
+use onelock_etcd::DRIVER;
 use support::server::{Admin as _, Member};
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -95,7 +95,7 @@ async fn a_rotated_password_is_read_again() -> Verdict {
 #[tokio::test]
 async fn no_provider_is_installed() -> Verdict {
     let folder = data_folder()?;
-    let files = lock_conformance::servers::tls::authority(folder.path(), "server", "localhost")?;
+    let files = onelock_conformance::servers::tls::authority(folder.path(), "server", "localhost")?;
     let server = Member::with(Some(&files), &[]).await?;
     let url = format!("etcds://localhost:{}?tls_ca={}", server.port(), files.authority.display());
     let backend: Arc<dyn Backend> = open_by(&DRIVER, &url).await?;

@@ -6,12 +6,12 @@ mod support;
 use std::time::{Duration, Instant};
 
 use etcd_client::GetOptions;
-use lock_conformance::Verdict;
-use lock_conformance::ctx::PATIENCE;
-use lock_conformance::faults::{Fault, Link, Proxy};
-use lock_conformance::harness::open_by;
-use lock_core::{Guard, Locks};
-use lock_etcd::DRIVER;
+use onelock_conformance::Verdict;
+use onelock_conformance::ctx::PATIENCE;
+use onelock_conformance::faults::{Fault, Link, Proxy};
+use onelock_conformance::harness::open_by;
+use onelock_core::{Guard, Locks};
+use onelock_etcd::DRIVER;
 use support::server::{Admin as _, Member};
 
 async fn client(url: &str) -> Verdict<Locks> {

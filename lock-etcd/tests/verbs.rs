@@ -6,16 +6,16 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_conformance::ctx::{
+use onelock_conformance::ctx::{
     PATIENCE, exclusive, held, leased, name, renewal, request, ticket, trying, waiting,
 };
-use lock_conformance::harness::open_by;
-use lock_core::{Backend, Locks, Mode, Page, Renewed, Standing, Wake};
-use lock_etcd::DRIVER;
+use onelock_conformance::harness::open_by;
+use onelock_core::{Backend, Locks, Mode, Page, Renewed, Standing, Wake};
+use onelock_etcd::DRIVER;
 use support::server::{Admin as _, Member};
 use tokio::time::timeout;
 
-type Outcome = lock_conformance::Verdict;
+type Outcome = onelock_conformance::Verdict;
 
 async fn client(url: &str) -> Arc<dyn Backend> {
     open_by(&DRIVER, url).await.unwrap()
@@ -114,7 +114,7 @@ async fn a_hand_over_opens_no_watch() -> Outcome {
 }
 
 /// What the server has received when it receives nothing more.
-async fn at_rest(server: &Member) -> lock_conformance::Verdict<Vec<(String, u64)>> {
+async fn at_rest(server: &Member) -> onelock_conformance::Verdict<Vec<(String, u64)>> {
     let end = Instant::now() + PATIENCE;
     let mut before = server.received().await?;
     loop {
@@ -226,7 +226,7 @@ async fn a_promoted_waiter_moves_to_a_holders_lease() -> Outcome {
     Ok(())
 }
 
-fn key_of(line: &str, request: &lock_core::Request) -> String {
+fn key_of(line: &str, request: &onelock_core::Request) -> String {
     format!("{line}{}", request.holder.to_hex())
 }
 

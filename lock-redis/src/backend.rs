@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use lock_core::{
+use onelock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName, Page, Raise,
     Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::flight::SingleFlight;
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::flight::SingleFlight;
+use onelock_core::{Error, ErrorKind, Result};
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};

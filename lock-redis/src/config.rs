@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::url::host_port;
-use lock_core::{Error, ErrorKind, Result, Secret};
+use onelock_core::url::host_port;
+use onelock_core::{Error, ErrorKind, Result, Secret};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// How the servers stand together.

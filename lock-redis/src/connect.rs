@@ -2,7 +2,7 @@
 
 use std::sync::Weak;
 
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Result};
 use redis::{AsyncConnectionConfig, Pipeline, PushInfo, Value};
 
 use crate::client::{self, Connection, Role};

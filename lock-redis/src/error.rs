@@ -1,6 +1,6 @@
 //! What the driver and the server say, as errors of ours.
 
-use lock_core::{Error, ErrorKind};
+use onelock_core::{Error, ErrorKind};
 use redis::{RedisError, ServerErrorKind};
 
 /// An error of the driver: of the connection, or the server's answer.
@@ -80,7 +80,7 @@ pub(crate) fn server_said(error: &redis::ServerError) -> Error {
 }
 
 /// An answer that is not an error of the server.
-pub(crate) fn sound(answer: redis::Value) -> lock_core::Result<redis::Value> {
+pub(crate) fn sound(answer: redis::Value) -> onelock_core::Result<redis::Value> {
     match answer {
         redis::Value::ServerError(error) => Err(server_said(&error)),
         answer => Ok(answer),

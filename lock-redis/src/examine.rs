@@ -1,6 +1,6 @@
 //! What a client must know of its servers before it trusts them with locks: rights, memory policy, persistence.
 
-use lock_core::{Capabilities, Error, ErrorKind, Result};
+use onelock_core::{Capabilities, Error, ErrorKind, Result};
 use redis::Cmd;
 
 use crate::config::{RedisConfig, Topology};

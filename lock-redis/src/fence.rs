@@ -5,7 +5,7 @@
 //! `epoch << SHIFT`: the first join after a promotion lifts the counter there, above whatever the old master gave, or
 //! still gives while it is cut off. The numbers themselves carry the epoch, so nothing else has to be kept.
 
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Result};
 
 /// How many numbers an epoch has, as a power of two, in each bucket.
 pub(crate) const SHIFT: u32 = 36;

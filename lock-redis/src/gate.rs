@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::quorum::{Gate, GateView, MemberGate};
-use lock_core::{Error, ErrorKind, Result, StoreUrl};
+use onelock_core::quorum::{Gate, GateView, MemberGate};
+use onelock_core::{Error, ErrorKind, Result, StoreUrl};
 use redis::Cmd;
 
 use crate::config::{self, RedisConfig};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lock_core::{Error, ErrorKind, FencingToken, HolderId, HolderMap, Result, Wake};
+use onelock_core::{Error, ErrorKind, FencingToken, HolderId, HolderMap, Result, Wake};
 use tokio::sync::Notify;
 
 /// The channel of one client and its waiters.

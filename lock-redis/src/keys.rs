@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use lock_core::{LockName, name};
+use onelock_core::{LockName, name};
 
 /// How many buckets of names there are, each with one counter that never expires. It is part of the layout: were it
 /// to change, names would move to other counters and their numbers could go back.

@@ -34,9 +34,9 @@ pub use url::OPTIONS;
 
 use std::sync::Arc;
 
-use lock_core::driver::Opening;
-use lock_core::quorum::no_gate;
-use lock_core::{Backend, Clock, Driver, StoreUrl};
+use onelock_core::driver::Opening;
+use onelock_core::quorum::no_gate;
+use onelock_core::{Backend, Clock, Driver, StoreUrl};
 
 /// How a `redis://` or `rediss://` URL becomes a backend.
 pub const DRIVER: Driver = Driver {

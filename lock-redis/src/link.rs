@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use lock_core::flight::SingleFlight;
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::flight::SingleFlight;
+use onelock_core::{Error, ErrorKind, Result};
 use redis::{Cmd, Pipeline, PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Mutex;
 
-use lock_core::{Error, ErrorKind, ListedName, Listing, LockName, Page, Result};
+use onelock_core::{Error, ErrorKind, ListedName, Listing, LockName, Page, Result};
 use redis::Cmd;
 
 use crate::backend::RedisBackend;
@@ -74,7 +74,7 @@ impl Walks {
 }
 
 pub(crate) async fn page(backend: &RedisBackend, names: &str, page: &Page) -> Result<Listing> {
-    lock_core::name::check_prefix(names)?;
+    onelock_core::name::check_prefix(names)?;
     let limit = page.limit.clamp(1, Page::MAX);
     let mut walk = backend.walks.begin(names, page.cursor.as_deref())?;
     let from = walk.scan.unwrap_or_default();

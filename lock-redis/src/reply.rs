@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{
+use onelock_core::{
     Busy, EntryView, Error, ErrorKind, FencingToken, ForeignView, Grant, HolderId, LockName, Mode, Place,
     Raise, Release, Renewed, Result, Snapshot, Standing,
 };

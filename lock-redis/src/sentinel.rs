@@ -1,6 +1,6 @@
 //! Which server is the master: asked of the sentinels at every connect.
 
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Result};
 use redis::{Cmd, Pipeline, Value};
 
 use crate::client::{self, Role};

@@ -1,6 +1,6 @@
 //! What a node of a cluster says about the cluster.
 
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Result};
 use redis::{Cmd, Value};
 
 use crate::config::Host;

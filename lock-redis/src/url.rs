@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use lock_core::url::FromOption;
-use lock_core::{Error, OptionSpec, Result, Secret, StoreUrl};
+use onelock_core::url::FromOption;
+use onelock_core::{Error, OptionSpec, Result, Secret, StoreUrl};
 
 use crate::config::{Gate, Host, Layout, RedisConfig, Topology, bad};
 
@@ -66,7 +66,7 @@ impl TryFrom<StoreUrl> for RedisConfig {
             }
             Ok(())
         }
-        url.check_options(&[OPTIONS, lock_core::config::OPTIONS])?;
+        url.check_options(&[OPTIONS, onelock_core::config::OPTIONS])?;
         let (tls, kind) = match url.scheme.as_str() {
             "redis" => (false, ""),
             "rediss" => (true, ""),
@@ -148,7 +148,7 @@ impl TryFrom<StoreUrl> for RedisConfig {
 mod tests {
     use std::time::Duration;
 
-    use lock_core::ErrorKind;
+    use onelock_core::ErrorKind;
 
     use super::*;
 

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::ctx::{PATIENCE, exclusive, held, leased, name};
-use lock_conformance::servers::clock::{
+use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name};
+use onelock_conformance::servers::clock::{
     Stepped, SteppedClock, Steps, a_step_forward_ends_leases_early, survives_steps,
 };
-use lock_conformance::servers::redis::{RedisServer, Setup};
-use lock_conformance::servers::resp::Resp;
-use lock_conformance::verdict::{Context as _, Verdict};
-use lock_conformance::{ensure, ensure_eq};
-use lock_core::clock::sleep_until;
-use lock_core::{Backend, BootClock, Clock, Locks, LossReason, Settings, Timestamp};
-use lock_redis::{RedisBackend, RedisConfig};
+use onelock_conformance::servers::redis::{RedisServer, Setup};
+use onelock_conformance::servers::resp::Resp;
+use onelock_conformance::verdict::{Context as _, Verdict};
+use onelock_conformance::{ensure, ensure_eq};
+use onelock_core::clock::sleep_until;
+use onelock_core::{Backend, BootClock, Clock, Locks, LossReason, Settings, Timestamp};
+use onelock_redis::{RedisBackend, RedisConfig};
 
 /// The leases of these tests.
 const LEASE: Duration = Duration::from_secs(2);

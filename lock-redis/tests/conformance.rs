@@ -4,8 +4,8 @@ mod counters;
 
 use std::process::ExitCode;
 
-use lock_conformance::harness::redis::Redis;
-use lock_core::Capabilities;
+use onelock_conformance::harness::redis::Redis;
+use onelock_core::Capabilities;
 
 /// What the store must declare on a server that keeps an append-only file.
 const CAPABILITIES: Capabilities = Capabilities::full();
@@ -18,6 +18,6 @@ fn main() -> ExitCode {
     };
     // A password that nothing else is called.
     let rights = rights.replace(">secret", ">lockers-never-printed");
-    let redis = Redis::new(lock_redis::DRIVER, CAPABILITIES, counters::is_counter);
-    lock_conformance::run(redis.restricted_to("locker", "lockers-never-printed", &rights))
+    let redis = Redis::new(onelock_redis::DRIVER, CAPABILITIES, counters::is_counter);
+    onelock_conformance::run(redis.restricted_to("locker", "lockers-never-printed", &rights))
 }

@@ -4,8 +4,8 @@ mod counters;
 
 use std::process::ExitCode;
 
-use lock_conformance::harness::redis_group::RedisGroup;
-use lock_core::Capabilities;
+use onelock_conformance::harness::redis_group::RedisGroup;
+use onelock_core::Capabilities;
 
 /// What the store must declare on servers that keep an append-only file.
 const CAPABILITIES: Capabilities = {
@@ -15,5 +15,9 @@ const CAPABILITIES: Capabilities = {
 };
 
 fn main() -> ExitCode {
-    lock_conformance::run(RedisGroup::cluster(lock_redis::CLUSTER_DRIVER, CAPABILITIES, counters::is_counter))
+    onelock_conformance::run(RedisGroup::cluster(
+        onelock_redis::CLUSTER_DRIVER,
+        CAPABILITIES,
+        counters::is_counter,
+    ))
 }

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use lock_conformance::harness::redis::Redis;
-use lock_core::{Capabilities, Driver};
+use onelock_conformance::harness::redis::Redis;
+use onelock_core::{Capabilities, Driver};
 
 /// What the store must declare on a server that keeps an append-only file.
 const CAPABILITIES: Capabilities = {
@@ -21,9 +21,9 @@ const DRIVER: Driver = Driver {
     capabilities: CAPABILITIES,
     open: |mut url, clock| {
         url.set("layout", "plain");
-        (lock_redis::DRIVER.open)(url, clock)
+        (onelock_redis::DRIVER.open)(url, clock)
     },
-    ..lock_redis::DRIVER
+    ..onelock_redis::DRIVER
 };
 
 fn is_counter(key: &str) -> bool {
@@ -32,5 +32,5 @@ fn is_counter(key: &str) -> bool {
 }
 
 fn main() -> ExitCode {
-    lock_conformance::run(Redis::new(DRIVER, CAPABILITIES, is_counter).named("redis-plain"))
+    onelock_conformance::run(Redis::new(DRIVER, CAPABILITIES, is_counter).named("redis-plain"))
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::Need;
-use lock_conformance::faults::{Link, Proxies};
-use lock_conformance::harness::{Certificates, Credentials, Harness, PASSWORD, Store, Tls, open_by};
-use lock_conformance::servers::free_port;
-use lock_conformance::servers::redis::{RedisServer, Setup};
-use lock_conformance::servers::resp::Resp;
-use lock_conformance::verdict::Verdict;
-use lock_core::{Backend, Capabilities, Driver, quorum};
+use onelock_conformance::Need;
+use onelock_conformance::faults::{Link, Proxies};
+use onelock_conformance::harness::{Certificates, Credentials, Harness, PASSWORD, Store, Tls, open_by};
+use onelock_conformance::servers::free_port;
+use onelock_conformance::servers::redis::{RedisServer, Setup};
+use onelock_conformance::servers::resp::Resp;
+use onelock_conformance::verdict::Verdict;
+use onelock_core::{Backend, Capabilities, Driver, quorum};
 
 const MEMBERS: usize = 5;
 /// For what needs servers of its own: enough for a majority.
@@ -40,7 +40,7 @@ const DRIVER: Driver = Driver {
     options: quorum::OPTIONS,
     open: |url, clock| {
         Box::pin(async move {
-            let quorum = quorum::open(url, &[lock_redis::DRIVER], clock).await?;
+            let quorum = quorum::open(url, &[onelock_redis::DRIVER], clock).await?;
             Ok(Arc::new(quorum) as Arc<dyn Backend>)
         })
     },
@@ -96,7 +96,7 @@ impl Harness for Five {
         Ok(Box::new(Running { proxies: Proxies::default(), servers }))
     }
 
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open_by(&DRIVER, url).await
     }
 }
@@ -191,5 +191,5 @@ impl Store for Running {
 }
 
 fn main() -> ExitCode {
-    lock_conformance::run(Five)
+    onelock_conformance::run(Five)
 }

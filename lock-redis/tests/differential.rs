@@ -7,9 +7,9 @@ mod common;
 use std::time::Duration;
 
 use common::{HOUR, Raw, Server, request, soon};
-use lock_core::line::Line;
-use lock_core::{Backend, FencingToken, Release, Renewal, Renewed, Request, Standing, Timestamp, Wake};
-use lock_redis::RedisBackend;
+use onelock_core::line::Line;
+use onelock_core::{Backend, FencingToken, Release, Renewal, Renewed, Request, Standing, Timestamp, Wake};
+use onelock_redis::RedisBackend;
 
 /// A small generator with a printed seed: a failure can be replayed.
 struct Dice(u64);
@@ -129,7 +129,7 @@ impl Pair<'_> {
     }
 
     /// Exactly the promoted have mail.
-    async fn pushed(&mut self, promoted: &[lock_core::line::Promoted]) {
+    async fn pushed(&mut self, promoted: &[onelock_core::line::Promoted]) {
         for p in promoted {
             let request = self.known.iter().find(|r| r.holder == p.holder).unwrap();
             assert_eq!(soon(self.backend.wait(&request.ticket())).await.unwrap(), Wake::Held(p.token));
@@ -158,7 +158,7 @@ impl Pair<'_> {
     }
 
     /// Whatever there is expires, and not before the last lease.
-    async fn expiries(&mut self, name: &lock_core::LockName) {
+    async fn expiries(&mut self, name: &onelock_core::LockName) {
         let last = self.line.entries().iter().map(|e| e.ends.saturating_since(NOW)).max().unwrap();
         for kind in ["e", "o", "w", "x"] {
             let left = self.raw.run_args(&["PTTL", &key(kind, name.as_str())]).await;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{held, renew_one, request, soon, waits};
-use lock_conformance::churn::{Churn, Report};
-use lock_conformance::history;
-use lock_conformance::servers::redis_group::{Group, Plan};
-use lock_core::{Backend, BootClock, ErrorKind, Locks, Renewed, Settings, StoreUrl, Wake};
-use lock_redis::{RedisBackend, RedisConfig};
+use onelock_conformance::churn::{Churn, Report};
+use onelock_conformance::history;
+use onelock_conformance::servers::redis_group::{Group, Plan};
+use onelock_core::{Backend, BootClock, ErrorKind, Locks, Renewed, Settings, StoreUrl, Wake};
+use onelock_redis::{RedisBackend, RedisConfig};
 
 /// How many numbers an epoch has, as a power of two.
 const SHIFT: i64 = 36;
@@ -309,7 +309,7 @@ async fn what_is_held_is_kept_while_its_slot_is_on_its_way() {
         let due: Vec<_> = held_ones.iter().map(|(_, ask)| ask).chain([&waiter]).collect();
         let due: Vec<_> = due
             .iter()
-            .map(|ask| lock_core::Renewal {
+            .map(|ask| onelock_core::Renewal {
                 ticket: ask.ticket(),
                 lease: common::HOUR * 2,
                 waiter_lease: common::HOUR,
@@ -332,7 +332,7 @@ async fn what_is_held_is_kept_while_its_slot_is_on_its_way() {
     for (lock, left) in [(&shared, 1), (&shared, 0), (&alone, 0), (&moves, 0)] {
         let at = held_ones.iter().position(|(_, ask)| ask.name.as_str() == lock).unwrap();
         let (_, ask) = held_ones.remove(at);
-        assert_eq!(backend.release(&ask.ticket()).await.unwrap(), lock_core::Release::Released, "{lock}");
+        assert_eq!(backend.release(&ask.ticket()).await.unwrap(), onelock_core::Release::Released, "{lock}");
         let holds = held_ones.iter().filter(|(_, ask)| ask.name.as_str() == lock).count();
         assert_eq!(holds, left);
         for address in [source, target] {
@@ -398,7 +398,7 @@ async fn a_master_that_is_cut_off_gives_its_waiters_nothing() {
     let group = group(Plan::sentinel(Duration::from_secs(60))).await;
     let url = format!("{}?replicas=1&replicas_timeout=300ms", group.url());
     let (holder, waiter) = (backend(&url).await, backend(&url).await);
-    let free = |lock: &str| lock_core::Request { lease: Duration::from_secs(3), ..request(lock, "x") };
+    let free = |lock: &str| onelock_core::Request { lease: Duration::from_secs(3), ..request(lock, "x") };
     // By the end of a lease, by an eviction, by a release.
     let locks = ["expires", "evicted", "released"];
     let mut lines = Vec::new();

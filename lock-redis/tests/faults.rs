@@ -7,8 +7,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Server, held, renew_one, request, soon, waits};
-use lock_core::{Backend, ErrorKind, Release, Renewed, Wake};
-use lock_redis::RedisBackend;
+use onelock_core::{Backend, ErrorKind, Release, Renewed, Wake};
+use onelock_redis::RedisBackend;
 
 #[tokio::test]
 async fn a_lost_connection_makes_every_waiter_ask_and_the_next_push_arrive() {

@@ -7,8 +7,8 @@ mod common;
 use std::time::Duration;
 
 use common::{HOUR, Server, held, renew_one, request, soon, waits};
-use lock_core::{Backend, ErrorKind, Note, Release, Renewal, Renewed, Request, Wake};
-use lock_redis::RedisBackend;
+use onelock_core::{Backend, ErrorKind, Note, Release, Renewal, Renewed, Request, Wake};
+use onelock_redis::RedisBackend;
 
 #[tokio::test]
 async fn a_server_without_room_for_a_connection_is_unavailable() {

@@ -7,10 +7,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{held, request};
-use lock_conformance::servers::redis::{RedisServer, Setup};
-use lock_conformance::servers::tls;
-use lock_core::Backend;
-use lock_redis::{RedisBackend, RedisConfig};
+use onelock_conformance::servers::redis::{RedisServer, Setup};
+use onelock_conformance::servers::tls;
+use onelock_core::Backend;
+use onelock_redis::{RedisBackend, RedisConfig};
 use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, ring};
 
 /// What tells this program's provider from any other.

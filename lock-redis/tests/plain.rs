@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{HOUR, Raw, Server, held, name, renew_one, request, soon, token};
-use lock_core::{
+use onelock_core::{
     Backend, BootClock, ErrorKind, Locks, Page, Release, Renewed, Request, Settings, Standing, StoreUrl,
 };
-use lock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
+use onelock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
 use redis::Value;
 
 /// Release and extension as redsync and node-redlock send them; the other libraries' differ in spelling only.
@@ -143,7 +143,7 @@ async fn what_one_key_cannot_keep_is_refused_and_said() {
     let server = Server::start(&[]).await;
     let locks = locks(&server).await;
     for refused in [
-        locks.lock("a", lock_core::Mode::Shared).map(drop),
+        locks.lock("a", onelock_core::Mode::Shared).map(drop),
         locks.semaphore("a", 2).map(drop),
         locks.list("", &Page { cursor: None, limit: 1 }).await.map(drop),
     ] {
@@ -174,7 +174,7 @@ async fn a_restricted_user_is_enough() {
     raw.run(&format!("ACL SETUSER locker {rights}")).await;
     let mut config = config(&server);
     (config.username, config.password) =
-        (Some("locker".into()), Some(lock_core::Secret::new("lockers-never-printed")));
+        (Some("locker".into()), Some(onelock_core::Secret::new("lockers-never-printed")));
     let backend = PlainBackend::connect(config.clone()).await.unwrap();
     let cycle = async |backend: &PlainBackend| {
         let ask = request("orders/1", "x");
@@ -184,7 +184,7 @@ async fn a_restricted_user_is_enough() {
         renew_one(backend, &ask.ticket()).await?;
         backend.inspect(&name("orders/1")).await?;
         backend.release(&ask.ticket()).await?;
-        Ok::<_, lock_core::Error>(standing)
+        Ok::<_, onelock_core::Error>(standing)
     };
     held(cycle(&backend).await.unwrap());
     for right in ["time", "get", "set", "del", "incr", "pttl", "pexpire", "evalsha", "script|load"] {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_conformance::ensure;
-use lock_conformance::servers::power::{Powered, nothing_answered_is_lost};
-use lock_conformance::servers::redis::{RedisServer, Setup};
-use lock_conformance::verdict::Verdict;
-use lock_core::Backend;
-use lock_redis::{RedisBackend, RedisConfig};
+use onelock_conformance::ensure;
+use onelock_conformance::servers::power::{Powered, nothing_answered_is_lost};
+use onelock_conformance::servers::redis::{RedisServer, Setup};
+use onelock_conformance::verdict::Verdict;
+use onelock_core::Backend;
+use onelock_redis::{RedisBackend, RedisConfig};
 
 struct Server(RedisServer);
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Raw, Server, request, soon};
-use lock_conformance::churn::Churn;
-use lock_conformance::faults::{Net, Node};
-use lock_core::{Backend, BootClock, FencingToken, Locks, Quorum, Release, Request, Settings, Standing};
+use onelock_conformance::churn::Churn;
+use onelock_conformance::faults::{Net, Node};
+use onelock_core::{Backend, BootClock, FencingToken, Locks, Quorum, Release, Request, Settings, Standing};
 use redis::Value;
 
 /// Long: what is late in these tests is held on purpose.

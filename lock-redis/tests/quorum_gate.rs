@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{PATIENCE, Server, request, soon};
-use lock_conformance::churn::{Churn, Report};
-use lock_conformance::faults::{Net, Node};
-use lock_conformance::rng::Rng;
-use lock_core::quorum::Gate as _;
-use lock_core::{
+use onelock_conformance::churn::{Churn, Report};
+use onelock_conformance::faults::{Net, Node};
+use onelock_conformance::rng::Rng;
+use onelock_core::quorum::Gate as _;
+use onelock_core::{
     Backend, BootClock, ErrorKind, FencingToken, Locks, Quorum, Release, Request, Settings, Standing,
 };
-use lock_redis::{Gate, RedisBackend, RedisConfig, RedisGate};
+use onelock_redis::{Gate, RedisBackend, RedisConfig, RedisGate};
 
 const QUARANTINE: Duration = Duration::from_millis(1200);
 const LEASE: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ async fn client(servers: &[Server], gate: Gate) -> (Quorum, Vec<Arc<Net>>) {
         let config = config(server, gate);
         let backend = Arc::new(RedisBackend::connect(config.clone()).await.unwrap());
         let node = Node::new(backend, net, format!("127.0.0.1:{}", server.port));
-        let keeper = || Arc::new(RedisGate::new(config).unwrap()) as Arc<dyn lock_core::quorum::Gate>;
+        let keeper = || Arc::new(RedisGate::new(config).unwrap()) as Arc<dyn onelock_core::quorum::Gate>;
         members.push((Arc::new(node) as Arc<dyn Backend>, (gate == Gate::RunId).then(keeper)));
     }
     (Quorum::with_gates(members, MEMBER_TIMEOUT, QUARANTINE).unwrap(), nets)

@@ -7,12 +7,12 @@ mod common;
 use std::sync::Arc;
 
 use common::{Server, request, soon};
-use lock_core::{Backend, BootClock, Error, ErrorKind, Quorum, Request, Standing};
+use onelock_core::{Backend, BootClock, Error, ErrorKind, Quorum, Request, Standing};
 use tokio::net::{TcpListener, TcpStream};
 
 async fn open(members: [String; 3]) -> Result<Quorum, Error> {
     let url = format!("quorum://?members={}&member_timeout=500ms", members.join("|"));
-    lock_core::quorum::open(url.parse().unwrap(), &[lock_redis::DRIVER], Arc::new(BootClock)).await
+    onelock_core::quorum::open(url.parse().unwrap(), &[onelock_redis::DRIVER], Arc::new(BootClock)).await
 }
 
 fn at(host: &str, port: u16) -> String {
@@ -45,7 +45,7 @@ async fn one_server_under_two_names_is_refused() {
 #[tokio::test]
 async fn a_member_that_comes_late_is_compared_first() {
     let (one, two) = (Server::start(&[]).await, Server::start(&[]).await);
-    let late = lock_conformance::servers::free_port().unwrap();
+    let late = onelock_conformance::servers::free_port().unwrap();
     let members = [at("127.0.0.1", one.port), at("127.0.0.1", two.port), at("127.0.0.1", late)];
     let quorum = open(members).await.unwrap();
     let relay = TcpListener::bind(("127.0.0.1", late)).await.unwrap();

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Server, renew_one, request, soon};
-use lock_conformance::faults::{Net, Node};
-use lock_core::{
+use onelock_conformance::faults::{Net, Node};
+use onelock_core::{
     Backend, BootClock, Clock as _, Locks, Quorum, Release, Renewed, Request, Retry, Settings, Standing,
 };
 
@@ -240,6 +240,6 @@ async fn repeated_releases_do_not_touch_later_attempts() {
     println!("{held} holds; a client met its own last attempt at most {worst} times in a row");
 }
 
-fn renewal(request: &Request) -> lock_core::Renewal {
-    lock_core::Renewal { ticket: request.ticket(), lease: request.lease, waiter_lease: request.lease }
+fn renewal(request: &Request) -> onelock_core::Renewal {
+    onelock_core::Renewal { ticket: request.ticket(), lease: request.lease, waiter_lease: request.lease }
 }

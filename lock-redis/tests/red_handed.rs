@@ -9,12 +9,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_conformance::history::{self, Hold, Violation};
-use lock_conformance::servers::redis_group::{Group, Plan};
-use lock_core::client::guard::{Guard, LossReason};
-use lock_core::client::retry::Retry;
-use lock_core::{BootClock, Clock as _, Error, ErrorKind, Locks, Mode, Settings, StoreUrl, Timestamp};
-use lock_redis::{RedisBackend, RedisConfig};
+use onelock_conformance::history::{self, Hold, Violation};
+use onelock_conformance::servers::redis_group::{Group, Plan};
+use onelock_core::client::guard::{Guard, LossReason};
+use onelock_core::client::retry::Retry;
+use onelock_core::{BootClock, Clock as _, Error, ErrorKind, Locks, Mode, Settings, StoreUrl, Timestamp};
+use onelock_redis::{RedisBackend, RedisConfig};
 use tokio::task::JoinHandle;
 
 /// How many numbers an epoch has, as a power of two.

@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use common::{held, renew_one, request, soon, token, waits};
-use lock_conformance::servers::redis_group::{Group, Plan};
-use lock_core::{Backend, ErrorKind, Page, Release, Renewed, Secret, StoreUrl, Wake};
-use lock_redis::{RedisBackend, RedisConfig};
+use onelock_conformance::servers::redis_group::{Group, Plan};
+use onelock_core::{Backend, ErrorKind, Page, Release, Renewed, Secret, StoreUrl, Wake};
+use onelock_redis::{RedisBackend, RedisConfig};
 
 const QUIET: Duration = Duration::from_secs(60);
 
@@ -32,7 +32,7 @@ async fn allow(group: &Group, servers: &[SocketAddr], user: &str, rights: &str) 
     }
 }
 
-async fn connect(config: RedisConfig) -> lock_core::Result<RedisBackend> {
+async fn connect(config: RedisConfig) -> onelock_core::Result<RedisBackend> {
     soon(RedisBackend::connect(config)).await
 }
 

@@ -4,10 +4,10 @@
 mod common;
 
 use common::{held, request};
-use lock_conformance::servers::redis::{RedisServer, Setup};
-use lock_conformance::servers::tls;
-use lock_core::{Backend, ErrorKind, Release};
-use lock_redis::{RedisBackend, RedisConfig};
+use onelock_conformance::servers::redis::{RedisServer, Setup};
+use onelock_conformance::servers::tls;
+use onelock_core::{Backend, ErrorKind, Release};
+use onelock_redis::{RedisBackend, RedisConfig};
 
 #[tokio::test]
 async fn only_a_server_that_can_be_trusted_is_used() {

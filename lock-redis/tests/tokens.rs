@@ -7,8 +7,8 @@ mod common;
 use std::sync::Arc;
 
 use common::{Server, held, request, soon};
-use lock_core::{Backend, BootClock, ErrorKind, Locks, StoreUrl};
-use lock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
+use onelock_core::{Backend, BootClock, ErrorKind, Locks, StoreUrl};
+use onelock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
 
 const LAYOUTS: [&str; 2] = ["line", "plain"];
 

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::{HOUR, Server, held, name, renew_one, request, soon, token, waits};
-use lock_core::{
+use onelock_core::{
     Backend, ErrorKind, Page, Raise, Release, Renewal, Renewed, Request, Standing, StoreUrl, Wake,
 };
-use lock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
+use onelock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
 use redis::Value;
 
 #[tokio::test]
@@ -393,7 +393,7 @@ async fn passwords_users_and_databases_are_used_and_checked() {
     let server = Server::start(&["--requirepass", "hunter2"]).await;
     let open = async |url: String| {
         let url: StoreUrl = url.parse().unwrap();
-        (lock_redis::DRIVER.open)(url, std::sync::Arc::new(lock_core::BootClock)).await
+        (onelock_redis::DRIVER.open)(url, std::sync::Arc::new(onelock_core::BootClock)).await
     };
     let at = |rest: &str| rest.replace("HOST", &format!("127.0.0.1:{}", server.port));
     let backend = open(at("redis://:hunter2@HOST/3")).await.unwrap();
@@ -427,7 +427,7 @@ async fn after_close_every_verb_fails() {
     });
     backend.close().await.unwrap();
     backend.close().await.unwrap();
-    let closed = |e: lock_core::Error| assert_eq!(e.kind(), ErrorKind::Closed);
+    let closed = |e: onelock_core::Error| assert_eq!(e.kind(), ErrorKind::Closed);
     closed(soon(waiting).await.unwrap().unwrap_err());
     closed(backend.acquire(&ask).await.unwrap_err());
     closed(backend.wait(&ask.ticket()).await.unwrap_err());

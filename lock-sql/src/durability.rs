@@ -1,6 +1,6 @@
 //! What an answer waits for.
 
-use lock_core::url::FromOption;
+use onelock_core::url::FromOption;
 use serde::{Deserialize, Serialize};
 
 /// What an answer to a join or a renewal waits for: an option of the SQL stores. What it means when the server, or the

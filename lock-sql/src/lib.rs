@@ -6,7 +6,7 @@
 //! - `postgres`: `PostgresBackend`, tables and functions in a PostgreSQL database; and session locks
 //!   (`POSTGRES_SESSION_DRIVER`), the server's own advisory locks.
 //!
-//! A store is opened from a URL through its [`lock_core::Driver`] (`SQLITE_DRIVER`) or from a config struct.
+//! A store is opened from a URL through its [`onelock_core::Driver`] (`SQLITE_DRIVER`) or from a config struct.
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod durability;

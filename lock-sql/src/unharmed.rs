@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Result};
 
 /// An answer that the driver was not made for must not end the caller's task: the drivers of sqlx panic on some. What the
 /// future worked with must not be used again after the error.

@@ -1,6 +1,6 @@
 //! For whom an answer is, and whether it is a grant: one value, so that no altered byte turns one answer into another.
 
-use lock_core::{Error, ErrorKind, HolderId, Result};
+use onelock_core::{Error, ErrorKind, HolderId, Result};
 
 /// Whether an answer that says it is for `whose` says that `holder` holds: a grant names its holder; every other answer
 /// says a zero and the holder: cut short by an altered length, that is no holder either. An answer to somebody else's question, as a connection out of step gives, is none.

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::Need;
-use lock_conformance::harness::{Harness, Store, open_by};
-use lock_conformance::verdict::Verdict;
-use lock_core::{Backend, Capabilities};
 use mysql_server::running::{Kind, Running};
 use mysql_server::{Admin as _, MariaDb};
+use onelock_conformance::Need;
+use onelock_conformance::harness::{Harness, Store, open_by};
+use onelock_conformance::verdict::Verdict;
+use onelock_core::{Backend, Capabilities};
 
 /// What the store must declare on a server that flushes its log at every commit.
 const CAPABILITIES: Capabilities = Capabilities::full();
 
 /// The store's tables.
 const TABLES: Kind = Kind {
-    driver: lock_sql::MYSQL_DRIVER,
+    driver: onelock_sql::MYSQL_DRIVER,
     residue: "SELECT CONCAT(name, ' ', number) FROM locks.onelock_line",
     counters: "SELECT 1 + COUNT(*) FROM locks.onelock_name",
     options: "tls=off",
@@ -63,11 +63,11 @@ impl Harness for MySql {
         Ok(Box::new(Running::new(TABLES, server)?))
     }
 
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
-        open_by(&lock_sql::MYSQL_DRIVER, url).await
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
+        open_by(&onelock_sql::MYSQL_DRIVER, url).await
     }
 }
 
 fn main() -> ExitCode {
-    lock_conformance::run(MySql)
+    onelock_conformance::run(MySql)
 }

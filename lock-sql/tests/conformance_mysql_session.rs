@@ -11,5 +11,5 @@ mod lacks;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lock_conformance::run(harness::MySqlSession)
+    onelock_conformance::run(harness::MySqlSession)
 }

@@ -7,5 +7,5 @@ mod postgres_server;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lock_conformance::run(postgres_server::harness::Postgres::default())
+    onelock_conformance::run(postgres_server::harness::Postgres::default())
 }

@@ -13,5 +13,5 @@ mod lacks;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lock_conformance::run(harness::PostgresSession)
+    onelock_conformance::run(harness::PostgresSession)
 }

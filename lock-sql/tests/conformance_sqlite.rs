@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::Verdict;
-use lock_conformance::harness::file::{File, Look};
-use lock_core::Capabilities;
+use onelock_conformance::Verdict;
+use onelock_conformance::harness::file::{File, Look};
+use onelock_core::Capabilities;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 
@@ -41,5 +41,5 @@ impl Look for Tables {
 }
 
 fn main() -> ExitCode {
-    lock_conformance::run(File::new("sqlite", lock_sql::SQLITE_DRIVER, CAPABILITIES, Tables))
+    onelock_conformance::run(File::new("sqlite", onelock_sql::SQLITE_DRIVER, CAPABILITIES, Tables))
 }

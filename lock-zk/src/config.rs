@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::driver::Opening;
-use lock_core::url::host_port;
-use lock_core::{Backend, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl};
+use onelock_core::driver::Opening;
+use onelock_core::url::host_port;
+use onelock_core::{Backend, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl};
 use serde::{Deserialize, Deserializer, Serialize};
 use zookeeper_client as zk;
 
@@ -23,7 +23,7 @@ pub const DRIVER: Driver = Driver {
     capabilities: ZkBackend::declared(Duration::from_secs(2), Duration::from_secs(32)),
     options: OPTIONS,
     open,
-    gate: lock_core::quorum::no_gate,
+    gate: onelock_core::quorum::no_gate,
 };
 
 /// The options of a URL, beside those of every store.

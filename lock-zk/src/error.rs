@@ -1,6 +1,6 @@
 //! What the client library says, in the words of the core.
 
-use lock_core::{Error, ErrorKind};
+use onelock_core::{Error, ErrorKind};
 use zookeeper_client as zk;
 
 /// The error of `doing` something at `path`.

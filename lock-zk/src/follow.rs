@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::join;
-use lock_core::Result;
+use onelock_core::Result;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use zookeeper_client as zk;

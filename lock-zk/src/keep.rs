@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{future, join};
-use lock_core::{Error, ErrorKind, Grant, Place, Renewal, Renewed, Result, Timestamp};
+use onelock_core::{Error, ErrorKind, Grant, Place, Renewal, Renewed, Result, Timestamp};
 use zookeeper_client as zk;
 
 use crate::backend::Core;
@@ -94,7 +94,7 @@ async fn unknown(core: &Arc<Core>, due: &[Renewal], indices: Vec<usize>) -> Answ
         Ok(lines) => lines,
         Err(error) => return indices.into_iter().map(|index| (index, Err(error.clone()))).collect(),
     };
-    let answer = |(line, ticket): (Result<Line>, &lock_core::Ticket)| match line {
+    let answer = |(line, ticket): (Result<Line>, &onelock_core::Ticket)| match line {
         Ok(line) if line.of(ticket.holder).is_none() => Ok(Renewed::NotHeld),
         Ok(_) => Err(Error::new(
             ErrorKind::Unsupported,
@@ -308,7 +308,7 @@ fn settle(
 
 #[cfg(test)]
 mod tests {
-    use lock_core::FencingToken;
+    use onelock_core::FencingToken;
 
     use super::*;
 

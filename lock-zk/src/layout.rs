@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use lock_core::{Error, ErrorKind, HolderId, LockName, Mode, Request, Result};
+use onelock_core::{Error, ErrorKind, HolderId, LockName, Mode, Request, Result};
 
 const PROTECTED: &str = "_c_";
 const TAIL: &str = "lock-";

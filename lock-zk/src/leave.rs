@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::join;
-use lock_core::{FencingToken, LockName, Release, Result, Ticket};
+use onelock_core::{FencingToken, LockName, Release, Result, Ticket};
 use zookeeper_client as zk;
 
 use crate::backend::Core;

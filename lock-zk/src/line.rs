@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use lock_core::{HolderId, Mode};
+use onelock_core::{HolderId, Mode};
 
 use crate::follow::MOST;
 use crate::layout::Node;
@@ -85,7 +85,7 @@ impl Line {
 
     /// How many entries hold.
     pub(crate) fn holders(&self) -> usize {
-        lock_core::mode::holders(self.nodes.iter().map(|node| node.mode))
+        onelock_core::mode::holders(self.nodes.iter().map(|node| node.mode))
     }
 
     /// Whether an entry of this mode would hold at once and pass nobody.
@@ -127,7 +127,7 @@ impl Line {
         let blocking = self.nodes[..at].iter().rposition(|node| node.mode != mode || mode == Mode::Exclusive);
         Some(Stand::Waits(match (blocking, mode) {
             (Some(i), _) => {
-                let without = lock_core::mode::holders(self.nodes[1..].iter().map(|node| node.mode));
+                let without = onelock_core::mode::holders(self.nodes[1..].iter().map(|node| node.mode));
                 let few = self.against(at).is_some_and(|nodes| nodes.count() <= MOST);
                 Watch::Gone { node: self.nodes[i].name.clone(), sure: i == 0 && at <= without, few }
             }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::name::{check_prefix, encode};
-use lock_core::{
+use onelock_core::name::{check_prefix, encode};
+use onelock_core::{
     EntryView, Error, ErrorKind, FencingToken, ListedName, Listing, LockName, Page, Result, Snapshot,
 };
 use zookeeper_client as zk;

@@ -7,8 +7,8 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::flight::SingleFlight;
-use lock_core::{Clock, Error, ErrorKind, Result};
+use onelock_core::flight::SingleFlight;
+use onelock_core::{Clock, Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
 

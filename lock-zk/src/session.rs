@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, Result, Timestamp};
+use onelock_core::{Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
 

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::clock::sleep_until;
-use lock_core::{FencingToken, HolderId, LockName, Mode, Timestamp};
+use onelock_core::clock::sleep_until;
+use onelock_core::{FencingToken, HolderId, LockName, Mode, Timestamp};
 use tokio::sync::Notify;
 
 use crate::backend::Core;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
-use lock_core::{Error, ErrorKind, Mode, Result, Ticket, Wake};
+use onelock_core::{Error, ErrorKind, Mode, Result, Ticket, Wake};
 use zookeeper_client as zk;
 
 use crate::backend::Core;

@@ -5,7 +5,7 @@ mod support;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let code = lock_conformance::run(support::harness::ZooKeeper { restricted: true });
+    let code = onelock_conformance::run(support::harness::ZooKeeper { restricted: true });
     support::harness::end();
     code
 }

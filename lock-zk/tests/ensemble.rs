@@ -5,14 +5,14 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_conformance::churn::{Churn, over_a_lost_majority};
-use lock_conformance::ctx::{PATIENCE, exclusive, held, name, ticket};
-use lock_conformance::servers::hosts::{Hosts, is_inside};
-use lock_conformance::verdict::{Context as _, Stop, Verdict};
-use lock_conformance::{ensure, ensure_eq};
-use lock_core::{Backend, Locks, Release, Settings};
+use onelock_conformance::churn::{Churn, over_a_lost_majority};
+use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, ticket};
+use onelock_conformance::servers::hosts::{Hosts, is_inside};
+use onelock_conformance::verdict::{Context as _, Stop, Verdict};
+use onelock_conformance::{ensure, ensure_eq};
+use onelock_core::{Backend, Locks, Release, Settings};
 
-use lock_conformance::servers::zookeeper::{ZkServer, ensemble, ensemble_across};
+use onelock_conformance::servers::zookeeper::{ZkServer, ensemble, ensemble_across};
 use support::harness::open;
 
 fn url(servers: &[ZkServer]) -> String {
@@ -48,11 +48,11 @@ async fn a_killed_leader_loses_nothing() -> Verdict {
     let guard = a.mutex("kept")?.acquire().await?;
     let before = guard.token()?;
     let waiter = tokio::spawn({
-        let lock = b.mutex("kept")?.retry(lock_core::Retry::default().errors(u32::MAX));
+        let lock = b.mutex("kept")?.retry(onelock_core::Retry::default().errors(u32::MAX));
         async move { lock.acquire().await }
     });
     let churn = tokio::spawn({
-        let lock = b.mutex("churned")?.retry(lock_core::Retry::default().errors(u32::MAX));
+        let lock = b.mutex("churned")?.retry(onelock_core::Retry::default().errors(u32::MAX));
         async move {
             let mut tokens = Vec::new();
             for _ in 0..400 {
@@ -61,7 +61,7 @@ async fn a_killed_leader_loses_nothing() -> Verdict {
                 // The connection may break just then: the lease or the background frees it.
                 drop(guard.release().await);
             }
-            lock_core::Result::<_, lock_core::Error>::Ok(tokens)
+            onelock_core::Result::<_, onelock_core::Error>::Ok(tokens)
         }
     });
     for round in 0..2 {
@@ -156,7 +156,7 @@ async fn a_follower_that_lags_is_not_asked_alone() -> Verdict {
             "round {round}: who holds"
         );
         ensure_eq!(first.release(&ticket(&request, grant.token)).await?, Release::Released, "round {round}");
-        let attempt = lock_conformance::ctx::trying(exclusive(&name)?);
+        let attempt = onelock_conformance::ctx::trying(exclusive(&name)?);
         let grant = held(second, &attempt).await?;
         ensure_eq!(second.evict(&name, grant.token).await?, Release::Released, "round {round}");
     }

@@ -4,14 +4,14 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use lock_conformance::ctx::PATIENCE;
-use lock_conformance::faults::{Fault, Link};
-use lock_conformance::verdict::{Context as _, Verdict};
-use lock_conformance::{ensure, ensure_eq};
-use lock_core::{Locks, LossReason, Settings};
+use onelock_conformance::ctx::PATIENCE;
+use onelock_conformance::faults::{Fault, Link};
+use onelock_conformance::verdict::{Context as _, Verdict};
+use onelock_conformance::{ensure, ensure_eq};
+use onelock_core::{Locks, LossReason, Settings};
 use zookeeper_client as zk;
 
-use lock_conformance::servers::zookeeper::{ZkServer, ensemble_on};
+use onelock_conformance::servers::zookeeper::{ZkServer, ensemble_on};
 use support::harness::open;
 
 async fn client(servers: &[ZkServer], lease: Duration) -> Verdict<Locks> {
@@ -93,7 +93,7 @@ async fn the_holder_behind_a_follower_without_a_leader_knows_too() -> Verdict {
     link.heal();
     granted.release().await?;
     // The client goes on without being made anew.
-    let lock = holder.mutex("reset")?.retry(lock_core::Retry::default().errors(u32::MAX));
+    let lock = holder.mutex("reset")?.retry(onelock_core::Retry::default().errors(u32::MAX));
     tokio::time::timeout(PATIENCE * 2, lock.acquire()).await??.release().await?;
     Ok(())
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_conformance::harness::open_by;
-use lock_conformance::servers::Place;
-use lock_conformance::servers::power::{Powered, nothing_answered_is_lost};
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
-use lock_conformance::verdict::Verdict;
-use lock_core::Backend;
+use onelock_conformance::harness::open_by;
+use onelock_conformance::servers::Place;
+use onelock_conformance::servers::power::{Powered, nothing_answered_is_lost};
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::verdict::Verdict;
+use onelock_core::Backend;
 
 struct Server(ZkServer);
 
@@ -19,7 +19,7 @@ impl Powered for Server {
     }
 
     async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
-        Ok(open_by(&lock_zk::DRIVER, &format!("zk://{}/power?tick=200ms", self.0.address())).await?)
+        Ok(open_by(&onelock_zk::DRIVER, &format!("zk://{}/power?tick=200ms", self.0.address())).await?)
     }
 }
 

@@ -4,14 +4,14 @@ mod support;
 
 use std::sync::Arc;
 
-use lock_conformance::ctx::{exclusive, held, name, ticket, waiting};
-use lock_conformance::verdict::Verdict;
-use lock_conformance::{ensure, ensure_eq, expect};
-use lock_core::{Backend, ErrorKind, Page};
+use onelock_conformance::ctx::{exclusive, held, name, ticket, waiting};
+use onelock_conformance::verdict::Verdict;
+use onelock_conformance::{ensure, ensure_eq, expect};
+use onelock_core::{Backend, ErrorKind, Page};
 use zk::Permission;
 use zookeeper_client as zk;
 
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 use support::harness::{USER, open};
 
 struct Server {
@@ -35,7 +35,7 @@ impl Server {
         Ok(())
     }
 
-    async fn user(&self, path: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn user(&self, path: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         let url = format!("zk://{}:{}@{}{path}?tick=200ms", USER.0, USER.1, self.server.address());
         open(&url).await
     }
@@ -44,7 +44,7 @@ impl Server {
 /// The user as access lists have it: the SHA-1 of name and password, in base 64.
 const DIGEST: &str = "keeper:S5n1TB3BxU7aGWefCmywpcvvxIw=";
 
-fn denied<T: std::fmt::Debug>(what: &str, answer: lock_core::Result<T>, right: &str) -> Verdict {
+fn denied<T: std::fmt::Debug>(what: &str, answer: onelock_core::Result<T>, right: &str) -> Verdict {
     let error = expect!(answer, Err(error) => error, "{what}");
     ensure_eq!(error.kind(), ErrorKind::Denied, "{what}");
     let text = error.to_string();

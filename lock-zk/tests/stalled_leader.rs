@@ -5,11 +5,11 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_conformance::ctx::PATIENCE;
-use lock_conformance::ensure;
-use lock_conformance::servers::zookeeper::{ZkServer, ensemble};
-use lock_conformance::verdict::{Context as _, Stop, Verdict};
-use lock_core::{Clock, Lock, Locks, Retry, Settings, Timestamp};
+use onelock_conformance::ctx::PATIENCE;
+use onelock_conformance::ensure;
+use onelock_conformance::servers::zookeeper::{ZkServer, ensemble};
+use onelock_conformance::verdict::{Context as _, Stop, Verdict};
+use onelock_core::{Clock, Lock, Locks, Retry, Settings, Timestamp};
 
 use support::harness::open;
 

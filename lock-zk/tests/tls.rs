@@ -4,12 +4,12 @@ mod support;
 
 use std::sync::Arc;
 
-use lock_conformance::ctx::{exclusive, held, name, ticket};
-use lock_conformance::harness::Certificates;
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
-use lock_conformance::verdict::{Context as _, Verdict};
-use lock_conformance::{ensure, ensure_eq, expect};
-use lock_core::ErrorKind;
+use onelock_conformance::ctx::{exclusive, held, name, ticket};
+use onelock_conformance::harness::Certificates;
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::verdict::{Context as _, Verdict};
+use onelock_conformance::{ensure, ensure_eq, expect};
+use onelock_core::ErrorKind;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 use support::harness::open;

@@ -5,14 +5,14 @@ mod support;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use lock_conformance::ctx::PATIENCE;
-use lock_conformance::faults::{Fault, Link, Proxy};
-use lock_conformance::verdict::{Context as _, Verdict};
-use lock_conformance::{ensure, ensure_eq};
-use lock_core::Locks;
+use onelock_conformance::ctx::PATIENCE;
+use onelock_conformance::faults::{Fault, Link, Proxy};
+use onelock_conformance::verdict::{Context as _, Verdict};
+use onelock_conformance::{ensure, ensure_eq};
+use onelock_core::Locks;
 use zookeeper_client as zk;
 
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 use support::counter::Counter;
 use support::harness::open;
 

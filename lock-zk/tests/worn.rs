@@ -6,13 +6,13 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lock_conformance::ctx::{held, name, renew, renewal, request, ticket, waiting};
-use lock_conformance::verdict::{Context as _, Stop, Verdict};
-use lock_conformance::{ensure, ensure_eq};
-use lock_core::{Backend, Mode, Renewed};
+use onelock_conformance::ctx::{held, name, renew, renewal, request, ticket, waiting};
+use onelock_conformance::verdict::{Context as _, Stop, Verdict};
+use onelock_conformance::{ensure, ensure_eq};
+use onelock_core::{Backend, Mode, Renewed};
 use zookeeper_client as zk;
 
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 use support::harness::open;
 
 /// The server's newest snapshot.

@@ -14,9 +14,9 @@ use distributed_lock_core::{DistributedLock, LockError, LockHandle, LockProvider
 use distributed_lock_mysql::MySqlLockProvider;
 use distributed_lock_postgres::PostgresLockProvider;
 use distributed_lock_redis::RedisLockProvider;
-use lock_bench::networked::Way;
-use lock_bench::plain::{self, Plain};
-use lock_bench::subject::{Ask, Client, Failure, Lock, Need};
+use onelock_bench::networked::Way;
+use onelock_bench::plain::{self, Plain};
+use onelock_bench::subject::{Ask, Client, Failure, Lock, Need};
 
 const LONG: Duration = Duration::from_secs(3_600);
 const PAUSE: Duration = Duration::from_millis(10);

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::LockOptions;
-use lock_bench::networked::Way;
-use lock_bench::plain::{self, Plain};
-use lock_bench::subject::{Ask, Client, Failure, Lock, Need};
+use onelock_bench::networked::Way;
+use onelock_bench::plain::{self, Plain};
+use onelock_bench::subject::{Ask, Client, Failure, Lock, Need};
 use tokio::sync::OnceCell;
 
 /// A run ends before this lease does: nothing keeps it alive.

@@ -14,13 +14,13 @@ mod zk;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use lock_bench::data::Kind;
-use lock_bench::networked::{Networked, Way};
-use lock_bench::report;
-use lock_bench::run::{Plan, Step, Stop, workloads};
-use lock_bench::servers::{self, Running};
-use lock_bench::subject::{Failure, Need, Subject};
-use lock_bench::workload::Effort;
+use onelock_bench::data::Kind;
+use onelock_bench::networked::{Networked, Way};
+use onelock_bench::report;
+use onelock_bench::run::{Plan, Step, Stop, workloads};
+use onelock_bench::servers::{self, Running};
+use onelock_bench::subject::{Failure, Need, Subject};
+use onelock_bench::workload::Effort;
 use tokio::sync::watch;
 
 /// More of them than `onelock bench` makes: the verdicts of the published figures lean on small differences.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_bench::networked::Way;
-use lock_bench::plain::{self, Plain};
-use lock_bench::subject::{Ask, Client, Failure, Lock, Need};
+use onelock_bench::networked::Way;
+use onelock_bench::plain::{self, Plain};
+use onelock_bench::subject::{Ask, Client, Failure, Lock, Need};
 use sqlx::Either;
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_bench::networked::Way;
-use lock_bench::plain::{self, Plain};
-use lock_bench::subject::{Ask, Client, Failure, Lock, Need};
+use onelock_bench::networked::Way;
+use onelock_bench::plain::{self, Plain};
+use onelock_bench::subject::{Ask, Client, Failure, Lock, Need};
 use zookeeper_client::{self as zk, Acls, CreateMode, LockOptions, LockPrefix};
 
 pub(crate) struct Recipe;

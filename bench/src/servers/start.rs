@@ -4,15 +4,15 @@ use std::any::Any;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use lock_conformance::Stop;
-use lock_conformance::servers::Place;
-use lock_conformance::servers::etcd::Member;
-use lock_conformance::servers::mariadb::MariaDb;
-use lock_conformance::servers::postgres::PostgresServer;
-use lock_conformance::servers::redis::{RedisServer, Setup as RedisSetup};
-use lock_conformance::servers::resp::Resp;
-use lock_conformance::servers::zookeeper::{Setup as ZkSetup, TICK, ZkServer};
-use lock_conformance::verdict::{Context as _, Verdict};
+use onelock_conformance::Stop;
+use onelock_conformance::servers::Place;
+use onelock_conformance::servers::etcd::Member;
+use onelock_conformance::servers::mariadb::MariaDb;
+use onelock_conformance::servers::postgres::PostgresServer;
+use onelock_conformance::servers::redis::{RedisServer, Setup as RedisSetup};
+use onelock_conformance::servers::resp::Resp;
+use onelock_conformance::servers::zookeeper::{Setup as ZkSetup, TICK, ZkServer};
+use onelock_conformance::verdict::{Context as _, Verdict};
 
 use super::Running;
 use super::count;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{
+use onelock_core::{
     Backend, Capabilities, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise, Release, Renewal,
     Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
@@ -143,7 +143,7 @@ async fn first_look_after_a_stall(ctx: &Ctx) -> Verdict {
         // Blocks the thread on purpose.
         std::thread::sleep(stall);
         let after = (guard.is_held(), guard.token().is_ok(), guard.remaining());
-        Ok::<_, lock_core::Error>((before, after))
+        Ok::<_, onelock_core::Error>((before, after))
     });
     let (before, after) = ctx.soon("the look", looked).await???;
     let _over = end.send(());

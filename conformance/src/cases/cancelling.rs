@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use lock_core::client::Locks;
-use lock_core::client::retry::Retry;
+use onelock_core::client::Locks;
+use onelock_core::client::retry::Retry;
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, PATIENCE, cut_at, in_time, name};
@@ -144,7 +144,7 @@ async fn impatient_waiters_leave(ctx: &Ctx) -> Verdict {
                 } else {
                     gone.fetch_add(1, Ordering::SeqCst);
                 }
-                Ok::<_, lock_core::Error>(())
+                Ok::<_, onelock_core::Error>(())
             });
         }
         // Those without patience are gone before the lock comes free.

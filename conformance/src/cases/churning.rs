@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::client::Locks;
-use lock_core::client::guard::Guard;
-use lock_core::client::lock::Lock;
-use lock_core::client::retry::Retry;
-use lock_core::{Clock, Timestamp};
+use onelock_core::client::Locks;
+use onelock_core::client::guard::Guard;
+use onelock_core::client::lock::Lock;
+use onelock_core::client::retry::Retry;
+use onelock_core::{Clock, Timestamp};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, PATIENCE, in_time};
@@ -46,11 +46,11 @@ async fn hold(
     let until = clock.now().min(deadline);
     match guard.release().await {
         Ok(()) => {}
-        Err(error) if error.kind() == lock_core::ErrorKind::Lost => {}
+        Err(error) if error.kind() == onelock_core::ErrorKind::Lost => {}
         Err(error) => return Err(error.into()),
     }
     let (lock_number, client) = who;
-    let token = token.map_or(0, lock_core::FencingToken::get);
+    let token = token.map_or(0, onelock_core::FencingToken::get);
     let (asked, from) = (nanos(asked), nanos(from));
     Ok(Hold {
         lock: lock_number,

@@ -92,7 +92,7 @@ async fn renewals_are_batched(ctx: &Ctx) -> Verdict {
     let cost = ctx.store().requests().await? - before;
     let leases =
         u64::try_from(ctx.now().saturating_since(since).as_nanos() / lease.as_nanos()).unwrap_or(0) + 1;
-    ensure!(guards.iter().all(lock_core::client::guard::Guard::is_held), "a lock was lost");
+    ensure!(guards.iter().all(onelock_core::client::guard::Guard::is_held), "a lock was lost");
     // One by one it would be three thousand a lease.
     let most = leases * ctx.harness().upkeep_cost();
     ensure!(cost <= most, "{cost} requests to keep 1000 locks for {leases} leases");
@@ -160,8 +160,8 @@ async fn waiters_share_a_connection(ctx: &Ctx) -> Verdict {
 /// So many more waiters; dropping what it gives ends their waiting.
 async fn wait_in_line(
     ctx: &Ctx,
-    holder: &lock_core::client::Locks,
-    locks: &lock_core::client::Locks,
+    holder: &onelock_core::client::Locks,
+    locks: &onelock_core::client::Locks,
     count: usize,
 ) -> Verdict<tokio::task::JoinSet<()>> {
     let popular = name("popular")?;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use lock_core::client::Locks;
-use lock_core::client::guard::Guard;
+use onelock_core::client::Locks;
+use onelock_core::client::guard::Guard;
 use rustix::process::Signal;
 
 use crate::case::{Need, table};
@@ -176,7 +176,7 @@ async fn live(
     locks: Locks,
     text: String,
     hold: bool,
-    ready: tokio::sync::oneshot::Sender<lock_core::Result<(Duration, bool)>>,
+    ready: tokio::sync::oneshot::Sender<onelock_core::Result<(Duration, bool)>>,
 ) {
     let first = async {
         let lock = locks.mutex(&text)?;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lock_core::Mode;
-use lock_core::client::Locks;
-use lock_core::client::guard::Guard;
-use lock_core::client::lock::Lock;
-use lock_core::client::retry::Retry;
+use onelock_core::Mode;
+use onelock_core::client::Locks;
+use onelock_core::client::guard::Guard;
+use onelock_core::client::lock::Lock;
+use onelock_core::client::retry::Retry;
 use tokio::task::JoinSet;
 
 use crate::case::{Need, table};
@@ -45,7 +45,7 @@ fn awaited_name(i: usize) -> String {
 }
 
 /// A lock of a client, that never gives up for errors.
-fn lock(locks: &Locks, text: &str, mode: Mode) -> lock_core::Result<Lock> {
+fn lock(locks: &Locks, text: &str, mode: Mode) -> onelock_core::Result<Lock> {
     Ok(locks.lock(text, mode)?.retry(Retry::default().errors(u32::MAX)))
 }
 
@@ -63,7 +63,7 @@ async fn a_crowd_outlives_late_and_lost_replies(ctx: &Ctx) -> Verdict {
     for i in 0..CROWD {
         theirs.push(other.mutex(awaited_name(i))?.acquire().await?);
         let waiter = lock(&crowd, &awaited_name(i), modes[i % modes.len()])?;
-        waiters.spawn(async move { Ok::<_, lock_core::Error>((i, waiter.acquire().await?)) });
+        waiters.spawn(async move { Ok::<_, onelock_core::Error>((i, waiter.acquire().await?)) });
     }
     for i in 0..CROWD {
         ctx.until_line_has(other.backend(), &name(&awaited_name(i))?, 2).await?;
@@ -108,7 +108,7 @@ async fn handed_over(
     ctx: &Ctx,
     link: &std::sync::Arc<Link>,
     theirs: Vec<Guard>,
-    mut waiters: JoinSet<lock_core::Result<(usize, Guard)>>,
+    mut waiters: JoinSet<onelock_core::Result<(usize, Guard)>>,
 ) -> Verdict {
     link.set(Fault::Delay(Duration::from_millis(50)));
     let mut before = Vec::new();

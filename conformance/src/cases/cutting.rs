@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use lock_core::client::guard::LossReason;
-use lock_core::client::retry::Retry;
+use onelock_core::client::guard::LossReason;
+use onelock_core::client::retry::Retry;
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, PATIENCE, name};
@@ -30,7 +30,7 @@ fn patient() -> Retry {
 }
 
 /// Waits until the client has read the answers to its acquires: the store knows of an entry before its client does.
-async fn answered(ctx: &Ctx, locks: &lock_core::Locks) -> Verdict {
+async fn answered(ctx: &Ctx, locks: &onelock_core::Locks) -> Verdict {
     ctx.eventually("the client has its answer", async || Ok((locks.owed() == 0).then_some(()))).await
 }
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use lock_core::client::Locks;
-use lock_core::client::guard::{Guard, LossReason};
-use lock_core::{ErrorKind, Release};
+use onelock_core::client::Locks;
+use onelock_core::client::guard::{Guard, LossReason};
+use onelock_core::{ErrorKind, Release};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, PATIENCE, exclusive, held, name};
@@ -147,7 +147,7 @@ async fn owner_joins_itself(ctx: &Ctx) -> Verdict {
     let blocker = other.mutex("joined")?.acquire().await?;
     let owner = locks.owner();
     let lock = locks.mutex("joined")?.owner(&owner)?;
-    let acquire = |lock: lock_core::client::lock::Lock| tokio::spawn(async move { lock.acquire().await });
+    let acquire = |lock: onelock_core::client::lock::Lock| tokio::spawn(async move { lock.acquire().await });
     let first = acquire(lock.clone());
     ctx.until_line_has(other.backend(), &name("joined")?, 2).await?;
     let mut second = Box::pin(lock.acquire());
@@ -422,8 +422,8 @@ async fn waiting_is_dropped(ctx: &Ctx) -> Verdict {
 async fn epochs_lift_tokens(ctx: &Ctx) -> Verdict {
     let mut last = 0;
     for epoch in [0_u16, 1, 2, 0x7ffe] {
-        let mut settings = lock_core::Settings::default();
-        settings.token_epoch = lock_core::TokenEpoch::new(epoch)?;
+        let mut settings = onelock_core::Settings::default();
+        settings.token_epoch = onelock_core::TokenEpoch::new(epoch)?;
         let locks = Locks::builder(ctx.backend().await?).clock(ctx.clock()).settings(settings).build()?;
         let guard = locks.mutex("epoch")?.acquire().await?;
         let token = guard.token()?;

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use lock_core::client::Locks;
-use lock_core::{ErrorKind, HolderId, LockName, Settings, Standing};
+use onelock_core::client::Locks;
+use onelock_core::{ErrorKind, HolderId, LockName, Settings, Standing};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, exclusive, held, ticket, trying};
@@ -54,7 +54,7 @@ async fn hostile_names(ctx: &Ctx) -> Verdict {
         expect!(again, Standing::Busy(_) => (), "the same name again: {:?}", request.name);
     }
     if backend.capabilities().list {
-        let mut page = lock_core::Page::first(lock_core::Page::MAX)?;
+        let mut page = onelock_core::Page::first(onelock_core::Page::MAX)?;
         let mut listed = HashSet::new();
         loop {
             let listing = backend.list("", &page).await?;
@@ -276,12 +276,12 @@ async fn hostile_holders(ctx: &Ctx) -> Verdict {
             foreign.holder = HolderId::from_u128(other);
             ensure_eq!(
                 backend.release(&foreign).await?,
-                lock_core::Release::NotHeld,
+                onelock_core::Release::NotHeld,
                 "id {j} releases id {i}"
             );
         }
         let released = backend.release(&ticket(&request, grant.token)).await?;
-        ensure_eq!(released, lock_core::Release::Released, "id {i}");
+        ensure_eq!(released, onelock_core::Release::Released, "id {i}");
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Backend, FencingToken, Release, Renewed, Request, Standing, Wake};
+use onelock_core::{Backend, FencingToken, Release, Renewed, Request, Standing, Wake};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, exclusive, held, leased, name, renew, renewal, ticket, trying, waiting};
@@ -32,7 +32,7 @@ async fn until_free(
     ctx: &Ctx,
     backend: &Arc<dyn Backend>,
     request: &Request,
-    since: lock_core::Timestamp,
+    since: onelock_core::Timestamp,
 ) -> Verdict<(FencingToken, Duration)> {
     let attempt = trying(request.clone());
     ctx.eventually("the lock is free", async || match backend.acquire(&attempt).await? {
@@ -245,7 +245,7 @@ async fn leases_are_at_least_what_is_asked(ctx: &Ctx) -> Verdict {
         capabilities.max_lease,
     ];
     for (i, lease) in asked.into_iter().enumerate() {
-        let lease = lock_core::lease::round(lease, capabilities.max_lease, &capabilities)?;
+        let lease = onelock_core::lease::round(lease, capabilities.max_lease, &capabilities)?;
         let name = name(&format!("length-{i}"))?;
         let request = leased(exclusive(&name)?, lease);
         let grant = held(&backend, &request).await?;

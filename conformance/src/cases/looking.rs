@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::{Backend, ErrorKind, Listing, Mode, Note, Page, Renewed};
+use onelock_core::{Backend, ErrorKind, Listing, Mode, Note, Page, Renewed};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, exclusive, held, leased, name, renew, renewal, request, ticket, waiting};
@@ -219,7 +219,7 @@ async fn foreign_data(ctx: &Ctx) -> Verdict {
             for result in [
                 backend.release(&request.ticket()).await.map(|_| ()),
                 backend.inspect(&name).await.map(|_| ()),
-                backend.evict(&name, lock_core::FencingToken::new(1)?).await.map(|_| ()),
+                backend.evict(&name, onelock_core::FencingToken::new(1)?).await.map(|_| ()),
             ] {
                 let error = expect!(result, Err(error) => error, "a verb on foreign data");
                 ensure_eq!(error.kind(), ErrorKind::Foreign, "a verb on foreign data: {error}");
@@ -235,7 +235,7 @@ async fn foreign_data(ctx: &Ctx) -> Verdict {
                 matches!(answers[0], Ok(Renewed::Held(_))) && matches!(answers[2], Ok(Renewed::Held(_))),
                 "{answers:?}"
             );
-            let kind = answers[1].as_ref().err().map(lock_core::Error::kind);
+            let kind = answers[1].as_ref().err().map(onelock_core::Error::kind);
             ensure_eq!(kind, Some(ErrorKind::Foreign), "the renewal on foreign data");
         }
     }
@@ -268,7 +268,7 @@ async fn close_drains(ctx: &Ctx) -> Verdict {
     ensure_eq!(waited.map_err(|e| e.kind()), Err(ErrorKind::Closed), "the waiter of a closed client");
     for guard in guards {
         ensure!(!guard.is_held(), "a guard of a closed client is held");
-        ensure_eq!(guard.lost().await, lock_core::client::guard::LossReason::Closed, "why it is lost");
+        ensure_eq!(guard.lost().await, onelock_core::client::guard::LossReason::Closed, "why it is lost");
     }
     let late = locks.mutex("late")?.try_acquire().await;
     ensure_eq!(late.map(|_| ()).map_err(|e| e.kind()), Err(ErrorKind::Closed), "a try on a closed client");
@@ -328,7 +328,7 @@ async fn closed_backend_refuses(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn renew_error(backend: &Arc<dyn Backend>, due: lock_core::Renewal) -> lock_core::Result<()> {
+async fn renew_error(backend: &Arc<dyn Backend>, due: onelock_core::Renewal) -> onelock_core::Result<()> {
     match backend.renew(&[due]).await.pop() {
         Some(Err(error)) => Err(error),
         _ => Ok(()),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-use lock_core::{Backend, ErrorKind, HolderId, Page, Renewed, Request, Result, Standing, Wake};
+use onelock_core::{Backend, ErrorKind, HolderId, Page, Renewed, Request, Result, Standing, Wake};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, PATIENCE, exclusive, held, leased, name, renew, renewal, ticket, trying};
@@ -138,7 +138,7 @@ impl Client {
                 let own = name(&format!("mangled/own/{}/{}", self.number, rng.below(4)))?;
                 let own = trying(leased(exclusive(&own)?, Duration::from_secs(3)));
                 self.call(tally, "acquire", self.backend.acquire(&own)).await?;
-                let due = lock_core::Renewal {
+                let due = onelock_core::Renewal {
                     ticket: own.ticket(),
                     lease: own.lease,
                     waiter_lease: own.waiter_lease,
@@ -162,7 +162,7 @@ impl Client {
     async fn wait(&self, request: Request, tally: &mut Tally) -> Verdict {
         let standing = self.call(tally, "acquire", self.backend.acquire(&request)).await?;
         not_held(standing.as_ref(), &request)?;
-        let due = lock_core::Renewal {
+        let due = onelock_core::Renewal {
             ticket: request.ticket(),
             lease: request.lease,
             waiter_lease: request.waiter_lease,
@@ -179,7 +179,7 @@ impl Client {
         Ok(())
     }
 
-    async fn renew(&self, due: &lock_core::Renewal, tally: &mut Tally) -> Verdict<Option<Renewed>> {
+    async fn renew(&self, due: &onelock_core::Renewal, tally: &mut Tally) -> Verdict<Option<Renewed>> {
         let renewed = async {
             let mut answers = self.backend.renew(std::slice::from_ref(due)).await;
             match (answers.pop(), answers.len()) {
@@ -225,7 +225,7 @@ impl Client {
                 let held = matches!(self.backend.acquire(&request).await?, Standing::Held(_));
                 self.backend.release(&request.ticket()).await?;
                 owed.pop();
-                Ok::<_, lock_core::Error>(held)
+                Ok::<_, onelock_core::Error>(held)
             };
             let last = match tokio::time::timeout(LIMIT, cycle).await {
                 Err(_) => return Err(Stop::failed(format!("it hangs for {LIMIT:?} after healing"))),

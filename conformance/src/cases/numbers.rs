@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{Backend, FencingToken, LockName, Mode, Raise, Release, Renewed, Wake};
+use onelock_core::{Backend, FencingToken, LockName, Mode, Raise, Release, Renewed, Wake};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, exclusive, held, leased, name, renew, renewal, ticket, waiting};
@@ -36,7 +36,7 @@ async fn tokens_grow(ctx: &Ctx) -> Verdict {
         let grant = ctx
             .eventually("the lock is free", async || {
                 match backend.acquire(&crate::ctx::trying(request.clone())).await? {
-                    lock_core::Standing::Held(grant) => Ok(Some(grant)),
+                    onelock_core::Standing::Held(grant) => Ok(Some(grant)),
                     _ => Ok(None),
                 }
             })

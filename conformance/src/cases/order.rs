@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Backend, FencingToken, LockName, Mode, Release, Renewed, Request, Standing, Wake};
+use onelock_core::{Backend, FencingToken, LockName, Mode, Release, Renewed, Request, Standing, Wake};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, exclusive, held, name, permit, renew, renewal, request, ticket, waiting};
@@ -82,7 +82,7 @@ impl<'a> Entries<'a> {
 
     /// Checks what renewals and `inspect` say against the one rule.
     async fn check(&self, what: &str) -> Verdict {
-        let wanted = lock_core::mode::holders(self.all.iter().map(|(request, _)| request.mode));
+        let wanted = onelock_core::mode::holders(self.all.iter().map(|(request, _)| request.mode));
         let line: Vec<_> = self.all.iter().map(|(request, _)| request.mode.to_string()).collect();
         for (i, (request, token)) in self.all.iter().enumerate() {
             let holds = match renew(self.backend, renewal(request, *token)).await? {

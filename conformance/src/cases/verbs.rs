@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{ErrorKind, FencingToken, HolderId, Mode, Release, Renewed, Standing, Ticket};
+use onelock_core::{ErrorKind, FencingToken, HolderId, Mode, Release, Renewed, Standing, Ticket};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, exclusive, held, name, renew, renewal, request, ticket, trying, waiting};
@@ -47,7 +47,7 @@ async fn capabilities_are_as_declared(ctx: &Ctx) -> Verdict {
         ensure_eq!(refused, Some(ErrorKind::Unsupported), "a lock-delay");
     }
     if !actual.list {
-        let refused = locks.list("", &lock_core::Page::first(10)?).await.err().map(|error| error.kind());
+        let refused = locks.list("", &onelock_core::Page::first(10)?).await.err().map(|error| error.kind());
         ensure_eq!(refused, Some(ErrorKind::Unsupported), "a listing");
     }
     Ok(())

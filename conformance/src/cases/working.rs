@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lock_core::client::Locks;
-use lock_core::client::guard::Guard;
-use lock_core::client::lock::Lock;
+use onelock_core::client::Locks;
+use onelock_core::client::guard::Guard;
+use onelock_core::client::lock::Lock;
 
 use crate::case::table;
 use crate::ctx::Ctx;
@@ -62,7 +62,7 @@ impl End {
 async fn next(
     ctx: &Ctx,
     locks: &Locks,
-) -> Verdict<tokio::task::JoinHandle<Verdict<(lock_core::Timestamp, Guard)>>> {
+) -> Verdict<tokio::task::JoinHandle<Verdict<(onelock_core::Timestamp, Guard)>>> {
     let (lock, clock) = (locks.mutex(NAME)?, ctx.clock());
     let waiter = tokio::spawn(async move {
         let guard = lock.acquire().await?;
@@ -140,7 +140,7 @@ async fn one_end(ctx: &Ctx, end: End, locks: &Locks, other: &Locks) -> Verdict<O
             tokio::task::yield_now().await;
         }
     });
-    let worked: lock_core::Result<()> = ctx.soon("the work is stopped", worked).await?;
+    let worked: onelock_core::Result<()> = ctx.soon("the work is stopped", worked).await?;
     ensure!(worked.is_err(), "the work cannot end by itself");
     let returned = clock.now();
     ensure!(last.load(Ordering::SeqCst) > 0, "no work was done");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{Backend, Capabilities, Driver, Error, ErrorKind, HolderId, StoreUrl};
+use onelock_core::{Backend, Capabilities, Driver, Error, ErrorKind, HolderId, StoreUrl};
 
 use crate::case::{self, Case, Need};
 use crate::faults::{Link, Proxies};
@@ -49,7 +49,7 @@ impl Target {
 
 const UNIT: Duration = Duration::from_millis(500);
 
-fn driver_of(url: &str, drivers: &[Driver]) -> lock_core::Result<Driver> {
+fn driver_of(url: &str, drivers: &[Driver]) -> onelock_core::Result<Driver> {
     let parsed: StoreUrl = url.parse()?;
     let found = drivers.iter().find(|driver| driver.schemes.contains(&parsed.scheme.as_str()));
     found
@@ -57,7 +57,7 @@ fn driver_of(url: &str, drivers: &[Driver]) -> lock_core::Result<Driver> {
         .ok_or_else(|| Error::new(ErrorKind::InvalidConfig, format!("no store is called {}", parsed.scheme)))
 }
 
-fn scope() -> lock_core::Result<String> {
+fn scope() -> onelock_core::Result<String> {
     Ok(format!("check-{}/", &HolderId::random()?.to_string()[..8]))
 }
 
@@ -138,12 +138,12 @@ impl Harness for Target {
         Ok(Box::new(Fresh { url, drivers: self.drivers.clone(), proxies: Proxies::default() }))
     }
 
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open(url, &self.drivers).await
     }
 }
 
-async fn open(url: &str, drivers: &[Driver]) -> lock_core::Result<Arc<dyn Backend>> {
+async fn open(url: &str, drivers: &[Driver]) -> onelock_core::Result<Arc<dyn Backend>> {
     let (scope, url) = url.split_once(MARK).unwrap_or(("", url));
     let backend = open_by(&driver_of(url, drivers)?, url).await?;
     Ok(Arc::new(Scoped::new(backend, scope.to_owned())))

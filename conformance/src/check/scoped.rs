@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{
+use onelock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise, Release,
     Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{
+use onelock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise, Release,
     Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
@@ -169,7 +169,7 @@ mod tests {
     use super::super::Trigger;
     use super::*;
     use crate::ctx::{exclusive, name};
-    use lock_core::{BootClock, MemoryBackend, MemoryStore};
+    use onelock_core::{BootClock, MemoryBackend, MemoryStore};
 
     /// Through the gate, and beside it.
     fn both() -> (Arc<Link>, Gate, Arc<dyn Backend>) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{
+use onelock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise, Release,
     Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };

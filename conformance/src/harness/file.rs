@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{Backend, Capabilities, Driver};
+use onelock_core::{Backend, Capabilities, Driver};
 use tempfile::TempDir;
 
 use super::{Harness, Store, open_by};
@@ -85,7 +85,7 @@ impl Harness for File {
         Ok(Box::new(Fresh { driver: self.driver, file, look, link: Link::new(), _folder: folder }))
     }
 
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open_by(&self.driver, url).await
     }
 }

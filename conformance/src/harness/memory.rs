@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::memory::{MemoryBackend, MemoryStore};
-use lock_core::{Backend, Capabilities, Error, ErrorKind};
+use onelock_core::memory::{MemoryBackend, MemoryStore};
+use onelock_core::{Backend, Capabilities, Error, ErrorKind};
 
 use super::{Harness, Store};
 use crate::case::Need;
@@ -84,7 +84,7 @@ impl Harness for Memory {
         Ok(Box::new(Fresh { store, wrap: Arc::clone(&self.wrap), link: Link::new() }))
     }
 
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         Err(Error::new(ErrorKind::Unsupported, format!("{url}: {}", "the store lives in one process")))
     }
 }

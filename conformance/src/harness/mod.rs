@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{Backend, BootClock, Capabilities, Clock, Driver, Settings, StoreUrl};
+use onelock_core::{Backend, BootClock, Capabilities, Clock, Driver, Settings, StoreUrl};
 
 use crate::case::Need;
 use crate::faults::Link;
@@ -38,7 +38,7 @@ pub trait Harness: Send + Sync + 'static {
     async fn start(&self) -> Verdict<Box<dyn Store>>;
 
     /// A new client of the store at `url`, which may be in another process than the one that started the store.
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>>;
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>>;
 
     /// The clock of the clients' deadlines.
     fn clock(&self) -> Arc<dyn Clock> {
@@ -162,9 +162,9 @@ pub trait Store: Send + Sync {
 ///
 /// # Errors
 /// What reading the URL or opening the store says.
-pub async fn open_by(driver: &Driver, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+pub async fn open_by(driver: &Driver, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
     let mut url: StoreUrl = url.parse()?;
-    url.check_options(&[lock_core::config::OPTIONS, driver.options])?;
+    url.check_options(&[onelock_core::config::OPTIONS, driver.options])?;
     Settings::default().merge_url(&mut url)?;
     (driver.open)(url, Arc::new(BootClock)).await
 }

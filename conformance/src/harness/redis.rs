@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{Backend, Capabilities, Driver, Mode};
+use onelock_core::{Backend, Capabilities, Driver, Mode};
 use tokio::sync::watch;
 
 use super::{Certificates, Credentials, Harness, PASSWORD, Store, Tls, open_by};
@@ -99,7 +99,7 @@ impl Harness for Redis {
         }))
     }
 
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open_by(&self.driver, url).await
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{Backend, Capabilities, Driver};
+use onelock_core::{Backend, Capabilities, Driver};
 use tokio::sync::{mpsc, oneshot};
 
 use super::redis::{FOREIGN, IsCounter, PATIENT, Watcher, keys_of_line};
@@ -99,7 +99,7 @@ impl Harness for RedisGroup {
         }))
     }
 
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open_by(&self.driver, url).await
     }
 }

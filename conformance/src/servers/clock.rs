@@ -1,7 +1,7 @@
 //! A clock that a test steps, for one program: a small library that is preloaded into it.
 //!
 //! It reaches what asks the C library for the time, as the servers do. It does not reach
-//! [`BootClock`](lock_core::BootClock), which asks the kernel.
+//! [`BootClock`](onelock_core::BootClock), which asks the kernel.
 
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
@@ -18,8 +18,8 @@ use crate::ctx::PATIENCE;
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
 use crate::{ensure, ensure_eq};
-use lock_core::client::Locks;
-use lock_core::{Backend, LossReason, Settings};
+use onelock_core::client::Locks;
+use onelock_core::{Backend, LossReason, Settings};
 
 const NAME: &str = "clock";
 

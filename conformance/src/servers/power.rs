@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use lock_core::{
+use onelock_core::{
     Backend, ErrorKind, FencingToken, HolderId, LockName, Mode, Note, Release, Renewal, Request, Standing,
     Ticket,
 };

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use lock_core::Timestamp;
+use onelock_core::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::verdict::{Context as _, Verdict};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use lock_core::Mode;
+use onelock_core::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::Plan;

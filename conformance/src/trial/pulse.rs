@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lock_core::{BootClock, Clock as _};
+use onelock_core::{BootClock, Clock as _};
 
 use super::event::{Event, Journal, nanos};
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::client::Locks;
-use lock_core::client::guard::{Guard, LossReason};
-use lock_core::client::lock::Lock;
-use lock_core::client::retry::Retry;
-use lock_core::{Backend, Clock, ErrorKind, Mode, Settings, Timestamp};
+use onelock_core::client::Locks;
+use onelock_core::client::guard::{Guard, LossReason};
+use onelock_core::client::lock::Lock;
+use onelock_core::client::retry::Retry;
+use onelock_core::{Backend, Clock, ErrorKind, Mode, Settings, Timestamp};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -213,7 +213,7 @@ impl Work {
         let mut count = 0;
         while !self.stopped() {
             let Some(mut hold) = self.acquire(&lock, RESOURCE, &mut rng).await? else { continue };
-            let token = hold.guard.token().map_or(0, lock_core::FencingToken::get);
+            let token = hold.guard.token().map_or(0, onelock_core::FencingToken::get);
             if token == 0 && self.plan.fencing {
                 self.end(hold, false).await?;
                 continue;

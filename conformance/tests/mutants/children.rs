@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{
+use onelock_core::{
     Backend, Busy, Capabilities, FencingToken, Grant, HolderId, Info, Listing, LockName, Mode, Page, Place,
     Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use lock_core::{Clock, Timestamp};
+use onelock_core::{Clock, Timestamp};
 use tokio::sync::watch;
 
 /// What a key holds.

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use faults::{LITERATURE, WRAPPED};
-use lock_conformance::harness::Harness;
-use lock_conformance::{Stop, case, runner};
+use onelock_conformance::harness::Harness;
+use onelock_conformance::{Stop, case, runner};
 use vehicle::Vehicle;
 
 /// Within this every case must have named its mutant.

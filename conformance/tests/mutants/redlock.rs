@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::faults::{Gate, Link};
-use lock_core::{
+use onelock_conformance::faults::{Gate, Link};
+use onelock_core::{
     Backend, BootClock, Busy, Capabilities, Clock, Error, ErrorKind, FencingToken, Grant, Info, Listing,
     LockName, Page, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };

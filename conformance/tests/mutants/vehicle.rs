@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::faults::{Gate, Link};
-use lock_conformance::verdict::Verdict;
-use lock_conformance::{Harness, Need, Store};
-use lock_core::{Backend, Capabilities, EntryView, Error, ErrorKind, FencingToken, Info, Mode};
+use onelock_conformance::faults::{Gate, Link};
+use onelock_conformance::verdict::Verdict;
+use onelock_conformance::{Harness, Need, Store};
+use onelock_core::{Backend, Capabilities, EntryView, Error, ErrorKind, FencingToken, Info, Mode};
 
 use super::kv::Server;
 use super::{children, redlock, single};
@@ -63,7 +63,7 @@ impl Harness for Vehicle {
         Ok(Box::new(Fresh { lock: self.0, servers, clients: AtomicUsize::new(0), link: Link::new() }))
     }
 
-    async fn open(&self, _: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn open(&self, _: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         Err(unsupported())
     }
 }

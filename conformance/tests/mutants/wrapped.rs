@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::harness::Harness;
-use lock_conformance::harness::memory::Memory;
-use lock_core::{
+use onelock_conformance::harness::Harness;
+use onelock_conformance::harness::memory::Memory;
+use onelock_core::{
     Backend, Busy, Capabilities, FencingToken, Grant, HolderId, Info, Listing, LockName, Mode, Note, Page,
     Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };

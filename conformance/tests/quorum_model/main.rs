@@ -1,5 +1,5 @@
 //! The numbering of a fenced quorum as a model, searched in full: every order in which requests, answers, expiries and
-//! losses can happen on three nodes. The protocol of `lock_core::quorum` holds; its tempting variants are refuted, each
+//! losses can happen on three nodes. The protocol of `onelock_core::quorum` holds; its tempting variants are refuted, each
 //! in a test of its own:
 //!
 //! | variant | expected |

@@ -5,8 +5,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::line::Line;
-use lock_core::{
+use onelock_core::line::Line;
+use onelock_core::{
     Clock, FencingToken, Guard, HolderId, Lock, LockName, Locks, MemoryBackend, MemoryStore, Mode, Note,
     Request, Timestamp,
 };

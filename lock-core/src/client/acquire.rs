@@ -55,7 +55,7 @@ pub(super) struct Stake {
 impl Drop for Stake {
     fn drop(&mut self) {
         // Before the release goes out, so that no renewal follows it.
-        self.client.keeper.forget(&self.entry);
+        self.client.renewer.untrack(&self.entry);
         self.entry.end(self.client.clock.now(), LossReason::Released);
         self.client.give_back(&self.entry);
     }
@@ -214,9 +214,9 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Pr
     let stake = Stake { client: Arc::clone(client), entry };
     // Held: the caller has it in this same poll.
     let held = stake.entry.receive(now);
-    client.keeper.keep(&stake.entry);
+    client.renewer.track(&stake.entry);
     if client.open().is_err() {
-        // Closed while the request was under way: the keeper may have been emptied before this entry came into care.
+        // Closed while the request was under way: the renewer may have been emptied before this entry came into care.
         return Err(closed(client));
     }
     if held {
@@ -260,7 +260,7 @@ fn closed(client: &Client) -> Error {
     Error::new(ErrorKind::Closed, "this client has been closed").at(&client.info.address)
 }
 
-/// Waits in the line. The keeper renews the place meanwhile.
+/// Waits in the line. The renewer renews the place meanwhile.
 async fn in_line(stake: Stake, progress: &Progress) -> Result<Attempt> {
     let (client, entry) = (Arc::clone(&stake.client), Arc::clone(&stake.entry));
     let (mut failures, mut failure) = (0_u32, None);
@@ -270,7 +270,7 @@ async fn in_line(stake: Stake, progress: &Progress) -> Result<Attempt> {
         let now = client.clock.now();
         if entry.receive(now) {
             // One renewal, off the critical path and a little later, makes the waiter's lease a holder's.
-            client.keeper.keep(&entry);
+            client.renewer.track(&entry);
             return Ok(Attempt::Held(stake));
         }
         let (ask_at, deadline) = match entry.view(now) {
@@ -332,7 +332,7 @@ async fn ask_again(stake: &Stake) {
     }
     let answer = renew_one(client, entry.renewal(sent)).await;
     entry.renewed(sent, client.clock.now(), &answer);
-    client.keeper.keep(entry);
+    client.renewer.track(entry);
     if answer.is_err() {
         let View::Waiting { deadline, .. } = entry.view(client.clock.now()) else { return };
         pause(client, deadline, 1).await;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::keeper::Key;
+use super::renewer::Key;
 use super::sync::{Mutex, MutexGuard, Notify, PoisonError};
 use crate::backend::{Renewal, Renewed, Request, Ticket};
 use crate::clock::Timestamp;
@@ -37,7 +37,7 @@ pub(crate) struct Entry {
     state: Mutex<State>,
     /// Told at every change of the state.
     pub(crate) changed: Notify,
-    /// Where the keeper has it; written under the keeper's lock only.
+    /// Where the renewer has it; written under the renewer's lock only.
     pub(crate) key: Mutex<Option<Key>>,
 }
 
@@ -160,7 +160,7 @@ impl Entry {
         self.lock().failure.clone()
     }
 
-    /// When the keeper must look at it next; `None` when it is over.
+    /// When the renewer must look at it next; `None` when it is over.
     pub(crate) fn next_event(&self) -> Option<Timestamp> {
         let state = self.lock();
         match state.phase {

@@ -262,7 +262,7 @@ impl Guard {
             entry.set_lease(lease);
         }
         entry.renewed(sent, client.clock.now(), &answer);
-        client.keeper.keep(entry);
+        client.renewer.track(entry);
         answer.map_err(|error| error.during("extend").at(&client.info.address))?;
         self.held().map(|_| ())
     }
@@ -284,7 +284,7 @@ impl Guard {
             return Ok(());
         }
         let Stake { client, entry } = self.stake();
-        client.keeper.forget(entry);
+        client.renewer.untrack(entry);
         let ticket = match entry.end_for_release(client.clock.now()) {
             Ok(Some(ticket)) => ticket,
             Ok(None) => return Err(self.lost_error(LossReason::NotHeld)),

@@ -5,7 +5,7 @@
 //! | [`lock`] | a configured lock and its three ways to acquire |
 //! | `acquire` | the acquire loop, polled in place |
 //! | `entry` | one acquisition's state: what holds, until when, why it was lost |
-//! | `keeper` | the one task that renews |
+//! | `renewer` | the one task that renews |
 //! | `uncut` | a call to the store: never cut half way, never left alone |
 //! | `stalls` | finds the calls that nobody polls |
 //! | `runtime` | the runtime the client lives on, and calls from outside of it |
@@ -17,13 +17,14 @@ pub mod guard;
 pub mod lock;
 pub mod owner;
 pub mod retry;
+pub mod settings;
 
 mod acquire;
 mod debts;
 mod entry;
 #[cfg(test)]
 mod entry_tests;
-mod keeper;
+mod renewer;
 mod runtime;
 mod stalls;
 mod sync;
@@ -50,14 +51,14 @@ use crate::token::FencingToken;
 use crate::url::StoreUrl;
 
 use debts::Debts;
-use keeper::Keeper;
 use lock::{Lock, RwLock};
 use owner::Owner;
+use renewer::Renewer;
 use stalls::Stalls;
 
 /// A client of one store: makes locks, renews what is held, gives back what is dropped. Cheap to clone.
 ///
-/// Make one per store and process and share it: all its locks use one connection and one keeper.
+/// Make one per store and process and share it: all its locks use one connection and one renewer.
 #[derive(Clone)]
 pub struct Locks {
     client: Arc<Client>,
@@ -73,7 +74,7 @@ pub(crate) struct Client {
     note: Note,
     /// Captured once: what is dropped outside a runtime is finished here.
     runtime: Handle,
-    keeper: Keeper,
+    renewer: Renewer,
     debts: Debts,
     stalls: Stalls,
     closed: AtomicBool,
@@ -102,7 +103,7 @@ impl Builder {
         self
     }
 
-    /// Makes the client; starts its keeper on the current runtime. Its locks and guards may be used on any other, or
+    /// Makes the client; starts its renewer on the current runtime. Its locks and guards may be used on any other, or
     /// outside of one: what talks to the store then runs on this one.
     ///
     /// # Errors
@@ -122,12 +123,12 @@ impl Builder {
             settings,
             note,
             runtime,
-            keeper: Keeper::default(),
+            renewer: Renewer::default(),
             debts: Debts::default(),
             stalls: Stalls::default(),
             closed: AtomicBool::new(false),
         });
-        keeper::start(&client);
+        renewer::start(&client);
         stalls::start(&client);
         Ok(Locks { client })
     }
@@ -330,7 +331,7 @@ impl Client {
     async fn close(self: &Arc<Self>, timeout: Duration) -> Result<()> {
         let client = self;
         client.closed.store(true, Ordering::Release);
-        keeper::close(client);
+        renewer::close(client);
         let until = client.clock.now() + timeout;
         let late =
             |text: String| Error::new(ErrorKind::Timeout, text).during("close").at(&client.info.address);
@@ -360,7 +361,7 @@ impl fmt::Debug for Locks {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.keeper.wake();
+        self.renewer.wake();
         self.stalls.wake();
     }
 }

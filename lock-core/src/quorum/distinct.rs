@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::Shared;
-use super::ask::may_be_there;
+use super::fanout::may_be_there;
 use crate::backend::{Backend, Note, Release, Request, Standing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::combined;
-use super::gate::MemberGate;
+use super::readmission::MemberGate;
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;

@@ -55,15 +55,15 @@
 //! of others have open gates (the first start of all, or when too many have restarted) nobody but a person can know what
 //! was given: [`Quorum::open_gates`]. All clients must ask for the gates, and for the same quarantine.
 
-mod ask;
-mod attempt;
+mod acquire;
 mod distinct;
-mod gate;
+mod fanout;
 mod hold;
-mod look;
+mod inspect;
 mod member;
 mod opening;
-mod upkeep;
+mod readmission;
+mod renew;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -80,11 +80,11 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
 use crate::token::FencingToken;
-use ask::Background;
 use distinct::Distinct;
-pub use gate::{Gate, GateView, MemberGate, SeenGate, no_gate};
+use fanout::Background;
 use hold::Hold;
 pub use opening::{CAPABILITIES, OPTIONS, open};
+pub use readmission::{Gate, GateView, MemberGate, SeenGate, no_gate};
 
 /// The most members: more make every verb slower and nothing safer.
 const MOST_MEMBERS: usize = 15;
@@ -100,7 +100,7 @@ struct Shared {
     members: Vec<Arc<dyn Backend>>,
     distinct: Option<Distinct>,
     /// The gates of the members that have one.
-    gates: Vec<Option<gate::Watched>>,
+    gates: Vec<Option<readmission::Watched>>,
     /// How long a member stays away whose gate was shut.
     quarantine: Duration,
     member_timeout: Duration,
@@ -181,13 +181,13 @@ impl Quorum {
         let all: Vec<_> = members.iter().map(|member| member.capabilities()).collect();
         let mut capabilities = combined(&all);
         if gates.iter().any(Option::is_some) {
-            capabilities.max_lease = capabilities.max_lease.min(gate::longest_entry(quarantine));
+            capabilities.max_lease = capabilities.max_lease.min(readmission::longest_entry(quarantine));
         }
         let shared = Shared {
             capabilities,
             distinct: compare.then(|| Distinct::new(members.len())),
             members,
-            gates: gates.into_iter().map(|gate| gate.map(gate::Watched::new)).collect(),
+            gates: gates.into_iter().map(|gate| gate.map(readmission::Watched::new)).collect(),
             quarantine,
             member_timeout,
             info: Info {
@@ -280,7 +280,7 @@ impl Backend for Quorum {
             );
             return Err(Error::new(ErrorKind::InvalidLease, text));
         }
-        attempt::acquire(&self.shared, request).await
+        acquire::acquire(&self.shared, request).await
     }
 
     async fn wait(&self, _ticket: &Ticket) -> Result<Wake> {
@@ -290,14 +290,14 @@ impl Backend for Quorum {
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
         match self.shared.open() {
-            Ok(()) => upkeep::renew(&self.shared, due).await,
+            Ok(()) => renew::renew(&self.shared, due).await,
             Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         self.shared.open()?;
-        upkeep::release(&self.shared, ticket).await
+        renew::release(&self.shared, ticket).await
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
@@ -305,12 +305,12 @@ impl Backend for Quorum {
         if !self.shared.capabilities.raise {
             return self.shared.unsupported("raise");
         }
-        upkeep::raise(&self.shared, ticket, token).await
+        renew::raise(&self.shared, ticket, token).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
         self.shared.open()?;
-        look::inspect(&self.shared, name).await
+        inspect::inspect(&self.shared, name).await
     }
 
     async fn list(&self, _prefix: &str, _page: &Page) -> Result<Listing> {
@@ -320,7 +320,7 @@ impl Backend for Quorum {
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
         self.shared.open()?;
-        look::evict(&self.shared, name, token).await
+        inspect::evict(&self.shared, name, token).await
     }
 
     async fn close(&self) -> Result<()> {

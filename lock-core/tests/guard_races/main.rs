@@ -1,40 +1,40 @@
 //! The races of a guard — renewal, release, drop, loss, push, close — on every schedule that shuttle finds.
 //!
 //! It compiles the very source of the client's entry over shuttle's mutex. The threads below take the same steps, in the
-//! same order, as the keeper, the guard and the acquire loop do around their calls to the store.
+//! same order, as the renewer, the guard and the acquire loop do around their calls to the store.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 #![allow(dead_code, unreachable_pub, reason = "the entry has more than these races need")]
 
 mod backend {
-    pub use lock_core::backend::*;
+    pub use onelock_core::backend::*;
 }
 mod clock {
-    pub use lock_core::clock::*;
+    pub use onelock_core::clock::*;
 }
 mod error {
-    pub use lock_core::error::*;
+    pub use onelock_core::error::*;
 }
 mod lease {
-    pub use lock_core::lease::*;
+    pub use onelock_core::lease::*;
 }
 mod mode {
-    pub use lock_core::mode::*;
+    pub use onelock_core::mode::*;
 }
 mod token {
-    pub use lock_core::token::*;
+    pub use onelock_core::token::*;
 }
 mod guard {
-    pub use lock_core::LossReason;
+    pub use onelock_core::LossReason;
 }
-mod keeper {
-    pub type Key = (lock_core::Timestamp, u64);
+mod renewer {
+    pub type Key = (onelock_core::Timestamp, u64);
 }
 #[path = "../../src/client/entry.rs"]
 mod entry;
 mod sync;
 mod world;
 
-use lock_core::LossReason;
+use onelock_core::LossReason;
 use shuttle::thread::spawn;
 use world::{World, explore, join};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::backend::{Grant, Note, Place, Release, Renewed, Request};
-use lock_core::lease::Margin;
-use lock_core::{FencingToken, HolderId, LockName, LossReason, Mode, Timestamp};
+use onelock_core::backend::{Grant, Note, Place, Release, Renewed, Request};
+use onelock_core::lease::Margin;
+use onelock_core::{FencingToken, HolderId, LockName, LossReason, Mode, Timestamp};
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shuttle::thread::{JoinHandle, yield_now};
@@ -110,7 +110,7 @@ impl World {
     }
 
     /// The store's side of a release.
-    fn release(&self, ticket: &lock_core::Ticket) -> Release {
+    fn release(&self, ticket: &onelock_core::Ticket) -> Release {
         yield_now();
         let mut store = self.0.store.lock().unwrap();
         let ours = store.holder == ticket.holder;
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// As the keeper does with what nobody has received.
+    /// As the renewer does with what nobody has received.
     fn give_back_unreceived(&self) {
         if let Some(ticket) = self.0.entry.take_unreceived() {
             assert!(!self.0.received.load(Ordering::SeqCst), "given back while a caller works under it");
@@ -144,7 +144,7 @@ impl World {
         self.0.store.lock().unwrap().holder = NEXT;
     }
 
-    /// `keeper::round` and `keeper::renew` for this entry.
+    /// `renewer::round` and `renewer::renew` for this entry.
     pub(crate) fn renewing(&self) -> impl FnOnce() + Send + 'static {
         let world = self.clone();
         move || {
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// `keeper::close`.
+    /// `renewer::close`.
     pub(crate) fn closing(&self) -> impl FnOnce() + Send + 'static {
         let world = self.clone();
         move || {
@@ -228,7 +228,7 @@ impl World {
                 world.0.now.fetch_add(LEASE.as_secs() / 2, Ordering::SeqCst);
                 yield_now();
             }
-            // Whoever waits for the loss sleeps until the deadline, and the keeper looks at what is due.
+            // Whoever waits for the loss sleeps until the deadline, and the renewer looks at what is due.
             world.0.now.fetch_add(1_000, Ordering::SeqCst);
             if let View::Over(_) = world.0.entry.view(world.now()) {
                 world.give_back_unreceived();
@@ -274,7 +274,7 @@ impl World {
         let View::Over(reason) = first else { panic!("{first:?} after its end") };
         yield_now();
         assert_eq!(self.0.entry.view(at(0)), View::Over(reason), "another end");
-        assert_eq!(self.0.entry.next_event(), None, "the keeper still cares for it");
+        assert_eq!(self.0.entry.next_event(), None, "the renewer still cares for it");
         assert!(self.0.entry.due_renewal(self.now()).is_none(), "renewed after its end");
     }
 

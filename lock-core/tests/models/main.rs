@@ -6,7 +6,7 @@ mod reference;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{
+use onelock_core::{
     Clock, ErrorKind, Guard, Lock, Locks, MemoryBackend, MemoryStore, Mode, Owner, Settings, Timestamp,
     TokioClock,
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Mode, Timestamp};
+use onelock_core::{Mode, Timestamp};
 
 /// What one of the five locks allows.
 #[derive(Clone, Copy, Debug)]

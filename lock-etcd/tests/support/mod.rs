@@ -6,7 +6,7 @@ pub(crate) mod store;
 
 use std::time::Duration;
 
-use lock_core::Capabilities;
+use onelock_core::Capabilities;
 
 /// What the store must declare.
 pub(crate) fn capabilities() -> Capabilities {

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use etcd_client::{Client, ConnectOptions, Permission};
-pub(crate) use lock_conformance::servers::etcd::Member;
-use lock_conformance::{Stop, Verdict};
+pub(crate) use onelock_conformance::servers::etcd::Member;
+use onelock_conformance::{Stop, Verdict};
 
 /// Past the store.
 #[async_trait]

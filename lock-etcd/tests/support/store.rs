@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::GetOptions;
-use lock_conformance::Verdict;
-use lock_conformance::case::Need;
-use lock_conformance::faults::{Link, Proxies};
-use lock_conformance::harness::{Certificates, Credentials, Harness, Store, Tls, open_by};
-use lock_conformance::servers::free_port;
-use lock_core::{Backend, Capabilities, Driver};
-use lock_etcd::DRIVER;
+use onelock_conformance::Verdict;
+use onelock_conformance::case::Need;
+use onelock_conformance::faults::{Link, Proxies};
+use onelock_conformance::harness::{Certificates, Credentials, Harness, Store, Tls, open_by};
+use onelock_conformance::servers::free_port;
+use onelock_core::{Backend, Capabilities, Driver};
+use onelock_etcd::DRIVER;
 
 use super::server::{Admin as _, Member};
 
@@ -63,7 +63,7 @@ impl Harness for Etcd {
         Ok(Box::new(Running { member, proxies: Proxies::default(), restricted: self.restricted }))
     }
 
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open_by(&DRIVER, url).await
     }
 }
@@ -130,7 +130,7 @@ impl Store for Running {
 
     async fn with_password(&self) -> Verdict<Credentials> {
         let server = Member::single(None).await?;
-        server.with_a_user(lock_conformance::harness::PASSWORD).await?;
+        server.with_a_user(onelock_conformance::harness::PASSWORD).await?;
         Ok(Credentials::of(server, |server, password| format!("etcd://app:{password}@{}", server.address())))
     }
 

@@ -6,11 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::{
+use onelock_core::{
     Backend, FencingToken, Grant, HolderId, LockName, Mode, Note, Place, Renewal, Renewed, Request, Standing,
     Ticket,
 };
-use lock_redis::{RedisBackend, RedisConfig};
+use onelock_redis::{RedisBackend, RedisConfig};
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ pub struct Server {
 
 impl Server {
     pub async fn start(options: &[&str]) -> Self {
-        let port = lock_conformance::servers::free_port().unwrap();
+        let port = onelock_conformance::servers::free_port().unwrap();
         Self::start_at(port, options).await
     }
 
@@ -229,7 +229,7 @@ pub fn waits(standing: Standing) -> Place {
     }
 }
 
-pub async fn renew_one(backend: &dyn Backend, ticket: &Ticket) -> lock_core::Result<Renewed> {
+pub async fn renew_one(backend: &dyn Backend, ticket: &Ticket) -> onelock_core::Result<Renewed> {
     let item = Renewal { ticket: ticket.clone(), lease: HOUR, waiter_lease: HOUR / 2 };
     backend.renew(&[item]).await.pop().unwrap()
 }

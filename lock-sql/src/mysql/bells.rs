@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lock_core::{FencingToken, Mode};
+use onelock_core::{FencingToken, Mode};
 use sha2::{Digest as _, Sha256};
 
 use super::look::Mark;
@@ -147,7 +147,7 @@ fn bell(line: &str, number: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::HolderId;
+    use onelock_core::HolderId;
 
     use super::*;
 

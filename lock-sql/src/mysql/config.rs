@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::driver::Opening;
-use lock_core::url::{FromOption, host_port};
-use lock_core::{
+use onelock_core::driver::Opening;
+use onelock_core::url::{FromOption, host_port};
+use onelock_core::{
     Backend, Capabilities, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl,
 };
 use serde::{Deserialize, Deserializer, Serialize};
@@ -25,7 +25,7 @@ pub const MYSQL_DRIVER: Driver = Driver {
     capabilities: Capabilities::full(),
     options: OPTIONS,
     open,
-    gate: lock_core::quorum::no_gate,
+    gate: onelock_core::quorum::no_gate,
 };
 
 const OPTIONS: &[OptionSpec] = &[
@@ -182,7 +182,7 @@ impl MySqlConfig {
             }
             Ok(())
         }
-        url.check_options(&[OPTIONS, lock_core::config::OPTIONS])?;
+        url.check_options(&[OPTIONS, onelock_core::config::OPTIONS])?;
         let mut config = Self::default();
         let (host, port) = url.single_host()?;
         config.host = host.to_owned();

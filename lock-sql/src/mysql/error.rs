@@ -1,6 +1,6 @@
 //! What the server's errors mean for a lock.
 
-use lock_core::{Error, ErrorKind};
+use onelock_core::{Error, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
 
 /// The server's number of an error; `None` when it did not come from the server.

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lock_core::{Busy, Request, Result, Standing};
+use onelock_core::{Busy, Request, Result, Standing};
 
 use super::link::{Lane, Link};
 use super::look::room;

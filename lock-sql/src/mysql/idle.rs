@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use lock_core::Result;
+use onelock_core::Result;
 use tokio::time::Instant;
 
 use super::link::{Lane, Link};

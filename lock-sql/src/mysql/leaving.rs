@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use lock_core::{Error, ErrorKind, FencingToken, HolderId, LockName, Release, Result, Ticket, Wake};
+use onelock_core::{Error, ErrorKind, FencingToken, HolderId, LockName, Release, Result, Ticket, Wake};
 use sqlx::mysql::MySqlRow;
 
 use super::link::Lane;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
-use lock_core::{Error, ErrorKind, Mode, Result};
+use onelock_core::{Error, ErrorKind, Mode, Result};
 use sqlx::mysql::{MySqlConnectOptions, MySqlQueryResult, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Executor as _, MySqlConnection};
 use tokio::sync::{Semaphore, SemaphorePermit};

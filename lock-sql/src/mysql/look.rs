@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{FencingToken, HolderId, Mode, Result, Wake};
+use onelock_core::{FencingToken, HolderId, Mode, Result, Wake};
 
 use super::bells::{Heard, Pair};
 use super::link::{Lane, Link};

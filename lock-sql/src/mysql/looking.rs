@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Result, Wake};
+use onelock_core::{Result, Wake};
 use tokio::time::Instant;
 
 use super::link::Link;

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::name::{check_prefix, encode};
-use lock_core::{
+use onelock_core::name::{check_prefix, encode};
+use onelock_core::{
     Backend, Capabilities, Error, FencingToken, Info, Listing, LockName, Mode, Page, Raise, Release, Renewal,
     Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Result};
 
 use super::config::MySqlConfig;
 use super::error::is_missing_table;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::HolderId;
+use onelock_core::HolderId;
 use tokio::time::Instant;
 
 /// The least pause between two looks.

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use lock_core::mode::holders;
-use lock_core::{
+use onelock_core::mode::holders;
+use onelock_core::{
     Busy, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, ListedName, Listing, LockName, Mode,
     Note, Place, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Wake,
 };

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use lock_core::{FencingToken, HolderId, Mode, Result, Ticket, Wake};
+use onelock_core::{FencingToken, HolderId, Mode, Result, Ticket, Wake};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 

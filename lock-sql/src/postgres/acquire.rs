@@ -1,6 +1,6 @@
 //! Joining a line.
 
-use lock_core::{Busy, Grant, Place, Request, Result, Standing};
+use onelock_core::{Busy, Grant, Place, Request, Result, Standing};
 
 use super::answer::{State, read_state};
 use super::call::{Call, Value};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{
+use onelock_core::{
     EntryView, Error, ErrorKind, FencingToken, HolderId, ListedName, LockName, Mode, Release, Result,
 };
 use sqlx::Row as _;
@@ -73,7 +73,7 @@ pub(super) fn read_listed(row: &PgRow) -> Result<ListedName> {
     let encoded: &str = row.try_get(0).map_err(explain)?;
     let modes: Vec<String> = row.try_get(1).map_err(explain)?;
     let modes = modes.iter().map(|mode| mode.parse()).collect::<Result<Vec<Mode>>>()?;
-    let holders = lock_core::mode::holders(modes.iter().copied());
+    let holders = onelock_core::mode::holders(modes.iter().copied());
     let name = LockName::decode(encoded)
         .ok_or_else(|| Error::new(ErrorKind::Foreign, "the table holds a name that is none"))?;
     Ok(ListedName { name, holders, waiters: modes.len() - holders })

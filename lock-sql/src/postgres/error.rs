@@ -1,6 +1,6 @@
 //! What PostgreSQL's errors mean for a lock.
 
-use lock_core::{Error, ErrorKind};
+use onelock_core::{Error, ErrorKind};
 
 /// The five letters of the server's answer; `None` when it is not the server that answers.
 pub(crate) fn state(error: &sqlx::Error) -> Option<String> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lock_core::{FencingToken, HolderId, HolderMap, LockName, Wake};
+use onelock_core::{FencingToken, HolderId, HolderMap, LockName, Wake};
 use tokio::sync::Notify;
 
 /// The entries of this client that wait.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use std::sync::Arc;
 
-use lock_core::Result;
+use onelock_core::Result;
 use sqlx::postgres::{PgListener, PgPoolOptions, PgRow};
 use sqlx::{Executor as _, Row as _};
 

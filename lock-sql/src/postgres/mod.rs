@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{
+use onelock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, Grant, HolderId, Info, Listing, LockName, Page,
     Place, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
@@ -274,14 +274,14 @@ impl Backend for PostgresBackend {
         let call = Call::new(&self.shared.sql.inspect, vec![Value::Text(name.encoded().into_owned())]);
         let read = |rows: &[PgRow]| rows.iter().map(read_view).collect::<Result<Vec<_>>>();
         let mut holders = self.fetch("inspect", Again::Yes, call, read).await?;
-        let waiters = holders.split_off(lock_core::mode::holders(holders.iter().map(|view| view.mode)));
+        let waiters = holders.split_off(onelock_core::mode::holders(holders.iter().map(|view| view.mode)));
         Ok(Snapshot { holders, waiters, ..Snapshot::empty(name.clone()) })
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        lock_core::name::check_prefix(prefix)?;
+        onelock_core::name::check_prefix(prefix)?;
         let limit = page.limit.clamp(1, Page::MAX);
-        let first = lock_core::name::encode(prefix);
+        let first = onelock_core::name::encode(prefix);
         // Encoded names are of ASCII below 0x7F, so this is just behind all that begin with `first`.
         let end = format!("{first}\u{7F}");
         let after = page.cursor.clone().unwrap_or_default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use lock_core::Result;
+use onelock_core::Result;
 use tokio::runtime::{self, Handle};
 use tokio::time::{Instant, Sleep};
 

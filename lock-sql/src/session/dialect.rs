@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::{FencingToken, Mode, Note, Result};
+use onelock_core::{FencingToken, Mode, Note, Result};
 
 use super::asked::Timer;
 use super::names::{Key, Tag};
@@ -22,7 +22,7 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// Whether it knows how to [`Swap`](Ask::Swap).
     fn swaps(&self) -> bool;
 
-    /// Asks, in one round trip. After an error the connection is not used again; [`lock_core::ErrorKind::Lost`] is the server's
+    /// Asks, in one round trip. After an error the connection is not used again; [`onelock_core::ErrorKind::Lost`] is the server's
     /// own word that it had ended the session before.
     fn ask(&self, conn: &mut Self::Conn, ask: &Ask) -> impl Future<Output = Result<Answer>> + Send;
 }

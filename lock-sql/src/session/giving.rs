@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use lock_core::{ErrorKind, Grant, HolderId, Mode, Release, Result, Ticket};
+use onelock_core::{ErrorKind, Grant, HolderId, Mode, Release, Result, Ticket};
 
 use super::dialect::{Answer, Ask, Dialect, Whom};
 use super::hold::{Hold, Line};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, FencingToken, LockName, Mode, Result};
+use onelock_core::{Error, ErrorKind, FencingToken, LockName, Mode, Result};
 
 use super::asked::{self, Asked};
 use super::dialect::{Answer, Ask, Dialect, Id, Session};

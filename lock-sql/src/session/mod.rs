@@ -28,7 +28,7 @@ mod turns;
 
 use std::time::Duration;
 
-use lock_core::{Capabilities, Error, ErrorKind, Info, OptionSpec, Result, StoreUrl};
+use onelock_core::{Capabilities, Error, ErrorKind, Info, OptionSpec, Result, StoreUrl};
 
 use store::SessionStore;
 

@@ -1,6 +1,6 @@
 //! What the server is told instead of names, holders and notes.
 
-use lock_core::{HolderId, LockName};
+use onelock_core::{HolderId, LockName};
 use sha2::{Digest as _, Sha256};
 
 /// What a lock is called at the server: a server's own locks have keys of a fixed length, so a digest is the name.

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use lock_core::{LockName, Mode};
+use onelock_core::{LockName, Mode};
 
 use super::asked::{Asked, Reply};
 use super::dialect::Id;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, HolderId, HolderMap, LockName, Release, Result};
+use onelock_core::{Error, ErrorKind, HolderId, HolderMap, LockName, Release, Result};
 
 use super::Setup;
 use super::asked;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::{Busy, Error, ErrorKind, Grant, Mode, Request, Result, Standing};
+use onelock_core::{Busy, Error, ErrorKind, Grant, Mode, Request, Result, Standing};
 
 use super::asked;
 use super::dialect::{Answer, Ask, Dialect, Session, Whom, Wish};

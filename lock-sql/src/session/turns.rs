@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, FencingToken, Result};
+use onelock_core::{Error, ErrorKind, FencingToken, Result};
 use tokio::sync::oneshot;
 
 use super::dialect::{Id, Session, Wish};
@@ -175,7 +175,7 @@ fn closed() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::{HolderId, LockName, Mode, Note};
+    use onelock_core::{HolderId, LockName, Mode, Note};
 
     use super::*;
     use crate::session::names::{Key, Tag};

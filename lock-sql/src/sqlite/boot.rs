@@ -3,7 +3,7 @@
 //! Leases run on the host's boot clock, which no step of the wall clock moves; the boot id says whether the times in
 //! the file were written on the same run of that clock.
 
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Result};
 
 /// The boot of the host, and how far this process's view of its clock is shifted.
 #[derive(Clone, Debug, PartialEq, Eq)]

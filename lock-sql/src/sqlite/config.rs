@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::driver::Opening;
-use lock_core::{Backend, Clock, Driver, Error, ErrorKind, OptionSpec, Result, StoreUrl};
+use onelock_core::driver::Opening;
+use onelock_core::{Backend, Clock, Driver, Error, ErrorKind, OptionSpec, Result, StoreUrl};
 use serde::{Deserialize, Serialize};
 
 use super::SqliteBackend;
@@ -23,7 +23,7 @@ pub const SQLITE_DRIVER: Driver = Driver {
     capabilities: super::CAPABILITIES,
     options: OPTIONS,
     open,
-    gate: lock_core::quorum::no_gate,
+    gate: onelock_core::quorum::no_gate,
 };
 
 const OPTIONS: &[OptionSpec] = &[

@@ -1,6 +1,6 @@
 //! What SQLite's errors mean for a lock.
 
-use lock_core::{Error, ErrorKind};
+use onelock_core::{Error, ErrorKind};
 
 /// Why a step ended early.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Result};
 use rustix::fs::Access;
 
 /// Which file a path leads to.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{
+use onelock_core::{
     Backend, Capabilities, Clock, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise,
     Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
@@ -51,7 +51,7 @@ pub struct SqliteBackend {
 impl SqliteBackend {
     /// Opens the file, making it when it does not exist, and starts the backend's thread.
     ///
-    /// `clock` must be system wide where other processes share the file: [`lock_core::BootClock`] is.
+    /// `clock` must be system wide where other processes share the file: [`onelock_core::BootClock`] is.
     ///
     /// # Errors
     /// - [`ErrorKind::InvalidConfig`]: no such folder, a folder as the file, an option out of range;
@@ -164,7 +164,7 @@ impl Backend for SqliteBackend {
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        lock_core::name::check_prefix(prefix)?;
+        onelock_core::name::check_prefix(prefix)?;
         let verb = Verb::List {
             prefix: prefix.to_owned(),
             after: page.cursor.clone().unwrap_or_default(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Clock, Error, ErrorKind, Result};
+use onelock_core::{Clock, Error, ErrorKind, Result};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
 

@@ -1,11 +1,11 @@
 //! The decision steps: what each verb does to the line of a name, within one transaction.
 //!
-//! They say the same as [`lock_core::line::Line`], in statements that never read a whole line, so that a thousand
+//! They say the same as [`onelock_core::line::Line`], in statements that never read a whole line, so that a thousand
 //! waiters do not slow a verb down.
 
 use std::time::Duration;
 
-use lock_core::{
+use onelock_core::{
     Busy, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, ListedName, Listing, LockName, Mode,
     Place, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket,
 };
@@ -272,13 +272,13 @@ impl<'c> Step<'c> {
             })
         };
         let mut holders = rows.iter().map(view).collect::<Stepped<Vec<_>>>()?;
-        let waiters = holders.split_off(lock_core::mode::holders(holders.iter().map(|entry| entry.mode)));
+        let waiters = holders.split_off(onelock_core::mode::holders(holders.iter().map(|entry| entry.mode)));
         Ok(Snapshot { holders, waiters, ..Snapshot::empty(name.clone()) })
     }
 
     /// Only reads. `after` is the encoded name the page before ended with.
     pub(super) async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Stepped<Listing> {
-        let first = lock_core::name::encode(prefix);
+        let first = onelock_core::name::encode(prefix);
         // Encoded names are of ASCII below 0x7F, so this is just behind all that begin with `first`.
         let end = format!("{first}\u{7F}");
         let more = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
@@ -294,7 +294,7 @@ impl<'c> Step<'c> {
                 let modes = sqlx::query(include_str!("sql/modes.sql")).bind(encoded.to_owned());
                 let modes = modes.bind(self.now).fetch_all(&mut *self.conn).await?;
                 let modes = modes.iter().map(|row| mode(row.try_get(0)?)).collect::<Stepped<Vec<_>>>()?;
-                holders = lock_core::mode::holders(modes.iter().copied());
+                holders = onelock_core::mode::holders(modes.iter().copied());
                 waiters = modes.len() - holders;
             }
             let name = LockName::decode(encoded)

@@ -44,8 +44,8 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::poll;
-    use lock_conformance::ctx::{exclusive, name, ticket};
-    use lock_core::{Backend as _, BootClock, Standing};
+    use onelock_conformance::ctx::{exclusive, name, ticket};
+    use onelock_core::{Backend as _, BootClock, Standing};
 
     use super::*;
     use crate::sqlite::{SqliteBackend, SqliteConfig};

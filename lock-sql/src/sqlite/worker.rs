@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::{
+use onelock_core::{
     Clock, Error, ErrorKind, FencingToken, Listing, LockName, Raise, Release, Renewal, Renewed, Request,
     Result, Snapshot, Standing, Ticket, Wake,
 };

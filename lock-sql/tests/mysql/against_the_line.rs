@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::differential::{Numbers, Subject, Times, play};
-use lock_conformance::rng::Rng;
-use lock_conformance::servers::mariadb::mysqld;
-use lock_conformance::verdict::Verdict;
-use lock_core::Backend;
+use onelock_conformance::differential::{Numbers, Subject, Times, play};
+use onelock_conformance::rng::Rng;
+use onelock_conformance::servers::mariadb::mysqld;
+use onelock_conformance::verdict::Verdict;
+use onelock_core::Backend;
 
 use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::connect;

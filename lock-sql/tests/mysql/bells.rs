@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_conformance::servers::mariadb::mysqld;
-use lock_core::{Backend as _, FencingToken, Mode, Release, Result, Ticket, Wake};
-use lock_sql::MySqlBackend;
+use onelock_conformance::servers::mariadb::mysqld;
+use onelock_core::{Backend as _, FencingToken, Mode, Release, Result, Ticket, Wake};
+use onelock_sql::MySqlBackend;
 use sqlx::Executor as _;
 use tokio::task::JoinHandle;
 

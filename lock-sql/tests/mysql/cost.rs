@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::{Backend, Mode, Renewal, Wake};
+use onelock_core::{Backend, Mode, Renewal, Wake};
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 
@@ -30,9 +30,9 @@ async fn each_verb_is_one_request() {
         let second = request("a", Mode::Exclusive);
         waiting(&store, &second).await;
         cost("join", 1);
-        store.acquire(&lock_core::Request { queue: false, ..request("a", Mode::Shared) }).await.unwrap();
+        store.acquire(&onelock_core::Request { queue: false, ..request("a", Mode::Shared) }).await.unwrap();
         cost("busy try", 1);
-        let due = |r: &lock_core::Request| Renewal { ticket: r.ticket(), lease: LONG, waiter_lease: LONG };
+        let due = |r: &onelock_core::Request| Renewal { ticket: r.ticket(), lease: LONG, waiter_lease: LONG };
         assert!(store.renew(&[due(&first), due(&second)]).await.iter().all(Result::is_ok));
         cost("renewals", 1);
         store.raise(&ticket(&first, grant.token), grant.token).await.unwrap();
@@ -75,7 +75,7 @@ async fn many_locks_and_waiters_share_a_few_connections() {
     assert!(counter.counts().open.load(Ordering::SeqCst) <= 5, "{:?}", counter.counts());
     store.close().await.unwrap();
     while let Some(done) = tasks.join_next().await {
-        assert_eq!(done.unwrap().0.unwrap_err().kind(), lock_core::ErrorKind::Closed);
+        assert_eq!(done.unwrap().0.unwrap_err().kind(), onelock_core::ErrorKind::Closed);
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_conformance::ctx::cut_at;
-use lock_core::{Backend, ErrorKind, Mode, Page, Release, Renewal, Renewed, Standing};
+use onelock_conformance::ctx::cut_at;
+use onelock_core::{Backend, ErrorKind, Mode, Page, Release, Renewal, Renewed, Standing};
 use sqlx::Executor as _;
 
 use crate::mysql_server::{Admin as _, MariaDb};
@@ -50,7 +50,7 @@ async fn lock_wait_timeouts_are_tried_again() {
         let timeouts = "SELECT COUNT FROM information_schema.INNODB_METRICS WHERE NAME = 'lock_timeouts'";
         let before = server.count(timeouts).await.unwrap();
         let renewal =
-            lock_core::Renewal { ticket: first.ticket(), lease: first.lease, waiter_lease: first.lease };
+            onelock_core::Renewal { ticket: first.ticket(), lease: first.lease, waiter_lease: first.lease };
         let waits = tokio::spawn({
             let store = Arc::clone(&store);
             async move { store.renew(&[renewal]).await }
@@ -62,7 +62,7 @@ async fn lock_wait_timeouts_are_tried_again() {
         other.execute("ROLLBACK").await.unwrap();
         let answers = waits.await.unwrap();
         assert!(
-            matches!(answers[..], [Ok(lock_core::Renewed::Held(again))] if again.token == grant.token),
+            matches!(answers[..], [Ok(onelock_core::Renewed::Held(again))] if again.token == grant.token),
             "{answers:?}"
         );
         store.release(&first.ticket()).await.unwrap();
@@ -87,7 +87,7 @@ async fn deadlocks_are_tried_again() {
             .unwrap();
         other.execute("INSERT INTO locks.heavy WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 500) SELECT n FROM s").await.unwrap();
         other.execute("SELECT * FROM locks.onelock_name WHERE name = 'b' FOR UPDATE").await.unwrap();
-        let due = [&a, &b].map(|entry| lock_core::Renewal {
+        let due = [&a, &b].map(|entry| onelock_core::Renewal {
             ticket: entry.ticket(),
             lease: entry.lease,
             waiter_lease: entry.lease,
@@ -105,7 +105,10 @@ async fn deadlocks_are_tried_again() {
         other.execute("SELECT * FROM locks.onelock_name WHERE name = 'a' FOR UPDATE").await.ok();
         other.execute("ROLLBACK").await.unwrap();
         let answers = renewing.await.unwrap();
-        assert!(answers.iter().all(|a| matches!(a, Ok(lock_core::Renewed::Held(_)))), "{round}: {answers:?}");
+        assert!(
+            answers.iter().all(|a| matches!(a, Ok(onelock_core::Renewed::Held(_)))),
+            "{round}: {answers:?}"
+        );
     }
     let deadlocks = "SELECT COUNT FROM information_schema.INNODB_METRICS WHERE NAME = 'lock_deadlocks'";
     assert!(server.count(deadlocks).await.unwrap() > 0, "there was no deadlock");
@@ -128,7 +131,7 @@ async fn a_restart_is_survived() {
     assert_eq!(again.token, grant.token);
     assert_eq!(store.release(&first.ticket()).await.unwrap(), Release::Released);
     let wake = tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap().unwrap();
-    assert_eq!(wake, lock_core::Wake::Held(place.token));
+    assert_eq!(wake, onelock_core::Wake::Held(place.token));
 }
 
 /// Futures that are dropped at any moment leave no transaction open and no connection in use.
@@ -192,7 +195,7 @@ fn runtimes_come_and_go() {
             Err(error) => assert!(error.is_unclear(), "{error}"),
         }
         let wake = tokio::time::timeout(Duration::from_secs(30), store.wait(&second)).await.unwrap().unwrap();
-        assert_eq!(wake, lock_core::Wake::Held(place.token));
+        assert_eq!(wake, onelock_core::Wake::Held(place.token));
         store.close().await.unwrap();
         assert_eq!(store.inspect(&name("moved")).await.unwrap_err().kind(), ErrorKind::Closed);
     });
@@ -225,7 +228,7 @@ async fn what_is_no_server_is_an_error() {
             }
         });
         let url = format!("mysql://u:hunter2@127.0.0.1:{port}/locks?connect_timeout=2s&request_timeout=2s");
-        let error = lock_sql::MySqlBackend::connect(crate::support::config(&url)).await.unwrap_err();
+        let error = onelock_sql::MySqlBackend::connect(crate::support::config(&url)).await.unwrap_err();
         let kinds = [ErrorKind::Protocol, ErrorKind::Unavailable, ErrorKind::Denied];
         assert!(kinds.contains(&error.kind()), "{i}: {error}");
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use lock_conformance::rng::Rng;
-use lock_conformance::servers::mariadb::mysqld;
-use lock_core::{Backend, Mode, Wake};
+use onelock_conformance::rng::Rng;
+use onelock_conformance::servers::mariadb::mysqld;
+use onelock_core::{Backend, Mode, Wake};
 
 use crate::mysql_server::counter::Counter;
 use crate::mysql_server::{Admin as _, MariaDb};
@@ -96,7 +96,7 @@ async fn a_look_under_way_tells_the_next() {
 }
 
 /// The first look for `entry`, which waits in `store` alone, as the server has logged it. The log was empty before.
-async fn first_look(server: &MariaDb, store: &dyn Backend, entry: &lock_core::Ticket) -> String {
+async fn first_look(server: &MariaDb, store: &dyn Backend, entry: &onelock_core::Ticket) -> String {
     let mut wait = std::pin::pin!(store.wait(entry));
     let query = "SELECT argument FROM mysql.general_log WHERE argument LIKE '/* onelock looks */%' ORDER BY event_time";
     let end = Instant::now() + LONG;
@@ -167,7 +167,7 @@ async fn a_look_at_one_says_what_the_line_says() {
             }
             let entry = request(&on, modes[round % 4]);
             let standing = store.acquire(&entry).await.unwrap();
-            let lock_core::Standing::Waiting(place) = standing else {
+            let onelock_core::Standing::Waiting(place) = standing else {
                 store.release(&entry.ticket()).await.unwrap();
                 continue;
             };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Backend, FencingToken, Mode, Raise, Standing};
+use onelock_core::{Backend, FencingToken, Mode, Raise, Standing};
 
 use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::{connect, held, name, request, ticket};
@@ -128,10 +128,10 @@ async fn the_last_number_is_an_error_of_its_name() {
     assert_eq!(store.raise(&ticket(&entry, grant.token), last).await.unwrap(), Raise::Raised);
     store.release(&entry.ticket()).await.unwrap();
     let error = store.acquire(&request("full", Mode::Exclusive)).await.unwrap_err();
-    assert_eq!(error.kind(), lock_core::ErrorKind::Full, "{error}");
+    assert_eq!(error.kind(), onelock_core::ErrorKind::Full, "{error}");
     store.close().await.unwrap();
     let store = connect(&server.url()).await;
     let error = store.acquire(&request("full", Mode::Exclusive)).await.unwrap_err();
-    assert_eq!(error.kind(), lock_core::ErrorKind::Full, "{error}");
+    assert_eq!(error.kind(), onelock_core::ErrorKind::Full, "{error}");
     held(&store, &request("other", Mode::Exclusive)).await;
 }

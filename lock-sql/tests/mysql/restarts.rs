@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_conformance::churn::Churn;
-use lock_core::client::Locks;
-use lock_core::{BootClock, Settings};
+use onelock_conformance::churn::Churn;
+use onelock_core::client::Locks;
+use onelock_core::{BootClock, Settings};
 use rustix::process::Signal;
 
 use crate::mysql_server::{Admin as _, MariaDb};

@@ -1,19 +1,19 @@
 //! What a client finds out about the server, the tables and its rights before it gives a lock.
 
-use lock_core::{Backend, ErrorKind, Mode, Release};
-use lock_sql::MySqlBackend;
+use onelock_core::{Backend, ErrorKind, Mode, Release};
+use onelock_sql::MySqlBackend;
 use sqlx::Row as _;
 
 use crate::mysql_server::{Admin as _, MariaDb, RUN_TIME_RIGHTS};
 use crate::support::{config, connect, held, request};
-use lock_conformance::servers::mariadb::mysqld;
+use onelock_conformance::servers::mariadb::mysqld;
 
 /// The store's page.
 const PAGE: &str = include_str!("../../MYSQL.md");
 
 const OUR_TABLES: &str = "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'locks'";
 
-async fn refused(url: &str) -> lock_core::Error {
+async fn refused(url: &str) -> onelock_core::Error {
     MySqlBackend::connect(config(url)).await.unwrap_err()
 }
 
@@ -96,7 +96,7 @@ async fn the_query_of_the_page_shows_a_line() {
     let server = MariaDb::start(&[]).await.unwrap();
     let store = connect(&server.url()).await;
     let mut first = request("orders/42", Mode::permit(5).unwrap());
-    first.note = lock_core::Note::new("wörker 'seven'").unwrap();
+    first.note = onelock_core::Note::new("wörker 'seven'").unwrap();
     let token = held(&store, &first).await.token;
     let query = &PAGE[PAGE.find("SELECT CONVERT").expect("the query")..];
     let query = &query[..query.find("```").expect("its end")];
@@ -233,7 +233,7 @@ async fn a_binary_log_that_is_not_synced_is_refused() {
     assert!(text.contains("sync_binlog=0") && text.contains("durability=relaxed"), "{text}");
     assert!(!connect(&format!("{}?durability=relaxed", server.url())).await.capabilities().durable);
     let url = server.url().replace("mysql:", "mysql+session:");
-    let session = lock_conformance::harness::open_by(&lock_sql::MYSQL_SESSION_DRIVER, &url).await;
+    let session = onelock_conformance::harness::open_by(&onelock_sql::MYSQL_SESSION_DRIVER, &url).await;
     let error = session.map(drop).unwrap_err();
     assert!(error.to_string().contains("sync_binlog=0"), "{error}");
     let mut safe = vec!["SET GLOBAL sync_binlog = 1"];

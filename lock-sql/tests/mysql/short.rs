@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use lock_conformance::servers::mariadb::mysqld;
-use lock_core::mode::holders;
-use lock_core::{Backend, Busy, HolderId, Mode, Release, Request, Standing, Ticket, Wake};
+use onelock_conformance::servers::mariadb::mysqld;
+use onelock_core::mode::holders;
+use onelock_core::{Backend, Busy, HolderId, Mode, Release, Request, Standing, Ticket, Wake};
 use sqlx::Row as _;
 
 use crate::mysql_server::{Admin as _, MariaDb};
@@ -168,7 +168,7 @@ async fn what_is_unusual_is_asked_in_full() {
             known_again(&store, &other, &on, &entry, grant.token).await;
         }
         // Another number than its own, and one that has expired.
-        let wrong = ticket(&entry, lock_core::FencingToken::new(grant.token.get() + 1).unwrap());
+        let wrong = ticket(&entry, onelock_core::FencingToken::new(grant.token.get() + 1).unwrap());
         assert_eq!(store.release(&wrong).await.unwrap(), Release::Released, "{on}");
         let expired = request(&on, Mode::Exclusive);
         let token = held(&store, &expired).await.token;
@@ -255,8 +255,8 @@ async fn known_again(
     store: &dyn Backend,
     other: &dyn Backend,
     on: &str,
-    entry: &lock_core::Request,
-    token: lock_core::FencingToken,
+    entry: &onelock_core::Request,
+    token: onelock_core::FencingToken,
 ) {
     let behind = request(on, Mode::Exclusive);
     let place = waiting(store, &behind).await;

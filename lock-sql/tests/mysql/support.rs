@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use lock_core::{Backend, Grant, HolderId, LockName, Mode, Note, Place, Request, Standing, Ticket};
-use lock_sql::{MySqlBackend, MySqlConfig};
+use onelock_core::{Backend, Grant, HolderId, LockName, Mode, Note, Place, Request, Standing, Ticket};
+use onelock_sql::{MySqlBackend, MySqlConfig};
 
 use crate::mysql_server::MariaDb;
 use crate::mysql_server::counter::Counter;
@@ -59,6 +59,6 @@ pub(crate) async fn waiting(store: &dyn Backend, request: &Request) -> Place {
     }
 }
 
-pub(crate) fn ticket(request: &Request, token: lock_core::FencingToken) -> Ticket {
+pub(crate) fn ticket(request: &Request, token: onelock_core::FencingToken) -> Ticket {
     Ticket { token: Some(token), ..request.ticket() }
 }

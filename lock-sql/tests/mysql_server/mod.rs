@@ -7,8 +7,8 @@ pub(crate) mod counter;
 pub(crate) mod running;
 
 use async_trait::async_trait;
-pub(crate) use lock_conformance::servers::mariadb::MariaDb;
-use lock_conformance::verdict::{Context as _, Verdict};
+pub(crate) use onelock_conformance::servers::mariadb::MariaDb;
+use onelock_conformance::verdict::{Context as _, Verdict};
 use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, MySqlConnection, Row as _};
 

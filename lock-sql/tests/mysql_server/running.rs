@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use lock_conformance::faults::{Link, Proxies};
-use lock_conformance::harness::{Certificates, Credentials, PASSWORD, Store, Tls};
-use lock_conformance::servers::free_port;
-use lock_conformance::verdict::Verdict;
-use lock_core::Driver;
+use onelock_conformance::faults::{Link, Proxies};
+use onelock_conformance::harness::{Certificates, Credentials, PASSWORD, Store, Tls};
+use onelock_conformance::servers::free_port;
+use onelock_conformance::verdict::Verdict;
+use onelock_core::Driver;
 
 use super::counter::Counter;
 use super::{Admin as _, MariaDb};

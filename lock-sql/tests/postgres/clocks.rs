@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::servers::clock::{
+use onelock_conformance::servers::clock::{
     Stepped, SteppedClock, Steps, a_step_forward_ends_leases_early, survives_steps,
 };
-use lock_conformance::verdict::Verdict;
-use lock_core::Backend;
+use onelock_conformance::verdict::Verdict;
+use onelock_core::Backend;
 use sqlx::{Executor as _, Row as _};
 
 use crate::postgres_server::{Admin as _, PostgresServer};

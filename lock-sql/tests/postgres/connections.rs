@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use lock_core::{Backend as _, Release, Standing};
-use lock_sql::PostgresBackend;
+use onelock_core::{Backend as _, Release, Standing};
+use onelock_sql::PostgresBackend;
 use sqlx::postgres::PgConnection;
 use sqlx::{Executor as _, Row as _};
 
@@ -21,7 +21,7 @@ async fn at_once(store: &PostgresBackend, many: usize) {
         let one = request(&format!("n-{i}-{:p}", store));
         let Standing::Held(_) = store.acquire(&one).await? else { panic!("busy") };
         assert_eq!(store.release(&one.ticket()).await?, Release::Released);
-        Ok::<(), lock_core::Error>(())
+        Ok::<(), onelock_core::Error>(())
     });
     for done in join_all(cycles).await {
         done.unwrap();
@@ -77,7 +77,7 @@ async fn a_large_batch_of_waiters_needs_few_locks() {
         let Standing::Held(_) = here.acquire(&request(&name)).await.unwrap() else { panic!("busy") };
         let waiter = request(&name);
         let Standing::Waiting(_) = there.acquire(&waiter).await.unwrap() else { panic!("free") };
-        due.push(lock_core::Renewal {
+        due.push(onelock_core::Renewal {
             ticket: waiter.ticket(),
             lease: waiter.lease,
             waiter_lease: waiter.waiter_lease,
@@ -86,6 +86,6 @@ async fn a_large_batch_of_waiters_needs_few_locks() {
     // As after a crash: nothing is known of any line.
     server.admin().await.unwrap().execute("DELETE FROM onelock.front").await.unwrap();
     for answer in there.renew(&due).await {
-        assert!(matches!(answer, Ok(lock_core::Renewed::Waiting(_))), "{answer:?}");
+        assert!(matches!(answer, Ok(onelock_core::Renewed::Waiting(_))), "{answer:?}");
     }
 }

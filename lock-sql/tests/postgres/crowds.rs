@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_conformance::faults::{Fault, Link, Proxies};
-use lock_core::{Locks, Mode, Settings};
+use onelock_conformance::faults::{Fault, Link, Proxies};
+use onelock_core::{Locks, Mode, Settings};
 
 use crate::postgres_server::PostgresServer;
 use crate::server::open;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_conformance::churn::{Churn, Report};
-use lock_core::{Locks, Settings};
+use onelock_conformance::churn::{Churn, Report};
+use onelock_core::{Locks, Settings};
 use sqlx::{Executor as _, Row as _};
 
 use crate::postgres_server::{Admin as _, PostgresServer};

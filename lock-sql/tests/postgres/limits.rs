@@ -1,8 +1,8 @@
 //! Requests and rows of the largest size.
 
 use futures_util::future::join_all;
-use lock_conformance::servers::pgbouncer::PgBouncer;
-use lock_core::{Backend as _, Note, Release, Renewal, Renewed, Request, Standing};
+use onelock_conformance::servers::pgbouncer::PgBouncer;
+use onelock_core::{Backend as _, Note, Release, Renewal, Renewed, Request, Standing};
 
 use crate::postgres_server::PostgresServer;
 use crate::server::open;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use lock_core::{Backend, Mode, Request, Standing, Wake};
+use onelock_core::{Backend, Mode, Request, Standing, Wake};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use sqlx::{Executor as _, Row as _};
 

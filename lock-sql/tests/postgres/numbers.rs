@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use lock_core::{Backend as _, ErrorKind, FencingToken, Raise, Release, Standing};
-use lock_sql::PostgresBackend;
+use onelock_core::{Backend as _, ErrorKind, FencingToken, Raise, Release, Standing};
+use onelock_sql::PostgresBackend;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use crate::postgres_server::{Admin as _, PostgresServer};

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use lock_core::{Backend, Release, Renewal, Renewed, Standing, Wake};
-use lock_sql::PostgresBackend;
+use onelock_core::{Backend, Release, Renewal, Renewed, Standing, Wake};
+use onelock_sql::PostgresBackend;
 use sqlx::{Executor as _, Row as _};
 
 use crate::postgres_server::{PostgresServer, connect};
 use crate::server::open;
 use crate::sharing::request;
-use lock_conformance::servers::pgbouncer::PgBouncer;
+use onelock_conformance::servers::pgbouncer::PgBouncer;
 
 /// One client holds, another waits, is promoted and renews; both give back.
 async fn hand_over(here: &PostgresBackend, there: &PostgresBackend) {

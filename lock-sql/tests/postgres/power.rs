@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_conformance::servers::power::{Powered, nothing_answered_is_lost};
-use lock_conformance::verdict::Verdict;
-use lock_core::Backend;
+use onelock_conformance::servers::power::{Powered, nothing_answered_is_lost};
+use onelock_conformance::verdict::Verdict;
+use onelock_core::Backend;
 
 use crate::postgres_server::PostgresServer;
 use crate::server::open;

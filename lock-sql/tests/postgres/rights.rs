@@ -1,9 +1,9 @@
 //! The rights of the store's page are enough, and each that is missing is named. That the whole suite passes with them is
 //! shown by the suite: it runs as such a role.
 
-use lock_conformance::servers::pgbouncer::PgBouncer;
-use lock_core::{Backend, Error, ErrorKind, FencingToken, Page, Renewal, Standing};
-use lock_sql::PostgresBackend;
+use onelock_conformance::servers::pgbouncer::PgBouncer;
+use onelock_core::{Backend, Error, ErrorKind, FencingToken, Page, Renewal, Standing};
+use onelock_sql::PostgresBackend;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use crate::postgres_server::{Admin as _, PostgresServer};
@@ -44,7 +44,7 @@ async fn each_right_that_is_missing_at_the_start_is_named() {
     let error = try_open(&as_app(&server, "migrate=false")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
 
-    let sql = lock_sql::postgres::migration("onelock").unwrap();
+    let sql = onelock_sql::postgres::migration("onelock").unwrap();
     admin.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
     for options in ["", "migrate=false"] {
         names(&refused(&as_app(&server, options)).await, &["USAGE on schema onelock"]);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use lock_core::{Backend, ErrorKind, Renewal, Renewed, Standing, StoreUrl, Wake};
-use lock_sql::{PostgresBackend, PostgresConfig};
+use onelock_core::{Backend, ErrorKind, Renewal, Renewed, Standing, StoreUrl, Wake};
+use onelock_sql::{PostgresBackend, PostgresConfig};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use crate::postgres_server::{Admin as _, PostgresServer};
@@ -15,7 +15,7 @@ pub(crate) async fn open(url: &str) -> PostgresBackend {
     try_open(url).await.unwrap()
 }
 
-pub(crate) async fn try_open(url: &str) -> lock_core::Result<PostgresBackend> {
+pub(crate) async fn try_open(url: &str) -> onelock_core::Result<PostgresBackend> {
     PostgresBackend::open(PostgresConfig::from_url(url.parse::<StoreUrl>()?)?).await
 }
 
@@ -93,7 +93,7 @@ async fn a_thousand_waiters_need_a_handful_of_connections() {
     let waiters: Vec<_> = (0..1_000).map(|_| request("n")).collect();
     let joined = futures_util::future::join_all(waiters.iter().map(|waiter| store.acquire(waiter))).await;
     assert!(joined.iter().all(|answer| matches!(answer, Ok(Standing::Waiting(_)))));
-    let tickets: Vec<_> = waiters.iter().map(lock_core::Request::ticket).collect();
+    let tickets: Vec<_> = waiters.iter().map(onelock_core::Request::ticket).collect();
     let mut waits: Vec<_> = tickets.iter().map(|ticket| Box::pin(store.wait(ticket))).collect();
     for wait in &mut waits {
         assert!(wait.as_mut().now_or_never().is_none());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_core::{Backend, HolderId, LockName, Mode, Note, Release, Request, Standing, Wake};
+use onelock_core::{Backend, HolderId, LockName, Mode, Note, Release, Request, Standing, Wake};
 
 use crate::postgres_server::PostgresServer;
 use crate::server::open;

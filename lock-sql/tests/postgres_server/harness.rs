@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::Verdict;
-use lock_conformance::case::Need;
-use lock_conformance::harness::{Harness, Store, open_by};
-use lock_conformance::servers::pgbouncer::PgBouncer;
-use lock_core::{Backend, Capabilities};
-use lock_sql::POSTGRES_DRIVER;
+use onelock_conformance::Verdict;
+use onelock_conformance::case::Need;
+use onelock_conformance::harness::{Harness, Store, open_by};
+use onelock_conformance::servers::pgbouncer::PgBouncer;
+use onelock_core::{Backend, Capabilities};
+use onelock_sql::POSTGRES_DRIVER;
 
 use super::running::{Kind, Running};
 use super::{Admin as _, PostgresServer};
@@ -75,7 +75,7 @@ impl Harness for Postgres {
         Ok(Box::new(Running::new(TABLES, server, None, url, port)))
     }
 
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open_by(&POSTGRES_DRIVER, url).await
     }
 }

@@ -4,8 +4,8 @@ pub(crate) mod harness;
 pub(crate) mod running;
 
 use async_trait::async_trait;
-pub(crate) use lock_conformance::servers::postgres::PostgresServer;
-use lock_conformance::verdict::Verdict;
+pub(crate) use onelock_conformance::servers::postgres::PostgresServer;
+use onelock_conformance::verdict::Verdict;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _};
 
@@ -20,7 +20,7 @@ pub(crate) trait Admin {
 
     /// Makes the schema, and a role with the rights of the store's page.
     async fn migrate(&self, role: &str) -> Verdict {
-        let sql = lock_sql::postgres::migration("onelock")?;
+        let sql = onelock_sql::postgres::migration("onelock")?;
         let grants = format!(
             "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA onelock TO {role}; \
              GRANT EXECUTE ON ALL ROUTINES IN SCHEMA onelock TO {role};"

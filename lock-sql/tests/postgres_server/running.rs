@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_conformance::Verdict;
-use lock_conformance::faults::{Link, Proxies};
-use lock_conformance::harness::{Certificates, Credentials, PASSWORD, Store, Tls};
-use lock_conformance::servers::free_port;
-use lock_conformance::servers::pgbouncer::PgBouncer;
-use lock_core::Driver;
+use onelock_conformance::Verdict;
+use onelock_conformance::faults::{Link, Proxies};
+use onelock_conformance::harness::{Certificates, Credentials, PASSWORD, Store, Tls};
+use onelock_conformance::servers::free_port;
+use onelock_conformance::servers::pgbouncer::PgBouncer;
+use onelock_core::Driver;
 use sqlx::{Executor as _, Row as _};
 
 use super::{Admin as _, PostgresServer};

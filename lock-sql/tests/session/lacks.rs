@@ -1,6 +1,6 @@
 //! What session locks cannot do, on whatever server.
 
-use lock_conformance::case::Need;
+use onelock_conformance::case::Need;
 
 /// Why; `foreign` says what becomes of locks that others take.
 pub(crate) fn why(need: Need, foreign: &str) -> Option<String> {

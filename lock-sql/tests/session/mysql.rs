@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::servers::mariadb::mysqld;
-use lock_core::{Driver, ErrorKind, Release};
-use lock_sql::MYSQL_SESSION_DRIVER;
+use onelock_conformance::servers::mariadb::mysqld;
+use onelock_core::{Driver, ErrorKind, Release};
+use onelock_sql::MYSQL_SESSION_DRIVER;
 
 use crate::mysql_harness::{locks_sql, start};
 use crate::mysql_server::{Admin as _, MariaDb};
@@ -78,7 +78,7 @@ async fn a_holder_is_seen_and_evicted_by_its_number() {
     server.run("DO BENCHMARK(17000000, UUID_SHORT())").await.unwrap();
     let later = b.inspect("Seen").await.unwrap();
     assert_eq!(later.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(), [token], "{later:?}");
-    let other = lock_core::FencingToken::new(token.get() + 1).unwrap();
+    let other = onelock_core::FencingToken::new(token.get() + 1).unwrap();
     assert_eq!(b.evict("Seen", other).await.unwrap(), Release::NotHeld);
     assert!(a.inspect("Seen").await.unwrap().holders.len() == 1);
     assert_eq!(b.evict("Seen", token).await.unwrap(), Release::Released);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::Verdict;
-use lock_conformance::case::Need;
-use lock_conformance::harness::{Harness, Store, open_by};
-use lock_conformance::servers::mariadb::mysqld;
-use lock_core::{Backend, Capabilities};
-use lock_sql::MYSQL_SESSION_DRIVER;
+use onelock_conformance::Verdict;
+use onelock_conformance::case::Need;
+use onelock_conformance::harness::{Harness, Store, open_by};
+use onelock_conformance::servers::mariadb::mysqld;
+use onelock_core::{Backend, Capabilities};
+use onelock_sql::MYSQL_SESSION_DRIVER;
 
 use crate::lacks;
 use crate::mysql_server::running::{Kind, Running};
@@ -68,7 +68,7 @@ impl Harness for MySqlSession {
         Ok(Box::new(Running::new(kind, start(&[]).await?)?))
     }
 
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open_by(&MYSQL_SESSION_DRIVER, url).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::ErrorKind;
+use onelock_core::ErrorKind;
 
 use crate::mysql_server::{Admin as _, MariaDb};
 use crate::numbers::{draw, drawn_until_a_crash};

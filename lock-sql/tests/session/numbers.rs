@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use lock_core::Locks;
+use onelock_core::Locks;
 
 use crate::server::{PATIENCE, Server};
 

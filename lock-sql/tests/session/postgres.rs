@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::servers::pgbouncer::PgBouncer;
-use lock_core::{Driver, ErrorKind, Locks};
-use lock_sql::POSTGRES_SESSION_DRIVER;
+use onelock_conformance::servers::pgbouncer::PgBouncer;
+use onelock_core::{Driver, ErrorKind, Locks};
+use onelock_sql::POSTGRES_SESSION_DRIVER;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use crate::postgres_harness::{LOCKS, start};
@@ -79,7 +79,7 @@ async fn readers_share() {
     let (one, two) = (read(&a).acquire().await.unwrap(), read(&b).acquire().await.unwrap());
     let shown = a.inspect("shared").await.unwrap();
     assert_eq!(shown.holders.len(), 2);
-    assert!(shown.holders.iter().all(|holder| holder.mode == lock_core::Mode::Shared), "{shown:?}");
+    assert!(shown.holders.iter().all(|holder| holder.mode == onelock_core::Mode::Shared), "{shown:?}");
     let writer = acquire(&a, "shared");
     until_waiting(&server, 1).await;
     assert!(read(&b).try_acquire().await.unwrap().is_none(), "a reader has passed the writer");

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::Verdict;
-use lock_conformance::case::Need;
-use lock_conformance::harness::{Harness, Store, open_by};
-use lock_core::{Backend, Capabilities};
-use lock_sql::POSTGRES_SESSION_DRIVER;
+use onelock_conformance::Verdict;
+use onelock_conformance::case::Need;
+use onelock_conformance::harness::{Harness, Store, open_by};
+use onelock_core::{Backend, Capabilities};
+use onelock_sql::POSTGRES_SESSION_DRIVER;
 use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::lacks;
@@ -73,7 +73,7 @@ impl Harness for PostgresSession {
         Ok(Box::new(Running::new(SESSIONS, server, None, url, port)))
     }
 
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open_by(&POSTGRES_SESSION_DRIVER, url).await
     }
 }
@@ -84,7 +84,7 @@ pub(crate) async fn start(settings: &[&str]) -> Verdict<PostgresServer> {
     let all: Vec<_> =
         ["log_line_prefix=%u| ", "max_connections=600"].into_iter().chain(settings.iter().copied()).collect();
     let server = PostgresServer::start(&all).await?;
-    let sql = lock_sql::session::postgres::migration("onelock_session")?;
+    let sql = onelock_sql::session::postgres::migration("onelock_session")?;
     let grants = "CREATE ROLE onelock LOGIN; GRANT USAGE ON SCHEMA onelock_session TO onelock; \
                   GRANT USAGE ON SEQUENCE onelock_session.number TO onelock; \
                   GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA onelock_session TO onelock;";

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use lock_conformance::faults::{Fault, Link, Proxy};
-use lock_core::{ErrorKind, FencingToken, Locks};
+use onelock_conformance::faults::{Fault, Link, Proxy};
+use onelock_core::{ErrorKind, FencingToken, Locks};
 
 use crate::server::{Server, acquire, open, soon, until_waiting};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use lock_core::{BootClock, Driver, Guard, Locks, Result, Settings};
+use onelock_core::{BootClock, Driver, Guard, Locks, Result, Settings};
 
 /// Far more than a loaded machine needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lock_conformance::faults::{Act, Fault, Link, Proxy, Trigger};
-use lock_core::{ErrorKind, FencingToken, Locks, Result};
+use onelock_conformance::faults::{Act, Fault, Link, Proxy, Trigger};
+use onelock_core::{ErrorKind, FencingToken, Locks, Result};
 
 use crate::server::{PATIENCE, Server, acquire, open, soon, until_waiting};
 
@@ -42,7 +42,7 @@ async fn cycle(locks: &Locks, name: &str, resource: &Resource) -> Result<()> {
 }
 
 /// What becomes of a request for two locks is a matter of the way to the server.
-fn of_the_way(error: &lock_core::Error) -> bool {
+fn of_the_way(error: &onelock_core::Error) -> bool {
     matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Lost)
 }
 

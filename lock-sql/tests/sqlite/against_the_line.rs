@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_conformance::differential::{Numbers, Subject, Times, play};
-use lock_conformance::rng::Rng;
-use lock_conformance::verdict::Verdict;
-use lock_core::Backend;
+use onelock_conformance::differential::{Numbers, Subject, Times, play};
+use onelock_conformance::rng::Rng;
+use onelock_conformance::verdict::Verdict;
+use onelock_core::Backend;
 
 use crate::support::{HandClock, file, folder, open_with};
 

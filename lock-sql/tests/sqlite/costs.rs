@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use lock_core::{Backend as _, Locks, Renewed, Wake};
+use onelock_core::{Backend as _, Locks, Renewed, Wake};
 use sqlx::{Connection as _, Executor as _};
 
 use crate::support::{file, folder, hold, open, queue, release, renewal, request};

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Backend, BootClock, ErrorKind, Renewed, Standing};
-use lock_sql::{SqliteBackend, SqliteConfig};
+use onelock_core::{Backend, BootClock, ErrorKind, Renewed, Standing};
+use onelock_sql::{SqliteBackend, SqliteConfig};
 use sqlx::{Connection as _, Executor as _};
 
 use crate::support::{
@@ -150,7 +150,7 @@ async fn a_full_disk_refuses_to_join_and_still_lets_go() {
     let mut held = Vec::new();
     let error = loop {
         let mut next = request(&format!("{}-{}", "n".repeat(200), held.len()), 1);
-        next.note = lock_core::Note::new("x".repeat(500)).unwrap();
+        next.note = onelock_core::Note::new("x".repeat(500)).unwrap();
         match store.acquire(&next).await {
             Ok(Standing::Held(_)) => held.push(next),
             Ok(other) => panic!("{other:?}"),
@@ -166,7 +166,7 @@ async fn a_full_disk_refuses_to_join_and_still_lets_go() {
     for request in &held {
         release(&store, &request.ticket()).await;
     }
-    let listing = store.list("", &lock_core::Page::first(10).unwrap()).await.unwrap();
+    let listing = store.list("", &onelock_core::Page::first(10).unwrap()).await.unwrap();
     assert_eq!(listing.names, []);
     hold(&store, &request("n", 1)).await;
 }
@@ -232,7 +232,7 @@ async fn a_reboot_frees_the_locks_but_runs_the_lock_delay() {
     let clock = HandClock::new();
     let store = open_with(&path, &clock).await;
     let plain = request("plain", 1);
-    let delayed = lock_core::Request { delay: Duration::from_secs(5), ..request("delayed", 1) };
+    let delayed = onelock_core::Request { delay: Duration::from_secs(5), ..request("delayed", 1) };
     let token = hold(&store, &plain).await;
     queue(&store, &request("plain", 2)).await;
     hold(&store, &delayed).await;
@@ -261,8 +261,8 @@ async fn the_last_number_is_an_error_and_not_a_wrap() {
     let store = open(&file(&folder)).await;
     let first = request("n", 1);
     hold(&store, &first).await;
-    let last = lock_core::FencingToken::new(i64::MAX).unwrap();
-    assert_eq!(store.raise(&first.ticket(), last).await.unwrap(), lock_core::Raise::Raised);
+    let last = onelock_core::FencingToken::new(i64::MAX).unwrap();
+    assert_eq!(store.raise(&first.ticket(), last).await.unwrap(), onelock_core::Raise::Raised);
     assert_eq!(store.acquire(&request("m", 2)).await.unwrap_err().kind(), ErrorKind::Full);
     release(&store, &first.ticket()).await;
 }
@@ -277,7 +277,7 @@ async fn many_names_leave_nothing_but_the_counter() {
         let requests: Vec<_> = (0..250).map(|i| request(&format!("{round}/{i}"), 1)).collect();
         futures_util::future::join_all(requests.iter().map(|r| hold(&store, r))).await;
         if round % 2 == 0 {
-            let tickets: Vec<_> = requests.iter().map(lock_core::Request::ticket).collect();
+            let tickets: Vec<_> = requests.iter().map(onelock_core::Request::ticket).collect();
             futures_util::future::join_all(tickets.iter().map(|t| release(&store, t))).await;
         } else {
             // Abandoned: nobody ever asks for these names again.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use lock_core::{Backend as _, ErrorKind, Page, Release, Renewed, Standing};
+use onelock_core::{Backend as _, ErrorKind, Page, Release, Renewed, Standing};
 use sqlx::{Connection as _, Executor as _, SqliteConnection};
 
 use crate::support::{
@@ -143,10 +143,10 @@ async fn opening_and_looking_only_read() {
     hold(&store, &request("n", 1)).await;
     let mut writer = raw(&path).await;
     writer.execute("BEGIN IMMEDIATE").await.unwrap();
-    let mut config = lock_sql::SqliteConfig::new(&path);
+    let mut config = onelock_sql::SqliteConfig::new(&path);
     config.busy_timeout = std::time::Duration::ZERO;
     let other =
-        lock_sql::SqliteBackend::open(config, std::sync::Arc::new(lock_core::BootClock)).await.unwrap();
+        onelock_sql::SqliteBackend::open(config, std::sync::Arc::new(onelock_core::BootClock)).await.unwrap();
     assert_eq!(other.inspect(&name("n")).await.unwrap().holders.len(), 1);
     assert_eq!(other.list("", &Page::first(10).unwrap()).await.unwrap().names.len(), 1);
     assert_eq!(other.acquire(&request("n", 2)).await.unwrap_err().kind(), ErrorKind::Unavailable);

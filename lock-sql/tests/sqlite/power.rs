@@ -4,9 +4,9 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use lock_conformance::servers::{Place, folder_in, power};
-use lock_core::{Backend as _, HolderId, Request, Standing};
-use lock_sql::SqliteBackend;
+use onelock_conformance::servers::{Place, folder_in, power};
+use onelock_core::{Backend as _, HolderId, Request, Standing};
+use onelock_sql::SqliteBackend;
 
 use crate::support::{open, release, request};
 

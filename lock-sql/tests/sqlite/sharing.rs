@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_core::{Backend, BootClock, ErrorKind, HolderId, Standing, Wake};
-use lock_sql::{SqliteBackend, SqliteConfig};
+use onelock_core::{Backend, BootClock, ErrorKind, HolderId, Standing, Wake};
+use onelock_sql::{SqliteBackend, SqliteConfig};
 
 use crate::support::{file, folder, hold, name, open, queue, raw, refused, release, renewal, request};
 
@@ -167,11 +167,11 @@ async fn the_lock_of_a_killed_process_is_freed_by_its_lease() {
     holder.wait().unwrap();
     crate::support::until("the lease of the killed process ends", async || {
         match store.renew(&[crate::support::renewal(&waiter)]).await[0] {
-            Ok(lock_core::Renewed::Held(grant)) => {
+            Ok(onelock_core::Renewed::Held(grant)) => {
                 assert_eq!(grant.token, token);
                 true
             }
-            Ok(lock_core::Renewed::Waiting(_)) => false,
+            Ok(onelock_core::Renewed::Waiting(_)) => false,
             ref other => panic!("{other:?}"),
         }
     })

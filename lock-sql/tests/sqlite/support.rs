@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lock_core::{
+use onelock_core::{
     Backend, BootClock, Clock, Error, FencingToken, HolderId, LockName, Mode, Note, Release, Renewal,
     Request, Standing, Ticket, Timestamp,
 };
-use lock_sql::{SqliteBackend, SqliteConfig};
+use onelock_sql::{SqliteBackend, SqliteConfig};
 use sqlx::ConnectOptions as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use tempfile::TempDir;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use lock_core::{Backend, BootClock, ErrorKind, Mode, Renewed, Wake};
-use lock_sql::{SqliteBackend, SqliteConfig};
+use onelock_core::{Backend, BootClock, ErrorKind, Mode, Renewed, Wake};
+use onelock_sql::{SqliteBackend, SqliteConfig};
 use sqlx::Connection as _;
 
 use crate::support::{
@@ -153,9 +153,9 @@ async fn a_thousand_waiters_move_up_and_are_let_in_together() {
     let writer = request("n", 1);
     hold(&store, &writer).await;
     let readers: Vec<_> =
-        (0..1_000).map(|i| lock_core::Request { mode: Mode::Shared, ..request("n", 10 + i) }).collect();
+        (0..1_000).map(|i| onelock_core::Request { mode: Mode::Shared, ..request("n", 10 + i) }).collect();
     futures_util::future::join_all(readers.iter().map(|reader| queue(&store, reader))).await;
-    let tickets: Vec<_> = readers.iter().map(lock_core::Request::ticket).collect();
+    let tickets: Vec<_> = readers.iter().map(onelock_core::Request::ticket).collect();
     let mut waits: Vec<_> = tickets.iter().map(|ticket| Box::pin(store.wait(ticket))).collect();
     for wait in &mut waits {
         assert!(wait.as_mut().now_or_never().is_none());
@@ -217,7 +217,7 @@ async fn an_evicted_and_an_expired_waiter_are_told_to_ask() {
     let store = open_with(&file(&folder), &clock).await;
     hold(&store, &request("n", 1)).await;
     let evicted = queue(&store, &request("n", 2)).await;
-    let brief = lock_core::Request { waiter_lease: Duration::from_secs(1), ..request("n", 3) };
+    let brief = onelock_core::Request { waiter_lease: Duration::from_secs(1), ..request("n", 3) };
     queue(&store, &brief).await;
     let (second, third) = (request("n", 2).ticket(), brief.ticket());
     let (mut second, mut third) = (Box::pin(store.wait(&second)), Box::pin(store.wait(&third)));

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use lock_conformance::ctx::{name, request, ticket, waiting};
-use lock_conformance::ensure_eq;
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
-use lock_conformance::verdict::{Context as _, Verdict};
-use lock_core::{Mode, Wake};
+use onelock_conformance::ctx::{name, request, ticket, waiting};
+use onelock_conformance::ensure_eq;
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::verdict::{Context as _, Verdict};
+use onelock_core::{Mode, Wake};
 use zookeeper_client as zk;
 
 use crate::support::harness::open;
@@ -79,7 +79,7 @@ async fn curator_and_we_exclude_each_other() -> Verdict {
             Ok(40)
         });
         let (locks, inside) =
-            (lock_core::Locks::builder(open(&url(&server)).await?).build()?, Arc::clone(&inside));
+            (onelock_core::Locks::builder(open(&url(&server)).await?).build()?, Arc::clone(&inside));
         tasks.spawn(async move {
             for round in 0..40 {
                 let lock = locks.mutex("both")?;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::poll;
-use lock_conformance::ctx::{exclusive, held, leased, name, ticket, waiting};
-use lock_conformance::faults::{Act, Link, Proxy, Trigger};
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
-use lock_conformance::verdict::{Context as _, Stop, Verdict};
-use lock_conformance::{ensure, ensure_eq};
-use lock_core::{Backend, Request, Standing, Ticket, Wake};
+use onelock_conformance::ctx::{exclusive, held, leased, name, ticket, waiting};
+use onelock_conformance::faults::{Act, Link, Proxy, Trigger};
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::verdict::{Context as _, Stop, Verdict};
+use onelock_conformance::{ensure, ensure_eq};
+use onelock_core::{Backend, Request, Standing, Ticket, Wake};
 
 use crate::support::counter::Counter;
 use crate::support::harness::open;
@@ -23,13 +23,13 @@ fn requests(count: usize) -> Verdict<Vec<Request>> {
 }
 
 /// Acquires all at once, as tasks that run before anything is answered.
-async fn acquire_all(client: &Arc<dyn Backend>, requests: &[Request]) -> Vec<lock_core::Result<Standing>> {
+async fn acquire_all(client: &Arc<dyn Backend>, requests: &[Request]) -> Vec<onelock_core::Result<Standing>> {
     join_all(requests.iter().map(|request| client.acquire(request))).await
 }
 
 fn tickets(
     requests: &[Request],
-    standings: Vec<lock_core::Result<Standing>>,
+    standings: Vec<onelock_core::Result<Standing>>,
 ) -> Verdict<Vec<(bool, Ticket)>> {
     let standings = requests.iter().zip(standings);
     standings
@@ -54,7 +54,7 @@ async fn begun<'a>(
     client: &'a Arc<dyn Backend>,
     requests: &'a [Request],
     polled: usize,
-) -> Verdict<Vec<BoxFuture<'a, lock_core::Result<Standing>>>> {
+) -> Verdict<Vec<BoxFuture<'a, onelock_core::Result<Standing>>>> {
     let mut joins: Vec<_> = requests.iter().map(|request| client.acquire(request)).collect();
     for join in &mut joins[..polled] {
         ensure!(poll!(join).is_pending(), "nothing is answered yet");
@@ -103,7 +103,7 @@ async fn many_names_share_requests() -> Verdict {
     }
     let before = multis(&counter);
     for released in join_all(tickets.iter().map(|(_, ticket)| client.release(ticket))).await {
-        ensure_eq!(released?, lock_core::Release::Released, "a release");
+        ensure_eq!(released?, onelock_core::Release::Released, "a release");
     }
     let leaves = multis(&counter) - before;
     ensure!(leaves <= 20, "{leaves} requests that leave");
@@ -141,7 +141,7 @@ async fn what_cannot_be_done_stops_nobody_else() -> Verdict {
             next.push(ticket(&request, waiting(&other, &request).await?.token));
         }
         for released in join_all(tickets.iter().map(|(_, ticket)| client.release(ticket))).await {
-            ensure_eq!(released?, lock_core::Release::Released, "round {round}: a release");
+            ensure_eq!(released?, onelock_core::Release::Released, "round {round}: a release");
         }
         for ticket in &next {
             let wake = tokio::time::timeout(Duration::from_secs(30), other.wait(ticket)).await??;
@@ -166,7 +166,7 @@ async fn what_cannot_be_done_stops_nobody_else() -> Verdict {
         let before = multis(&counter);
         let tickets = tickets(&requests, acquire_all(&client, &requests).await)?;
         for released in join_all(tickets.iter().map(|(_, ticket)| client.release(ticket))).await {
-            ensure_eq!(released?, lock_core::Release::Released, "a release");
+            ensure_eq!(released?, onelock_core::Release::Released, "a release");
         }
         cost = multis(&counter) - before;
     }

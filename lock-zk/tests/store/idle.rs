@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_conformance::ctx::{held, leased, name, renewal, request, waiting};
-use lock_conformance::verdict::{Context as _, Verdict};
-use lock_conformance::{ensure, expect};
-use lock_core::{Backend, Mode, Renewal, Renewed};
+use onelock_conformance::ctx::{held, leased, name, renewal, request, waiting};
+use onelock_conformance::verdict::{Context as _, Verdict};
+use onelock_conformance::{ensure, expect};
+use onelock_core::{Backend, Mode, Renewal, Renewed};
 
 use crate::support::counter::Counter;
 use crate::support::harness::open;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lock_conformance::ctx::{held, name, request, ticket, trying, waiting};
-use lock_conformance::ensure_eq;
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
-use lock_conformance::verdict::Verdict;
-use lock_core::{Mode, Standing, Wake};
+use onelock_conformance::ctx::{held, name, request, ticket, trying, waiting};
+use onelock_conformance::ensure_eq;
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::verdict::Verdict;
+use onelock_core::{Mode, Standing, Wake};
 use zookeeper_client as zk;
 
 use crate::support::harness::open;
@@ -32,7 +32,7 @@ async fn we_wait_for_kazoo() -> Verdict {
         ensure_eq!(line.holders[0].note.as_str(), "10.0.0.1", "{kind}: its note");
         ensure_eq!(line.holders[0].token.get(), stat.czxid, "{kind}: its number");
         let busy = client.acquire(&trying(request(&name, Mode::Shared)?)).await?;
-        ensure_eq!(busy, Standing::Busy(lock_core::Busy { retry_after: None }), "{kind}: a try");
+        ensure_eq!(busy, Standing::Busy(onelock_core::Busy { retry_after: None }), "{kind}: a try");
         for mode in [Mode::Shared, Mode::Exclusive] {
             let request = request(&name, mode)?;
             let place = waiting(&client, &request).await?;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_conformance::ctx::{exclusive, held, leased, name, renew, renewal, request, ticket, waiting};
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
-use lock_conformance::verdict::{Context as _, Verdict};
-use lock_conformance::{ensure, ensure_eq, expect};
-use lock_core::{Backend, ErrorKind, LockName, Mode, Renewed, Request, Standing, Ticket, Wake};
+use onelock_conformance::ctx::{exclusive, held, leased, name, renew, renewal, request, ticket, waiting};
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::verdict::{Context as _, Verdict};
+use onelock_conformance::{ensure, ensure_eq, expect};
+use onelock_core::{Backend, ErrorKind, LockName, Mode, Renewed, Request, Standing, Ticket, Wake};
 
 use crate::support::harness::open;
 use crate::{eventually, url};
@@ -102,7 +102,7 @@ async fn a_short_buffer_of_the_server_loses_no_lock() -> Verdict {
     let tickets = take(&client, &names).await?;
     let due: Vec<_> = tickets
         .into_iter()
-        .map(|ticket| lock_core::Renewal { ticket, lease: LEASE, waiter_lease: LEASE })
+        .map(|ticket| onelock_core::Renewal { ticket, lease: LEASE, waiter_lease: LEASE })
         .collect();
     for answer in client.renew(&due).await {
         expect!(answer?, Renewed::Held(_) => (), "a lock that is held");

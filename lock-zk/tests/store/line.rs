@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use lock_conformance::ctx::{exclusive, held, leased, name, renew, renewal, request, ticket};
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
-use lock_conformance::verdict::Verdict;
-use lock_conformance::{ensure, ensure_eq, expect};
-use lock_core::line::Line;
-use lock_core::{ErrorKind, FencingToken, LockName, Mode, Release, Renewed, Request, Standing, Timestamp};
+use onelock_conformance::ctx::{exclusive, held, leased, name, renew, renewal, request, ticket};
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::verdict::Verdict;
+use onelock_conformance::{ensure, ensure_eq, expect};
+use onelock_core::line::Line;
+use onelock_core::{ErrorKind, FencingToken, LockName, Mode, Release, Renewed, Request, Standing, Timestamp};
 
 use crate::support::harness::open;
 use crate::url;
@@ -17,7 +17,7 @@ use crate::url;
 async fn lines_follow_the_specification() -> Verdict {
     let server = ZkServer::start(Setup::default()).await?;
     let clients = [open(&url(&server)).await?, open(&url(&server)).await?, open(&url(&server)).await?];
-    let mut rng = lock_conformance::rng::Rng::new(0x5eed);
+    let mut rng = onelock_conformance::rng::Rng::new(0x5eed);
     let modes =
         [Mode::Exclusive, Mode::Shared, Mode::Shared, Mode::permit(2)?, Mode::permit(2)?, Mode::permit(3)?];
     let now = Timestamp::from_origin(Duration::from_secs(1));
@@ -63,8 +63,9 @@ async fn lines_follow_the_specification() -> Verdict {
             line.settle(now, &mut Vec::new());
             let seen = clients[by].inspect(&name).await?;
             let (holders, waiters) = line.view(now);
-            let tokens =
-                |views: &[lock_core::EntryView]| views.iter().map(|v| (v.token, v.mode)).collect::<Vec<_>>();
+            let tokens = |views: &[onelock_core::EntryView]| {
+                views.iter().map(|v| (v.token, v.mode)).collect::<Vec<_>>()
+            };
             ensure_eq!(tokens(&seen.holders), tokens(&holders), "{what}: holders");
             ensure_eq!(tokens(&seen.waiters), tokens(&waiters), "{what}: waiters");
             for (own, request, token) in &entries {

@@ -15,8 +15,8 @@ mod users;
 
 use std::time::Duration;
 
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
-use lock_conformance::verdict::{Context as _, Verdict};
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::verdict::{Context as _, Verdict};
 use support::counter::Counter;
 use zookeeper_client as zk;
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_conformance::ctx::{exclusive, held, name, request, ticket, waiting};
-use lock_conformance::verdict::{Context as _, Stop, Verdict};
-use lock_conformance::{ensure, ensure_eq};
-use lock_core::{Mode, Standing, Wake};
+use onelock_conformance::ctx::{exclusive, held, name, request, ticket, waiting};
+use onelock_conformance::verdict::{Context as _, Stop, Verdict};
+use onelock_conformance::{ensure, ensure_eq};
+use onelock_core::{Mode, Standing, Wake};
 
 use crate::support::harness::open;
 use crate::{counted, eventually, quiet, raw};

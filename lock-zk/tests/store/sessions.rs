@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_conformance::ctx::{exclusive, held, leased, name, renew, renewal, ticket, trying, waiting};
-use lock_conformance::faults::{Fault, Link, Proxy};
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
-use lock_conformance::verdict::{Stop, Verdict};
-use lock_conformance::{ensure, ensure_eq, expect};
-use lock_core::{Release, Renewed, Standing, Wake};
+use onelock_conformance::ctx::{exclusive, held, leased, name, renew, renewal, ticket, trying, waiting};
+use onelock_conformance::faults::{Fault, Link, Proxy};
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::verdict::{Stop, Verdict};
+use onelock_conformance::{ensure, ensure_eq, expect};
+use onelock_core::{Release, Renewed, Standing, Wake};
 
 use crate::support::counter::Counter;
 use crate::support::harness::open;

@@ -1,10 +1,10 @@
 //! Whose the nodes are.
 
-use lock_conformance::ctx::{exclusive, held, name, ticket, trying};
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
-use lock_conformance::verdict::Verdict;
-use lock_conformance::{ensure, ensure_eq, expect};
-use lock_core::{ErrorKind, Release};
+use onelock_conformance::ctx::{exclusive, held, name, ticket, trying};
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::verdict::Verdict;
+use onelock_conformance::{ensure, ensure_eq, expect};
+use onelock_core::{ErrorKind, Release};
 use zookeeper_client as zk;
 
 use crate::raw;

@@ -10,7 +10,7 @@ use std::thread;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use lock_conformance::verdict::Verdict;
+use onelock_conformance::verdict::Verdict;
 
 /// Kept by every connection.
 #[derive(Debug, Default)]

@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use lock_conformance::case::Need;
-use lock_conformance::ctx::PATIENCE;
-use lock_conformance::faults::{Link, Proxies};
-use lock_conformance::harness::{Certificates, Credentials, Harness, Store, Tls, open_by};
-use lock_conformance::servers::free_port;
-use lock_conformance::verdict::{Context as _, Verdict};
-use lock_core::{Backend, Capabilities, Driver, LockName};
+use onelock_conformance::case::Need;
+use onelock_conformance::ctx::PATIENCE;
+use onelock_conformance::faults::{Link, Proxies};
+use onelock_conformance::harness::{Certificates, Credentials, Harness, Store, Tls, open_by};
+use onelock_conformance::servers::free_port;
+use onelock_conformance::verdict::{Context as _, Verdict};
+use onelock_core::{Backend, Capabilities, Driver, LockName};
 use zookeeper_client as zk;
 
 use super::counter::Counter;
-use lock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 
 const FOREIGN: &[u8] = b"somebody else's";
 const OPTIONS: &str = "tick=200ms";
@@ -40,8 +40,8 @@ pub(crate) fn end() {
 }
 
 /// Opens `url` as a client would: the options that all stores share are not the driver's.
-pub(crate) async fn open(url: &str) -> lock_core::Result<Arc<dyn Backend>> {
-    open_by(&lock_zk::DRIVER, url).await
+pub(crate) async fn open(url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
+    open_by(&onelock_zk::DRIVER, url).await
 }
 
 #[async_trait]
@@ -100,7 +100,7 @@ impl Harness for ZooKeeper {
         Ok(Box::new(running))
     }
 
-    async fn open(&self, url: &str) -> lock_core::Result<Arc<dyn Backend>> {
+    async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open(url).await
     }
 
@@ -199,7 +199,7 @@ impl Running {
 #[async_trait]
 impl Store for Running {
     fn driver(&self) -> Verdict<Driver> {
-        Ok(lock_zk::DRIVER)
+        Ok(onelock_zk::DRIVER)
     }
 
     fn url(&self) -> Verdict<String> {
@@ -268,9 +268,9 @@ impl Store for Running {
         });
         // The node above the names belongs to whoever makes it: by the first lock.
         let backend = open(&given.good).await?;
-        let first = lock_conformance::ctx::exclusive(&LockName::new("first")?)?;
-        let grant = lock_conformance::ctx::held(&backend, &first).await?;
-        backend.release(&lock_conformance::ctx::ticket(&first, grant.token)).await?;
+        let first = onelock_conformance::ctx::exclusive(&LockName::new("first")?)?;
+        let grant = onelock_conformance::ctx::held(&backend, &first).await?;
+        backend.release(&onelock_conformance::ctx::ticket(&first, grant.token)).await?;
         backend.close().await?;
         Ok(given)
     }

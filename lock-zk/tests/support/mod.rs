@@ -6,8 +6,8 @@ pub(crate) mod harness;
 
 use std::time::Duration;
 
-use lock_conformance::servers::zookeeper::TICK;
-use lock_core::Capabilities;
+use onelock_conformance::servers::zookeeper::TICK;
+use onelock_core::Capabilities;
 
 /// What the store must declare on the test servers: their tick is 200 ms and their longest session two hours.
 pub(crate) fn capabilities() -> Capabilities {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_core::{Error, ErrorKind, FencingToken, Result};
+use onelock_core::{Error, ErrorKind, FencingToken, Result};
 use sqlx::Executor as _;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 

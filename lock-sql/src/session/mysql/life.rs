@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Result};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, FencingToken, Mode, Result};
+use onelock_core::{Error, ErrorKind, FencingToken, Mode, Result};
 use sqlx::mysql::MySqlRow;
 use tokio::time::Instant;
 

@@ -13,9 +13,11 @@ mod words;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::driver::Opening;
-use lock_core::url::host_port;
-use lock_core::{Backend, Capabilities, Clock, Driver, Error, ErrorKind, Info, OptionSpec, Result, StoreUrl};
+use onelock_core::driver::Opening;
+use onelock_core::url::host_port;
+use onelock_core::{
+    Backend, Capabilities, Clock, Driver, Error, ErrorKind, Info, OptionSpec, Result, StoreUrl,
+};
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 
@@ -40,7 +42,7 @@ pub const MYSQL_SESSION_DRIVER: Driver = Driver {
     capabilities: CAPABILITIES,
     options: OPTIONS,
     open,
-    gate: lock_core::quorum::no_gate,
+    gate: onelock_core::quorum::no_gate,
 };
 
 const CAPABILITIES: Capabilities = {
@@ -233,7 +235,7 @@ mod tests {
             "mysql+session://u@h",
             "mysql+session://h/db",
         ] {
-            let opened = open(url.parse().unwrap(), Arc::new(lock_core::BootClock)).await;
+            let opened = open(url.parse().unwrap(), Arc::new(onelock_core::BootClock)).await;
             assert_eq!(opened.unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
         }
     }

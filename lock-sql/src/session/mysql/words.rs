@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Result};
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 
@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn a_key_is_as_long_as_a_name_may_be() {
-        let key = crate::session::names::Key::new("space", &lock_core::LockName::new("orders/42").unwrap());
+        let key =
+            crate::session::names::Key::new("space", &onelock_core::LockName::new("orders/42").unwrap());
         let mut text = String::new();
         crate::mysql::sql::Value::Digest(key.long()).write(&mut text);
         let name = text.trim_matches('\'');

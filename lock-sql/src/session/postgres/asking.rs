@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, FencingToken, Mode, Result};
+use onelock_core::{Error, ErrorKind, FencingToken, Mode, Result};
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgArguments;
 

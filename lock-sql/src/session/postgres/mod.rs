@@ -12,9 +12,9 @@ mod sql;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::driver::Opening;
-use lock_core::url::host_port;
-use lock_core::{Backend, Capabilities, Clock, Driver, Error, Info, OptionSpec, Result, StoreUrl};
+use onelock_core::driver::Opening;
+use onelock_core::url::host_port;
+use onelock_core::{Backend, Capabilities, Clock, Driver, Error, Info, OptionSpec, Result, StoreUrl};
 
 use super::dialect::Dialect as _;
 use super::{CONNECTIONS, SessionStore, Setup, connections};
@@ -32,7 +32,7 @@ pub const POSTGRES_SESSION_DRIVER: Driver = Driver {
     capabilities: CAPABILITIES,
     options: OPTIONS,
     open,
-    gate: lock_core::quorum::no_gate,
+    gate: onelock_core::quorum::no_gate,
 };
 
 const CAPABILITIES: Capabilities = {
@@ -104,7 +104,7 @@ async fn open_with(config: PostgresConfig, connections: u16) -> Result<SessionSt
 
 #[cfg(test)]
 mod tests {
-    use lock_core::ErrorKind;
+    use onelock_core::ErrorKind;
 
     use super::*;
 
@@ -117,7 +117,7 @@ mod tests {
             "postgres+session://h/db?durability=relaxed",
             "postgres+session://",
         ] {
-            let opened = open(url.parse().unwrap(), Arc::new(lock_core::BootClock)).await;
+            let opened = open(url.parse().unwrap(), Arc::new(onelock_core::BootClock)).await;
             assert_eq!(opened.unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Result};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, Row as _};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_core::{FencingToken, Result, Ticket, Wake};
+use onelock_core::{FencingToken, Result, Ticket, Wake};
 use sqlx::Row as _;
 
 use super::{Answer, Reply, STALL, Worker};

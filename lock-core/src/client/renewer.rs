@@ -1,4 +1,4 @@
-//! The keeper: one task per client that renews every entry, holders and waiters, at a third of its lease, in batches.
+//! The renewer: one task per client that renews every entry, holders and waiters, at a third of its lease, in batches.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,11 +15,11 @@ use crate::error::{Error, ErrorKind};
 /// The most entries one call renews.
 const BATCH: usize = 256;
 
-/// Where the keeper has an entry: the moment of its next event, and a number that makes it unique.
+/// Where the renewer has an entry: the moment of its next event, and a number that makes it unique.
 pub(crate) type Key = (Timestamp, u64);
 
 #[derive(Debug, Default)]
-pub(crate) struct Keeper {
+pub(crate) struct Renewer {
     queue: Mutex<Queue>,
     /// Told when an event comes before the one the task sleeps for, and when the client goes.
     sooner: Arc<Notify>,
@@ -33,7 +33,7 @@ struct Queue {
     sleeps_until: Option<Timestamp>,
 }
 
-impl Keeper {
+impl Renewer {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -43,7 +43,7 @@ impl Keeper {
     }
 
     /// Takes an entry into care, or moves it to its next event. An entry that is over is let go.
-    pub(super) fn keep(&self, entry: &Arc<Entry>) {
+    pub(super) fn track(&self, entry: &Arc<Entry>) {
         self.reschedule(entry, true);
     }
 
@@ -70,7 +70,7 @@ impl Keeper {
     }
 
     /// Lets an entry go.
-    pub(super) fn forget(&self, entry: &Entry) {
+    pub(super) fn untrack(&self, entry: &Entry) {
         let mut queue = self.lock();
         if let Some(key) = entry.key.lock().unwrap_or_else(PoisonError::into_inner).take() {
             queue.events.remove(&key);
@@ -113,7 +113,7 @@ impl Keeper {
 
 /// Starts the task; it ends when the client is gone.
 pub(super) fn start(client: &Arc<Client>) {
-    let sooner = Arc::clone(&client.keeper.sooner);
+    let sooner = Arc::clone(&client.renewer.sooner);
     let clock = Arc::clone(&client.clock);
     let weak = Arc::downgrade(client);
     client.runtime.spawn(async move {
@@ -135,16 +135,16 @@ fn round(client: &Weak<Client>) -> Option<Option<Timestamp>> {
     let client = client.upgrade()?;
     let now = client.clock.now();
     let (mut entries, mut due) = (Vec::new(), Vec::new());
-    for entry in client.keeper.due(now) {
+    for entry in client.renewer.due(now) {
         if let View::Over(_) = entry.view(now) {
             // Work may still be running under a hold: its guard gives it back.
-            client.keeper.forget(&entry);
+            client.renewer.untrack(&entry);
             client.give_back_unreceived(&entry);
             continue;
         }
         let renewal = entry.due_renewal(now);
         // Also without one, as while the caller asks for itself: an event that stays due would be served in a loop.
-        client.keeper.moved(&entry);
+        client.renewer.moved(&entry);
         if let Some(renewal) = renewal {
             entries.push(entry);
             due.push(renewal);
@@ -154,7 +154,7 @@ fn round(client: &Weak<Client>) -> Option<Option<Timestamp>> {
     for (entries, due) in entries.chunks(BATCH).zip(due.chunks(BATCH)) {
         client.runtime.spawn(renew(Arc::clone(&client), now, entries.to_vec(), due.to_vec()));
     }
-    Some(client.keeper.next())
+    Some(client.renewer.next())
 }
 
 async fn renew(client: Arc<Client>, sent: Timestamp, entries: Vec<Arc<Entry>>, due: Vec<Renewal>) {
@@ -165,7 +165,7 @@ async fn renew(client: Arc<Client>, sent: Timestamp, entries: Vec<Arc<Entry>>, d
             Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
         });
         entry.renewed(sent, now, &answer);
-        client.keeper.moved(entry);
+        client.renewer.moved(entry);
         client.give_back_unreceived(entry);
     }
 }
@@ -173,9 +173,9 @@ async fn renew(client: Arc<Client>, sent: Timestamp, entries: Vec<Arc<Entry>>, d
 /// Ends every entry because the client closes.
 pub(super) fn close(client: &Arc<Client>) {
     let now = client.clock.now();
-    for entry in client.keeper.all() {
+    for entry in client.renewer.all() {
         entry.end(now, LossReason::Closed);
-        client.keeper.forget(&entry);
+        client.renewer.untrack(&entry);
         client.give_back(&entry);
     }
 }

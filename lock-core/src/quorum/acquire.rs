@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
-use super::ask::{may_be_there, tally};
+use super::fanout::{may_be_there, tally};
 use super::hold::{Hold, Mark};
 use crate::backend::{Backend, Busy, Grant, Raise, Release, Request, Standing, Ticket};
 use crate::error::Result;

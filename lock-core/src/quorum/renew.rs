@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
-use super::ask::{may_be_there, tally};
-use super::attempt::kept;
+use super::acquire::kept;
+use super::fanout::{may_be_there, tally};
 use crate::backend::{Backend, Grant, Raise, Release, Renewal, Renewed, Request, Standing, Ticket};
 use crate::error::{Error, Result};
 use crate::holder::HolderId;

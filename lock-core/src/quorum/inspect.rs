@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Shared;
-use super::ask::tally;
+use super::fanout::tally;
 use super::hold::Mark;
 use crate::backend::{Backend, Release};
 use crate::error::{Error, Result};
