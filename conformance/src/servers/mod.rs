@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod etcd;
+mod folder;
 pub mod hosts;
 pub mod mariadb;
 pub mod mysql_wire;
@@ -23,65 +24,14 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Once;
 use std::time::{Duration, Instant};
 
+pub use folder::{Place, data_folder, folder_in};
 pub use ports::free_port;
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::verdict::{Context as _, Stop, Verdict};
-
-/// Where a server keeps its data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
-    /// In memory where there is such a file system, and without waiting for a disk where that can be told: a test does not
-    /// lose power.
-    #[default]
-    Memory,
-    /// In the folder for temporary files, with the durability that the server has by itself: commits cost what they do.
-    Disk,
-}
-
-/// A folder for a server's data in memory: see [`Place::Memory`].
-///
-/// # Errors
-/// When no folder can be made.
-pub fn data_folder() -> Verdict<TempDir> {
-    folder_in(Place::Memory)
-}
-
-/// A folder for a server's data.
-///
-/// # Errors
-/// When no folder can be made.
-pub fn folder_in(place: Place) -> Verdict<TempDir> {
-    let (memory, disk) = (Path::new("/dev/shm"), std::env::temp_dir());
-    let parent = if place == Place::Memory && memory.is_dir() { memory } else { &disk };
-    static SWEPT: Once = Once::new();
-    SWEPT.call_once(|| [memory, &disk].into_iter().for_each(sweep));
-    let made =
-        tempfile::Builder::new().prefix(&format!("{FOLDER}{}-", std::process::id())).tempdir_in(parent);
-    made.context("a folder for the server's data")
-}
-
-const FOLDER: &str = "onelock-suite-";
-
-/// Removes the folders of test processes that were killed and could not do it themselves.
-fn sweep(parent: &Path) {
-    let Ok(entries) = std::fs::read_dir(parent) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let id =
-            name.to_str().and_then(|name| name.strip_prefix(FOLDER)).and_then(|rest| rest.split('-').next());
-        let Some(id) = id.and_then(|id| id.parse::<i32>().ok()).and_then(Pid::from_raw) else { continue };
-        // Another user's process that lives answers with an error of its own: only "no such process" is an answer.
-        if test_kill_process(id) == Err(rustix::io::Errno::SRCH) {
-            // Another process may be sweeping, too.
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-}
 
 /// Builds a program or a library from its source in C, in a folder that all users may read.
 fn compiled(source: &str, name: &str, options: &[&str]) -> Verdict<(TempDir, PathBuf)> {
