@@ -3,6 +3,7 @@
 //! A lock is a line of leased, numbered entries kept by a store. The holders are the longest prefix of the line whose
 //! entries are mutually compatible ([`mode`]). A store implements lock verbs ([`Backend`]); everything else is here.
 
+pub mod around;
 pub mod client;
 pub mod memory;
 pub mod model;
@@ -15,6 +16,9 @@ pub use model::{clock, holder, lease, line, mode, name, snapshot, token};
 pub use store::{backend, capabilities, driver, error, url};
 pub use toolkit::single_flight as flight;
 
+pub use around::election::{Election, Leader, Observe, Term};
+pub use around::risk::Stop;
+pub use around::sets::{GuardSet, LockSet};
 pub use backend::{
     Backend, Busy, Grant, Info, Note, Place, Raise, Release, Renewal, Renewed, Request, Standing, Ticket,
     Wake,

@@ -149,6 +149,20 @@ impl Guard {
         self.held().is_ok()
     }
 
+    /// Why it is not held any more; `None` while it is held.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossReason> {
+        match self.hold.view() {
+            View::Held { .. } => None,
+            View::Over(reason) => Some(reason),
+            View::Waiting { .. } => Some(LossReason::NotHeld),
+        }
+    }
+
+    pub(crate) fn loss_error(&self) -> Option<Error> {
+        self.held().err()
+    }
+
     /// How long it may be believed in yet if no renewal comes; zero once lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
@@ -283,6 +297,11 @@ impl Guard {
         if self.hold.guards.fetch_sub(1, Ordering::AcqRel) > 1 {
             return Ok(());
         }
+        self.give_back().await
+    }
+
+    /// Gives the lock back for all guards of this acquisition.
+    pub(crate) async fn give_back(&self) -> Result<()> {
         let Stake { client, entry } = self.stake();
         client.renewer.untrack(entry);
         let ticket = match entry.end_for_release(client.clock.now()) {

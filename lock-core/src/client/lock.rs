@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Client;
 use super::acquire::{self, Progress, Terms};
 use super::entry::Upkeep;
 use super::guard::Guard;
 use super::owner::{Owner, SlotLease};
 use super::retry::Retry;
+use super::{Client, Locks};
 use crate::backend::Note;
-use crate::clock::sleep_until;
+use crate::clock::{Clock, sleep_until};
 use crate::config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease;
@@ -78,6 +78,18 @@ impl Lock {
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.terms.mode
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.terms.lease
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.client.clock
+    }
+
+    pub(crate) fn is_of(&self, locks: &Locks) -> bool {
+        Arc::ptr_eq(&self.client, &locks.client)
     }
 
     /// The lease of a holder, rounded up to what the store gives. How soon others get the lock after this process died.
@@ -245,7 +257,7 @@ impl std::fmt::Debug for Client {
 }
 
 /// The error of everything that needs a lock that is gone.
-pub(super) fn lost(name: &LockName, reason: super::guard::LossReason, cause: Option<Error>) -> Error {
+pub(crate) fn lost(name: &LockName, reason: super::guard::LossReason, cause: Option<Error>) -> Error {
     let error = Error::new(ErrorKind::Lost, format!("`{name}` is not held any more: {reason}"));
     match cause {
         Some(cause) => error.caused_by(cause),

@@ -61,7 +61,7 @@ use stalls::Stalls;
 /// Make one per store and process and share it: all its locks use one connection and one renewer.
 #[derive(Clone)]
 pub struct Locks {
-    client: Arc<Client>,
+    pub(crate) client: Arc<Client>,
 }
 
 pub(crate) struct Client {

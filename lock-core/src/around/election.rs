@@ -1,0 +1,365 @@
+//! Leader election: one of many candidates works, and the next one begins only after that work has ended.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
+
+use futures_core::Stream;
+use tokio::sync::Notify;
+
+use crate::client::Locks;
+use crate::client::guard::{Guard, LossReason};
+use crate::client::lock::Lock;
+use crate::error::{ErrorKind, Result};
+use crate::token::FencingToken;
+
+/// How often an observer asks the store: a tenth of the ttl, within these.
+const OBSERVE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// What [`Election::on_failure`] is called with.
+type OnFailure = Arc<dyn Fn(&dyn fmt::Display) + Send + Sync>;
+
+/// A name for which candidates stand; whoever holds its lock leads.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> onelock_core::Result<()> {
+/// # use onelock_core::{FencingToken, Result};
+/// # let clock = std::sync::Arc::new(onelock_core::BootClock);
+/// # let store = std::sync::Arc::new(onelock_core::MemoryBackend::new(&onelock_core::MemoryStore::new(clock)));
+/// # let locks = onelock_core::Locks::builder(store).build()?;
+/// # async fn reconcile(_: FencingToken) -> Result<&'static str> { Ok("done") }
+/// let election = locks.election("reconciler")?;
+/// let done = election.run(|term| async move { reconcile(term.token()?).await }).await?;
+/// assert_eq!(done, "done");
+/// assert!(election.leader().await?.is_none()); // given back when the work had ended
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Election {
+    locks: Locks,
+    lock: Lock,
+    pause: Duration,
+    notice: Duration,
+    on_failure: Option<OnFailure>,
+}
+
+/// Who leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// Its label.
+    pub note: String,
+    /// The fencing token of its term.
+    pub token: FencingToken,
+    /// When it became a candidate for this term, by this host's calendar; `None` where the store does not know.
+    pub since: Option<SystemTime>,
+}
+
+/// One term of this candidate: from when it leads until it is lost, steps down, or its work has ended. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Term {
+    guard: Arc<Guard>,
+    stepping_down: Arc<StepDown>,
+    notice: Duration,
+}
+
+#[derive(Debug, Default)]
+struct StepDown {
+    asked: AtomicBool,
+    changed: Notify,
+}
+
+impl Locks {
+    /// An election of this name. Its candidates, on whatever host, wait in the line of the lock `name`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`].
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
+        Ok(Election {
+            lock: self.mutex(name)?,
+            locks: self.clone(),
+            pause: Duration::from_secs(1),
+            notice: Duration::ZERO,
+            on_failure: None,
+        })
+    }
+}
+
+impl Election {
+    /// The candidate's label, which observers see.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`] when it is too long or has control characters.
+    pub fn note(mut self, text: impl AsRef<str>) -> Result<Self> {
+        self.lock = self.lock.note(text)?;
+        Ok(self)
+    }
+
+    /// The lease of a leader: how soon another one leads after this process died.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLease`].
+    pub fn ttl(mut self, ttl: Duration) -> Result<Self> {
+        self.lock = self.lock.ttl(ttl)?;
+        Ok(self)
+    }
+
+    /// How long this candidate waits before it stands again after its work has failed, or a campaign could not reach the
+    /// store: a second unless set.
+    #[must_use]
+    pub fn pause_after_failure(mut self, pause: Duration) -> Self {
+        self.pause = pause;
+        self
+    }
+
+    /// How long before its end a term tells its work ([`Term::ending`]): zero unless set.
+    ///
+    /// It is the time before the deadline when renewals fail, and the time that the work has after a step-down.
+    #[must_use]
+    pub fn step_down_notice(mut self, notice: Duration) -> Self {
+        self.notice = notice;
+        self
+    }
+
+    /// Calls `f` with each failure after which this candidate goes on: of its work, of a campaign, of a release.
+    #[must_use]
+    pub fn on_failure(mut self, f: impl Fn(&dyn fmt::Display) + Send + Sync + 'static) -> Self {
+        self.on_failure = Some(Arc::new(f));
+        self
+    }
+
+    /// Campaigns, runs `work` while it leads, and campaigns again, until `work` answers `Ok`.
+    ///
+    /// `work` is dropped at its next await when the term is lost; the lock is given back only when it has ended. Work that
+    /// does not await cannot be stopped: its token tells its late writes from the next leader's. A panic of `work` gives the lock
+    /// back and goes on to the caller.
+    ///
+    /// # Errors
+    /// What the store says to a campaign, unless a retry may help. Failures of `work` are not errors of this call: see
+    /// [`Election::on_failure`].
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work and then gives the lock back in the background.
+    pub async fn run<W, F, T, E>(&self, mut work: W) -> Result<T>
+    where
+        W: FnMut(Term) -> F,
+        F: Future<Output = Result<T, E>>,
+        E: fmt::Display,
+    {
+        loop {
+            let term = match self.lock.acquire().await {
+                Ok(guard) => Term::new(guard, self.notice),
+                Err(error) if error.is_retryable() || error.kind() == ErrorKind::Evicted => {
+                    self.failed(&error);
+                    tokio::time::sleep(self.pause).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let ended = tokio::select! {
+                biased;
+                () = term.over() => None,
+                ended = work(term.clone()) => Some(ended),
+            };
+            let lost = term.guard.loss().is_some();
+            if let Err(error) = term.guard.give_back().await
+                && !lost
+            {
+                self.failed(&error);
+            }
+            match ended {
+                Some(Ok(done)) => return Ok(done),
+                Some(Err(error)) => {
+                    self.failed(&error);
+                    tokio::time::sleep(self.pause).await;
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn failed(&self, error: &dyn fmt::Display) {
+        if let Some(on_failure) = &self.on_failure {
+            on_failure(error);
+        }
+    }
+
+    /// Who leads now; `None` when nobody does.
+    ///
+    /// # Errors
+    /// What the store says.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn leader(&self) -> Result<Option<Leader>> {
+        let snapshot = self.locks.inspect(self.lock.name().as_str()).await?;
+        Ok(snapshot.holders.into_iter().next().map(|holder| Leader {
+            note: holder.note,
+            token: holder.token,
+            since: holder.age.and_then(|age| SystemTime::now().checked_sub(age)),
+        }))
+    }
+
+    /// Who leads, now and after each change: a stream that does not end. While the store cannot be reached it says
+    /// nothing; it may pass over a leader that led between two requests (a tenth of the ttl, at most a second), and never over the last.
+    pub fn observe(&self) -> Observe {
+        Observe { election: self.clone(), seen: None, next: None }
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election").field("name", self.lock.name()).finish_non_exhaustive()
+    }
+}
+
+impl Term {
+    fn new(guard: Guard, notice: Duration) -> Self {
+        Self { guard: Arc::new(guard), stepping_down: Arc::default(), notice }
+    }
+
+    /// The fencing token of this term: pass it to every resource the leader writes to.
+    ///
+    /// # Errors
+    /// As [`Guard::token`].
+    pub fn token(&self) -> Result<FencingToken> {
+        self.guard.token()
+    }
+
+    /// Whether this candidate leads now.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// How long it may be believed in yet if no renewal comes.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// Waits until the term is lost, and says why.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn lost(&self) -> LossReason {
+        self.guard.lost().await
+    }
+
+    /// Waits until the term is about to end: a step-down was asked for, or less than the notice is left and no renewal
+    /// has come. See [`Election::step_down_notice`].
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn ending(&self) {
+        tokio::select! {
+            () = self.stepping_down.wait() => {}
+            () = self.guard.at_risk(self.notice) => {}
+        }
+    }
+
+    /// Hands on: the work is told, has the notice to end, and is dropped; then the lock is given back, and this candidate stands at
+    /// the end of the line. Returns when the term is over; inside the work it does not return.
+    ///
+    /// # Cancel safety
+    /// The step-down goes on.
+    pub async fn step_down(&self) {
+        self.stepping_down.asked.store(true, Ordering::Release);
+        self.stepping_down.changed.notify_waiters();
+        self.lost().await;
+    }
+
+    /// Waits until the work must be dropped.
+    async fn over(&self) {
+        let handed_on = async {
+            self.stepping_down.wait().await;
+            tokio::time::sleep(self.notice).await;
+        };
+        tokio::select! {
+            _ = self.lost() => {}
+            () = handed_on => {}
+        }
+    }
+}
+
+impl StepDown {
+    async fn wait(&self) {
+        let mut changed = std::pin::pin!(self.changed.notified());
+        changed.as_mut().enable();
+        if !self.asked.load(Ordering::Acquire) {
+            changed.await;
+        }
+    }
+}
+
+/// The stream of [`Election::observe`].
+#[must_use = "a stream does nothing until it is polled"]
+pub struct Observe {
+    election: Election,
+    /// The token of the last item.
+    seen: Option<Option<FencingToken>>,
+    next: Option<Pin<Box<dyn Future<Output = Option<Leader>> + Send>>>,
+}
+
+impl Observe {
+    /// The next item of the stream.
+    ///
+    /// # Cancel safety
+    /// Safe: no change is missed.
+    pub async fn next(&mut self) -> Option<Leader> {
+        std::future::poll_fn(|context| self.poll_item(context)).await
+    }
+
+    fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<Leader>> {
+        let (election, seen) = (&self.election, self.seen);
+        let next = self.next.get_or_insert_with(|| {
+            let election = election.clone();
+            Box::pin(async move { change(&election, seen).await })
+        });
+        let leader = ready!(next.as_mut().poll(context));
+        self.next = None;
+        self.seen = Some(leader.as_ref().map(|leader| leader.token));
+        Poll::Ready(leader)
+    }
+}
+
+/// Asks until another one leads than the one with the token `seen`.
+async fn change(election: &Election, seen: Option<Option<FencingToken>>) -> Option<Leader> {
+    let pause = (election.lock.lease() / 10).clamp(OBSERVE.0, OBSERVE.1);
+    let mut first = seen.is_none();
+    loop {
+        if !std::mem::take(&mut first) {
+            tokio::time::sleep(pause).await;
+        }
+        // A store that cannot be reached says nothing of who leads.
+        if let Ok(leader) = election.leader().await
+            && seen != Some(leader.as_ref().map(|leader| leader.token))
+        {
+            return leader;
+        }
+    }
+}
+
+impl Stream for Observe {
+    type Item = Option<Leader>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_item(context).map(Some)
+    }
+}
+
+impl fmt::Debug for Observe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observe").field("election", &self.election).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "election_tests.rs"]
+mod tests;

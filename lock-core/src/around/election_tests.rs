@@ -1,0 +1,162 @@
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+
+use super::*;
+use crate::clock::{Clock, TokioClock};
+use crate::error::Error;
+use crate::memory::{MemoryBackend, MemoryStore};
+
+fn clients<const N: usize>() -> [Locks; N] {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = MemoryStore::new(Arc::clone(&clock));
+    std::array::from_fn(|_| {
+        Locks::builder(Arc::new(MemoryBackend::new(&store))).clock(Arc::clone(&clock)).build().unwrap()
+    })
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn terms_do_not_overlap_and_every_candidate_leads() {
+    let locks = clients::<3>();
+    let (leading, terms) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let mut candidates = tokio::task::JoinSet::new();
+    for (n, locks) in locks.into_iter().enumerate() {
+        let (leading, terms) = (Arc::clone(&leading), Arc::clone(&terms));
+        candidates.spawn(async move {
+            let election = locks.election("e").unwrap().note(format!("n{n}")).unwrap();
+            let mut left = 5;
+            let work = |term: Term| {
+                left -= 1;
+                let (last, leading, terms) = (left == 0, Arc::clone(&leading), Arc::clone(&terms));
+                async move {
+                    assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0);
+                    terms.lock().unwrap().push((n, term.token()?));
+                    tokio::time::sleep(SECOND).await;
+                    leading.fetch_sub(1, Ordering::SeqCst);
+                    if last { Ok(()) } else { Err(Error::new(ErrorKind::Busy, "again")) }
+                }
+            };
+            election.pause_after_failure(Duration::ZERO).run(work).await.unwrap();
+        });
+    }
+    candidates.join_all().await;
+    let terms = terms.lock().unwrap();
+    assert_eq!(terms.len(), 15);
+    assert!(terms.is_sorted_by_key(|(_, token)| *token), "{terms:?}");
+    assert!(
+        terms.windows(2).all(|pair| pair[0].0 != pair[1].0),
+        "a failed leader stands at the end: {terms:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_term_ends_its_work_and_the_candidate_stands_again() {
+    let [locks, other] = clients();
+    let election = locks.election("e").unwrap();
+    let mut terms = Vec::new();
+    let done = election
+        .run(|term| {
+            terms.push(term.token().unwrap());
+            let (first, other) = (terms.len() == 1, other.clone());
+            async move {
+                if first {
+                    other.evict("e", term.token()?).await?;
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Error>(term.is_leader())
+            }
+        })
+        .await;
+    assert!(done.unwrap());
+    assert!(terms.len() == 2 && terms[0] < terms[1], "{terms:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_steps_down_ends_its_work_first_and_stands_behind_the_others() {
+    let [locks, other] = clients();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let (election, seen) = (locks.election("e").unwrap().step_down_notice(SECOND), Arc::clone(&log));
+    let mut terms = 0;
+    let first = tokio::spawn(async move {
+        let run = election.run(|term| {
+            terms += 1;
+            let (first, log) = (terms == 1, Arc::clone(&seen));
+            async move {
+                log.lock().unwrap().push(if first { "leads" } else { "leads again" });
+                if first {
+                    let asked = term.clone();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(SECOND).await;
+                        asked.step_down().await;
+                    });
+                    term.ending().await;
+                    tokio::time::sleep(SECOND / 2).await;
+                    log.lock().unwrap().push("has ended");
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Error>(())
+            }
+        });
+        run.await.unwrap();
+    });
+    tokio::time::sleep(SECOND / 2).await;
+    let (election, seen) = (other.election("e").unwrap(), Arc::clone(&log));
+    let second = tokio::spawn(async move {
+        let run = election.run(|_| async {
+            seen.lock().unwrap().push("the other leads");
+            Ok::<_, Error>(())
+        });
+        run.await.unwrap();
+    });
+    first.await.unwrap();
+    second.await.unwrap();
+    assert_eq!(*log.lock().unwrap(), ["leads", "has ended", "the other leads", "leads again"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_told_and_a_panic_gives_the_lock_back() {
+    let [locks, other] = clients();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&told);
+    let election =
+        locks.election("e").unwrap().on_failure(move |error| seen.lock().unwrap().push(error.to_string()));
+    let mut terms = 0;
+    let work = |_| {
+        terms += 1;
+        async move { if terms < 3 { Err(format!("failure {terms}")) } else { Ok(terms) } }
+    };
+    assert_eq!(election.run(work).await.unwrap(), 3);
+    assert_eq!(*told.lock().unwrap(), ["failure 1", "failure 2"]);
+    let panics = tokio::spawn(async move {
+        election.run(|_| async { if true { panic!("on purpose") } else { Ok::<(), String>(()) } }).await
+    });
+    assert!(panics.await.unwrap_err().is_panic());
+    let next = other.mutex("e").unwrap().acquire_timeout(SECOND).await.unwrap();
+    assert!(next.is_some(), "the lock was given back");
+    locks.close(SECOND).await.unwrap();
+    let closed = locks.election("e").unwrap().run(|_| async { Ok::<(), String>(()) }).await;
+    assert_eq!(closed.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn observers_see_each_leader_and_nobody() {
+    let [locks, other] = clients();
+    let mut seen = other.election("e").unwrap().observe();
+    assert_eq!(seen.next().await, None);
+    let election = locks.election("e").unwrap().note("me").unwrap();
+    let leader = tokio::spawn(async move {
+        let work = |_: Term| async {
+            tokio::time::sleep(SECOND * 5).await;
+            Ok::<_, Error>(())
+        };
+        election.run(work).await.unwrap();
+    });
+    let first = seen.next().await.unwrap();
+    assert_eq!(first.note, "me");
+    assert!(first.since.is_some());
+    // A stream may be left and taken up again.
+    assert!(tokio::time::timeout(SECOND, seen.next()).await.is_err());
+    assert_eq!(seen.next().await, None);
+    leader.await.unwrap();
+}

@@ -1,0 +1,5 @@
+//! What a service needs around a lock, built over [`Locks`](crate::Locks) alone: it works on every store.
+
+pub mod election;
+pub mod risk;
+pub mod sets;
