@@ -297,6 +297,7 @@ pub fn request(name: &LockName, mode: Mode) -> Verdict<Request> {
         delay: Duration::ZERO,
         queue: true,
         note: Note::default(),
+        epoch: onelock_core::TokenEpoch::default(),
     })
 }
 

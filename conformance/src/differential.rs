@@ -177,6 +177,7 @@ impl<S: Subject> Game<'_, S> {
             delay,
             queue: rng.below(3) > 0,
             note: Note::new(notes[rng.index(notes.len())])?,
+            epoch: onelock_core::TokenEpoch::default(),
         })
     }
 

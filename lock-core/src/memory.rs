@@ -20,7 +20,7 @@ use crate::holder::{HolderId, HolderMap};
 use crate::line::{Line, Promoted};
 use crate::name::{LockName, check_prefix};
 use crate::snapshot::{ListedName, Listing, Page, Snapshot};
-use crate::token::FencingToken;
+use crate::token::{FencingToken, TokenEpoch};
 use crate::url::StoreUrl;
 
 /// How `memory:` URLs are opened. `memory://` is a fresh store for this client alone; clients of `memory://NAME` in one
@@ -197,10 +197,7 @@ impl Backend for MemoryBackend {
     async fn acquire(&self, request: &Request) -> Result<Standing> {
         let store = self.open()?;
         store.with_line(&request.name, |line, counter| {
-            let next = counter.checked_add(1).map(FencingToken::new);
-            let Some(Ok(next)) = next else {
-                return Err(Error::new(ErrorKind::Full, "the memory store has no number left"));
-            };
+            let next = request.epoch.next(*counter)?;
             Ok(line.acquire(store.clock.now(), request, || {
                 *counter = next.get();
                 next
@@ -251,13 +248,15 @@ impl Backend for MemoryBackend {
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
         let store = self.open()?;
-        Ok(store.with_line(&ticket.name, |line, counter| {
+        store.with_line(&ticket.name, |line, counter| {
             if !line.contains(ticket.holder) {
-                return Raise::NotHeld;
+                return Ok(Raise::NotHeld);
             }
+            // Only a client of that epoch may begin it.
+            TokenEpoch::of(*counter).check_raise(token)?;
             *counter = (*counter).max(token.get());
-            Raise::Raised
-        }))
+            Ok(Raise::Raised)
+        })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {

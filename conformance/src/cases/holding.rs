@@ -437,6 +437,9 @@ async fn epochs_lift_tokens(ctx: &Ctx) -> Verdict {
         ensure_eq!(locks.evict("epoch", token).await?, Release::Released, "an eviction by the token shown");
         drop(guard);
     }
+    if super::numbers::keeps_epochs(ctx) {
+        return Ok(());
+    }
     // Below the client all is as before.
     let backend = ctx.backend().await?;
     let grant = held(&backend, &exclusive(&name("epoch")?)?).await?;

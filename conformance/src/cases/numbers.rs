@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use onelock_core::{Backend, FencingToken, LockName, Mode, Raise, Release, Renewed, Wake};
+use onelock_core::{
+    Backend, ErrorKind, FencingToken, LockName, Mode, Raise, Release, Renewed, Request, Standing, TokenEpoch,
+    Wake,
+};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, exclusive, held, leased, name, renew, renewal, ticket, waiting};
@@ -13,8 +16,18 @@ table! {
     tokens_grow: [4], [Need::Can("fencing")], 60;
     tokens_grow_over_reconnect: [4], [Need::Can("fencing")], 30;
     tokens_grow_over_restart: [4], [Need::Can("fencing"), Need::Can("durable"), Need::Restart], 60;
+    smaller_epochs_are_refused: [4], [Need::Can("fencing")], 30;
     raise_while_ours: [17], [Need::Can("raise"), Need::Can("fifo")], 20;
     evict_compares_the_token: [11], [], 30;
+}
+
+/// The harnesses whose stores refuse a token epoch smaller than one they have served. Every store is to: the list goes when
+/// it names them all.
+const KEEP_EPOCHS: &[&str] = &["memory", "quorum"];
+
+/// Whether the store compares token epochs.
+pub(super) fn keeps_epochs(ctx: &Ctx) -> bool {
+    KEEP_EPOCHS.contains(&ctx.harness().name())
 }
 
 /// Takes and gives back once; the token.
@@ -106,6 +119,55 @@ async fn tokens_grow_over_restart(ctx: &Ctx) -> Verdict {
             .await?;
         let kept = expect!(answer, Renewed::Held(kept) => kept, "the holder after restart {round}");
         ensure_eq!(kept.token, grant.token, "its token");
+    }
+    Ok(())
+}
+
+/// A request of a smaller token epoch than one that has joined is refused and leaves nothing; the larger goes on.
+async fn smaller_epochs_are_refused(ctx: &Ctx) -> Verdict {
+    if !keeps_epochs(ctx) {
+        return Err(Stop::NotApplicable("this store does not compare token epochs yet".to_owned()));
+    }
+    let name = name("epochs")?;
+    let of =
+        |epoch: u16| -> Verdict<_> { Ok(Request { epoch: TokenEpoch::new(epoch)?, ..exclusive(&name)? }) };
+    let mut last = 0;
+    for epoch in [0, 2, 3] {
+        // A client of its own each time: the epoch is the store's to remember.
+        let backend = ctx.backend().await?;
+        for _ in 0..2 {
+            let request = of(epoch)?;
+            let grant = held(&backend, &request).await?;
+            let token = request.epoch.seal(grant.token)?.get();
+            ensure!(token > last, "token {token} of epoch {epoch} after {last}");
+            last = token;
+            for smaller in 0..epoch {
+                let waiter = of(smaller)?;
+                match backend.acquire(&waiter).await {
+                    Err(error) => {
+                        ensure!(!error.is_unclear(), "epoch {smaller} is refused, but not clearly: {error}")
+                    }
+                    Ok(Standing::Busy(_)) => {}
+                    joined => return Err(Stop::failed(format!("epoch {smaller} after {epoch}: {joined:?}"))),
+                }
+            }
+            ensure_eq!(
+                backend.release(&ticket(&request, grant.token)).await?,
+                Release::Released,
+                "the release"
+            );
+        }
+        for smaller in 0..epoch {
+            let client = ctx.backend().await?;
+            let refused = client.acquire(&of(smaller)?).await;
+            let error = expect!(refused, Err(error) => error, "epoch {smaller} on a free lock after {epoch}");
+            ensure_eq!(error.kind(), ErrorKind::InvalidConfig, "the kind of {error}");
+            ensure!(!error.is_retryable(), "a retry of a smaller epoch cannot help: {error}");
+            let text = error.to_string();
+            let told = [format!("token_epoch={smaller}"), format!("token_epoch={epoch}")];
+            ensure!(told.iter().all(|part| text.contains(part)), "{text} does not name both epochs");
+            ensure!(backend.inspect(&name).await?.holders.is_empty(), "a refused request left an entry");
+        }
     }
     Ok(())
 }

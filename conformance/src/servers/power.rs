@@ -249,5 +249,6 @@ fn request(name: LockName) -> Verdict<Request> {
         delay: Duration::ZERO,
         queue: true,
         note: Note::default(),
+        epoch: onelock_core::TokenEpoch::default(),
     })
 }

@@ -159,6 +159,7 @@ fn request_of(due: &Renewal) -> Request {
         delay: due.ticket.delay,
         queue: true,
         note: Note::default(),
+        epoch: onelock_core::TokenEpoch::default(),
     }
 }
 

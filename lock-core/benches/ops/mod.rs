@@ -99,6 +99,7 @@ fn join(line: &mut Line, holder: u128) {
         delay: Duration::ZERO,
         queue: true,
         note: Note::default(),
+        epoch: onelock_core::TokenEpoch::default(),
     };
     let next = || FencingToken::new(i64::try_from(holder).unwrap()).unwrap();
     black_box(line.acquire(Timestamp::from_origin(Duration::from_secs(1)), &request, next));

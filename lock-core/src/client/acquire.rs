@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::token::TokenEpoch;
 
 /// What a lock asks for.
 #[derive(Clone, Debug)]
@@ -31,7 +32,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    fn request(&self, queue: bool) -> Result<Request> {
+    fn request(&self, queue: bool, epoch: TokenEpoch) -> Result<Request> {
         Ok(Request {
             name: self.name.clone(),
             holder: HolderId::random()?,
@@ -41,6 +42,7 @@ impl Terms {
             delay: self.delay,
             queue,
             note: self.note.clone(),
+            epoch,
         })
     }
 }
@@ -188,7 +190,7 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Pr
     // Counted first and checked then, so that `close` either refuses it here or waits for it.
     let asking = Debt::new(client);
     client.open()?;
-    let request = Arc::new(terms.request(queue)?);
+    let request = Arc::new(terms.request(queue, client.settings.token_epoch)?);
     let sent = client.clock.now();
     let standing = match ask(client, &request).await {
         Ok(standing) => standing,

@@ -33,6 +33,7 @@ fn request() -> Request {
         delay: Duration::ZERO,
         queue: true,
         note: Note::default(),
+        epoch: crate::token::TokenEpoch::default(),
     }
 }
 

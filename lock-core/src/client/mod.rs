@@ -46,7 +46,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Margin;
 use crate::mode::Mode;
 use crate::name::{LockName, check_prefix};
-use crate::snapshot::{EntryView, Listing, Page, Snapshot};
+use crate::snapshot::{Listing, Page, Snapshot};
 use crate::token::FencingToken;
 use crate::url::StoreUrl;
 
@@ -229,14 +229,9 @@ impl Locks {
         self.client.open()?;
         let mut snapshot = self.client.ask(|backend| async move { backend.inspect(&name).await }).await?;
         for view in snapshot.holders.iter_mut().chain(&mut snapshot.waiters) {
-            self.seal(view)?;
+            view.token = self.client.settings.token_epoch.shown(view.token);
         }
         Ok(snapshot)
-    }
-
-    fn seal(&self, view: &mut EntryView) -> Result<()> {
-        view.token = self.client.settings.token_epoch.seal(view.token)?;
-        Ok(())
     }
 
     /// The names in use that start with `prefix`, a page at a time.
@@ -265,8 +260,15 @@ impl Locks {
     pub async fn evict(&self, name: impl AsRef<str>, token: FencingToken) -> Result<Release> {
         let name = LockName::new(name)?;
         self.client.open()?;
-        let Some(raw) = self.client.settings.token_epoch.open(token) else { return Ok(Release::NotHeld) };
-        self.client.ask(|backend| async move { backend.evict(&name, raw).await }).await
+        let raw = self.client.settings.token_epoch.open(token);
+        let evict = |backend: Arc<dyn Backend>| async move {
+            // Whether the store's numbers carry the epoch is not known here, and no store has both numbers.
+            match (backend.evict(&name, token).await?, raw) {
+                (Release::NotHeld, Some(raw)) => backend.evict(&name, raw).await,
+                (answer, _) => Ok(answer),
+            }
+        };
+        self.client.ask(evict).await
     }
 
     /// Which store this is.

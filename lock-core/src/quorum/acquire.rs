@@ -112,8 +112,11 @@ async fn fence(
     request: &Arc<Request>,
     grants: &[Option<Grant>],
 ) -> Result<FencingToken, Failure> {
-    let token = grants.iter().flatten().map(|grant| grant.token).max().ok_or(Failure::Minority)?;
-    let at_token = |grant: &Option<Grant>| grant.is_some_and(|grant| grant.token == token);
+    // Members may differ in whether their numbers carry the epoch: compared are tokens, and each is raised as it counts.
+    let epoch = request.epoch;
+    let token =
+        grants.iter().flatten().map(|grant| epoch.shown(grant.token)).max().ok_or(Failure::Minority)?;
+    let at_token = |grant: &Option<Grant>| grant.is_some_and(|grant| epoch.shown(grant.token) == token);
     let there = grants.iter().filter(|grant| at_token(grant)).count();
     if !shared.capabilities.fencing || there >= shared.majority() {
         return Ok(token);
@@ -121,9 +124,10 @@ async fn fence(
     let need = shared.majority() - there;
     // Only members that granted to this attempt, and each only while the entry is still this attempt's.
     let call = |i: usize, member: Arc<dyn Backend>| {
-        let grant: Grant = grants[i].filter(|grant| grant.token != token)?;
+        let grant: Grant = grants[i].filter(|grant| !at_token(&Some(*grant)))?;
         let ticket = Ticket { token: Some(grant.token), ..request.ticket() };
-        Some(async move { member.raise(&ticket, token).await })
+        let number = epoch.counted_like(token, grant.token);
+        Some(async move { member.raise(&ticket, number).await })
     };
     let raised = |answers: &[Option<Result<Raise>>]| {
         answers.iter().filter(|answer| matches!(answer, Some(Ok(Raise::Raised)))).count() >= need

@@ -16,6 +16,7 @@ use crate::holder::HolderId;
 use crate::lease;
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::token::TokenEpoch;
 
 /// Long enough for all members to be asked, short enough for what a crash leaves. Its end is noticed.
 const LEASE: Duration = Duration::from_secs(10);
@@ -57,13 +58,12 @@ impl Shared {
         };
         let compared: Vec<_> = (0..self.members.len()).map(one).collect();
         for member in compared {
-            if let Ok(Err(error)) = member.await
-                && error.kind() == ErrorKind::InvalidConfig
-            {
-                return Err(error);
-            }
+            // What fails now (an unreachable member, a token epoch that is not known yet) is compared with the first verb.
+            _ = member.await;
         }
-        Ok(())
+        let refused =
+            self.distinct.iter().flat_map(|distinct| &distinct.members).find_map(|m| m.refused.get());
+        refused.map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Whether this member has a vote; if that is not known yet, compares it with those that have one.
@@ -102,6 +102,7 @@ impl Shared {
             delay: Duration::ZERO,
             queue: false,
             note: Note::new("is this member a store of its own?")?,
+            epoch: TokenEpoch::new(self.epoch.load(Ordering::Acquire))?,
         });
         // Before the turn: a member that does not answer keeps no other waiting.
         match self.ask_for(&request, |i| i == member).await.swap_remove(member) {

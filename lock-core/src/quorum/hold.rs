@@ -6,7 +6,7 @@ use crate::backend::{Note, Request, Ticket};
 use crate::error::Result;
 use crate::mode::Mode;
 use crate::name::LockName;
-use crate::token::FencingToken;
+use crate::token::{FencingToken, TokenEpoch};
 
 /// One successful attempt.
 #[derive(Debug)]
@@ -16,6 +16,7 @@ pub(super) struct Hold {
     pub(super) delay: Duration,
     pub(super) lease: Duration,
     pub(super) token: FencingToken,
+    pub(super) epoch: TokenEpoch,
     /// The note of entries that join later.
     pub(super) note: Note,
     /// The entry on each member that has one, under that member's number.
@@ -71,6 +72,7 @@ impl Hold {
             lease: request.lease,
             token,
             note,
+            epoch: request.epoch,
             joining: vec![false; entries.len()],
             entries,
         }

@@ -65,6 +65,7 @@ mod opening;
 mod readmission;
 mod renew;
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -109,6 +110,8 @@ struct Shared {
     runtime: Handle,
     holds: Mutex<HolderMap<Hold>>,
     background: Background,
+    /// The largest token epoch that was asked for: members are compared under it.
+    epoch: AtomicU16,
 }
 
 impl Quorum {
@@ -197,6 +200,7 @@ impl Quorum {
             runtime,
             holds: Mutex::default(),
             background: Background::default(),
+            epoch: AtomicU16::new(0),
         };
         let shared = Arc::new(shared);
         shared.watch_gates();
@@ -280,6 +284,7 @@ impl Backend for Quorum {
             );
             return Err(Error::new(ErrorKind::InvalidLease, text));
         }
+        self.shared.epoch.fetch_max(request.epoch.into(), Ordering::AcqRel);
         acquire::acquire(&self.shared, request).await
     }
 

@@ -147,6 +147,7 @@ fn join_missing(shared: &Arc<Shared>, owner: HolderId, lease: Duration) {
             delay: hold.delay,
             queue: false,
             note: hold.note.clone(),
+            epoch: hold.epoch,
         };
         let (backend, joined) = (Arc::clone(&shared.members[member]), Arc::clone(shared));
         shared.spawn(async move {
@@ -240,11 +241,13 @@ pub(super) async fn release(shared: &Arc<Shared>, ticket: &Ticket) -> Result<Rel
 
 /// Lifts the counters of a majority while the entries there are still this hold's.
 pub(super) async fn raise(shared: &Arc<Shared>, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-    let entries = shared.holds().get(&ticket.holder).map(|hold| hold.entries.clone());
-    let Some(entries) = entries else { return Ok(Raise::NotHeld) };
+    let hold = shared.holds().get(&ticket.holder).map(|hold| (hold.entries.clone(), hold.epoch));
+    let Some((entries, epoch)) = hold else { return Ok(Raise::NotHeld) };
     let asked = entries.iter().flatten().count();
     let call = |i: usize, member: Arc<dyn Backend>| {
-        entries[i].clone().map(|ticket| async move { member.raise(&ticket, token).await })
+        let ticket = entries[i].clone()?;
+        let number = ticket.token.map_or(token, |own| epoch.counted_like(token, own));
+        Some(async move { member.raise(&ticket, number).await })
     };
     let raised = |answers: &[Option<Result<Raise>>]| {
         answers.iter().filter(|answer| matches!(answer, Some(Ok(Raise::Raised)))).count()

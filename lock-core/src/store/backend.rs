@@ -21,8 +21,9 @@
 //!   (cases: `fifo_order`, `mixed_modes`, `shared_admission`, `permit_admission`,
 //!   `random_lines_follow_the_specification`, `churn_exclusive`, `churn_modes`)
 //! - **C4** Numbers are positive and grow with every later entry of a name: across release, expiry, eviction,
-//!   reconnect and, where the store is durable, restart. (cases: `tokens_grow`, `tokens_grow_over_reconnect`,
-//!   `tokens_grow_over_restart`)
+//!   reconnect and, where the store is durable, restart. A request of a smaller epoch than one that has joined is refused
+//!   with [`TokenEpoch::refused`]. (cases: `tokens_grow`, `tokens_grow_over_reconnect`, `tokens_grow_over_restart`,
+//!   `smaller_epochs_are_refused`)
 //! - **C5** A lease runs on the store's clock from the moment the store acts, lasts at least what the answer says
 //!   plus the lock-delay, and is `lease` for a holder, `waiter_lease` for a waiter.
 //!   (cases: `expiry_and_takeover`, `lock_delay`, `renewal_keeps_the_lock`, `promoted_waiter_keeps_its_waiter_lease`)
@@ -74,7 +75,7 @@ use crate::holder::HolderId;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
-use crate::token::FencingToken;
+use crate::token::{FencingToken, TokenEpoch};
 
 /// A store of locks. No method has a default: a decorator that forgets one must not compile.
 #[async_trait]
@@ -144,6 +145,8 @@ pub struct Request {
     pub queue: bool,
     /// The holder's label for people.
     pub note: Note,
+    /// The client's token epoch; smaller than the largest that has joined here, the request is refused (C4).
+    pub epoch: TokenEpoch,
 }
 
 impl Request {

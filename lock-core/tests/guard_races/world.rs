@@ -79,6 +79,7 @@ impl World {
             delay: Duration::ZERO,
             queue: true,
             note: Note::default(),
+            epoch: onelock_core::TokenEpoch::default(),
         };
         let margin = Margin::new(0.1, Duration::ZERO).unwrap();
         let upkeep = Upkeep { margin, auto_renew: true, max_hold: None };

@@ -212,6 +212,7 @@ pub fn request(text: &str, mode: &str) -> Request {
         delay: Duration::ZERO,
         queue: true,
         note: Note::new("a note").unwrap(),
+        epoch: onelock_core::TokenEpoch::default(),
     }
 }
 

@@ -42,6 +42,7 @@ pub(crate) fn request(on: &str, mode: Mode) -> Request {
         delay: Duration::ZERO,
         queue: true,
         note: Note::default(),
+        epoch: onelock_core::TokenEpoch::default(),
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) fn request(on: &str) -> Request {
         delay: Duration::ZERO,
         queue: true,
         note: Note::default(),
+        epoch: onelock_core::TokenEpoch::default(),
     }
 }
 

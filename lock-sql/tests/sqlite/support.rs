@@ -65,6 +65,7 @@ pub(crate) fn request(on: &str, holder: u128) -> Request {
         delay: Duration::ZERO,
         queue: true,
         note: Note::default(),
+        epoch: onelock_core::TokenEpoch::default(),
     }
 }
 
