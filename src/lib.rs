@@ -28,6 +28,7 @@
 //! | `zk` | `zk://host:2181,host:2181/chroot`, `zks://…` |
 //! | (none) | `quorum://?members=url\|url\|url`: a majority of several of the others |
 
+pub mod blocking;
 mod drivers;
 
 pub use onelock_core::*;
