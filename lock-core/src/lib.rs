@@ -17,6 +17,7 @@ pub use store::{backend, capabilities, driver, error, url};
 pub use toolkit::single_flight as flight;
 
 pub use around::election::{Election, Leader, Observe, Term};
+pub use around::fence;
 pub use around::health::Health;
 pub use around::risk::Stop;
 pub use around::sets::{GuardSet, LockSet};

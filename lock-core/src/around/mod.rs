@@ -2,6 +2,7 @@
 
 pub mod blocking;
 pub mod election;
+pub mod fence;
 pub mod health;
 pub mod risk;
 pub mod sets;

@@ -39,6 +39,8 @@ pub enum ErrorKind {
     /// The entry was removed from the line while it waited, by an operator or because the store forgot it. Asking again
     /// joins the end of the line.
     Evicted,
+    /// The resource has seen a larger fencing token; see [`fence`](crate::around::fence).
+    Stale,
     /// This client has been closed.
     Closed,
     /// The call was made in a way that cannot work (no runtime, an owner of another client).
@@ -62,6 +64,7 @@ impl ErrorKind {
             Self::Busy => "lock busy",
             Self::Lost => "lock lost",
             Self::Evicted => "removed from the line",
+            Self::Stale => "stale token",
             Self::Closed => "client closed",
             Self::Misuse => "misuse",
         }
