@@ -8,8 +8,6 @@ use async_trait::async_trait;
 use onelock_conformance::Verdict;
 use onelock_conformance::harness::file::{File, Look};
 use onelock_core::Capabilities;
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 
 /// What the store must declare.
 const CAPABILITIES: Capabilities = {
@@ -21,22 +19,22 @@ const CAPABILITIES: Capabilities = {
 /// Looks into the file with a connection of its own.
 struct Tables;
 
-async fn column(file: &Path, query: &'static str) -> Verdict<Vec<String>> {
-    let options = SqliteConnectOptions::new().filename(file).busy_timeout(Duration::from_secs(10));
-    let mut connection = options.connect().await?;
-    let rows = sqlx::query(query).fetch_all(&mut connection).await?;
-    connection.close().await?;
-    rows.into_iter().map(|row| Ok(row.try_get(0)?)).collect()
+fn column(file: &Path, query: &str) -> Verdict<Vec<String>> {
+    let connection = rusqlite::Connection::open(file)?;
+    connection.busy_timeout(Duration::from_secs(10))?;
+    let mut statement = connection.prepare(query)?;
+    let rows = statement.query_map((), |row| row.get(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 #[async_trait]
 impl Look for Tables {
     async fn residue(&self, file: &Path) -> Verdict<Vec<String>> {
-        column(file, "SELECT name FROM onelock_line ORDER BY token").await
+        column(file, "SELECT name FROM onelock_line ORDER BY token")
     }
 
     async fn counters(&self, file: &Path) -> Verdict<u64> {
-        Ok(column(file, "SELECT boot FROM onelock_meta").await?.len() as u64)
+        Ok(column(file, "SELECT boot FROM onelock_meta")?.len() as u64)
     }
 }
 

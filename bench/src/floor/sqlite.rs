@@ -1,15 +1,12 @@
-//! The statements of an acquire and of a release, by one connection to a file of its own. Each is a transaction of its own
-//! here; this library puts those that wait for each other into one. Who waits is told in this process, at once.
+//! Two bare transactions for an acquire and a release, by one connection to a file of its own: a row is inserted, which waits for
+//! the disk, and deleted, which does not. Who waits is told in this process, at once.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use onelock::{BootClock, Clock as _, HolderId};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{ConnectOptions as _, Executor as _, Row as _};
+use rusqlite::{Connection, TransactionBehavior};
 use tempfile::TempDir;
-use tokio::sync::Mutex;
 
 use super::told::Told;
 use crate::data::{Kind, SubjectInfo};
@@ -17,17 +14,15 @@ use crate::plain::{self, Plain};
 use crate::subject::{Ask, Client, Failure, Lock, Need, Subject};
 use crate::tap::Tap;
 
-const SCHEMA: &str = include_str!("../../../lock-sql/migrations/sqlite/0001_line.sql");
-const BEGIN: &str = include_str!("../../../lock-sql/src/sqlite/sql/begin.sql");
-const REBOOT: &str = include_str!("../../../lock-sql/src/sqlite/sql/reboot.sql");
-const FRONT: &str = include_str!("../../../lock-sql/src/sqlite/sql/front.sql");
-const JOIN: &str = include_str!("../../../lock-sql/src/sqlite/sql/join.sql");
-const PROMOTE: &str = include_str!("../../../lock-sql/src/sqlite/sql/promote.sql");
-const COMMIT: &str = include_str!("../../../lock-sql/src/sqlite/sql/commit_number.sql");
-const RELEASE: &str = include_str!("../../../lock-sql/src/sqlite/sql/release.sql");
-
-const BOOT: &str = "floor";
-const NOBODY: [u8; 16] = [0; 16];
+const SCHEMA: &str = "
+    PRAGMA page_size = 1024;
+    PRAGMA journal_mode = WAL;
+    CREATE TABLE IF NOT EXISTS line (token INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL);
+    CREATE INDEX IF NOT EXISTS line_name ON line (name);
+";
+const JOIN: &str = "INSERT INTO line (name) VALUES (?1)";
+const FIRST: &str = "SELECT min(token) FROM line WHERE name = ?1";
+const LEAVE: &str = "DELETE FROM line WHERE token = ?1";
 
 /// The driver on a file in a folder that lives as long as this.
 pub struct Floor {
@@ -37,10 +32,9 @@ pub struct Floor {
 }
 
 struct File {
-    connection: Arc<Mutex<SqliteConnection>>,
+    connection: Arc<Mutex<Connection>>,
     /// By numbers.
     told: Arc<Told>,
-    lease: i64,
 }
 
 impl Floor {
@@ -53,14 +47,11 @@ impl Floor {
             id: "sqlite floor".to_owned(),
             store: "sqlite".to_owned(),
             kind: Kind::Floor,
-            library: "sqlx 0.9".to_owned(),
+            library: "rusqlite 0.43".to_owned(),
             server: None,
         };
-        Ok(Self {
-            info,
-            folder: tempfile::Builder::new().prefix("onelock-floor-").tempdir()?,
-            told: Arc::default(),
-        })
+        let folder = tempfile::Builder::new().prefix("onelock-floor-").tempdir()?;
+        Ok(Self { info, folder, told: Arc::default() })
     }
 }
 
@@ -70,22 +61,12 @@ impl Subject for Floor {
         &self.info
     }
 
-    async fn connect(&self, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
-        let path = self.folder.path().join("locks.db");
-        let options = SqliteConnectOptions::new().filename(path).busy_timeout(Duration::from_secs(5));
-        let mut connection = options.create_if_missing(true).disable_statement_logging().connect().await?;
-        let tables: i64 =
-            sqlx::query("SELECT count(*) FROM sqlite_schema").fetch_one(&mut connection).await?.try_get(0)?;
-        if tables == 0 {
-            connection.execute(sqlx::raw_sql(SCHEMA)).await?;
-            sqlx::query("PRAGMA journal_mode = WAL").fetch_one(&mut connection).await?;
-            connection.execute("BEGIN IMMEDIATE").await?;
-            sqlx::query(REBOOT).bind(now()).bind(BOOT).execute(&mut connection).await?;
-            connection.execute("COMMIT").await?;
-        }
-        let lease = i64::try_from(lease.as_nanos())?;
+    async fn connect(&self, _: Duration) -> Result<Arc<dyn Client>, Failure> {
+        let connection = Connection::open(self.folder.path().join("locks.db"))?;
+        connection.busy_timeout(Duration::from_secs(5))?;
+        connection.execute_batch(SCHEMA)?;
         let connection = Arc::new(Mutex::new(connection));
-        Ok(Arc::new(File { connection, told: Arc::clone(&self.told), lease }))
+        Ok(Arc::new(File { connection, told: Arc::clone(&self.told) }))
     }
 
     async fn connect_tapped(&self, _: Duration) -> Result<Option<(Arc<dyn Client>, Tap)>, Failure> {
@@ -108,7 +89,7 @@ impl Subject for Floor {
 impl Client for File {
     fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
         let (connection, told) = (Arc::clone(&self.connection), Arc::clone(&self.told));
-        Ok(plain::lock(Name { connection, told, lease: self.lease, name: ask.name.to_owned() }))
+        Ok(plain::lock(Name { connection, told, name: ask.name.to_owned() }))
     }
 
     async fn close(&self) -> Result<(), Failure> {
@@ -118,79 +99,57 @@ impl Client for File {
 }
 
 struct Name {
-    connection: Arc<Mutex<SqliteConnection>>,
+    connection: Arc<Mutex<Connection>>,
     told: Arc<Told>,
-    lease: i64,
     name: String,
 }
 
-fn now() -> i64 {
-    i64::try_from(BootClock.now().since_origin().as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// As the store has it: a number is on the disk before it is given, all else may be lost with the power.
-async fn sync(connection: &mut SqliteConnection, sql: &'static str) -> Result<(), Failure> {
-    sqlx::query(sql).persistent(false).execute(connection).await?;
-    Ok(())
-}
-
-/// How many hold, and whether somebody waits.
-async fn front(
-    connection: &mut SqliteConnection,
-    name: &str,
-    holder: Vec<u8>,
-) -> Result<(i64, bool), Failure> {
-    let row = sqlx::query(FRONT).bind(name.to_owned()).bind(holder).fetch_one(connection).await?;
-    Ok((row.try_get(0)?, row.try_get::<Option<i64>, _>(3)?.is_some()))
+impl Name {
+    /// One transaction. As the store has it: a number is on the disk before it is given, all else may be lost with the power.
+    fn transact<T>(
+        &self,
+        sync: &str,
+        run: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, Failure> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        connection.execute_batch(sync)?;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let done = run(&transaction)?;
+        transaction.commit()?;
+        Ok(done)
+    }
 }
 
 impl Plain for Name {
-    type Kept = Vec<u8>;
+    type Kept = i64;
 
-    async fn take(&self, wait: bool) -> Result<Option<Vec<u8>>, Failure> {
-        let holder = HolderId::random()?.as_u128().to_be_bytes().to_vec();
-        let mut connection = self.connection.lock().await;
-        sync(&mut connection, "PRAGMA synchronous = FULL").await?;
-        let now = now();
-        let rows = sqlx::query(BEGIN).bind(now).bind(BOOT).fetch_all(&mut *connection).await?;
-        // After the version of the schema.
-        let last: i64 = rows.get(1).ok_or("no numbers")?.try_get(0)?;
-        let (number, held) = (last + 1, front(&mut connection, &self.name, holder.clone()).await?.0 == 0);
-        if !held && !wait {
-            connection.execute("COMMIT").await?;
-            return Ok(None);
-        }
-        let query = sqlx::query(JOIN).bind(number).bind(self.name.clone()).bind(holder.clone());
-        let query = query.bind("x").bind(held).bind(now + self.lease).bind(now).bind(0_i64).bind("floor:1");
-        query.execute(&mut *connection).await?;
-        // Before anybody can see the entry.
-        let told = (!held).then(|| self.told.expect(&number.to_string()));
-        sqlx::query(COMMIT).bind(number).execute(&mut *connection).await?;
-        drop(connection);
+    async fn take(&self, wait: bool) -> Result<Option<i64>, Failure> {
+        let taken = self.transact("PRAGMA synchronous = FULL", |sql| {
+            let first: Option<i64> = sql.prepare_cached(FIRST)?.query_row([&self.name], |row| row.get(0))?;
+            if first.is_some() && !wait {
+                return Ok(None);
+            }
+            sql.prepare_cached(JOIN)?.execute([&self.name])?;
+            let token = sql.last_insert_rowid();
+            // Before anybody can see the entry.
+            Ok(Some((token, first.map(|_| self.told.expect(&token.to_string())))))
+        })?;
+        let Some((token, told)) = taken else { return Ok(None) };
         if let Some(told) = told {
             told.await?;
         }
-        Ok(Some(holder))
+        Ok(Some(token))
     }
 
-    async fn give_back(&self, holder: Vec<u8>) -> Result<(), Failure> {
-        let mut connection = self.connection.lock().await;
-        sync(&mut connection, "PRAGMA synchronous = NORMAL").await?;
-        sqlx::query(BEGIN).bind(now()).bind(BOOT).fetch_all(&mut *connection).await?;
-        let query = sqlx::query(RELEASE).bind(self.name.clone()).bind(holder);
-        let gone = query.fetch_all(&mut *connection).await?.len();
-        let next = match front(&mut connection, &self.name, NOBODY.to_vec()).await? {
-            (0, true) => {
-                let query = sqlx::query(PROMOTE).bind(self.name.clone()).bind("x").bind(1_i64);
-                Some(query.fetch_one(&mut *connection).await?.try_get::<i64, _>(0)?)
-            }
-            _ => None,
-        };
-        connection.execute("COMMIT").await?;
+    async fn give_back(&self, token: i64) -> Result<(), Failure> {
+        let next = self.transact("PRAGMA synchronous = NORMAL", |sql| {
+            sql.prepare_cached(LEAVE)?.execute([token])?;
+            sql.prepare_cached(FIRST)?.query_row([&self.name], |row| row.get::<_, Option<i64>>(0))
+        })?;
         if let Some(next) = next {
             self.told.tell(&next.to_string());
         }
-        if gone == 1 { Ok(()) } else { Err("the lock was not held any more".into()) }
+        Ok(())
     }
 }
 

@@ -36,6 +36,14 @@ pub struct Line {
     entries: Vec<Entry>,
 }
 
+/// The line of these entries, which are in its order. A verb needs no more than those that hold, the first that does not, and those
+/// that it is about.
+impl FromIterator<Entry> for Line {
+    fn from_iter<I: IntoIterator<Item = Entry>>(entries: I) -> Self {
+        Self { entries: entries.into_iter().collect() }
+    }
+}
+
 /// An entry that was promoted by a step: who is to be woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promoted {

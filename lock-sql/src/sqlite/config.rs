@@ -20,7 +20,7 @@ pub const SQLITE_DRIVER: Driver = Driver {
     schemes: &["sqlite"],
     example: "sqlite:///var/lib/app/locks.db",
     about: "one file, shared by the processes of one host",
-    capabilities: super::CAPABILITIES,
+    capabilities: super::backend::CAPABILITIES,
     options: OPTIONS,
     open,
     gate: onelock_core::quorum::no_gate,

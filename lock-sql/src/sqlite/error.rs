@@ -1,20 +1,21 @@
 //! What SQLite's errors mean for a lock.
 
 use onelock_core::{Error, ErrorKind};
+use rusqlite::ffi;
 
-/// Why a step ended early.
+/// Why a transaction ended early.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// The transaction cannot go on.
-    Sql(sqlx::Error),
+    Sql(rusqlite::Error),
     /// The file makes no sense to who reads it without a lock; it may be about to be made or to grow.
-    Unsettled(sqlx::Error),
+    Unsettled(rusqlite::Error),
     /// Only this verb fails; it has written nothing and the transaction may go on with others.
     Verb(Error),
 }
 
-impl From<sqlx::Error> for Fault {
-    fn from(error: sqlx::Error) -> Self {
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
     }
 }
@@ -29,7 +30,7 @@ impl Fault {
     /// Whether another connection is in the way, so that asking again soon may help.
     pub(super) fn is_busy(&self) -> bool {
         match self {
-            Self::Sql(error) => matches!(primary(error), Some(BUSY | LOCKED)),
+            Self::Sql(error) => matches!(code(error), Some(ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED)),
             Self::Unsettled(_) => true,
             Self::Verb(_) => false,
         }
@@ -37,7 +38,7 @@ impl Fault {
 
     /// Whether there was no room on the disk.
     pub(super) fn is_full(&self) -> bool {
-        matches!(self, Self::Sql(error) if primary(error) == Some(FULL))
+        matches!(self, Self::Sql(error) if code(error) == Some(ffi::SQLITE_FULL))
     }
 
     /// The error for the caller.
@@ -49,58 +50,31 @@ impl Fault {
     }
 }
 
-const BUSY: u32 = 5;
-const LOCKED: u32 = 6;
-const FULL: u32 = 13;
-const NOT_A_DATABASE: u32 = 26;
-
 /// SQLite's primary result code: the low byte of the extended one.
-fn primary(error: &sqlx::Error) -> Option<u32> {
-    let code: u32 = error.as_database_error()?.code()?.parse().ok()?;
-    Some(code & 0xff)
+pub(super) fn code(error: &rusqlite::Error) -> Option<i32> {
+    error.sqlite_error().map(|e| e.extended_code & 0xff)
 }
 
-/// Whether `ROLLBACK` failed only because SQLite had rolled back by itself.
-pub(super) fn was_rolled_back(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some_and(|e| e.message().contains("no transaction is active"))
-}
-
-/// Whether SQLite could not open a file, which it does not explain.
-pub(super) fn cannot_open(error: &sqlx::Error) -> bool {
-    primary(error) == Some(14)
-}
-
-/// Whether the file has not the head of an SQLite database.
-pub(super) fn is_no_database(error: &sqlx::Error) -> bool {
-    primary(error) == Some(NOT_A_DATABASE)
-}
-
-/// Puts an error of SQLite into words.
-pub(super) fn explain(error: sqlx::Error) -> Error {
-    let (kind, text) = match primary(&error) {
-        Some(BUSY | LOCKED) => {
-            (ErrorKind::Unavailable, "other writers kept the file busy; nothing was changed")
+fn explain(error: rusqlite::Error) -> Error {
+    use ErrorKind::{Denied, Foreign, Full, Protocol, Unavailable};
+    let (kind, text) = match code(&error) {
+        Some(ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED) => {
+            (Unavailable, "other writers kept the file busy; nothing was changed")
         }
-        Some(3 | 23) => (ErrorKind::Denied, "access to the file was denied"),
-        Some(8) => (ErrorKind::Denied, "the file or its folder cannot be written"),
-        Some(7) => (ErrorKind::Unavailable, "SQLite ran out of memory"),
-        Some(10) => (ErrorKind::Unavailable, "reading or writing the file failed"),
-        Some(FULL) => (ErrorKind::Full, "the disk or the file is full; nothing was changed"),
-        Some(14) => (ErrorKind::Unavailable, "the file or its -wal and -shm companions cannot be opened"),
-        Some(11) => (ErrorKind::Protocol, "the file is damaged"),
-        Some(24 | NOT_A_DATABASE) => (ErrorKind::Foreign, "the file is not an SQLite database"),
-        // A missing table or column, a value of another type, a broken constraint: not what we wrote.
-        Some(1 | 17 | 19 | 20) => (ErrorKind::Foreign, "the tables in the file are not as onelock made them"),
-        Some(_) => (ErrorKind::Protocol, "SQLite failed"),
-        None => match error {
-            sqlx::Error::ColumnDecode { .. }
-            | sqlx::Error::Decode(_)
-            | sqlx::Error::ColumnIndexOutOfBounds { .. }
-            | sqlx::Error::RowNotFound => {
-                (ErrorKind::Foreign, "the tables in the file hold what onelock did not write")
-            }
-            _ => (ErrorKind::Unavailable, "the connection to the file failed"),
-        },
+        Some(ffi::SQLITE_PERM | ffi::SQLITE_AUTH) => (Denied, "access to the file was denied"),
+        Some(ffi::SQLITE_READONLY) => (Denied, "the file or its folder cannot be written"),
+        Some(ffi::SQLITE_NOMEM) => (Unavailable, "SQLite ran out of memory"),
+        Some(ffi::SQLITE_IOERR) => (Unavailable, "reading or writing the file failed"),
+        Some(ffi::SQLITE_FULL) => (Full, "the disk or the file is full; nothing was changed"),
+        Some(ffi::SQLITE_CANTOPEN) => {
+            (Unavailable, "the file or its -wal and -shm companions cannot be opened")
+        }
+        Some(ffi::SQLITE_CORRUPT) => (Protocol, "the file is damaged"),
+        Some(ffi::SQLITE_FORMAT | ffi::SQLITE_NOTADB) => (Foreign, "the file is not an SQLite database"),
+        // A missing table or column, a broken constraint, a value of another type: not what we wrote.
+        Some(ffi::SQLITE_ERROR | ffi::SQLITE_SCHEMA | ffi::SQLITE_CONSTRAINT | ffi::SQLITE_MISMATCH)
+        | None => (Foreign, "the tables in the file are not as onelock made them"),
+        Some(_) => (Protocol, "SQLite failed"),
     };
     Error::new(kind, format!("{text} ({error})")).caused_by(error)
 }

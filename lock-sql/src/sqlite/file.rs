@@ -1,32 +1,20 @@
-//! The file as the operating system sees it: checked before SQLite touches it, and watched while it is open.
+//! The files as the operating system sees them: checked before SQLite touches them, and watched while they are open.
+//!
+//! An open store consists of three: the database, its write-ahead log and the index to that log. A process sees what others
+//! write only while all three names lead to the same files. When the log or its index is deleted, the next process to open the
+//! database makes new ones, and each side then has a line of its own.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use onelock_core::{Error, ErrorKind, Result};
-use rustix::fs::Access;
-
-/// Which file a path leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-/// What is at the path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// No file, or an empty one, which SQLite takes for a new database.
-    New,
-    /// A file with something in it.
-    Something,
-}
+use rustix::fs::{Access, access};
 
 /// Makes the path absolute: the working directory may change while the file is open.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
-    let path = std::path::absolute(path)
-        .map_err(|e| Error::new(ErrorKind::InvalidConfig, format!("{} is no path: {e}", path.display())))?;
+    let path = std::path::absolute(path).map_err(|e| io_error(path, &e))?;
     // SQLite takes its file names as UTF-8.
     match path.to_str() {
         Some(text) if !text.contains('\0') => Ok(path),
@@ -34,74 +22,47 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Says clearly what SQLite would only call "unable to open database file".
-pub(super) fn check(path: &Path) -> Result<Found> {
-    let folder = path.parent().unwrap_or(path);
-    match std::fs::metadata(folder) {
-        Ok(meta) if meta.is_dir() => {}
-        Ok(_) => return Err(unusable(folder, "is not a folder")),
-        Err(e) => return Err(io_error(folder, "the folder", &e)),
-    }
-    let found = match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => return Err(unusable(path, "is a folder, not a file")),
-        Ok(meta) if !meta.is_file() => return Err(unusable(path, "is not a regular file")),
-        Ok(meta) => {
-            check_one_name(path, meta.nlink())?;
-            if meta.len() == 0 { Found::New } else { Found::Something }
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Found::New,
-        Err(e) => return Err(io_error(path, "the file", &e)),
-    };
+/// Says clearly what SQLite would only call "unable to open database file"; whether there is something in the file.
+pub(super) fn check(path: &Path) -> Result<bool> {
     // A link to the file leads SQLite to the folder of the file itself.
-    let real = std::fs::canonicalize(path);
-    let folder = real.as_deref().ok().and_then(Path::parent).unwrap_or(folder);
-    check_local(folder)?;
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let folder = real.parent().unwrap_or(&real);
+    let may = |path: &Path, what| access(path, what).map_err(|e| io_error(path, &e.into()));
     // SQLite puts its -wal and -shm files beside the file, so the folder must be writable too.
-    allowed(folder, Access::WRITE_OK | Access::EXEC_OK)?;
-    if path.exists() {
-        allowed(path, Access::READ_OK | Access::WRITE_OK)?;
+    may(folder, Access::WRITE_OK | Access::EXEC_OK)?;
+    check_local(folder)?;
+    let meta = match std::fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return make(&real).map(|()| false).map_err(|e| io_error(path, &e));
+        }
+        meta => meta.map_err(|e| io_error(path, &e))?,
+    };
+    if !meta.is_file() {
+        return Err(Error::new(
+            ErrorKind::InvalidConfig,
+            format!("{} is not a regular file", path.display()),
+        ));
     }
-    Ok(found)
+    check_one_name(path, meta.nlink())?;
+    may(path, Access::READ_OK | Access::WRITE_OK)?;
+    Ok(meta.len() > 0)
 }
 
-fn allowed(path: &Path, access: Access) -> Result<()> {
-    rustix::fs::access(path, access).map_err(|e| {
-        let text = format!("{} cannot be written: {}", path.display(), io::Error::from(e));
-        Error::new(ErrorKind::Denied, text)
-    })
-}
-
-/// The file at the path now.
-///
-/// # Errors
-/// [`ErrorKind::Unavailable`] when there is none.
-pub(super) fn identify(path: &Path) -> Result<FileId> {
-    match std::fs::metadata(path) {
-        Ok(meta) => Ok(FileId { device: meta.dev(), inode: meta.ino() }),
-        Err(e) => Err(io_error(path, "the file", &e)),
-    }
-}
-
-/// Makes the file with the permissions that the umask leaves: one that SQLite makes only its user can write. What goes
-/// wrong SQLite meets as well.
+/// Makes the file with the permissions that the umask leaves: one that SQLite makes only its user can write.
 ///
 /// It is not opened: closing a file drops all locks that this process has on it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) fn make(path: &Path) {
-    use rustix::fs::{CWD, FileType, Mode};
-    let _ = rustix::fs::mknodat(CWD, path, FileType::RegularFile, Mode::from_raw_mode(0o666), 0);
+fn make(path: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    match mknodat(CWD, path, FileType::RegularFile, Mode::from_raw_mode(0o666), 0) {
+        Err(rustix::io::Errno::EXIST) => Ok(()),
+        made => Ok(made?),
+    }
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn make(_path: &Path) {}
-
-/// What the operating system says about making a file that SQLite could not make; `None` when it is there or can be
-/// made after all.
-pub(super) fn why_not_made(path: &Path) -> Option<Error> {
-    match std::fs::OpenOptions::new().write(true).create_new(true).open(path) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Some(io_error(path, "the file", &e)),
-        _ => None,
-    }
+fn make(_path: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 /// Refuses a file that others may reach by another name: its log is kept beside the name, so each name has its own.
@@ -118,77 +79,70 @@ fn check_one_name(path: &Path, links: u64) -> Result<()> {
     Err(Error::new(ErrorKind::Unsupported, text))
 }
 
-/// Whether the file is the root of a mount, as in a container that is given the file and not its folder.
-#[cfg(any(target_os = "linux", target_os = "android"))]
+/// Whether the file is the root of a mount, as in a container that is given the file and not its folder. Kernels before 5.8
+/// do not say it.
 fn is_mounted_alone(path: &Path) -> bool {
-    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
-    // Kernels before 5.8 do not say it.
-    statx(CWD, path, AtFlags::empty(), StatxFlags::empty())
-        .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn is_mounted_alone(_path: &Path) -> bool {
-    false
-}
-
-/// Several kernels on one file share neither its write-ahead log nor a clock.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn check_local(folder: &Path) -> Result<()> {
-    // Where the kernel does not tell, SQLite decides.
-    let Ok(stat) = rustix::fs::statfs(folder) else { return Ok(()) };
-    match shared_with_other_kernels(stat.f_type as u64 & 0xFFFF_FFFF) {
-        None => Ok(()),
-        Some(name) => {
-            let text = format!(
-                "{} is on a file system that other hosts or virtual machines may share ({name}); the SQLite store is \
-                 for the processes of one kernel",
-                folder.display()
-            );
-            Err(Error::new(ErrorKind::Unsupported, text))
-        }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+        statx(CWD, path, AtFlags::empty(), StatxFlags::empty())
+            .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    {
+        let _ = path;
+        false
     }
 }
 
-/// The file system of this `f_type`, where more than one kernel may have it mounted.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn shared_with_other_kernels(magic: u64) -> Option<&'static str> {
-    const SHARED: &[(u64, &str)] = &[
-        (0x6969, "NFS"),
-        (0x517B, "SMB"),
-        (0xFF53_4D42, "CIFS"),
-        (0xFE53_4D42, "SMB"),
-        (0x00C3_6400, "Ceph"),
-        (0x5346_414F, "AFS"),
-        (0x7375_7245, "Coda"),
-        (0x564C, "NCP"),
-        (0x0102_1997, "9P"),
-        (0x0BD0_0BD0, "Lustre"),
-        (0x4750_4653, "GPFS"),
-        (0x7461_636F, "OCFS2"),
-        (0x0116_1970, "GFS2"),
-        // FUSE is also what virtiofs, GlusterFS, SSHFS and the drivers of most hypervisors show; which one is not told.
-        (0x6573_5546, "FUSE"),
-        (0x786F_4256, "VirtualBox"),
-        (0xBACB_ACBC, "VMware"),
-        (0x6B41_4653, "AFS"),
-        (0x2003_0528, "OrangeFS"),
-        (0x1983_0326, "BeeGFS"),
-        (0xAAD7_AAEA, "PanFS"),
-    ];
-    SHARED.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn check_local(_folder: &Path) -> Result<()> {
+/// Several kernels on one file share neither its write-ahead log nor a clock. Where the kernel does not tell, SQLite decides.
+fn check_local(folder: &Path) -> Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Ok(stat) = rustix::fs::statfs(folder)
+        && is_shared(stat.f_type as u64 & 0xFFFF_FFFF)
+    {
+        let text = format!(
+            "{} is on a file system that other hosts or virtual machines may share (NFS, SMB, 9P, FUSE and their like); the \
+             SQLite store is for the processes of one kernel",
+            folder.display()
+        );
+        return Err(Error::new(ErrorKind::Unsupported, text));
+    }
+    let _ = folder;
     Ok(())
 }
 
-fn unusable(path: &Path, text: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, format!("{} {text}", path.display()))
+/// Whether more than one kernel may have a file system of this `f_type` mounted.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_shared(magic: u64) -> bool {
+    // NFS, SMB, CIFS, SMB2; Ceph, AFS, Coda, NCP; 9P, Lustre, GPFS, OCFS2; GFS2, AFS (kernel), OrangeFS, BeeGFS; PanFS. Then FUSE,
+    // which is also what virtiofs, GlusterFS, SSHFS and the drivers of most hypervisors show; VirtualBox, VMware.
+    matches!(
+        magic,
+        0x6969
+            | 0x517B
+            | 0xFF53_4D42
+            | 0xFE53_4D42
+            | 0x00C3_6400
+            | 0x5346_414F
+            | 0x7375_7245
+            | 0x564C
+            | 0x0102_1997
+            | 0x0BD0_0BD0
+            | 0x4750_4653
+            | 0x7461_636F
+            | 0x0116_1970
+            | 0x6B41_4653
+            | 0x2003_0528
+            | 0x1983_0326
+            | 0xAAD7_AAEA
+            | 0x6573_5546
+            | 0x786F_4256
+            | 0xBACB_ACBC
+    )
 }
 
-fn io_error(path: &Path, what: &str, error: &io::Error) -> Error {
+fn io_error(path: &Path, error: &io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => {
             ErrorKind::InvalidConfig
@@ -196,7 +150,105 @@ fn io_error(path: &Path, what: &str, error: &io::Error) -> Error {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
         _ => ErrorKind::Unavailable,
     };
-    Error::new(kind, format!("{what} {}: {error}", path.display()))
+    Error::new(kind, format!("{} cannot be used: {error}", path.display()))
+}
+
+/// What this process has open. SQLite shares one mapping of the index among all connections of a process to a database,
+/// so these share one record.
+static OPEN: Mutex<Vec<Weak<Files>>> = Mutex::new(Vec::new());
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+/// Which files were behind the three names when the store was opened.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Files {
+    path: PathBuf,
+    /// The log, where links in the path lead to, and its index.
+    companions: [PathBuf; 2],
+    database: FileId,
+    opened: [Option<FileId>; 2],
+}
+
+impl Files {
+    /// Refuses a database whose log this process has lost: a new connection would join the new log with the old index.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Protocol`].
+    pub(super) fn may_connect(path: &Path) -> Result<()> {
+        match identify(path).ok().and_then(Self::living) {
+            Some(files) if files.has_lost_its_log() => Err(lost_log(path)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Remembers the files of a connection that has read from all three.
+    ///
+    /// # Errors
+    /// As [`Files::may_connect`], or when the database is gone.
+    pub(super) fn remember(path: &Path) -> Result<Arc<Self>> {
+        Self::may_connect(path)?;
+        let database = identify(path).map_err(|e| io_error(path, &e))?;
+        let companions = companions(path);
+        let opened = companions.each_ref().map(|path| identify(path).ok());
+        let now = Arc::new(Self { path: path.to_owned(), companions, database, opened });
+        if let Some(files) = Self::living(database).filter(|files| *files == now) {
+            return Ok(files);
+        }
+        OPEN.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&now));
+        Ok(now)
+    }
+
+    fn living(database: FileId) -> Option<Arc<Self>> {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|files| files.strong_count() > 0);
+        open.iter().filter_map(Weak::upgrade).find(|files| files.database == database)
+    }
+
+    /// Fails unless the names still lead to the files that are open.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] when the database was replaced: it can be opened again. [`ErrorKind::Protocol`] when its
+    /// log or index was: this process cannot use it any more.
+    pub(super) fn check(&self) -> Result<()> {
+        if !identify(&self.path).is_ok_and(|now| now == self.database) {
+            let path = self.path.display();
+            let text = format!("{path} was deleted, moved or replaced while it was open: its locks are gone");
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        }
+        let now = self.companions.each_ref().map(|path| identify(path).ok());
+        if now == self.opened { Ok(()) } else { Err(lost_log(&self.path)) }
+    }
+
+    /// Whether the log or its index was deleted or replaced under this process, but not the database.
+    ///
+    /// Such a connection must not be closed: SQLite would copy the lost log over what others have written since.
+    pub(super) fn has_lost_its_log(&self) -> bool {
+        self.check().is_err_and(|error| error.kind() == ErrorKind::Protocol)
+    }
+}
+
+/// The paths of the log and of its index.
+pub(super) fn companions(path: &Path) -> [PathBuf; 2] {
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    ["-wal", "-shm"].map(|suffix| {
+        let mut name = real.as_os_str().to_owned();
+        name.push(suffix);
+        name.into()
+    })
+}
+
+fn identify(path: &Path) -> io::Result<FileId> {
+    std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino()))
+}
+
+fn lost_log(path: &Path) -> Error {
+    let text = format!(
+        "{0}-wal or {0}-shm was deleted or replaced while this process had it open: its locks are gone, and it cannot use \
+         the file again before it is restarted",
+        path.display()
+    );
+    Error::new(ErrorKind::Protocol, text)
 }
 
 #[cfg(all(test, any(target_os = "linux", target_os = "android")))]
@@ -207,11 +259,11 @@ mod tests {
     fn file_systems_of_several_kernels_are_known() {
         // As linux/magic.h and the drivers have them: FUSE, vboxsf, vmhgfs, NFS, CIFS, 9P.
         for magic in [0x6573_5546, 0x786F_4256, 0xBACB_ACBC, 0x6969, 0xFF53_4D42, 0x0102_1997] {
-            assert!(shared_with_other_kernels(magic).is_some(), "{magic:#x}");
+            assert!(is_shared(magic), "{magic:#x}");
         }
         // ext4, XFS, btrfs, tmpfs, overlayfs.
         for magic in [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x794C_7630] {
-            assert!(shared_with_other_kernels(magic).is_none(), "{magic:#x}");
+            assert!(!is_shared(magic), "{magic:#x}");
         }
     }
 }

@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use onelock_core::{Backend as _, Locks, Renewed, Wake};
-use sqlx::{Connection as _, Executor as _};
 
-use crate::support::{file, folder, hold, open, queue, release, renewal, request};
+use crate::support::{file, folder, hold, open, queue, raw, release, renewal, request};
 
 /// How many write transactions the log holds: the frames that end one say how large the file is then.
 fn commits(path: &Path) -> usize {
@@ -79,9 +78,8 @@ async fn waiting_needs_no_write_transaction() {
     hold(&store, &request("n", 1)).await;
     let token = queue(&store, &request("n", 2)).await;
     release(&store, &request("n", 1).ticket()).await;
-    let url = format!("sqlite://{}", path.display());
-    let mut writer = sqlx::SqliteConnection::connect(&url).await.unwrap();
-    writer.execute("BEGIN IMMEDIATE").await.unwrap();
+    let writer = raw(&path);
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
     assert_eq!(store.wait(&request("n", 2).ticket()).await.unwrap(), Wake::Held(token));
-    writer.execute("ROLLBACK").await.unwrap();
+    writer.execute_batch("ROLLBACK").unwrap();
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use onelock_core::{Backend, BootClock, ErrorKind, Renewed, Standing};
 use onelock_sql::{SqliteBackend, SqliteConfig};
-use sqlx::{Connection as _, Executor as _};
 
 use crate::support::{
-    HandClock, file, folder, hold, in_a_namespace, name, open, open_with, queue, raw, refused, release,
+    HandClock, file, folder, hold, in_a_namespace, name, one, open, open_with, queue, raw, refused, release,
     renewal, request,
 };
 
@@ -35,13 +34,13 @@ async fn files_of_others_are_left_byte_for_byte() {
             "zeros" => std::fs::write(&path, [0; 8_192]).unwrap(),
             "truncated head" => std::fs::write(&path, b"SQLite format 3\0").unwrap(),
             _ => {
-                let mut conn = raw(&path).await;
+                let conn = raw(&path);
                 if kind.ends_with("wal mode") {
-                    conn.execute("PRAGMA journal_mode = WAL").await.unwrap();
+                    conn.pragma_update(None, "journal_mode", "WAL").unwrap();
                 }
-                conn.execute("CREATE TABLE t (x); INSERT INTO t VALUES (1)").await.unwrap();
+                conn.execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1)").unwrap();
                 // Dropped and not closed in wal mode, so that its log stays behind.
-                if kind == "sqlite" { conn.close().await.unwrap() } else { std::mem::forget(conn) }
+                if kind == "sqlite" { drop(conn) } else { std::mem::forget(conn) }
             }
         }
         let before = contents(folder.path());
@@ -72,9 +71,9 @@ async fn a_newer_schema_is_left_alone() {
     let folder = folder();
     let path = file(&folder);
     open(&path).await.close().await.unwrap();
-    let mut conn = raw(&path).await;
-    conn.execute("PRAGMA user_version = 99").await.unwrap();
-    conn.close().await.unwrap();
+    let conn = raw(&path);
+    conn.execute_batch("PRAGMA user_version = 99").unwrap();
+    drop(conn);
     let before = contents(folder.path());
     let error = refused(&path).await;
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
@@ -106,14 +105,14 @@ async fn tables_that_were_tampered_with_are_foreign() {
     let store = open(&path).await;
     hold(&store, &request("n", 1)).await;
     hold(&store, &request("m", 1)).await;
-    let mut conn = raw(&path).await;
-    conn.execute("UPDATE onelock_line SET mode = 'q7' WHERE name = 'n'").await.unwrap();
+    let conn = raw(&path);
+    conn.execute_batch("UPDATE onelock_line SET mode = 'q7' WHERE name = 'n'").unwrap();
     assert_eq!(store.inspect(&name("n")).await.unwrap_err().kind(), ErrorKind::Foreign);
     let due = [renewal(&request("n", 1)), renewal(&request("m", 1))];
     let answers = store.renew(&due).await;
     assert_eq!(answers[0].as_ref().unwrap_err().kind(), ErrorKind::Foreign);
     assert!(matches!(answers[1], Ok(Renewed::Held(_))), "{answers:?}");
-    conn.execute("DROP TABLE onelock_line").await.unwrap();
+    conn.execute_batch("DROP TABLE onelock_line").unwrap();
     assert_eq!(store.acquire(&request("o", 1)).await.unwrap_err().kind(), ErrorKind::Foreign);
 }
 
@@ -125,8 +124,8 @@ async fn a_busy_file_is_waited_for_and_then_an_error() {
     config.busy_timeout = Duration::from_millis(100);
     let store = SqliteBackend::open(config, Arc::new(BootClock)).await.unwrap();
     let patient = open(&path).await;
-    let mut other = raw(&path).await;
-    other.execute("BEGIN IMMEDIATE").await.unwrap();
+    let other = raw(&path);
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = store.acquire(&request("n", 1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.is_retryable() && error.to_string().contains("busy"), "{error}");
@@ -134,7 +133,7 @@ async fn a_busy_file_is_waited_for_and_then_an_error() {
     let freed = async {
         // The patient one is in the queue by now; let the other writer go.
         tokio::task::yield_now().await;
-        other.execute("COMMIT").await.unwrap();
+        other.execute_batch("COMMIT").unwrap();
     };
     let (held, ()) = tokio::join!(hold(&patient, &request), freed);
     assert_eq!(held.get(), 1, "the call that failed has taken nothing");
@@ -238,8 +237,8 @@ async fn a_reboot_frees_the_locks_but_runs_the_lock_delay() {
     hold(&store, &delayed).await;
     queue(&store, &request("delayed", 2)).await;
     store.close().await.unwrap();
-    let mut conn = raw(&path).await;
-    conn.execute("UPDATE onelock_meta SET boot = 'an earlier one'").await.unwrap();
+    let conn = raw(&path);
+    conn.execute_batch("UPDATE onelock_meta SET boot = 'an earlier one'").unwrap();
     let store = open_with(&path, &clock).await;
 
     let seen = store.inspect(&name("plain")).await.unwrap();
@@ -285,12 +284,10 @@ async fn many_names_leave_nothing_but_the_counter() {
         }
     }
     store.inspect(&name("another")).await.unwrap();
-    let mut conn = raw(&path).await;
-    let count = |sql: &'static str| sqlx::query_scalar::<_, i64>(sql);
-    let rows: i64 = count("SELECT count(*) FROM onelock_line").fetch_one(&mut conn).await.unwrap();
-    let meta: i64 = count("SELECT count(*) FROM onelock_meta").fetch_one(&mut conn).await.unwrap();
-    let bytes = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
-    let bytes: i64 = count(bytes).fetch_one(&mut conn).await.unwrap();
+    let conn = raw(&path);
+    let rows: i64 = one(&conn, "SELECT count(*) FROM onelock_line");
+    let meta: i64 = one(&conn, "SELECT count(*) FROM onelock_meta");
+    let bytes: i64 = one(&conn, "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size");
     assert_eq!((rows, meta), (0, 1));
     assert!(bytes < 400_000, "{bytes} bytes");
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Command;
 
 use onelock_core::{Backend as _, ErrorKind, Page, Release, Renewed, Standing};
-use sqlx::{Connection as _, Executor as _, SqliteConnection};
 
 use crate::support::{
-    INSIDE, file, folder, hold, in_a_namespace, name, open, queue, raw, refused, release, renewal, request,
+    INSIDE, file, folder, hold, in_a_namespace, name, one, open, queue, raw, refused, release, renewal,
+    request,
 };
 
 fn inside() -> bool {
@@ -45,15 +45,14 @@ async fn another_boot_id_in_an_open_file_is_no_reboot() {
     let path = file(&folder);
     let store = open(&path).await;
     let token = hold(&store, &request("n", 1)).await;
-    let mut other = raw(&path).await;
-    let own: String =
-        sqlx::query_scalar("SELECT boot FROM onelock_meta").fetch_one(&mut other).await.unwrap();
-    other.execute("UPDATE onelock_meta SET boot = 'of another container'").await.unwrap();
+    let other = raw(&path);
+    let own: String = one(&other, "SELECT boot FROM onelock_meta");
+    other.execute_batch("UPDATE onelock_meta SET boot = 'of another container'").unwrap();
     let error = store.acquire(&request("n", 2)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     let error = store.inspect(&name("n")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    sqlx::query("UPDATE onelock_meta SET boot = ?").bind(own).execute(&mut other).await.unwrap();
+    other.execute("UPDATE onelock_meta SET boot = ?", [own]).unwrap();
     let renewed = store.renew(&[renewal(&request("n", 1))]).await;
     assert!(matches!(renewed[0], Ok(Renewed::Held(grant)) if grant.token == token), "{renewed:?}");
 }
@@ -95,9 +94,8 @@ async fn a_file_that_is_mounted_by_itself_is_refused() {
     open(&path).await;
 }
 
-async fn schema(conn: &mut SqliteConnection, version: i64) {
-    let sql = format!("PRAGMA user_version = {version}");
-    conn.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.unwrap();
+fn schema(conn: &rusqlite::Connection, version: i64) {
+    conn.pragma_update(None, "user_version", version).unwrap();
 }
 
 #[tokio::test]
@@ -108,8 +106,8 @@ async fn a_newer_schema_ends_all_writing() {
     let (first, second) = (request("n", 1), request("n", 2));
     let token = hold(&store, &first).await;
     queue(&store, &second).await;
-    let mut newer = raw(&path).await;
-    schema(&mut newer, 99).await;
+    let newer = raw(&path);
+    schema(&newer, 99);
     let (first, second) = (first.ticket(), second.ticket());
     let errors = [
         store.acquire(&request("n", 3)).await.unwrap_err(),
@@ -126,11 +124,11 @@ async fn a_newer_schema_ends_all_writing() {
         assert!(error.to_string().contains("99"), "{error}");
     }
     // Tables that are not there any more do not hide why.
-    newer.execute("ALTER TABLE onelock_line RENAME TO onelock_entry").await.unwrap();
+    newer.execute_batch("ALTER TABLE onelock_line RENAME TO onelock_entry").unwrap();
     let error = store.release(&first).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    newer.execute("ALTER TABLE onelock_entry RENAME TO onelock_line").await.unwrap();
-    schema(&mut newer, 1).await;
+    newer.execute_batch("ALTER TABLE onelock_entry RENAME TO onelock_line").unwrap();
+    schema(&newer, 1);
     release(&store, &first).await;
 }
 
@@ -141,8 +139,8 @@ async fn opening_and_looking_only_read() {
     let path = file(&folder);
     let store = open(&path).await;
     hold(&store, &request("n", 1)).await;
-    let mut writer = raw(&path).await;
-    writer.execute("BEGIN IMMEDIATE").await.unwrap();
+    let writer = raw(&path);
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut config = onelock_sql::SqliteConfig::new(&path);
     config.busy_timeout = std::time::Duration::ZERO;
     let other =
@@ -150,7 +148,7 @@ async fn opening_and_looking_only_read() {
     assert_eq!(other.inspect(&name("n")).await.unwrap().holders.len(), 1);
     assert_eq!(other.list("", &Page::first(10).unwrap()).await.unwrap().names.len(), 1);
     assert_eq!(other.acquire(&request("n", 2)).await.unwrap_err().kind(), ErrorKind::Unavailable);
-    writer.execute("ROLLBACK").await.unwrap();
+    writer.execute_batch("ROLLBACK").unwrap();
     assert!(matches!(other.acquire(&request("n", 2)).await, Ok(Standing::Waiting(_))));
     assert_eq!(other.release(&request("n", 2).ticket()).await.unwrap(), Release::Released);
 }
@@ -165,8 +163,8 @@ async fn a_reader_that_lingers_costs_little_and_leaves_nothing() {
     let folder = folder();
     let path = file(&folder);
     let store = open(&path).await;
-    let mut reader = raw(&path).await;
-    reader.execute("BEGIN; SELECT * FROM onelock_meta").await.unwrap();
+    let reader = raw(&path);
+    reader.execute_batch("BEGIN; SELECT * FROM onelock_meta").unwrap();
     let cycles = async |count: u64| {
         for holder in 0..count {
             let request = request("n", u128::from(holder) + 1);
@@ -181,8 +179,8 @@ async fn a_reader_that_lingers_costs_little_and_leaves_nothing() {
     assert!(a_cycle < 12 << 10, "{a_cycle} bytes of log for a cycle");
     cycles((4 << 20) / a_cycle).await;
     assert!(size(&path, "-wal") > 4 << 20, "the reader does not hold it up: this shows nothing");
-    reader.execute("COMMIT").await.unwrap();
-    reader.close().await.unwrap();
+    reader.execute_batch("COMMIT").unwrap();
+    drop(reader);
     cycles(20).await;
     assert!(size(&path, "-wal") <= 1 << 20, "{} bytes of log stay", size(&path, "-wal"));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use onelock_core::{Backend, BootClock, ErrorKind, HolderId, Standing, Wake};
 use onelock_sql::{SqliteBackend, SqliteConfig};
 
-use crate::support::{file, folder, hold, name, open, queue, raw, refused, release, renewal, request};
+use crate::support::{file, folder, hold, name, one, open, queue, raw, refused, release, renewal, request};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_file_is_made_once_by_many() {
@@ -130,9 +130,8 @@ fn child_process() {
             "judge" => {
                 let seen = store.inspect(&name("n")).await.unwrap();
                 assert_eq!(seen.holders.len(), 1, "{seen:?}");
-                let mut file = raw(path).await;
-                let sound: String =
-                    sqlx::query_scalar("PRAGMA integrity_check").fetch_one(&mut file).await.unwrap();
+                let file = raw(path);
+                let sound: String = one(&file, "PRAGMA integrity_check");
                 assert_eq!(sound, "ok");
                 queue(&store, &request("n", 8)).await;
                 release(&store, &request("n", 7).ticket()).await;

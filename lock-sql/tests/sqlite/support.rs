@@ -10,8 +10,6 @@ use onelock_core::{
     Request, Standing, Ticket, Timestamp,
 };
 use onelock_sql::{SqliteBackend, SqliteConfig};
-use sqlx::ConnectOptions as _;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use tempfile::TempDir;
 
 /// Stands still until it is moved.
@@ -105,8 +103,13 @@ pub(crate) async fn refused(path: &Path) -> Error {
 }
 
 /// Another program's connection to the file.
-pub(crate) async fn raw(path: &Path) -> SqliteConnection {
-    SqliteConnectOptions::new().filename(path).create_if_missing(true).connect().await.unwrap()
+pub(crate) fn raw(path: &Path) -> rusqlite::Connection {
+    rusqlite::Connection::open(path).unwrap()
+}
+
+/// The value that a query gives.
+pub(crate) fn one<T: rusqlite::types::FromSql>(file: &rusqlite::Connection, query: &str) -> T {
+    file.query_row(query, (), |row| row.get(0)).unwrap()
 }
 
 /// Set in a test that runs in a mount namespace of its own.

@@ -6,10 +6,9 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use onelock_core::{Backend, BootClock, ErrorKind, Mode, Renewed, Wake};
 use onelock_sql::{SqliteBackend, SqliteConfig};
-use sqlx::Connection as _;
 
 use crate::support::{
-    HandClock, file, folder, hold, name, open, open_with, queue, release, renewal, request, until,
+    HandClock, file, folder, hold, name, open, open_with, queue, raw, release, renewal, request, until,
 };
 
 #[tokio::test]
@@ -98,9 +97,7 @@ async fn what_nobody_told_is_seen_by_looking() {
     let second = second.ticket();
     let mut gone = Box::pin(store.wait(&second));
     assert!(gone.as_mut().now_or_never().is_none());
-    let url = format!("sqlite://{}", file(&folder).display());
-    let mut shell = sqlx::SqliteConnection::connect(&url).await.unwrap();
-    sqlx::query("DELETE FROM onelock_line WHERE held = 0").execute(&mut shell).await.unwrap();
+    raw(&file(&folder)).execute_batch("DELETE FROM onelock_line WHERE held = 0").unwrap();
     assert_eq!(gone.await.unwrap(), Wake::Ask);
 }
 

@@ -1,2 +1,2 @@
--- ?1 name, ?2 now
-SELECT token, mode, ends, joined, note FROM onelock_line WHERE name = ?1 AND ends > ?2 ORDER BY token;
+-- ?1 name
+SELECT token, holder, mode, held, ends, joined, note FROM onelock_line WHERE name = ?1 ORDER BY token;

@@ -1,0 +1,126 @@
+//! The trait's implementation: each verb is handed to the thread that owns the connection.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use onelock_core::{
+    Backend, Capabilities, Clock, FencingToken, Info, Listing, LockName, Page, Raise, Release, Renewal,
+    Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+};
+
+use super::config::SqliteConfig;
+use super::thread::{Effect, Queue};
+use super::{acquire, file, inspect, release, renew};
+
+pub(super) const CAPABILITIES: Capabilities = {
+    let mut all = Capabilities::full();
+    // The store's clock is the client's own.
+    all.granularity = Duration::ZERO;
+    all
+};
+
+/// Locks in one SQLite file.
+///
+/// Any number of processes, containers included, may share the file as long as they run on one kernel. Leases run on
+/// the host's boot clock, so a step of the wall clock moves nothing; what an earlier boot left is dropped.
+///
+/// Each backend has one thread and one connection. Verbs that arrive while a transaction is under way share the next
+/// one, in the order of their arrival.
+pub struct SqliteBackend {
+    info: Info,
+    queue: Queue,
+}
+
+impl SqliteBackend {
+    /// Opens the file, making it when it does not exist, and starts the backend's thread.
+    ///
+    /// `clock` must be system wide where other processes share the file: [`onelock_core::BootClock`] is.
+    ///
+    /// # Errors
+    /// - [`onelock_core::ErrorKind::InvalidConfig`]: no such folder, a folder as the file, an option out of range;
+    /// - [`onelock_core::ErrorKind::Denied`]: the file or its folder cannot be written;
+    /// - [`onelock_core::ErrorKind::Foreign`]: the file is not ours; it is left as it is, byte for byte;
+    /// - [`onelock_core::ErrorKind::Unsupported`]: a newer version wrote it, it is on a network file system, or the operating system
+    ///   tells no boot id;
+    /// - [`onelock_core::ErrorKind::Full`], [`onelock_core::ErrorKind::Unavailable`]: the disk is full, other writers keep it busy, it fails.
+    ///
+    /// # Cancel safety
+    /// Safe: the thread ends when nobody waits for it any more.
+    pub async fn open(mut config: SqliteConfig, clock: Arc<dyn Clock>) -> Result<Self> {
+        config.check()?;
+        config.path = file::absolute(&config.path)?;
+        let address = format!("sqlite://{}", config.path.display());
+        let queue = Queue::start(config, clock).await.map_err(|e| e.during("open").at(&address))?;
+        Ok(Self { info: Info { scheme: "sqlite".into(), address }, queue })
+    }
+
+    async fn call<T>(&self, operation: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
+        call.await.map_err(|e| e.during(operation).at(&self.info.address))
+    }
+}
+
+impl fmt::Debug for SqliteBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteBackend").field("address", &self.info.address).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Backend for SqliteBackend {
+    fn info(&self) -> Info {
+        self.info.clone()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        let request = request.clone();
+        self.call("acquire", self.queue.run(Effect::Joins, move |tx| acquire::acquire(tx, &request))).await
+    }
+
+    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+        self.call("wait", self.queue.wait(ticket)).await
+    }
+
+    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        let (all, count) = (due.to_vec(), due.len());
+        let renewed =
+            self.call("renew", self.queue.run(Effect::Renews, move |tx| renew::renew(tx, &all))).await;
+        renewed.unwrap_or_else(|error| vec![Err(error); count])
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        let ticket = ticket.clone();
+        self.call("release", self.queue.run(Effect::Frees, move |tx| release::release(tx, &ticket))).await
+    }
+
+    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+        let ticket = ticket.clone();
+        self.call("raise", self.queue.run(Effect::Joins, move |tx| acquire::raise(tx, &ticket, token))).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        let name = name.clone();
+        self.call("inspect", self.queue.run(Effect::Reads, move |tx| inspect::inspect(tx, &name))).await
+    }
+
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        onelock_core::name::check_prefix(prefix)?;
+        let (prefix, page) = (prefix.to_owned(), page.clone());
+        self.call("list", self.queue.run(Effect::Reads, move |tx| inspect::list(tx, &prefix, &page))).await
+    }
+
+    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        let name = name.clone();
+        self.call("evict", self.queue.run(Effect::Frees, move |tx| release::evict(tx, &name, token))).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.queue.close().await;
+        Ok(())
+    }
+}

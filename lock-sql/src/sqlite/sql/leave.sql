@@ -1,0 +1,2 @@
+-- ?1 token
+DELETE FROM onelock_line WHERE token = ?1;

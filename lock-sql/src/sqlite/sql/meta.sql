@@ -1,0 +1,1 @@
+SELECT number, boot FROM onelock_meta WHERE id = 1;
