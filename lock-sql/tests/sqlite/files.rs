@@ -260,7 +260,8 @@ async fn the_last_number_is_an_error_and_not_a_wrap() {
     let store = open(&file(&folder)).await;
     let first = request("n", 1);
     hold(&store, &first).await;
-    let last = onelock_core::FencingToken::new(i64::MAX).unwrap();
+    // The last one of this token epoch.
+    let last = onelock_core::FencingToken::new((1 << 48) - 1).unwrap();
     assert_eq!(store.raise(&first.ticket(), last).await.unwrap(), onelock_core::Raise::Raised);
     assert_eq!(store.acquire(&request("m", 2)).await.unwrap_err().kind(), ErrorKind::Full);
     release(&store, &first.ticket()).await;
