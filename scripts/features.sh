@@ -21,4 +21,4 @@ refuse etcd sqlx redis zookeeper-client
 refuse zk sqlx redis tonic
 refuse postgres redis tonic zookeeper-client sqlx-sqlite sqlx-mysql
 refuse mysql redis tonic zookeeper-client sqlx-sqlite sqlx-postgres
-refuse sqlite redis tonic zookeeper-client sqlx-postgres sqlx-mysql
+refuse sqlite redis tonic zookeeper-client sqlx sqlx-core

@@ -23,7 +23,7 @@ table! {
 
 /// The harnesses whose stores refuse a token epoch smaller than one they have served. Every store is to: the list goes when
 /// it names them all.
-const KEEP_EPOCHS: &[&str] = &["memory", "quorum"];
+const KEEP_EPOCHS: &[&str] = &["memory", "quorum", "sqlite"];
 
 /// Whether the store compares token epochs.
 pub(super) fn keeps_epochs(ctx: &Ctx) -> bool {
