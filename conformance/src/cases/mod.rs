@@ -11,6 +11,7 @@ mod crowds;
 mod cutting;
 mod holding;
 mod hostile;
+mod idle;
 mod leases;
 mod looking;
 mod mangling;
@@ -31,6 +32,7 @@ pub const ALL: &[&[Case]] = &[
     holding::TABLE,
     believing::TABLE,
     cost::TABLE,
+    idle::TABLE,
     cancelling::TABLE,
     cutting::TABLE,
     mangling::TABLE,

@@ -14,6 +14,7 @@ use super::trigger::{Act, Trap, Trigger};
 pub struct Link {
     now: watch::Sender<Now>,
     requests: AtomicU64,
+    bytes: AtomicU64,
     hits: AtomicU64,
     trap: watch::Sender<Trap>,
     /// How many pieces may go through although their way stands still.
@@ -35,6 +36,7 @@ impl Link {
         Arc::new(Self {
             now: watch::Sender::new(Now { fault: Fault::None, round: 0 }),
             requests: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             trap: watch::Sender::default(),
             singles: Semaphore::new(0),
@@ -91,6 +93,12 @@ impl Link {
         self.requests.load(Ordering::Relaxed)
     }
 
+    /// How many bytes went through a [`Proxy`](super::Proxy), both ways together.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// How often a fault or a trigger did something to what was under way: pieces lost, stopped, delayed or altered,
     /// connections refused or ended. A run in which this stays 0 has proven nothing.
     #[must_use]
@@ -100,6 +108,10 @@ impl Link {
 
     pub(super) fn count(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn passed(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     pub(super) fn hit(&self) {

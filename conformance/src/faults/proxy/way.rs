@@ -193,6 +193,7 @@ impl Lane<'_> {
             };
             let (part, later) = rest.split_at(part);
             self.to.write_all(part).await.map_err(|_| End::Closed)?;
+            link.passed(part.len());
             rest = later;
         }
         Ok(())
