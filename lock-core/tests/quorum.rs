@@ -1,6 +1,6 @@
 //! Quorums on paused time: who looks after their gates, and which members have a vote.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -183,4 +183,105 @@ async fn a_late_member_votes_only_with_what_was_counted_on() {
     }
     assert_eq!(fine.names(), 1, "and one that is as expected has none");
     drop(guard);
+}
+
+/// A member that serves nothing while it is stopped, and then what has waited, in any order and after a random while.
+#[derive(Debug)]
+struct Stopped(MemoryBackend, Arc<tokio::sync::watch::Sender<bool>>, u64);
+
+impl Stopped {
+    async fn served(&self) {
+        let mut stopped = self.1.subscribe();
+        _ = stopped.wait_for(|stopped| !stopped).await;
+        tokio::time::sleep(Duration::from_micros(getrandom::u64().unwrap() % 4_000)).await;
+    }
+}
+
+#[async_trait]
+impl Backend for Stopped {
+    fn info(&self) -> Info {
+        Info { scheme: "memory".into(), address: format!("memory {}", self.2) }
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        self.served().await;
+        self.0.acquire(request).await
+    }
+    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+        self.0.wait(ticket).await
+    }
+    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        self.served().await;
+        self.0.renew(due).await
+    }
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        self.served().await;
+        self.0.release(ticket).await
+    }
+    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+        self.served().await;
+        self.0.raise(ticket, token).await
+    }
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        self.0.inspect(name).await
+    }
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        self.0.list(prefix, page).await
+    }
+    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        self.0.evict(name, token).await
+    }
+    async fn close(&self) -> Result<()> {
+        self.0.close().await
+    }
+}
+
+/// Every waiter of a crowd is served soon after a majority was away, though what they had asked for comes late.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_is_served_after_an_outage() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let stores: Vec<_> = (0..3)
+        .map(|_| (MemoryStore::new(Arc::clone(&clock)), Arc::new(tokio::sync::watch::Sender::new(false))))
+        .collect();
+    let client = || {
+        let member = |(i, (store, stop)): (u64, &(Arc<MemoryStore>, _))| {
+            Arc::new(Stopped(MemoryBackend::new(store), Arc::clone(stop), i)) as Arc<dyn Backend>
+        };
+        let quorum = Quorum::new((0..).zip(&stores).map(member).collect()).unwrap();
+        let mut settings = Settings::default();
+        settings.ttl = Duration::from_secs(60);
+        Locks::builder(Arc::new(quorum)).clock(Arc::clone(&clock)).settings(settings).build().unwrap()
+    };
+    let holder = client();
+    let held = holder.mutex("n").unwrap().acquire().await.unwrap();
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..24 {
+        let locks = client();
+        waiters.spawn(async move {
+            let guard = locks.mutex("n").unwrap().acquire().await;
+            if let Ok(guard) = &guard {
+                assert!(guard.is_held());
+            }
+            (guard.map(drop), locks)
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let stop = |on: bool| stores[..2].iter().for_each(|(_, stop)| _ = stop.send_replace(on));
+    stop(true);
+    let releasing = tokio::spawn(held.release());
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    stop(false);
+    let start = tokio::time::Instant::now();
+    releasing.await.unwrap().unwrap();
+    let mut clients = Vec::new();
+    while let Some(waiter) = waiters.join_next().await {
+        let (got, locks) = waiter.unwrap();
+        got.unwrap_or_else(|error| panic!("after {:?}: {error}", start.elapsed()));
+        clients.push((start.elapsed(), locks));
+    }
+    let times: Vec<_> = clients.iter().map(|(time, _)| *time).collect();
+    assert!(times[0] < Duration::from_secs(2), "nobody holds: {times:?}");
+    assert!(times[23] < Duration::from_secs(15), "{times:?}");
 }

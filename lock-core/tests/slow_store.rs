@@ -28,6 +28,7 @@ struct Slow {
     /// A waiter is asked to ask again this often; never when zero.
     wake: AtomicU64,
     renewals_fail: AtomicBool,
+    acquires_fail: AtomicBool,
 }
 
 impl Slow {
@@ -42,6 +43,7 @@ impl Slow {
             close: zero(),
             wake: zero(),
             renewals_fail: AtomicBool::default(),
+            acquires_fail: AtomicBool::default(),
         })
     }
 }
@@ -66,6 +68,9 @@ impl Backend for Slow {
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
         take(&self.acquire).await;
+        if self.acquires_fail.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Unavailable, "on purpose"));
+        }
         self.inner.acquire(request).await
     }
 
@@ -246,6 +251,40 @@ async fn a_timeout_tells_a_busy_lock_from_a_store_that_does_not_answer() {
     for lock in [lock.clone(), lock.unfair()] {
         let silent = lock.acquire_timeout(SEC(2)).await.unwrap_err();
         assert_eq!(silent.kind(), ErrorKind::Timeout, "{silent}");
+    }
+}
+
+/// A store may fail for a moment, however many calls fail in it; one that does not answer for a waiter's lease is an error.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_outlives_an_outage_shorter_than_its_lease() {
+    for fair in [true, false] {
+        let (locks, slow, other) = clients();
+        let lock = locks.mutex("a").unwrap();
+        let lock = if fair { lock } else { lock.unfair() };
+        let held = other.mutex("a").unwrap().acquire().await.unwrap();
+        slow.acquires_fail.store(fair, Ordering::SeqCst);
+        let (start, waits) = (tokio::time::Instant::now(), lock.clone());
+        let waiter = tokio::spawn(async move { waits.acquire().await });
+        tokio::time::sleep(SEC(3)).await;
+        slow.acquires_fail.store(true, Ordering::SeqCst);
+        tokio::time::sleep(SEC(6)).await;
+        slow.acquires_fail.store(false, Ordering::SeqCst);
+        tokio::time::sleep(SEC(3)).await;
+        held.release().await.unwrap();
+        drop(waiter.await.unwrap().expect("an outage of 6 s ended it"));
+        assert!(start.elapsed() < SEC(13), "{:?}", start.elapsed());
+
+        slow.acquires_fail.store(true, Ordering::SeqCst);
+        let start = tokio::time::Instant::now();
+        let error = lock.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let waiter_lease = Settings::default().waiter_lease;
+        assert!((waiter_lease..waiter_lease + SEC(1)).contains(&start.elapsed()), "{:?}", start.elapsed());
+        let start = tokio::time::Instant::now();
+        lock.clone().retry(onelock_core::Retry::default().errors(0)).acquire().await.unwrap_err();
+        assert!(start.elapsed() < SEC(1), "errors(0) is no retry: {:?}", start.elapsed());
+        let error = lock.acquire_timeout(SEC(2)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     }
 }
 

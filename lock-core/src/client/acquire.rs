@@ -132,6 +132,28 @@ pub(super) async fn once(client: &Arc<Client>, terms: &Terms) -> Result<Option<S
     }
 }
 
+/// The failed attempts in a row.
+struct Failed {
+    count: u32,
+    /// When the store answered last, or the acquisition began.
+    answered: Timestamp,
+}
+
+impl Failed {
+    fn new(client: &Client) -> Self {
+        Self { count: 0, answered: client.clock.now() }
+    }
+
+    /// Counts one more; `None` when there is to be no further attempt.
+    fn again(&mut self, client: &Client, terms: &Terms) -> Option<u32> {
+        self.count = self.count.saturating_add(1);
+        let silent = client.clock.now().saturating_since(self.answered);
+        let few = self.count <= terms.retry.errors;
+        let short = terms.retry.errors > 0 && silent < terms.waiter_lease.min(terms.lease);
+        (few || short).then_some(self.count)
+    }
+}
+
 /// Asks until it holds. The caller bounds the time by dropping it.
 pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &Progress) -> Result<Stake> {
     // A store without a line may wait inside the request and answer only when it holds: a try says whether others are ahead.
@@ -146,13 +168,15 @@ pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &P
             Ok(Attempt::LostPlace { .. }) | Err(_) => {}
         }
     }
-    let (mut tries, mut failures) = (0_u32, 0_u32);
+    let mut tries = 0_u32;
+    let mut failed = Failed::new(client);
     loop {
         let (count, longest) = match attempt(client, terms, terms.fair, progress).await {
             Ok(Attempt::Held(stake)) => return Ok(stake),
             Ok(Attempt::Busy(retry_after)) => {
                 progress.others_ahead();
-                (tries, failures) = (tries.saturating_add(1), 0);
+                tries = tries.saturating_add(1);
+                failed = Failed::new(client);
                 if terms.retry.attempts.is_some_and(|most| tries >= most) {
                     let text = format!("`{}` was busy {tries} times", terms.name);
                     return Err(Error::new(ErrorKind::Busy, text).at(&client.info.address));
@@ -161,22 +185,26 @@ pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &P
             }
             Ok(Attempt::LostPlace { waited, cause }) => {
                 progress.failed(cause.as_ref());
-                // In a row: to have stood in the line is progress.
-                failures = if waited { 1 } else { failures + 1 };
-                if failures > terms.retry.errors {
+                // To have stood in the line is progress.
+                if waited {
+                    failed = Failed::new(client);
+                }
+                let Some(count) = failed.again(client, terms) else {
                     let lost = || {
                         Error::new(ErrorKind::Unavailable, "the place in the line was lost again and again")
                     };
                     return Err(cause.unwrap_or_else(lost).at(&client.info.address));
-                }
-                (failures, None)
+                };
+                (count, None)
             }
-            Err(error) if error.is_retryable() && failures < terms.retry.errors => {
+            Err(error) => {
+                let count = if error.is_retryable() { failed.again(client, terms) } else { None };
+                let Some(count) = count else {
+                    return Err(error.during("acquire").at(&client.info.address));
+                };
                 progress.failed(Some(&error));
-                failures += 1;
-                (failures, None)
+                (count, None)
             }
-            Err(error) => return Err(error.during("acquire").at(&client.info.address)),
         };
         let random = getrandom::u64().unwrap_or_default();
         let pause = terms.retry.pause(count, random);

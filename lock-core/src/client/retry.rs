@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 pub struct Retry {
     /// How often an unfair acquisition asks before it gives up; no limit when `None`.
     pub attempts: Option<u32>,
-    /// How many failed calls in a row are tolerated.
+    /// How many failed calls in a row are tolerated. Unless it is none, any number is until the store has not answered for
+    /// the lease of a waiter: calls to a store that is away for a moment fail one soon after the other.
     pub errors: u32,
     /// The first delay.
     #[serde(with = "humantime_serde")]
@@ -43,7 +44,7 @@ impl Retry {
         self
     }
 
-    /// This many failed calls in a row are tolerated.
+    /// This many failed calls in a row are tolerated; see [`Retry::errors`](field@Retry::errors).
     #[must_use]
     pub fn errors(mut self, errors: u32) -> Self {
         self.errors = errors;
