@@ -38,6 +38,10 @@ if [ -n "$told" ]; then
     exit 1
 fi
 if grep -q '^the tests have failed' "$log"; then exit 1; fi
+# The suite of Redis once more, on Valkey.
+if command -v valkey-server >/dev/null 2>&1; then
+    step env ONELOCK_REDIS_SERVER=valkey-server cargo test -p onelock-redis --test conformance --test verbs --test settings
+fi
 for example in examples/*.rs; do
     step cargo run --quiet -p onelock --example "$(basename "$example" .rs)"
 done

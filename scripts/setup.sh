@@ -21,13 +21,9 @@ need ip iproute2
 [ -e /usr/share/java/zookeeper.jar ] || missing="$missing zookeeper"
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
 
-if [ -n "$missing" ]; then
-    if ! command -v apt-get >/dev/null 2>&1; then
-        echo "please install (Debian's names):$missing" >&2
-        exit 1
-    fi
-    sudo=
-    [ "$(id -u)" = 0 ] || sudo=sudo
+sudo=
+[ "$(id -u)" = 0 ] || sudo=sudo
+install() { # install PACKAGE...
     # The packages would start their services; the tests start their own.
     policy=/usr/sbin/policy-rc.d
     if [ ! -e $policy ]; then
@@ -35,9 +31,28 @@ if [ -n "$missing" ]; then
         $sudo chmod 755 $policy
         trap '$sudo rm -f $policy' EXIT
     fi
-    $sudo apt-get update -qq
+    $sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "$@"
+}
+
+if [ -n "$missing" ]; then
+    if ! command -v apt-get >/dev/null 2>&1; then
+        echo "please install (Debian's names):$missing" >&2
+        exit 1
+    fi
     # shellcheck disable=SC2086
-    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing
+    install $missing
+fi
+
+# The suite of Redis runs on Valkey, too, where the distribution has it: Debian 12 has it in its backports.
+if ! command -v valkey-server >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1; then
+    list=/etc/apt/sources.list.d/onelock-backports.list
+    if grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release && [ ! -e $list ]; then
+        echo 'deb http://deb.debian.org/debian bookworm-backports main' | $sudo tee $list >/dev/null
+    fi
+    if ! install valkey-server; then
+        $sudo rm -f $list
+        echo "valkey-server cannot be installed here: the suite runs on redis-server alone" >&2
+    fi
 fi
 
 cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --locked --version ^0.20

@@ -98,6 +98,16 @@ pub(crate) fn leads_astray(error: &redis::ServerError) -> bool {
     error.kind() == Some(ServerErrorKind::ReadOnly) || matches!(error.code(), "NOREPLICAS" | "UNBLOCKED")
 }
 
+/// Of a client that is closed.
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the connection to Redis was closed by this client")
+}
+
+pub(crate) fn too_few(replicas: i64) -> Error {
+    let text = format!("only {replicas} replicas had it in time, fewer than the option `replicas` asks for");
+    Error::new(ErrorKind::Unavailable, text)
+}
+
 fn text(error: &RedisError) -> String {
     // The driver's own text: it holds addresses and reasons, never a password.
     error.to_string()

@@ -15,6 +15,29 @@ const ENTRIES: char = 'e';
 const KINDS: [char; 4] = [ENTRIES, 'o', 'w', 'x'];
 const COUNTER: char = 'n';
 
+/// The keys of a client.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) prefix: String,
+    /// The key that the voting verbs look at, where there is a gate.
+    pub(crate) gate: Option<String>,
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: &str, gated: bool) -> Self {
+        Self { prefix: prefix.to_owned(), gate: gated.then(|| gate(prefix)) }
+    }
+
+    pub(crate) fn of(&self, name: &LockName) -> LineKeys {
+        LineKeys::new(&self.prefix, name)
+    }
+
+    /// The number of keys of a voting verb that has `others` beside the gate.
+    pub(crate) fn with_gate(&self, others: usize) -> usize {
+        others + usize::from(self.gate.is_some())
+    }
+}
+
 /// The keys of one name.
 pub(crate) struct LineKeys {
     pub(crate) bucket: u32,
@@ -57,6 +80,11 @@ impl LineKeys {
         text.push_str(&start);
         text.push(COUNTER);
         Self { bucket, text, length }
+    }
+
+    /// The slot of a cluster in which they are.
+    pub(crate) fn slot(&self) -> u16 {
+        slot_of(self.bucket)
     }
 
     /// Those of the line, in the order the scripts take them.

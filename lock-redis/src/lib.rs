@@ -1,36 +1,25 @@
 #![doc = include_str!("../README.md")]
 
+mod acquire;
 mod backend;
-mod client;
-mod cluster;
 mod config;
-mod connect;
+mod connection;
 mod error;
-mod examine;
-mod fence;
-mod gate;
-mod inbox;
+mod inspect;
 mod keys;
-mod link;
-mod listing;
 mod plain;
-#[doc(hidden)]
-pub mod raw;
+mod readmission;
+mod release;
+mod renew;
 mod reply;
 mod scripts;
-mod sentinel;
-mod servers;
-mod stagger;
-mod survey;
-mod tls;
 mod topology;
-mod url;
+mod wait;
 
 pub use backend::RedisBackend;
-pub use config::{Gate, Host, Layout, RedisConfig, Topology};
-pub use gate::RedisGate;
+pub use config::{Gate, Host, Layout, OPTIONS, RedisConfig, Topology};
 pub use plain::PlainBackend;
-pub use url::OPTIONS;
+pub use readmission::RedisGate;
 
 use std::sync::Arc;
 
@@ -47,7 +36,7 @@ pub const DRIVER: Driver = Driver {
     capabilities: RedisBackend::declared(),
     options: OPTIONS,
     open,
-    gate: gate::of_url,
+    gate: readmission::of_url,
 };
 
 /// How a `redis+sentinel://` or `rediss+sentinel://` URL becomes a backend.

@@ -3,31 +3,22 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;
+#[path = "common/group.rs"]
+mod group;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::{held, renew_one, request, soon, waits};
+use group::{LIMIT, SILENCE, backend, config, group, owner, soon_until};
 use onelock_conformance::churn::{Churn, Report};
 use onelock_conformance::history;
-use onelock_conformance::servers::redis_group::{Group, Plan};
-use onelock_core::{Backend, BootClock, ErrorKind, Locks, Renewed, Settings, StoreUrl, Wake};
-use onelock_redis::{RedisBackend, RedisConfig};
+use onelock_conformance::servers::redis_group::Plan;
+use onelock_core::{Backend, BootClock, ErrorKind, Locks, Renewed, Settings, Wake};
+use onelock_redis::RedisBackend;
 
 /// How many numbers an epoch has, as a power of two.
 const SHIFT: i64 = 36;
-/// How long a server may be silent before it is replaced.
-const SILENCE: Duration = Duration::from_millis(1500);
-const LIMIT: Duration = Duration::from_secs(90);
-
-async fn group(plan: Plan) -> Group {
-    Group::start(plan).await.unwrap()
-}
-
-async fn backend(url: &str) -> Arc<RedisBackend> {
-    let config = RedisConfig::try_from(url.parse::<StoreUrl>().unwrap()).unwrap();
-    Arc::new(RedisBackend::connect(config).await.unwrap())
-}
 
 async fn clients(url: &str) -> Vec<Locks> {
     let mut clients = Vec::new();
@@ -102,22 +93,6 @@ async fn a_cluster_replaces_a_dead_master_and_clients_go_on() {
     fenced(&report);
 }
 
-/// The bucket of a name that needs no escape.
-fn bucket(lock: &str) -> u32 {
-    lock.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193)) % 128
-}
-
-/// Which of the masters serves a name.
-async fn owner(group: &Group, lock: &str) -> usize {
-    let key = format!("onelock:{{{}}}:n", bucket(lock));
-    for (i, address) in group.masters().iter().enumerate() {
-        if group.say(*address, &["GET", &key]).await.is_ok() {
-            return i;
-        }
-    }
-    panic!("nobody serves {lock:?}");
-}
-
 #[tokio::test]
 async fn a_master_that_was_cut_off_gives_smaller_tokens() {
     let group = group(Plan::sentinel(SILENCE)).await;
@@ -143,22 +118,6 @@ async fn a_master_that_was_cut_off_gives_smaller_tokens() {
     })
     .await;
     assert!(next > stale);
-}
-
-fn config(url: &str) -> RedisConfig {
-    RedisConfig::try_from(url.parse::<StoreUrl>().unwrap()).unwrap()
-}
-
-/// Polls until there is something.
-async fn soon_until<T>(probe: impl AsyncFn() -> Option<T>) -> T {
-    let end = std::time::Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = probe().await {
-            return found;
-        }
-        assert!(std::time::Instant::now() < end, "not within {LIMIT:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 #[tokio::test]
@@ -191,155 +150,6 @@ async fn an_idle_client_does_not_use_the_epoch_of_an_earlier_promotion() {
         .unwrap();
     let token = held(idle.acquire(&request("a", "x")).await.unwrap()).token.get();
     assert_eq!(token >> SHIFT, epoch, "first token {first}, then {token}");
-}
-
-/// The keys of a slot, by the node that has it, to another.
-async fn moved(group: &Group, slot: &str, from: usize, to: usize) {
-    let (source, target) = (group.masters()[from], group.masters()[to]);
-    loop {
-        let keys = group.say(source, &["CLUSTER", "GETKEYSINSLOT", slot, "100"]).await.unwrap();
-        if keys.is_empty() {
-            break;
-        }
-        let port = target.port().to_string();
-        let mut command = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-        command.extend(keys.iter().map(String::as_str));
-        group.say(source, &command).await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn locks_move_with_their_slot() {
-    let group = group(Plan::cluster(0, SILENCE * 4)).await;
-    let holder = backend(&group.url()).await;
-    let waiter = backend(&format!("{}?request_timeout=400ms", group.url())).await;
-    let from = owner(&group, "a").await;
-    let to = (from + 1) % 3;
-    let (source, target) = (group.masters()[from], group.masters()[to]);
-    let tag = bucket("a").to_string();
-    let slot = group.say(source, &["CLUSTER", "KEYSLOT", &tag]).await.unwrap().concat();
-    let mut ids = Vec::new();
-    for address in group.masters() {
-        ids.push(group.say(*address, &["CLUSTER", "MYID"]).await.unwrap().concat());
-    }
-    let (first, second) = (request("a", "x"), request("a", "x"));
-    let old = held(holder.acquire(&first).await.unwrap()).token;
-    waits(waiter.acquire(&second).await.unwrap());
-    // Another line of the same bucket, of fewer keys.
-    let other = (0..).map(|i| format!("b{i}")).find(|other| bucket(other) == bucket("a")).unwrap();
-    let alone = request(&other, "x");
-    let alone_token = held(holder.acquire(&alone).await.unwrap()).token;
-    group.say(target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[from]]).await.unwrap();
-    group.say(source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[to]]).await.unwrap();
-    for step in ["on its way", "there"] {
-        if step == "there" {
-            moved(&group, &slot, from, to).await;
-        }
-        // A line all of whose keys are there is served where they are; of others the cluster cannot tell.
-        let (third, fourth) = (request("a", "x"), request(&other, "x"));
-        waits(waiter.acquire(&third).await.unwrap());
-        waiter.release(&third.ticket()).await.unwrap();
-        let error = waiter.acquire(&fourth).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true), "{step}: {error}");
-    }
-    for address in [target, source].iter().chain(group.masters()) {
-        group.say(*address, &["CLUSTER", "SETSLOT", &slot, "NODE", &ids[to]]).await.unwrap();
-    }
-    for (ask, token) in [(&first, old), (&alone, alone_token)] {
-        let answer = renew_one(&*holder, &ask.ticket()).await;
-        assert!(matches!(answer, Ok(Renewed::Held(grant)) if grant.token == token), "{answer:?}");
-    }
-    holder.release(&first.ticket()).await.unwrap();
-    // Pushed by another node than the one it waited at; or it has looked at the cluster meanwhile, and asks.
-    let token = loop {
-        match soon(waiter.wait(&second.ticket())).await.unwrap() {
-            Wake::Held(token) => break token,
-            Wake::Ask => match renew_one(&*waiter, &second.ticket()).await {
-                Ok(Renewed::Held(grant)) => break grant.token,
-                other => assert!(matches!(other, Ok(Renewed::Waiting(_)) | Err(_)), "{other:?}"),
-            },
-        }
-    };
-    assert!(token > old);
-}
-
-/// A reshard that is interrupted leaves its slots as they are on their way, for minutes or for ever.
-#[tokio::test]
-async fn what_is_held_is_kept_while_its_slot_is_on_its_way() {
-    let group = group(Plan::cluster(0, SILENCE * 4)).await;
-    let backend = backend(&format!("{}?request_timeout=1s", group.url())).await;
-    let (from, key) = (owner(&group, "b0").await, bucket("b0"));
-    let to = (from + 1) % 3;
-    let (source, target) = (group.masters()[from], group.masters()[to]);
-    let slot = group.say(source, &["CLUSTER", "KEYSLOT", &key.to_string()]).await.unwrap().concat();
-    // Alone, shared, with somebody who waits; one whose keys move as a whole, and one that is torn in two.
-    let mut names = (0..).map(|i| format!("b{i}")).filter(|lock| bucket(lock) == key);
-    let [alone, shared, queued, moves, torn] = std::array::from_fn(|_| names.next().unwrap());
-    let mut held_ones = Vec::new();
-    for (lock, mode) in
-        [(&alone, "x"), (&shared, "s"), (&shared, "s"), (&queued, "x"), (&moves, "x"), (&torn, "x")]
-    {
-        let ask = request(lock, mode);
-        held_ones.push((held(backend.acquire(&ask).await.unwrap()).token, ask));
-    }
-    let waiter = request(&queued, "x");
-    waits(backend.acquire(&waiter).await.unwrap());
-    let ids = [source, target]
-        .map(async |address| group.say(address, &["CLUSTER", "MYID"]).await.unwrap().concat());
-    let [source_id, target_id] = ids;
-    let (source_id, target_id) = (source_id.await, target_id.await);
-    group.say(target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]).await.unwrap();
-    group.say(source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]).await.unwrap();
-    let migrate = async |keys: &[String]| {
-        let port = target.port().to_string();
-        let mut command = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-        command.extend(keys.iter().map(String::as_str));
-        group.say(source, &command).await.unwrap();
-    };
-    let keys = |lock: &str, kinds: &[&str]| -> Vec<_> {
-        kinds.iter().map(|kind| format!("onelock:{{{key}}}:{kind}:{lock}")).collect()
-    };
-    for step in ["none has moved", "some have moved"] {
-        let moved = step == "some have moved";
-        if moved {
-            migrate(&keys(&moves, &["e", "o"])).await;
-            migrate(&keys(&torn, &["e"])).await;
-        }
-        // All of one bucket: one script, of which the cluster cannot serve all.
-        let due: Vec<_> = held_ones.iter().map(|(_, ask)| ask).chain([&waiter]).collect();
-        let due: Vec<_> = due
-            .iter()
-            .map(|ask| onelock_core::Renewal {
-                ticket: ask.ticket(),
-                lease: common::HOUR * 2,
-                waiter_lease: common::HOUR,
-            })
-            .collect();
-        let answers = backend.renew(&due).await;
-        for ((token, ask), answer) in held_ones.iter().zip(&answers) {
-            let lock = ask.name.as_str();
-            match answer {
-                Err(error) if moved && lock == torn => {
-                    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}")
-                }
-                Ok(Renewed::Held(grant)) => assert_eq!(grant.token, *token, "{step}: {lock}"),
-                other => panic!("{step}: {lock}: {other:?}"),
-            }
-        }
-        assert!(matches!(answers.last().unwrap(), Ok(Renewed::Waiting(_))), "{step}: {answers:?}");
-    }
-    // One entry of two, a whole line here, a whole line there.
-    for (lock, left) in [(&shared, 1), (&shared, 0), (&alone, 0), (&moves, 0)] {
-        let at = held_ones.iter().position(|(_, ask)| ask.name.as_str() == lock).unwrap();
-        let (_, ask) = held_ones.remove(at);
-        assert_eq!(backend.release(&ask.ticket()).await.unwrap(), onelock_core::Release::Released, "{lock}");
-        let holds = held_ones.iter().filter(|(_, ask)| ask.name.as_str() == lock).count();
-        assert_eq!(holds, left);
-        for address in [source, target] {
-            let there = group.say(address, &["KEYS", &format!("onelock:*:{lock}")]).await.unwrap();
-            assert!(left > 0 || there.is_empty(), "{lock}: {there:?}");
-        }
-    }
 }
 
 #[tokio::test]

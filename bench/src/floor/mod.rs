@@ -19,7 +19,7 @@ mod postgres_session;
 mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod told;
 #[cfg(feature = "zk")]
 mod zk;

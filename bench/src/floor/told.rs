@@ -29,7 +29,7 @@ impl Told {
         }
     }
 
-    #[cfg(any(feature = "postgres", feature = "redis"))]
+    #[cfg(feature = "postgres")]
     pub(super) fn forget(&self, holder: &str) {
         self.lock().remove(holder);
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -14,7 +14,14 @@ use super::tls::Files;
 use super::{Program, Server, data_folder, free_port, pause_process};
 use crate::verdict::{Stop, Verdict};
 
-const PROGRAM: Program = Program { name: "redis-server", package: "redis-server" };
+/// The server's program: `ONELOCK_REDIS_SERVER`, such as `valkey-server`, or `redis-server`.
+static PROGRAM: LazyLock<Program> = LazyLock::new(|| match std::env::var("ONELOCK_REDIS_SERVER") {
+    Ok(name) if !name.is_empty() => {
+        let name = &*name.leak();
+        Program { name, package: name }
+    }
+    _ => Program { name: "redis-server", package: "redis-server" },
+});
 
 /// How long a server may take to answer its first request.
 const START: Duration = Duration::from_secs(20);
@@ -166,7 +173,7 @@ async fn launch(setup: &Setup, folder: &TempDir, port: u16) -> Verdict<Server> {
     }
     let mut words = clock::words(folder.path())?;
     words.extend(power::words(folder.path(), LOG)?);
-    let mut server = Server::start_by(words, PROGRAM, arguments, &log)?;
+    let mut server = Server::start_by(words, *PROGRAM, arguments, &log)?;
     let end = Instant::now() + START;
     loop {
         server.check()?;

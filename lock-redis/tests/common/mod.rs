@@ -119,7 +119,7 @@ impl Server {
 /// A shell stands between: it kills the server when its input ends, as it does when this process dies in any way.
 fn spawn(port: u16, folder: &TempDir, options: &[String]) -> Child {
     let dir = folder.path().to_str().unwrap();
-    let script = "exec 3<&0; redis-server \"$@\" </dev/null >\"$D/log\" 2>&1 3<&- & p=$!; echo $p >\"$D/pid.new\"; \
+    let script = "exec 3<&0; ${ONELOCK_REDIS_SERVER:-redis-server} \"$@\" </dev/null >\"$D/log\" 2>&1 3<&- & p=$!; echo $p >\"$D/pid.new\"; \
                   mv \"$D/pid.new\" \"$D/pid\"; (cat <&3 >/dev/null; kill -KILL $p 2>/dev/null) & wait $p";
     let port = port.to_string();
     let args = ["--port", &port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--daemonize", "no"];

@@ -1,4 +1,6 @@
-//! How to reach Redis and under which names to write there: by serde, or from a URL (see [`crate::url`]).
+//! How to reach Redis and under which names to write there: by serde, or from a URL (see `url.rs`).
+
+mod url;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,6 +8,8 @@ use std::time::Duration;
 use onelock_core::url::host_port;
 use onelock_core::{Error, ErrorKind, Result, Secret};
 use serde::{Deserialize, Deserializer, Serialize};
+
+pub use url::OPTIONS;
 
 /// How the servers stand together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,9 +3,9 @@
 use onelock_core::{Error, ErrorKind, Result};
 use redis::{Cmd, Pipeline, Value};
 
-use crate::client::{self, Role};
+use super::majority::majority;
 use crate::config::{Host, RedisConfig};
-use crate::survey::survey;
+use crate::connection::socket::{self, Role};
 use crate::{error, reply};
 
 /// The master and the epoch of the failover that made it one.
@@ -20,14 +20,14 @@ pub(crate) struct Master {
 /// # Errors
 /// [`ErrorKind::Unavailable`] when no sentinel answers, or none knows the name.
 pub(crate) async fn find(config: &RedisConfig, name: &str) -> Result<Master> {
-    let answers = survey(config.hosts.iter().map(|host| ask(config, host, name)).collect()).await?;
+    let answers = majority(config.hosts.iter().map(|host| ask(config, host, name)).collect()).await?;
     let newest = answers.into_iter().max_by_key(|master| master.epoch);
     newest.ok_or_else(|| Error::new(ErrorKind::Unavailable, "no sentinel answers"))
 }
 
 async fn ask(config: &RedisConfig, host: &Host, name: &str) -> Result<Master> {
     let said = |e: Error| Error::new(e.kind(), format!("sentinel {host}: {e}"));
-    let connection = client::open(config, host, Role::Seeker, redis::AsyncConnectionConfig::new()).await;
+    let connection = socket::open(config, host, Role::Seeker, redis::AsyncConnectionConfig::new()).await;
     let connection = connection.map_err(said)?;
     let command = |verb: &str| {
         let mut command = Cmd::new();

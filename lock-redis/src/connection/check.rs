@@ -1,15 +1,14 @@
 //! What a client must know of its servers before it trusts them with locks: rights, memory policy, persistence.
 
 use onelock_core::{Capabilities, Error, ErrorKind, Result};
-use redis::Cmd;
 
 use crate::config::{RedisConfig, Topology};
-use crate::fence::field;
+use crate::connection::{Answer, Connection};
 use crate::keys::slot_of;
-use crate::link::Link;
 use crate::reply;
 use crate::scripts;
-use crate::servers::Servers;
+use crate::topology::Servers;
+use crate::topology::epoch::field;
 
 /// Fails when an access list refuses a command the verbs need.
 pub(crate) async fn rights(servers: &Servers, prefix: &str, channel: &str) -> Result<()> {
@@ -20,11 +19,12 @@ pub(crate) async fn rights(servers: &Servers, prefix: &str, channel: &str) -> Re
             command.arg(format!("{prefix}:{{{bucket}}}:{kind}:{own}"));
         }
         command.arg(channel).arg(u8::from(servers.are_many()));
-        let missing = match servers.call(slot_of(bucket), &scripts::PROBE, &command).await {
-            // A node that is down when the client comes up is for the verbs to find out.
-            Err(e) if servers.are_many() && e.is_retryable() => continue,
-            missing => missing?,
-        };
+        let missing =
+            match servers.call(slot_of(bucket), &scripts::PROBE, &command).await.and_then(Answer::value) {
+                // A node that is down when the client comes up is for the verbs to find out.
+                Err(e) if servers.are_many() && e.is_retryable() => continue,
+                missing => missing?,
+            };
         let text = format!(
             "the user lacks rights on the keys {prefix}:* or the channels {prefix}:inbox:*, or for the commands"
         );
@@ -56,11 +56,11 @@ pub(crate) async fn capabilities(
     mut capabilities: Capabilities,
 ) -> Result<Capabilities> {
     let mut durable = true;
-    for (link, _) in servers.all().await? {
+    for (connection, _) in servers.all().await? {
         let sections = async {
             // A user that is not let in is no user without the right to ask.
-            link.reach().await?;
-            Ok((section(&link, "memory").await?, section(&link, "persistence").await?))
+            connection.reach().await?;
+            Ok((section(&connection, "memory").await?, section(&connection, "persistence").await?))
         };
         let (memory, persistence) = match sections.await {
             Err::<_, Error>(e) if servers.are_many() && e.is_retryable() => continue,
@@ -83,7 +83,7 @@ pub(crate) async fn capabilities(
             capabilities.fencing &= counters_last;
             capabilities.raise &= counters_last;
         }
-        if may_be_replaced(&link, config).await? {
+        if may_be_replaced(&connection, config).await? {
             capabilities.fencing = false;
             capabilities.raise = false;
         }
@@ -96,19 +96,19 @@ pub(crate) async fn capabilities(
 
 /// Whether one of its replicas may be promoted in the place of a single server: then its counters can go back, and unlike
 /// sentinels and clusters nobody agrees on an epoch. A user without the right to ask does not know that there is none.
-async fn may_be_replaced(link: &Link, config: &RedisConfig) -> Result<bool> {
+async fn may_be_replaced(connection: &Connection, config: &RedisConfig) -> Result<bool> {
     if config.topology != Topology::Single || config.replicas > 0 || config.never_promoted {
         return Ok(false);
     }
-    let replication = section(link, "replication").await?;
+    let replication = section(connection, "replication").await?;
     let replicas = replication.as_deref().and_then(|text| field(text, "connected_slaves"));
     Ok(replicas != Some("0"))
 }
 
 /// Fails when the user may not ask the server who it is: a gate compares that.
 pub(crate) async fn may_ask(servers: &Servers) -> Result<()> {
-    for (link, _) in servers.all().await? {
-        if section(&link, "server").await?.is_none() {
+    for (connection, _) in servers.all().await? {
+        if section(&connection, "server").await?.is_none() {
             return Err(Error::new(
                 ErrorKind::Denied,
                 "the option gate=run_id needs the right to the command: info",
@@ -118,11 +118,9 @@ pub(crate) async fn may_ask(servers: &Servers) -> Result<()> {
     Ok(())
 }
 
-async fn section(link: &Link, name: &str) -> Result<Option<String>> {
-    let mut command = Cmd::new();
-    command.arg("INFO").arg(name);
-    match link.command(&command).await {
-        Ok(answer) => Ok(Some(reply::string(&answer)?.to_owned())),
+async fn section(connection: &Connection, name: &str) -> Result<Option<String>> {
+    match connection.commands([&["INFO", name]]).await {
+        Ok([answer]) => Ok(Some(reply::string(&answer)?.to_owned())),
         Err(e) if e.kind() == ErrorKind::Denied => Ok(None),
         Err(e) => Err(e),
     }

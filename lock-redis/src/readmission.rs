@@ -1,4 +1,4 @@
-//! The gate of a server that is a member of a quorum.
+//! Readmission of a server that is a member of a quorum: its gate.
 
 use std::sync::Arc;
 
@@ -8,11 +8,12 @@ use onelock_core::{Error, ErrorKind, Result, StoreUrl};
 use redis::Cmd;
 
 use crate::config::{self, RedisConfig};
-use crate::inbox::Inbox;
+use crate::connection::Answer;
 use crate::keys::{self, BUCKETS, counter};
 use crate::reply;
 use crate::scripts::{self, Script};
-use crate::servers::Servers;
+use crate::topology::Servers;
+use crate::wait::Inbox;
 
 /// Looks at and opens the gate of one server. It connects anew each time: that is rare.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl RedisGate {
 
     async fn call(&self, script: &'static Script, command: &Cmd) -> Result<redis::Value> {
         let servers = Servers::new(&self.config, &Arc::new(Inbox::new(String::new(), false)));
-        let answer = servers.call(0, script, command).await;
+        let answer = servers.call(0, script, command).await.and_then(Answer::value);
         servers.close();
         answer.map_err(|e| e.during("gate").at(self.config.address()))
     }

@@ -1,12 +1,12 @@
 //! What a node of a cluster says about the cluster.
 
 use onelock_core::{Error, ErrorKind, Result};
-use redis::{Cmd, Value};
+use redis::Value;
 
 use crate::config::Host;
-use crate::fence::field;
-use crate::link::Link;
+use crate::connection::Connection;
 use crate::reply;
+use crate::topology::epoch::field;
 
 /// Slots that one node serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Range {
 
 /// The cluster in the eyes of one node.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct ClusterView {
     /// Whether it is in the part of the cluster that serves.
     pub(crate) serves: bool,
     /// The latest epoch it has heard of.
@@ -33,22 +33,16 @@ pub(crate) struct View {
 }
 
 /// Asks a node.
-pub(crate) async fn view(link: &Link) -> Result<View> {
-    let command = |what: &str| {
-        let mut command = Cmd::new();
-        command.arg("CLUSTER").arg(what);
-        command
-    };
-    let answers = link.commands(&[command("INFO"), command("SLOTS")]).await?;
-    let [info, slots] = &answers[..] else { return Err(nonsense()) };
-    let info = reply::string(info)?;
+pub(crate) async fn view(connection: &Connection) -> Result<ClusterView> {
+    let [info, slots] = connection.commands([&["CLUSTER", "INFO"], &["CLUSTER", "SLOTS"]]).await?;
+    let info = reply::string(&info)?;
     let epoch =
         field(info, "cluster_current_epoch").and_then(|epoch| epoch.parse().ok()).ok_or_else(nonsense)?;
-    let here = link.host().ok_or_else(nonsense)?;
+    let here = connection.host().ok_or_else(nonsense)?;
     let mut ranges: Vec<_> =
-        reply::items(slots)?.iter().map(|part| range(part, here)).collect::<Result<_>>()?;
+        reply::items(&slots)?.iter().map(|part| range(part, here)).collect::<Result<_>>()?;
     ranges.sort_by_key(|range| range.first);
-    Ok(View { serves: field(info, "cluster_state") == Some("ok"), epoch, ranges })
+    Ok(ClusterView { serves: field(info, "cluster_state") == Some("ok"), epoch, ranges })
 }
 
 /// First slot, last slot, the master, its replicas.
@@ -75,7 +69,7 @@ fn nonsense() -> Error {
 
 /// An answer that sends the caller elsewhere; the node has done nothing.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Redirect {
     /// The slot is served there.
     Moved(There),
     /// It is on its way there: ask there, this once.
@@ -91,13 +85,13 @@ pub(crate) enum Turn {
 pub(crate) struct There(String, u16);
 
 impl There {
-    pub(crate) fn at(self, link: &Link) -> Host {
-        let host = if self.0.is_empty() { link.host().map_or("", |host| &host.host) } else { &self.0 };
+    pub(crate) fn at(self, connection: &Connection) -> Host {
+        let host = if self.0.is_empty() { connection.host().map_or("", |host| &host.host) } else { &self.0 };
         Host::new(host, self.1)
     }
 }
 
-impl Turn {
+impl Redirect {
     pub(crate) fn of(answer: &Value) -> Option<Self> {
         let Value::ServerError(e) = answer else { return None };
         let there = || {
@@ -138,18 +132,24 @@ mod tests {
 
     #[test]
     fn only_answers_that_send_elsewhere_do() {
-        let turn = |text: &str| {
+        let redirect = |text: &str| {
             let error = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap();
-            Turn::of(&error)
+            Redirect::of(&error)
         };
-        assert_eq!(turn("MOVED 3999 127.0.0.1:6381"), Some(Turn::Moved(There("127.0.0.1".into(), 6381))));
-        assert_eq!(turn("MOVED 3999 :6381"), Some(Turn::Moved(There(String::new(), 6381))));
-        assert_eq!(turn("ASK 3999 ::1:6381"), Some(Turn::Ask(There("::1".into(), 6381))));
-        assert_eq!(turn("TRYAGAIN Multiple keys request during rehashing of slot"), Some(Turn::Partial));
-        assert_eq!(turn("CLUSTERDOWN The cluster is down"), Some(Turn::Later));
+        assert_eq!(
+            redirect("MOVED 3999 127.0.0.1:6381"),
+            Some(Redirect::Moved(There("127.0.0.1".into(), 6381)))
+        );
+        assert_eq!(redirect("MOVED 3999 :6381"), Some(Redirect::Moved(There(String::new(), 6381))));
+        assert_eq!(redirect("ASK 3999 ::1:6381"), Some(Redirect::Ask(There("::1".into(), 6381))));
+        assert_eq!(
+            redirect("TRYAGAIN Multiple keys request during rehashing of slot"),
+            Some(Redirect::Partial)
+        );
+        assert_eq!(redirect("CLUSTERDOWN The cluster is down"), Some(Redirect::Later));
         for other in ["MOVED", "MOVED 3999 h", "ERR no", "READONLY no", "CROSSSLOT no"] {
-            assert_eq!(turn(other), None, "{other}");
+            assert_eq!(redirect(other), None, "{other}");
         }
-        assert_eq!(Turn::of(&Value::Okay), None);
+        assert_eq!(Redirect::of(&Value::Okay), None);
     }
 }

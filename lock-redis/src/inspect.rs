@@ -1,18 +1,26 @@
-//! Walks through the names. A scan of Redis may show a key twice while its table grows or shrinks, so the client
+//! Inspects one name, and lists names.
+//!
+//! A scan of Redis may show a key twice while its table grows or shrinks, so the client
 //! remembers for each walk what it has shown; and it may show more keys than asked for, which wait for the next page.
 //! The nodes of a cluster are walked one after the other, in the order of their addresses.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Mutex;
 
-use onelock_core::{Error, ErrorKind, ListedName, Listing, LockName, Page, Result};
-use redis::Cmd;
+use onelock_core::{Error, ErrorKind, ListedName, Listing, LockName, Page, Result, Snapshot};
 
-use crate::backend::RedisBackend;
-use crate::inbox::lock;
-use crate::keys::{LineKeys, glob, name_of};
-use crate::link::Link;
-use crate::{reply, scripts};
+use crate::connection::Connection;
+use crate::keys::{Keys, glob, name_of};
+use crate::topology::Servers;
+use crate::wait::lock;
+use crate::{renew, reply, scripts};
+
+pub(crate) async fn inspect(servers: &Servers, keys: &Keys, name: &LockName) -> Result<Snapshot> {
+    let line = keys.of(name);
+    let mut command = scripts::INSPECT.call(4);
+    command.arg(&line.line());
+    reply::snapshot(&servers.call(line.slot(), &scripts::INSPECT, &command).await?.value()?, name)
+}
 
 /// How many walks a client remembers. The page of an older one is still given; only a name may then come twice.
 const WALKS: usize = 16;
@@ -73,24 +81,31 @@ impl Walks {
     }
 }
 
-pub(crate) async fn page(backend: &RedisBackend, names: &str, page: &Page) -> Result<Listing> {
+/// One page of the names that start with `names`.
+pub(crate) async fn list(
+    servers: &Servers,
+    keys: &Keys,
+    walks: &Walks,
+    names: &str,
+    page: &Page,
+) -> Result<Listing> {
     onelock_core::name::check_prefix(names)?;
     let limit = page.limit.clamp(1, Page::MAX);
-    let mut walk = backend.walks.begin(names, page.cursor.as_deref())?;
+    let mut walk = walks.begin(names, page.cursor.as_deref())?;
     let from = walk.scan.unwrap_or_default();
-    let servers = backend.servers.all().await?;
+    let all = servers.all().await?;
     let mut scans = 0;
     while walk.found.len() < limit && scans < SCANS {
         let Some((server, cursor)) = walk.scan else { break };
-        let Some((link, _)) = servers.get(server) else {
+        let Some((connection, _)) = all.get(server) else {
             walk.scan = None;
             break;
         };
-        walk.step(backend.prefix(), link, server, cursor, limit).await?;
+        walk.step(&keys.prefix, connection, server, cursor, limit).await?;
         scans += 1;
     }
     let shown: Vec<_> = walk.found.drain(..limit.min(walk.found.len())).collect();
-    let names = counted(backend, shown).await?;
+    let names = counted(servers, keys, shown).await?;
     let more = walk.scan.is_some() || !walk.found.is_empty();
     // Were the walk forgotten, names found and not shown would be found again from where this page began.
     let next = more.then(|| {
@@ -98,7 +113,7 @@ pub(crate) async fn page(backend: &RedisBackend, names: &str, page: &Page) -> Re
         format!("{}.{server}.{cursor}", walk.id)
     });
     if more {
-        backend.walks.keep(walk);
+        walks.keep(walk);
     }
     Ok(Listing { names, next })
 }
@@ -107,15 +122,14 @@ impl Walk {
     async fn step(
         &mut self,
         prefix: &str,
-        link: &Link,
+        connection: &Connection,
         server: usize,
         cursor: u64,
         limit: usize,
     ) -> Result<()> {
-        let mut command = Cmd::new();
-        command.arg("SCAN").arg(cursor).arg("MATCH").arg(glob(prefix, &self.names));
-        command.arg("COUNT").arg(limit.clamp(100, 1000));
-        let answer = link.command(&command).await?;
+        let (cursor, count) = (cursor.to_string(), limit.clamp(100, 1000).to_string());
+        let scan = ["SCAN", &cursor, "MATCH", &glob(prefix, &self.names), "COUNT", &count];
+        let [answer] = connection.commands([&scan]).await?;
         let (next, keys) = reply::scan(&answer)?;
         for key in keys {
             if let Some(name) = name_of(prefix, reply::bytes(key)?)
@@ -130,23 +144,23 @@ impl Walk {
 }
 
 /// Counts each line; one with no living entry, or that is not ours, is left out.
-async fn counted(backend: &RedisBackend, names: Vec<LockName>) -> Result<Vec<ListedName>> {
+async fn counted(servers: &Servers, keys: &Keys, names: Vec<LockName>) -> Result<Vec<ListedName>> {
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let keys: Vec<_> = names.iter().map(|name| LineKeys::new(backend.prefix(), name)).collect();
-    let batches = backend.batches(keys.iter().map(|keys| keys.bucket));
+    let lines: Vec<_> = names.iter().map(|name| keys.of(name)).collect();
+    let batches = renew::batches(servers, lines.iter().map(|line| line.bucket));
     let calls = batches.iter().map(|(slot, batch)| {
         let mut command = scripts::COUNT.call(4 * batch.len());
         batch.iter().for_each(|i| {
-            command.arg(&keys[*i].line());
+            command.arg(&lines[*i].line());
         });
         (*slot, command)
     });
-    let answers = backend.servers.call_all(&scripts::COUNT, calls.collect()).await;
+    let answers = servers.call_all(&scripts::COUNT, &calls.collect::<Vec<_>>()).await;
     let mut counts = vec![None; names.len()];
     for ((_, batch), answer) in batches.iter().zip(answers) {
-        for (i, count) in batch.iter().zip(reply::counts(&answer?, batch.len())?) {
+        for (i, count) in batch.iter().zip(reply::counts(&answer?.value()?, batch.len())?) {
             counts[*i] = count;
         }
     }

@@ -15,7 +15,7 @@ const GRACE: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// The last failure, when nobody answers.
-pub(crate) async fn survey<T>(asked: Vec<impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
+pub(crate) async fn majority<T>(asked: Vec<impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
     let enough = asked.len() / 2 + 1;
     let mut asked: FuturesUnordered<_> = asked.into_iter().collect();
     let mut answers = Vec::new();
@@ -59,7 +59,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_majority_is_enough_and_one_is_better_than_none() {
         let of = async |asked: Vec<(Option<u64>, Result<u32>)>| {
-            survey(asked.into_iter().map(|(after, what)| answer(after, what)).collect()).await
+            majority(asked.into_iter().map(|(after, what)| answer(after, what)).collect()).await
         };
         assert_eq!(of(vec![(Some(2), Ok(2)), (None, Ok(3)), (Some(1), Ok(1))]).await.unwrap(), [1, 2]);
         assert_eq!(of(vec![(Some(5), Ok(7)), (None, Ok(8)), (None, Ok(9))]).await.unwrap(), [7]);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use onelock_core::url::FromOption;
 use onelock_core::{Error, OptionSpec, Result, Secret, StoreUrl};
 
-use crate::config::{Gate, Host, Layout, RedisConfig, Topology, bad};
+use super::{Gate, Host, Layout, RedisConfig, Topology, bad};
 
 /// The options of the URLs, beside those of every store.
 pub const OPTIONS: &[OptionSpec] = &[

@@ -12,8 +12,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
+use super::tls;
 use crate::config::{Host, RedisConfig};
-use crate::{error, tls};
+use crate::error;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
@@ -24,13 +25,14 @@ pub(crate) enum Role {
     Seeker,
 }
 
-/// A connection, and the task that writes and reads. The last clone ends both.
-#[derive(Clone)]
-pub(crate) struct Connection {
+/// An open connection of the driver, and the task that writes and reads. The last clone ends both.
+#[derive(Clone, Debug)]
+pub(crate) struct Socket {
     pub(crate) requests: MultiplexedConnection,
     _task: Arc<Task>,
 }
 
+#[derive(Debug)]
 struct Task(AbortHandle);
 
 impl Drop for Task {
@@ -45,7 +47,7 @@ pub(crate) async fn open(
     host: &Host,
     role: Role,
     settings: AsyncConnectionConfig,
-) -> Result<Connection> {
+) -> Result<Socket> {
     // Without its own timeouts: whoever calls has some that include the rest of the work.
     let settings = settings.set_connection_timeout(None).set_response_timeout(None);
     let stream = reach(host).await?;
@@ -77,10 +79,10 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     credentials: RedisConnectionInfo,
     stream: S,
     settings: AsyncConnectionConfig,
-) -> Result<Connection> {
+) -> Result<Socket> {
     let connected = MultiplexedConnection::new_with_config(&credentials, stream, settings).await;
     let (requests, task) = connected.map_err(|e| error::from_redis(&e))?;
-    Ok(Connection { requests, _task: Arc::new(Task(tokio::spawn(task).abort_handle())) })
+    Ok(Socket { requests, _task: Arc::new(Task(tokio::spawn(task).abort_handle())) })
 }
 
 /// The first address of the host that answers.

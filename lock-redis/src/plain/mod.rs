@@ -12,16 +12,17 @@ use onelock_core::{
     Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 
-use crate::backend::{RedisBackend, Times};
+use crate::acquire::Times;
+use crate::backend::RedisBackend;
 use crate::config::{Layout, RedisConfig, Topology};
-use crate::inbox::{Inbox, closed};
+use crate::connection::check;
+use crate::error::{closed, too_few};
 use crate::keys::{bucket, slot};
+use crate::renew::BATCH;
 use crate::reply::Asked;
-use crate::servers::{Servers, too_few};
-use crate::{examine, reply, scripts};
-
-/// How many entries one renewal script takes.
-const BATCH: usize = 64;
+use crate::topology::Servers;
+use crate::wait::Inbox;
+use crate::{reply, scripts};
 
 /// How often somebody who waits asks.
 const POLL: Duration = Duration::from_millis(100);
@@ -60,8 +61,8 @@ impl PlainBackend {
         let probe = format!("{}onelock-probe:{}", config.prefix, HolderId::random()?.to_hex());
         let mut command = scripts::PLAIN_PROBE.call(0);
         command.arg(&probe);
-        examine::nothing_missing(
-            &servers.call(slot_of(&probe), &scripts::PLAIN_PROBE, &command).await?,
+        check::nothing_missing(
+            &servers.call(slot_of(&probe), &scripts::PLAIN_PROBE, &command).await?.value()?,
             "the user lacks rights for the commands",
         )?;
         let mut declared = RedisBackend::declared();
@@ -69,7 +70,7 @@ impl PlainBackend {
         (declared.raise, declared.list) = (false, false);
         // The counter is another key, and in a cluster perhaps on another node.
         declared.fencing = config.topology != Topology::Cluster;
-        let capabilities = examine::capabilities(&servers, &config, declared).await?;
+        let capabilities = check::capabilities(&servers, &config, declared).await?;
         Ok(Self { config, capabilities, servers, open: tokio::sync::watch::Sender::new(true) })
     }
 
@@ -103,7 +104,8 @@ impl PlainBackend {
             command.arg(Self::counter(&request.name));
         }
         command.arg(request.holder.to_hex()).arg(times.with_delay().0).arg(request.note.as_str());
-        let (answer, short) = self.servers.join(slot_of(&key), &scripts::PLAIN_ACQUIRE, &command).await?;
+        let (answer, short) =
+            self.servers.call(slot_of(&key), &scripts::PLAIN_ACQUIRE, &command).await?.joined()?;
         let standing = reply::standing(&answer, Asked::new(request.holder, times.leases()))?;
         match (standing, short) {
             (Standing::Held(_), Some(replicas)) => {
@@ -120,13 +122,17 @@ impl PlainBackend {
         let key = self.key(name);
         let mut command = scripts::PLAIN_RELEASE.call(1);
         command.arg(&key).arg(whose);
-        reply::release(&self.servers.call(slot_of(&key), &scripts::PLAIN_RELEASE, &command).await?)
+        reply::release(&self.servers.call(slot_of(&key), &scripts::PLAIN_RELEASE, &command).await?.value()?)
     }
 
     async fn renew_all(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let mut answers: Vec<_> = due.iter().map(|_| Err(Times::too_long())).collect();
-        let timed = |(i, item): (usize, _)| Some((i, item, Times::of(item).ok()?));
-        let items: Vec<(usize, &Renewal, Times)> = due.iter().enumerate().filter_map(timed).collect();
+        let (mut answers, mut items) = (Vec::with_capacity(due.len()), Vec::with_capacity(due.len()));
+        for (at, item) in due.iter().enumerate() {
+            let times = Times::of(item);
+            // Replaced by the server's answer where it is asked.
+            answers.push(times.as_ref().map(|_| Renewed::NotHeld).map_err(Clone::clone));
+            items.extend(times.ok().map(|times| (at, item, times)));
+        }
         let mut keys: Vec<_> =
             items.iter().map(|(_, item, _)| self.key(&item.ticket.name)).enumerate().collect();
         let many = self.servers.are_many();
@@ -145,11 +151,11 @@ impl PlainBackend {
             }
             (slot_of(&batch[0].1), command)
         });
-        let replies = self.servers.call_all(&scripts::PLAIN_RENEW, calls.collect()).await;
+        let replies = self.servers.call_all(&scripts::PLAIN_RENEW, &calls.collect::<Vec<_>>()).await;
         for (batch, reply) in batches.iter().zip(replies) {
             let asked = |i: usize| Asked::new(items[i].1.ticket.holder, items[i].2.leases());
             let asked: Vec<_> = batch.iter().map(|(i, _)| asked(*i)).collect();
-            match reply.and_then(|reply| reply::renewals(&reply, &asked)) {
+            match reply.and_then(|reply| reply::renewals(&reply.value()?, &asked)) {
                 Ok(renewed) => {
                     renewed.into_iter().zip(*batch).for_each(|(r, (i, _))| answers[items[*i].0] = r)
                 }
@@ -213,7 +219,7 @@ impl Backend for PlainBackend {
         let mut command = scripts::PLAIN_INSPECT.call(1);
         command.arg(&key);
         let answer = self.servers.call(slot_of(&key), &scripts::PLAIN_INSPECT, &command).await;
-        self.named("inspect", answer.and_then(|answer| reply::snapshot(&answer, name)))
+        self.named("inspect", answer.and_then(|answer| reply::snapshot(&answer.value()?, name)))
     }
 
     async fn list(&self, _prefix: &str, _page: &Page) -> Result<Listing> {

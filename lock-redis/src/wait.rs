@@ -1,15 +1,18 @@
-//! The inbox: one channel per client, and a place for every waiter where its grant is kept until it looks.
+//! How waiters are notified: one channel per client, the inbox, and a place for every waiter where its grant is kept until it
+//! is read.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use onelock_core::{Error, ErrorKind, FencingToken, HolderId, HolderMap, Result, Wake};
+use onelock_core::{FencingToken, HolderId, HolderMap, Result, Wake};
 use tokio::sync::Notify;
+
+use crate::error::closed;
 
 /// The channel of one client and its waiters.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     channel: String,
-    /// Whether a pushed grant counts. Where replicas must have a grant it does not: whoever promoted may be a master that
+    /// Whether a pushed grant counts. Where replicas must have a grant it does not: the sender may be a master that
     /// is cut off, where leases end that are renewed elsewhere. The waiter asks, and the answer waits for the replicas.
     grants: bool,
     state: Mutex<State>,
@@ -17,14 +20,12 @@ pub(crate) struct Inbox {
 
 #[derive(Debug, Default)]
 struct State {
-    slots: HolderMap<Arc<Slot>>,
+    waiters: HolderMap<Arc<Waiter>>,
     closed: bool,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
-    /// Where its line is, in a cluster.
-    at: u16,
+struct Waiter {
     mail: Mutex<Mail>,
     arrived: Notify,
 }
@@ -32,8 +33,16 @@ struct Slot {
 #[derive(Debug, Default)]
 struct Mail {
     held: Option<FencingToken>,
-    ask: bool,
+    /// How many reasons to ask there were, and how many of them the waiter has acted on.
+    reasons: u64,
+    asked: u64,
     closed: bool,
+}
+
+impl Mail {
+    fn ask(&mut self) {
+        self.reasons += 1;
+    }
 }
 
 impl Inbox {
@@ -46,49 +55,36 @@ impl Inbox {
     }
 
     /// Makes a place for a waiter *before* its acquire is sent, so that a grant that comes early is kept.
-    pub(crate) fn expect(&self, holder: HolderId, at: u16) {
-        let slot = || Arc::new(Slot { at, ..Slot::default() });
-        lock(&self.state).slots.entry(holder).or_insert_with(slot);
+    pub(crate) fn expect(&self, holder: HolderId) {
+        lock(&self.state).waiters.entry(holder).or_default();
     }
 
     /// Takes the place away: the entry holds, is gone, or never was.
     pub(crate) fn forget(&self, holder: HolderId) {
-        let slot = lock(&self.state).slots.remove(&holder);
-        // Whoever still waits there asks once more and learns what happened.
-        if let Some(slot) = slot.filter(|slot| Arc::strong_count(slot) > 1) {
-            slot.post(|mail| mail.ask = true);
+        let waiter = lock(&self.state).waiters.remove(&holder);
+        // A task that still waits there asks once more and learns what happened.
+        if let Some(waiter) = waiter.filter(|waiter| Arc::strong_count(waiter) > 1) {
+            waiter.post(Mail::ask);
         }
     }
 
-    /// Whether nobody waits.
-    pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.state).slots.is_empty()
-    }
-
     /// A message on the channel: the holder and the number that hold now. Anything else is not ours and is ignored;
-    /// a grant that was mangled on its way is found by the next renewal.
+    /// a grant that was corrupted on its way is found by the next renewal.
     pub(crate) fn deliver(&self, message: &[u8]) {
         let Some((holder, token)) = std::str::from_utf8(message).ok().and_then(|text| text.split_once(' '))
         else {
             return;
         };
         let (Some(holder), Ok(token)) = (HolderId::from_hex(holder), token.parse()) else { return };
-        let slot = lock(&self.state).slots.get(&holder).cloned();
-        if let Some(slot) = slot {
-            slot.post(|mail| if self.grants { mail.held = Some(token) } else { mail.ask = true });
+        let waiter = lock(&self.state).waiters.get(&holder).cloned();
+        if let Some(waiter) = waiter {
+            waiter.post(|mail| if self.grants { mail.held = Some(token) } else { mail.ask() });
         }
     }
 
     /// Messages may have been lost: everyone asks again.
     pub(crate) fn ask_all(&self) {
-        self.ask(|_| true);
-    }
-
-    /// The same for those whose lines are at some of the slots of a cluster.
-    pub(crate) fn ask(&self, lost: impl Fn(u16) -> bool) {
-        for slot in self.all().into_iter().filter(|slot| lost(slot.at)) {
-            slot.post(|mail| mail.ask = true);
-        }
+        self.all().iter().for_each(|waiter| waiter.post(Mail::ask));
     }
 
     /// Fails once it is closed.
@@ -99,61 +95,70 @@ impl Inbox {
     /// Ends every wait, now and later.
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;
-        for slot in self.all() {
-            slot.post(|mail| mail.closed = true);
-        }
+        self.all().iter().for_each(|waiter| waiter.post(|mail| mail.closed = true));
     }
 
-    fn all(&self) -> Vec<Arc<Slot>> {
-        lock(&self.state).slots.values().cloned().collect()
+    fn all(&self) -> Vec<Arc<Waiter>> {
+        lock(&self.state).waiters.values().cloned().collect()
     }
 
-    /// Waits for the grant, or for a reason to ask. A waiter without a place gets one and asks first.
-    pub(crate) async fn wait(&self, holder: HolderId, at: u16) -> Result<Wake> {
-        let slot = {
+    /// Waits for the grant, or for a reason to ask, which comes when `reach` has connected. A waiter without a place gets one
+    /// and asks first.
+    pub(crate) async fn wait<F: Future<Output = Result<()>>>(
+        &self,
+        holder: HolderId,
+        reach: impl Fn() -> F,
+    ) -> Result<Wake> {
+        let waiter = {
             let mut state = lock(&self.state);
             if state.closed {
                 return Err(closed());
             }
-            match state.slots.get(&holder) {
-                Some(slot) => slot.clone(),
+            match state.waiters.get(&holder) {
+                Some(waiter) => waiter.clone(),
                 None => {
-                    state.slots.insert(holder, Arc::new(Slot { at, ..Slot::default() }));
+                    state.waiters.insert(holder, Arc::default());
                     return Ok(Wake::Ask);
                 }
             }
         };
         loop {
-            let arrived = slot.arrived.notified();
-            tokio::pin!(arrived);
+            let mut arrived = std::pin::pin!(waiter.arrived.notified());
             arrived.as_mut().enable();
-            if let Some(wake) = slot.look()? {
-                return Ok(wake);
+            match waiter.read()? {
+                Some(Wake::Held(token)) => return Ok(Wake::Held(token)),
+                Some(Wake::Ask) => {
+                    let reasons = lock(&waiter.mail).reasons;
+                    tokio::select! {
+                        biased;
+                        reached = reach() => {
+                            reached?;
+                            lock(&waiter.mail).asked = reasons;
+                            return Ok(Wake::Ask);
+                        }
+                        () = arrived => {}
+                    }
+                }
+                None => arrived.await,
             }
-            arrived.await;
         }
     }
 }
 
-impl Slot {
+impl Waiter {
     fn post(&self, change: impl FnOnce(&mut Mail)) {
         change(&mut lock(&self.mail));
         self.arrived.notify_waiters();
     }
 
-    /// A grant stays: it is as true the next time. A reason to ask is used up.
-    fn look(&self) -> Result<Option<Wake>> {
-        let mut mail = lock(&self.mail);
+    /// A grant stays: it is as true the next time.
+    fn read(&self) -> Result<Option<Wake>> {
+        let mail = lock(&self.mail);
         if mail.closed {
             return Err(closed());
         }
-        let asked = std::mem::take(&mut mail.ask);
-        Ok(mail.held.map(Wake::Held).or(asked.then_some(Wake::Ask)))
+        Ok(mail.held.map(Wake::Held).or((mail.reasons > mail.asked).then_some(Wake::Ask)))
     }
-}
-
-pub(crate) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the connection to Redis was closed by this client")
 }
 
 /// No code panics while it holds one of these locks, and the data is whole at every step.
@@ -163,15 +168,21 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use onelock_core::{Error, ErrorKind};
+
     use super::*;
 
     const A: HolderId = HolderId::from_u128(1);
     const B: HolderId = HolderId::from_u128(2);
 
+    async fn reached() -> Result<()> {
+        Ok(())
+    }
+
     fn inbox() -> Inbox {
         let inbox = Inbox::new("c".into(), true);
-        inbox.expect(A, 1);
-        inbox.expect(B, 2);
+        inbox.expect(A);
+        inbox.expect(B);
         inbox
     }
 
@@ -180,7 +191,7 @@ mod tests {
     }
 
     async fn is_idle(inbox: &Inbox, holder: HolderId) -> bool {
-        tokio::select! { biased; _ = inbox.wait(holder, 1) => false, () = tokio::task::yield_now() => true }
+        tokio::select! { biased; _ = inbox.wait(holder, reached) => false, () = tokio::task::yield_now() => true }
     }
 
     #[tokio::test]
@@ -190,12 +201,12 @@ mod tests {
         assert!(is_idle(&inbox, B).await);
         for _ in 0..2 {
             let token = FencingToken::new(7).unwrap();
-            assert_eq!(inbox.wait(A, 1).await.unwrap(), Wake::Held(token));
+            assert_eq!(inbox.wait(A, reached).await.unwrap(), Wake::Held(token));
         }
     }
 
     #[tokio::test]
-    async fn mangled_messages_wake_nobody() {
+    async fn corrupted_messages_wake_nobody() {
         let inbox = inbox();
         let hex = A.to_hex();
         for bad in ["", " ", "x 7", &format!("{hex} 0"), &format!("{hex} -1"), &format!("{hex} 7 "), &hex] {
@@ -209,12 +220,23 @@ mod tests {
     async fn a_reason_to_ask_is_used_once() {
         let inbox = inbox();
         inbox.ask_all();
-        assert_eq!(inbox.wait(A, 1).await.unwrap(), Wake::Ask);
+        assert_eq!(inbox.wait(A, reached).await.unwrap(), Wake::Ask);
         assert!(is_idle(&inbox, A).await);
-        assert_eq!(inbox.wait(B, 1).await.unwrap(), Wake::Ask);
-        inbox.ask(|at| at == 2);
+        assert_eq!(inbox.wait(B, reached).await.unwrap(), Wake::Ask);
+        assert!(is_idle(&inbox, B).await);
+    }
+
+    /// The server is away: a waiter that cannot ask yet has not asked.
+    #[tokio::test]
+    async fn a_reason_to_ask_is_kept_until_the_server_is_reached() {
+        let inbox = inbox();
+        inbox.ask_all();
+        let away = || std::future::ready(Err(Error::new(ErrorKind::Unavailable, "away")));
+        for _ in 0..2 {
+            assert_eq!(inbox.wait(A, away).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        }
+        assert_eq!(inbox.wait(A, reached).await.unwrap(), Wake::Ask);
         assert!(is_idle(&inbox, A).await);
-        assert_eq!(inbox.wait(B, 1).await.unwrap(), Wake::Ask);
     }
 
     #[tokio::test]
@@ -222,11 +244,11 @@ mod tests {
         let inbox = Arc::new(inbox());
         let waiting = tokio::spawn({
             let inbox = inbox.clone();
-            async move { inbox.wait(A, 1).await }
+            async move { inbox.wait(A, reached).await }
         });
         tokio::task::yield_now().await;
         inbox.close();
         assert_eq!(waiting.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
-        assert_eq!(inbox.wait(HolderId::from_u128(9), 1).await.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(inbox.wait(HolderId::from_u128(9), reached).await.unwrap_err().kind(), ErrorKind::Closed);
     }
 }

@@ -1,37 +1,35 @@
-//! Makes a connection: finds the server, subscribes the inbox, loads the scripts, learns the epoch of its numbers.
-
-use std::sync::Weak;
+//! Opens a connection: finds the server, subscribes the inbox, loads the scripts, learns the epoch of its numbers.
 
 use onelock_core::{Error, ErrorKind, Result};
 use redis::{AsyncConnectionConfig, Pipeline, PushInfo, Value};
 
-use crate::client::{self, Connection, Role};
-use crate::cluster::Cluster;
+use super::socket::{self, Role, Socket};
 use crate::config::{Host, RedisConfig};
-use crate::fence::{Fence, field};
-use crate::{error, reply, scripts, sentinel};
+use crate::topology::epoch::{Fence, field};
+use crate::topology::sentinel;
+use crate::{error, reply, scripts};
 
-/// Which server the connection leads to.
+/// Which server a connection leads to.
 #[derive(Debug)]
-pub(crate) enum Lead {
+pub(crate) enum Target {
     /// The one at this address.
     Server(Host),
     /// Whichever the sentinels call the master of this name.
     Master(String),
     /// A node of a cluster.
-    Node(Host, Weak<Cluster>),
+    Node(Host),
 }
 
 /// A connection on which pushes come, and what its joins must prove, where a replica can be promoted.
-pub(crate) async fn connect(
+pub(super) async fn open(
     config: &RedisConfig,
-    lead: &Lead,
+    target: &Target,
     channel: &str,
     pushed: impl Fn(PushInfo) + Send + Sync + 'static,
-) -> Result<(Connection, Option<Fence>)> {
-    let (host, epoch) = match lead {
-        Lead::Server(host) | Lead::Node(host, _) => (host.clone(), None),
-        Lead::Master(name) => {
+) -> Result<(Socket, Option<Fence>)> {
+    let (host, epoch) = match target {
+        Target::Server(host) | Target::Node(host) => (host.clone(), None),
+        Target::Master(name) => {
             let master = sentinel::find(config, name).await?;
             (master.host, Some(master.epoch))
         }
@@ -41,23 +39,23 @@ pub(crate) async fn connect(
             pushed(push);
             Ok::<(), redis::aio::SendError>(())
         });
-    let connection = client::open(config, &host, Role::Locker, settings).await?;
+    let socket = socket::open(config, &host, Role::Locker, settings).await?;
     let scripts = scripts::of(config.layout);
     let mut load = Pipeline::with_capacity(scripts.len() + 3);
     for script in scripts {
         load.add_command(script.load());
     }
     // The epoch is the same before and after the id was read, so the two belong together.
-    match lead {
-        Lead::Server(_) => {}
-        Lead::Master(_) => {
+    match target {
+        Target::Server(_) => {}
+        Target::Master(_) => {
             load.cmd("INFO").arg("replication");
         }
-        Lead::Node(..) => {
+        Target::Node(_) => {
             load.cmd("CLUSTER").arg("INFO").cmd("INFO").arg("replication").cmd("CLUSTER").arg("INFO");
         }
     }
-    let (mut subscriber, mut loader) = (connection.requests.clone(), connection.requests.clone());
+    let (mut subscriber, mut loader) = (socket.requests.clone(), socket.requests.clone());
     let (subscribed, loaded) = tokio::join!(
         async {
             // Nothing is pushed where nobody can wait.
@@ -88,14 +86,9 @@ pub(crate) async fn connect(
             }
             Some(Fence::new(before, reply::string(replication)?)?)
         }
-        _ => {
-            return Err(Error::new(
-                ErrorKind::Protocol,
-                "the server gave another number of answers than asked for",
-            ));
-        }
+        _ => return Err(super::miscounted()),
     };
-    Ok((connection, fence))
+    Ok((socket, fence))
 }
 
 fn own_epoch(info: &Value) -> Result<u64> {
