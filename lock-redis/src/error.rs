@@ -1,6 +1,6 @@
 //! What the driver and the server say, as errors of ours.
 
-use onelock_core::{Error, ErrorKind};
+use onelock_core::{Error, ErrorKind, TokenEpoch};
 use redis::{RedisError, ServerErrorKind};
 
 /// An error of the driver: of the connection, or the server's answer.
@@ -32,6 +32,9 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
     let short = detail.split(" script: ").next().unwrap_or_default();
     let said = format!("{code} {short}");
     let said = said.trim_end();
+    if let Some(refused) = refused_epoch(code, short) {
+        return refused;
+    }
     let (kind, message) = match code {
         "WRONGPASS" | "NOAUTH" => {
             (ErrorKind::Denied, format!("the user or the password is not accepted: {said}"))
@@ -72,6 +75,13 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
     let error = Error::new(kind, message);
     // Decided before the script's first write.
     if code == "ONELOCKGATE" { error.unsent() } else { error }
+}
+
+/// The refusal of a token epoch: the client's and the largest that has joined.
+fn refused_epoch(code: &str, epochs: &str) -> Option<Error> {
+    let epoch = |text: &str| TokenEpoch::new(text.parse().ok()?).ok();
+    let (ours, largest) = epochs.split_once(' ').filter(|_| code == "ONELOCKTOKENEPOCH")?;
+    Some(epoch(ours)?.refused(epoch(largest)?))
 }
 
 /// What the server says instead of an answer.
@@ -133,6 +143,8 @@ mod tests {
         assert_eq!(kind("LOADING Redis is loading"), (ErrorKind::Unavailable, true));
         assert_eq!(kind("UNBLOCKED force unblock"), (ErrorKind::Unavailable, true));
         assert_eq!(kind("ERR value is not an integer or out of range"), (ErrorKind::Foreign, false));
+        assert_eq!(kind("ONELOCKTOKENEPOCH 2 3"), (ErrorKind::InvalidConfig, false));
+        assert_eq!(kind("ONELOCKTOKENEPOCH 2 x"), (ErrorKind::Protocol, true));
         assert_eq!(kind("ERR something new"), (ErrorKind::Protocol, true));
         assert_eq!(kind("ONELOCKGATE the server has restarted"), (ErrorKind::Unavailable, false));
         let text = from_server("WRONGTYPE", "Operation script: abc, on @user_script:3.").to_string();

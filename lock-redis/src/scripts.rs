@@ -27,7 +27,7 @@ macro_rules! script {
     };
 }
 
-script!(ACQUIRE, "prelude.lua" "acquire.lua", fenced true, counts true);
+script!(ACQUIRE, "prelude.lua" "number.lua" "acquire.lua", fenced true, counts true);
 script!(RENEW, "prelude.lua" "renew.lua", fenced false, counts true);
 script!(RELEASE, "prelude.lua" "release.lua", fenced false, counts false);
 script!(RENEW_PART, "prelude.lua" "renew_part.lua", fenced false, counts true);
@@ -36,7 +36,7 @@ script!(RAISE, "prelude.lua" "raise.lua", fenced false, counts true);
 script!(INSPECT, "prelude.lua" "inspect.lua", fenced false, counts false);
 script!(EVICT, "prelude.lua" "evict.lua", fenced false, counts false);
 script!(COUNT, "prelude.lua" "count.lua", fenced false, counts false);
-script!(PLAIN_ACQUIRE, "plain.lua" "plain_acquire.lua", fenced true, counts true);
+script!(PLAIN_ACQUIRE, "plain.lua" "number.lua" "plain_acquire.lua", fenced true, counts true);
 script!(PLAIN_RENEW, "plain.lua" "plain_renew.lua", fenced false, counts true);
 script!(PLAIN_RELEASE, "plain.lua" "plain_release.lua", fenced false, counts false);
 script!(PLAIN_INSPECT, "plain.lua" "plain_inspect.lua", fenced false, counts false);

@@ -104,6 +104,7 @@ impl PlainBackend {
             command.arg(Self::counter(&request.name));
         }
         command.arg(request.holder.to_hex()).arg(times.with_delay().0).arg(request.note.as_str());
+        command.arg(u16::from(request.epoch));
         let (answer, short) =
             self.servers.call(slot_of(&key), &scripts::PLAIN_ACQUIRE, &command).await?.joined()?;
         let standing = reply::standing(&answer, Asked::new(request.holder, times.leases()))?;

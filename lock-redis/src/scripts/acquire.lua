@@ -1,29 +1,11 @@
--- KEYS: E O W X, the counter, and the gate where there is one. ARGV: holder, mode, lease, waiter lease (ms, lock-delay included), queue, inbox, note.
+-- KEYS: E O W X, the counter, and the gate where there is one.
+-- ARGV: holder, mode, lease, waiter lease (ms, lock-delay included), queue, inbox, note, token epoch.
 -- Behind them, where a replica can be promoted: where the numbers of this epoch start, and the server's replication id.
 -- Answers status, number, time until asking again may help (-1: unknown); who holds is answered with its holder.
 local holder, mode = ARGV[1], ARGV[2]
 local lease, waiter_lease = tonumber(ARGV[3]), tonumber(ARGV[4])
 admitted(KEYS[6])
-promoted(ARGV[9])
-
--- The number of a join, also as a text. It is the first write: where that is refused nothing has happened. A counter that is
--- missing (FLUSHALL, an empty server in the place of the old one) starts at the clock, in units of 16 us so that 48 bits are
--- enough: above all it gave before, because no server serves a bucket that often.
-local function number()
-  local n = call('INCR', KEYS[5])
-  local floor = 0
-  if ARGV[8] then
-    floor = tonumber(ARGV[8])
-  elseif n == 1 then
-    floor = math.floor((time[1] * 1000000 + time[2]) / 16)
-  end
-  if n <= floor then
-    n = floor + 1
-    call('SET', KEYS[5], text(n))
-  end
-  if n >= 9007199254740992 then error({err = 'ONELOCKLIMIT the counter of this bucket has no numbers left'}) end
-  return n, text(n)
-end
+promoted(ARGV[10])
 
 local function entry(n)
   call('HSET', E, holder, n .. ' ' .. mode .. ' ' .. NOW .. ' ' .. ARGV[6] .. ' ' .. ARGV[7])
@@ -32,8 +14,8 @@ end
 -- Nobody else is in it.
 local others = call('EXISTS', E, O, W, X)
 if others == 0 then
-  local n, as_text = number()
-  entry(as_text)
+  local n = number(KEYS[5], ARGV[9], ARGV[8])
+  entry(text(n))
   call('ZADD', O, text(now + lease), holder)
   local gone = text(now + lease + SLACK)
   call('PEXPIREAT', E, gone)
@@ -55,8 +37,8 @@ if not waits then
 end
 if not holds and not queue then return {NONE, 0, earliest()} end
 
-local as_text
-n, as_text = number()
+n = number(KEYS[5], ARGV[9], ARGV[8])
+local as_text = text(n)
 if holds then
   entry(as_text)
   call('ZADD', O, text(now + lease), holder)

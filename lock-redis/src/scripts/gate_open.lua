@@ -3,7 +3,8 @@ if run_id ~= ARGV[1] then return 0 end
 local floor = tonumber(ARGV[2])
 -- The gate is last: a server that stops half way has another run id when it is back.
 for i = 2, #KEYS do
-  if counter(KEYS[i]) < floor then call('SET', KEYS[i], ARGV[2]) end
+  local number, epoch = counter(KEYS[i])
+  if number < floor then call('SET', KEYS[i], epoch .. ARGV[2]) end
 end
 call('SET', KEYS[1], run_id)
 return 1

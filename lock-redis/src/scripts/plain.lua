@@ -4,13 +4,6 @@ local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
--- Fails when the server was promoted since the client learned its epoch: it has another replication id then.
-local function promoted(id)
-  if id and not string.find(call('INFO', 'replication'), 'master_replid:' .. id, 1, true) then
-    error({err = 'ONELOCKEPOCH the server was promoted, or may not say so'})
-  end
-end
-
 -- Whose the lock is: holder and number, and the rest of the text; nothing for another library's user.
 local function read(key)
   local text = call('GET', key)
