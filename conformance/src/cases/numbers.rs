@@ -23,8 +23,17 @@ table! {
 
 /// The harnesses whose stores refuse a token epoch smaller than one they have served. Every store is to: the list goes when
 /// it names them all.
-const KEEP_EPOCHS: &[&str] =
-    &["memory", "quorum", "redis", "redis-cluster", "redis-plain", "redis-sentinel", "sqlite"];
+const KEEP_EPOCHS: &[&str] = &[
+    "memory",
+    "pgbouncer",
+    "postgres",
+    "quorum",
+    "redis",
+    "redis-cluster",
+    "redis-plain",
+    "redis-sentinel",
+    "sqlite",
+];
 
 /// Whether the store compares token epochs.
 pub(super) fn keeps_epochs(ctx: &Ctx) -> bool {

@@ -20,6 +20,7 @@ impl PostgresBackend {
             Value::Flag(request.queue),
             self.channel(),
             Value::Text(request.note.as_str().to_owned()),
+            Value::Int(u16::from(request.epoch).into()),
         ];
         let call = Call::new(&self.shared.sql.acquire, values);
         let state = self.one("acquire", Again::Yes, call, |row| read_state(row, request.holder)).await?;

@@ -1,6 +1,7 @@
 //! What PostgreSQL's errors mean for a lock.
 
-use onelock_core::{Error, ErrorKind};
+use onelock_core::{Error, ErrorKind, TokenEpoch};
+use sqlx::postgres::PgDatabaseError;
 
 /// The five letters of the server's answer; `None` when it is not the server that answers.
 pub(crate) fn state(error: &sqlx::Error) -> Option<String> {
@@ -49,6 +50,11 @@ pub(crate) fn denied(error: sqlx::Error, needs: &str) -> Error {
 /// Puts an error of the driver into words. The server's own text holds no password.
 pub(crate) fn explain(error: sqlx::Error) -> Error {
     let state = state(&error);
+    if state.as_deref() == Some("OL002")
+        && let Some((asked, newest)) = epochs(&error)
+    {
+        return asked.refused(newest).caused_by(error);
+    }
     let (kind, text) = match state.as_deref() {
         Some("42501") => (ErrorKind::Denied, "a right is missing"),
         Some(s) if s.starts_with("28") => (ErrorKind::Denied, "the server refused the login"),
@@ -59,6 +65,7 @@ pub(crate) fn explain(error: sqlx::Error) -> Error {
         Some("25006") => {
             (ErrorKind::Unavailable, "the server takes no writes: a standby, or set to be read-only")
         }
+        Some("OL003") => (ErrorKind::InvalidConfig, "a number of a later token epoch than the store's"),
         Some("OL001") => (ErrorKind::Denied, "the role may not write"),
         Some("42883" | "3F000" | "42P01" | "42703" | "42804") => {
             (ErrorKind::Foreign, "the schema is not as onelock made it")
@@ -77,4 +84,12 @@ pub(crate) fn explain(error: sqlx::Error) -> Error {
         },
     };
     Error::new(kind, format!("{text} ({error})")).caused_by(error)
+}
+
+/// The token epoch that was asked for and the largest that was served, of the error that refuses the first.
+fn epochs(error: &sqlx::Error) -> Option<(TokenEpoch, TokenEpoch)> {
+    let detail = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?.detail()?;
+    let (asked, newest) = detail.split_once(' ')?;
+    let read = |text: &str| TokenEpoch::new(text.parse().ok()?).ok();
+    Some((read(asked)?, read(newest)?))
 }

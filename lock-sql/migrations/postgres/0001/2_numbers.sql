@@ -82,37 +82,67 @@ BEGIN
 END
 $$;
 
--- The next number. To be called with the name locked: so the numbers of a name grow.
-CREATE FUNCTION {schema}.draw() RETURNS bigint
+-- The next number, whose high 15 bits are the token epoch. To be called with the name locked: so the numbers of a name grow.
+-- Without an epoch the sequence's own is taken.
+CREATE FUNCTION {schema}.draw(p_epoch integer) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     v_number bigint;
     v_ceiling bigint;
     v_lot uuid;
+    v_done text;
 BEGIN
     LOOP
         -- The block is read before the number is drawn.
         SELECT nextval('{schema}.number'), b.ceiling, b.lot INTO v_number, v_ceiling, v_lot
         FROM {schema}.block AS b JOIN {schema}.alive AS a ON a.id = b.id AND a.lot = b.lot WHERE b.id = 1;
         IF v_number <= v_ceiling OR {schema}.open_block(v_number, v_lot) THEN
-            RETURN v_number;
+            IF p_epoch > v_number >> 48 THEN
+                v_done := {schema}.begin_epoch(p_epoch);
+            ELSIF p_epoch < v_number >> 48 THEN
+                RAISE EXCEPTION 'the token epoch % is smaller than %', p_epoch, v_number >> 48
+                    USING ERRCODE = 'OL002', DETAIL = p_epoch || ' ' || (v_number >> 48);
+            ELSE
+                RETURN v_number;
+            END IF;
         END IF;
     END LOOP;
 END
 $$;
 
--- Later numbers are larger than this one.
-CREATE FUNCTION {schema}.raise_number(p_number bigint) RETURNS void
+-- Numbers from now on carry at least this token epoch; their low bits go on.
+CREATE FUNCTION {schema}.begin_epoch(p_epoch integer) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     v_last bigint;
     v_ceiling bigint;
+    v_done text := {schema}.commit_durably(true);
+BEGIN
+    SELECT b.ceiling INTO v_ceiling FROM {schema}.block AS b WHERE b.id = 1 FOR UPDATE;
+    SELECT greatest(v_ceiling, n.last_value) INTO v_last FROM {schema}.number AS n;
+    IF v_last >> 48 < p_epoch THEN
+        v_done := {schema}.set_number((p_epoch::bigint << 48) | (v_last & 281474976710655));
+    END IF;
+END
+$$;
+
+-- Later numbers are larger than this one. Only an acquire begins a token epoch.
+CREATE FUNCTION {schema}.raise_number(p_number bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_last bigint := {schema}.draw(NULL);
+    v_ceiling bigint;
     v_done text;
 BEGIN
-    IF {schema}.draw() >= p_number THEN
+    IF v_last >= p_number THEN
         RETURN;
+    END IF;
+    IF p_number >> 48 > v_last >> 48 THEN
+        RAISE EXCEPTION 'the number % is of a later token epoch than %', p_number, v_last >> 48
+            USING ERRCODE = 'OL003';
     END IF;
     SELECT b.ceiling INTO v_ceiling FROM {schema}.block AS b WHERE b.id = 1 FOR UPDATE;
     SELECT n.last_value INTO v_last FROM {schema}.number AS n;

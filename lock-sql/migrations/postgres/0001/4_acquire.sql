@@ -3,7 +3,7 @@
 -- compiling, which the price set on other scans would set off.
 CREATE FUNCTION {schema}.acquire(
     p_name text, p_holder bytea, p_mode text, p_lease bigint, p_waiter_lease bigint, p_delay bigint,
-    p_queue boolean, p_inbox text, p_note text, p_durable boolean,
+    p_queue boolean, p_inbox text, p_note text, p_epoch integer, p_durable boolean,
     OUT token bigint, OUT retry bigint, OUT whose bytea
 )
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -39,7 +39,7 @@ BEGIN
         v_held := f.waiter IS NULL AND {schema}.fits(p_mode, f.holders, f.mode);
         IF v_held OR p_queue THEN
             v_done := {schema}.commit_durably(p_durable);
-            token := {schema}.draw();
+            token := {schema}.draw(p_epoch);
             v_now := clock_timestamp();
             v_ends := v_now
                 + (CASE WHEN v_held THEN p_lease ELSE p_waiter_lease END + p_delay) * interval '1 microsecond';
@@ -75,14 +75,14 @@ $$;
 -- name. What others do meanwhile reaches the disk after it, or not at all.
 CREATE PROCEDURE {schema}.acquire_and_flush(
     p_name text, INOUT whose bytea, p_mode text, p_lease bigint, p_waiter_lease bigint, p_delay bigint,
-    p_queue boolean, p_inbox text, p_note text,
+    p_queue boolean, p_inbox text, p_note text, p_epoch integer,
     INOUT token bigint, INOUT retry bigint
 )
 LANGUAGE plpgsql
 AS $$
 DECLARE
     v_got record := {schema}.acquire(
-        p_name, whose, p_mode, p_lease, p_waiter_lease, p_delay, p_queue, p_inbox, p_note, false
+        p_name, whose, p_mode, p_lease, p_waiter_lease, p_delay, p_queue, p_inbox, p_note, p_epoch, false
     );
     v_done text;
 BEGIN
