@@ -28,7 +28,7 @@ pub(super) fn is_collision(error: &sqlx::Error) -> bool {
 }
 
 /// Whether the server, or a pooler, has no connection left for us.
-pub(super) fn is_full(error: &sqlx::Error) -> bool {
+pub(crate) fn is_full(error: &sqlx::Error) -> bool {
     is(error, &["53300", "08P01"])
 }
 

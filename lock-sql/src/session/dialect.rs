@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use onelock_core::{FencingToken, Mode, Note, Result};
+use onelock_core::{Error, FencingToken, Mode, Note, Result};
 
 use super::asked::Timer;
 use super::names::{Key, Tag};
@@ -18,6 +18,9 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
 
     /// A session of its own, set up and checked; it ends by itself when it is idle for longer than it says.
     fn connect(&self) -> impl Future<Output = Result<Session<Self::Conn>>> + Send;
+
+    /// Whether the server refused a connection because it takes no more of them.
+    fn is_full(error: &Error) -> bool;
 
     /// Whether it knows how to [`Swap`](Ask::Swap).
     fn swaps(&self) -> bool;

@@ -16,6 +16,8 @@ pub(super) struct Spares<C> {
     free: Mutex<VecDeque<(Session<C>, Instant)>>,
     /// Told when there is one that the server would end by and by.
     pub(super) more: Notify,
+    /// Wakes one call for each session that is given back, or the next one that asks.
+    pub(super) given: Notify,
 }
 
 /// What to do with a session that was not used for a while.
@@ -28,7 +30,7 @@ pub(super) enum Stale<C> {
 
 impl<C> Default for Spares<C> {
     fn default() -> Self {
-        Self { free: Mutex::default(), more: Notify::new() }
+        Self { free: Mutex::default(), more: Notify::new(), given: Notify::new() }
     }
 }
 
@@ -40,6 +42,7 @@ impl<C> Spares<C> {
     pub(super) fn give(&self, session: Session<C>) {
         let limited = !session.idle.is_zero();
         self.lock().push_back((session, Instant::now()));
+        self.given.notify_one();
         if limited {
             self.more.notify_one();
         }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onelock_core::{Busy, Error, ErrorKind, Grant, Mode, Request, Result, Standing};
+use tokio::time::Instant;
 
 use super::asked;
 use super::dialect::{Answer, Ask, Dialect, Session, Whom, Wish};
@@ -16,6 +17,9 @@ use super::turns::{Permit, Turn};
 
 /// How long a call waits in the server's queue before it asks whether the server is there at all.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How soon a server that takes no more connections is asked for one again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What a call finds when its turn has come.
 enum Come<C> {
@@ -97,12 +101,10 @@ impl<D: Dialect> Shared<D> {
             Come::ToAsk(permit, session) => (permit, session),
         };
         loop {
-            let spare = swapped.take().or_else(|| self.spares.take());
-            let fresh = spare.is_none();
-            let session = match spare {
-                Some(session) => session,
+            let (session, fresh) = match swapped.take().or_else(|| self.spares.take()) {
+                Some(session) => (session, false),
                 // Not told apart from a request that was sent: giving back what was never asked for does no harm.
-                None => Box::pin(self.dialect.connect()).await?,
+                None => Box::pin(self.one_more()).await?,
             };
             let ask = Ask::Take {
                 wish: wish.clone(),
@@ -131,6 +133,29 @@ impl<D: Dialect> Shared<D> {
                 }
                 Waited::Late => return Box::pin(self.confirm(request, place)).await,
                 Waited::Deserted => return Ok(self.keep(place)),
+            }
+        }
+    }
+
+    /// A new session, or where the server takes no more connections the next one that another lock gives back; and whether it
+    /// is new.
+    async fn one_more(&self) -> Result<(Session<D::Conn>, bool)> {
+        let end = Instant::now() + self.limit();
+        loop {
+            let given = self.spares.given.notified();
+            if let Some(session) = self.spares.take() {
+                return Ok((session, false));
+            }
+            match self.dialect.connect().await {
+                Ok(session) => return Ok((session, true)),
+                Err(error) if D::is_full(&error) => {
+                    // Other clients give back connections of the server, too.
+                    let again = end.min(Instant::now() + AGAIN);
+                    if tokio::time::timeout_at(again, given).await.is_err() && again == end {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
             }
         }
     }

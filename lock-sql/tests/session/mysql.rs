@@ -111,3 +111,14 @@ async fn a_table_that_is_not_ours_is_refused() {
     assert!(apart.mutex("x").unwrap().try_acquire().await.unwrap().is_some());
     assert!(guard.is_held());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_connection_is_waited_for() {
+    let server = MariaDb::start_with(&["--max-connections=8"]).await;
+    crate::turns::a_refused_connection_is_waited_for(&server).await;
+    let schema = if mysqld().is_some() { "performance_schema" } else { "information_schema" };
+    let sql = format!(
+        "SELECT VARIABLE_VALUE FROM {schema}.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Connection_errors_max_connections'"
+    );
+    assert!(server.count(&sql).await.unwrap() > 0, "no connection was refused: this shows nothing");
+}

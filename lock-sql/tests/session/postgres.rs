@@ -130,3 +130,12 @@ async fn a_schema_that_is_not_ours_is_refused() {
     let (_, first) = made_once::<PostgresServer>(&url("made")).await;
     assert_eq!(first.get(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_connection_is_waited_for() {
+    let few = ["max_connections=8", "superuser_reserved_connections=2", "max_wal_senders=0"];
+    let server = PostgresServer::start_with(&few).await;
+    crate::turns::a_refused_connection_is_waited_for(&server).await;
+    let log = server.log().unwrap();
+    assert!(log.contains("FATAL:  "), "no connection was refused: this shows nothing");
+}

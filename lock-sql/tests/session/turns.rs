@@ -174,3 +174,18 @@ pub(crate) async fn half_a_swap_harms_nobody<S: Server>(server: &S) {
         until_free(server).await;
     }
 }
+
+/// Two clients would have forty sessions, and make do with the few that the server gives them.
+pub(crate) async fn a_refused_connection_is_waited_for(server: &impl Server) {
+    let clients = [server.open("").await, server.open("").await];
+    for _ in 0..3 {
+        let cycle = |client: &Locks, i: usize| {
+            let lock = client.mutex(format!("few-{i}")).unwrap();
+            async move { lock.try_acquire().await?.expect("nobody else has it").release().await }
+        };
+        let cycles = (0..40).map(|i| cycle(&clients[i % 2], i));
+        for done in futures_util::future::join_all(cycles).await {
+            done.unwrap();
+        }
+    }
+}

@@ -10,6 +10,7 @@ use super::life::Life;
 use super::prepared::Prepared;
 use super::words::{Said, ended, in_step, int, says_number, says_tag, seconds, strange, whole};
 use super::{ENDLESS, MySql};
+use crate::mysql::error::number;
 use crate::mysql::link::run;
 use crate::mysql::sql::{Template, Value};
 use crate::session::dialect::{Answer, Ask, Dialect, Session, Whom, Wish};
@@ -149,6 +150,11 @@ impl Dialect for MySql {
 
     async fn connect(&self) -> Result<Session<Conn>> {
         self.session_within(self.request_timeout).await
+    }
+
+    fn is_full(error: &Error) -> bool {
+        let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
+        matches!(source.and_then(number), Some(1040 | 1203 | 1226))
     }
 
     fn swaps(&self) -> bool {

@@ -8,6 +8,7 @@ use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgArguments;
 
 use super::session::{Conn, Postgres, get, strange};
+use crate::postgres::error::is_full;
 use crate::session::dialect::{Answer, Ask, Dialect, Seen, Session, Whom, Wish};
 use crate::session::names::push_plain;
 use crate::unharmed::{legible, unharmed};
@@ -22,6 +23,11 @@ impl Dialect for Postgres {
     async fn connect(&self) -> Result<Session<Conn>> {
         let conn = self.reach().await?;
         self.set_up(conn, self.request_timeout).await
+    }
+
+    fn is_full(error: &Error) -> bool {
+        let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
+        source.is_some_and(is_full)
     }
 
     fn swaps(&self) -> bool {
