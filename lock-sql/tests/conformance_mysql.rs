@@ -21,7 +21,7 @@ const CAPABILITIES: Capabilities = Capabilities::full();
 const TABLES: Kind = Kind {
     driver: onelock_sql::MYSQL_DRIVER,
     residue: "SELECT CONCAT(name, ' ', number) FROM locks.onelock_line",
-    counters: "SELECT 1 + COUNT(*) FROM locks.onelock_name",
+    counters: "SELECT COUNT(*) FROM locks.onelock_counter",
     options: "tls=off",
     hasty: "request_timeout=500ms&connect_timeout=500ms",
     rights: "CREATE, SELECT, INSERT, UPDATE, DELETE",

@@ -25,6 +25,7 @@ table! {
 /// it names them all.
 const KEEP_EPOCHS: &[&str] = &[
     "memory",
+    "mysql",
     "pgbouncer",
     "postgres",
     "quorum",

@@ -1,18 +1,20 @@
--- The tables of onelock, version 1, for MariaDB 10.6 and later and MySQL 8.0.16 and later. Run it in the database of
+-- The tables of onelock, version 2, for MariaDB 10.6 and later and MySQL 8.0.16 and later. Run it in the database of
 -- the locks as a user with CREATE and INSERT; it may be run again. For another table prefix replace `onelock_`.
--- The user of the services needs SELECT, INSERT, UPDATE and DELETE on `onelock_name` and `onelock_line`, SELECT and UPDATE on
--- `onelock_floor`, and nothing else.
+-- The user of the services needs SELECT, INSERT, UPDATE and DELETE on `onelock_line`, SELECT and UPDATE on
+-- `onelock_counter` and `onelock_store`, and nothing else.
 
--- The last number given for a name, and the row that every verb on the name locks first.
-CREATE TABLE IF NOT EXISTS `onelock_name` (
-    name VARBINARY(765) NOT NULL,
+-- The last number given in each of 1 024 buckets of names. Who joins a line locks the row of its bucket first.
+CREATE TABLE IF NOT EXISTS `onelock_counter` (
+    bucket SMALLINT UNSIGNED NOT NULL,
     number BIGINT NOT NULL CHECK (number >= 0),
-    PRIMARY KEY (name)
+    PRIMARY KEY (bucket)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
--- The entries. Times are microseconds since 1970-01-01 UTC on the server's clock.
+-- The entries. Times are microseconds since 1970-01-01 UTC on the server's clock. An entry takes a free slot of its name:
+-- InnoDB reuses the place of a deleted row with the same key, so deleted rows that cannot be purged stay few.
 CREATE TABLE IF NOT EXISTS `onelock_line` (
     name VARBINARY(765) NOT NULL,
+    slot INT UNSIGNED NOT NULL,
     number BIGINT NOT NULL CHECK (number > 0 AND number < 9223372036854775807),
     holder BINARY(16) NOT NULL,
     mode VARBINARY(11) NOT NULL,
@@ -20,18 +22,21 @@ CREATE TABLE IF NOT EXISTS `onelock_line` (
     ends BIGINT NOT NULL,
     joined BIGINT NOT NULL,
     note VARBINARY(512) NOT NULL,
-    PRIMARY KEY (name, number),
+    PRIMARY KEY (name, slot),
     UNIQUE KEY holder (holder, name),
-    KEY ends (ends),
     CHECK (room > 0 AND ((mode = 'x' AND room = 1) OR (mode = 's' AND room = 4294967295) OR mode = CONCAT('p', room)))
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
--- The number below which no name that is asked for again may start, and the version of the tables.
-CREATE TABLE IF NOT EXISTS `onelock_floor` (
+-- The version of the tables, and when expired entries were last swept.
+CREATE TABLE IF NOT EXISTS `onelock_store` (
     id TINYINT UNSIGNED NOT NULL,
     version INT UNSIGNED NOT NULL,
-    number BIGINT NOT NULL CHECK (number >= 0),
+    swept BIGINT NOT NULL,
     PRIMARY KEY (id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
-INSERT IGNORE INTO `onelock_floor` (id, version, number) VALUES (1, 1, 0);
+INSERT IGNORE INTO `onelock_counter` (bucket, number)
+WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 31)
+SELECT a.i * 32 + b.i, 0 FROM n a JOIN n b ORDER BY 1;
+
+INSERT IGNORE INTO `onelock_store` (id, version, swept) VALUES (1, 2, 0);

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
-use super::MySqlBackend;
+use super::backend::MySqlBackend;
 use crate::Durability;
 
 /// The MySQL and MariaDB store: `mysql://user:password@host:3306/database?option=value`; `mariadb` means the same.
@@ -49,7 +49,7 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "poll",
         default: "10ms",
-        about: "how often at least waiters look for other processes",
+        about: "the longest pause between polls for the waiter that is next",
     },
     OptionSpec {
         name: "blocks",
@@ -102,8 +102,8 @@ pub struct MySqlConfig {
     pub host: String,
     /// The port.
     pub port: u16,
-    /// The user. It needs SELECT, INSERT, UPDATE and DELETE on the tables of names and lines, SELECT and UPDATE on that of
-    /// the floor, and CREATE and INSERT where they are to be made.
+    /// The user. It needs SELECT, INSERT, UPDATE and DELETE on the table of the lines, SELECT and UPDATE on the two others,
+    /// and CREATE and INSERT where they are to be made.
     pub username: String,
     /// The password. It is read by serde and never written.
     #[serde(skip_serializing, deserialize_with = "secret")]
@@ -124,8 +124,8 @@ pub struct MySqlConfig {
     /// How long a verb may take, waiting for row locks included. A connection that does not answer is replaced.
     #[serde(with = "humantime_serde")]
     pub request_timeout: Duration,
-    /// How long at most a waiter takes to see what another process did, from 1ms to 1s. All waiters of a client share
-    /// one look; it comes every millisecond after a change and ever more rarely, down to this, while nothing happens.
+    /// The pause between two polls of a waiter whose turn is next while nothing moves, from 1ms to 1s. All waiters of a
+    /// client share one poll; it comes after 2 ms when something has moved.
     #[serde(with = "humantime_serde")]
     pub poll: Duration,
     /// Whether a verb is sent as one compound block where the server is MariaDB, in about half the time. Without it, and

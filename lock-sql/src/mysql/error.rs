@@ -26,18 +26,6 @@ pub(super) fn ends_connection(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether the table refused a row: one without a number, or a second one of a holder.
-pub(super) fn is_refused(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
-    matches!(source.and_then(number), Some(1048 | 1062))
-}
-
-/// Whether the server does not prepare a statement, as it keeps no more of them, or not this one; or does not know one that it
-/// had prepared, as something between gives each request another of its connections.
-pub(super) fn is_unprepared(error: &sqlx::Error) -> bool {
-    matches!(number(error), Some(1461 | 1295 | 1243))
-}
-
 /// Whether a table of ours is missing.
 pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     number(error) == Some(1146)

@@ -6,13 +6,14 @@ use onelock_core::{Error, ErrorKind, Result};
 
 use super::config::MySqlConfig;
 use super::error::is_missing_table;
-use super::link::{Lane, Link};
-use super::rows;
+use super::keys::TABLES;
+use super::line::{Cells, one};
+use super::pool::{Answer, Lane, Pool};
 use super::sql::Value;
 use crate::Durability;
 
 /// The version of the tables that this code reads and writes.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// What was found out.
 #[derive(Clone, Copy, Debug)]
@@ -26,24 +27,24 @@ pub(crate) struct Found {
 /// What session locks need of a server, which use none of the tables here.
 pub(crate) async fn for_sessions(config: &MySqlConfig, limit: Duration) -> Result<Found> {
     let config = MySqlConfig { request_timeout: limit, ..config.clone() };
-    let link = Link::new(&config);
-    let found = server(&link, &config).await;
-    link.close();
+    let pool = Pool::new(&config);
+    let found = server(&pool, &config).await;
+    pool.close();
     found
 }
 
 /// Looks at everything, and makes the tables when there are none.
-pub(super) async fn open(link: &Link, config: &MySqlConfig) -> Result<Found> {
-    let found = server(link, config).await?;
-    tables(link).await?;
+pub(super) async fn open(pool: &Pool, config: &MySqlConfig) -> Result<Found> {
+    let found = server(pool, config).await?;
+    tables(pool).await?;
     // Needs each right and each column that a verb needs.
-    link.request(Lane::Verb, &link.sql.check.fill(&[])).await?;
+    pool.ask(Lane::Verb, &pool.sql.check.fill(&[]), |_| Ok(())).await?;
     Ok(found)
 }
 
 /// Whether the server may be used at all.
-async fn server(link: &Link, config: &MySqlConfig) -> Result<Found> {
-    let all = link.ask(Lane::Verb, &link.sql.variables.fill(&[]), |rows, _| rows::pairs(rows)).await?;
+async fn server(pool: &Pool, config: &MySqlConfig) -> Result<Found> {
+    let all = pool.ask(Lane::Verb, &pool.sql.variables.fill(&[]), pairs).await?;
     let value = |name: &str| all.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let version = value("version").unwrap_or_default();
     check_version(version)?;
@@ -63,7 +64,7 @@ async fn server(link: &Link, config: &MySqlConfig) -> Result<Found> {
         ));
     }
     if version.contains("MariaDB") && config.blocks {
-        link.use_blocks();
+        pool.use_blocks();
     }
     let loses = loses_commits(value);
     if let Some(setting) = &loses
@@ -111,24 +112,26 @@ fn check_version(version: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Unsupported, text))
 }
 
-async fn tables(link: &Link) -> Result<()> {
-    if !present(link).await? {
-        link.request(Lane::Verb, &link.sql.migration)
-            .await
-            .map_err(|error| explain_migration(link, error))?;
-        if !present(link).await? {
-            return Err(Error::new(ErrorKind::Foreign, "the tables are there, but not the row of the floor"));
+async fn tables(pool: &Pool) -> Result<()> {
+    if !present(pool).await? {
+        let made = pool.ask(Lane::Verb, &pool.sql.migration, |_| Ok(())).await;
+        made.map_err(|error| explain_migration(pool, error))?;
+        if !present(pool).await? {
+            return Err(Error::new(
+                ErrorKind::Foreign,
+                "the tables are there, but not the row of their version",
+            ));
         }
     }
     Ok(())
 }
 
 /// Whether our tables are there and are ours.
-async fn present(link: &Link) -> Result<bool> {
-    let own = ["name", "line", "floor"].map(|table| format!("{}{table}", link.sql.prefix));
+async fn present(pool: &Pool) -> Result<bool> {
+    let own = TABLES.map(|table| format!("{}{table}", pool.sql.prefix));
     let list: Vec<_> = own.iter().map(String::as_str).collect();
-    let sql = link.sql.tables.fill(&[("tables", Value::List(&list))]);
-    let found = link.ask(Lane::Verb, &sql, |rows, _| rows::pairs(rows)).await?;
+    let sql = pool.sql.tables.fill(&[("tables", Value::List(&list))]);
+    let found = pool.ask(Lane::Verb, &sql, pairs).await?;
     for (table, engine) in &found {
         if engine != "InnoDB" {
             let engine = if engine.is_empty() { "no engine (a view)" } else { engine };
@@ -139,7 +142,8 @@ async fn present(link: &Link) -> Result<bool> {
     if found.len() < own.len() {
         return Ok(false);
     }
-    let version = match link.ask(Lane::Verb, &link.sql.version.fill(&[]), |rows, _| rows::int(rows)).await {
+    let read = |answer: &Answer| if answer.rows.is_empty() { Ok(None) } else { one(&answer.rows)?.maybe(0) };
+    let version = match pool.ask(Lane::Verb, &pool.sql.version.fill(&[]), read).await {
         Ok(version) => version,
         Err(error) if is_gone(&error) => return Ok(false),
         Err(error) => return Err(error),
@@ -154,21 +158,26 @@ async fn present(link: &Link) -> Result<bool> {
     }
 }
 
+/// Pairs of texts.
+fn pairs(answer: &Answer) -> Result<Vec<(String, String)>> {
+    answer.rows.iter().map(Cells).map(|row| Ok((row.text(0)?, row.text(1)?))).collect()
+}
+
 /// Whether a table went away between two looks.
 fn is_gone(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
     source.is_some_and(is_missing_table)
 }
 
-fn explain_migration(link: &Link, error: Error) -> Error {
+fn explain_migration(pool: &Pool, error: Error) -> Error {
     if error.kind() != ErrorKind::Denied {
         return error;
     }
     let text = format!(
         "the tables `{0}…` are missing or this user has no right on some of them, and it may not make them: \
          let an administrator run migrations/mysql/0001_line.sql and grant SELECT, INSERT, UPDATE and DELETE on \
-         `{0}name` and `{0}line`, SELECT and UPDATE on `{0}floor` ({error})",
-        link.sql.prefix
+         `{0}line`, SELECT and UPDATE on `{0}counter` and `{0}store` ({error})",
+        pool.sql.prefix
     );
     Error::new(ErrorKind::Denied, text).caused_by(error)
 }

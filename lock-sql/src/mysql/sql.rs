@@ -131,23 +131,6 @@ impl Template {
     }
 }
 
-impl Template {
-    /// The same with these parts in it and a question mark for each value, and which value each of them is.
-    pub(super) fn prepared(&self, parts: &[(&str, &str)]) -> (String, Vec<&'static str>) {
-        let (mut out, mut order) = (String::with_capacity(self.length), Vec::new());
-        for (text, name) in &self.pieces {
-            out.push_str(text);
-            if let Some((_, part)) = parts.iter().find(|(key, _)| key == name) {
-                out.push_str(part);
-            } else if !name.is_empty() {
-                out.push('?');
-                order.push(*name);
-            }
-        }
-        (out, order)
-    }
-}
-
 /// Where the next `:name` begins; `:=` is none.
 fn placeholder(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
@@ -185,8 +168,7 @@ macro_rules! templates {
 }
 
 templates! {
-    acquire busy check disown evict expired glance hear idle inspect join leave leave_on leave_ring list listen look look_on look_one raise release renew renew_one retire ring session tables there variables
-    version
+    acquire busy check disown evict inspect list poll raise release renew session sweep tables variables version
 }
 
 #[cfg(test)]
@@ -196,17 +178,13 @@ mod tests {
     #[test]
     fn values_are_numbers_or_hexadecimal() {
         let sql = Sql::new("p_");
-        let text = sql.evict.fill(&[
-            ("name", Value::Bytes(b"a'; DROP TABLE x")),
-            ("number", Value::Int(-7)),
-            ("after", Value::Part("NULL")),
-        ]);
+        let text = sql.evict.fill(&[("name", Value::Bytes(b"a'; DROP TABLE x")), ("number", Value::Int(-7))]);
         assert!(text.contains("x'61273b2044524f50205441424c452078'"), "{text}");
-        assert!(text.contains("number = -7;") && text.contains("`p_line`"), "{text}");
+        assert!(text.contains("number = -7\n") && text.contains("`p_line`"), "{text}");
         assert!(!text.contains("DROP") && !text.contains("onelock") && !text.contains("--"), "{text}");
-        let list = sql.retire.fill(&[("names", Value::List(&["a", "b"]))]);
+        let list = sql.tables.fill(&[("tables", Value::List(&["a", "b"]))]);
         assert!(list.contains("IN (x'61',x'62')"), "{list}");
-        assert!(sql.migration.contains("`p_floor`") && !sql.migration.contains("onelock_"));
+        assert!(sql.migration.contains("`p_store`") && !sql.migration.contains("onelock_"));
     }
 
     #[test]
@@ -239,37 +217,19 @@ mod tests {
             names
         };
         let acquire =
-            ["ahead", "busy", "holder", "lease", "mode", "name", "note", "queue", "room", "waiter_lease"];
+            ["busy", "epoch", "holder", "lease", "mode", "name", "note", "queue", "room", "waiter_lease"];
         assert_eq!(names(&sql.acquire), acquire);
-        let join = ["ahead", "holder", "lease", "mode", "name", "note", "room", "waiter_lease"];
-        assert_eq!(names(&sql.join), join);
-        assert_eq!(names(&sql.release), ["after", "holder", "name"]);
-        assert_eq!(names(&sql.leave), ["holder", "name", "number"]);
-        assert_eq!(names(&sql.leave_ring), ["holder", "name", "number", "own"]);
-        assert_eq!(names(&sql.leave_on), ["after", "holder", "name", "number", "ring"]);
-        assert_eq!(names(&sql.evict), ["after", "name", "number"]);
+        assert_eq!(names(&sql.release), ["holder", "name"]);
+        assert_eq!(names(&sql.evict), ["name", "number"]);
         assert_eq!(names(&sql.disown), ["name", "nobody", "number"]);
         assert_eq!(names(&sql.raise), ["holder", "name", "number"]);
-        assert_eq!(names(&sql.renew), ["due", "names"]);
-        assert_eq!(names(&sql.renew_one), ["holder", "lease", "name", "waiter_lease"]);
+        assert_eq!(names(&sql.renew), ["buckets", "due", "names"]);
+        assert_eq!(names(&sql.poll), ["holders"]);
         assert_eq!((names(&sql.inspect), names(&sql.busy)), (vec!["name"], vec!["name"]));
         assert_eq!(names(&sql.list), ["after", "from", "limit", "until"]);
-        assert_eq!(names(&sql.retire), ["names"]);
         assert_eq!(names(&sql.session), ["lock_wait"]);
         assert_eq!(names(&sql.tables), ["tables"]);
-        assert_eq!((names(&sql.look), names(&sql.there)), (vec!["holders", "pause"], vec!["holders"]));
-        assert_eq!(names(&sql.look_one), ["ahead", "holder", "name", "number", "pause"]);
-        let listen = [
-            "again", "ahead", "before", "behind", "holder", "limit", "looks", "name", "number", "own",
-            "pause",
-        ];
-        assert_eq!(names(&sql.listen), listen);
-        assert_eq!(names(&sql.hear), ["ahead", "before", "holder", "limit", "name", "number", "own"]);
-        assert_eq!(names(&sql.glance), ["holder", "mode", "name", "room"]);
-        assert_eq!(names(&sql.ring), ["own"]);
-        assert_eq!(names(&sql.look_on), ["again", "ahead", "holder", "looks", "name", "number", "pause"]);
-        assert_eq!((names(&sql.idle), names(&sql.expired)), (vec!["after", "limit"], vec!["limit"]));
-        for none in [&sql.check, &sql.variables, &sql.version] {
+        for none in [&sql.check, &sql.sweep, &sql.variables, &sql.version] {
             assert!(names(none).is_empty());
         }
     }

@@ -39,8 +39,9 @@ impl Tables {
     }
 
     async fn clear(&self) -> Verdict {
-        self.server.run("DELETE FROM locks.onelock_line; DELETE FROM locks.onelock_name").await?;
-        self.server.run("UPDATE locks.onelock_floor SET number = 0").await?;
+        self.server
+            .run("DELETE FROM locks.onelock_line; UPDATE locks.onelock_counter SET number = 0")
+            .await?;
         Ok(())
     }
 }

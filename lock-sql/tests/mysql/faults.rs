@@ -20,7 +20,12 @@ async fn row_locks_are_waited_for() {
     held(&*store, &first).await;
     let mut other = server.admin().await.unwrap();
     other.execute("START TRANSACTION").await.unwrap();
-    other.execute("SELECT * FROM locks.onelock_name WHERE name = 'locked' FOR UPDATE").await.unwrap();
+    other
+        .execute("SELECT * FROM locks.onelock_line WHERE name = 'locked' AND slot = 0 FOR UPDATE")
+        .await
+        .unwrap();
+    let counter = "SELECT * FROM locks.onelock_counter WHERE bucket = CRC32('locked') % 1024 FOR UPDATE";
+    other.execute(counter).await.unwrap();
     let waits = tokio::spawn({
         let (store, first) = (Arc::clone(&store), first.clone());
         async move { store.release(&first.ticket()).await }
@@ -46,7 +51,7 @@ async fn lock_wait_timeouts_are_tried_again() {
         let grant = held(&*store, &first).await;
         let mut other = server.admin().await.unwrap();
         other.execute("START TRANSACTION").await.unwrap();
-        other.execute("SELECT * FROM locks.onelock_name WHERE name = 'slow' FOR UPDATE").await.unwrap();
+        other.execute("SELECT * FROM locks.onelock_line WHERE name = 'slow' FOR UPDATE").await.unwrap();
         let timeouts = "SELECT COUNT FROM information_schema.INNODB_METRICS WHERE NAME = 'lock_timeouts'";
         let before = server.count(timeouts).await.unwrap();
         let renewal =
@@ -86,7 +91,13 @@ async fn deadlocks_are_tried_again() {
             .await
             .unwrap();
         other.execute("INSERT INTO locks.heavy WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 500) SELECT n FROM s").await.unwrap();
-        other.execute("SELECT * FROM locks.onelock_name WHERE name = 'b' FOR UPDATE").await.unwrap();
+        // Counters are locked in the order of their numbers.
+        let counter = |which: &str| {
+            let both = "(SELECT CRC32('a') % 1024 UNION SELECT CRC32('b') % 1024)";
+            let one = format!("SELECT {which}(bucket) FROM locks.onelock_counter WHERE bucket IN {both}");
+            format!("SELECT * FROM locks.onelock_counter WHERE bucket = ({one}) FOR UPDATE")
+        };
+        other.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(counter("MAX")))).await.unwrap();
         let due = [&a, &b].map(|entry| onelock_core::Renewal {
             ticket: entry.ticket(),
             lease: entry.lease,
@@ -96,13 +107,13 @@ async fn deadlocks_are_tried_again() {
             let store = Arc::clone(&store);
             async move { store.renew(&due).await }
         });
-        // The renewal has `a` and waits for `b`.
+        // The renewal has the first and waits for the last.
         let trx = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
         while server.count(trx).await.unwrap() == 0 {
             assert!(!renewing.is_finished(), "{:?}", renewing.await);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        other.execute("SELECT * FROM locks.onelock_name WHERE name = 'a' FOR UPDATE").await.ok();
+        other.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(counter("MIN")))).await.ok();
         other.execute("ROLLBACK").await.unwrap();
         let answers = renewing.await.unwrap();
         assert!(
@@ -246,7 +257,7 @@ async fn an_eviction_takes_the_holder_before_the_entry() {
     let grant = held(&store, &first).await;
     waiting(&store, &second).await;
     server.run("CREATE USER evictor@'127.0.0.1'").await.unwrap();
-    for table in ["name", "line", "floor"] {
+    for table in ["counter", "line", "store"] {
         let rights = format!("SELECT, INSERT, UPDATE, DELETE ON locks.onelock_{table}");
         server.run(&format!("GRANT {rights} TO evictor@'127.0.0.1'")).await.unwrap();
     }

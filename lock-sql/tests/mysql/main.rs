@@ -6,13 +6,13 @@ mod mysql_server;
 mod support;
 
 mod against_the_line;
-mod bells;
 mod clocks;
 mod cost;
 mod faults;
-mod looks;
+mod line;
 mod numbers;
+mod polls;
 mod power;
 mod restarts;
 mod server;
-mod short;
+mod snapshot;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{Backend, FencingToken, Mode, Raise, Standing};
+use onelock_core::{Backend, FencingToken, Mode, Raise, Release, Standing};
 
 use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::{connect, held, name, request, ticket};
@@ -49,7 +49,7 @@ async fn racing_sessions_have_one_holder() {
     }
 }
 
-/// The rows of idle names go, in the background and at `close`, and numbers go on above them.
+/// However many names were used, the counters are as many as at the start, and numbers of a name only grow.
 #[tokio::test]
 async fn idle_names_leave_no_row_and_numbers_grow() {
     let server = MariaDb::start(&[]).await.unwrap();
@@ -57,32 +57,47 @@ async fn idle_names_leave_no_row_and_numbers_grow() {
     let mut last = Vec::new();
     for i in 0..600 {
         let entry = request(&format!("idle-{i}"), Mode::Exclusive);
-        for _ in 0..1 + i % 3 {
-            last.push((i, held(&store, &entry).await.token));
-            store.release(&entry.ticket()).await.unwrap();
-        }
+        last.push(held(&store, &entry).await.token);
+        store.release(&entry.ticket()).await.unwrap();
     }
-    let rows = "SELECT COUNT(*) FROM locks.onelock_name";
-    // Two times 256 are retired at once, in the background; the rest after a while, or when the client closes.
-    let retired = async {
-        while server.count(rows).await.unwrap() > 256 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), retired).await.unwrap();
     store.close().await.unwrap();
-    assert_eq!(server.count(rows).await.unwrap(), 0);
+    assert_eq!(server.count("SELECT COUNT(*) FROM locks.onelock_line").await.unwrap(), 0);
+    assert_eq!(server.count("SELECT COUNT(*) FROM locks.onelock_counter").await.unwrap(), 1024);
+    let used = "SELECT COUNT(*) FROM locks.onelock_counter WHERE number > 0";
+    assert!(server.count(used).await.unwrap() > 300, "the names are not spread over the counters");
     let store = connect(&server.url()).await;
-    for (i, before) in last {
+    for (i, before) in last.into_iter().enumerate() {
         let entry = request(&format!("idle-{i}"), Mode::Exclusive);
         assert!(held(&store, &entry).await.token > before);
         store.release(&entry.ticket()).await.unwrap();
     }
 }
 
-/// Many clients take, release and retire the same few names: tokens of each name only grow.
+/// Entries of clients that are gone leave the table though nobody asks for their names.
+#[tokio::test]
+async fn what_has_expired_is_swept() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let gone = connect(&server.url()).await;
+    for i in 0..20 {
+        held(&gone, &request(&format!("gone-{i}"), Mode::Exclusive)).await;
+    }
+    drop(gone);
+    let store = connect(&server.url()).await;
+    let kept = request("kept", Mode::Exclusive);
+    held(&store, &kept).await;
+    server.run("UPDATE locks.onelock_line SET ends = joined WHERE name <> 'kept'").await.unwrap();
+    let swept = async {
+        while server.count("SELECT COUNT(*) FROM locks.onelock_line").await.unwrap() > 1 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(40), swept).await.unwrap();
+    assert_eq!(store.release(&kept.ticket()).await.unwrap(), Release::Released);
+}
+
+/// Many clients take and release the same few names: tokens of each name only grow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn retiring_beside_others_repeats_no_number() {
+async fn clients_that_come_and_go_repeat_no_number() {
     let server = MariaDb::start(&[]).await.unwrap();
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut tasks = tokio::task::JoinSet::new();
@@ -100,7 +115,6 @@ async fn retiring_beside_others_repeats_no_number() {
                         store.release(&ticket(&entry, grant.token)).await.unwrap();
                     }
                 }
-                // Retires what is idle, beside the others' verbs.
                 store.close().await.unwrap();
             }
         });
@@ -114,18 +128,21 @@ async fn retiring_beside_others_repeats_no_number() {
         let tokens: Vec<_> = seen.iter().filter(|(n, _)| *n == name(text)).map(|(_, token)| *token).collect();
         assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "{text}: {tokens:?}");
     }
-    assert!(server.count("SELECT number FROM locks.onelock_floor").await.unwrap() > 0, "nothing was retired");
 }
 
-/// A number at the end of its range is an error for its name alone, and does not lift the floor for others.
+/// A number at the end of its range is an error for the names of its counter alone.
 #[tokio::test]
-async fn the_last_number_is_an_error_of_its_name() {
+async fn the_last_number_is_an_error_of_its_counter() {
     let server = MariaDb::start(&[]).await.unwrap();
     let store = connect(&server.url()).await;
     let entry = request("full", Mode::Exclusive);
     let grant = held(&store, &entry).await;
-    let last = FencingToken::new(i64::MAX).unwrap();
+    let last = FencingToken::new((1 << 48) - 1).unwrap();
     assert_eq!(store.raise(&ticket(&entry, grant.token), last).await.unwrap(), Raise::Raised);
+    // Only a join begins a later epoch.
+    let beyond = FencingToken::new(1 << 48).unwrap();
+    let error = store.raise(&ticket(&entry, grant.token), beyond).await.unwrap_err();
+    assert_eq!(error.kind(), onelock_core::ErrorKind::InvalidConfig, "{error}");
     store.release(&entry.ticket()).await.unwrap();
     let error = store.acquire(&request("full", Mode::Exclusive)).await.unwrap_err();
     assert_eq!(error.kind(), onelock_core::ErrorKind::Full, "{error}");

@@ -14,10 +14,12 @@ use tokio::runtime::Runtime;
 pub(crate) struct Counts {
     /// Of verbs, and what sets up connections.
     pub(crate) verbs: AtomicU64,
-    /// Looks for waiters.
-    pub(crate) looks: AtomicU64,
-    /// House-keeping.
-    pub(crate) tidying: AtomicU64,
+    /// Polls for waiters.
+    pub(crate) polls: AtomicU64,
+    /// Sweeps.
+    pub(crate) sweeps: AtomicU64,
+    /// Bytes to the server and from it.
+    pub(crate) bytes: AtomicU64,
     /// What a connection is told once, to be asked often.
     pub(crate) prepared: AtomicU64,
     /// Connections that are open.
@@ -81,6 +83,7 @@ async fn connection(client: TcpStream, target: SocketAddr, counts: Arc<Counts>) 
         let (mut buffer, mut packets) = (vec![0; 64 * 1024], Packets::default());
         while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
             packets.see(&buffer[..count], &counts);
+            counts.bytes.fetch_add(count as u64, Ordering::SeqCst);
             if to_server.write_all(&buffer[..count]).await.is_err() {
                 return;
             }
@@ -89,6 +92,7 @@ async fn connection(client: TcpStream, target: SocketAddr, counts: Arc<Counts>) 
     let back = async {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
+            counts.bytes.fetch_add(count as u64, Ordering::SeqCst);
             if to_client.write_all(&buffer[..count]).await.is_err() {
                 return;
             }
@@ -108,8 +112,8 @@ struct Packets {
     prepared: Vec<(Option<[u8; 4]>, bool)>,
 }
 
-const LOOKS: &[u8] = b"/* onelock looks */";
-const TIDIES: &[u8] = b"/* onelock tidies */";
+const POLLS: &[u8] = b"/* onelock polls */";
+const SWEEPS: &[u8] = b"/* onelock sweeps */";
 const QUIT: u8 = 1;
 const QUERY: u8 = 3;
 const PREPARE: u8 = 22;
@@ -129,7 +133,7 @@ impl Packets {
                 }
                 continue;
             }
-            if self.start.len() <= TIDIES.len() {
+            if self.start.len() <= SWEEPS.len() {
                 self.start.push(byte);
             }
             self.left -= 1;
@@ -144,11 +148,11 @@ impl Packets {
 
     fn count(&mut self, counts: &Counts) {
         let counter = match &self.start[..] {
-            [QUERY, text @ ..] if text.starts_with(LOOKS) => &counts.looks,
-            [QUERY, text @ ..] if text.starts_with(TIDIES) => &counts.tidying,
+            [QUERY, text @ ..] if text.starts_with(POLLS) => &counts.polls,
+            [QUERY, text @ ..] if text.starts_with(SWEEPS) => &counts.sweeps,
             [QUIT, ..] => return,
             [PREPARE, text @ ..] => {
-                self.prepared.push((None, text.starts_with(LOOKS)));
+                self.prepared.push((None, text.starts_with(POLLS)));
                 &counts.prepared
             }
             [EXECUTE, a, b, c, d, ..] => {
@@ -161,7 +165,7 @@ impl Packets {
                     *known = number;
                     *looks
                 });
-                if looks { &counts.looks } else { &counts.verbs }
+                if looks { &counts.polls } else { &counts.verbs }
             }
             _ => &counts.verbs,
         };

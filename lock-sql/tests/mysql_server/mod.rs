@@ -14,9 +14,9 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, MySqlConnection, Row as _};
 
 /// What a user needs who only takes locks, by table: as on the store's page.
 pub(crate) const RUN_TIME_RIGHTS: [(&str, &[&str]); 3] = [
-    ("onelock_name", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("onelock_line", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
-    ("onelock_floor", &["SELECT", "UPDATE"]),
+    ("onelock_counter", &["SELECT", "UPDATE"]),
+    ("onelock_store", &["SELECT", "UPDATE"]),
 ];
 
 /// Past the store.

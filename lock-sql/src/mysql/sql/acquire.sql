@@ -1,32 +1,37 @@
--- :name :holder :mode :room :ahead (how many have to leave before it holds) :queue :lease :waiter_lease (lock-delay included,
--- microseconds) :note :busy (busy.sql for who does not queue, otherwise NULL: the server plans it even where it is not needed)
+-- :name :holder :mode :room :queue :lease :waiter_lease (lock-delay included, microseconds) :note :epoch :busy (busy.sql for who does
+-- not queue, otherwise NULL: the server plans it even where it does not need it)
 -- One row: the number of the entry (NULL: none was made), microseconds to the earliest lease end ahead (for the first
--- waiter and for who was not let in), for whom this is: the holder where it holds, a zero and the holder where not, :ahead,
--- and who is right ahead.
+-- waiter and for who was not let in), for whom this is: the holder where it holds, a zero and the holder where not; and the
+-- counter before it. Who is of an earlier epoch than the counter, or finds its last number given, does not join.
 START TRANSACTION;
-INSERT INTO `onelock_name` (name, number) VALUES (:name, 0) ON DUPLICATE KEY UPDATE number = number;
-SET @now := TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), @entry := NULL, @mode := :mode, @room := :room;
-DELETE FROM `onelock_line` WHERE name = :name AND ends <= @now;
-SELECT number, mode, room INTO @entry, @mode, @room FROM `onelock_line` WHERE holder = :holder AND name = :name;
-SELECT COUNT(*), MIN(mode), MAX(mode), MIN(room), MIN(ends), :ahead, MAX(number + 0)
-INTO @ahead, @low, @high, @space, @earliest, @leave, @before
-FROM `onelock_line` WHERE name = :name AND number < COALESCE(@entry, 9223372036854775807);
-SET @holds := (@ahead = 0 OR (@low = @high AND @low = @mode AND @ahead < @room));
-SET @joins := (@entry IS NULL AND (:queue OR @holds));
--- A name that was retired starts above the floor. The floor is read after the name is locked: whoever retired the name
--- had raised it before.
-SET @next := IF(@joins, (
-    SELECT IF(n.number > 0, n.number, f.number) + 1
-    FROM `onelock_name` n JOIN `onelock_floor` f ON f.id = 1 WHERE n.name = :name
-), NULL);
-UPDATE `onelock_name` SET number = @next WHERE name = :name AND @joins;
-INSERT INTO `onelock_line` (name, number, holder, mode, room, ends, joined, note)
-SELECT :name, COALESCE(@entry, @next), :holder, @mode, @room, @now + IF(@holds, :lease, :waiter_lease), @now, :note
-FROM DUAL WHERE @joins OR @entry IS NOT NULL
-ON DUPLICATE KEY UPDATE ends = GREATEST(`onelock_line`.ends, @now + IF(@holds, :lease, :waiter_lease));
-SELECT CAST(COALESCE(@entry, @next) AS SIGNED), CAST(CASE
-    WHEN @low = @high AND @ahead <= @space THEN @earliest - @now
+SELECT MAX(number) INTO @last FROM `onelock_counter` WHERE bucket = CRC32(:name) % 1024 FOR UPDATE;
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), MIN(ends),
+CASE WHEN MIN(slot) > 0 THEN 0 WHEN MAX(slot) < COUNT(*) THEN COUNT(*) END INTO @now, @earliest, @slot
+FROM `onelock_line` WHERE name = :name;
+DELETE FROM `onelock_line` WHERE name = :name AND @earliest <= @now AND ends <= @now;
+-- Locked, because renewals, releases and sweeps of other clients do not lock the counter.
+SELECT MAX(number), COALESCE(MAX(mode), :mode), CAST(COALESCE(MAX(room), :room) AS SIGNED) INTO @entry, @mode, @room
+FROM `onelock_line` WHERE holder = :holder AND name = :name AND ends > @now FOR UPDATE;
+-- How many have to leave before it holds; the earliest lease end where all ahead hold; the lowest free slot,
+-- which the first reading gives where that is the first or behind the last.
+SELECT COUNT(IF(mode = @mode, NULL, 1)) + GREATEST(0, COUNT(IF(mode = @mode, 1, NULL)) + 1 - @room),
+IF(MIN(mode) = MAX(mode) AND COUNT(*) <= MIN(room), MIN(ends), NULL),
+COALESCE(@slot, (
+    SELECT f.slot + 1 FROM `onelock_line` f FORCE INDEX (PRIMARY) WHERE f.name = :name AND NOT EXISTS (
+        SELECT 1 FROM `onelock_line` n WHERE n.name = :name AND n.slot = f.slot + 1
+    ) ORDER BY f.slot LIMIT 1
+), 0)
+INTO @ahead, @first, @slot
+FROM `onelock_line` FORCE INDEX (PRIMARY) WHERE name = :name AND number < COALESCE(@entry, 9223372036854775807);
+SET @joins := (@entry IS NULL AND (:queue OR @ahead = 0) AND @last >> 48 <= :epoch AND @last & 281474976710655 < 281474976710655),
+    @next := (:epoch << 48 | (@last & 281474976710655)) + 1, @ends := @now + IF(@ahead = 0, :lease, :waiter_lease);
+UPDATE `onelock_counter` SET number = @next WHERE bucket = CRC32(:name) % 1024 AND @joins;
+INSERT INTO `onelock_line` (name, slot, number, holder, mode, room, ends, joined, note)
+SELECT :name, @slot, @next, :holder, :mode, :room, @ends, @now, :note FROM DUAL WHERE @joins;
+UPDATE `onelock_line` SET ends = GREATEST(ends, @ends) WHERE holder = :holder AND name = :name AND @entry IS NOT NULL;
+SELECT CAST(COALESCE(@entry, IF(@joins, @next, NULL)) AS SIGNED) AS number, CAST(CASE
+    WHEN @first IS NOT NULL THEN @first - @now
     WHEN @joins OR @entry IS NOT NULL THEN NULL
     ELSE :busy
-END AS SIGNED), IF(@holds, :holder, CONCAT(X'00', :holder)), CAST(@leave AS SIGNED), CAST(@before AS SIGNED);
+END AS SIGNED) AS retry_after, IF(@ahead = 0, :holder, CONCAT(X'00', :holder)) AS whose, CAST(@last AS SIGNED) AS last;
 COMMIT;

@@ -1,4 +1,4 @@
--- :name. A part of acquire.sql: microseconds to the earliest lease end of those that hold.
+-- :name. A part of acquire.sql for who does not queue: microseconds to the earliest lease end of those that hold.
 (
     SELECT MIN(l.ends) FROM `onelock_line` l JOIN (
         SELECT MIN(IF(mode = front AND place <= room, NULL, number)) AS next FROM (

@@ -1,6 +1,6 @@
--- :name. The entries in the order of the line: number, mode, note, microseconds since joining, microseconds to the
--- lease's end (0 or less: it has expired and only waits to be dropped).
+-- :name. The living entries in the order of the line: number, mode, note, microseconds since joining, microseconds to the
+-- lease's end.
 SELECT number, mode, note,
-    TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - joined,
-    ends - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
-FROM `onelock_line` WHERE name = :name ORDER BY number;
+    TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - joined AS age,
+    ends - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS remains
+FROM `onelock_line` WHERE name = :name AND ends > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) ORDER BY number;

@@ -1,9 +1,9 @@
--- :name :holder :number. One row: whether the entry is there.
+-- :name :holder :number. One row: whether the entry is there, and the counter, which only a join takes to a later epoch.
 START TRANSACTION;
-SELECT number INTO @number FROM `onelock_name` WHERE name = :name FOR UPDATE;
-SET @now := TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-DELETE FROM `onelock_line` WHERE name = :name AND ends <= @now;
-SET @ours := EXISTS (SELECT 1 FROM `onelock_line` WHERE holder = :holder AND name = :name);
-UPDATE `onelock_name` SET number = GREATEST(number, :number) WHERE name = :name AND @ours;
-SELECT CAST(@ours AS SIGNED);
+SELECT MAX(number) INTO @last FROM `onelock_counter` WHERE bucket = CRC32(:name) % 1024 FOR UPDATE;
+SELECT COUNT(*) INTO @ours FROM `onelock_line` WHERE holder = :holder AND name = :name
+AND ends > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+UPDATE `onelock_counter` SET number = GREATEST(number, :number)
+WHERE bucket = CRC32(:name) % 1024 AND @ours AND :number >> 48 <= @last >> 48;
+SELECT CAST(@ours AS SIGNED) AS ours, CAST(@last AS SIGNED) AS last;
 COMMIT;

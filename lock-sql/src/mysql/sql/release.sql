@@ -1,10 +1,4 @@
--- :name :holder :after (a look at the waiters of this client)
--- One row: whether the entry was there, whether the line has entries yet, what :after says.
-START TRANSACTION;
-SELECT number INTO @number FROM `onelock_name` WHERE name = :name FOR UPDATE;
-SET @now := TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-DELETE FROM `onelock_line` WHERE name = :name AND ends <= @now;
-DELETE FROM `onelock_line` WHERE holder = :holder AND name = :name;
-SET @gone := ROW_COUNT();
-SELECT CAST(@gone AS SIGNED), CAST(EXISTS (SELECT 1 FROM `onelock_line` WHERE name = :name) AS SIGNED), :after;
-COMMIT;
+-- :name :holder. The rows that go are counted. An entry that leaves takes nothing from anybody, so no counter is locked; what
+-- has expired is left to who joins or renews behind it, and to sweep.sql.
+DELETE FROM `onelock_line` WHERE holder = :holder AND name = :name
+AND ends > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));

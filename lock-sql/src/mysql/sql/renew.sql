@@ -1,10 +1,12 @@
--- :names (in any order; they are locked in their own) :due, rows of (item, name, holder, lease, waiter_lease)
+-- :names :buckets (theirs) :due, rows of (item, name, holder, lease, waiter_lease)
 -- A row for each entry that is there: the item, the number, for the first waiter microseconds to the earliest lease
--- end ahead, and for whom this is, as acquire.sql says it. The derived table gives the first number of each name that does not hold.
+-- end ahead, and for whom this is, as acquire.sql says it. The derived table gives the first number of each name that does not
+-- hold. A release locks no counter and may come between the two: who holds is who also has a holder's lease.
 START TRANSACTION;
-SELECT COUNT(number) INTO @names FROM `onelock_name` FORCE INDEX (PRIMARY) WHERE name IN (:names) FOR UPDATE;
-SET @now := TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-DELETE FROM `onelock_line` WHERE name IN (:names) AND ends <= @now;
+SELECT COUNT(number) INTO @last FROM `onelock_counter` FORCE INDEX (PRIMARY) WHERE bucket IN (:buckets) FOR UPDATE;
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), MIN(ends) INTO @now, @earliest
+FROM `onelock_line` FORCE INDEX (PRIMARY) WHERE name IN (:names);
+DELETE FROM `onelock_line` WHERE name IN (:names) AND @earliest <= @now AND ends <= @now;
 UPDATE (:due) d
 STRAIGHT_JOIN `onelock_line` l ON l.holder = d.holder AND l.name = d.name
 STRAIGHT_JOIN (
@@ -13,10 +15,11 @@ STRAIGHT_JOIN (
         FROM `onelock_line` WHERE name IN (:names) WINDOW w AS (PARTITION BY name ORDER BY number)
     ) p GROUP BY name
 ) s ON s.name = l.name
-SET l.ends = GREATEST(l.ends, @now + IF(l.number < s.next, d.lease, d.waiter_lease));
-SELECT CAST(d.item AS SIGNED), l.number, CAST(IF(l.number = s.next, (
+SET l.ends = GREATEST(l.ends, @now + IF(l.number < s.next, d.lease, d.waiter_lease))
+WHERE l.ends > @now;
+SELECT CAST(d.item AS SIGNED) AS item, l.number, CAST(IF(l.number = s.next, (
     SELECT MIN(a.ends) FROM `onelock_line` a WHERE a.name = l.name AND a.number < l.number
-) - @now, NULL) AS SIGNED), IF(l.number < s.next, d.holder, CONCAT(X'00', d.holder))
+) - @now, NULL) AS SIGNED) AS retry_after, IF(l.number < s.next AND l.ends >= @now + d.lease, d.holder, CONCAT(X'00', d.holder)) AS whose
 FROM (:due) d
 STRAIGHT_JOIN `onelock_line` l ON l.holder = d.holder AND l.name = d.name
 STRAIGHT_JOIN (
@@ -24,5 +27,6 @@ STRAIGHT_JOIN (
         SELECT name, number, mode, room, FIRST_VALUE(mode) OVER w AS front, ROW_NUMBER() OVER w AS place
         FROM `onelock_line` WHERE name IN (:names) WINDOW w AS (PARTITION BY name ORDER BY number)
     ) p GROUP BY name
-) s ON s.name = l.name;
+) s ON s.name = l.name
+WHERE l.ends > @now;
 COMMIT;

@@ -1,2 +1,2 @@
 -- The version of the tables.
-SELECT CAST(version AS SIGNED) FROM `onelock_floor` WHERE id = 1;
+SELECT CAST(version AS SIGNED) FROM `onelock_store` WHERE id = 1;

@@ -11,7 +11,7 @@ use super::prepared::Prepared;
 use super::words::{Said, ended, in_step, int, says_number, says_tag, seconds, strange, whole};
 use super::{ENDLESS, MySql};
 use crate::mysql::error::number;
-use crate::mysql::link::run;
+use crate::mysql::pool::run;
 use crate::mysql::sql::{Template, Value};
 use crate::session::dialect::{Answer, Ask, Dialect, Session, Whom, Wish};
 use crate::session::names::Key;

@@ -16,7 +16,7 @@ use super::asking::Conn;
 use super::words::{bytes, ended, int, strange};
 use crate::mysql::MySqlConfig;
 use crate::mysql::error::{explain, is_missing_table, number};
-use crate::mysql::link::run;
+use crate::mysql::pool::run;
 use crate::mysql::sql::{Template, Value};
 use crate::session::names::life;
 use crate::unharmed::{legible, unharmed};

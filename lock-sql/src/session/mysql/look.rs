@@ -10,7 +10,7 @@ use super::MySql;
 use super::asking::Conn;
 use super::words::{bytes, ended, int, maybe, own, quoted, says_number, strange};
 use crate::mysql::error::number;
-use crate::mysql::link::run;
+use crate::mysql::pool::run;
 use crate::mysql::sql::Value;
 use crate::session::dialect::{Answer, Id, Seen};
 use crate::session::names::Key;

@@ -1,0 +1,138 @@
+//! The MySQL and MariaDB store as the seam sees it: each verb is in the file of its name.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use onelock_core::{
+    Backend, Capabilities, Error, FencingToken, Info, Listing, LockName, Page, Raise, Release, Renewal,
+    Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+};
+
+use super::acquire::acquire;
+use super::config::MySqlConfig;
+use super::inspect::{inspect, list};
+use super::keys::key;
+use super::open::open;
+use super::pool::Pool;
+use super::release::{evict, release, sweep};
+use super::renew::{raise, renew};
+use super::wait::Poller;
+
+/// Locks in a MySQL or MariaDB database.
+///
+/// Every verb is one request. A client has a few connections for all its locks and one more for all its waiters.
+pub struct MySqlBackend {
+    info: Info,
+    durable: bool,
+    pool: Arc<Pool>,
+    poller: Arc<Poller>,
+}
+
+impl MySqlBackend {
+    /// Connects, checks the server, and makes the tables when there are none and the user may.
+    ///
+    /// Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidConfig`](onelock_core::ErrorKind::InvalidConfig): an option out of range, no such database;
+    /// - `Unavailable`, `Timeout`: the server cannot be reached, is read-only or does not answer;
+    /// - `Denied`: wrong credentials, a right is missing (the message names it);
+    /// - `Unsupported`: a cluster with several writers, a server that is too old, tables of another version, commits that
+    ///   do not wait for the disk and no `durability=relaxed`;
+    /// - `Foreign`: tables of our names that are not ours; they are left alone.
+    ///
+    /// # Cancel safety
+    /// Safe: the connections are closed.
+    pub async fn connect(config: MySqlConfig) -> Result<Self> {
+        config.check()?;
+        let address = config.address();
+        let pool = Arc::new(Pool::new(&config));
+        let found = open(&pool, &config).await.map_err(|error| error.during("open").at(&address))?;
+        tokio::spawn(sweep(Arc::downgrade(&pool)));
+        let info = Info { scheme: "mysql".into(), address };
+        Ok(Self { info, durable: found.durable, pool, poller: Arc::new(Poller::new(config.poll)) })
+    }
+
+    fn explain(&self, operation: &'static str) -> impl Fn(Error) -> Error {
+        move |error| error.during(operation).at(&self.info.address)
+    }
+
+    fn end(&self) {
+        self.poller.close();
+        self.pool.close();
+    }
+}
+
+impl fmt::Debug for MySqlBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MySqlBackend").field("address", &self.info.address).finish_non_exhaustive()
+    }
+}
+
+impl Drop for MySqlBackend {
+    fn drop(&mut self) {
+        // The tasks of this client end; connections in use end with their requests.
+        self.end();
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Backend for MySqlBackend {
+    fn info(&self) -> Info {
+        self.info.clone()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut all = Capabilities::full();
+        all.durable = self.durable;
+        all
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        acquire(&self.pool, request).await.map_err(self.explain("acquire"))
+    }
+
+    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+        self.poller.wait(&self.pool, ticket).await.map_err(self.explain("wait"))
+    }
+
+    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        let answers = renew(&self.pool, due).await;
+        answers.into_iter().map(|answer| answer.map_err(self.explain("renew"))).collect()
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        let released = release(&self.pool, ticket).await.map_err(self.explain("release"));
+        self.poller.released(&ticket.name);
+        released
+    }
+
+    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+        raise(&self.pool, ticket, token).await.map_err(self.explain("raise"))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        inspect(&self.pool, name).await.map_err(self.explain("inspect"))
+    }
+
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        list(&self.pool, prefix, page).await.map_err(self.explain("list"))
+    }
+
+    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        let evicted = evict(&self.pool, name, token).await.map_err(self.explain("evict"))?;
+        if evicted == Release::Released {
+            // A waiter of this client learns that it is gone; those of others by their next poll or renewal.
+            self.poller.wake(&key(name), token, Wake::Ask);
+        }
+        self.poller.released(name);
+        Ok(evicted)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.end();
+        Ok(())
+    }
+}
