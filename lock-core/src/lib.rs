@@ -12,8 +12,8 @@ pub mod store;
 pub mod toolkit;
 
 pub use client::settings as config;
-pub use model::{clock, holder, lease, line, mode, name, snapshot, token};
-pub use store::{backend, capabilities, driver, error, url};
+pub use model::{clock, error, holder, lease, line, mode, name, snapshot, token};
+pub use store::{backend, capabilities, driver, url};
 pub use toolkit::single_flight as flight;
 
 pub use around::election::{Election, Leader, Observe, Term};

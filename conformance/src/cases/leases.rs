@@ -245,7 +245,7 @@ async fn leases_are_at_least_what_is_asked(ctx: &Ctx) -> Verdict {
         capabilities.max_lease,
     ];
     for (i, lease) in asked.into_iter().enumerate() {
-        let lease = onelock_core::lease::round(lease, capabilities.max_lease, &capabilities)?;
+        let lease = capabilities.round_lease(lease, capabilities.max_lease)?;
         let name = name(&format!("length-{i}"))?;
         let request = leased(exclusive(&name)?, lease);
         let grant = held(&backend, &request).await?;

@@ -17,7 +17,6 @@ use super::uncut::Uncut;
 use crate::backend::Release;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
-use crate::lease;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::FencingToken;
@@ -268,7 +267,7 @@ impl Guard {
     /// Safe: the lease in the store may be longer than this guard knows.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         let Stake { client, entry } = self.stake();
-        let lease = lease::round(lease, client.settings.max_ttl, &client.capabilities)?;
+        let lease = client.capabilities.round_lease(lease, client.settings.max_ttl)?;
         self.held()?;
         let sent = client.clock.now();
         let answer = acquire::renew_one(client, entry.renewal_for(lease)).await;

@@ -13,7 +13,6 @@ use crate::backend::Note;
 use crate::clock::{Clock, sleep_until};
 use crate::config;
 use crate::error::{Error, ErrorKind, Result};
-use crate::lease;
 use crate::mode::Mode;
 use crate::name::LockName;
 
@@ -246,7 +245,7 @@ impl Lock {
     }
 
     fn round(&self, lease: Duration) -> Result<Duration> {
-        lease::round(lease, self.client.settings.max_ttl, &self.client.capabilities)
+        self.client.capabilities.round_lease(lease, self.client.settings.max_ttl)
     }
 }
 

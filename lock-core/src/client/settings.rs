@@ -116,12 +116,12 @@ impl Settings {
         if self.max_ttl > Duration::from_secs(366 * 24 * 3600) {
             return Err(Error::new(ErrorKind::InvalidLease, "max_ttl is longer than 366 days"));
         }
-        self.ttl = lease::round(self.ttl, self.max_ttl, capabilities)?;
+        self.ttl = capabilities.round_lease(self.ttl, self.max_ttl)?;
         if self.waiter_lease == WAITER_LEASE {
             // Nobody has asked for it: a short longest lease is no mistake of the user's.
             self.waiter_lease = WAITER_LEASE.min(self.max_ttl).min(capabilities.max_lease);
         }
-        self.waiter_lease = lease::round(self.waiter_lease, self.max_ttl, capabilities)?;
+        self.waiter_lease = capabilities.round_lease(self.waiter_lease, self.max_ttl)?;
         self.lock_delay = check_delay(self.lock_delay, capabilities, store)?;
         if let Some(hold) = self.max_hold {
             check_hold(hold)?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::model::error::{Error, ErrorKind, Result};
 
 /// 128 random bits that name one acquisition. Whoever knows it can release the lock, so it is not shown in full.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,21 +2,11 @@
 
 use std::time::Duration;
 
-use crate::capabilities::Capabilities;
-use crate::clock::Timestamp;
-use crate::error::{Error, ErrorKind, Result};
+use crate::model::clock::Timestamp;
+use crate::model::error::{Error, ErrorKind, Result};
 
 /// The shortest lease anybody may ask for: below it the margins leave nothing.
 pub const MIN_LEASE: Duration = Duration::from_millis(10);
-
-/// Checks a lease against what is sensible and what the store can, and rounds it up to what the store will give.
-///
-/// # Errors
-/// [`ErrorKind::InvalidLease`] when it is shorter than [`MIN_LEASE`] or longer than `longest` or than the store allows.
-pub fn round(lease: Duration, longest: Duration, capabilities: &Capabilities) -> Result<Duration> {
-    check(lease, longest.min(capabilities.max_lease))?;
-    Ok(round_up(lease.max(capabilities.min_lease), capabilities.lease_step))
-}
 
 /// Rounds a time up to a whole multiple of the store's step; used for lock-delays as well.
 #[must_use]
@@ -26,7 +16,8 @@ pub fn round_up(time: Duration, step: Duration) -> Duration {
     u64::try_from(nanos).map_or(Duration::MAX, Duration::from_nanos)
 }
 
-fn check(lease: Duration, longest: Duration) -> Result<()> {
+/// Refuses a lease that is not from [`MIN_LEASE`] to `longest`.
+pub(crate) fn check(lease: Duration, longest: Duration) -> Result<()> {
     let human = humantime::format_duration;
     let text = if lease < MIN_LEASE {
         format!("a lease of {} is shorter than {}", human(lease), human(MIN_LEASE))
@@ -78,28 +69,6 @@ mod tests {
     use super::*;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
-
-    #[test]
-    fn leases_are_rounded_up_never_down() {
-        let mut caps = Capabilities::full();
-        caps.min_lease = Duration::from_secs(2);
-        caps.lease_step = Duration::from_secs(1);
-        let day = Duration::from_secs(86_400);
-        assert_eq!(round(MS(10), day, &caps).unwrap(), Duration::from_secs(2));
-        assert_eq!(round(MS(2_001), day, &caps).unwrap(), Duration::from_secs(3));
-        assert_eq!(round(MS(3_000), day, &caps).unwrap(), Duration::from_secs(3));
-    }
-
-    #[test]
-    fn hostile_leases_are_typed_errors() {
-        let caps = Capabilities::full();
-        let day = Duration::from_secs(86_400);
-        for bad in
-            [Duration::ZERO, Duration::from_nanos(1), MS(9), Duration::MAX, Duration::from_millis(u64::MAX)]
-        {
-            assert_eq!(round(bad, day, &caps).unwrap_err().kind(), ErrorKind::InvalidLease, "{bad:?}");
-        }
-    }
 
     #[test]
     fn the_deadline_counts_from_before_the_request() {

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use crate::backend::{Busy, Grant, Note, Place, Renewal, Renewed, Request, Standing};
-use crate::clock::Timestamp;
-use crate::holder::HolderId;
-use crate::mode::Mode;
-use crate::snapshot::EntryView;
-use crate::token::FencingToken;
+use crate::model::clock::Timestamp;
+use crate::model::holder::HolderId;
+use crate::model::mode::Mode;
+use crate::model::request::{Busy, Grant, Note, Place, Renewal, Renewed, Request, Standing};
+use crate::model::snapshot::EntryView;
+use crate::model::token::FencingToken;
 
 /// One entry.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl Line {
     }
 
     fn promote(&mut self, promoted: &mut Vec<Promoted>) {
-        let count = crate::mode::holders(self.entries.iter().map(|e| e.mode));
+        let count = crate::model::mode::holders(self.entries.iter().map(|e| e.mode));
         for entry in self.entries.iter_mut().take(count).filter(|e| !e.held) {
             entry.held = true;
             promoted.push(Promoted { holder: entry.holder, token: entry.token });

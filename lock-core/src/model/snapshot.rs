@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::mode::Mode;
-use crate::name::LockName;
-use crate::token::FencingToken;
+use crate::model::error::{Error, ErrorKind, Result};
+use crate::model::mode::Mode;
+use crate::model::name::LockName;
+use crate::model::token::FencingToken;
 
 /// The line of one name at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::model::error::{Error, ErrorKind, Result};
 
 /// A positive number that grows with every later holder of a name. A resource that remembers the largest one it has
 /// seen can refuse the writes of a holder that lost the lock without noticing.

@@ -13,7 +13,6 @@ use super::fanout::may_be_there;
 use crate::backend::{Backend, Note, Release, Request, Standing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
-use crate::lease;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::TokenEpoch;
@@ -92,7 +91,7 @@ impl Shared {
     /// compared in its turn.
     async fn compare(self: &Arc<Self>, distinct: &Distinct, member: usize) -> Result<Option<usize>> {
         let longest = self.capabilities.max_lease;
-        let lease = lease::round(LEASE.min(longest), longest, &self.capabilities)?;
+        let lease = self.capabilities.round_lease(LEASE.min(longest), longest)?;
         let request = Arc::new(Request {
             name: LockName::new(format!("onelock:member:{}", HolderId::random()?.to_hex()))?,
             holder: HolderId::random()?,

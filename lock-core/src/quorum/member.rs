@@ -8,7 +8,6 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::combined;
-use super::readmission::MemberGate;
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
@@ -16,6 +15,7 @@ use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
+use crate::store::gate::MemberGate;
 use crate::token::FencingToken;
 use crate::url::StoreUrl;
 

@@ -80,12 +80,13 @@ use crate::lease::round_up;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
+pub use crate::store::gate::{Gate, GateView, MemberGate, no_gate};
 use crate::token::FencingToken;
 use distinct::Distinct;
 use fanout::Background;
 use hold::Hold;
 pub use opening::{CAPABILITIES, OPTIONS, open};
-pub use readmission::{Gate, GateView, MemberGate, SeenGate, no_gate};
+pub use readmission::SeenGate;
 
 /// The most members: more make every verb slower and nothing safer.
 const MOST_MEMBERS: usize = 15;

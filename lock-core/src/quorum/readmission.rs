@@ -1,53 +1,15 @@
 //! Members that do not keep every write: one that has restarted has no vote until it is known to be harmless again.
 
-use std::fmt::Debug;
 use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::{Quorum, Shared};
 use crate::error::{Error, ErrorKind, Result};
-
-/// The gate of one member: shut by every start of the store, opened by [`Gate::open`] only.
-///
-/// What it guards is the store's own: while the gate is shut, the verbs that vote (`acquire`, `renew`, `raise`) do
-/// nothing and fail with an [unsent](Error::unsent) [`ErrorKind::Unavailable`], decided *in the same step* as the verb.
-/// A look before the verb would be too early: the store can restart in between.
-#[async_trait]
-pub trait Gate: Debug + Send + Sync + 'static {
-    /// The gate and the counters, in one step.
-    async fn look(&self) -> Result<GateView>;
-
-    /// Lifts all counters, of names never used too, to at least `floor` and opens the gate, in one step, and only
-    /// while the store is still in this incarnation. Whether it is.
-    async fn open(&self, incarnation: &str, floor: i64) -> Result<bool>;
-}
-
-/// The gate of a member, if it has one.
-pub type MemberGate = Option<Arc<dyn Gate>>;
-
-/// What [`Gate::look`] sees.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GateView {
-    /// Another one after every start of the store.
-    pub incarnation: String,
-    /// Whether the gate is open to this incarnation.
-    pub open: bool,
-    /// The largest number any counter has reached; 0 where there is none.
-    pub highest: i64,
-}
-
-/// The gate of a store that has none.
-///
-/// # Errors
-/// None; the signature is that of [`Driver::gate`](crate::Driver::gate).
-pub fn no_gate(_url: &crate::StoreUrl) -> Result<MemberGate> {
-    Ok(None)
-}
+use crate::store::gate::{Gate, GateView};
 
 /// The gate of a member, and how its task is told to look at it now.
 #[derive(Debug)]

@@ -22,7 +22,7 @@
 //!   `random_lines_follow_the_specification`, `churn_exclusive`, `churn_modes`)
 //! - **C4** Numbers are positive and grow with every later entry of a name: across release, expiry, eviction,
 //!   reconnect and, where the store is durable, restart. A request of a smaller epoch than one that has joined is refused
-//!   with [`TokenEpoch::refused`]. (cases: `tokens_grow`, `tokens_grow_over_reconnect`, `tokens_grow_over_restart`,
+//!   with [`TokenEpoch::refused`](crate::TokenEpoch::refused). (cases: `tokens_grow`, `tokens_grow_over_reconnect`, `tokens_grow_over_restart`,
 //!   `smaller_epochs_are_refused`)
 //! - **C5** A lease runs on the store's clock from the moment the store acts, lasts at least what the answer says
 //!   plus the lock-delay, and is `lease` for a holder, `waiter_lease` for a waiter.
@@ -49,7 +49,7 @@
 //!   (cases: `hostile_names`, `name_pairs_never_meet`)
 //! - **C15** An empty line leaves nothing in the store beside counters, and those are bounded for any number of names.
 //!   (cases: `no_residue`, `many_names_leave_bounded_storage`)
-//! - **C16** Every verb but `wait` ends within a bounded time. An error that is not [`Error::is_unclear`] means that
+//! - **C16** Every verb but `wait` ends within a bounded time. An error that is not [`Error::is_unclear`](crate::Error::is_unclear) means that
 //!   nothing happened. (cases: `unreachable_store`, `stopped_server`, `lost_reply_to_acquire_is_given_back`,
 //!   `cancelled_acquires_leave_nothing`)
 //! - **C17** `raise` lifts the counter only while the entry is ours; later entries get larger numbers.
@@ -63,19 +63,19 @@
 //! went away is finished in the background and given back. The other verbs may be dropped at any await.
 
 use std::fmt::Debug;
-use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::capabilities::Capabilities;
-use crate::error::{Error, ErrorKind, Result};
-use crate::holder::HolderId;
-use crate::mode::Mode;
+use crate::error::Result;
 use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
-use crate::token::{FencingToken, TokenEpoch};
+use crate::token::FencingToken;
+
+pub use crate::model::request::{
+    Busy, Grant, Note, Place, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake,
+};
 
 /// A store of locks. No method has a default: a decorator that forgets one must not compile.
 #[async_trait]
@@ -122,191 +122,4 @@ pub struct Info {
     pub scheme: String,
     /// Its address without user, password or secret options.
     pub address: String,
-}
-
-/// What an acquisition asks for.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// The name of the lock.
-    pub name: LockName,
-    /// Whose entry it will be: a fresh id for every acquisition.
-    pub holder: HolderId,
-    /// How it shares the lock.
-    pub mode: Mode,
-    /// The lease once it holds.
-    pub lease: Duration,
-    /// The lease while it waits.
-    pub waiter_lease: Duration,
-    /// The lock-delay: how much longer than the lease the store keeps the entry.
-    pub delay: Duration,
-    /// Whether it may wait in the line; if not it joins only to hold at once. A store without
-    /// [`fifo`](Capabilities::fifo) has no line to wait in: it answers as if this were off, or keeps the request in a queue of
-    /// its own for a bounded time before it does.
-    pub queue: bool,
-    /// The holder's label for people.
-    pub note: Note,
-    /// The client's token epoch; smaller than the largest that has joined here, the request is refused (C4).
-    pub epoch: TokenEpoch,
-}
-
-impl Request {
-    /// The ticket of the entry this request makes, before its number is known.
-    #[must_use]
-    pub fn ticket(&self) -> Ticket {
-        Ticket {
-            name: self.name.clone(),
-            holder: self.holder,
-            mode: self.mode,
-            delay: self.delay,
-            token: None,
-        }
-    }
-}
-
-/// The store's answer to [`Backend::acquire`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// The entry holds.
-    Held(Grant),
-    /// The entry stands in the line.
-    Waiting(Place),
-    /// There is no entry: it would not have held at once.
-    Busy(Busy),
-}
-
-/// An entry that holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// Its number.
-    pub token: FencingToken,
-    /// The lease the store gave, without the lock-delay: at least what was asked, or at least the waiter's where an
-    /// [`acquire`](Backend::acquire) was answered only when the entry had waited. One renewal makes that a holder's.
-    pub lease: Duration,
-}
-
-/// An entry that waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Its number; it stays the same when it holds.
-    pub token: FencingToken,
-    /// The lease the store gave, without the lock-delay.
-    pub lease: Duration,
-    /// For the first waiter only: when the earliest lease ahead ends, from now. Nobody else needs to ask then.
-    pub retry_after: Option<Duration>,
-}
-
-/// No entry was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy {
-    /// When the earliest lease ahead ends, from now, if the store knows.
-    pub retry_after: Option<Duration>,
-}
-
-/// Names one entry for the verbs that follow.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ticket {
-    /// The name of the lock.
-    pub name: LockName,
-    /// Whose entry it is.
-    pub holder: HolderId,
-    /// How it shares the lock.
-    pub mode: Mode,
-    /// The lock-delay.
-    pub delay: Duration,
-    /// Its number; `None` when the answer to the acquire never came.
-    pub token: Option<FencingToken>,
-}
-
-/// One entry to renew.
-#[derive(Clone, Debug)]
-pub struct Renewal {
-    /// The entry.
-    pub ticket: Ticket,
-    /// The lease if it holds.
-    pub lease: Duration,
-    /// The lease if it still waits.
-    pub waiter_lease: Duration,
-}
-
-/// The store's answer to one [`Renewal`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Renewed {
-    /// The entry holds, with a renewed lease.
-    Held(Grant),
-    /// The entry waits, with a renewed lease.
-    Waiting(Place),
-    /// There is no such entry any more.
-    NotHeld,
-}
-
-/// Why a [`Backend::wait`] ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wake {
-    /// Asking again may help.
-    Ask,
-    /// The store says that the entry with this number holds now. It moves no lease.
-    Held(FencingToken),
-}
-
-/// The store's answer to a release or an eviction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Release {
-    /// The entry was there and is gone.
-    Released,
-    /// There was no such entry.
-    NotHeld,
-}
-
-/// The store's answer to [`Backend::raise`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Raise {
-    /// The entry is ours and the counter is at least the given token.
-    Raised,
-    /// There is no such entry; nothing changed.
-    NotHeld,
-}
-
-/// A label for people: host, process, free text. At most 512 bytes, no control characters. Cheap to clone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Note(Option<Arc<str>>);
-
-impl Note {
-    /// The longest note, in bytes of UTF-8.
-    pub const MAX_BYTES: usize = 512;
-
-    /// Checks `text`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidName`] when it is too long or holds a control character.
-    pub fn new(text: impl AsRef<str>) -> Result<Self> {
-        let text = text.as_ref();
-        if text.len() > Self::MAX_BYTES {
-            let text = format!("a note has at most {} bytes, this one has {}", Self::MAX_BYTES, text.len());
-            return Err(Error::new(ErrorKind::InvalidName, text));
-        }
-        if text.chars().any(char::is_control) {
-            return Err(Error::new(ErrorKind::InvalidName, "a note has no control characters"));
-        }
-        Ok(Self((!text.is_empty()).then(|| text.into())))
-    }
-
-    /// The text; empty for no note.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        self.0.as_deref().unwrap_or_default()
-    }
-}
-
-impl TryFrom<String> for Note {
-    type Error = Error;
-    fn try_from(text: String) -> Result<Self> {
-        Self::new(text)
-    }
-}
-
-impl From<Note> for String {
-    fn from(note: Note) -> Self {
-        note.as_str().to_owned()
-    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::lease;
 use crate::mode::Mode;
 
 /// What a store can do. Start from [`Capabilities::full`] and take away what is not true.
@@ -84,6 +85,16 @@ impl Capabilities {
         ]
     }
 
+    /// Checks a lease against what is sensible and what the store can, and rounds it up to what the store will give.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLease`] when it is shorter than [`MIN_LEASE`](crate::lease::MIN_LEASE) or longer than `longest` or
+    /// than the store allows.
+    pub fn round_lease(&self, lease: Duration, longest: Duration) -> Result<Duration> {
+        lease::check(lease, longest.min(self.max_lease))?;
+        Ok(lease::round_up(lease.max(self.min_lease), self.lease_step))
+    }
+
     /// Refuses a mode this store does not have.
     ///
     /// # Errors
@@ -109,5 +120,34 @@ impl Capabilities {
              of the store what it takes"
         );
         Err(Error::new(ErrorKind::Unsupported, text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn leases_are_rounded_up_never_down() {
+        let mut caps = Capabilities::full();
+        caps.min_lease = Duration::from_secs(2);
+        caps.lease_step = Duration::from_secs(1);
+        let day = Duration::from_secs(86_400);
+        assert_eq!(caps.round_lease(MS(10), day).unwrap(), Duration::from_secs(2));
+        assert_eq!(caps.round_lease(MS(2_001), day).unwrap(), Duration::from_secs(3));
+        assert_eq!(caps.round_lease(MS(3_000), day).unwrap(), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn hostile_leases_are_typed_errors() {
+        let caps = Capabilities::full();
+        let day = Duration::from_secs(86_400);
+        for bad in
+            [Duration::ZERO, Duration::from_nanos(1), MS(9), Duration::MAX, Duration::from_millis(u64::MAX)]
+        {
+            assert_eq!(caps.round_lease(bad, day).unwrap_err().kind(), ErrorKind::InvalidLease, "{bad:?}");
+        }
     }
 }

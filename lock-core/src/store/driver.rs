@@ -8,7 +8,7 @@ use crate::backend::Backend;
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
 use crate::error::Result;
-use crate::quorum::MemberGate;
+use crate::store::gate::MemberGate;
 use crate::url::StoreUrl;
 
 /// The future of [`Driver::open`].

@@ -3,5 +3,5 @@
 pub mod backend;
 pub mod capabilities;
 pub mod driver;
-pub mod error;
+pub mod gate;
 pub mod url;
