@@ -204,7 +204,7 @@ fault "quorum: failed attempts are not given back" $quorum/attempt.rs \
 fault "quorum: one member is enough to renew" $quorum/upkeep.rs \
     's/if vote\.held\(\) < shared\.majority\(\) \{/if vote.held() < 1 {/; s/kept\(shared, vote\.leases\)/vote.leases.iter().copied().max().unwrap_or_default()/; s/use super::attempt::kept;\n//' \
     sim a_holder_without_its_majority_knows
-fault "quorum: a gate is opened and no counter lifted" $quorum/gate.rs \
+fault "quorum: a gate is opened and no counter lifted" $quorum/readmission.rs \
     's/watched\.gate\.open\(&view\.incarnation, floor\)/watched.gate.open(\&view.incarnation, floor * 0)/' \
     gate a_member_that_lost_its_counter_has_no_vote_until_it_is_repaired
 fault "Redis: a shut gate grants" lock-redis/src/scripts/acquire.lua \
@@ -225,10 +225,10 @@ fault "quorum: a late member votes before it is compared" $quorum/attempt.rs \
 fault "quorum: a late member may end entries earlier" $quorum/member.rs \
     's/real\.granularity <= counted\.granularity/true/' \
     votes a_late_member_votes_only_with_what_was_counted_on
-fault "quorum: a failed look begins the quarantine anew" $quorum/gate.rs \
+fault "quorum: a failed look begins the quarantine anew" $quorum/readmission.rs \
     's/let shut = !matches!\(quorum\.repair\(member, &mut seen\)\.await, Ok\(Shut\(false\)\)\);/let answer = quorum.repair(member, \&mut seen).await;\n        if answer.is_err() { seen = None }\n        let shut = !matches!(answer, Ok(Shut(false)));/' \
     votes a_look_that_fails_does_not_begin_the_quarantine_anew
-fault "quorum: only a failed verb has a gate looked at" $quorum/gate.rs \
+fault "quorum: only a failed verb has a gate looked at" $quorum/readmission.rs \
     's/timeout\(quarantine \/ 4, look\.notified\(\)\)/timeout(quarantine * 1000, look.notified())/' \
     votes a_restart_is_found_though_nobody_asks_for_a_lock
 
@@ -240,16 +240,16 @@ fault "one memory store on two clocks" lock-core/src/memory.rs \
     url tests::paused_time_passes_for_stores_in_this_process
 fault "URL: what follows a # is dropped" lock-core/src/store/url.rs \
     's/if cut \|\| rest\.contains\(.#.\) \{/let rest = rest.split_once(\x27#\x27).map_or(rest, |(rest, _)| rest);\n        if cut {/' \
-    unit url::tests::what_would_be_cut_off_is_refused_with_a_hint
+    unit store::url::tests::what_would_be_cut_off_is_refused_with_a_hint
 fault "URL: a password with a slash names another host" lock-core/src/store/url.rs \
     's/if cut \|\| rest\.contains/if cut \&\& rest.contains/' \
-    unit url::tests::nothing_printed_holds_a_secret
+    unit store::url::tests::nothing_printed_holds_a_secret
 fault "a short max_ttl refuses the default waiter lease" lock-core/src/client/settings.rs \
     's/WAITER_LEASE\.min\(self\.max_ttl\)/WAITER_LEASE/' \
-    unit config::tests::hostile_settings_are_refused
+    unit client::settings::tests::hostile_settings_are_refused
 fault "a huge lease without a margin panics" lock-core/src/model/lease.rs \
     's/lease\.saturating_sub\(lease\.mul_f64\(self\.rate\)\)/lease.mul_f64(1.0 - self.rate)/' \
-    unit lease::tests::the_deadline_counts_from_before_the_request
+    unit model::lease::tests::the_deadline_counts_from_before_the_request
 fault "owner: who is not polled keeps the others waiting" $client/owner.rs \
     's/let waker = Waker::from\(Arc::clone\(slot\)\);/if asking.caller != self.id {\n            state.asking = Some(asking);\n            return Poll::Pending;\n        }\n        let waker = Waker::from(Arc::clone(slot));/' \
     client a_second_acquire_goes_on_without_a_first_that_is_not_polled
