@@ -153,7 +153,7 @@ impl Plain for Name {
         let (holder, hex) = (id.as_u128().to_be_bytes().to_vec(), id.to_hex());
         let query = sqlx::query(AssertSqlSafe(Arc::clone(&shared.acquire))).bind(self.name.clone());
         let query = query.bind(holder.clone()).bind("x").bind(shared.lease).bind(shared.lease).bind(0_i64);
-        let query = query.bind(wait).bind(shared.channel.clone()).bind("floor:1");
+        let query = query.bind(wait).bind(shared.channel.clone()).bind("floor:1").bind(0_i32);
         let told = wait.then(|| shared.told.expect(&hex));
         let (permit, mut connection) = shared.lend().await?;
         let row = query.fetch_one(&mut connection).await?;

@@ -32,6 +32,7 @@ const KEEP_EPOCHS: &[&str] = &[
     "redis",
     "redis-cluster",
     "redis-plain",
+    "redis-quorum",
     "redis-sentinel",
     "sqlite",
 ];

@@ -25,7 +25,7 @@ async fn pages(admin: &mut PgConnection, sql: &str) -> u64 {
 
 fn acquire(name: &str, holder: &str, mode: &str) -> String {
     format!(
-        "SELECT * FROM onelock.acquire('{name}', {holder}, '{mode}', 3600000000, 3600000000, 0, true, '', '', false)"
+        "SELECT * FROM onelock.acquire('{name}', {holder}, '{mode}', 3600000000, 3600000000, 0, true, '', '', 0, false)"
     )
 }
 
