@@ -22,6 +22,7 @@ if [ -z "$quick" ]; then
     done
     step sh scripts/features.sh
     step cargo deny --all-features check bans licenses sources
+    step cargo publish --dry-run --workspace --no-verify --allow-dirty
 fi
 
 # Everything runs, also after a failure: the matrix shows all of it.

@@ -46,8 +46,9 @@ fi
 # The suite of Redis runs on Valkey, too, where the distribution has it: Debian 12 has it in its backports.
 if ! command -v valkey-server >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1; then
     list=/etc/apt/sources.list.d/onelock-backports.list
-    if grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release && [ ! -e $list ]; then
-        echo 'deb http://deb.debian.org/debian bookworm-backports main' | $sudo tee $list >/dev/null
+    archive=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 'Codename: bookworm' | head -n 1)
+    if grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release && [ -n "$archive" ] && [ ! -e $list ]; then
+        echo "deb $archive bookworm-backports main" | $sudo tee $list >/dev/null
     fi
     if ! install valkey-server; then
         $sudo rm -f $list

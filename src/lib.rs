@@ -27,6 +27,13 @@
 //! | `postgres` | `postgres+session://…`: advisory locks, fast, with fewer promises |
 //! | `zk` | `zk://host:2181,host:2181/chroot`, `zks://…` |
 //! | (none) | `quorum://?members=url\|url\|url`: a majority of several of the others |
+//!
+//! # What may change
+//!
+//! Items at the root follow semantic versioning: within 0.x a minor version may change them, a patch version does not.
+//! [`store`] and [`toolkit`] are for who writes a store, and may change in every minor version.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod blocking;
 mod drivers;
