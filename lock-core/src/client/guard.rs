@@ -54,6 +54,18 @@ impl fmt::Display for LossReason {
 ///
 /// Between the check and what follows it a process can be stopped for longer than the lease: only a resource that
 /// compares [`Guard::token`] is safe then.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> onelock_core::Result<()> {
+/// # let locks = onelock::connect("memory://").await?;
+/// let guard = locks.mutex("orders/42")?.acquire().await?;
+/// let receipt = guard.run(async { "paid" }).await?; // stopped before the lease can run out
+/// guard.release().await?; // or drop: released in the background
+/// # assert_eq!(receipt, "paid");
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "dropping the guard releases the lock"]
 #[derive(Debug)]
 pub struct Guard {
@@ -135,6 +147,17 @@ impl Guard {
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] once the lock is lost; [`ErrorKind::Unsupported`] on a store whose numbers protect nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// let sql = format!("UPDATE orders SET paid = true, token = {0} WHERE id = 42 AND token <= {0}", guard.token()?);
+    /// # let _ = sql;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn token(&self) -> Result<FencingToken> {
         self.held()?;
         let Stake { client, entry } = self.stake();
@@ -143,12 +166,40 @@ impl Guard {
     }
 
     /// Whether the lock is held now: compares the clock with the deadline at this call. Once false it stays false.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// for part in ["a", "b"] {
+    ///     if !guard.is_held() {
+    ///         break; // between two parts: what is lost stays lost
+    ///     }
+    ///     println!("{part}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held().is_ok()
     }
 
     /// Why it is not held any more; `None` while it is held.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use onelock_core::LossReason;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// assert_eq!(guard.loss(), None);
+    /// locks.close(std::time::Duration::from_secs(1)).await?;
+    /// assert_eq!(guard.loss(), Some(LossReason::Closed));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         match self.hold.view() {
@@ -163,6 +214,16 @@ impl Guard {
     }
 
     /// How long it may be believed in yet if no renewal comes; zero once lost.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// assert!(guard.remaining().as_secs() > 20); // of a lease of 30 s, less the margin
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held().map_or(Duration::ZERO, |end| end.saturating_since(self.stake().client.clock.now()))
@@ -184,6 +245,18 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// let first = guard.deadline();
+    /// let second = guard.renewed(first).await.expect("it is renewed");
+    /// assert!(second > first);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn renewed(&self, seen: Timestamp) -> Option<Timestamp> {
         self.watch(|view| match view {
             View::Held { deadline } if deadline != seen => Some(Some(deadline)),
@@ -200,6 +273,18 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use onelock_core::LossReason;
+    /// let guard = locks.mutex("orders/42")?.auto_renew(false).acquire().await?;
+    /// let reason = guard.lost().await;
+    /// assert_eq!(reason, LossReason::Expired);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lost(&self) -> LossReason {
         self.watch(|view| match view {
             View::Over(reason) => Some(reason),
@@ -240,6 +325,20 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Dropping it drops the work.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use onelock_core::ErrorKind;
+    /// let guard = locks.mutex("orders/42")?.auto_renew(false).acquire().await?;
+    /// let done = guard.run(async { 6 * 7 }).await?;
+    /// assert_eq!(done, 42);
+    /// let never = guard.run(std::future::pending::<()>()).await; // stopped when the lease ends
+    /// assert_eq!(never.unwrap_err().kind(), ErrorKind::Lost);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
         tokio::select! {
             biased;
@@ -252,6 +351,19 @@ impl Guard {
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] once the lock is lost.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let outer = locks.mutex("orders/42")?.acquire().await?;
+    /// let inner = outer.reenter()?;
+    /// outer.release().await?; // steps out only
+    /// assert!(inner.is_held());
+    /// inner.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reenter(&self) -> Result<Self> {
         self.hold.enter()
     }
@@ -265,6 +377,18 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Safe: the lease in the store may be longer than this guard knows.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use std::time::Duration;
+    /// let guard = locks.mutex("orders/42")?.auto_renew(false).acquire().await?;
+    /// guard.extend(Duration::from_secs(120)).await?;
+    /// assert!(guard.remaining() > Duration::from_secs(60));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         let Stake { client, entry } = self.stake();
         let lease = client.capabilities.round_lease(lease, client.settings.max_ttl)?;
@@ -291,6 +415,17 @@ impl Guard {
     ///
     /// # Cancel safety
     /// The release goes on in the background.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// guard.release().await?;
+    /// assert!(locks.inspect("orders/42").await?.holders.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn release(mut self) -> Result<()> {
         self.out = true;
         if self.hold.guards.fetch_sub(1, Ordering::AcqRel) > 1 {

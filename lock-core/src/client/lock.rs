@@ -17,6 +17,18 @@ use crate::mode::Mode;
 use crate::name::LockName;
 
 /// A lock by name and mode, with its terms. Making one talks to no store; it can be used any number of times and cloned.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> onelock_core::Result<()> {
+/// # let locks = onelock::connect("memory://").await?;
+/// use std::time::Duration;
+/// let lock = locks.mutex("orders/42")?.ttl(Duration::from_secs(10))?.note("import")?;
+/// let guard = lock.acquire().await?;
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
@@ -27,6 +39,19 @@ pub struct Lock {
 }
 
 /// The two faces of a lock that readers share.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> onelock_core::Result<()> {
+/// # let locks = onelock::connect("memory://").await?;
+/// let config = locks.rwlock("config")?;
+/// let reader = config.read().acquire().await?;
+/// reader.release().await?;
+/// let writer = config.write().acquire().await?;
+/// writer.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
     pub(super) read: Lock,
@@ -95,6 +120,17 @@ impl Lock {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidLease`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use std::time::Duration;
+    /// let guard = locks.mutex("orders/42")?.ttl(Duration::from_secs(10))?.acquire().await?;
+    /// assert_eq!(guard.ttl(), Duration::from_secs(10));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn ttl(mut self, ttl: Duration) -> Result<Self> {
         self.terms.lease = self.round(ttl)?;
         Ok(self)
@@ -104,6 +140,17 @@ impl Lock {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidLease`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use std::time::Duration;
+    /// let lock = locks.mutex("orders/42")?.waiter_lease(Duration::from_secs(3))?;
+    /// # lock.acquire().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn waiter_lease(mut self, lease: Duration) -> Result<Self> {
         self.terms.waiter_lease = self.round(lease)?;
         Ok(self)
@@ -113,6 +160,19 @@ impl Lock {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidLease`], or [`ErrorKind::Unsupported`] where the store has no lock-delay.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use std::time::Duration;
+    /// // After a lost holder nobody gets it for another 20 s; after a release, at once.
+    /// let lock = locks.mutex("printer")?.lock_delay(Duration::from_secs(20))?;
+    /// lock.acquire().await?.release().await?;
+    /// lock.acquire().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lock_delay(mut self, delay: Duration) -> Result<Self> {
         self.terms.delay = config::check_delay(delay, &self.client.capabilities, &self.client.info.scheme)?;
         Ok(self)
@@ -122,6 +182,18 @@ impl Lock {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidLease`] when it is shorter than any lease.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use std::time::Duration;
+    /// use onelock_core::LossReason;
+    /// let guard = locks.mutex("nightly")?.max_hold(Duration::from_secs(60))?.acquire().await?;
+    /// assert_eq!(guard.lost().await, LossReason::MaxHold);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_hold(mut self, hold: Duration) -> Result<Self> {
         config::check_hold(hold)?;
         self.terms.upkeep.max_hold = Some(hold);
@@ -132,6 +204,17 @@ impl Lock {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`] when it is too long or has control characters.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders/42")?.note("import of Monday")?.acquire().await?;
+    /// assert_eq!(locks.inspect("orders/42").await?.holders[0].note.as_str(), "import of Monday");
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn note(mut self, text: impl AsRef<str>) -> Result<Self> {
         self.terms.note = Note::new(text)?;
         Ok(self)
@@ -139,18 +222,53 @@ impl Lock {
 
     /// Whether the lease is renewed while the guard lives; without it the lock is held for one lease, or until
     /// [`Guard::extend`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use onelock_core::LossReason;
+    /// let guard = locks.mutex("once")?.auto_renew(false).acquire().await?;
+    /// assert_eq!(guard.lost().await, LossReason::Expired); // at the end of its one lease
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn auto_renew(mut self, on: bool) -> Self {
         self.terms.upkeep.auto_renew = on;
         self
     }
 
     /// Asks again and again instead of waiting in the line. It passes nobody who waits there.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let lock = locks.mutex("cache")?.unfair();
+    /// let guard = lock.acquire().await?;
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn unfair(mut self) -> Self {
         self.terms.fair = false;
         self
     }
 
     /// How it asks again.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use onelock_core::{ErrorKind, Retry};
+    /// let held = locks.mutex("cache")?.acquire().await?;
+    /// let lock = locks.mutex("cache")?.unfair().retry(Retry::default().attempts(2));
+    /// assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::Busy);
+    /// # drop(held);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn retry(mut self, retry: Retry) -> Self {
         self.terms.retry = retry;
         self
@@ -160,6 +278,20 @@ impl Lock {
     ///
     /// # Errors
     /// [`ErrorKind::Misuse`] for an owner of another client.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let owner = locks.owner();
+    /// let lock = locks.mutex("orders/42")?.owner(&owner)?;
+    /// let outer = lock.acquire().await?;
+    /// let inner = lock.try_acquire().await?; // the same owner: entered again
+    /// assert!(inner.is_some());
+    /// # drop(outer);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn owner(mut self, owner: &Owner) -> Result<Self> {
         owner.check(&self.client)?;
         self.slot = Some(owner.slot(&self.terms.name));
@@ -174,6 +306,18 @@ impl Lock {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the line in the background. Nothing is held and nothing leaks.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// let token = guard.token()?; // for the resource
+    /// guard.release().await?;
+    /// # let _ = token;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire(&self) -> Result<Guard> {
         if self.client.is_home() {
             return self.until_held(&Progress::default()).await;
@@ -196,6 +340,19 @@ impl Lock {
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let lock = locks.mutex("orders/42")?;
+    /// match lock.try_acquire().await? {
+    ///     Some(guard) => guard.release().await?,
+    ///     None => println!("somebody else does it"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         if self.client.is_home() {
             return self.try_once().await;
@@ -222,6 +379,20 @@ impl Lock {
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use std::time::Duration;
+    /// let lock = locks.mutex("orders/42")?;
+    /// let held = lock.acquire().await?;
+    /// assert!(lock.acquire_timeout(Duration::from_secs(5)).await?.is_none());
+    /// held.release().await?;
+    /// assert!(lock.acquire_timeout(Duration::from_secs(5)).await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
         if self.client.is_home() {
             return self.until_held_or(timeout).await;

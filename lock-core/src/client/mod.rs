@@ -144,6 +144,20 @@ fn default_note() -> Note {
 
 impl Locks {
     /// A client over any backend.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use std::sync::Arc;
+    /// use onelock_core::{BootClock, Locks, MemoryBackend, MemoryStore};
+    ///
+    /// let store = MemoryStore::new(Arc::new(BootClock));
+    /// let locks = Locks::builder(Arc::new(MemoryBackend::new(&store))).build()?;
+    /// assert_eq!(locks.info().scheme, "memory");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn builder(backend: Arc<dyn Backend>) -> Builder {
         Builder { backend, clock: Arc::new(BootClock), settings: Settings::default() }
@@ -180,6 +194,17 @@ impl Locks {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// assert!(locks.mutex("orders/42")?.try_acquire().await?.is_none());
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Lock> {
         self.lock(name, Mode::Exclusive)
     }
@@ -188,6 +213,18 @@ impl Locks {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] where the store has no shared entries.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let config = locks.rwlock("config")?;
+    /// let (one, two) = (config.read().acquire().await?, config.read().acquire().await?);
+    /// assert!(config.write().try_acquire().await?.is_none());
+    /// # drop((one, two));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rwlock(&self, name: impl AsRef<str>) -> Result<RwLock> {
         Ok(RwLock { read: self.lock(name.as_ref(), Mode::Shared)?, write: self.lock(name, Mode::Exclusive)? })
     }
@@ -197,6 +234,18 @@ impl Locks {
     /// # Errors
     /// [`ErrorKind::InvalidName`], [`ErrorKind::InvalidConfig`] for no permits, or [`ErrorKind::Unsupported`] where the
     /// store has no permits.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let converter = locks.semaphore("converter", 2)?; // two at a time, in all processes together
+    /// let (one, two) = (converter.acquire().await?, converter.acquire().await?);
+    /// assert!(converter.try_acquire().await?.is_none());
+    /// # drop((one, two));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Lock> {
         self.lock(name, Mode::permit(permits)?)
     }
@@ -205,6 +254,18 @@ impl Locks {
     ///
     /// # Errors
     /// As the three above.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use onelock_core::Mode;
+    /// let mode: Mode = "s".parse()?; // as configured: x, s, or p with a number
+    /// let guard = locks.lock("orders", mode)?.acquire().await?;
+    /// assert_eq!(guard.mode(), Mode::Shared);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lock(&self, name: impl AsRef<str>, mode: Mode) -> Result<Lock> {
         let name = LockName::new(name)?;
         self.client.capabilities.check_mode(mode, &self.client.info.scheme)?;
@@ -212,6 +273,19 @@ impl Locks {
     }
 
     /// A new owner for re-entrant acquisitions.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let owner = locks.owner();
+    /// let lock = locks.mutex("orders/42")?.owner(&owner)?;
+    /// let outer = lock.acquire().await?;
+    /// let inner = lock.acquire().await?; // entered again: no request, the same token
+    /// assert_eq!(outer.token()?, inner.token()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn owner(&self) -> Owner {
         Owner::new(&self.client)
@@ -224,6 +298,19 @@ impl Locks {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders/42")?.note("worker 7")?.acquire().await?;
+    /// let line = locks.inspect("orders/42").await?;
+    /// assert_eq!(line.holders[0].note.as_str(), "worker 7");
+    /// assert_eq!(line.holders[0].token, guard.token()?);
+    /// assert!(line.waiters.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot> {
         let name = LockName::new(name)?;
         self.client.open()?;
@@ -241,6 +328,21 @@ impl Locks {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use onelock_core::Page;
+    /// let _one = locks.mutex("orders/1")?.acquire().await?;
+    /// let _two = locks.mutex("orders/2")?.acquire().await?;
+    /// let _other = locks.mutex("users/1")?.acquire().await?;
+    /// let listing = locks.list("orders/", &Page::first(100)?).await?;
+    /// let names: Vec<_> = listing.names.iter().map(|listed| listed.name.as_str()).collect();
+    /// assert_eq!(names, ["orders/1", "orders/2"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
         check_prefix(prefix)?;
         self.client.open()?;
@@ -257,6 +359,20 @@ impl Locks {
     ///
     /// # Cancel safety
     /// The entry may or may not be gone.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use onelock_core::Release;
+    /// let stuck = locks.mutex("nightly")?.acquire().await?;
+    /// let seen = locks.inspect("nightly").await?.holders[0].token;
+    /// assert_eq!(locks.evict("nightly", seen).await?, Release::Released);
+    /// assert_eq!(locks.evict("nightly", seen).await?, Release::NotHeld); // it was that holder only
+    /// # drop(stuck);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn evict(&self, name: impl AsRef<str>, token: FencingToken) -> Result<Release> {
         let name = LockName::new(name)?;
         self.client.open()?;
@@ -272,18 +388,45 @@ impl Locks {
     }
 
     /// Which store this is.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// assert_eq!(locks.info().scheme, "memory");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn info(&self) -> &Info {
         &self.client.info
     }
 
     /// What the store can do.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// assert!(locks.capabilities().fencing);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         &self.client.capabilities
     }
 
     /// What every lock starts from, with times as the store gives them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// assert_eq!(locks.settings().ttl.as_secs(), 30);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.client.settings
@@ -302,6 +445,16 @@ impl Locks {
     }
 
     /// How many acquires and background releases are under way.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// drop(locks.mutex("orders/42")?.acquire().await?);
+    /// assert!(locks.owed() <= 1); // the release, until the store has confirmed it
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn owed(&self) -> usize {
         self.client.debts.count()
@@ -316,6 +469,19 @@ impl Locks {
     ///
     /// # Cancel safety
     /// The client stays closed; what is under way goes on in the background.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use std::time::Duration;
+    /// use onelock_core::LossReason;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// locks.close(Duration::from_secs(5)).await?;
+    /// assert_eq!(guard.loss(), Some(LossReason::Closed));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn close(&self, timeout: Duration) -> Result<()> {
         let client = Arc::clone(&self.client);
         self.client.at_home(async move { client.close(timeout).await }).await

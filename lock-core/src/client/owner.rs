@@ -18,6 +18,21 @@ use crate::name::LockName;
 ///
 /// Entering again asks the store nothing and gives the same token. A second acquisition of a name joins the owner's
 /// first one in flight, and goes on with it if that one is cancelled or not polled.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> onelock_core::Result<()> {
+/// # let locks = onelock::connect("memory://").await?;
+/// let owner = locks.owner();
+/// let lock = locks.mutex("orders/42")?.owner(&owner)?;
+/// let outer = lock.acquire().await?;
+/// let inner = lock.acquire().await?;
+/// assert_eq!(inner.token()?, outer.token()?);
+/// // Another owner waits as everybody does.
+/// assert!(locks.mutex("orders/42")?.owner(&locks.owner())?.try_acquire().await?.is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Owner {
     inner: Arc<Inner>,

@@ -8,6 +8,14 @@ use serde::{Deserialize, Serialize};
 ///
 /// Delays double from `delay` up to `max_delay`, each shortened by a random part of up to a half so that contenders
 /// spread out.
+///
+/// ```
+/// use std::time::Duration;
+/// use onelock_core::Retry;
+///
+/// let retry = Retry::default().attempts(5).delay(Duration::from_millis(20), Duration::from_secs(1));
+/// assert_eq!(retry.attempts, Some(5));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -38,6 +46,12 @@ impl Default for Retry {
 
 impl Retry {
     /// At most this many attempts of an unfair acquisition.
+    ///
+    /// ```
+    /// use onelock_core::Retry;
+    ///
+    /// assert_eq!(Retry::default().attempts(3).attempts, Some(3));
+    /// ```
     #[must_use]
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = Some(attempts);
@@ -45,6 +59,13 @@ impl Retry {
     }
 
     /// This many failed calls in a row are tolerated; see [`Retry::errors`](field@Retry::errors).
+    ///
+    /// ```
+    /// use onelock_core::Retry;
+    ///
+    /// let at_once = Retry::default().errors(0); // the first failure is the answer
+    /// assert_eq!(at_once.errors, 0);
+    /// ```
     #[must_use]
     pub fn errors(mut self, errors: u32) -> Self {
         self.errors = errors;
@@ -52,6 +73,14 @@ impl Retry {
     }
 
     /// The first and the longest delay.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use onelock_core::Retry;
+    ///
+    /// let slow = Retry::default().delay(Duration::from_millis(100), Duration::from_secs(5));
+    /// assert_eq!(slow.max_delay, Duration::from_secs(5));
+    /// ```
     #[must_use]
     pub fn delay(mut self, first: Duration, longest: Duration) -> Self {
         (self.delay, self.max_delay) = (first, longest);

@@ -30,6 +30,15 @@ pub const OPTIONS: &[OptionSpec] = &[
 ];
 
 /// The settings of a client. Every lock starts from them and may differ.
+///
+/// ```
+/// use std::time::Duration;
+/// use onelock_core::Settings;
+///
+/// let mut settings = Settings::default();
+/// settings.ttl = Duration::from_secs(15);
+/// settings.max_hold = Some(Duration::from_secs(3600));
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
