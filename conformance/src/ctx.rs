@@ -323,15 +323,14 @@ pub fn trying(request: Request) -> Request {
 
 /// The renewal of an entry on the leases of its request.
 #[must_use]
-pub fn renewal(request: &Request, token: FencingToken) -> Renewal {
-    let ticket = Ticket { token: Some(token), ..request.ticket() };
-    Renewal { ticket, lease: request.lease, waiter_lease: request.waiter_lease }
+pub fn renewal(request: &Request, token: impl Into<Option<FencingToken>>) -> Renewal {
+    Renewal { ticket: ticket(request, token), lease: request.lease, waiter_lease: request.waiter_lease }
 }
 
-/// The ticket of an entry.
+/// The ticket of an entry; without a number while that is not known.
 #[must_use]
-pub fn ticket(request: &Request, token: FencingToken) -> Ticket {
-    Ticket { token: Some(token), ..request.ticket() }
+pub fn ticket(request: &Request, token: impl Into<Option<FencingToken>>) -> Ticket {
+    Ticket { token: token.into(), ..request.ticket() }
 }
 
 /// Joins the line and must hold.
@@ -354,6 +353,14 @@ pub async fn waiting(backend: &Arc<dyn Backend>, request: &Request) -> Verdict<P
         Standing::Waiting(place) => Ok(place),
         other => Err(Stop::failed(format!("{:?} must wait, got {other:?}", request.name))),
     }
+}
+
+/// The number of an entry that waits.
+///
+/// # Errors
+/// When the store gives none before it holds.
+pub fn number(place: Place) -> Verdict<FencingToken> {
+    place.token.ok_or_else(|| Stop::failed(format!("an entry that waits has no number: {place:?}")))
 }
 
 /// Renews one entry.

@@ -192,7 +192,7 @@ impl<S: Subject> Game<'_, S> {
                 let answer = store.acquire(&request).await?;
                 let given = match answer {
                     Standing::Held(grant) => Some(grant.token),
-                    Standing::Waiting(place) => Some(place.token),
+                    Standing::Waiting(place) => place.token,
                     Standing::Busy(_) => None,
                 };
                 let expected = self.model.acquire(on, &request, given)?;

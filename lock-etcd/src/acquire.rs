@@ -117,7 +117,7 @@ impl Shared {
         let lease = lease.lasts(delay);
         Ok(match held {
             true => Standing::Held(Grant { token, lease }),
-            false => Standing::Waiting(Place { token, lease, retry_after: None }),
+            false => Standing::Waiting(Place { token: Some(token), lease, retry_after: None }),
         })
     }
 

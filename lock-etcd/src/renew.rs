@@ -307,7 +307,7 @@ impl Shared {
         let (token, lasts) = (FencingToken::new(entry.number)?, lease.lasts(delay));
         Ok(match entry.held {
             true => Renewed::Held(Grant { token, lease: lasts }),
-            false => Renewed::Waiting(Place { token, lease: lasts, retry_after: None }),
+            false => Renewed::Waiting(Place { token: Some(token), lease: lasts, retry_after: None }),
         })
     }
 }

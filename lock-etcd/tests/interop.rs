@@ -92,7 +92,7 @@ async fn they_wait_for_us_and_we_for_them() -> Verdict {
         let (waiter, wanted) = (Arc::clone(&backend), ticket(&behind, place.token));
         let woken = tokio::spawn(async move { waiter.wait(&wanted).await });
         theirs.stop().await;
-        assert_eq!(woken.await??, Wake::Held(place.token));
+        assert_eq!(woken.await??, Wake::Held(place.token.unwrap()));
         backend.release(&ticket(&behind, place.token)).await?;
     }
     Ok(())

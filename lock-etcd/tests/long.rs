@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onelock_conformance::Verdict;
-use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, request, ticket, waiting};
+use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, number, request, ticket, waiting};
 use onelock_conformance::faults::{Fault, Link, Proxy};
 use onelock_conformance::harness::open_by;
 use onelock_conformance::rng::Rng;
@@ -60,7 +60,7 @@ async fn a_hand_over_in_a_long_line_is_told_to_few() -> Verdict {
         let (backend, request) = (client(&server.url()).await, exclusive(&name)?);
         let token = match i {
             0 => held(&backend, &request).await?.token,
-            _ => waiting(&backend, &request).await?.token,
+            _ => number(waiting(&backend, &request).await?)?,
         };
         let ticket = ticket(&request, token);
         let wait = (i > 0).then(|| waits(&backend, &ticket));
@@ -126,7 +126,7 @@ impl Behind {
             };
             let token = match i {
                 0 => held(by, &request).await?.token,
-                _ => waiting(by, &request).await?.token,
+                _ => number(waiting(by, &request).await?)?,
             };
             ahead.push(ticket(&request, token));
         }
@@ -242,7 +242,7 @@ async fn not_all_who_wait_are_behind_what_is_watched() -> Verdict {
         let request = exclusive(&name)?;
         let token = match i {
             0 => held(by, &request).await?.token,
-            _ => waiting(by, &request).await?.token,
+            _ => number(waiting(by, &request).await?)?,
         };
         line.push((Arc::clone(by), ticket(&request, token)));
         if i == 3 {
@@ -294,7 +294,7 @@ async fn nobody_is_lost_whoever_leaves() -> Verdict {
                 let request = request(&name, mode.parse()?)?;
                 let token = match line.len() {
                     0 => held(&backend, &request).await?.token,
-                    _ => waiting(&backend, &request).await?.token,
+                    _ => number(waiting(&backend, &request).await?)?,
                 };
                 let ticket = ticket(&request, token);
                 let wait = waits(&backend, &ticket);

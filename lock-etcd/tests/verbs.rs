@@ -98,8 +98,8 @@ async fn a_hand_over_opens_no_watch() -> Outcome {
         let (backend, wanted) = (Arc::clone(&next.0), ticket(&next.1, place.token));
         let woken = tokio::spawn(async move { backend.wait(&wanted).await });
         holder.0.release(&ticket(&holder.1, token)).await?;
-        assert_eq!(timeout(PATIENCE, woken).await???, Wake::Held(place.token));
-        token = place.token;
+        assert_eq!(timeout(PATIENCE, woken).await???, Wake::Held(place.token.unwrap()));
+        token = place.token.unwrap();
         let last = std::mem::replace(&mut holder, next);
         next = (last.0, exclusive(&name)?);
         place = waiting(&next.0, &next.1).await?;
@@ -212,11 +212,11 @@ async fn a_promoted_waiter_moves_to_a_holders_lease() -> Outcome {
     let place = waiting(&backend, &second).await?;
     assert_eq!(place.lease, Duration::from_secs(5));
     backend.release(&ticket(&first, grant.token)).await?;
-    assert_eq!(backend.wait(&ticket(&second, place.token)).await?, Wake::Held(place.token));
+    assert_eq!(backend.wait(&ticket(&second, place.token)).await?, Wake::Held(place.token.unwrap()));
     let due = [renewal(&second, place.token)];
     let before = server.received().await?;
     let Renewed::Held(grant) = backend.renew(&due).await.remove(0)? else { panic!("it holds") };
-    assert_eq!((grant.token, grant.lease), (place.token, Duration::from_secs(60)));
+    assert_eq!((grant.token, grant.lease), (place.token.unwrap(), Duration::from_secs(60)));
     let made: u64 = since(&server, &before).await.iter().map(|(_, count)| count).sum();
     assert!(made <= 3, "a grant of the lease, the move, and no more: {made}");
     let key = server.admin().await?.get(key_of("onelock/moved/", &second), None).await?;
@@ -251,7 +251,7 @@ async fn a_foreign_key_is_an_entry() -> Outcome {
     let listing = backend.list("", &Page::first(10)?).await?;
     assert_eq!(listing.names.iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["shared"]);
     admin.delete("onelock/shared/694d7f3a2b", None).await?;
-    assert_eq!(backend.wait(&ticket(&ours, place.token)).await?, Wake::Held(place.token));
+    assert_eq!(backend.wait(&ticket(&ours, place.token)).await?, Wake::Held(place.token.unwrap()));
     let left = admin.get("onelock/%zz/1", None).await?;
     assert_eq!(left.kvs().len(), 1);
     Ok(())

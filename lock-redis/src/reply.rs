@@ -68,7 +68,7 @@ fn entry(status: i64, number: &Value, last: &Value, asked: Asked) -> Result<Rene
         }
         1 => Renewed::Held(Grant { token: token()?, lease: asked.lease }),
         2 => Renewed::Waiting(Place {
-            token: token()?,
+            token: Some(token()?),
             lease: asked.waiter_lease,
             retry_after: after_of(last)?,
         }),

@@ -215,7 +215,7 @@ impl Join<'_> {
         Ok(Placed::Standing(if held {
             Standing::Held(Grant { token, lease })
         } else {
-            Standing::Waiting(Place { token, lease, retry_after: None })
+            Standing::Waiting(Place { token: Some(token), lease, retry_after: None })
         }))
     }
 

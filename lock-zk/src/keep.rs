@@ -302,7 +302,7 @@ fn settle(
     Ok(if held {
         Renewed::Held(Grant { token: entry.token, lease })
     } else {
-        Renewed::Waiting(Place { token: entry.token, lease, retry_after: None })
+        Renewed::Waiting(Place { token: Some(entry.token), lease, retry_after: None })
     })
 }
 
@@ -316,7 +316,7 @@ mod tests {
     fn a_lease_that_is_shorter_than_the_delay_is_none() {
         let (token, second) = (FencingToken::new(1).unwrap(), Duration::from_secs(1));
         let held = |lease| Renewed::Held(Grant { token, lease });
-        let waiting = |lease| Renewed::Waiting(Place { token, lease, retry_after: None });
+        let waiting = |lease| Renewed::Waiting(Place { token: Some(token), lease, retry_after: None });
         assert_eq!(without_delay(held(second * 3), second), held(second * 2));
         assert_eq!(without_delay(held(second), second * 2), held(Duration::ZERO));
         assert_eq!(without_delay(waiting(second), second * 2), waiting(Duration::ZERO));

@@ -6,7 +6,7 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use onelock_conformance::ctx::{held, name, renew, renewal, request, ticket, waiting};
+use onelock_conformance::ctx::{held, name, number, renew, renewal, request, ticket, waiting};
 use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq};
 use onelock_core::{Backend, Mode, Renewed};
@@ -80,8 +80,11 @@ async fn the_line_outlives_its_counter() -> Verdict {
     for i in 0..12 {
         let client = &clients[i % 2];
         let request = request(&name, Mode::Exclusive)?;
-        let token =
-            if i == 0 { held(client, &request).await?.token } else { waiting(client, &request).await?.token };
+        let token = if i == 0 {
+            held(client, &request).await?.token
+        } else {
+            number(waiting(client, &request).await?)?
+        };
         ensure!(line.last().is_none_or(|(_, _, last)| token > *last), "entry {i}: its number");
         line.push((client, request, token));
         let children = admin.list_children("/own/worn").await?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use onelock_core::{Backend, ErrorKind, Listing, Mode, Note, Page, Renewed};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, exclusive, held, leased, name, renew, renewal, request, ticket, waiting};
+use crate::ctx::{Ctx, exclusive, held, leased, name, number, renew, renewal, request, ticket, waiting};
 use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq, expect};
 
@@ -41,7 +41,7 @@ async fn inspect_shows_the_line(ctx: &Ctx) -> Verdict {
         let token = if i == 0 {
             held(&backend, &request).await?.token
         } else {
-            waiting(&backend, &request).await?.token
+            number(waiting(&backend, &request).await?)?
         };
         wanted.push((token, Mode::Exclusive, note.to_owned()));
         requests.push(request);
@@ -139,7 +139,7 @@ async fn no_residue(ctx: &Ctx) -> Verdict {
         let mut line = vec![(first, grant.token)];
         for _ in 0..if queued { 3 } else { 0 } {
             let request = exclusive(&name)?;
-            let token = waiting(&backend, &request).await?.token;
+            let token = number(waiting(&backend, &request).await?)?;
             line.push((request, token));
         }
         ensure!(!ctx.store().residue().await?.is_empty(), "the suite does not see what is in the store");

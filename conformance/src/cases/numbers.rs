@@ -8,7 +8,7 @@ use onelock_core::{
 };
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, exclusive, held, leased, name, renew, renewal, ticket, waiting};
+use crate::ctx::{Ctx, exclusive, held, leased, name, number, renew, renewal, ticket, waiting};
 use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq, expect};
 
@@ -216,7 +216,8 @@ async fn raise_while_ours(ctx: &Ctx) -> Verdict {
         }
         let other = exclusive(&name)?;
         let place = waiting(&backend, &other).await?;
-        ensure!(place.token.get() > huge, "number {} after a raise to {huge}", place.token);
+        let given = number(place)?;
+        ensure!(given.get() > huge, "number {given} after a raise to {huge}");
         backend.release(&ticket(&other, place.token)).await?;
     }
     Ok(())
@@ -238,7 +239,7 @@ async fn evict_compares_the_token(ctx: &Ctx) -> Verdict {
     );
     if ctx.harness().capabilities().fifo {
         let (second, third) = (exclusive(&name)?, crate::ctx::request(&name, Mode::Exclusive)?);
-        let (two, three) = (waiting(&a, &second).await?.token, waiting(&a, &third).await?.token);
+        let (two, three) = (number(waiting(&a, &second).await?)?, number(waiting(&a, &third).await?)?);
         ensure_eq!(admin.evict(&name, two).await?, Release::Released, "evicting a waiter");
         ensure_eq!(renew(&a, renewal(&second, two)).await?, Renewed::NotHeld, "the evicted waiter");
         ensure_eq!(admin.evict(&name, two).await?, Release::NotHeld, "evicting it again");

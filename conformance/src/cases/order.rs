@@ -7,7 +7,7 @@ use std::time::Duration;
 use onelock_core::{Backend, FencingToken, LockName, Mode, Release, Renewed, Request, Standing, Wake};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, exclusive, held, name, permit, renew, renewal, request, ticket, waiting};
+use crate::ctx::{Ctx, exclusive, held, name, number, permit, renew, renewal, request, ticket, waiting};
 use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq, expect};
 
@@ -34,7 +34,7 @@ async fn fifo_order(ctx: &Ctx) -> Verdict {
         let token = if i == 0 {
             held(backend, &request).await?.token
         } else {
-            waiting(backend, &request).await?.token
+            number(waiting(backend, &request).await?)?
         };
         line.push((backend, request, token));
     }
@@ -67,7 +67,7 @@ impl<'a> Entries<'a> {
         let request = request(&self.name, mode)?;
         let (holds, token) = match self.backend.acquire(&request).await? {
             Standing::Held(grant) => (true, grant.token),
-            Standing::Waiting(place) => (false, place.token),
+            Standing::Waiting(place) => (false, number(place)?),
             Standing::Busy(busy) => return Err(Stop::failed(format!("a queued request got {busy:?}"))),
         };
         self.all.push((request, token));
@@ -91,7 +91,7 @@ impl<'a> Entries<'a> {
                     true
                 }
                 Renewed::Waiting(place) => {
-                    ensure_eq!(place.token, *token, "{what}: the number of entry {i} of {line:?}");
+                    ensure_eq!(place.token, Some(*token), "{what}: the number of entry {i} of {line:?}");
                     false
                 }
                 Renewed::NotHeld => {
@@ -215,7 +215,7 @@ async fn evicted_waiter_never_holds(ctx: &Ctx) -> Verdict {
         let mut line = Vec::new();
         for backend in [&a, &a, &b] {
             let request = exclusive(&name)?;
-            let token = waiting(backend, &request).await?.token;
+            let token = number(waiting(backend, &request).await?)?;
             let (waits, ticket) = (Arc::clone(backend), ticket(&request, token));
             let told = tokio::spawn(async move { waits.wait(&ticket).await });
             line.push((backend, request, token, told));
@@ -285,9 +285,9 @@ async fn early_wake_is_kept(ctx: &Ctx) -> Verdict {
                 a.inspect(&name).await?;
             }
         }
-        until_woken(ctx, &b, &second, place.token).await?;
+        until_woken(ctx, &b, &second, number(place)?).await?;
         // Asked again and again it says the same.
-        until_woken(ctx, &b, &second, place.token).await?;
+        until_woken(ctx, &b, &second, number(place)?).await?;
     }
     Ok(())
 }
@@ -327,7 +327,7 @@ async fn only_the_promoted_are_woken(ctx: &Ctx) -> Verdict {
     let (mut line, mut tasks) = (vec![(first, grant.token)], tokio::task::JoinSet::new());
     for i in 1..=200_usize {
         let request = exclusive(&name)?;
-        let token = waiting(&backend, &request).await?.token;
+        let token = number(waiting(&backend, &request).await?)?;
         let (backend, woken, ticket) = (Arc::clone(&backend), woken.clone(), ticket(&request, token));
         line.push((request, token));
         tasks.spawn(async move {

@@ -181,7 +181,7 @@ pub async fn nothing_answered_is_lost(server: &impl Powered, rounds: u32) -> Ver
         for (name, last) in &answered.last {
             let token = match client.acquire(&request(name.clone())?).await? {
                 Standing::Held(grant) => grant.token,
-                Standing::Waiting(place) => place.token,
+                Standing::Waiting(place) => crate::ctx::number(place)?,
                 Standing::Busy(busy) => return Err(Stop::failed(format!("it queues: {busy:?}"))),
             };
             ensure!(token > *last, "round {round}: {name}: token {token} after {last}");
@@ -203,7 +203,7 @@ async fn work(client: &dyn Backend, answered: &Mutex<Answered>, round: u32, task
         let standing = client.acquire(&request).await?;
         let token = match standing {
             Standing::Held(grant) => grant.token,
-            Standing::Waiting(place) => place.token,
+            Standing::Waiting(place) => crate::ctx::number(place)?,
             Standing::Busy(_) => return Err(Stop::failed("it queues")),
         };
         let ticket = Ticket { token: Some(token), ..request.ticket() };

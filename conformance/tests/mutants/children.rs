@@ -104,7 +104,7 @@ impl Backend for Children {
             return Ok(Standing::Busy(Busy { retry_after: None }));
         }
         let (lease, retry_after) = (request.waiter_lease, spot.retry_after);
-        Ok(Standing::Waiting(Place { token, lease, retry_after }))
+        Ok(Standing::Waiting(Place { token: Some(token), lease, retry_after }))
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
@@ -144,7 +144,7 @@ impl Backend for Children {
             answers.push(FencingToken::new(spot.number).map(|token| match spot.index {
                 _ if !there => Renewed::NotHeld,
                 0 => Renewed::Held(Grant { token, lease }),
-                _ => Renewed::Waiting(Place { token, lease, retry_after: spot.retry_after }),
+                _ => Renewed::Waiting(Place { token: Some(token), lease, retry_after: spot.retry_after }),
             }));
         }
         answers

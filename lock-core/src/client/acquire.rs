@@ -228,19 +228,18 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Pr
         }
     };
     let now = client.clock.now();
-    let (answer, raw) = match standing {
+    let answer = match standing {
         Standing::Busy(busy) => return Ok(Attempt::Busy(busy.retry_after)),
-        Standing::Held(grant) => (Renewed::Held(grant), grant.token),
-        Standing::Waiting(place) => (Renewed::Waiting(place), place.token),
+        Standing::Held(grant) => Renewed::Held(grant),
+        Standing::Waiting(place) => Renewed::Waiting(place),
     };
-    let token = match client.settings.token_epoch.seal(raw) {
-        Ok(token) => token,
+    let entry = match Entry::new(&request, terms.upkeep, sent, now, answer) {
+        Ok(entry) => Arc::new(entry),
         Err(error) => {
             settle_unclear(client, &request, &Ok(standing));
             return Err(error);
         }
     };
-    let entry = Arc::new(Entry::new(&request, terms.upkeep, token, sent, now, answer));
     let stake = Stake { client: Arc::clone(client), entry };
     // Held: the caller has it in this same poll.
     let held = stake.entry.receive(now);

@@ -12,7 +12,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::lease::Margin;
 use crate::mode::Mode;
-use crate::token::FencingToken;
+use crate::token::{FencingToken, TokenEpoch};
 
 use super::guard::LossReason;
 
@@ -30,9 +30,9 @@ pub(crate) struct Upkeep {
 
 #[derive(Debug)]
 pub(crate) struct Entry {
+    /// As the entry joined; see [`Entry::numbered`].
     ticket: Ticket,
-    /// The token the user sees.
-    token: FencingToken,
+    epoch: TokenEpoch,
     upkeep: Upkeep,
     state: Mutex<State>,
     /// Told at every change of the state.
@@ -44,6 +44,7 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 struct State {
     phase: Phase,
+    number: Option<Number>,
     /// What to ask for at the next renewal.
     lease: Duration,
     waiter_lease: Duration,
@@ -68,6 +69,14 @@ struct State {
     failure: Option<Error>,
 }
 
+/// The entry's number: known since it joined, or since it holds where the store's own queue is the line.
+#[derive(Clone, Copy, Debug)]
+struct Number {
+    raw: FencingToken,
+    /// The token the user sees.
+    sealed: FencingToken,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Waiting,
@@ -84,17 +93,20 @@ pub(crate) enum View {
 }
 
 impl Entry {
-    /// An entry as the store answered a request that was sent at `sent`. `token` is the sealed one.
+    /// An entry as the store answered a request that was sent at `sent`.
+    ///
+    /// # Errors
+    /// When its number is of another epoch than the request's.
     pub(crate) fn new(
         request: &Request,
         upkeep: Upkeep,
-        token: FencingToken,
         sent: Timestamp,
         now: Timestamp,
         answer: Renewed,
-    ) -> Self {
+    ) -> Result<Self> {
         let mut state = State {
             phase: Phase::Waiting,
+            number: None,
             lease: request.lease,
             waiter_lease: request.waiter_lease,
             granted: Duration::ZERO,
@@ -108,32 +120,30 @@ impl Entry {
             owed: true,
             failure: None,
         };
+        state.learn(request.epoch, number(answer))?;
         state.apply(&upkeep, sent, now, answer);
-        let raw = match answer {
-            Renewed::Held(grant) => {
-                if grant.lease < request.lease {
-                    state.lengthen(now);
-                }
-                Some(grant.token)
-            }
-            Renewed::Waiting(place) => Some(place.token),
-            Renewed::NotHeld => None,
-        };
-        let ticket = Ticket { token: raw, ..request.ticket() };
+        let ticket = Ticket { token: number(answer), ..request.ticket() };
         let (state, key) = (Mutex::new(state), Mutex::new(None));
-        Self { ticket, token, upkeep, state, changed: Notify::new(), key }
+        Ok(Self { ticket, epoch: request.epoch, upkeep, state, changed: Notify::new(), key })
     }
 
+    /// Its ticket; without a number if it joined without one.
     pub(crate) fn ticket(&self) -> &Ticket {
         &self.ticket
+    }
+
+    /// The ticket with all that is known.
+    fn numbered(&self, state: &State) -> Ticket {
+        Ticket { token: state.number.map(|number| number.raw), ..self.ticket.clone() }
     }
 
     pub(crate) fn mode(&self) -> Mode {
         self.ticket.mode
     }
 
-    pub(crate) fn token(&self) -> FencingToken {
-        self.token
+    /// The token the user sees; whoever holds has one.
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.lock().number.map(|number| number.sealed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -188,13 +198,13 @@ impl Entry {
     pub(crate) fn renewal(&self, now: Timestamp) -> Renewal {
         let mut state = self.lock();
         state.due = now + (state.granted / 3).max(Duration::from_millis(1));
-        Renewal { ticket: self.ticket.clone(), lease: state.lease, waiter_lease: state.waiter_lease }
+        Renewal { ticket: self.numbered(&state), lease: state.lease, waiter_lease: state.waiter_lease }
     }
 
     /// A renewal for more time; the following ones ask for it too. The entry takes it when the store has given it.
     pub(crate) fn renewal_for(&self, lease: Duration) -> Renewal {
-        let waiter_lease = self.lock().waiter_lease;
-        Renewal { ticket: self.ticket.clone(), lease, waiter_lease }
+        let state = self.lock();
+        Renewal { ticket: self.numbered(&state), lease, waiter_lease: state.waiter_lease }
     }
 
     pub(crate) fn set_lease(&self, lease: Duration) {
@@ -209,18 +219,19 @@ impl Entry {
         if matches!(state.view(now), View::Over(_)) {
             // Notified below: the deadline may have passed just now.
         } else {
-            match answer {
+            let learned = answer.as_ref().map_err(Error::clone);
+            match learned.and_then(|answer| state.learn(self.epoch, number(*answer)).map(|()| *answer)) {
                 Ok(answer) => {
                     // Kept for an entry that is gone: after a failed call the store may have forgotten it.
-                    if *answer != Renewed::NotHeld {
+                    if answer != Renewed::NotHeld {
                         state.failure = None;
                     }
-                    state.apply(&self.upkeep, sent, now, *answer);
+                    state.apply(&self.upkeep, sent, now, answer);
                 }
                 Err(error) => {
                     let soon = (state.granted / 20).clamp(Duration::from_millis(5), Duration::from_secs(1));
                     state.due = state.due.min(now + soon);
-                    state.failure = Some(error.clone());
+                    state.failure = Some(error);
                 }
             }
         }
@@ -233,7 +244,10 @@ impl Entry {
     pub(crate) fn pushed(&self, token: FencingToken, now: Timestamp) -> bool {
         let mut state = self.lock();
         let was = state.phase;
-        let ours = self.ticket.token == Some(token);
+        if let Err(error) = state.learn(self.epoch, Some(token)) {
+            state.failure = Some(error);
+        }
+        let ours = state.number.is_some_and(|number| number.raw == token);
         let good = ours && matches!(state.view(now), View::Waiting { .. });
         if good {
             state.hold(&self.upkeep, now);
@@ -274,7 +288,7 @@ impl Entry {
             View::Over(reason) => Err(reason),
             View::Held { .. } | View::Waiting { .. } => {
                 state.phase = Phase::Over(LossReason::Released);
-                Ok(std::mem::take(&mut state.owed).then(|| self.ticket.clone()))
+                Ok(std::mem::take(&mut state.owed).then(|| self.numbered(&state)))
             }
         };
         drop(state);
@@ -291,14 +305,14 @@ impl Entry {
             Phase::Over(LossReason::Expired | LossReason::MaxHold | LossReason::Closed)
         );
         let delayed = lost && state.received && !self.ticket.delay.is_zero();
-        (std::mem::take(&mut state.owed) && !delayed).then(|| self.ticket.clone())
+        (std::mem::take(&mut state.owed) && !delayed).then(|| self.numbered(&state))
     }
 
     /// The same for an entry that is over and that no caller ever held.
     pub(crate) fn take_unreceived(&self) -> Option<Ticket> {
         let mut state = self.lock();
         let unused = matches!(state.phase, Phase::Over(_)) && !state.received;
-        (unused && std::mem::take(&mut state.owed)).then(|| self.ticket.clone())
+        (unused && std::mem::take(&mut state.owed)).then(|| self.numbered(&state))
     }
 
     /// How long the store may keep the entry from now on.
@@ -308,7 +322,24 @@ impl Entry {
     }
 }
 
+/// The number that an answer tells.
+fn number(answer: Renewed) -> Option<FencingToken> {
+    match answer {
+        Renewed::Held(grant) => Some(grant.token),
+        Renewed::Waiting(place) => place.token,
+        Renewed::NotHeld => None,
+    }
+}
+
 impl State {
+    /// Takes the number, if the answer tells one and none is known yet.
+    fn learn(&mut self, epoch: TokenEpoch, told: Option<FencingToken>) -> Result<()> {
+        if let (Some(raw), None) = (told, self.number) {
+            self.number = Some(Number { raw, sealed: epoch.seal(raw)? });
+        }
+        Ok(())
+    }
+
     /// When the entry ends unless something happens. A grant that no caller has received ends with the waiter's lease,
     /// so that a caller that stopped polling does not block the line.
     fn end(&self) -> Timestamp {

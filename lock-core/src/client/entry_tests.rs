@@ -11,7 +11,7 @@ use crate::holder::HolderId;
 use crate::lease::Margin;
 use crate::mode::Mode;
 use crate::name::LockName;
-use crate::token::FencingToken;
+use crate::token::{FencingToken, TokenEpoch};
 
 const SEC: fn(u64) -> Duration = Duration::from_secs;
 
@@ -33,7 +33,7 @@ fn request() -> Request {
         delay: Duration::ZERO,
         queue: true,
         note: Note::default(),
-        epoch: crate::token::TokenEpoch::default(),
+        epoch: TokenEpoch::default(),
     }
 }
 
@@ -46,19 +46,19 @@ fn held(lease: u64) -> Renewed {
 }
 
 fn waiting(lease: u64) -> Renewed {
-    Renewed::Waiting(Place { token: token(), lease: SEC(lease), retry_after: None })
+    Renewed::Waiting(Place { token: Some(token()), lease: SEC(lease), retry_after: None })
 }
 
 /// Where it holds, its caller has it.
 fn entry(upkeep: Upkeep, answer: Renewed) -> Entry {
-    let entry = Entry::new(&request(), upkeep, token(), at(100), at(103), answer);
+    let entry = Entry::new(&request(), upkeep, at(100), at(103), answer).unwrap();
     assert_eq!(entry.receive(at(103)), matches!(answer, Renewed::Held(_)));
     entry
 }
 
 fn delayed(answer: Renewed) -> Entry {
     let request = Request { delay: SEC(5), ..request() };
-    Entry::new(&request, upkeep(), token(), at(100), at(103), answer)
+    Entry::new(&request, upkeep(), at(100), at(103), answer).unwrap()
 }
 
 fn deadline(entry: &Entry, now: u64) -> Option<Timestamp> {
@@ -183,18 +183,6 @@ fn a_push_after_the_deadline_is_discarded() {
 }
 
 #[test]
-fn a_grant_of_less_than_the_lease_is_renewed_once() {
-    let fixed = Upkeep { auto_renew: false, ..upkeep() };
-    let entry = entry(fixed, held(10));
-    assert_eq!(deadline(&entry, 103), Some(at(109)));
-    assert_eq!(entry.next_event(), Some(at(100) + SEC(10) / 3), "as a waiter's");
-    assert!(entry.due_renewal(at(103)).is_some());
-    entry.renewed(at(104), at(105), &Ok(held(20)));
-    assert_eq!(deadline(&entry, 105), Some(at(122)));
-    assert!(entry.due_renewal(at(120)).is_none());
-}
-
-#[test]
 fn a_fixed_lease_is_not_renewed_except_after_a_push() {
     let fixed = Upkeep { auto_renew: false, ..upkeep() };
     let entry_held = entry(fixed, held(30));
@@ -277,4 +265,39 @@ fn nobody_gives_back_what_a_release_is_about_to() {
     assert_eq!(owed.map(|ticket| ticket.holder), Some(HolderId::from_u128(1)));
     assert!(rival.1.lock().unwrap().is_none(), "the release would have answered `lost`");
     assert_eq!(entry.view(at(104)), View::Over(LossReason::Released));
+}
+
+/// The server's own queue is the line.
+fn unnumbered() -> Renewed {
+    Renewed::Waiting(Place { token: None, lease: SEC(10), retry_after: None })
+}
+
+#[test]
+fn a_grant_brings_the_number_that_the_place_did_not_have() {
+    let pushed = entry(upkeep(), unnumbered());
+    assert!(pushed.token().is_none() && pushed.renewal(at(100)).ticket.token.is_none());
+    assert!(pushed.pushed(token(), at(101)) && pushed.receive(at(101)));
+    assert!(!pushed.pushed(FencingToken::new(8).unwrap(), at(102)), "it has its number");
+    let renewed = entry(upkeep(), unnumbered());
+    renewed.renewed(at(101), at(102), &Ok(held(30)));
+    assert!(renewed.receive(at(102)));
+    for entry in [pushed, renewed] {
+        assert_eq!(entry.token(), Some(token()));
+        assert_eq!(entry.renewal(at(102)).ticket.token, Some(token()));
+        assert_eq!(entry.end_for_release(at(103)).unwrap().unwrap().token, Some(token()));
+    }
+}
+
+#[test]
+fn a_number_of_another_epoch_is_no_grant() {
+    let epoch = |n| TokenEpoch::new(n).unwrap();
+    let request = Request { epoch: epoch(2), ..request() };
+    let other = epoch(1).next(0).unwrap();
+    let granted = Renewed::Held(Grant { token: other, lease: SEC(30) });
+    assert!(Entry::new(&request, upkeep(), at(100), at(103), granted).is_err());
+    let entry = Entry::new(&request, upkeep(), at(100), at(103), unnumbered()).unwrap();
+    assert!(!entry.pushed(other, at(104)));
+    entry.renewed(at(104), at(105), &Ok(granted));
+    assert!(!entry.receive(at(105)) && entry.failure().is_some());
+    assert!(entry.pushed(epoch(2).next(0).unwrap(), at(106)));
 }

@@ -162,7 +162,7 @@ impl Guard {
         self.held()?;
         let Stake { client, entry } = self.stake();
         client.capabilities.require(client.capabilities.fencing, "fencing", &client.info.scheme)?;
-        Ok(entry.token())
+        entry.token().ok_or_else(|| self.lost_error(LossReason::NotHeld))
     }
 
     /// Whether the lock is held now: compares the clock with the deadline at this call. Once false it stays false.
@@ -235,7 +235,7 @@ impl Guard {
         self.held().unwrap_or_default()
     }
 
-    /// The lease the store gave last: at least what was asked, or the waiter's lease until its first renewal.
+    /// The lease the store gave last: at least what was asked, or the waiter's lease until a hold that was waited for is renewed.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.stake().entry.granted()

@@ -114,7 +114,7 @@ impl Line {
         if entry.held {
             Renewed::Held(Grant { token, lease })
         } else {
-            Renewed::Waiting(Place { token, lease, retry_after })
+            Renewed::Waiting(Place { token: Some(token), lease, retry_after })
         }
     }
 

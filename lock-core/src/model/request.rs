@@ -27,8 +27,7 @@ pub struct Request {
     /// The lock-delay: how much longer than the lease the store keeps the entry.
     pub delay: Duration,
     /// Whether it may wait in the line; if not it joins only to hold at once. A store without
-    /// [`fifo`](crate::Capabilities::fifo) has no line to wait in: it answers as if this were off, or keeps the request in a queue of
-    /// its own for a bounded time before it does.
+    /// [`fifo`](crate::Capabilities::fifo) has no line to wait in: it answers as if this were off.
     pub queue: bool,
     /// The holder's label for people.
     pub note: Note,
@@ -66,16 +65,16 @@ pub enum Standing {
 pub struct Grant {
     /// Its number.
     pub token: FencingToken,
-    /// The lease the store gave, without the lock-delay: at least what was asked, or at least the waiter's where an
-    /// [`acquire`](crate::Backend::acquire) was answered only when the entry had waited. One renewal makes that a holder's.
+    /// The lease the store gave, without the lock-delay: at least what was asked.
     pub lease: Duration,
 }
 
 /// An entry that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its number; it stays the same when it holds.
-    pub token: FencingToken,
+    /// Its number; it stays the same when it holds. `None` where the server's own queue is the line: the number comes with
+    /// the grant.
+    pub token: Option<FencingToken>,
     /// The lease the store gave, without the lock-delay.
     pub lease: Duration,
     /// For the first waiter only: when the earliest lease ahead ends, from now. Nobody else needs to ask then.
@@ -100,7 +99,7 @@ pub struct Ticket {
     pub mode: Mode,
     /// The lock-delay.
     pub delay: Duration,
-    /// Its number; `None` when the answer to the acquire never came.
+    /// Its number; `None` when the answer to the acquire never came, and until the grant where that brings the number.
     pub token: Option<FencingToken>,
 }
 
@@ -131,7 +130,8 @@ pub enum Renewed {
 pub enum Wake {
     /// Asking again may help.
     Ask,
-    /// The store says that the entry with this number holds now. It moves no lease.
+    /// The store says that the entry with this number holds now. It moves no lease. Where [`Place::token`] was `None` this
+    /// is the entry's number from now on.
     Held(FencingToken),
 }
 

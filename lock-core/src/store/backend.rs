@@ -15,7 +15,8 @@
 //! - **C1** `acquire` is one atomic step: it joins the end of the line under a fresh number, or, with `queue` off,
 //!   joins only if the entry holds at once and nobody waits, and leaves no trace otherwise.
 //!   (cases: `basic_cycle`, `try_is_busy`, `unfair_never_passes_a_waiter`)
-//! - **C2** Asking again with the same holder while its entry lives answers the same entry and the same number.
+//! - **C2** Asking again with the same holder while its entry lives answers the same entry and the same number. Where the
+//!   server's own queue is the line, an entry has no number before it holds.
 //!   (cases: `acquire_is_idempotent`, `late_acquire_revives_nothing`)
 //! - **C3** The holders are the longest compatible prefix of the line; grants follow the order of the line.
 //!   (cases: `fifo_order`, `mixed_modes`, `shared_admission`, `permit_admission`,

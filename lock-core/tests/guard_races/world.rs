@@ -84,7 +84,7 @@ impl World {
         let margin = Margin::new(0.1, Duration::ZERO).unwrap();
         let upkeep = Upkeep { margin, auto_renew: true, max_hold: None };
         Self(Arc::new(Inner {
-            entry: Entry::new(&request, upkeep, token(), at(100), at(100), answer),
+            entry: Entry::new(&request, upkeep, at(100), at(100), answer).unwrap(),
             store: Mutex::new(Store { holder: MINE, releases: Vec::new() }),
             now: AtomicU64::new(110),
             pushed: AtomicBool::new(false),
@@ -103,7 +103,7 @@ impl World {
     }
 
     pub(crate) fn waiting() -> Self {
-        Self::new(Renewed::Waiting(Place { token: token(), lease: LEASE, retry_after: None }))
+        Self::new(Renewed::Waiting(Place { token: Some(token()), lease: LEASE, retry_after: None }))
     }
 
     fn now(&self) -> Timestamp {

@@ -59,7 +59,7 @@ pub(super) fn found(
     Ok(if holds {
         Found::Held(Grant { token, lease })
     } else {
-        Found::Waiting(Place { token, lease: waiter_lease, retry_after })
+        Found::Waiting(Place { token: Some(token), lease: waiter_lease, retry_after })
     })
 }
 

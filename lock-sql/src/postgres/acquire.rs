@@ -27,7 +27,7 @@ impl PostgresBackend {
         Ok(match state {
             State::Held(token) => Standing::Held(Grant { token, lease: request.lease }),
             State::Waiting(token, retry_after) => {
-                Standing::Waiting(Place { token, lease: request.waiter_lease, retry_after })
+                Standing::Waiting(Place { token: Some(token), lease: request.waiter_lease, retry_after })
             }
             State::None(retry_after) => Standing::Busy(Busy { retry_after }),
         })

@@ -164,7 +164,7 @@ impl PostgresBackend {
                 Renewed::Held(Grant { token, lease: renewal.lease })
             }
             State::Waiting(token, retry_after) => {
-                Renewed::Waiting(Place { token, lease: renewal.waiter_lease, retry_after })
+                Renewed::Waiting(Place { token: Some(token), lease: renewal.waiter_lease, retry_after })
             }
             State::None(_) => {
                 self.shared.inbox.settle(holder, Wake::Ask);

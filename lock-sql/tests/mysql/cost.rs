@@ -59,7 +59,7 @@ async fn many_locks_and_waiters_share_a_few_connections() {
     for i in 0..500 {
         let entry = request(&format!("lock-{}", i % 100), Mode::Exclusive);
         let place = waiting(&*store, &entry).await;
-        let (store, ticket) = (Arc::clone(&store), ticket(&entry, place.token));
+        let (store, ticket) = (Arc::clone(&store), ticket(&entry, place.token.unwrap()));
         tasks.spawn(async move { (store.wait(&ticket).await, ticket.token) });
     }
     assert!(counter.counts().open.load(Ordering::SeqCst) <= 5, "{:?}", counter.counts());
@@ -94,7 +94,7 @@ async fn polls_are_bounded() {
         for i in 0..lines.max(50) {
             let entry = request(&format!("busy-{lines}-{}", i % lines), Mode::Exclusive);
             let place = waiting(&*store, &entry).await;
-            let (store, ticket) = (Arc::clone(&store), ticket(&entry, place.token));
+            let (store, ticket) = (Arc::clone(&store), ticket(&entry, place.token.unwrap()));
             tasks.spawn(async move { store.wait(&ticket).await });
         }
         // One request asks for so many lines.
@@ -135,7 +135,7 @@ async fn a_poll_wakes_the_right_ones() {
         let second = request(&on, mode);
         waiting(&other, &second).await;
         let entry = request(&on, mode);
-        let token = waiting(&*store, &entry).await.token;
+        let token = waiting(&*store, &entry).await.token.unwrap();
         fronts.push((first, second, entry.name.clone(), token));
         let (store, ticket) = (Arc::clone(&store), ticket(&entry, token));
         tasks.spawn(async move { (i, token, store.wait(&ticket).await.unwrap()) });
@@ -177,7 +177,7 @@ async fn hand_over_inside_a_client_is_one_poll_at_once() {
         let first = request("handed", Mode::Exclusive);
         held(&store, &first).await;
         let second = request("handed", mode);
-        let token = waiting(&store, &second).await.token;
+        let token = waiting(&store, &second).await.token.unwrap();
         let second = ticket(&second, token);
         let mut wait = std::pin::pin!(store.wait(&second));
         // Until pauses have become long.

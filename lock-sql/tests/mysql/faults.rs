@@ -134,7 +134,7 @@ async fn a_restart_is_survived() {
     let grant = held(&store, &first).await;
     let second = request("kept", Mode::Exclusive);
     let place = waiting(&store, &second).await;
-    let ticket = ticket(&second, place.token);
+    let ticket = ticket(&second, place.token.unwrap());
     let mut wait = std::pin::pin!(store.wait(&ticket));
     assert!(futures_util::poll!(&mut wait).is_pending());
     server.restart().await.unwrap();
@@ -142,7 +142,7 @@ async fn a_restart_is_survived() {
     assert_eq!(again.token, grant.token);
     assert_eq!(store.release(&first.ticket()).await.unwrap(), Release::Released);
     let wake = tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap().unwrap();
-    assert_eq!(wake, onelock_core::Wake::Held(place.token));
+    assert_eq!(wake, onelock_core::Wake::Held(place.token.unwrap()));
 }
 
 /// Futures that are dropped at any moment leave no transaction open and no connection in use.
@@ -190,7 +190,7 @@ fn runtimes_come_and_go() {
     });
     let second = request("moved", Mode::Exclusive);
     let place = first.block_on(waiting(&*store, &second));
-    let second = ticket(&second, place.token);
+    let second = ticket(&second, place.token.unwrap());
     let waiter = {
         let (store, second) = (Arc::clone(&store), second.clone());
         first.spawn(async move { store.wait(&second).await })
@@ -206,7 +206,7 @@ fn runtimes_come_and_go() {
             Err(error) => assert!(error.is_unclear(), "{error}"),
         }
         let wake = tokio::time::timeout(Duration::from_secs(30), store.wait(&second)).await.unwrap().unwrap();
-        assert_eq!(wake, onelock_core::Wake::Held(place.token));
+        assert_eq!(wake, onelock_core::Wake::Held(place.token.unwrap()));
         store.close().await.unwrap();
         assert_eq!(store.inspect(&name("moved")).await.unwrap_err().kind(), ErrorKind::Closed);
     });

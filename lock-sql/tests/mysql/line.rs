@@ -52,10 +52,13 @@ async fn what_is_unusual_is_answered_by_the_line() {
             let behind = request(&on, Mode::Exclusive);
             let place = waiting(&other, &behind).await;
             assert_eq!(held(&store, &entry).await.token, token);
-            assert_eq!(other.release(&ticket(&behind, place.token)).await.unwrap(), Release::Released);
+            assert_eq!(
+                other.release(&ticket(&behind, place.token.unwrap())).await.unwrap(),
+                Release::Released
+            );
         }
         let behind = request(&on, Mode::Exclusive);
-        let behind = ticket(&behind, waiting(&store, &behind).await.token);
+        let behind = ticket(&behind, waiting(&store, &behind).await.token.unwrap());
         let mut wait = std::pin::pin!(store.wait(&behind));
         assert!(futures_util::poll!(&mut wait).is_pending());
         // Expired: nothing to give back, and who waits behind it is woken.
@@ -128,7 +131,7 @@ async fn a_try_is_one_request() {
         assert_eq!(counter.verbs() - asked, 1);
         // Who queues is never refused.
         let queues = request(&on, exclusive);
-        let token_behind = waiting(&store, &queues).await.token;
+        let token_behind = waiting(&store, &queues).await.token.unwrap();
         assert_eq!(store.release(&ticket(&queues, token_behind)).await.unwrap(), Release::Released);
         // Who stands in the line itself has its place, behind others or not.
         let own = Request { waiter_lease: LONG / 4, ..request(&on, exclusive) };
@@ -140,7 +143,7 @@ async fn a_try_is_one_request() {
         assert!(left <= LONG && left > LONG / 2, "{left:?}, which is the waiter's");
         assert_eq!(other.release(&ticket(&entry, token)).await.unwrap(), Release::Released);
         let again = store.acquire(&Request { queue: false, ..own.clone() }).await.unwrap();
-        assert!(matches!(&again, Standing::Held(same) if same.token == place.token), "{again:?}");
+        assert!(matches!(&again, Standing::Held(same) if same.token == place.token.unwrap()), "{again:?}");
         busy(exclusive).await;
         // One that has expired keeps nobody out.
         server.run("UPDATE locks.onelock_line SET ends = joined").await.unwrap();

@@ -34,7 +34,7 @@ async fn the_server_pauses() {
         held(&store, &first).await;
         let second = request(&on, Mode::Exclusive);
         let place = waiting(&store, &second).await;
-        let second = ticket(&second, place.token);
+        let second = ticket(&second, place.token.unwrap());
         let mut wait = std::pin::pin!(store.wait(&second));
         let end = Instant::now() + LONG;
         while server.count(paused).await.unwrap() == 0 {
@@ -171,15 +171,15 @@ async fn a_look_at_one_says_what_the_line_says() {
                 store.release(&entry.ticket()).await.unwrap();
                 continue;
             };
-            let waited = ticket(&entry, place.token);
+            let waited = ticket(&entry, place.token.unwrap());
             let mut wait = std::pin::pin!(store.wait(&waited));
             let evicted = pick(5) == 0;
             loop {
                 let held =
-                    other.inspect(&entry.name).await.unwrap().holders.iter().any(|h| h.token == place.token);
+                    other.inspect(&entry.name).await.unwrap().holders.iter().any(|h| h.token == place.token.unwrap());
                 if held {
                     let wake = tokio::time::timeout(LONG, &mut wait).await.expect("it holds").unwrap();
-                    assert_eq!(wake, Wake::Held(place.token), "{on}");
+                    assert_eq!(wake, Wake::Held(place.token.unwrap()), "{on}");
                     break;
                 }
                 // Two looks that began after that see that it waits.
@@ -190,7 +190,7 @@ async fn a_look_at_one_says_what_the_line_says() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 if evicted && ahead.len() < 3 {
-                    other.evict(&entry.name, place.token).await.unwrap();
+                    other.evict(&entry.name, place.token.unwrap()).await.unwrap();
                     let wake = tokio::time::timeout(LONG, &mut wait).await.expect("it is gone").unwrap();
                     assert_eq!(wake, Wake::Ask, "{on}");
                     break;
@@ -214,7 +214,7 @@ async fn who_is_behind_looks_rarely() {
         let (counter, store) = counted(&server, "&poll=20ms").await;
         let entry = request("far", Mode::Exclusive);
         let place = waiting(&store, &entry).await;
-        let waited = ticket(&entry, place.token);
+        let waited = ticket(&entry, place.token.unwrap());
         all.push((counter, tokio::spawn(async move { store.wait(&waited).await })));
     }
     let count = || all.iter().map(|(counter, _)| looks(counter)).sum::<u64>();

@@ -37,7 +37,7 @@ async fn racing_sessions_have_one_holder() {
                     holders += 1;
                     tokens.push(grant.token);
                 }
-                Standing::Waiting(place) => tokens.push(place.token),
+                Standing::Waiting(place) => tokens.push(place.token.unwrap()),
                 Standing::Busy(_) => {}
             }
         }

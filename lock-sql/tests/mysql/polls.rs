@@ -43,15 +43,20 @@ async fn a_poll_says_what_the_line_says() {
                 store.release(&entry.ticket()).await.unwrap();
                 continue;
             };
-            let waited = ticket(&entry, place.token);
+            let waited = ticket(&entry, place.token.unwrap());
             let mut wait = std::pin::pin!(store.wait(&waited));
             let evicted = pick(5) == 0;
             loop {
-                let held =
-                    other.inspect(&entry.name).await.unwrap().holders.iter().any(|h| h.token == place.token);
+                let held = other
+                    .inspect(&entry.name)
+                    .await
+                    .unwrap()
+                    .holders
+                    .iter()
+                    .any(|h| h.token == place.token.unwrap());
                 if held {
                     let wake = tokio::time::timeout(LONG, &mut wait).await.expect("it holds").unwrap();
-                    assert_eq!(wake, Wake::Held(place.token), "{on}");
+                    assert_eq!(wake, Wake::Held(place.token.unwrap()), "{on}");
                     break;
                 }
                 // Two polls that began after that see that it waits.
@@ -62,7 +67,7 @@ async fn a_poll_says_what_the_line_says() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 if evicted && ahead.len() < 3 {
-                    other.evict(&entry.name, place.token).await.unwrap();
+                    other.evict(&entry.name, place.token.unwrap()).await.unwrap();
                     let wake = tokio::time::timeout(LONG, &mut wait).await.expect("it is gone").unwrap();
                     assert_eq!(wake, Wake::Ask, "{on}");
                     break;
@@ -86,7 +91,7 @@ async fn who_is_behind_is_polled_for_rarely() {
         let (counter, store) = counted(&server, "&poll=20ms").await;
         let entry = request("far", Mode::Exclusive);
         let place = waiting(&store, &entry).await;
-        let waited = ticket(&entry, place.token);
+        let waited = ticket(&entry, place.token.unwrap());
         all.push((counter, tokio::spawn(async move { store.wait(&waited).await })));
     }
     let count = || all.iter().map(|(counter, _)| polls(counter)).sum::<u64>();
@@ -124,7 +129,7 @@ async fn idle_waiters_cost_one_poll_for_all() {
                     held(&other, &request(&on, Mode::Exclusive)).await;
                 }
                 let entry = request(&on, Mode::Exclusive);
-                let waited = ticket(&entry, waiting(&*store, &entry).await.token);
+                let waited = ticket(&entry, waiting(&*store, &entry).await.token.unwrap());
                 let store = Arc::clone(&store);
                 tasks.spawn(async move { store.wait(&waited).await });
             }

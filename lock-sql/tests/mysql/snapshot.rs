@@ -37,15 +37,15 @@ async fn hand_over(store: &Arc<MySqlBackend>, other: &MySqlBackend, on: &str) {
     let token = held(other, &first).await.token;
     let place = waiting(&**store, &second).await;
     let told = tokio::spawn({
-        let (store, ticket) = (Arc::clone(store), ticket(&second, place.token));
+        let (store, ticket) = (Arc::clone(store), ticket(&second, place.token.unwrap()));
         async move { store.wait(&ticket).await }
     });
     other.release(&ticket(&first, token)).await.unwrap();
     let told = tokio::time::timeout(LONG, told).await.unwrap().unwrap().unwrap();
-    assert_eq!(told, Wake::Held(place.token));
-    let due = Renewal { ticket: ticket(&second, place.token), lease: LONG, waiter_lease: LONG };
+    assert_eq!(told, Wake::Held(place.token.unwrap()));
+    let due = Renewal { ticket: ticket(&second, place.token.unwrap()), lease: LONG, waiter_lease: LONG };
     assert!(matches!(store.renew(&[due]).await[..], [Ok(Renewed::Held(_))]));
-    store.release(&ticket(&second, place.token)).await.unwrap();
+    store.release(&ticket(&second, place.token.unwrap())).await.unwrap();
 }
 
 /// The least that a hand-over takes, of some: house-keeping in the background only adds.

@@ -83,7 +83,7 @@ async fn only_the_promoted_are_woken() {
         let mode = if i < 190 { Mode::Exclusive } else { Mode::Shared };
         let waiter = Request { mode, ..request("n") };
         let Standing::Waiting(place) = store.acquire(&waiter).await.unwrap() else { panic!() };
-        tokens.push(place.token);
+        tokens.push(place.token.unwrap());
         line.push(waiter);
     }
     let mut listener = eavesdrop(&server).await;

@@ -16,11 +16,11 @@ async fn hand_over(here: &PostgresBackend, there: &PostgresBackend) {
     let (first, second) = (request("it's \\ a 'name'"), request("it's \\ a 'name'"));
     let Standing::Held(grant) = here.acquire(&first).await.unwrap() else { panic!() };
     let Standing::Waiting(place) = there.acquire(&second).await.unwrap() else { panic!() };
-    assert!(place.token > grant.token);
+    assert!(place.token.unwrap() > grant.token);
     let ticket = second.ticket();
     let waited = async {
         // A client that is told to ask asks.
-        while there.wait(&ticket).await.unwrap() != Wake::Held(place.token) {
+        while there.wait(&ticket).await.unwrap() != Wake::Held(place.token.unwrap()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -31,7 +31,9 @@ async fn hand_over(here: &PostgresBackend, there: &PostgresBackend) {
             .unwrap();
     assert_eq!(released, Release::Released);
     let due = [Renewal { ticket: second.ticket(), lease: second.lease, waiter_lease: second.waiter_lease }];
-    assert!(matches!(there.renew(&due).await[0], Ok(Renewed::Held(held)) if held.token == place.token));
+    assert!(
+        matches!(there.renew(&due).await[0], Ok(Renewed::Held(held)) if held.token == place.token.unwrap())
+    );
     assert_eq!(there.inspect(&second.name).await.unwrap().holders.len(), 1);
     assert_eq!(there.release(&second.ticket()).await.unwrap(), Release::Released);
 }

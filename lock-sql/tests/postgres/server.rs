@@ -108,7 +108,7 @@ async fn a_thousand_waiters_need_a_handful_of_connections() {
         .iter()
         .enumerate()
         .filter_map(|(i, answer)| match answer {
-            Ok(Standing::Waiting(place)) => Some((place.token, i)),
+            Ok(Standing::Waiting(place)) => Some((place.token.unwrap(), i)),
             _ => None,
         })
         .collect();
@@ -155,7 +155,7 @@ async fn waiters_without_notifications_are_looked_after() {
         }
     };
     let (token, ()) = tokio::join!(waited, released);
-    assert_eq!(token, place.token);
+    assert_eq!(token, place.token.unwrap());
 }
 
 #[tokio::test]
@@ -178,7 +178,8 @@ async fn a_restart_of_the_server_is_survived() {
     // As a client does: when told to ask it asks.
     let ticket = second.ticket();
     while store.wait(&ticket).await.unwrap() == Wake::Ask {
-        if matches!(store.renew(&due[1..]).await[0], Ok(Renewed::Held(g)) if g.token == place.token) {
+        if matches!(store.renew(&due[1..]).await[0], Ok(Renewed::Held(g)) if g.token == place.token.unwrap())
+        {
             return;
         }
     }

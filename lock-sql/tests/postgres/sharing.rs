@@ -40,8 +40,8 @@ async fn many_clients_exclude_each_other() {
                     let token = match store.acquire(&request).await.unwrap() {
                         Standing::Held(grant) => grant.token,
                         Standing::Waiting(place) => {
-                            while store.wait(&ticket).await.unwrap() != Wake::Held(place.token) {}
-                            place.token
+                            while store.wait(&ticket).await.unwrap() != Wake::Held(place.token.unwrap()) {}
+                            place.token.unwrap()
                         }
                         Standing::Busy(_) => continue,
                     };

@@ -18,7 +18,7 @@ async fn join(store: &SqliteBackend) -> (Request, i64) {
     // What was held at an earlier cut may be there yet.
     let token = match store.acquire(&request).await.unwrap() {
         Standing::Held(grant) => grant.token,
-        Standing::Waiting(place) => place.token,
+        Standing::Waiting(place) => place.token.unwrap(),
         Standing::Busy(_) => panic!("it queues"),
     };
     (request, token.get())

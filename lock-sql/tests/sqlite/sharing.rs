@@ -44,8 +44,8 @@ async fn cycle(store: &SqliteBackend, rounds: usize, inside: &AtomicUsize, last:
         let token = match store.acquire(&request).await.unwrap() {
             Standing::Held(grant) => grant.token,
             Standing::Waiting(place) => {
-                assert_eq!(store.wait(&ticket).await.unwrap(), Wake::Held(place.token));
-                place.token
+                assert_eq!(store.wait(&ticket).await.unwrap(), Wake::Held(place.token.unwrap()));
+                place.token.unwrap()
             }
             Standing::Busy(busy) => panic!("{busy:?}"),
         };
@@ -106,7 +106,7 @@ fn child_process() {
                     let request = request("hot", HolderId::random().unwrap().as_u128());
                     let ticket = request.ticket();
                     if let Standing::Waiting(place) = store.acquire(&request).await.unwrap() {
-                        assert_eq!(store.wait(&ticket).await.unwrap(), Wake::Held(place.token));
+                        assert_eq!(store.wait(&ticket).await.unwrap(), Wake::Held(place.token.unwrap()));
                     }
                     let text = std::fs::read_to_string(&counter).unwrap_or_default();
                     let value: u64 = text.parse().unwrap_or(0);

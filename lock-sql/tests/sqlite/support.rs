@@ -80,7 +80,7 @@ pub(crate) async fn hold(backend: &dyn Backend, request: &Request) -> FencingTok
 
 pub(crate) async fn queue(backend: &dyn Backend, request: &Request) -> FencingToken {
     match backend.acquire(request).await.unwrap() {
-        Standing::Waiting(place) => place.token,
+        Standing::Waiting(place) => place.token.unwrap(),
         other => panic!("not waiting: {other:?}"),
     }
 }

@@ -116,7 +116,7 @@ async fn an_expired_predecessor_gives_way_when_the_head_asks() {
     let Ok(Renewed::Waiting(place)) = renewed[0] else { panic!("{renewed:?}") };
     assert_eq!(place.retry_after, Some(Duration::from_secs(1)));
     let Ok(Renewed::Waiting(behind)) = renewed[1] else { panic!("{renewed:?}") };
-    assert_eq!((behind.token, behind.retry_after), (last, None));
+    assert_eq!((behind.token, behind.retry_after), (Some(last), None));
     clock.advance(Duration::from_secs(1));
     let Ok(Renewed::Held(grant)) = store.renew(&[renewal(&second)]).await[0] else { panic!() };
     assert_eq!(grant.token, token);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use onelock_conformance::ctx::{name, request, ticket, waiting};
+use onelock_conformance::ctx::{name, number, request, ticket, waiting};
 use onelock_conformance::ensure_eq;
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 use onelock_conformance::verdict::{Context as _, Verdict};
@@ -110,6 +110,6 @@ async fn curator_and_we_exclude_each_other() -> Verdict {
     ensure_eq!(line.holders[0].note.as_str(), "10.0.0.1", "their note");
     curator.client.delete(&theirs, None).await?;
     let wake = client.wait(&ticket(&reader, place.token)).await?;
-    ensure_eq!(wake, Wake::Held(place.token), "the reader's turn");
+    ensure_eq!(wake, Wake::Held(number(place)?), "the reader's turn");
     Ok(())
 }

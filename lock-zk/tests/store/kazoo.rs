@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onelock_conformance::ctx::{held, name, request, ticket, trying, waiting};
+use onelock_conformance::ctx::{held, name, number, request, ticket, trying, waiting};
 use onelock_conformance::ensure_eq;
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 use onelock_conformance::verdict::Verdict;
@@ -46,7 +46,7 @@ async fn we_wait_for_kazoo() -> Verdict {
         });
         kazoo.delete(&format!("{prefix}{sequence}"), None).await?;
         let wake = tokio::time::timeout(Duration::from_secs(30), wait).await???;
-        ensure_eq!(wake, Wake::Held(place.token), "{kind}: our turn");
+        ensure_eq!(wake, Wake::Held(number(place)?), "{kind}: our turn");
         client.release(&ticket(&own, place.token)).await?;
         // The next one of theirs is behind ours in the line.
         let own = request(&name, Mode::Exclusive)?;

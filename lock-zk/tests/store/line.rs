@@ -34,7 +34,7 @@ async fn lines_follow_the_specification() -> Verdict {
                 let answer = clients[by].acquire(&request).await?;
                 let token = match answer {
                     Standing::Held(grant) => Some(grant.token),
-                    Standing::Waiting(place) => Some(place.token),
+                    Standing::Waiting(place) => place.token,
                     Standing::Busy(_) => None,
                 };
                 ensure!(token.is_none_or(|token| token.get() > last), "{what}: {token:?} after {last}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_conformance::ctx::{exclusive, held, name, request, ticket, waiting};
+use onelock_conformance::ctx::{exclusive, held, name, number, request, ticket, waiting};
 use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq};
 use onelock_core::{Mode, Standing, Wake};
@@ -102,7 +102,7 @@ async fn a_hand_over_costs_three_requests() -> Verdict {
             let answer = client.acquire(&request).await?;
             let token = match answer {
                 Standing::Held(grant) => grant.token,
-                Standing::Waiting(place) => place.token,
+                Standing::Waiting(place) => number(place)?,
                 Standing::Busy(_) => return Err(Stop::failed("busy")),
             };
             line.push_back((client, mode, ticket(&request, token)));
