@@ -54,6 +54,8 @@ pub enum Need {
     Restart,
     /// The store's server can be stopped and resumed.
     Pause,
+    /// The store can be several servers, of which the one that leads can be stopped and resumed alone.
+    Leader,
     /// Names up to the longest are the case's own.
     WholeNames,
     /// What the store holds can be counted.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-use crate::case::{self, Case};
+use crate::case::{self, Case, Need};
 use crate::ctx::Ctx;
 use crate::harness::Harness;
 use crate::record::{Notes, Record};
@@ -124,12 +124,16 @@ fn judged(harness: &Arc<dyn Harness>, case: &'static Case, extent: Extent, notes
             return Err(Stop::NotApplicable(reason));
         }
     }
+    let group = case.needs.contains(&Need::Leader);
+    if group && !harness.has_groups() {
+        return Err(Stop::NotApplicable("no server leads others".to_owned()));
+    }
     watch_panics();
     let thread = format!("{}::{}", harness.name(), case.name);
     let limit = case.limit * extent.scale();
     let (harness, notes) = (Arc::clone(harness), Arc::clone(notes));
     let start = async move {
-        let store = harness.start().await?;
+        let store = if group { harness.start_group().await? } else { harness.start().await? };
         Ok(Ctx::new(harness, store, extent, notes))
     };
     let (done, ended) = mpsc::channel();

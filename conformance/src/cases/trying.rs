@@ -3,23 +3,28 @@
 use crate::case::{Need, table};
 use crate::ctx::Ctx;
 use crate::ensure;
-use crate::trial::{self, Goal, nemesis};
+use crate::trial::{self, Goal, Scene, nemesis};
 use crate::verdict::Verdict;
 
 table! {
     everything_breaks: [3, 4, 5, 16], [Need::Reconnect], 300;
+    work_is_alone_whatever_breaks: [], [Need::Reconnect], 300;
+    work_is_alone_though_leaders_stand_still: [], [Need::Reconnect, Need::Leader], 300;
+}
+
+fn clients(ctx: &Ctx) -> u32 {
+    if ctx.volume(1) > 1 { 6 } else { 3 }
 }
 
 /// Clients that are stopped, killed and cut off, on a server that is stopped and killed: no two hold at once, tokens
 /// grow, the line keeps its order, a resource that checks tokens loses nothing, and in the end everybody works again and
 /// nothing is left.
 async fn everything_breaks(ctx: &Ctx) -> Verdict {
-    let goal = Goal { cycles: ctx.cycles(200), faults: ctx.volume(20) };
-    let clients = if ctx.volume(1) > 1 { 6 } else { 3 };
-    let findings = trial::run(ctx, clients, goal).await?;
+    let goal = Goal { cycles: ctx.cycles(200), faults: ctx.volume(24) };
+    let findings = trial::run(ctx, clients(ctx), goal, Scene::Everything).await?;
     ctx.notes().trial(&findings);
     ensure!(findings.violations.is_empty(), "{}", findings.violations.join("\n"));
-    nemesis::all_kinds(ctx, &findings.faults)?;
+    nemesis::all_kinds(ctx, Scene::Everything, &findings.faults)?;
     let lossy = findings.faults.contains_key("replies lost");
     ensure!(!lossy || findings.unclear > 0, "every answer was clear: the run proves nothing");
     ensure!(findings.lost > 0, "no lease was lost: the run proves nothing");
@@ -33,5 +38,30 @@ async fn everything_breaks(ctx: &Ctx) -> Verdict {
         ensure!(findings.fenced_lost == 0, "{} of {} writes are lost", findings.fenced_lost, findings.writes);
     }
     ensure!(findings.unfenced_lost > 0, "the twin lost nothing: the run proves nothing");
+    Ok(())
+}
+
+/// Clients that are cut off, or served late, on a server that is stopped and killed: what they do under a lock has ended
+/// before the next one holds, whether the hold is given back or ends by its lease, by the longest hold, or with a
+/// lock-delay.
+async fn work_is_alone_whatever_breaks(ctx: &Ctx) -> Verdict {
+    let faults = if nemesis::kinds(ctx, Scene::Ways) == 0 { 0 } else { ctx.volume(20) };
+    work_is_alone(ctx, Goal { cycles: ctx.cycles(100), faults }, Scene::Ways).await
+}
+
+/// The same where the server that leads the others stands still for longer than leases and sessions last.
+async fn work_is_alone_though_leaders_stand_still(ctx: &Ctx) -> Verdict {
+    work_is_alone(ctx, Goal { cycles: ctx.cycles(100), faults: ctx.volume(4) }, Scene::Leader).await
+}
+
+async fn work_is_alone(ctx: &Ctx, goal: Goal, scene: Scene) -> Verdict {
+    let findings = trial::run(ctx, clients(ctx), goal, scene).await?;
+    ctx.notes().trial(&findings);
+    ensure!(findings.violations.is_empty(), "{}", findings.violations.join("\n"));
+    nemesis::all_kinds(ctx, scene, &findings.faults)?;
+    ensure!(findings.worked > 0, "no work was judged: the run proves nothing");
+    ensure!(findings.stopped > 0, "no end of a hold stopped its work: the run proves nothing");
+    let lost = if ctx.harness().capabilities().fencing { findings.fenced_lost } else { 0 };
+    ensure!(lost == 0, "{lost} of {} writes are lost", findings.writes);
     Ok(())
 }

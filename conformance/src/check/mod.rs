@@ -118,7 +118,7 @@ impl Harness for Target {
             Need::Processes if local => "the store lives in one process",
             Need::Network => return proxied(&self.url, 0).err(),
             Need::WholeNames => "part of every name is the check's own",
-            Need::Restart | Need::Pause => "the server is not ours to stop",
+            Need::Restart | Need::Pause | Need::Leader => "the server is not ours to stop",
             Need::Requests | Need::Connections => "what others ask of the server would count",
             Need::Residue | Need::Foreign => "what others keep in the store is not ours to look at or change",
             Need::Password | Need::Tls | Need::Unreachable | Need::Altered => {

@@ -73,6 +73,11 @@ impl Gate {
                 Err(no_answer())
             }
             Fault::Delay(time) => self.late(time, call).await,
+            Fault::DelayReplies(time) => {
+                let answer = call.await;
+                tokio::time::sleep(time).await;
+                answer
+            }
             Fault::Throttle(rate) => {
                 self.late(Duration::from_secs_f64(SIZE / rate.max(1) as f64), call).await
             }
@@ -126,7 +131,9 @@ impl Backend for Gate {
             woken = self.inner.wait(ticket) => woken?,
         };
         // What the store told while the link was down arrives when it is up again.
-        let passes = |fault| matches!(fault, Fault::None | Fault::Delay(_) | Fault::Throttle(_));
+        let passes = |fault| {
+            matches!(fault, Fault::None | Fault::Delay(_) | Fault::DelayReplies(_) | Fault::Throttle(_))
+        };
         self.link.until(passes).await;
         Ok(woken)
     }
@@ -196,6 +203,7 @@ mod tests {
             (Fault::LoseReplies, Some(Timeout), true),
             (Fault::HalfOpen, Some(Timeout), false),
             (Fault::Delay(Duration::from_millis(20)), None, true),
+            (Fault::DelayReplies(Duration::from_millis(40)), None, true),
             (Fault::Throttle(10_000), None, true),
             (Fault::CutAfter(9), Some(Unavailable), true),
             (Fault::Mangle(1), Some(Protocol), true),
@@ -208,7 +216,7 @@ mod tests {
             assert_eq!(answer.err().map(|error| error.kind()), kind, "{fault:?}");
             assert_eq!(holders(&inner).await, usize::from(acts), "{fault:?}: what it did");
             assert_eq!(link.hits(), u64::from(fault != Fault::None), "{fault:?}");
-            if matches!(fault, Fault::Delay(_) | Fault::Throttle(_)) {
+            if matches!(fault, Fault::Delay(_) | Fault::DelayReplies(_) | Fault::Throttle(_)) {
                 assert!(began.elapsed() >= Duration::from_millis(40), "{fault:?}: not late");
             }
         }

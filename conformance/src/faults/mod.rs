@@ -46,6 +46,8 @@ pub enum Fault {
     HalfOpen,
     /// Everything takes this much longer, each way.
     Delay(Duration),
+    /// Replies take this much longer; requests go through at once.
+    DelayReplies(Duration),
     /// No more than this many bytes a second go through, each way.
     Throttle(u64),
     /// Each connection is reset after this many bytes more of replies, wherever in a message that is.
@@ -67,6 +69,14 @@ impl Fault {
         match direction {
             Direction::Requests => matches!(self, Self::Stall | Self::StallRequests),
             Direction::Replies => matches!(self, Self::Stall | Self::StallReplies),
+        }
+    }
+
+    /// How much longer what goes this way takes.
+    fn delays(self, direction: Direction) -> Option<Duration> {
+        match (self, direction) {
+            (Self::Delay(time), _) | (Self::DelayReplies(time), Direction::Replies) => Some(time),
+            _ => None,
         }
     }
 

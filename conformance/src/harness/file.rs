@@ -56,7 +56,7 @@ impl Harness for File {
 
     fn lacks(&self, need: Need) -> Option<String> {
         let why = match need {
-            Need::Connections | Need::Restart | Need::Pause => "there is no server",
+            Need::Connections | Need::Restart | Need::Pause | Need::Leader => "there is no server",
             Need::Network | Need::Altered => "there is no network",
             Need::Password | Need::Tls => "the file's permissions are its access control",
             Need::Foreign => {

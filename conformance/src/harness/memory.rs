@@ -63,7 +63,7 @@ impl Harness for Memory {
     fn lacks(&self, need: Need) -> Option<String> {
         let why = match need {
             Need::Processes => "the store lives in one process",
-            Need::Connections | Need::Restart | Need::Pause => "there is no server",
+            Need::Connections | Need::Restart | Need::Pause | Need::Leader => "there is no server",
             Need::Network | Need::Altered => "there is no network",
             Need::Foreign => "nothing foreign can get into the store",
             Need::Password | Need::Tls | Need::Unreachable => "there is nothing to connect to",

@@ -37,6 +37,16 @@ pub trait Harness: Send + Sync + 'static {
     /// A store of its own for one case: nobody else uses it, nothing is in it.
     async fn start(&self) -> Verdict<Box<dyn Store>>;
 
+    /// The same of several servers, of which [`Store::stop_leader`] stops the one that leads; for cases that need one.
+    async fn start_group(&self) -> Verdict<Box<dyn Store>> {
+        Err(undone(Need::Leader))
+    }
+
+    /// Whether there is a [`Harness::start_group`].
+    fn has_groups(&self) -> bool {
+        false
+    }
+
     /// A new client of the store at `url`, which may be in another process than the one that started the store.
     async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>>;
 
@@ -118,6 +128,13 @@ pub trait Store: Send + Sync {
     async fn pause(&self, stopped: bool) -> Verdict {
         let _ = stopped;
         Err(undone(Need::Pause))
+    }
+
+    /// Stops the server that leads the others where it is, or lets it go on. Whether the others replace it meanwhile is the
+    /// store's affair.
+    async fn stop_leader(&self, stopped: bool) -> Verdict {
+        let _ = stopped;
+        Err(undone(Need::Leader))
     }
 
     /// What is in the store beside its counters, for a message; empty when nothing is.

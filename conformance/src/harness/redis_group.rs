@@ -99,6 +99,14 @@ impl Harness for RedisGroup {
         }))
     }
 
+    async fn start_group(&self) -> Verdict<Box<dyn Store>> {
+        self.start().await
+    }
+
+    fn has_groups(&self) -> bool {
+        true
+    }
+
     async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open_by(&self.driver, url).await
     }
@@ -291,6 +299,11 @@ impl Store for Running {
     async fn pause(&self, stopped: bool) -> Verdict {
         self.spent.store(true, Ordering::Relaxed);
         self.group()?.pause(stopped)
+    }
+
+    async fn stop_leader(&self, stopped: bool) -> Verdict {
+        self.spent.store(true, Ordering::Relaxed);
+        self.group()?.servers().first().context("a master")?.pause(stopped)
     }
 
     async fn residue(&self) -> Verdict<Vec<String>> {

@@ -288,6 +288,14 @@ impl Member {
         Ok(counts.into_iter().collect())
     }
 
+    /// Whether it leads the others.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn leads(&self) -> Verdict<bool> {
+        Ok(self.metrics().await?.iter().any(|(name, value)| name == "etcd_server_is_leader" && *value > 0.0))
+    }
+
     /// How many connections clients have open.
     ///
     /// # Errors

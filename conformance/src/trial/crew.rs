@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::Plan;
-use super::event::{Journal, RELEASED};
+use super::event::{Journal, RELEASED, STOPPED};
 use super::pulse::{self, THREADS};
 use super::work::Work;
 use crate::case::Need;
@@ -127,24 +127,27 @@ struct Tail {
     path: PathBuf,
     read: u64,
     cycles: u64,
+    stopped: u64,
 }
 
 impl Tail {
     fn of(path: PathBuf) -> Self {
-        Self { path, read: 0, cycles: 0 }
+        Self { path, read: 0, cycles: 0, stopped: 0 }
     }
 
-    fn cycles(&mut self) -> Verdict<u64> {
+    /// How many full cycles there are, and works that the end of their hold stopped.
+    fn counts(&mut self) -> Verdict<(u64, u64)> {
         use std::io::{Read as _, Seek as _, SeekFrom};
         // It may not have begun to write.
-        let Ok(mut file) = std::fs::File::open(&self.path) else { return Ok(0) };
+        let Ok(mut file) = std::fs::File::open(&self.path) else { return Ok((0, 0)) };
         file.seek(SeekFrom::Start(self.read))?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         self.read += whole as u64;
         self.cycles += text[..whole].matches(RELEASED).count() as u64;
-        Ok(self.cycles)
+        self.stopped += text[..whole].matches(STOPPED).count() as u64;
+        Ok((self.cycles, self.stopped))
     }
 }
 
@@ -172,6 +175,14 @@ impl Crew {
     #[must_use]
     pub fn clients(&self) -> &[Client] {
         &self.clients
+    }
+
+    /// How many works have been stopped by the end of their hold.
+    ///
+    /// # Errors
+    /// When a journal cannot be read.
+    pub fn stopped(&self) -> Verdict<u64> {
+        self.clients.iter().map(Client::stopped).sum()
     }
 
     /// Ends the work of all and says when each could not run.
@@ -229,7 +240,16 @@ impl Client {
     /// When a journal cannot be read.
     pub fn cycles(&self) -> Verdict<u64> {
         let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
-        journals.iter_mut().map(Tail::cycles).sum()
+        journals.iter_mut().map(|tail| Ok(tail.counts()?.0)).sum()
+    }
+
+    /// How many works have been stopped by the end of their hold.
+    ///
+    /// # Errors
+    /// When a journal cannot be read.
+    pub fn stopped(&self) -> Verdict<u64> {
+        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
+        journals.iter_mut().map(|tail| Ok(tail.counts()?.1)).sum()
     }
 
     /// The way to the store.

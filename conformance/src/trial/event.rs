@@ -45,6 +45,17 @@ pub enum Event {
         /// How it ended.
         how: How,
     },
+    /// Work under [`Guard::run`](onelock_core::client::guard::Guard::run) has ended: no part of it comes after this.
+    Worked {
+        /// The number of the hold.
+        hold: u64,
+        /// When the client's last deadline was.
+        deadline: u64,
+        /// When `run` returned.
+        until: u64,
+        /// Whether the end of the hold stopped it.
+        stopped: bool,
+    },
     /// The loss of a hold was told.
     Told {
         /// When the deadline had passed.
@@ -98,6 +109,8 @@ pub enum How {
 
 /// What a line with a finished cycle has in it.
 pub(super) const RELEASED: &str = r#""how":"released""#;
+/// What a line with work that the end of its hold stopped has in it.
+pub(super) const STOPPED: &str = r#""stopped":true"#;
 
 /// A time as events have it.
 #[must_use]

@@ -21,6 +21,12 @@ pub struct Findings {
     pub cycles: u64,
     /// Holds that were lost before they were given back.
     pub lost: u64,
+    /// Works whose end was judged as the worker saw it.
+    #[serde(default)]
+    pub worked: u64,
+    /// Those of them that the end of their hold stopped.
+    #[serde(default)]
+    pub stopped: u64,
     /// Acquires that were dropped under way.
     pub cut: u64,
     /// Acquires that failed, by kind.
@@ -108,6 +114,14 @@ fn of_one(client: u32, events: &[Event], findings: &mut Findings) -> Verdict<Vec
                 findings.cycles += u64::from(*how == How::Released);
                 findings.lost += u64::from(*how == How::Lost);
             }
+            Event::Worked { hold, deadline, until, stopped } => {
+                let hold = holds.get_mut(hold).context("a hold that never began")?;
+                // Nobody ends its work in time who does not run.
+                let ran = !still.iter().any(|(from, to)| from <= until && deadline <= to);
+                hold.until = if ran { *until } else { (*until).min(*deadline) }.max(hold.until);
+                findings.worked += u64::from(ran);
+                findings.stopped += u64::from(ran && *stopped);
+            }
             Event::Told { deadline, at } => {
                 // Nobody can be told who does not run.
                 if !still.iter().any(|(from, to)| from <= at && deadline <= to) {
@@ -172,5 +186,26 @@ mod tests {
         let mut findings = Findings::default();
         of_one(0, &events, &mut findings).unwrap();
         assert_eq!(findings.lateness, [3.0, 70.0]);
+    }
+
+    #[test]
+    fn work_counts_until_it_ended_where_it_could_end() {
+        let held = |hold, from| Event::Held { hold, lock: 10, mode: "x".into(), token: 1, asked: 0, from };
+        let worked = |hold, deadline, until| Event::Worked { hold, deadline, until, stopped: true };
+        let events = [
+            // In time; late; and late because the process stood still at its deadline.
+            held(0, 1_000),
+            worked(0, 2_000, 1_990),
+            held(1, 3_000),
+            worked(1, 4_000, 4_500),
+            held(2, 5_000),
+            worked(2, 6_000, 6_900),
+            Event::Still { from: 5_900, to: 6_890 },
+        ];
+        let mut findings = Findings::default();
+        let mut until: Vec<_> =
+            of_one(0, &events, &mut findings).unwrap().iter().map(|hold| hold.until).collect();
+        until.sort_unstable();
+        assert_eq!((until, findings.worked, findings.stopped), (vec![1_990, 4_500, 6_000], 2, 2));
     }
 }

@@ -46,10 +46,25 @@ pub struct Plan {
     pub fifo: bool,
     /// Whether guards have fencing tokens.
     pub fencing: bool,
+    /// Whether holds leave a lock-delay.
+    pub delay: bool,
+    /// Whether the work counts as the worker saw it, not as long as the lock was believed in: where no process is stopped.
+    pub worked: bool,
     /// Where the resource listens that the writers write to.
     pub resource: u16,
     /// Random choices.
     pub seed: u64,
+}
+
+/// What breaks in a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scene {
+    /// Clients, their ways and the server.
+    Everything,
+    /// Ways and the server. No client is stopped, so each can end its work in time.
+    Ways,
+    /// The server that leads the others stands still for longer than any lease.
+    Leader,
 }
 
 /// How much a trial does at least.
@@ -65,20 +80,26 @@ pub struct Goal {
 ///
 /// # Errors
 /// When the store broke a promise, a client does not go on after healing, or something is left in the store.
-pub async fn run(ctx: &Ctx, clients: u32, goal: Goal) -> Verdict<Findings> {
+pub async fn run(ctx: &Ctx, clients: u32, goal: Goal, scene: Scene) -> Verdict<Findings> {
     let capabilities = ctx.harness().capabilities();
     let resource = Resource::start().await?;
+    let worked = scene != Scene::Everything;
     let plan = Plan {
-        lease: ctx.units(3),
+        lease: if worked { ctx.units(3).max(JUDGED) } else { ctx.units(3) },
         modes: capabilities.shared && capabilities.permits,
         fifo: capabilities.fifo,
         fencing: capabilities.fencing,
+        delay: capabilities.delay,
+        worked,
         resource: resource.port(),
         seed: ctx.rng().bits(),
     };
     let crew = Crew::start(ctx, clients, &plan).await?;
-    let telling = || !capabilities.fencing || resource.refused() > 0;
-    let faults = nemesis::harass(ctx, &crew, plan.lease, goal, telling).await?;
+    let telling = || match scene {
+        Scene::Everything => Ok(!capabilities.fencing || resource.refused() > 0),
+        Scene::Ways | Scene::Leader => Ok(crew.stopped()? >= STOPPED),
+    };
+    let faults = nemesis::harass(ctx, &crew, (plan.lease, scene), goal, telling).await?;
     goes_on(&crew).await?;
     crew.stop().await?;
     let mut findings = judge::judge(&crew, &plan)?;
@@ -87,6 +108,11 @@ pub async fn run(ctx: &Ctx, clients: u32, goal: Goal) -> Verdict<Findings> {
     leaves_nothing(ctx, &plan).await?;
     Ok(findings)
 }
+
+/// The shortest lease whose margin is longer than a gap in a process that is not noted.
+const JUDGED: Duration = Duration::from_millis(1_500);
+/// So many works must have been stopped by the end of their hold.
+const STOPPED: u64 = 10;
 
 /// Every client makes full cycles again once nothing is broken any more.
 async fn goes_on(crew: &Crew) -> Verdict {

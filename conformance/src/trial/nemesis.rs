@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
 
-use super::Goal;
 use super::crew::{Client, Crew};
+use super::{Goal, Scene};
 use crate::case::Need;
 use crate::ctx::Ctx;
 use crate::ensure;
@@ -21,18 +21,21 @@ use crate::verdict::Verdict;
 const LEASES_PER_FAULT: u32 = 12;
 const TIME_PER_CYCLE: Duration = Duration::from_millis(20);
 const START: Duration = Duration::from_secs(60);
+/// So many replies are let through one by one.
+const SINGLES: usize = 8;
 
 /// What can break a client.
 #[derive(Clone, Copy, Debug)]
 enum Blow {
     Link(Fault),
+    OneByOne,
     Pause,
     Block,
     Kill,
 }
 
 /// What can happen to a way, by the names that records have.
-const OF_LINKS: [(&str, Fault); 10] = [
+const OF_LINKS: [(&str, Fault); 11] = [
     ("stall", Fault::Stall),
     ("requests stalled", Fault::StallRequests),
     ("replies stalled", Fault::StallReplies),
@@ -41,6 +44,7 @@ const OF_LINKS: [(&str, Fault); 10] = [
     ("replies lost", Fault::LoseReplies),
     ("half-open", Fault::HalfOpen),
     ("delay", Fault::Delay(Duration::from_millis(30))),
+    ("replies late", Fault::DelayReplies(Duration::from_millis(300))),
     ("throttle", Fault::Throttle(4000)),
     ("cut in mid-message", Fault::CutAfter(500)),
 ];
@@ -53,16 +57,21 @@ const OF_PROCESSES: [(&str, Blow); 4] = [
     ("client killed", Blow::Kill),
 ];
 const STOPPED: &str = "client stopped";
+const LEADER: &str = "leader stopped";
 
 /// What can happen to the clients of this store.
-fn blows(ctx: &Ctx) -> Vec<(&'static str, Blow)> {
+fn blows(ctx: &Ctx, scene: Scene) -> Vec<(&'static str, Blow)> {
     let lacks = |need| ctx.harness().lacks(need).is_some();
     let mut blows = Vec::new();
+    if scene == Scene::Leader {
+        return blows;
+    }
     // A link in another process is out of reach.
     if lacks(Need::Processes) || !lacks(Need::Network) {
         blows.extend(OF_LINKS.map(|(name, fault)| (name, Blow::Link(fault))));
+        blows.push(("replies one by one", Blow::OneByOne));
     }
-    if !lacks(Need::Processes) {
+    if scene == Scene::Everything && !lacks(Need::Processes) {
         blows.extend(OF_PROCESSES);
     }
     blows
@@ -71,6 +80,7 @@ fn blows(ctx: &Ctx) -> Vec<(&'static str, Blow)> {
 struct Nemesis<'a> {
     ctx: &'a Ctx,
     lease: Duration,
+    scene: Scene,
     blows: Vec<(&'static str, Blow)>,
     next: AtomicUsize,
     over: AtomicBool,
@@ -85,14 +95,15 @@ struct Nemesis<'a> {
 pub async fn harass(
     ctx: &Ctx,
     crew: &Crew,
-    lease: Duration,
+    (lease, scene): (Duration, Scene),
     goal: Goal,
-    telling: impl Fn() -> bool,
+    telling: impl Fn() -> Verdict<bool>,
 ) -> Verdict<BTreeMap<String, u64>> {
     let nemesis = Nemesis {
         ctx,
         lease,
-        blows: blows(ctx),
+        scene,
+        blows: blows(ctx, scene),
         next: AtomicUsize::new(ctx.rng().index(100)),
         over: AtomicBool::new(false),
         done: Mutex::default(),
@@ -119,7 +130,7 @@ impl Nemesis<'_> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
     }
 
-    async fn until(&self, crew: &Crew, goal: Goal, telling: impl Fn() -> bool) -> Verdict {
+    async fn until(&self, crew: &Crew, goal: Goal, telling: impl Fn() -> Verdict<bool>) -> Verdict {
         let faults = u32::try_from(goal.faults)?;
         let end = Instant::now()
             + START
@@ -130,7 +141,9 @@ impl Nemesis<'_> {
             let late = Instant::now() > end;
             match cycles {
                 // What tells nothing goes on for as long as it may.
-                Ok(cycles) if cycles >= goal.cycles && self.count() >= goal.faults && (late || telling()) => {
+                Ok(cycles)
+                    if cycles >= goal.cycles && self.count() >= goal.faults && (late || telling()?) =>
+                {
                     break Ok(());
                 }
                 Ok(cycles) => {
@@ -156,7 +169,7 @@ impl Nemesis<'_> {
     }
 
     async fn of_client(&self, client: &Client, mut rng: Rng) -> Verdict {
-        while !self.over() {
+        while !self.over() && !self.blows.is_empty() {
             self.rest(&mut rng, self.lease / 4, self.lease).await;
             if self.over() {
                 break;
@@ -168,6 +181,14 @@ impl Nemesis<'_> {
                 Blow::Link(fault) => {
                     client.link().set(fault);
                     self.rest(&mut rng, self.lease / 8, self.lease * 2).await;
+                    client.link().heal();
+                }
+                Blow::OneByOne => {
+                    client.link().set(Fault::StallReplies);
+                    for _ in 0..SINGLES {
+                        self.rest(&mut rng, Duration::ZERO, self.lease / 4).await;
+                        client.link().let_one_through();
+                    }
                     client.link().heal();
                 }
                 Blow::Pause => client.pause(self.lease / 2 + rng.time(self.lease * 2)).await?,
@@ -182,6 +203,9 @@ impl Nemesis<'_> {
     async fn of_the_server(&self, mut rng: Rng) -> Verdict {
         let lacks = |need| self.ctx.harness().lacks(need).is_some();
         let (restarts, pauses) = (!lacks(Need::Restart), !lacks(Need::Pause));
+        if self.scene == Scene::Leader {
+            return self.of_the_leader(rng).await;
+        }
         let mut restart = false;
         while !self.over() && (restarts || pauses) {
             self.rest(&mut rng, self.lease, self.lease * 3).await;
@@ -201,22 +225,48 @@ impl Nemesis<'_> {
         }
         Ok(())
     }
+
+    /// Longer than any lease or session, so that all of them end while what was sent last is under way.
+    async fn of_the_leader(&self, mut rng: Rng) -> Verdict {
+        while !self.over() {
+            self.rest(&mut rng, self.lease, self.lease * 2).await;
+            if self.over() {
+                break;
+            }
+            self.ctx.store().stop_leader(true).await?;
+            tokio::time::sleep(self.lease * 2 + rng.time(self.lease)).await;
+            self.ctx.store().stop_leader(false).await?;
+            self.note(LEADER);
+        }
+        Ok(())
+    }
+}
+
+/// How many faults of different kinds a store can have in this scene.
+#[must_use]
+pub fn kinds(ctx: &Ctx, scene: Scene) -> usize {
+    wanted(ctx, scene).len()
+}
+
+fn wanted(ctx: &Ctx, scene: Scene) -> Vec<&'static str> {
+    let lacks = |need| ctx.harness().lacks(need).is_some();
+    let mut wanted: Vec<_> = blows(ctx, scene).into_iter().map(|(name, _)| name).collect();
+    match scene {
+        Scene::Leader => wanted.push(LEADER),
+        Scene::Everything | Scene::Ways => {
+            wanted.extend((!lacks(Need::Restart)).then_some("server killed"));
+            wanted.extend((!lacks(Need::Pause)).then_some("server stopped"));
+        }
+    }
+    wanted
 }
 
 /// Fails unless every kind of fault that this store can have was seen.
 ///
 /// # Errors
 /// With what was not.
-pub fn all_kinds(ctx: &Ctx, faults: &BTreeMap<String, u64>) -> Verdict {
-    let lacks = |need| ctx.harness().lacks(need).is_some();
-    let mut wanted: Vec<_> = blows(ctx).into_iter().map(|(name, _)| name).collect();
-    if !lacks(Need::Restart) {
-        wanted.push("server killed");
-    }
-    if !lacks(Need::Pause) {
-        wanted.push("server stopped");
-    }
-    for kind in wanted {
+pub fn all_kinds(ctx: &Ctx, scene: Scene, faults: &BTreeMap<String, u64>) -> Verdict {
+    for kind in wanted(ctx, scene) {
         ensure!(
             faults.contains_key(kind),
             "no fault of the kind `{kind}`: the run proves nothing ({faults:?})"

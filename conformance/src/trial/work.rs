@@ -30,6 +30,8 @@ const KEPT: std::ops::Range<u32> = 10..14;
 const TASKS: u32 = 3;
 /// A short hold is shorter.
 const MOMENT: Duration = Duration::from_millis(2);
+/// The work between two awaits.
+const CHUNK: Duration = Duration::from_millis(1);
 /// The pause of a task whose store did not answer.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -73,7 +75,14 @@ impl Work {
         stop: watch::Receiver<bool>,
     ) -> Verdict<Arc<Self>> {
         let mut settings = Settings::default();
-        (settings.ttl, settings.waiter_lease) = (plan.lease, plan.lease);
+        // Some clients outlive the faults that end the leases of others; and who is promoted has to get a holder's lease in
+        // time where a waiter's is shorter.
+        let (lease, waits) = match (plan.worked, number % 2) {
+            (true, 1) => (plan.lease * 4, plan.lease * 4),
+            (true, _) => (plan.lease, plan.lease * 2 / 3),
+            (false, _) => (plan.lease, plan.lease),
+        };
+        (settings.ttl, settings.waiter_lease) = (lease, waits);
         let notes = Arc::new(Notes::default());
         let locks = Locks::builder(Counted::new(backend, &notes)).clock(clock).settings(settings).build()?;
         Ok(Arc::new(Self { locks, notes, plan, number, journal, holds: AtomicU64::new(0), stop }))
@@ -96,7 +105,11 @@ impl Work {
             tasks.spawn(Arc::clone(&self).take_for_a_moment(rng.fork()));
         }
         tasks.spawn(Arc::clone(&self).write_the_resource(rng.fork()));
-        tasks.spawn(Arc::clone(&self).hold_for_long(rng.fork()));
+        if self.plan.worked {
+            tasks.spawn(Arc::clone(&self).work_for_long(rng.fork()));
+        } else {
+            tasks.spawn(Arc::clone(&self).hold_for_long(rng.fork()));
+        }
         while let Some(done) = tasks.join_next().await {
             done??;
         }
@@ -112,10 +125,13 @@ impl Work {
             let number = QUICK.start + u32::try_from(rng.below(u64::from(QUICK.end - QUICK.start)))?;
             let lock = self.lock(number, &mut rng)?;
             let Some(mut hold) = self.acquire(&lock, number, &mut rng).await? else { continue };
-            if rng.below(4) == 0 {
-                tokio::time::sleep(rng.time(MOMENT)).await;
+            let time = if rng.below(4) == 0 { rng.time(MOMENT) } else { Duration::ZERO };
+            if self.plan.worked {
+                self.work(&hold, time).await?;
+            } else {
+                tokio::time::sleep(time).await;
+                self.look(&mut hold);
             }
-            self.look(&mut hold);
             self.end(hold, rng.below(16) == 0).await?;
         }
         Ok(())
@@ -263,6 +279,43 @@ impl Work {
             self.journal.write(&Event::Calls { calls, unclear })?;
         }
         Ok(())
+    }
+
+    /// Works under locks whose holds end in every way: given back in time, by the lease, by the longest hold, and with a
+    /// lock-delay behind them.
+    async fn work_for_long(self: Arc<Self>, mut rng: Rng) -> Verdict {
+        let number = KEPT.start + (self.number / 2) % (KEPT.end - KEPT.start);
+        let (locks, lease) = (&self.locks, self.plan.lease);
+        while !self.stopped() {
+            let lock = locks.mutex(name(number))?;
+            let lock = match rng.below(if self.plan.delay { 4 } else { 3 }) {
+                0 => lock,
+                1 => lock.auto_renew(false),
+                2 => lock.max_hold(lease / 2)?,
+                _ => lock.lock_delay(lease / 4)?.auto_renew(false),
+            };
+            let Some(hold) = self.acquire(&lock, number, &mut rng).await? else { continue };
+            self.work(&hold, rng.time(lease * 2)).await?;
+            self.end(hold, false).await?;
+            let (calls, unclear) = self.notes.take();
+            self.journal.write(&Event::Calls { calls, unclear })?;
+        }
+        Ok(())
+    }
+
+    /// Works for `time`, or until the end of the hold stops it.
+    async fn work(&self, hold: &Hold, time: Duration) -> Verdict {
+        let clock = self.locks.clock();
+        let (end, mut deadline) = (clock.now() + time, hold.guard.deadline());
+        let worked = hold.guard.run(async {
+            while clock.now() < end && !self.stopped() {
+                deadline = deadline.max(hold.guard.deadline());
+                tokio::time::sleep(CHUNK).await;
+            }
+        });
+        let stopped = worked.await.is_err();
+        let (deadline, until) = (nanos(deadline), nanos(clock.now()));
+        self.journal.write(&Event::Worked { hold: hold.number, deadline, until, stopped })
     }
 }
 

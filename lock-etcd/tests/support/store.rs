@@ -1,15 +1,16 @@
 //! The shared suite's view of a single etcd server.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::GetOptions;
-use onelock_conformance::Verdict;
 use onelock_conformance::case::Need;
 use onelock_conformance::faults::{Link, Proxies};
 use onelock_conformance::harness::{Certificates, Credentials, Harness, Store, Tls, open_by};
 use onelock_conformance::servers::free_port;
+use onelock_conformance::verdict::{Context as _, Verdict};
 use onelock_core::{Backend, Capabilities, Driver};
 use onelock_etcd::DRIVER;
 
@@ -60,7 +61,23 @@ impl Harness for Etcd {
         if self.restricted {
             member.with_a_user(PASSWORD).await?;
         }
-        Ok(Box::new(Running { member, proxies: Proxies::default(), restricted: self.restricted }))
+        Ok(Box::new(Running {
+            members: vec![member],
+            proxies: Proxies::default(),
+            restricted: self.restricted,
+        }))
+    }
+
+    async fn start_group(&self) -> Verdict<Box<dyn Store>> {
+        let members = Member::three().await?;
+        if self.restricted {
+            first(&members)?.with_a_user(PASSWORD).await?;
+        }
+        Ok(Box::new(Running { members, proxies: Proxies::default(), restricted: self.restricted }))
+    }
+
+    fn has_groups(&self) -> bool {
+        true
     }
 
     async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
@@ -68,17 +85,26 @@ impl Harness for Etcd {
     }
 }
 
+fn first(members: &[Member]) -> Verdict<&Member> {
+    members.first().context("a member")
+}
+
 struct Running {
-    member: Member,
+    members: Vec<Member>,
     proxies: Proxies,
     restricted: bool,
 }
 
 impl Running {
-    /// A URL of this store by this address.
-    fn by(&self, address: std::net::SocketAddr) -> String {
+    fn member(&self) -> Verdict<&Member> {
+        first(&self.members)
+    }
+
+    /// A URL of this store by these addresses.
+    fn by(&self, addresses: &[SocketAddr]) -> String {
         let user = if self.restricted { format!("app:{PASSWORD}@") } else { String::new() };
-        format!("etcd://{user}{address}")
+        let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        format!("etcd://{user}{}", hosts.join(","))
     }
 }
 
@@ -89,33 +115,46 @@ impl Store for Running {
     }
 
     fn url(&self) -> Verdict<String> {
-        Ok(self.by(self.member.address()))
+        let addresses: Vec<_> = self.members.iter().map(Member::address).collect();
+        Ok(self.by(&addresses))
     }
 
     async fn requests(&self) -> Verdict<u64> {
-        Ok(self.member.received().await?.into_iter().map(|(_, count)| count).sum())
+        Ok(self.member()?.received().await?.into_iter().map(|(_, count)| count).sum())
     }
 
     async fn connections(&self) -> Verdict<u64> {
-        self.member.connections()
+        self.member()?.connections()
     }
 
     async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
-        let way = self.proxies.way(self.member.address(), link).await?;
-        Ok(format!("{}?request_timeout=500ms&connect_timeout=500ms", self.by(way)))
+        let mut ways = Vec::new();
+        for member in &self.members {
+            ways.push(self.proxies.way(member.address(), link).await?);
+        }
+        Ok(format!("{}?request_timeout=500ms&connect_timeout=500ms", self.by(&ways)))
     }
 
     async fn restart(&self) -> Verdict {
-        self.member.restart().await
+        self.member()?.restart().await
     }
 
     async fn pause(&self, stopped: bool) -> Verdict {
-        self.member.pause(stopped).await
+        self.member()?.pause(stopped).await
+    }
+
+    async fn stop_leader(&self, stopped: bool) -> Verdict {
+        for member in &self.members {
+            if !stopped || member.leads().await? {
+                member.pause(stopped).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn residue(&self) -> Verdict<Vec<String>> {
         let options = GetOptions::new().with_all_keys().with_keys_only();
-        let keys = self.member.admin().await?.get("", Some(options)).await?;
+        let keys = self.member()?.admin().await?.get("", Some(options)).await?;
         Ok(keys.kvs().iter().map(|kv| String::from_utf8_lossy(kv.key()).into_owned()).collect())
     }
 

@@ -1,6 +1,7 @@
 //! ZooKeeper for the shared suite. Servers take a second to start, so a case that has ended passes its own on to the
 //! next; every case works under a path of its own.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use onelock_core::{Backend, Capabilities, Driver, LockName};
 use zookeeper_client as zk;
 
 use super::counter::Counter;
-use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer, ensemble};
 
 const FOREIGN: &[u8] = b"somebody else's";
 const OPTIONS: &str = "tick=200ms";
@@ -42,6 +43,20 @@ pub(crate) fn end() {
 /// Opens `url` as a client would: the options that all stores share are not the driver's.
 pub(crate) async fn open(url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
     open_by(&onelock_zk::DRIVER, url).await
+}
+
+impl ZooKeeper {
+    async fn on(&self, servers: Vec<ZkServer>) -> Verdict<Box<dyn Store>> {
+        static CASES: AtomicU64 = AtomicU64::new(0);
+        let path = format!("/suite/{}-{}", std::process::id(), CASES.fetch_add(1, Ordering::Relaxed));
+        let counter = Counter::start(servers.first().context("a server")?.address(), &path)?;
+        let running =
+            Running { path, counter, proxies: Proxies::default(), servers, restricted: self.restricted };
+        if self.restricted {
+            running.restrict().await?;
+        }
+        Ok(Box::new(running))
+    }
 }
 
 #[async_trait]
@@ -84,20 +99,15 @@ impl Harness for ZooKeeper {
             Some(server) if server.mode().await.is_some() => server,
             _ => ZkServer::start(Setup::default()).await?,
         };
-        static CASES: AtomicU64 = AtomicU64::new(0);
-        let path = format!("/suite/{}-{}", std::process::id(), CASES.fetch_add(1, Ordering::Relaxed));
-        let counter = Counter::start(server.address(), &path)?;
-        let running = Running {
-            path,
-            counter,
-            proxies: Proxies::default(),
-            server: Some(server),
-            restricted: self.restricted,
-        };
-        if self.restricted {
-            running.restrict().await?;
-        }
-        Ok(Box::new(running))
+        self.on(vec![server]).await
+    }
+
+    async fn start_group(&self) -> Verdict<Box<dyn Store>> {
+        self.on(ensemble().await?).await
+    }
+
+    fn has_groups(&self) -> bool {
+        true
     }
 
     async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
@@ -114,14 +124,15 @@ struct Running {
     path: String,
     counter: Counter,
     proxies: Proxies,
-    server: Option<ZkServer>,
+    /// Those of a group end with their case.
+    servers: Vec<ZkServer>,
     restricted: bool,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let Some(server) = self.server.take() else { return };
-        if server.pause(false).is_ok() {
+        let Some(server) = self.servers.pop() else { return };
+        if self.servers.is_empty() && server.pause(false).is_ok() {
             IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(server);
         }
     }
@@ -129,7 +140,7 @@ impl Drop for Running {
 
 impl Running {
     fn server(&self) -> Verdict<&ZkServer> {
-        self.server.as_ref().context("the server")
+        self.servers.first().context("the server")
     }
 
     /// Asks by a session of its own. Asks again, by another one, while a server that others keep busy is late for the driver: a session
@@ -185,10 +196,11 @@ impl Running {
         self.create(&self.path, b"", only[..].into()).await
     }
 
-    /// A URL of this store by this address.
-    fn by(&self, address: std::net::SocketAddr, more: &str) -> String {
+    /// A URL of this store by these addresses.
+    fn by(&self, addresses: &[SocketAddr], more: &str) -> String {
         let user = if self.restricted { format!("{}:{}@", USER.0, USER.1) } else { String::new() };
-        format!("zk://{user}{address}{}?{OPTIONS}{more}", self.path)
+        let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        format!("zk://{user}{}{}?{OPTIONS}{more}", hosts.join(","), self.path)
     }
 
     fn planted_path(&self, name: &str) -> Verdict<String> {
@@ -203,7 +215,9 @@ impl Store for Running {
     }
 
     fn url(&self) -> Verdict<String> {
-        Ok(self.by(self.counter.address(), ""))
+        let mut addresses = vec![self.counter.address()];
+        addresses.extend(self.servers.iter().skip(1).map(ZkServer::address));
+        Ok(self.by(&addresses, ""))
     }
 
     async fn requests(&self) -> Verdict<u64> {
@@ -215,8 +229,11 @@ impl Store for Running {
     }
 
     async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
-        let way = self.proxies.way(self.server()?.address(), link).await?;
-        Ok(self.by(way, "&request_timeout=500ms&connect_timeout=1s"))
+        let mut ways = Vec::new();
+        for server in &self.servers {
+            ways.push(self.proxies.way(server.address(), link).await?);
+        }
+        Ok(self.by(&ways, "&request_timeout=500ms&connect_timeout=1s"))
     }
 
     async fn restart(&self) -> Verdict {
@@ -225,6 +242,15 @@ impl Store for Running {
 
     async fn pause(&self, stopped: bool) -> Verdict {
         self.server()?.pause(stopped)
+    }
+
+    async fn stop_leader(&self, stopped: bool) -> Verdict {
+        for server in &self.servers {
+            if !stopped || server.mode().await.as_deref() == Some("leader") {
+                server.pause(stopped)?;
+            }
+        }
+        Ok(())
     }
 
     async fn residue(&self) -> Verdict<Vec<String>> {

@@ -233,6 +233,23 @@ async fn a_delay_counts_each_way_once() {
 }
 
 #[tokio::test]
+async fn only_replies_are_late() {
+    let echo = echo().await;
+    let mut stream = echo.warm().await;
+    let late = Duration::from_millis(400);
+    echo.link.set(Fault::DelayReplies(late));
+    let sent = Instant::now();
+    say(&mut stream, b"slow").await;
+    // The request is there, and its reply is on its way: what is set now does not hurry it.
+    while echo.link.hits() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let arrived = sent.elapsed();
+    assert_eq!(hear(&mut stream, 4).await.unwrap(), b"slow");
+    assert!(sent.elapsed() >= late && arrived < late, "{arrived:?} of {:?}", sent.elapsed());
+}
+
+#[tokio::test]
 async fn a_throttled_link_is_narrow_and_heals_at_once() {
     let echo = echo().await;
     let mut stream = echo.warm().await;

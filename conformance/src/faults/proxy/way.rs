@@ -47,7 +47,7 @@ pub(super) async fn forward(
 ) -> End {
     let (departs, arrives) = mpsc::channel(UNDER_WAY);
     let reading = async {
-        depart(from, departs, shared.link).await;
+        depart(from, departs, shared.link, direction).await;
         // What is under way arrives after the sender has closed.
         std::future::pending().await
     };
@@ -58,11 +58,16 @@ pub(super) async fn forward(
     }
 }
 
-async fn depart(mut from: ReadHalf<'_>, departs: mpsc::Sender<(Instant, Vec<u8>)>, link: &Link) {
+async fn depart(
+    mut from: ReadHalf<'_>,
+    departs: mpsc::Sender<(Instant, Vec<u8>)>,
+    link: &Link,
+    direction: Direction,
+) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         let mut due = Instant::now();
-        if let Fault::Delay(time) = link.now().fault {
+        if let Some(time) = link.now().fault.delays(direction) {
             link.hit();
             due += time;
         }
