@@ -19,6 +19,7 @@ pub use toolkit::single_flight as flight;
 pub use around::election::{Election, Leader, Observe, Term};
 pub use around::fence;
 pub use around::health::Health;
+pub use around::progress::{Acquire, Position};
 pub use around::risk::Stop;
 pub use around::sets::{GuardSet, LockSet};
 pub use backend::{

@@ -11,14 +11,12 @@ use std::time::{Duration, SystemTime};
 use futures_core::Stream;
 use tokio::sync::Notify;
 
+use crate::around::progress::ask_every;
 use crate::client::Locks;
 use crate::client::guard::{Guard, LossReason};
 use crate::client::lock::Lock;
 use crate::error::{ErrorKind, Result};
 use crate::token::FencingToken;
-
-/// How often an observer asks the store: a tenth of the ttl, within these.
-const OBSERVE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// What [`Election::on_failure`] is called with.
 type OnFailure = Arc<dyn Fn(&dyn fmt::Display) + Send + Sync>;
@@ -331,7 +329,7 @@ impl Observe {
 
 /// Asks until another one leads than the one with the token `seen`.
 async fn change(election: &Election, seen: Option<Option<FencingToken>>) -> Option<Leader> {
-    let pause = (election.lock.lease() / 10).clamp(OBSERVE.0, OBSERVE.1);
+    let pause = ask_every(election.lock.lease());
     let mut first = seen.is_none();
     loop {
         if !std::mem::take(&mut first) {

@@ -1,8 +1,12 @@
 //! What a service needs around a lock, built over [`Locks`](crate::Locks) alone: it works on every store.
 
+pub(crate) mod at_least;
 pub mod blocking;
+mod drain;
 pub mod election;
 pub mod fence;
 pub mod health;
+pub(crate) mod lazy;
+pub mod progress;
 pub mod risk;
 pub mod sets;

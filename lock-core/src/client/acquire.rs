@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use super::Client;
 use super::debts::Debt;
 use super::entry::{Entry, Upkeep, View};
@@ -15,20 +17,20 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
 use crate::mode::Mode;
 use crate::name::LockName;
-use crate::token::TokenEpoch;
+use crate::token::{FencingToken, TokenEpoch};
 
 /// What a lock asks for.
 #[derive(Clone, Debug)]
-pub(super) struct Terms {
+pub(crate) struct Terms {
     pub(super) name: LockName,
     pub(super) mode: Mode,
-    pub(super) lease: Duration,
+    pub(crate) lease: Duration,
     pub(super) waiter_lease: Duration,
     pub(super) delay: Duration,
     pub(super) note: Note,
     pub(super) fair: bool,
     pub(super) retry: Retry,
-    pub(super) upkeep: Upkeep,
+    pub(crate) upkeep: Upkeep,
 }
 
 impl Terms {
@@ -37,7 +39,7 @@ impl Terms {
             name: self.name.clone(),
             holder: HolderId::random()?,
             mode: self.mode,
-            lease: self.lease,
+            lease: self.upkeep.at_least.map_or(self.lease, |least| least.stay.max(self.lease)),
             waiter_lease: self.waiter_lease.min(self.lease),
             delay: self.delay,
             queue,
@@ -76,13 +78,15 @@ enum Attempt {
 
 /// What an acquisition has learned of the store, for a caller whose time runs out.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Progress(Arc<Mutex<Learned>>);
+pub(crate) struct Progress(Arc<Mutex<Learned>>, Arc<Notify>);
 
 #[derive(Debug, Default)]
 struct Learned {
     /// Somebody asks for the answer below when the time is over.
     timed: bool,
     others_ahead: bool,
+    /// The number of the entry that waits.
+    token: Option<FencingToken>,
     failure: Option<Error>,
 }
 
@@ -101,6 +105,24 @@ impl Progress {
     /// The store, or this client for an owner, has said that others are ahead.
     pub(super) fn others_ahead(&self) {
         self.lock().others_ahead = true;
+        self.1.notify_one();
+    }
+
+    fn waits(&self, token: Option<FencingToken>) {
+        self.lock().token = token;
+        self.others_ahead();
+    }
+
+    /// Waits until others are known to be ahead, for one listener.
+    pub(crate) async fn is_behind(&self) {
+        while !self.lock().others_ahead {
+            self.1.notified().await;
+        }
+    }
+
+    /// The number of the entry that waits, where it has one.
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.lock().token
     }
 
     fn failed(&self, error: Option<&Error>) {
@@ -254,7 +276,7 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Pr
     match stake.entry.view(now) {
         View::Waiting { .. } if queue => {
             drop(asking);
-            progress.others_ahead();
+            progress.waits(stake.entry.token());
             in_line(stake, progress).await
         }
         View::Held { .. } | View::Waiting { .. } => {
@@ -281,7 +303,7 @@ fn settle_unclear(client: &Arc<Client>, request: &Request, answer: &Result<Stand
         Err(error) => !error.is_unclear(),
     };
     if !nothing {
-        client.release_later(request.ticket(), request.lease + request.delay);
+        client.release_later(request.ticket(), request.lease + request.delay, None);
     }
 }
 
@@ -372,7 +394,7 @@ async fn ask_again(stake: &Stake) {
 ///
 /// In a task of its own: a caller that does not go on must not keep what renewals are sent by, or what its client holds is
 /// lost. It is not asked often enough for the price of one to count.
-pub(super) async fn renew_one(client: &Arc<Client>, renewal: Renewal) -> Result<Renewed> {
+pub(crate) async fn renew_one(client: &Arc<Client>, renewal: Renewal) -> Result<Renewed> {
     let (backend, debt) = (Arc::clone(&client.backend), Debt::new(client));
     let asked = client.runtime.spawn(async move {
         let answer = backend.renew(&[renewal]).await.pop();

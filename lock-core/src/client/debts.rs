@@ -9,7 +9,9 @@ use tokio::sync::Notify;
 
 use super::Client;
 use super::entry::Entry;
+use crate::around::at_least;
 use crate::backend::{Release, Ticket};
+use crate::clock::Timestamp;
 use crate::error::Result;
 
 #[derive(Debug, Default)]
@@ -65,36 +67,46 @@ impl Client {
     }
 
     /// Gives an entry back in the background, if that is still owed.
-    pub(super) fn give_back(self: &Arc<Self>, entry: &Entry) {
+    pub(crate) fn give_back(self: &Arc<Self>, entry: &Entry) {
         if let Some(ticket) = entry.take_owed() {
-            self.release_later(ticket, entry.store_lease());
+            self.release_later(ticket, entry.store_lease(), entry.stays_until());
         }
     }
 
     /// The same for an entry that is over before a caller has received it.
     pub(super) fn give_back_unreceived(self: &Arc<Self>, entry: &Entry) {
         if let Some(ticket) = entry.take_unreceived() {
-            self.release_later(ticket, entry.store_lease());
+            self.release_later(ticket, entry.store_lease(), None);
         }
     }
 
     /// Releases in the background until the store gives a definite answer, for at most `lease`.
-    pub(super) fn release_later(self: &Arc<Self>, ticket: Ticket, lease: Duration) {
+    pub(crate) fn release_later(self: &Arc<Self>, ticket: Ticket, lease: Duration, stay: Option<Timestamp>) {
         let client = Arc::clone(self);
         self.owe(async move {
             // A failure has nobody to tell: the lease frees the lock.
-            let _ = release(client, ticket, lease).await;
+            let _ = release(client, ticket, lease, stay).await;
         });
     }
 }
 
-/// Releases until the store gives a definite answer, for at most `lease`: after that the store has dropped the entry.
-pub(super) async fn release(client: Arc<Client>, ticket: Ticket, lease: Duration) -> Result<Release> {
+/// Releases until the store gives a definite answer, for at most `lease`: after that the store has dropped the entry. An entry
+/// that must stay until `stay` is kept, and released then.
+pub(super) async fn release(
+    client: Arc<Client>,
+    ticket: Ticket,
+    lease: Duration,
+    stay: Option<Timestamp>,
+) -> Result<Release> {
     let until = client.clock.now() + lease;
     let mut pause = Duration::from_millis(10);
     let mut unclear = false;
     loop {
-        let error = match client.backend.release(&ticket).await {
+        let answer = match stay.filter(|stay| *stay > client.clock.now()) {
+            Some(stay) => at_least::keep(&client, &ticket, stay).await,
+            None => client.backend.release(&ticket).await,
+        };
+        let error = match answer {
             // An earlier try may have done it and lost the answer.
             Ok(Release::NotHeld) if unclear => return Ok(Release::Released),
             Ok(answer) => return Ok(answer),

@@ -26,6 +26,15 @@ pub(crate) struct Upkeep {
     /// Whether a holder's lease is renewed.
     pub(crate) auto_renew: bool,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) at_least: Option<AtLeast>,
+}
+
+/// How long the entry stays at least, from when it held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtLeast {
+    pub(crate) stay: Duration,
+    /// What is asked for once a lease has covered that time.
+    pub(crate) ttl: Duration,
 }
 
 #[derive(Debug)]
@@ -308,7 +317,22 @@ impl Entry {
         (std::mem::take(&mut state.owed) && !delayed).then(|| self.numbered(&state))
     }
 
-    /// The same for an entry that is over and that no caller ever held.
+    /// Until when the entry must stay after its release, when a caller had it.
+    pub(crate) fn stays_until(&self) -> Option<Timestamp> {
+        let state = self.lock();
+        self.upkeep.at_least.filter(|_| state.received).map(|least| state.held_since + least.stay)
+    }
+
+    /// Ends an entry that no caller has, for a client that closes; false for one that a caller has.
+    pub(crate) fn end_unreceived(&self, now: Timestamp) -> bool {
+        let unused = !self.lock().received;
+        if unused {
+            self.end(now, LossReason::Closed);
+        }
+        unused
+    }
+
+    /// The entry to give back when it is over and no caller ever held it.
     pub(crate) fn take_unreceived(&self) -> Option<Ticket> {
         let mut state = self.lock();
         let unused = matches!(state.phase, Phase::Over(_)) && !state.received;
@@ -397,6 +421,9 @@ impl State {
                     self.hold(upkeep, now);
                 }
                 self.short = false;
+                if let Some(least) = upkeep.at_least.filter(|least| grant.lease >= least.stay) {
+                    self.lease = least.ttl;
+                }
                 grant.lease
             }
             // Sent by the waiter and overtaken by the push: it says nothing of the hold, and the lease it got is good.

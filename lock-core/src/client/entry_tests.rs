@@ -38,7 +38,12 @@ fn request() -> Request {
 }
 
 fn upkeep() -> Upkeep {
-    Upkeep { margin: Margin::new(0.1, Duration::ZERO).unwrap(), auto_renew: true, max_hold: None }
+    Upkeep {
+        margin: Margin::new(0.1, Duration::ZERO).unwrap(),
+        auto_renew: true,
+        max_hold: None,
+        at_least: None,
+    }
 }
 
 fn held(lease: u64) -> Renewed {

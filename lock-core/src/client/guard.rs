@@ -1,12 +1,9 @@
 //! What the user holds.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use super::acquire::{self, Stake};
 use super::debts::{self, Debt};
@@ -21,34 +18,7 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::FencingToken;
 
-/// Why a lock is not held any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum LossReason {
-    /// The lease was not renewed in time: by this client's own clock it may have run out.
-    Expired,
-    /// The store has no such entry: it was evicted, or the store forgot it.
-    NotHeld,
-    /// The longest hold time is over.
-    MaxHold,
-    /// The client was closed.
-    Closed,
-    /// It was given back.
-    Released,
-}
-
-impl fmt::Display for LossReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "the lease was not renewed in time",
-            Self::NotHeld => "the store no longer has the entry (evicted, or forgotten by the store)",
-            Self::MaxHold => "the longest hold time is over",
-            Self::Closed => "the client was closed",
-            Self::Released => "it was given back",
-        })
-    }
-}
+pub use crate::model::loss::LossReason;
 
 /// A held lock. Dropping it gives the lock back in the background; [`Guard::release`] is the way to know.
 ///
@@ -448,7 +418,7 @@ impl Guard {
         };
         // Counted, so that `close` waits for it.
         let debt = Debt::new(client);
-        let call = debts::release(Arc::clone(client), ticket, entry.store_lease());
+        let call = debts::release(Arc::clone(client), ticket, entry.store_lease(), entry.stays_until());
         let call = async move {
             let answer = call.await;
             drop(debt);

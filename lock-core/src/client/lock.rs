@@ -9,6 +9,7 @@ use super::guard::Guard;
 use super::owner::{Owner, SlotLease};
 use super::retry::Retry;
 use super::{Client, Locks};
+use crate::around::progress::Acquire;
 use crate::backend::Note;
 use crate::clock::{Clock, sleep_until};
 use crate::config;
@@ -32,8 +33,8 @@ use crate::name::LockName;
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    client: Arc<Client>,
-    terms: Terms,
+    pub(crate) client: Arc<Client>,
+    pub(crate) terms: Terms,
     /// For an owner: where it keeps what it holds of this name.
     slot: Option<Arc<SlotLease>>,
 }
@@ -87,6 +88,7 @@ impl Lock {
                 margin: client.margin,
                 auto_renew: settings.auto_renew,
                 max_hold: settings.max_hold,
+                at_least: None,
             },
         };
         Self { client, terms, slot: None }
@@ -133,6 +135,9 @@ impl Lock {
     /// ```
     pub fn ttl(mut self, ttl: Duration) -> Result<Self> {
         self.terms.lease = self.round(ttl)?;
+        if let Some(least) = &mut self.terms.upkeep.at_least {
+            least.ttl = self.terms.lease;
+        }
         Ok(self)
     }
 
@@ -318,12 +323,16 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn acquire(&self) -> Result<Guard> {
+    pub fn acquire(&self) -> Acquire<'_> {
+        Acquire::new(self)
+    }
+
+    pub(crate) async fn acquire_with(&self, progress: Progress) -> Result<Guard> {
         if self.client.is_home() {
-            return self.until_held(&Progress::default()).await;
+            return self.until_held(&progress).await;
         }
         let lock = self.clone();
-        self.client.at_home(async move { lock.until_held(&Progress::default()).await }).await
+        self.client.at_home(async move { lock.until_held(&progress).await }).await
     }
 
     async fn until_held(&self, progress: &Progress) -> Result<Guard> {
@@ -428,7 +437,8 @@ impl std::fmt::Debug for Client {
 
 /// The error of everything that needs a lock that is gone.
 pub(crate) fn lost(name: &LockName, reason: super::guard::LossReason, cause: Option<Error>) -> Error {
-    let error = Error::new(ErrorKind::Lost, format!("`{name}` is not held any more: {reason}"));
+    let text = format!("`{name}` is not held any more: {reason}");
+    let error = Error::new(ErrorKind::Lost, text).lost_by(reason);
     match cause {
         Some(cause) => error.caused_by(cause),
         None => error,

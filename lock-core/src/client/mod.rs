@@ -19,12 +19,12 @@ pub mod owner;
 pub mod retry;
 pub mod settings;
 
-mod acquire;
+pub(crate) mod acquire;
 mod debts;
-mod entry;
+pub(crate) mod entry;
 #[cfg(test)]
 mod entry_tests;
-mod renewer;
+pub(crate) mod renewer;
 mod runtime;
 mod stalls;
 mod sync;
@@ -37,6 +37,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use crate::around::lazy;
 use crate::backend::{Backend, Info, Note, Release};
 use crate::capabilities::Capabilities;
 use crate::clock::{BootClock, Clock, sleep_until};
@@ -65,19 +66,19 @@ pub struct Locks {
 }
 
 pub(crate) struct Client {
-    backend: Arc<dyn Backend>,
-    info: Info,
-    capabilities: Capabilities,
-    clock: Arc<dyn Clock>,
-    settings: Settings,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) info: Info,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: Settings,
     margin: Margin,
     note: Note,
     /// Captured once: what is dropped outside a runtime is finished here.
-    runtime: Handle,
-    renewer: Renewer,
+    pub(crate) runtime: Handle,
+    pub(crate) renewer: Renewer,
     debts: Debts,
     stalls: Stalls,
-    closed: AtomicBool,
+    pub(crate) closed: AtomicBool,
 }
 
 /// Makes a [`Locks`] from a backend; see [`Locks::builder`].
@@ -186,7 +187,10 @@ impl Locks {
         };
         url.check_options(&[crate::config::OPTIONS, driver.options])?;
         let settings = defaults.merge_url(&mut url)?;
-        let backend = (driver.open)(url, Arc::clone(&clock)).await?;
+        let backend = match settings.lazy {
+            true => lazy::backend(*driver, url, Arc::clone(&clock))?,
+            false => (driver.open)(url, Arc::clone(&clock)).await?,
+        };
         Self::builder(backend).clock(clock).settings(settings).build()
     }
 
@@ -496,7 +500,7 @@ impl Client {
         Ok(())
     }
 
-    async fn close(self: &Arc<Self>, timeout: Duration) -> Result<()> {
+    pub(crate) async fn close(self: &Arc<Self>, timeout: Duration) -> Result<()> {
         let client = self;
         client.closed.store(true, Ordering::Release);
         renewer::close(client);

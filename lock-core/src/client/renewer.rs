@@ -70,7 +70,7 @@ impl Renewer {
     }
 
     /// Lets an entry go.
-    pub(super) fn untrack(&self, entry: &Entry) {
+    pub(crate) fn untrack(&self, entry: &Entry) {
         let mut queue = self.lock();
         if let Some(key) = entry.key.lock().unwrap_or_else(PoisonError::into_inner).take() {
             queue.events.remove(&key);
@@ -106,7 +106,7 @@ impl Renewer {
         queue.sleeps_until
     }
 
-    fn all(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
         self.lock().events.values().cloned().collect()
     }
 }

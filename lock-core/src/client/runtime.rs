@@ -45,7 +45,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] when the client's runtime has ended.
-    pub(super) async fn at_home<T: Send + 'static>(
+    pub(crate) async fn at_home<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
@@ -73,7 +73,7 @@ impl Client {
     }
 
     /// Sleeps until `until` on the client's clock, by the timers of its own runtime. False when that has ended.
-    pub(super) async fn sleep_until(&self, until: Timestamp) -> bool {
+    pub(crate) async fn sleep_until(&self, until: Timestamp) -> bool {
         if self.is_home() {
             sleep_until(&self.clock, until).await;
             return true;

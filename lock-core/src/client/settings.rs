@@ -26,6 +26,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         about: "how long a lock stays blocked after a lost holder",
     },
     OptionSpec { name: "note", default: "host and process", about: "the holder's label for people" },
+    OptionSpec { name: "lazy", default: "false", about: "connect at the first call instead of at once" },
     OptionSpec { name: "token_epoch", default: "0", about: "the high bits of tokens; raise after a restore" },
 ];
 
@@ -66,6 +67,9 @@ pub struct Settings {
     pub note: Option<Note>,
     /// The high bits of every token.
     pub token_epoch: TokenEpoch,
+    /// Whether the client connects at the first call to the store instead of when it is made. The store must offer what its driver
+    /// declares: a server that is set up to offer less is an error of the first call.
+    pub lazy: bool,
 }
 
 const WAITER_LEASE: Duration = Duration::from_secs(10);
@@ -82,6 +86,7 @@ impl Default for Settings {
             lock_delay: Duration::ZERO,
             note: None,
             token_epoch: TokenEpoch::default(),
+            lazy: false,
         }
     }
 }
@@ -104,6 +109,7 @@ impl Settings {
         over(url, "margin", &mut self.margin)?;
         over(url, "auto_renew", &mut self.auto_renew)?;
         over(url, "lock_delay", &mut self.lock_delay)?;
+        over(url, "lazy", &mut self.lazy)?;
         if let Some(hold) = url.take("max_hold")? {
             self.max_hold = Some(hold);
         }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::model::loss::LossReason;
+
 /// The result of everything that can fail here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -91,6 +93,7 @@ struct Inner {
     store: Option<String>,
     source: Option<Source>,
     unsent: bool,
+    loss: Option<LossReason>,
 }
 
 impl Error {
@@ -104,6 +107,7 @@ impl Error {
             store: None,
             source: None,
             unsent: false,
+            loss: None,
         }))
     }
 
@@ -133,6 +137,31 @@ impl Error {
     pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
+    }
+
+    /// Says why a lock was lost.
+    #[must_use]
+    pub fn lost_by(mut self, reason: LossReason) -> Self {
+        self.0.loss = Some(reason);
+        self
+    }
+
+    /// Why the lock was lost, for an error of kind [`ErrorKind::Lost`] of a guard.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossReason> {
+        self.0.loss
+    }
+
+    /// The call that failed, such as `acquire` or `release`, where it is known.
+    #[must_use]
+    pub fn verb(&self) -> Option<&'static str> {
+        self.0.operation
+    }
+
+    /// The address of the store, without user, password and options, where it is known.
+    #[must_use]
+    pub fn store(&self) -> Option<&str> {
+        self.0.store.as_deref()
     }
 
     /// What went wrong, for programs.

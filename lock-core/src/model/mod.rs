@@ -5,6 +5,7 @@ pub mod error;
 pub mod holder;
 pub mod lease;
 pub mod line;
+pub mod loss;
 pub mod mode;
 pub mod name;
 pub mod request;

@@ -82,7 +82,7 @@ impl World {
             epoch: onelock_core::TokenEpoch::default(),
         };
         let margin = Margin::new(0.1, Duration::ZERO).unwrap();
-        let upkeep = Upkeep { margin, auto_renew: true, max_hold: None };
+        let upkeep = Upkeep { margin, auto_renew: true, max_hold: None, at_least: None };
         Self(Arc::new(Inner {
             entry: Entry::new(&request, upkeep, at(100), at(100), answer).unwrap(),
             store: Mutex::new(Store { holder: MINE, releases: Vec::new() }),

@@ -1,0 +1,132 @@
+//! A client that comes to its end in order.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::client::entry::{Entry, View};
+use crate::client::{Client, Locks};
+use crate::clock::sleep_until;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long the closing may take at least, after a time of draining that is over.
+const CLOSING: Duration = Duration::from_secs(1);
+
+impl Locks {
+    /// Ends this client in order: no acquisition begins any more ([`ErrorKind::Closed`]), waiters leave their lines, guards have
+    /// up to `timeout` to end; then [`Locks::close`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`] when guards have not ended: their locks are lost then, with
+    /// [`LossReason::Closed`](crate::LossReason::Closed). As [`Locks::close`], which has what is left of the time, at least a second.
+    ///
+    /// # Cancel safety
+    /// The client refuses new acquisitions from the first poll on; what is held is still renewed.
+    pub async fn drain(&self, timeout: Duration) -> Result<()> {
+        let client = Arc::clone(&self.client);
+        self.client.at_home(async move { drain(&client, timeout).await }).await
+    }
+}
+
+async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
+    client.closed.store(true, Ordering::Release);
+    let until = client.clock.now() + timeout;
+    let guards_end = async {
+        loop {
+            let now = client.clock.now();
+            let mut held = client.renewer.all();
+            // Each time: an acquire that was under way may have joined a line since.
+            held.retain(|entry| {
+                let unused = entry.end_unreceived(now);
+                if unused {
+                    client.renewer.untrack(entry);
+                    client.give_back(entry);
+                }
+                !unused
+            });
+            let Some(entry) = held.first() else { return };
+            over(client, entry).await;
+            client.renewer.untrack(entry);
+        }
+    };
+    let ended = tokio::select! {
+        biased;
+        () = guards_end => Ok(()),
+        () = sleep_until(&client.clock, until) => {
+            let text = format!("{} locks were still held after {timeout:?}; they are lost now", client.renewer.all().len());
+            Err(Error::new(ErrorKind::Timeout, text).during("drain").at(&client.info.address))
+        }
+    };
+    let closed = client.close(until.saturating_since(client.clock.now()).max(CLOSING)).await;
+    ended.and(closed)
+}
+
+/// Waits until the entry is over; the renewer looks at it when its time is over.
+async fn over(client: &Client, entry: &Entry) {
+    loop {
+        let mut changed = std::pin::pin!(entry.changed.notified());
+        changed.as_mut().enable();
+        if matches!(entry.view(client.clock.now()), View::Over(_)) {
+            return;
+        }
+        changed.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LossReason;
+    use crate::clock::{Clock, TokioClock};
+    use crate::memory::{MemoryBackend, MemoryStore};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn client(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> Locks {
+        let backend = Arc::new(MemoryBackend::new(store));
+        Locks::builder(backend).clock(Arc::clone(clock)).build().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiters_leave_and_guards_may_end() {
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let store = MemoryStore::new(Arc::clone(&clock));
+        let locks = client(&store, &clock);
+        let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+        let waiter = locks.mutex("n").unwrap();
+        let waiter = tokio::spawn(async move { waiter.acquire().await });
+        tokio::time::sleep(SECOND).await;
+        let work = tokio::spawn(async move {
+            tokio::time::sleep(SECOND * 100).await;
+            guard.release().await
+        });
+        let draining = {
+            let locks = locks.clone();
+            tokio::spawn(async move { locks.drain(SECOND * 200).await })
+        };
+        assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(locks.mutex("m").unwrap().try_acquire().await.unwrap_err().kind(), ErrorKind::Closed);
+        assert!(!draining.is_finished());
+        work.await.unwrap().unwrap();
+        draining.await.unwrap().unwrap();
+        assert_eq!(store.names(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guard_that_never_ends_is_lost_when_the_time_is_over() {
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let store = MemoryStore::new(Arc::clone(&clock));
+        let locks = client(&store, &clock);
+        let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+        let began = tokio::time::Instant::now();
+        let error = locks.drain(SECOND * 100).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Timeout && error.verb() == Some("drain"), "{error}");
+        assert_eq!(began.elapsed().as_secs(), 100);
+        assert_eq!(guard.loss(), Some(LossReason::Closed));
+        // One that is lost before holds nobody up.
+        let locks = client(&store, &clock);
+        let guard = locks.mutex("m").unwrap().auto_renew(false).acquire().await.unwrap();
+        locks.drain(SECOND * 100).await.unwrap();
+        assert_eq!(guard.loss(), Some(LossReason::Expired));
+    }
+}

@@ -1,0 +1,177 @@
+//! An acquisition that tells where it stands in the line.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::client::Locks;
+use crate::client::acquire::Progress;
+use crate::client::guard::Guard;
+use crate::client::lock::Lock;
+use crate::error::Result;
+use crate::snapshot::EntryView;
+
+/// How often a store is asked about a line: a tenth of the ttl, within these.
+const ASK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// How often a store is asked about a line whose entries have this lease.
+pub(crate) fn ask_every(lease: Duration) -> Duration {
+    (lease / 10).clamp(ASK.0, ASK.1)
+}
+
+/// Where a waiting acquisition stands.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Position {
+    /// How many entries are ahead, holders among them.
+    pub ahead: usize,
+    /// Who holds now.
+    pub holders: Vec<EntryView>,
+    /// How long it has waited.
+    pub waited: Duration,
+}
+
+type Tell<'a> = Box<dyn FnMut(&Position) + Send + 'a>;
+
+/// The future of [`Lock::acquire`].
+#[must_use = "futures do nothing unless polled"]
+pub struct Acquire<'a> {
+    lock: &'a Lock,
+    tell: Option<Tell<'a>>,
+    call: Option<Pin<Box<dyn Future<Output = Result<Guard>> + Send + 'a>>>,
+}
+
+impl<'a> Acquire<'a> {
+    pub(crate) fn new(lock: &'a Lock) -> Self {
+        Self { lock, tell: None, call: None }
+    }
+
+    /// Calls `tell` with the place in the line while it waits: first when others are known to be ahead, then after changes. The
+    /// store is asked for it at most ten times a lease, and not at all without this call. While it cannot answer, nothing is told.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let clock = std::sync::Arc::new(onelock_core::BootClock);
+    /// # let store = std::sync::Arc::new(onelock_core::MemoryBackend::new(&onelock_core::MemoryStore::new(clock)));
+    /// # let locks = onelock_core::Locks::builder(store).build()?;
+    /// let lock = locks.mutex("orders/42")?;
+    /// let guard = lock.acquire().progress(|p| eprintln!("{} ahead", p.ahead)).await?;
+    /// # guard.release().await
+    /// # }
+    /// ```
+    pub fn progress(mut self, tell: impl FnMut(&Position) + Send + 'a) -> Self {
+        self.tell = Some(Box::new(tell));
+        self
+    }
+}
+
+impl Future for Acquire<'_> {
+    type Output = Result<Guard>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let call = this.call.get_or_insert_with(|| Box::pin(acquire(this.lock, this.tell.take())));
+        call.as_mut().poll(context)
+    }
+}
+
+async fn acquire(lock: &Lock, tell: Option<Tell<'_>>) -> Result<Guard> {
+    let progress = Progress::default();
+    let Some(tell) = tell else { return lock.acquire_with(progress).await };
+    tokio::select! {
+        biased;
+        guard = lock.acquire_with(progress.clone()) => guard,
+        never = telling(lock, &progress, tell) => never,
+    }
+}
+
+/// Tells the place until it is dropped.
+async fn telling<T>(lock: &Lock, progress: &Progress, mut tell: Tell<'_>) -> T {
+    let client = &lock.client;
+    let (locks, began) = (Locks { client: client.clone() }, client.clock.now());
+    let mut told = None;
+    progress.is_behind().await;
+    loop {
+        if let Ok(line) = locks.inspect(lock.name().as_str()).await {
+            let token = progress.token();
+            let before = |entry: &&EntryView| token.is_none_or(|token| entry.token < token);
+            let ahead = line.foreign.len() + line.holders.iter().chain(&line.waiters).filter(before).count();
+            let now = Some((ahead, line.holders.iter().map(|holder| holder.token).collect::<Vec<_>>()));
+            // None ahead: it holds, and is about to learn that.
+            if ahead > 0 && now != told {
+                let waited = client.clock.now().saturating_since(began);
+                tell(&Position { ahead, holders: line.holders, waited });
+                told = now;
+            }
+        }
+        let next = client.clock.now() + ask_every(lock.lease());
+        if !client.sleep_until(next).await {
+            return std::future::pending().await;
+        }
+    }
+}
+
+impl fmt::Debug for Acquire<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquire").field("name", self.lock.name()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::clock::{Clock, TokioClock};
+    use crate::memory::{MemoryBackend, MemoryStore};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_sees_itself_move_up() {
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let store = Arc::new(MemoryBackend::new(&MemoryStore::new(Arc::clone(&clock))));
+        let locks = Locks::builder(store).clock(clock).build().unwrap();
+        let lock = locks.mutex("n").unwrap();
+        let mut ahead = vec![tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await }
+        })];
+        for _ in 0..2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let lock = lock.clone();
+            ahead.push(tokio::spawn(async move { lock.acquire().await }));
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let last = tokio::spawn({
+            let (lock, seen) = (lock.clone(), Arc::clone(&seen));
+            async move {
+                let tell = |p: &Position| seen.lock().unwrap().push((p.ahead, p.holders[0].token, p.waited));
+                lock.acquire().progress(tell).await
+            }
+        });
+        let mut tokens = Vec::new();
+        for guard in ahead {
+            let guard = guard.await.unwrap().unwrap();
+            tokens.push(guard.token().unwrap());
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            guard.release().await.unwrap();
+        }
+        last.await.unwrap().unwrap().release().await.unwrap();
+        let seen = seen.lock().unwrap().clone();
+        let places: Vec<_> = seen.iter().map(|(ahead, holder, _)| (*ahead, *holder)).collect();
+        assert_eq!(places, [(3, tokens[0]), (2, tokens[1]), (1, tokens[2])]);
+        assert!(seen[2].2 > Duration::from_secs(9), "{seen:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_holds_at_once_is_told_nothing() {
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let store = Arc::new(MemoryBackend::new(&MemoryStore::new(Arc::clone(&clock))));
+        let locks = Locks::builder(store).clock(clock).build().unwrap();
+        let lock = locks.mutex("n").unwrap();
+        lock.acquire().progress(|_| panic!("nobody is ahead")).await.unwrap().release().await.unwrap();
+    }
+}
