@@ -17,7 +17,7 @@ step cargo clippy --workspace --all-targets --features "$stores" -- -D warnings
 
 if [ -z "$quick" ]; then
     # Each feature by itself: a feature must not lean on another.
-    for features in "" etcd mysql postgres redis sqlite zk; do
+    for features in "" etcd metrics mysql postgres redis sqlite tower tracing zk; do
         step cargo clippy -p onelock --no-default-features --features "$features" -- -D warnings
     done
     step sh scripts/features.sh
@@ -43,6 +43,8 @@ if grep -q '^the tests have failed' "$log"; then exit 1; fi
 if command -v valkey-server >/dev/null 2>&1; then
     step env ONELOCK_REDIS_SERVER=valkey-server cargo test -p onelock-redis --test conformance --test verbs --test settings
 fi
+# The events of a client, read from real recorders.
+step cargo test -p onelock-core --features metrics,tracing,tower --lib --test seen
 for example in examples/*.rs; do
     step cargo run --quiet -p onelock --example "$(basename "$example" .rs)"
 done

@@ -17,11 +17,13 @@ pub use store::{backend, capabilities, driver, url};
 pub use toolkit::single_flight as flight;
 
 pub use around::election::{Election, Leader, Observe, Term};
-pub use around::fence;
+pub use around::hand_over::HandOver;
 pub use around::health::Health;
+pub use around::observer::{Event, Observer};
 pub use around::progress::{Acquire, Position};
 pub use around::risk::Stop;
 pub use around::sets::{GuardSet, LockSet};
+pub use around::{fence, testing};
 pub use backend::{
     Backend, Busy, Grant, Info, Note, Place, Raise, Release, Renewal, Renewed, Request, Standing, Ticket,
     Wake,

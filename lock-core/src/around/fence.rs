@@ -25,6 +25,29 @@ use crate::token::FencingToken;
 /// ```
 pub const HTTP_HEADER: &str = "Fencing-Token";
 
+/// The header of a guard: its name and its value.
+///
+/// # Errors
+/// As [`Guard::token`]; [`ErrorKind::Unsupported`] for a permit.
+pub fn header(guard: &Guard) -> Result<(&'static str, String)> {
+    raises(guard.mode())?;
+    Ok((HTTP_HEADER, guard.token()?.to_string()))
+}
+
+/// The token in a header's value.
+///
+/// # Errors
+/// [`ErrorKind::Protocol`] when it is none.
+pub fn parse_header(value: &[u8]) -> Result<FencingToken> {
+    let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    digits.and_then(|text| text.parse().ok()).ok_or_else(|| {
+        Error::new(
+            ErrorKind::Protocol,
+            format!("the value of the header `{HTTP_HEADER}` is no fencing token"),
+        )
+    })
+}
+
 /// A write was refused: somebody with a larger token has written before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -72,6 +95,18 @@ pub fn raises(mode: Mode) -> Result<bool> {
             let text = "a permit fences nothing: its holders write at the same time, and none is the latest";
             Err(Error::new(ErrorKind::Unsupported, text))
         }
+    }
+}
+
+/// What a resource says whose watermark is `newest`: for whoever keeps it elsewhere, such as in a database.
+///
+/// # Errors
+/// [`Stale`] when the watermark is larger.
+pub fn compare(name: &LockName, token: FencingToken, newest: Option<i64>) -> Result<(), Stale> {
+    match newest.map(FencingToken::new) {
+        Some(Ok(newest)) if newest > token => Err(Stale::new(name.clone(), token, newest)),
+        // No number of a holder: nobody has written.
+        _ => Ok(()),
     }
 }
 

@@ -7,14 +7,12 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use tokio::runtime::Handle;
 
-use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
+use super::through::{Through, Way};
+use crate::backend::{Backend, Info};
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::LockName;
-use crate::snapshot::{Listing, Page, Snapshot};
-use crate::token::FencingToken;
 use crate::toolkit::single_flight::SingleFlight;
 use crate::url::StoreUrl;
 
@@ -39,20 +37,7 @@ pub(crate) fn backend(driver: Driver, url: StoreUrl, clock: Arc<dyn Clock>) -> O
     let runtime = Handle::try_current()
         .map_err(|_| Error::new(ErrorKind::Misuse, "a client is made inside a Tokio runtime"))?;
     let inner = Inner { driver, url, clock, store: OnceLock::new(), closed: AtomicBool::new(false) };
-    Ok(Arc::new(Lazy { inner: Arc::new(inner), opening: SingleFlight::default(), runtime }))
-}
-
-impl Lazy {
-    /// The store; connects if nobody has. What failed is tried again by the next call.
-    async fn store(&self) -> Opened {
-        self.inner.open()?;
-        if let Some(store) = self.inner.store.get() {
-            return Ok(Arc::clone(store));
-        }
-        let inner = Arc::clone(&self.inner);
-        let opened = self.opening.join(&self.runtime, || inner.connect()).await;
-        opened.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the runtime of this client has ended")))
-    }
+    Ok(Arc::new(Through(Lazy { inner: Arc::new(inner), opening: SingleFlight::default(), runtime })))
 }
 
 impl Inner {
@@ -106,8 +91,7 @@ fn lacks(declared: &Capabilities, has: &Capabilities) -> Option<&'static str> {
 }
 
 #[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Lazy {
+impl Way for Lazy {
     fn info(&self) -> Info {
         Info { scheme: self.inner.url.scheme.clone(), address: self.inner.url.address() }
     }
@@ -116,39 +100,19 @@ impl Backend for Lazy {
         self.inner.store.get().map_or(self.inner.driver.capabilities, |store| store.capabilities())
     }
 
-    async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.store().await?.acquire(request).await
-    }
-
-    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.store().await?.wait(ticket).await
-    }
-
-    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        match self.store().await {
-            Ok(store) => store.renew(due).await,
-            Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
+    /// The store; connects if nobody has. What failed is tried again by the next call.
+    async fn store(&self) -> Opened {
+        self.inner.open()?;
+        if let Some(store) = self.inner.store.get() {
+            return Ok(Arc::clone(store));
         }
+        let inner = Arc::clone(&self.inner);
+        let opened = self.opening.join(&self.runtime, || inner.connect()).await;
+        opened.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the runtime of this client has ended")))
     }
 
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.store().await?.release(ticket).await
-    }
-
-    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.store().await?.raise(ticket, token).await
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.store().await?.inspect(name).await
-    }
-
-    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.store().await?.list(prefix, page).await
-    }
-
-    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.store().await?.evict(name, token).await
+    async fn broken(&self) -> Error {
+        std::future::pending().await
     }
 
     async fn close(&self) -> Result<()> {

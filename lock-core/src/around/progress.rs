@@ -6,11 +6,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::around::observer::{Outcome, watched};
 use crate::client::Locks;
 use crate::client::acquire::Progress;
 use crate::client::guard::Guard;
 use crate::client::lock::Lock;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::EntryView;
 
 /// How often a store is asked about a line: a tenth of the ttl, within these.
@@ -80,30 +81,42 @@ impl Future for Acquire<'_> {
 
 async fn acquire(lock: &Lock, tell: Option<Tell<'_>>) -> Result<Guard> {
     let progress = Progress::default();
-    let Some(tell) = tell else { return lock.acquire_with(progress).await };
-    tokio::select! {
-        biased;
-        guard = lock.acquire_with(progress.clone()) => guard,
-        never = telling(lock, &progress, tell) => never,
-    }
+    let call = async {
+        let Some(tell) = tell else { return lock.acquire_with(progress.clone()).await.map(Some) };
+        tokio::select! {
+            biased;
+            guard = lock.acquire_with(progress.clone()) => guard.map(Some),
+            never = telling(lock, &progress, tell) => never,
+        }
+    };
+    let guard = watched(lock, &progress, Outcome::Failed, call).await?;
+    guard.ok_or_else(|| Error::new(ErrorKind::Busy, "it ended without a lock"))
+}
+
+/// Asks for the line of a waiting acquisition: how many are ahead, and who holds.
+pub(crate) async fn look(lock: &Lock, progress: &Progress) -> Result<(usize, Vec<EntryView>)> {
+    let locks = Locks { client: lock.client.clone() };
+    let line = locks.inspect(lock.name().as_str()).await?;
+    let token = progress.token();
+    let before = |entry: &&EntryView| token.is_none_or(|token| entry.token < token);
+    let ahead = line.foreign.len() + line.holders.iter().chain(&line.waiters).filter(before).count();
+    progress.stands_at(ahead);
+    Ok((ahead, line.holders))
 }
 
 /// Tells the place until it is dropped.
 async fn telling<T>(lock: &Lock, progress: &Progress, mut tell: Tell<'_>) -> T {
     let client = &lock.client;
-    let (locks, began) = (Locks { client: client.clone() }, client.clock.now());
+    let began = client.clock.now();
     let mut told = None;
     progress.is_behind().await;
     loop {
-        if let Ok(line) = locks.inspect(lock.name().as_str()).await {
-            let token = progress.token();
-            let before = |entry: &&EntryView| token.is_none_or(|token| entry.token < token);
-            let ahead = line.foreign.len() + line.holders.iter().chain(&line.waiters).filter(before).count();
-            let now = Some((ahead, line.holders.iter().map(|holder| holder.token).collect::<Vec<_>>()));
+        if let Ok((ahead, holders)) = look(lock, progress).await {
+            let now = Some((ahead, holders.iter().map(|holder| holder.token).collect::<Vec<_>>()));
             // None ahead: it holds, and is about to learn that.
             if ahead > 0 && now != told {
                 let waited = client.clock.now().saturating_since(began);
-                tell(&Position { ahead, holders: line.holders, waited });
+                tell(&Position { ahead, holders, waited });
                 told = now;
             }
         }

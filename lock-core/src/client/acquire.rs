@@ -11,7 +11,7 @@ use super::entry::{Entry, Upkeep, View};
 use super::guard::LossReason;
 use super::retry::Retry;
 use super::uncut::Uncut;
-use crate::backend::{Note, Renewal, Renewed, Request, Standing, Wake};
+use crate::backend::{Note, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::clock::{Timestamp, sleep_until};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
@@ -51,9 +51,9 @@ impl Terms {
 
 /// An entry in the store that this client must give back: its drop does.
 #[derive(Debug)]
-pub(super) struct Stake {
-    pub(super) client: Arc<Client>,
-    pub(super) entry: Arc<Entry>,
+pub(crate) struct Stake {
+    pub(crate) client: Arc<Client>,
+    pub(crate) entry: Arc<Entry>,
 }
 
 impl Drop for Stake {
@@ -61,6 +61,7 @@ impl Drop for Stake {
         // Before the release goes out, so that no renewal follows it.
         self.client.renewer.untrack(&self.entry);
         self.entry.end(self.client.clock.now(), LossReason::Released);
+        self.client.noticed(&self.entry, self.client.clock.now());
         self.client.give_back(&self.entry);
     }
 }
@@ -87,6 +88,7 @@ struct Learned {
     others_ahead: bool,
     /// The number of the entry that waits.
     token: Option<FencingToken>,
+    position: Option<usize>,
     failure: Option<Error>,
 }
 
@@ -105,7 +107,7 @@ impl Progress {
     /// The store, or this client for an owner, has said that others are ahead.
     pub(super) fn others_ahead(&self) {
         self.lock().others_ahead = true;
-        self.1.notify_one();
+        self.1.notify_waiters();
     }
 
     fn waits(&self, token: Option<FencingToken>) {
@@ -113,11 +115,22 @@ impl Progress {
         self.others_ahead();
     }
 
-    /// Waits until others are known to be ahead, for one listener.
+    /// Waits until others are known to be ahead.
     pub(crate) async fn is_behind(&self) {
-        while !self.lock().others_ahead {
-            self.1.notified().await;
+        let mut others = std::pin::pin!(self.1.notified());
+        others.as_mut().enable();
+        if !self.lock().others_ahead {
+            others.await;
         }
+    }
+
+    /// How many were ahead when that was first known.
+    pub(crate) fn position(&self) -> Option<usize> {
+        self.lock().position
+    }
+
+    pub(crate) fn stands_at(&self, position: usize) {
+        self.lock().position.get_or_insert(position);
     }
 
     /// The number of the entry that waits, where it has one.
@@ -284,6 +297,28 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Pr
         }
         // The answer took longer than the lease: not held.
         View::Over(_) => Ok(Attempt::LostPlace { waited: false, cause: None }),
+    }
+}
+
+/// Takes a lock that is left to its lease: nobody but this client knows its name and holder.
+pub(crate) async fn claim(client: &Arc<Client>, ticket: &Ticket, lease: Duration) -> Result<()> {
+    let request = Request {
+        name: ticket.name.clone(),
+        holder: ticket.holder,
+        mode: ticket.mode,
+        lease,
+        waiter_lease: lease,
+        delay: ticket.delay,
+        queue: false,
+        note: client.note.clone(),
+        epoch: client.settings.token_epoch,
+    };
+    match ask(client, &Arc::new(request)).await? {
+        Standing::Held(_) => Ok(()),
+        _ => Err(Error::new(
+            ErrorKind::Protocol,
+            format!("`{}`, which nobody else asks for, is busy", ticket.name),
+        )),
     }
 }
 

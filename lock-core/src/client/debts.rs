@@ -38,10 +38,10 @@ impl Debts {
 }
 
 /// One thing owed, or about to be; counted until dropped, even when the runtime drops it unfinished.
-pub(super) struct Debt(Arc<Client>);
+pub(crate) struct Debt(Arc<Client>);
 
 impl Debt {
-    pub(super) fn new(client: &Arc<Client>) -> Self {
+    pub(crate) fn new(client: &Arc<Client>) -> Self {
         client.debts.count.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(client))
     }
@@ -56,6 +56,19 @@ impl Drop for Debt {
 }
 
 impl Client {
+    /// An entry may be over: whoever observes learns it.
+    pub(crate) fn noticed(&self, entry: &Entry, now: Timestamp) {
+        if let Some(observers) = &self.observers {
+            observers.looked_at(entry, now);
+        }
+    }
+
+    fn unused(&self, ticket: &Ticket, granted: bool) {
+        if let Some(observers) = self.observers.as_ref().filter(|_| granted) {
+            observers.unused(ticket);
+        }
+    }
+
     /// Runs `work` in the background and counts it as owed. Never blocks or panics: on a runtime that is gone the work
     /// is dropped, and leases free what it would have freed.
     pub(super) fn owe(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
@@ -69,6 +82,7 @@ impl Client {
     /// Gives an entry back in the background, if that is still owed.
     pub(crate) fn give_back(self: &Arc<Self>, entry: &Entry) {
         if let Some(ticket) = entry.take_owed() {
+            self.unused(&ticket, entry.is_unused());
             self.release_later(ticket, entry.store_lease(), entry.stays_until());
         }
     }
@@ -76,6 +90,7 @@ impl Client {
     /// The same for an entry that is over before a caller has received it.
     pub(super) fn give_back_unreceived(self: &Arc<Self>, entry: &Entry) {
         if let Some(ticket) = entry.take_unreceived() {
+            self.unused(&ticket, entry.is_unused());
             self.release_later(ticket, entry.store_lease(), None);
         }
     }

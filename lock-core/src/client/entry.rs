@@ -71,6 +71,8 @@ struct State {
     short: bool,
     /// For the first waiter: when the lease ahead ends.
     ask_at: Option<Timestamp>,
+    /// The store has granted it.
+    granted_once: bool,
     /// A caller has the hold. Until then no work runs under it.
     received: bool,
     /// The entry may still be in the store.
@@ -125,6 +127,7 @@ impl Entry {
             due: sent,
             short: false,
             ask_at: None,
+            granted_once: false,
             received: false,
             owed: true,
             failure: None,
@@ -291,12 +294,16 @@ impl Entry {
 
     /// Ends a hold by a release: what is owed, taken in the same step, so that nobody else gives it back. The reason
     /// when it was over before.
-    pub(crate) fn end_for_release(&self, now: Timestamp) -> Result<Option<Ticket>, LossReason> {
+    pub(crate) fn end_for_release(
+        &self,
+        now: Timestamp,
+        reason: LossReason,
+    ) -> Result<Option<Ticket>, LossReason> {
         let mut state = self.lock();
         let ended = match state.view(now) {
             View::Over(reason) => Err(reason),
             View::Held { .. } | View::Waiting { .. } => {
-                state.phase = Phase::Over(LossReason::Released);
+                state.phase = Phase::Over(reason);
                 Ok(std::mem::take(&mut state.owed).then(|| self.numbered(&state)))
             }
         };
@@ -315,6 +322,12 @@ impl Entry {
         );
         let delayed = lost && state.received && !self.ticket.delay.is_zero();
         (std::mem::take(&mut state.owed) && !delayed).then(|| self.numbered(&state))
+    }
+
+    /// Whether it was granted and no caller had it.
+    pub(crate) fn is_unused(&self) -> bool {
+        let state = self.lock();
+        state.granted_once && !state.received
     }
 
     /// Until when the entry must stay after its release, when a caller had it.
@@ -404,6 +417,7 @@ impl State {
         self.phase = Phase::Held;
         self.ask_at = None;
         self.held_since = now;
+        self.granted_once = true;
         self.hold_until = upkeep.max_hold.map(|hold| now + hold);
     }
 

@@ -100,7 +100,10 @@ fn what_the_clock_ends_under_a_lock_delay_is_left_to_its_lease() {
     assert!(lost.take_owed().is_none());
     let released = delayed(held(30));
     assert!(released.receive(at(103)));
-    assert!(released.end_for_release(at(104)).unwrap().is_some(), "its user says that the work has ended");
+    assert!(
+        released.end_for_release(at(104), LossReason::Released).unwrap().is_some(),
+        "its user says that the work has ended"
+    );
     let dropped = delayed(held(30));
     assert!(dropped.receive(at(103)));
     dropped.end(at(104), LossReason::Released);
@@ -266,7 +269,7 @@ fn nobody_gives_back_what_a_release_is_about_to() {
     let mut told = std::pin::pin!(entry.changed.notified());
     let waker = std::sync::Arc::clone(&rival).into();
     assert!(told.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
-    let owed = entry.end_for_release(at(104)).unwrap();
+    let owed = entry.end_for_release(at(104), LossReason::Released).unwrap();
     assert_eq!(owed.map(|ticket| ticket.holder), Some(HolderId::from_u128(1)));
     assert!(rival.1.lock().unwrap().is_none(), "the release would have answered `lost`");
     assert_eq!(entry.view(at(104)), View::Over(LossReason::Released));
@@ -289,7 +292,10 @@ fn a_grant_brings_the_number_that_the_place_did_not_have() {
     for entry in [pushed, renewed] {
         assert_eq!(entry.token(), Some(token()));
         assert_eq!(entry.renewal(at(102)).ticket.token, Some(token()));
-        assert_eq!(entry.end_for_release(at(103)).unwrap().unwrap().token, Some(token()));
+        assert_eq!(
+            entry.end_for_release(at(103), LossReason::Released).unwrap().unwrap().token,
+            Some(token())
+        );
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::Client;
 use super::acquire::{self, Stake};
 use super::debts::{self, Debt};
-use super::entry::View;
+use super::entry::{Entry, View};
 use super::lock::lost;
 use super::owner::SlotLease;
 use super::uncut::Uncut;
-use crate::backend::Release;
+use crate::backend::{Release, Ticket};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
@@ -77,12 +78,44 @@ impl Hold {
 }
 
 impl Guard {
+    /// Of a hold that no owner has.
+    pub(crate) fn of(stake: Stake) -> Self {
+        Self::new(stake, None)
+    }
+
     pub(super) fn new(stake: Stake, slot: Option<Arc<SlotLease>>) -> Self {
         Self { hold: Arc::new(Hold { stake, guards: AtomicU32::new(1), _slot: slot }), out: false }
     }
 
     pub(super) fn hold(&self) -> &Arc<Hold> {
         &self.hold
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.hold.stake.client
+    }
+
+    /// Whether it was entered again.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.hold.guards.load(Ordering::Acquire) > 1
+    }
+
+    /// Ends the hold on this client and leaves the entry in the store.
+    pub(crate) fn end_without_release(&self, reason: LossReason) -> Result<Ticket> {
+        let Stake { client, entry } = self.stake();
+        client.renewer.untrack(entry);
+        let now = client.clock.now();
+        let ended = entry.end_for_release(now, reason);
+        client.noticed(entry, now);
+        match ended {
+            Ok(Some(ticket)) => Ok(ticket),
+            Ok(None) => Err(self.lost_error(LossReason::NotHeld)),
+            Err(reason) => Err(self.lost_error(reason)),
+        }
+    }
+
+    pub(crate) fn entry(&self) -> &Entry {
+        &self.hold.stake.entry
     }
 
     fn stake(&self) -> &Stake {
@@ -408,7 +441,10 @@ impl Guard {
     pub(crate) async fn give_back(&self) -> Result<()> {
         let Stake { client, entry } = self.stake();
         client.renewer.untrack(entry);
-        let ticket = match entry.end_for_release(client.clock.now()) {
+        let now = client.clock.now();
+        let ended = entry.end_for_release(now, LossReason::Released);
+        client.noticed(entry, now);
+        let ticket = match ended {
             Ok(Some(ticket)) => ticket,
             Ok(None) => return Err(self.lost_error(LossReason::NotHeld)),
             Err(reason) => {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquire::{self, Progress, Terms};
-use super::entry::Upkeep;
 use super::guard::Guard;
 use super::owner::{Owner, SlotLease};
 use super::retry::Retry;
 use super::{Client, Locks};
+use crate::around::observer::{Outcome, watched};
 use crate::around::progress::Acquire;
 use crate::backend::Note;
 use crate::clock::{Clock, sleep_until};
@@ -84,12 +84,7 @@ impl Lock {
             // Where there is no line, the store may yet have a queue of its own.
             fair: true,
             retry: Retry::default(),
-            upkeep: Upkeep {
-                margin: client.margin,
-                auto_renew: settings.auto_renew,
-                max_hold: settings.max_hold,
-                at_least: None,
-            },
+            upkeep: client.upkeep(),
         };
         Self { client, terms, slot: None }
     }
@@ -363,11 +358,14 @@ impl Lock {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        if self.client.is_home() {
-            return self.try_once().await;
-        }
-        let lock = self.clone();
-        self.client.at_home(async move { lock.try_once().await }).await
+        watched(self, &Progress::default(), Outcome::Busy, async {
+            if self.client.is_home() {
+                return self.try_once().await;
+            }
+            let lock = self.clone();
+            self.client.at_home(async move { lock.try_once().await }).await
+        })
+        .await
     }
 
     async fn try_once(&self) -> Result<Option<Guard>> {
@@ -403,21 +401,25 @@ impl Lock {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
-        if self.client.is_home() {
-            return self.until_held_or(timeout).await;
-        }
-        let lock = self.clone();
-        self.client.at_home(async move { lock.until_held_or(timeout).await }).await
+        let progress = Progress::timed();
+        watched(self, &progress, Outcome::Timeout, async {
+            if self.client.is_home() {
+                return self.until_held_or(timeout, &progress).await;
+            }
+            let (lock, progress) = (self.clone(), progress.clone());
+            self.client.at_home(async move { lock.until_held_or(timeout, &progress).await }).await
+        })
+        .await
     }
 
-    async fn until_held_or(&self, timeout: Duration) -> Result<Option<Guard>> {
+    async fn until_held_or(&self, timeout: Duration, progress: &Progress) -> Result<Option<Guard>> {
         if timeout.is_zero() {
             return self.try_once().await;
         }
-        let (until, progress) = (self.client.clock.now() + timeout, Progress::timed());
+        let until = self.client.clock.now() + timeout;
         tokio::select! {
             biased;
-            guard = self.until_held(&progress) => guard.map(Some),
+            guard = self.until_held(progress) => guard.map(Some),
             () = sleep_until(&self.client.clock, until) => {
                 progress.timed_out(timeout).map(|()| None).map_err(|error| error.at(&self.client.info.address))
             }

@@ -20,7 +20,7 @@ pub mod retry;
 pub mod settings;
 
 pub(crate) mod acquire;
-mod debts;
+pub(crate) mod debts;
 pub(crate) mod entry;
 #[cfg(test)]
 mod entry_tests;
@@ -38,6 +38,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::around::lazy;
+use crate::around::observer::Observers;
+use crate::around::observer::requests::Observed;
 use crate::backend::{Backend, Info, Note, Release};
 use crate::capabilities::Capabilities;
 use crate::clock::{BootClock, Clock, sleep_until};
@@ -52,6 +54,7 @@ use crate::token::FencingToken;
 use crate::url::StoreUrl;
 
 use debts::Debts;
+use entry::Upkeep;
 use lock::{Lock, RwLock};
 use owner::Owner;
 use renewer::Renewer;
@@ -79,6 +82,8 @@ pub(crate) struct Client {
     debts: Debts,
     stalls: Stalls,
     pub(crate) closed: AtomicBool,
+    /// `None` when nobody observes.
+    pub(crate) observers: Option<Arc<Observers>>,
 }
 
 /// Makes a [`Locks`] from a backend; see [`Locks::builder`].
@@ -115,9 +120,14 @@ impl Builder {
         let (info, capabilities) = (self.backend.info(), self.backend.capabilities());
         let settings = self.settings.checked(&capabilities, &info.scheme)?;
         let note = settings.note.clone().unwrap_or_else(default_note);
+        let observers = Observers::new(&settings, &info.scheme);
+        let backend = match &observers {
+            Some(observers) => Observed::over(self.backend, &self.clock, observers),
+            None => self.backend,
+        };
         let client = Arc::new(Client {
             margin: Margin::new(settings.margin, capabilities.granularity)?,
-            backend: self.backend,
+            backend,
             info,
             capabilities,
             clock: self.clock,
@@ -128,6 +138,7 @@ impl Builder {
             debts: Debts::default(),
             stalls: Stalls::default(),
             closed: AtomicBool::new(false),
+            observers,
         });
         renewer::start(&client);
         stalls::start(&client);
@@ -493,7 +504,13 @@ impl Locks {
 }
 
 impl Client {
-    fn open(&self) -> Result<()> {
+    /// How this client keeps what it holds, unless a lock says otherwise.
+    pub(crate) fn upkeep(&self) -> Upkeep {
+        let Settings { auto_renew, max_hold, .. } = self.settings;
+        Upkeep { margin: self.margin, auto_renew, max_hold, at_least: None }
+    }
+
+    pub(crate) fn open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "this client has been closed").at(&self.info.address));
         }

@@ -43,7 +43,7 @@ impl Renewer {
     }
 
     /// Takes an entry into care, or moves it to its next event. An entry that is over is let go.
-    pub(super) fn track(&self, entry: &Arc<Entry>) {
+    pub(crate) fn track(&self, entry: &Arc<Entry>) {
         self.reschedule(entry, true);
     }
 
@@ -137,6 +137,7 @@ fn round(client: &Weak<Client>) -> Option<Option<Timestamp>> {
     let (mut entries, mut due) = (Vec::new(), Vec::new());
     for entry in client.renewer.due(now) {
         if let View::Over(_) = entry.view(now) {
+            client.noticed(&entry, now);
             // Work may still be running under a hold: its guard gives it back.
             client.renewer.untrack(&entry);
             client.give_back_unreceived(&entry);
@@ -146,6 +147,9 @@ fn round(client: &Weak<Client>) -> Option<Option<Timestamp>> {
         // Also without one, as while the caller asks for itself: an event that stays due would be served in a loop.
         client.renewer.moved(&entry);
         if let Some(renewal) = renewal {
+            if let Some(observers) = &client.observers {
+                observers.due(&entry, now);
+            }
             entries.push(entry);
             due.push(renewal);
         }
@@ -164,7 +168,11 @@ async fn renew(client: Arc<Client>, sent: Timestamp, entries: Vec<Arc<Entry>>, d
         let answer = answers.next().unwrap_or_else(|| {
             Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
         });
+        if let Some(observers) = &client.observers {
+            observers.renewed(entry, now, &answer);
+        }
         entry.renewed(sent, now, &answer);
+        client.noticed(entry, now);
         client.renewer.moved(entry);
         client.give_back_unreceived(entry);
     }
@@ -175,6 +183,7 @@ pub(super) fn close(client: &Arc<Client>) {
     let now = client.clock.now();
     for entry in client.renewer.all() {
         entry.end(now, LossReason::Closed);
+        client.noticed(&entry, now);
         client.renewer.untrack(&entry);
         client.give_back(&entry);
     }

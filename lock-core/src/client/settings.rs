@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::around::observer::Wanted;
 use crate::backend::Note;
 use crate::capabilities::Capabilities;
 use crate::driver::OptionSpec;
@@ -70,6 +71,8 @@ pub struct Settings {
     /// Whether the client connects at the first call to the store instead of when it is made. The store must offer what its driver
     /// declares: a server that is set up to offer less is an error of the first call.
     pub lazy: bool,
+    #[serde(skip)]
+    pub(crate) wanted: Wanted,
 }
 
 const WAITER_LEASE: Duration = Duration::from_secs(10);
@@ -87,6 +90,7 @@ impl Default for Settings {
             note: None,
             token_epoch: TokenEpoch::default(),
             lazy: false,
+            wanted: Wanted::default(),
         }
     }
 }

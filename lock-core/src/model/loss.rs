@@ -17,8 +17,18 @@ pub enum LossReason {
     MaxHold,
     /// The client was closed.
     Closed,
+    /// It was handed over to another process.
+    HandedOver,
     /// It was given back.
     Released,
+}
+
+impl LossReason {
+    /// Whether the lock was taken from its guard, which neither gave it back nor handed it over.
+    #[must_use]
+    pub const fn is_loss(self) -> bool {
+        !matches!(self, Self::Released | Self::HandedOver)
+    }
 }
 
 impl fmt::Display for LossReason {
@@ -28,6 +38,7 @@ impl fmt::Display for LossReason {
             Self::NotHeld => "the store no longer has the entry (evicted, or forgotten by the store)",
             Self::MaxHold => "the longest hold time is over",
             Self::Closed => "the client was closed",
+            Self::HandedOver => "it was handed over to another process",
             Self::Released => "it was given back",
         })
     }

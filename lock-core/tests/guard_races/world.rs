@@ -173,7 +173,7 @@ impl World {
         let world = self.clone();
         move || {
             let entry = &world.0.entry;
-            match entry.end_for_release(world.now()) {
+            match entry.end_for_release(world.now(), LossReason::Released) {
                 Err(_) => world.give_back(),
                 Ok(Some(ticket)) => {
                     let answer = world.release(&ticket);

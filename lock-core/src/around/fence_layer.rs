@@ -1,0 +1,196 @@
+//! A tower layer that refuses requests with stale tokens (feature `tower`).
+
+use std::future::{Future, Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Method, Request, Response, StatusCode};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::fence::{Fence, HTTP_HEADER, parse_header};
+use crate::name::LockName;
+
+/// Puts a [`Fence`] before a service that only this process writes through.
+///
+/// `name` says which lock protects what a request asks for, `None` for a request that needs no token. A request without a token, or
+/// with one that is no number, is answered 400; one whose token is smaller than one that was here, 409 with a sentence that names
+/// both, and the header `Fencing-Token` with the newest. `GET`, `HEAD` and `OPTIONS` are compared without raising the watermark.
+///
+/// ```
+/// use onelock_core::{LockName, around::fence_layer::FenceLayer};
+/// let layer = FenceLayer::new(|request: &http::Request<String>| {
+///     LockName::new(request.uri().path().trim_start_matches('/')).ok()
+/// });
+/// ```
+#[derive(Clone, Debug)]
+pub struct FenceLayer<F> {
+    fence: Arc<Fence>,
+    name: F,
+}
+
+impl<F> FenceLayer<F> {
+    /// With watermarks of its own, which its clones and its services share.
+    #[must_use]
+    pub fn new(name: F) -> Self {
+        Self { fence: Arc::new(Fence::in_process()), name }
+    }
+}
+
+impl<S, F: Clone> Layer<S> for FenceLayer<F> {
+    type Service = Fenced<S, F>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Fenced { inner, layer: self.clone() }
+    }
+}
+
+/// A service behind a [`FenceLayer`].
+#[derive(Clone, Debug)]
+pub struct Fenced<S, F> {
+    inner: S,
+    layer: FenceLayer<F>,
+}
+
+impl<S, F, B, R> Service<Request<B>> for Fenced<S, F>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    F: Fn(&Request<B>) -> Option<LockName>,
+    R: From<String>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Answer<S::Future, Ready<Result<S::Response, S::Error>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        match self.layer.refuse(&request) {
+            Some(refusal) => Answer { inner: None, refusal: ready(Ok(refusal)) },
+            None => {
+                let inner = Some(Box::pin(self.inner.call(request)));
+                let empty = ready(Ok(Response::new(R::from(String::new()))));
+                Answer { inner, refusal: empty }
+            }
+        }
+    }
+}
+
+impl<F> FenceLayer<F> {
+    fn refuse<B, R: From<String>>(&self, request: &Request<B>) -> Option<Response<R>>
+    where
+        F: Fn(&Request<B>) -> Option<LockName>,
+    {
+        let name = (self.name)(request)?;
+        let answer = |status, text: String| {
+            let mut answer = Response::new(R::from(text));
+            *answer.status_mut() = status;
+            answer
+        };
+        let Some(value) = request.headers().get(HTTP_HEADER) else {
+            return Some(answer(StatusCode::BAD_REQUEST, format!("the header `{HTTP_HEADER}` is missing")));
+        };
+        let token = match parse_header(value.as_bytes()) {
+            Ok(token) => token,
+            Err(error) => return Some(answer(StatusCode::BAD_REQUEST, error.to_string())),
+        };
+        let raise = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let stale = self.fence.admit(&name, token, raise).err()?;
+        let mut refusal = answer(StatusCode::CONFLICT, stale.to_string());
+        if let Ok(newest) = stale.newest.to_string().parse() {
+            refusal.headers_mut().insert("fencing-token", newest);
+        }
+        Some(refusal)
+    }
+}
+
+/// The future of a [`Fenced`] service.
+#[derive(Debug)]
+pub struct Answer<I, R> {
+    /// None for a request that was refused.
+    inner: Option<Pin<Box<I>>>,
+    refusal: R,
+}
+
+impl<I: Future<Output = R::Output>, R: Future + Unpin> Future for Answer<I, R> {
+    type Output = R::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.inner {
+            Some(inner) => inner.as_mut().poll(context),
+            None => Pin::new(&mut self.refusal).poll(context),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Keeps what was written last.
+    #[derive(Clone, Default)]
+    struct Store(Arc<Mutex<String>>);
+
+    impl Service<Request<String>> for Store {
+        type Response = Response<String>;
+        type Error = Infallible;
+        type Future = Ready<Result<Response<String>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: Request<String>) -> Self::Future {
+            *self.0.lock().unwrap() = request.into_body();
+            ready(Ok(Response::new("written".to_owned())))
+        }
+    }
+
+    async fn put(
+        service: &mut impl Service<Request<String>, Response = Response<String>, Error = Infallible>,
+        method: Method,
+        token: Option<&str>,
+        value: &str,
+    ) -> Response<String> {
+        let mut request = Request::builder().method(method).uri("/printer");
+        if let Some(token) = token {
+            request = request.header(HTTP_HEADER, token);
+        }
+        service.call(request.body(value.to_owned()).unwrap()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_late_writer_is_stopped_and_its_unfenced_twin_does_harm() {
+        let store = Store::default();
+        let name = |request: &Request<String>| LockName::new(&request.uri().path()[1..]).ok();
+        let mut fenced = FenceLayer::new(name).layer(store.clone());
+        let now = || store.0.lock().unwrap().clone();
+        assert_eq!(put(&mut fenced, Method::PUT, Some("8"), "later").await.status(), StatusCode::OK);
+        let refused = put(&mut fenced, Method::PUT, Some("7"), "late").await;
+        assert_eq!((refused.status(), now().as_str()), (StatusCode::CONFLICT, "later"));
+        assert_eq!(refused.headers()[HTTP_HEADER], "8");
+        assert!(refused.body().contains('7') && refused.body().contains('8'), "{}", refused.body());
+        for (token, method) in [
+            (None, Method::PUT),
+            (Some("-1"), Method::PUT),
+            (Some("+9"), Method::GET),
+            (Some(""), Method::PUT),
+        ] {
+            assert_eq!(put(&mut fenced, method, token, "x").await.status(), StatusCode::BAD_REQUEST);
+        }
+        assert_eq!(put(&mut fenced, Method::GET, Some("9"), "later").await.status(), StatusCode::OK);
+        assert_eq!(
+            put(&mut fenced, Method::PUT, Some("8"), "later").await.status(),
+            StatusCode::OK,
+            "a reader raises nothing"
+        );
+        assert_eq!(put(&mut store.clone(), Method::PUT, Some("7"), "late").await.status(), StatusCode::OK);
+        assert_eq!(now(), "late", "the twin without a fence");
+    }
+}

@@ -1,0 +1,253 @@
+//! A lock that goes from one process to another without being free in between.
+//!
+//! A [`HandOver`] is used once. Renewals cannot tell two users of one holder id apart, so the giver takes a second lock under a
+//! random name, the claim, and the hand-over carries both holder ids. Who resumes first releases the claim: the store answers that
+//! it was there to exactly one of them, and only that one goes on to renew the lock.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Note, Release, Renewal, Renewed, Request, Ticket};
+use crate::client::acquire::{self, Stake, renew_one};
+use crate::client::debts::Debt;
+use crate::client::entry::Entry;
+use crate::client::guard::Guard;
+use crate::client::{Client, Locks};
+use crate::error::{Error, ErrorKind, Result};
+use crate::holder::HolderId;
+use crate::mode::Mode;
+use crate::model::loss::LossReason;
+use crate::name::LockName;
+use crate::token::FencingToken;
+
+/// The name of a claim begins with this.
+const CLAIM: &str = "onelock.handover/";
+
+/// A lock on its way to another process: [`Guard::hand_over`] makes it and [`Locks::resume`] takes it, once. With serde, or as a
+/// `String`, it travels as one line of text.
+///
+/// It holds no address and no credentials, but whoever has it can take the lock: send it as one would a session cookie. It is
+/// valid until the lease ends that the lock had when it was made.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HandOver {
+    ticket: Ticket,
+    raw: FencingToken,
+    token: FencingToken,
+    claim: HolderId,
+    lease: Duration,
+}
+
+impl HandOver {
+    /// The name of the lock.
+    #[must_use]
+    pub fn name(&self) -> &LockName {
+        &self.ticket.name
+    }
+
+    /// The fencing token of the lock.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    fn claim(&self) -> Result<Ticket> {
+        let name = LockName::new(format!("{CLAIM}{}", self.claim.to_hex()))?;
+        Ok(Ticket { name, holder: self.claim, mode: Mode::Exclusive, delay: Duration::ZERO, token: None })
+    }
+
+    fn fields(&self) -> String {
+        let Self { ticket, raw, token, claim, lease } = self;
+        let (holder, claim) = (ticket.holder.to_hex(), claim.to_hex());
+        let (lease, delay) = (lease.as_millis(), ticket.delay.as_millis());
+        format!("1:{holder}:{claim}:{raw}:{token}:{}:{lease}:{delay}:{}", ticket.mode, ticket.name)
+    }
+}
+
+/// FNV-1a: finds what was cut off, mistyped or changed by accident. What was changed on purpose only finds no lock.
+fn checksum(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+impl From<HandOver> for String {
+    fn from(hand_over: HandOver) -> Self {
+        let fields = hand_over.fields();
+        format!("{:016x}:{fields}", checksum(&fields))
+    }
+}
+
+impl FromStr for HandOver {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let read = || {
+            let (sum, fields) = text.split_once(':')?;
+            if sum != format!("{:016x}", checksum(fields)) {
+                return None;
+            }
+            let mut fields = fields.splitn(9, ':');
+            let mut next = || fields.next();
+            if next()? != "1" {
+                return None;
+            }
+            let (holder, claim) = (HolderId::from_hex(next()?)?, HolderId::from_hex(next()?)?);
+            let (raw, token) = (next()?.parse().ok()?, next()?.parse().ok()?);
+            let mode = next()?.parse().ok()?;
+            let millis = |text: &str| text.parse().ok().map(Duration::from_millis);
+            let (lease, delay) = (millis(next()?)?, millis(next()?)?);
+            let name = LockName::new(next()?).ok()?;
+            let ticket = Ticket { name, holder, mode, delay, token: Some(raw) };
+            Some(Self { ticket, raw, token, claim, lease })
+        };
+        // Its text is not shown: it holds what opens the lock.
+        read().ok_or_else(|| Error::new(ErrorKind::Foreign, "this is no hand-over, or it has been changed"))
+    }
+}
+
+impl TryFrom<String> for HandOver {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl fmt::Debug for HandOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandOver")
+            .field("name", self.name())
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Guard {
+    /// Lets another process go on with this lock: from the answer on this one holds nothing, and the lock stays taken until
+    /// [`Locks::resume`] or the end of its lease. Two requests.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("deploy")?.acquire().await?;
+    /// let text = String::from(guard.hand_over().await?); // to the other process
+    /// let guard = locks.resume(text.parse()?).await?; // in the other process, with a client of its own
+    /// guard.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where entries end with their client's session, and on a quorum; [`ErrorKind::Misuse`] for a
+    /// guard that was entered again; [`ErrorKind::Lost`]; what the store says. Then the lock is given back.
+    ///
+    /// # Cancel safety
+    /// The lock is given back in the background.
+    pub async fn hand_over(self) -> Result<HandOver> {
+        let (client, entry) = (Arc::clone(self.client()), self.entry());
+        client.capabilities.require(client.capabilities.resume, "resume", &client.info.scheme)?;
+        if self.is_shared() {
+            let text = format!("`{}` was entered again: only its one guard can hand it over", self.name());
+            return Err(Error::new(ErrorKind::Misuse, text));
+        }
+        let token = entry.token().ok_or_else(|| Error::new(ErrorKind::Protocol, "the hold has no number"))?;
+        // A full lease from here on, for the lock and for the claim.
+        let lease = self.ttl();
+        self.extend(lease).await?;
+        let ticket = entry.ticket().clone();
+        let mut hand_over = HandOver { ticket, raw: token, token, claim: HolderId::random()?, lease };
+        acquire::claim(&client, &hand_over.claim()?, lease).await?;
+        // Only a hold that was good until here: a lost one may have been granted to another.
+        hand_over.ticket = self.end_without_release(LossReason::HandedOver)?;
+        hand_over.raw = hand_over.ticket.token.unwrap_or(token);
+        Ok(hand_over)
+    }
+}
+
+impl Locks {
+    /// Goes on with a lock that another process has handed over: the same token, one request more than a renewal. Its lease, mode
+    /// and lock-delay are the giver's; everything else is as this client's settings say.
+    ///
+    /// Of all who have the same hand-over one gets the lock. The answer of the store that makes it the one can be lost: then
+    /// nobody gets it, and it comes free when its lease ends.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] for a hand-over that has expired, was used before, or is of another store; [`ErrorKind::Unsupported`] as
+    /// [`Guard::hand_over`]; what the store says: then the hand-over is used up.
+    ///
+    /// # Cancel safety
+    /// The hand-over may be used up; the lock is given back in the background, or comes free when its lease ends.
+    pub async fn resume(&self, hand_over: HandOver) -> Result<Guard> {
+        let client = Arc::clone(&self.client);
+        // A task of its own: half way the lock is nobody's.
+        let resumed = self.client.runtime.spawn(async move { resume(&client, hand_over).await });
+        resumed
+            .await
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the runtime of this client has ended")))
+    }
+}
+
+async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
+    let _counted = Debt::new(client);
+    client.open()?;
+    client.capabilities.require(client.capabilities.resume, "resume", &client.info.scheme)?;
+    let gone = || {
+        let text = format!(
+            "the hand-over of `{}` has expired, was used before, or is of another store than this",
+            hand_over.name()
+        );
+        Error::new(ErrorKind::Lost, text)
+            .lost_by(LossReason::NotHeld)
+            .during("resume")
+            .at(&client.info.address)
+    };
+    let failed = |error: Error| error.during("resume").at(&client.info.address);
+    // Once: an answer that is lost must not be asked for again, or two could take the next one's silence for theirs.
+    if client.backend.release(&hand_over.claim()?).await.map_err(failed)? == Release::NotHeld {
+        return Err(gone());
+    }
+    let HandOver { ticket, raw, token, lease, .. } = &hand_over;
+    let upkeep = client.upkeep();
+    let renewal = Renewal { ticket: ticket.clone(), lease: *lease, waiter_lease: *lease };
+    let sent = client.clock.now();
+    let answer = renew_one(client, renewal).await;
+    let request = Request {
+        name: ticket.name.clone(),
+        holder: ticket.holder,
+        mode: ticket.mode,
+        lease: *lease,
+        waiter_lease: *lease,
+        delay: ticket.delay,
+        queue: false,
+        note: Note::default(),
+        epoch: client.settings.token_epoch,
+    };
+    match answer {
+        Ok(Renewed::Held(grant)) if grant.token == *raw => {
+            let now = client.clock.now();
+            let entry =
+                Arc::new(Entry::new(&request, upkeep, sent, now, Renewed::Held(grant)).map_err(failed)?);
+            let stake = Stake { client: Arc::clone(client), entry };
+            // Late, or by another token epoch.
+            if stake.entry.token() != Some(*token) || !stake.entry.receive(now) {
+                return Err(gone());
+            }
+            client.renewer.track(&stake.entry);
+            // Closed meanwhile: the renewer may have been emptied before.
+            client.open()?;
+            Ok(Guard::of(stake))
+        }
+        Ok(_) => Err(gone()),
+        Err(error) => {
+            client.release_later(ticket.clone(), *lease, None);
+            Err(failed(error))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "hand_over_tests.rs"]
+mod tests;

@@ -1,0 +1,98 @@
+use super::*;
+use crate::clock::{Clock, TokioClock};
+use crate::memory::{MemoryBackend, MemoryStore};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn clients<const N: usize>() -> ([Locks; N], Arc<MemoryStore>) {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = MemoryStore::new(Arc::clone(&clock));
+    let client = |_| {
+        let backend = Arc::new(MemoryBackend::new(&store));
+        Locks::builder(backend).clock(Arc::clone(&clock)).build().unwrap()
+    };
+    (std::array::from_fn(client), store)
+}
+
+async fn handed_over(locks: &Locks) -> HandOver {
+    locks.mutex("a:b").unwrap().acquire().await.unwrap().hand_over().await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lock_goes_on_elsewhere_with_its_token_and_is_never_free() {
+    let ([first, second, third], store) = clients();
+    let guard = first.mutex("n").unwrap().acquire().await.unwrap();
+    let token = guard.token().unwrap();
+    let waiter = third.mutex("n").unwrap();
+    let waiter = tokio::spawn(async move { waiter.acquire().await.unwrap() });
+    tokio::time::sleep(SECOND * 20).await;
+    let sent = serde_json::to_string(&guard.hand_over().await.unwrap()).unwrap();
+    first.close(SECOND).await.unwrap();
+    tokio::time::sleep(SECOND * 20).await;
+    let resumed = second.resume(serde_json::from_str(&sent).unwrap()).await.unwrap();
+    assert_eq!(resumed.token().unwrap(), token);
+    tokio::time::sleep(SECOND * 120).await;
+    assert!(resumed.is_held() && !waiter.is_finished());
+    resumed.release().await.unwrap();
+    assert!(waiter.await.unwrap().token().unwrap() > token);
+    third.close(SECOND).await.unwrap();
+    assert_eq!(store.names(), 0, "no claim is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_many_who_resume_the_same_gets_it() {
+    let ([first, second, third], _) = clients();
+    let hand_over = handed_over(&first).await;
+    let both = tokio::join!(second.resume(hand_over.clone()), third.resume(hand_over.clone()));
+    let (guard, refused) = match both {
+        (Ok(guard), Err(refused)) | (Err(refused), Ok(guard)) => (guard, refused),
+        both => panic!("{both:?}"),
+    };
+    assert_eq!((refused.kind(), refused.verb()), (ErrorKind::Lost, Some("resume")));
+    // Neither while it is held, nor later.
+    assert_eq!(second.resume(hand_over.clone()).await.unwrap_err().loss(), Some(LossReason::NotHeld));
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    assert_eq!(third.resume(hand_over).await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_expired_changed_or_of_elsewhere_is_refused() {
+    let ([first, second], _) = clients();
+    let ([elsewhere], _) = clients();
+    let hand_over = handed_over(&first).await;
+    assert_eq!(elsewhere.resume(hand_over.clone()).await.unwrap_err().kind(), ErrorKind::Lost);
+    let text = String::from(hand_over.clone());
+    for i in 0..text.len() {
+        for change in [b'0', b'1', b':', b'x'] {
+            let mut bytes = text.clone().into_bytes();
+            if bytes[i] == change {
+                continue;
+            }
+            bytes[i] = change;
+            let changed = String::from_utf8(bytes).unwrap().parse::<HandOver>();
+            assert_eq!(changed.unwrap_err().kind(), ErrorKind::Foreign, "byte {i}");
+        }
+        assert!(text[..i].parse::<HandOver>().is_err());
+    }
+    assert_eq!(text.parse::<HandOver>().unwrap(), hand_over);
+    let hex = hand_over.ticket.holder.to_hex();
+    assert!(!format!("{hand_over:?}").contains(&hex), "nothing printed opens the lock");
+    tokio::time::sleep(SECOND * 31).await;
+    assert_eq!(second.resume(hand_over).await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(second.mutex("a:b").unwrap().try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_cannot_go_gives_its_lock_back() {
+    let ([first, second], _) = clients();
+    let guard = first.mutex("n").unwrap().acquire().await.unwrap();
+    let again = guard.reenter().unwrap();
+    assert_eq!(guard.hand_over().await.unwrap_err().kind(), ErrorKind::Misuse);
+    second.evict("n", again.token().unwrap()).await.unwrap();
+    assert_eq!(again.hand_over().await.unwrap_err().kind(), ErrorKind::Lost);
+    let guard = first.mutex("n").unwrap().auto_renew(false).acquire().await.unwrap();
+    tokio::time::sleep(SECOND * 31).await;
+    assert_eq!(guard.hand_over().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(second.mutex("n").unwrap().try_acquire().await.unwrap().is_some());
+}

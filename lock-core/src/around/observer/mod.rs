@@ -1,0 +1,440 @@
+//! What a client does, seen from outside: typed events for an [`Observer`], and the features `tracing` and `metrics`.
+//!
+//! Nothing is measured, and no clock is read for it, unless somebody observes.
+//!
+//! | metric (feature `metrics`) | kind | labels |
+//! |---|---|---|
+//! | `onelock_acquire_seconds` | histogram | `store`, `mode`, `outcome`, `group` |
+//! | `onelock_hold_seconds` | histogram | `store`, `mode`, `group` |
+//! | `onelock_held`, `onelock_waiting` | gauges | `store`, `mode`, `group` |
+//! | `onelock_renewals_total` | counter | `store`, `outcome`, `group` |
+//! | `onelock_renewal_slack_ratio` | histogram: the share of the lease that was left when a renewal was answered | `store`, `group` |
+//! | `onelock_lost_total` | counter | `store`, `reason`, `group` |
+//! | `onelock_store_requests_total` | counter | `store`, `verb`, `outcome` |
+//! | `onelock_reconnects_total` | counter | `store` |
+//!
+//! Spans (feature `tracing`, target `onelock`): `onelock.acquire` with `lock.name`, `lock.mode`, `lock.store`, `outcome`, `wait_ms`,
+//! `position`; `onelock.hold` with the same first three, `token`, `held_ms`, `reason`. Events: a failed renewal, a lease with less
+//! than a third left, a loss, a reconnect, an eviction, a grant given back unused.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::around::progress;
+use crate::backend::{Renewed, Ticket};
+use crate::client::acquire::Progress;
+use crate::client::entry::{Entry, View};
+use crate::client::guard::Guard;
+use crate::client::lock::Lock;
+use crate::client::settings::Settings;
+use crate::clock::{Clock, Timestamp};
+use crate::error::{Error, ErrorKind, Result};
+use crate::holder::HolderMap;
+use crate::mode::Mode;
+use crate::model::loss::LossReason;
+use crate::name::LockName;
+use crate::token::FencingToken;
+
+#[cfg(feature = "metrics")]
+mod metrics;
+pub(crate) mod requests;
+mod spans;
+
+use spans::Span;
+
+/// How long an observed acquisition waits before it asks once for its place in the line.
+const PLACE_AFTER: Duration = Duration::from_millis(100);
+
+/// Is told what happens to the locks of a client; see [`Settings::observer`].
+///
+/// ```
+/// # use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
+/// # use onelock_core::around::observer::{Event, Observer};
+/// #[derive(Default)]
+/// struct Losses(AtomicU32);
+///
+/// impl Observer for Losses {
+///     fn on_event(&self, event: &Event<'_>) {
+///         if let Event::Ended { reason, .. } = event && reason.is_loss() {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+/// let losses = Arc::new(Losses::default());
+/// let settings = onelock_core::Settings::default().observer(losses.clone());
+/// ```
+pub trait Observer: Send + Sync + 'static {
+    /// Called in the task that the event happens in, with no lock of the library held: it must neither block nor panic.
+    fn on_event(&self, event: &Event<'_>);
+}
+
+/// The lock that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Subject {
+    /// Its name.
+    pub name: LockName,
+    /// How it is shared.
+    pub mode: Mode,
+    /// The scheme of the store.
+    pub store: Arc<str>,
+    /// What [`Settings::metric_group`] made of the name.
+    pub group: Arc<str>,
+}
+
+impl Subject {
+    /// The label of its mode: `exclusive`, `shared` or `permit`.
+    #[must_use]
+    pub const fn mode_label(&self) -> &'static str {
+        match self.mode {
+            Mode::Exclusive => "exclusive",
+            Mode::Shared => "shared",
+            _ => "permit",
+        }
+    }
+}
+
+/// How an acquisition ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It holds.
+    Acquired,
+    /// A try found it busy.
+    Busy,
+    /// The time was over.
+    Timeout,
+    /// Its entry was removed from the line.
+    Evicted,
+    /// Any other error.
+    Failed,
+    /// Its future was dropped.
+    Cancelled,
+}
+
+impl Outcome {
+    /// The label: `acquired`, `busy`, `timeout`, `evicted`, `failed` or `cancelled`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Acquired => "acquired",
+            Self::Busy => "busy",
+            Self::Timeout => "timeout",
+            Self::Evicted => "evicted",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// An acquisition waits: others are ahead.
+    Waiting(&'a Subject),
+    /// An acquisition has ended.
+    Acquired {
+        /// The lock.
+        of: &'a Subject,
+        /// How it ended.
+        outcome: Outcome,
+        /// How long it took.
+        wait: Duration,
+        /// How many entries were ahead when it joined, where that is known.
+        position: Option<usize>,
+        /// Whether [`Event::Waiting`] came before.
+        waited: bool,
+    },
+    /// A guard holds.
+    Held {
+        /// The lock.
+        of: &'a Subject,
+        /// Its token.
+        token: FencingToken,
+    },
+    /// A hold has ended: given back, or lost.
+    Ended {
+        /// The lock.
+        of: &'a Subject,
+        /// Its token.
+        token: FencingToken,
+        /// How long it was held.
+        held: Duration,
+        /// Why it ended; see [`LossReason::is_loss`].
+        reason: LossReason,
+    },
+    /// A renewal was answered.
+    Renewed {
+        /// The lock.
+        of: &'a Subject,
+        /// Its token, where it has one.
+        token: Option<FencingToken>,
+        /// The share of the lease that was left by the client's deadline, from 0 to 1.
+        slack: f64,
+        /// What failed; `None` when the lease is renewed.
+        failure: Option<&'a Error>,
+        /// Whether the store has the entry, as far as it has answered.
+        held: bool,
+    },
+    /// Less than a third of a holder's lease is left and no renewal has come.
+    LeaseLow {
+        /// The lock.
+        of: &'a Subject,
+        /// Its token.
+        token: FencingToken,
+        /// What is left.
+        left: Duration,
+    },
+    /// A grant came for a caller that had gone, and was given back.
+    Unused(&'a Subject),
+    /// This client has evicted an entry.
+    Evicted {
+        /// The lock.
+        name: &'a LockName,
+        /// The number of the entry, as the store has it.
+        token: FencingToken,
+    },
+    /// The store has answered a request, or has failed to.
+    Request {
+        /// The scheme of the store.
+        store: &'a str,
+        /// The verb.
+        verb: &'static str,
+        /// What failed.
+        failure: Option<&'a Error>,
+        /// How long it took.
+        took: Duration,
+    },
+    /// The store has answered after calls that it had not.
+    Reconnected {
+        /// The scheme of the store.
+        store: &'a str,
+    },
+}
+
+type Group = Arc<dyn Fn(&str) -> String + Send + Sync>;
+
+/// Who observes, as the settings say.
+#[derive(Clone, Default)]
+pub(crate) struct Wanted {
+    observer: Option<Arc<dyn Observer>>,
+    group: Option<Group>,
+}
+
+impl Settings {
+    /// Tells `observer` what happens to the locks of this client. The features `tracing` and `metrics` need no observer.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.wanted.observer = Some(observer);
+        self
+    }
+
+    /// The label `group` of metrics, by the name of a lock; empty unless set, because names can be too many for labels.
+    ///
+    /// ```
+    /// let settings = onelock_core::Settings::default()
+    ///     .metric_group(|name| name.split('/').next().unwrap_or_default().to_owned());
+    /// ```
+    #[must_use]
+    pub fn metric_group(mut self, group: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        self.wanted.group = Some(Arc::new(group));
+        self
+    }
+}
+
+/// Two are the same when they are the same objects.
+impl PartialEq for Wanted {
+    fn eq(&self, other: &Self) -> bool {
+        let pointer = |wanted: &Self| {
+            let observer = wanted.observer.as_ref().map(|observer| Arc::as_ptr(observer).cast::<()>());
+            (observer, wanted.group.as_ref().map(|group| Arc::as_ptr(group).cast::<()>()))
+        };
+        pointer(self) == pointer(other)
+    }
+}
+
+impl fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Wanted").field(&self.observer.is_some()).field(&self.group.is_some()).finish()
+    }
+}
+
+/// Tells the events of one client.
+pub(crate) struct Observers {
+    store: Arc<str>,
+    all: Vec<Arc<dyn Observer>>,
+    group: Option<Group>,
+    none: Arc<str>,
+    holds: Mutex<HolderMap<Hold>>,
+}
+
+struct Hold {
+    of: Subject,
+    token: FencingToken,
+    began: Timestamp,
+    span: Span,
+}
+
+impl Observers {
+    /// `None` when nobody observes.
+    pub(crate) fn new(settings: &Settings, store: &str) -> Option<Arc<Self>> {
+        #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "one more with metrics"))]
+        let mut all: Vec<_> = settings.wanted.observer.iter().cloned().collect();
+        #[cfg(feature = "metrics")]
+        all.push(Arc::new(metrics::Metrics::described()));
+        let group = settings.wanted.group.clone();
+        let (store, none) = (Arc::from(store), Arc::from(""));
+        let observed = !all.is_empty() || cfg!(feature = "tracing");
+        observed.then(|| Arc::new(Self { store, all, group, none, holds: Mutex::default() }))
+    }
+
+    fn tell(&self, span: Option<&Span>, event: &Event<'_>) {
+        for observer in &self.all {
+            observer.on_event(event);
+        }
+        span.unwrap_or(&Span::none()).tell(event);
+    }
+
+    fn subject(&self, name: &LockName, mode: Mode) -> Subject {
+        let group = self.group.as_ref().map_or_else(|| Arc::clone(&self.none), |of| of(name.as_str()).into());
+        Subject { name: name.clone(), mode, store: Arc::clone(&self.store), group }
+    }
+
+    fn holds(&self) -> std::sync::MutexGuard<'_, HolderMap<Hold>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begun(&self, entry: &Entry, of: Subject, began: Timestamp) {
+        let holder = entry.ticket().holder;
+        // An owner that entered again has it already.
+        if self.holds().contains_key(&holder) {
+            return;
+        }
+        let Some(token) = entry.token() else { return };
+        let span = Span::hold(&of, token);
+        self.tell(Some(&span), &Event::Held { of: &of, token });
+        self.holds().insert(holder, Hold { of, token, began, span });
+    }
+
+    /// Tells the end of a hold, once it is over.
+    pub(crate) fn looked_at(&self, entry: &Entry, now: Timestamp) {
+        let View::Over(reason) = entry.view(now) else { return };
+        let Some(hold) = self.holds().remove(&entry.ticket().holder) else { return };
+        let held = now.saturating_since(hold.began);
+        self.tell(Some(&hold.span), &Event::Ended { of: &hold.of, token: hold.token, held, reason });
+    }
+
+    /// Tells what a renewal was answered; before the entry takes the answer.
+    pub(crate) fn renewed(&self, entry: &Entry, now: Timestamp, answer: &Result<Renewed>) {
+        let (View::Held { deadline } | View::Waiting { deadline, .. }) = entry.view(now) else { return };
+        let left = deadline.saturating_since(now).as_secs_f64();
+        let slack = (left / entry.granted().as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0);
+        let (failure, held) = (answer.as_ref().err(), !matches!(answer, Ok(Renewed::NotHeld)));
+        let of = self.subject(&entry.ticket().name, entry.mode());
+        self.tell(None, &Event::Renewed { of: &of, token: entry.token(), slack, failure, held });
+    }
+
+    /// Tells of a lease that is low; when its renewal is due.
+    pub(crate) fn due(&self, entry: &Entry, now: Timestamp) {
+        let View::Held { deadline } = entry.view(now) else { return };
+        let left = deadline.saturating_since(now);
+        if let Some(token) = entry.token().filter(|_| left * 3 < entry.granted()) {
+            let of = self.subject(&entry.ticket().name, entry.mode());
+            self.tell(None, &Event::LeaseLow { of: &of, token, left });
+        }
+    }
+
+    /// Tells of a grant that nobody came for.
+    pub(crate) fn unused(&self, ticket: &Ticket) {
+        self.tell(None, &Event::Unused(&self.subject(&ticket.name, ticket.mode)));
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observers").field("count", &self.all.len()).finish_non_exhaustive()
+    }
+}
+
+/// An acquisition under way; its drop tells that it was cancelled.
+struct Acquiring<'a> {
+    observers: &'a Observers,
+    clock: &'a dyn Clock,
+    of: Subject,
+    began: Timestamp,
+    span: Span,
+    waits: AtomicBool,
+    progress: &'a Progress,
+    outcome: Outcome,
+}
+
+impl Drop for Acquiring<'_> {
+    fn drop(&mut self) {
+        let waited = self.waits.load(Ordering::Relaxed);
+        let position = self.progress.position().or((!waited).then_some(0));
+        let wait = self.clock.now().saturating_since(self.began);
+        let event = Event::Acquired { of: &self.of, outcome: self.outcome, wait, position, waited };
+        self.observers.tell(Some(&self.span), &event);
+    }
+}
+
+/// Goes on with `call`, an acquisition of `lock`, and tells how it ends; `over` is what it is when it ends without a guard.
+pub(crate) async fn watched(
+    lock: &Lock,
+    progress: &Progress,
+    over: Outcome,
+    call: impl Future<Output = Result<Option<Guard>>>,
+) -> Result<Option<Guard>> {
+    let client = &lock.client;
+    let Some(observers) = &client.observers else { return call.await };
+    let of = observers.subject(lock.name(), lock.mode());
+    let mut acquiring = Acquiring {
+        observers,
+        clock: &*client.clock,
+        began: client.clock.now(),
+        span: Span::acquire(&of),
+        of,
+        waits: AtomicBool::new(false),
+        progress,
+        outcome: Outcome::Cancelled,
+    };
+    let waiting = async {
+        progress.is_behind().await;
+        acquiring.waits.store(true, Ordering::Relaxed);
+        observers.tell(Some(&acquiring.span), &Event::Waiting(&acquiring.of));
+        if client.sleep_until(client.clock.now() + PLACE_AFTER).await {
+            // Nobody need know it: it is not asked for again.
+            let _ = progress::look(lock, progress).await;
+        }
+        std::future::pending().await
+    };
+    let answer = acquiring.span.around(async {
+        tokio::select! {
+            biased;
+            answer = call => answer,
+            never = waiting => never,
+        }
+    });
+    let answer = answer.await;
+    acquiring.outcome = match &answer {
+        Ok(Some(_)) => Outcome::Acquired,
+        Ok(None) => over,
+        Err(error) if error.kind() == ErrorKind::Evicted => Outcome::Evicted,
+        Err(error) if error.kind() == ErrorKind::Busy => Outcome::Busy,
+        Err(_) => Outcome::Failed,
+    };
+    let of = acquiring.of.clone();
+    drop(acquiring);
+    if let Ok(Some(guard)) = &answer {
+        observers.begun(guard.entry(), of, client.clock.now());
+    }
+    answer
+}
+
+#[cfg(test)]
+#[path = "../observer_tests.rs"]
+mod tests;

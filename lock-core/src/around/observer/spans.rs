@@ -1,0 +1,129 @@
+//! Spans and events of the feature `tracing`; without it this is nothing.
+
+#[cfg(feature = "tracing")]
+pub(super) use on::Span;
+
+#[cfg(not(feature = "tracing"))]
+pub(super) use off::Span;
+
+#[cfg(feature = "tracing")]
+mod on {
+    use std::future::Future;
+    use std::time::Duration;
+
+    use tracing::field::{Empty, display};
+    use tracing::{Instrument, info, info_span, warn};
+
+    use super::super::{Event, Subject};
+    use crate::token::FencingToken;
+
+    pub(in super::super) struct Span(tracing::Span);
+
+    impl Span {
+        pub(in super::super) fn none() -> Self {
+            Self(tracing::Span::none())
+        }
+
+        pub(in super::super) fn acquire(of: &Subject) -> Self {
+            Self(info_span!(
+                target: "onelock",
+                "onelock.acquire",
+                lock.name = %of.name,
+                lock.mode = of.mode_label(),
+                lock.store = &*of.store,
+                outcome = Empty,
+                wait_ms = Empty,
+                position = Empty,
+            ))
+        }
+
+        pub(in super::super) fn hold(of: &Subject, token: FencingToken) -> Self {
+            Self(info_span!(
+                target: "onelock",
+                "onelock.hold",
+                lock.name = %of.name,
+                lock.mode = of.mode_label(),
+                lock.store = &*of.store,
+                token = token.get(),
+                held_ms = Empty,
+                reason = Empty,
+            ))
+        }
+
+        pub(in super::super) fn around<F: Future>(&self, call: F) -> impl Future<Output = F::Output> {
+            call.instrument(self.0.clone())
+        }
+
+        pub(in super::super) fn tell(&self, event: &Event<'_>) {
+            let span = &self.0;
+            match event {
+                Event::Acquired { outcome, wait, position, .. } => {
+                    span.record("outcome", outcome.as_str());
+                    span.record("wait_ms", millis(*wait));
+                    if let Some(position) = position {
+                        span.record("position", *position);
+                    }
+                }
+                Event::Ended { of, token, held, reason } => {
+                    span.record("held_ms", millis(*held));
+                    span.record("reason", display(reason));
+                    if reason.is_loss() {
+                        warn!(target: "onelock", parent: span, { lock.name = %of.name, token = token.get(), %reason }, "lock lost");
+                    }
+                }
+                Event::Renewed { of, token, slack, failure: Some(error), .. } => {
+                    warn!(target: "onelock", { lock.name = %of.name, token = token.map(FencingToken::get), slack, %error }, "renewal failed");
+                }
+                Event::LeaseLow { of, token, left } => {
+                    let left_ms = millis(*left);
+                    warn!(target: "onelock", { lock.name = %of.name, token = token.get(), left_ms }, "less than a third of the lease is left");
+                }
+                Event::Unused(of) => {
+                    info!(target: "onelock", { lock.name = %of.name }, "a grant was given back unused");
+                }
+                Event::Evicted { name, token } => {
+                    warn!(target: "onelock", { lock.name = %name, token = token.get() }, "entry evicted");
+                }
+                Event::Reconnected { store } => {
+                    info!(target: "onelock", { lock.store = store }, "the store answers again");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn millis(time: Duration) -> u64 {
+        u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+mod off {
+    use std::future::Future;
+
+    use super::super::{Event, Subject};
+    use crate::token::FencingToken;
+
+    pub(in super::super) struct Span;
+
+    #[expect(clippy::unused_self, reason = "the shape of the other one")]
+    impl Span {
+        pub(in super::super) fn none() -> Self {
+            Self
+        }
+
+        pub(in super::super) fn acquire(_: &Subject) -> Self {
+            Self
+        }
+
+        pub(in super::super) fn hold(_: &Subject, _: FencingToken) -> Self {
+            Self
+        }
+
+        pub(in super::super) fn around<F: Future>(&self, call: F) -> F {
+            call
+        }
+
+        pub(in super::super) fn tell(&self, _: &Event<'_>) {}
+    }
+}

@@ -1,0 +1,98 @@
+use super::*;
+use crate::client::Locks;
+use crate::clock::TokioClock;
+use crate::memory::{MemoryBackend, MemoryStore};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Keeps what it is told, in words.
+#[derive(Default)]
+struct Notes(Mutex<Vec<String>>);
+
+impl Notes {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+impl Observer for Notes {
+    fn on_event(&self, event: &Event<'_>) {
+        let text = match event {
+            Event::Waiting(of) => format!("{} waits", of.name),
+            Event::Acquired { of, outcome, position, waited, .. } => {
+                format!("{} {} {position:?} {waited} {}", of.name, outcome.as_str(), of.group)
+            }
+            Event::Held { of, .. } => format!("{} held {}", of.name, of.mode_label()),
+            Event::Ended { of, held, reason, .. } => {
+                format!("{} ended {reason:?} after {}", of.name, held.as_secs())
+            }
+            Event::Unused(of) => format!("{} unused", of.name),
+            _ => return,
+        };
+        self.0.lock().unwrap().push(text);
+    }
+}
+
+fn pair() -> (Locks, Locks, Arc<Notes>) {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = MemoryStore::new(Arc::clone(&clock));
+    let notes = Arc::new(Notes::default());
+    let client = |settings| {
+        let backend = Arc::new(MemoryBackend::new(&store));
+        Locks::builder(backend).clock(Arc::clone(&clock)).settings(settings).build().unwrap()
+    };
+    let observed =
+        Settings::default().observer(Arc::clone(&notes) as _).metric_group(|name| name.to_uppercase());
+    (client(observed), client(Settings::default()), notes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_acquisition_and_hold_is_told_once() {
+    let (locks, other, notes) = pair();
+    assert!(other.client.observers.is_none() || cfg!(any(feature = "metrics", feature = "tracing")));
+    let lock = locks.mutex("n").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(notes.take(), ["n acquired Some(0) false N", "n held exclusive"]);
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert!(lock.acquire_timeout(SECOND).await.unwrap().is_none());
+    assert_eq!(notes.take(), ["n busy Some(0) false N", "n waits", "n timeout Some(1) true N"]);
+    drop(tokio::time::timeout(SECOND, lock.acquire()).await);
+    assert_eq!(notes.take(), ["n waits", "n cancelled Some(1) true N"]);
+    tokio::time::sleep(SECOND).await;
+    guard.release().await.unwrap();
+    assert_eq!(notes.take(), ["n ended Released after 3"]);
+    drop(lock.acquire().await.unwrap());
+    assert_eq!(notes.take(), ["n acquired Some(0) false N", "n held exclusive", "n ended Released after 0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn losses_are_told_when_they_happen_and_not_when_the_guard_goes() {
+    let (locks, other, notes) = pair();
+    let lost = locks.mutex("n").unwrap().auto_renew(false).acquire().await.unwrap();
+    tokio::time::sleep(SECOND * 60).await;
+    assert_eq!(notes.take()[2..], ["n ended Expired after 27"]);
+    drop(lost);
+    let evicted = locks.rwlock("m").unwrap().read().acquire().await.unwrap();
+    other.evict("m", evicted.token().unwrap()).await.unwrap();
+    tokio::time::sleep(SECOND * 20).await;
+    assert_eq!(notes.take()[1..], ["m held shared", "m ended NotHeld after 10"]);
+    let _open = locks.semaphore("p", 2).unwrap().acquire().await.unwrap();
+    locks.close(SECOND).await.unwrap();
+    assert_eq!(notes.take()[1..], ["p held permit", "p ended Closed after 0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_nobody_takes_is_told() {
+    let (locks, other, notes) = pair();
+    let first = other.mutex("n").unwrap().acquire().await.unwrap();
+    let lock = locks.mutex("n").unwrap();
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(tokio::time::timeout(SECOND, waiting.as_mut()).await.is_err());
+    first.release().await.unwrap();
+    // It holds and is not polled.
+    let entry = locks.client.renewer.all().pop().unwrap();
+    assert!(entry.pushed(entry.ticket().token.unwrap(), locks.clock().now()));
+    drop(waiting);
+    let told = notes.take();
+    assert!(told.contains(&"n unused".to_owned()), "{told:?}");
+}

@@ -1,0 +1,235 @@
+//! What a test of a service needs: paused time, losses, others that hold, and a store that is away. For tests only.
+//!
+//! ```
+//! use onelock_core::{LossReason, around::testing};
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> onelock_core::Result<()> {
+//! let locks = testing::paused()?;
+//! let theirs = testing::hold_elsewhere(&locks, "orders/42").await?;
+//! assert!(locks.mutex("orders/42")?.try_acquire().await?.is_none());
+//! theirs.release().await?;
+//!
+//! let guard = locks.mutex("orders/42")?.acquire().await?;
+//! let outage = testing::outage(&locks)?;
+//! assert_eq!(guard.lost().await, LossReason::Expired); // 27 s of paused time later
+//! drop(outage);
+//!
+//! let guard = locks.mutex("orders/43")?.acquire().await?;
+//! testing::lose(&guard, LossReason::NotHeld);
+//! assert!(guard.token().is_err());
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use super::through::{Through, Way};
+use crate::backend::{Backend, Info};
+use crate::capabilities::Capabilities;
+use crate::client::guard::Guard;
+use crate::client::{Client, Locks};
+use crate::clock::{Clock, TokioClock};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{MemoryBackend, MemoryStore};
+use crate::model::loss::LossReason;
+
+/// A client of a memory store of its own, both on the paused clock of the current runtime.
+///
+/// # Errors
+/// [`ErrorKind::Misuse`] where tokio's time is not paused: `#[tokio::test(start_paused = true)]` pauses it.
+pub fn paused() -> Result<Locks> {
+    let Some(clock) = TokioClock::paused() else {
+        let text = "the time of this runtime is not paused; `#[tokio::test(start_paused = true)]` pauses it";
+        return Err(Error::new(ErrorKind::Misuse, text));
+    };
+    let clock: Arc<dyn Clock> = Arc::new(clock);
+    over(Arc::new(MemoryBackend::new(&MemoryStore::new(Arc::clone(&clock)))), clock)
+}
+
+/// A client of any store that [`outage`] can part from it.
+///
+/// # Errors
+/// As [`crate::client::Builder::build`].
+pub fn over(store: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Result<Locks> {
+    let away = Arc::new(watch::Sender::new(0));
+    let switched = Switched { store: Arc::clone(&store), away: Arc::clone(&away) };
+    let locks = Locks::builder(Arc::new(Through(switched))).clock(clock).build()?;
+    let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    clients.retain(|client| client.client.strong_count() > 0);
+    clients.push(Switch { client: Arc::downgrade(&locks.client), store, away });
+    Ok(locks)
+}
+
+/// Ends a hold for this reason, as if it had happened. After [`LossReason::NotHeld`] the store has no entry either; after the others
+/// it keeps it until the guard goes.
+pub fn lose(guard: &Guard, reason: LossReason) {
+    let (client, entry) = (guard.client(), guard.entry());
+    let now = client.clock.now();
+    client.renewer.untrack(entry);
+    entry.end(now, reason);
+    client.noticed(entry, now);
+    if reason == LossReason::NotHeld {
+        client.give_back(entry);
+    }
+}
+
+/// Holds the lock `name` by another client of the same store, whatever has become of the way of `locks` to it.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] when it is not free; as [`crate::Lock::try_acquire`].
+pub async fn hold_elsewhere(locks: &Locks, name: &str) -> Result<Guard> {
+    let store = switch(locks).map_or_else(|_| Arc::clone(locks.backend()), |(store, _)| store);
+    let other =
+        Locks::builder(store).clock(Arc::clone(locks.clock())).settings(locks.settings().clone()).build()?;
+    let held = other.mutex(name)?.note("elsewhere")?.try_acquire().await?;
+    held.ok_or_else(|| Error::new(ErrorKind::Busy, format!("`{name}` is not free to be held elsewhere")))
+}
+
+/// While the answer lives, every call of `locks` to its store fails with [`ErrorKind::Unavailable`].
+///
+/// # Errors
+/// [`ErrorKind::Misuse`] for a client that was not made by [`paused`] or [`over`].
+pub fn outage(locks: &Locks) -> Result<Outage> {
+    let (_, away) = switch(locks)?;
+    away.send_modify(|count| *count += 1);
+    Ok(Outage(away))
+}
+
+/// A store that is away, until this is dropped.
+#[must_use = "the outage ends when this is dropped"]
+pub struct Outage(Arc<watch::Sender<u32>>);
+
+impl Drop for Outage {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+impl fmt::Debug for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Outage")
+    }
+}
+
+struct Switch {
+    client: Weak<Client>,
+    store: Arc<dyn Backend>,
+    away: Arc<watch::Sender<u32>>,
+}
+
+static CLIENTS: Mutex<Vec<Switch>> = Mutex::new(Vec::new());
+
+fn switch(locks: &Locks) -> Result<(Arc<dyn Backend>, Arc<watch::Sender<u32>>)> {
+    let clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let of = clients.iter().find(|switch| switch.client.as_ptr() == Arc::as_ptr(&locks.client));
+    of.map(|switch| (Arc::clone(&switch.store), Arc::clone(&switch.away))).ok_or_else(|| {
+        Error::new(ErrorKind::Misuse, "only a client of `testing::paused` or `testing::over` has outages")
+    })
+}
+
+#[derive(Debug)]
+struct Switched {
+    store: Arc<dyn Backend>,
+    /// How many outages there are now.
+    away: Arc<watch::Sender<u32>>,
+}
+
+#[async_trait]
+impl Way for Switched {
+    fn info(&self) -> Info {
+        self.store.info()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn store(&self) -> Result<Arc<dyn Backend>> {
+        if *self.away.borrow() > 0 {
+            return Err(away().unsent());
+        }
+        Ok(Arc::clone(&self.store))
+    }
+
+    async fn broken(&self) -> Error {
+        // The sender is here: this ends with an outage only.
+        let _ = self.away.subscribe().wait_for(|count| *count > 0).await;
+        away()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.store.close().await
+    }
+}
+
+fn away() -> Error {
+    Error::new(ErrorKind::Unavailable, "the store is away, by a test's wish")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::client::retry::Retry;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_ends_holds_and_fails_acquires_while_it_lasts() {
+        let locks = paused().unwrap();
+        let lock = locks.mutex("n").unwrap().retry(Retry::default().errors(0));
+        let guard = lock.acquire().await.unwrap();
+        let short = outage(&locks).unwrap();
+        tokio::time::sleep(SECOND * 15).await;
+        drop(short);
+        tokio::time::sleep(SECOND * 30).await;
+        assert!(guard.is_held(), "renewed after a short outage");
+        let long = outage(&locks).unwrap();
+        assert_eq!(lock.try_acquire().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(guard.lost().await, LossReason::Expired);
+        let theirs = tokio::time::timeout(SECOND * 60, async {
+            loop {
+                match hold_elsewhere(&locks, "n").await {
+                    Ok(guard) => break guard,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Busy),
+                }
+                tokio::time::sleep(SECOND).await;
+            }
+        });
+        let theirs = theirs.await.unwrap();
+        assert_eq!(locks.inspect("n").await.unwrap_err().kind(), ErrorKind::Unavailable);
+        drop(long);
+        assert_eq!(locks.inspect("n").await.unwrap().holders[0].note, "elsewhere");
+        theirs.release().await.unwrap();
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_guard_says_why() {
+        let locks = paused().unwrap();
+        for reason in [LossReason::Expired, LossReason::MaxHold, LossReason::Closed, LossReason::NotHeld] {
+            let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+            lose(&guard, reason);
+            assert_eq!((guard.loss(), guard.lost().await), (Some(reason), reason));
+            assert_eq!(guard.token().unwrap_err().loss(), Some(reason));
+            let free = tokio::time::timeout(SECOND, locks.mutex("n").unwrap().acquire()).await;
+            assert_eq!(free.is_ok(), reason == LossReason::NotHeld, "{reason}");
+            drop(guard);
+        }
+    }
+
+    #[tokio::test]
+    async fn time_that_goes_on_and_other_clients_are_refused() {
+        assert_eq!(paused().unwrap_err().kind(), ErrorKind::Misuse);
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let store = Arc::new(MemoryBackend::new(&MemoryStore::new(Arc::clone(&clock))));
+        let locks = Locks::builder(store).clock(clock).build().unwrap();
+        assert_eq!(outage(&locks).unwrap_err().kind(), ErrorKind::Misuse);
+        hold_elsewhere(&locks, "n").await.unwrap().release().await.unwrap();
+    }
+}

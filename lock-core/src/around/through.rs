@@ -1,0 +1,84 @@
+//! A store behind something that may not let a call through.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
+use crate::capabilities::Capabilities;
+use crate::error::{Error, Result};
+use crate::name::LockName;
+use crate::snapshot::{Listing, Page, Snapshot};
+use crate::token::FencingToken;
+
+/// The way to a store.
+#[async_trait]
+pub(crate) trait Way: Debug + Send + Sync + 'static {
+    fn info(&self) -> Info;
+    fn capabilities(&self) -> Capabilities;
+    /// The store, for one call.
+    async fn store(&self) -> Result<Arc<dyn Backend>>;
+    /// Ends when calls under way must fail.
+    async fn broken(&self) -> Error;
+    async fn close(&self) -> Result<()>;
+}
+
+#[derive(Debug)]
+pub(crate) struct Through<W>(pub(crate) W);
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<W: Way> Backend for Through<W> {
+    fn info(&self) -> Info {
+        self.0.info()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        self.0.store().await?.acquire(request).await
+    }
+
+    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+        let store = self.0.store().await?;
+        tokio::select! {
+            biased;
+            error = self.0.broken() => Err(error),
+            woken = store.wait(ticket) => woken,
+        }
+    }
+
+    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        match self.0.store().await {
+            Ok(store) => store.renew(due).await,
+            Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        self.0.store().await?.release(ticket).await
+    }
+
+    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+        self.0.store().await?.raise(ticket, token).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        self.0.store().await?.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        self.0.store().await?.list(prefix, page).await
+    }
+
+    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        self.0.store().await?.evict(name, token).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.0.close().await
+    }
+}
