@@ -183,10 +183,7 @@ fault "PostgreSQL sessions: a lock that was busy is taken along" lock-sql/src/se
     's/pg_try_advisory_lock\(\$2\)/true/' \
     sessions a_busy_lock_is_not_taken_along
 fault "ZooKeeper: who is evicted believes its watch" lock-zk/src/wait.rs \
-    's/if own\.map_err\(\|error\| failed\(error, "read", &entry\.path\)\)\?\.is_some\(\) \{/if own.is_ok() {/' \
-    zookeeper evicted_waiter_never_holds
-fault "ZooKeeper: who is evicted follows the line" lock-zk/src/follow.rs \
-    's/follower\.ahead\.is_empty\(\) \|\| follower\.own == node/follower.ahead.is_empty()/; s/if evicted \{\n            drop\(tell\);\n        \} else //; s/let evicted = has_left\(own\);//' \
+    's/let Some\(stand\) = line\.stand\(&entry\.child\(\)\) else \{ return false \};/let stand = line.stand(&entry.child()).unwrap_or(crate::line::Stand::Held { followed: false });/' \
     zookeeper evicted_waiter_never_holds
 quorum=lock-core/src/quorum
 fault "quorum: half is enough" $quorum/mod.rs \

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use zookeeper_client as zk;
 
 use crate::backend::ZkBackend;
-use crate::layout;
+use crate::keys;
 
 /// How `zk:`, `zookeeper:` and `zks:` URLs are opened. The path is the node above all names; a user and a password mean
 /// digest authentication, and nodes that only this user may touch. `zks` is TLS.
@@ -163,7 +163,7 @@ impl ZkConfig {
         if self.hosts.iter().any(|(host, port)| malformed(host) || *port == 0) {
             return Err(bad("a host or a port is malformed"));
         }
-        layout::base(&self.path)?;
+        keys::base(&self.path)?;
         let times = Duration::from_millis(10)..=Duration::from_secs(600);
         if ![self.tick, self.connect_timeout, self.request_timeout].iter().all(|time| times.contains(time)) {
             return Err(bad("tick, connect_timeout and request_timeout are from 10ms to 10m"));

@@ -73,7 +73,7 @@ pub(crate) fn ends_session(error: &zk::Error) -> bool {
     )
 }
 
-/// Whether the server may have done what was asked although there was no answer.
-pub(crate) fn is_unclear(error: &zk::Error) -> bool {
-    !is_answer(error) && !matches!(error, zk::Error::SessionExpired | zk::Error::BadArguments(_))
+/// Whether nothing was done because of what was asked.
+pub(crate) fn is_refused(error: &zk::Error) -> bool {
+    is_answer(error) || matches!(error, zk::Error::BadArguments(_))
 }

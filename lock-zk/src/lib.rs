@@ -7,32 +7,33 @@
 //! | module | what it owns |
 //! |---|---|
 //! | [`config`] | the address, the options, [`DRIVER`] |
-//! | `layout` | how names, entries and notes are written |
+//! | `keys` | how names, entries and notes are written |
 //! | `line` | who holds, and what a waiter watches |
-//! | `session` | one session: bounded calls, and since when the leader must know that it lives |
-//! | `pool` | a session per class of leases, and one for everything else |
-//! | `table` | the entries of this client and the task that ends what nobody renews |
-//! | `join`, `keep`, `wait`, `leave`, `look` | the verbs |
-//! | `follow`, `listings` | what waiters of a session share, and what joins do |
-//! | `group` | requests that many writes share |
+//! | `contact` | since when the leader must know that a session lives |
+//! | `session` | one session: bounded calls, and how long it lives at least |
+//! | `sessions` | the sessions of each class of leases, and one for everything else |
+//! | `batch` | requests that many writes share |
+//! | `epoch` | the largest token epoch that has joined |
+//! | `entries` | the entries of this client |
+//! | `acquire`, `wait`, `renew`, `release`, `inspect` | the verbs |
 //!
 //! The README of this crate says what a crash, a pause, a partition and a clock step do, and which rights are needed.
 
+mod acquire;
 mod backend;
+mod batch;
 pub mod config;
+mod contact;
+mod entries;
+mod epoch;
 mod error;
-mod follow;
-mod group;
-mod join;
-mod keep;
-mod layout;
-mod leave;
+mod inspect;
+mod keys;
 mod line;
-mod listings;
-mod look;
-mod pool;
+mod release;
+mod renew;
 mod session;
-mod table;
+mod sessions;
 mod wait;
 
 pub use backend::ZkBackend;

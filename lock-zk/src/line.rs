@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
-use onelock_core::{HolderId, Mode};
+use futures_util::join;
+use onelock_core::{Error, ErrorKind, HolderId, Mode, Result, mode};
+use zookeeper_client as zk;
 
-use crate::follow::MOST;
-use crate::layout::Node;
+use crate::error::failed;
+use crate::keys::{self, Child};
+use crate::session::Session;
 
 /// From here on the server's counter is near its end, or past it, and no longer tells the order.
 const WORN: i64 = i32::MAX as i64 - 100_000;
@@ -13,130 +16,170 @@ const WORN: i64 = i32::MAX as i64 - 100_000;
 /// The entries of a name, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
-    nodes: Vec<Node>,
-    changed: i64,
+    entries: Vec<Child>,
+    /// The transaction that was the last to add or remove an entry.
+    pub(crate) changed: i64,
 }
 
-/// What a waiter watches: the one node whose change may promote it.
+/// What a waiter waits for: nothing else can promote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Watch {
-    /// The last entry ahead that is not compatible: nothing can happen before it goes. `sure` when its going promotes;
-    /// `few` when those ahead are few enough to follow them all.
-    Gone { node: String, sure: bool, few: bool },
-    /// The permit just ahead, which waits as well: when it goes, or marks that it was promoted, this one is the first.
-    Mark { node: String },
+pub(crate) enum Ahead {
+    /// The last entry ahead that cannot hold beside it: nothing can happen before it goes.
+    Entry(String),
+    /// The permit just ahead, which waits as well: when it goes, or marks that it was promoted, this one is the next.
+    Permit(String),
     /// Any of the holders: the first permit that waits.
-    Children,
+    Holders,
 }
 
 /// How an entry stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stand {
-    /// It holds. `followed` when a permit of its kind waits behind it.
+    /// It holds. `followed` when a permit is right behind a permit.
     Held {
         followed: bool,
     },
-    Waits(Watch),
+    Waits(Ahead),
 }
 
 impl Line {
     /// Reads the children of a name.
     ///
     /// # Errors
-    /// The first child that is no entry.
-    pub(crate) fn read(children: Vec<String>) -> Result<Self, String> {
-        let mut nodes = Vec::with_capacity(children.len());
+    /// [`ErrorKind::Foreign`], naming the first child that is no entry.
+    pub(crate) fn of(parent: &str, children: Vec<String>, changed: i64) -> Result<Self> {
+        let mut entries = Vec::with_capacity(children.len());
         for child in children {
-            match Node::read(&child) {
-                Some(node) => nodes.push(node),
-                None => return Err(child),
-            }
+            entries.push(Child::read(child).map_err(|child| {
+                let text = format!("{parent} has a child {child:?} that is no entry of a lock");
+                Error::new(ErrorKind::Foreign, text)
+            })?);
         }
-        nodes.sort_by(|a, b| a.sequence.cmp(&b.sequence).then_with(|| a.name.cmp(&b.name)));
-        Ok(Self { nodes, changed: 0 })
+        entries.sort_by(|a, b| a.sequence.cmp(&b.sequence).then_with(|| a.name.cmp(&b.name)));
+        Ok(Self { entries, changed })
     }
 
-    /// Notes the transaction that was the last to add or remove a node.
-    pub(crate) fn changed_at(mut self, zxid: i64) -> Self {
-        self.changed = zxid;
-        self
+    /// The line in the listing of a name, whatever the server's counter does; `None` where the name has no node.
+    pub(crate) async fn listed(
+        session: &Session,
+        parent: &str,
+        listed: Result<(Vec<String>, zk::Stat), zk::Error>,
+    ) -> Result<Option<Self>> {
+        let (children, stat) = match listed {
+            Ok(listed) => listed,
+            Err(zk::Error::NoNode) => return Ok(None),
+            Err(error) => return Err(failed(error, "list", parent)),
+        };
+        let mut line = Self::of(parent, children, stat.pzxid)?;
+        if !line.is_ordered() {
+            let read = read_all(session, parent, &line).await?;
+            line.order_by(&read.into_iter().map(|(name, (_, stat))| (name, stat.czxid)).collect());
+        }
+        Ok(Some(line))
     }
 
-    /// The transaction that was the last to add or remove a node; 0 when it is not known.
-    pub(crate) fn changed(&self) -> i64 {
-        self.changed
+    /// The line as the session sees it.
+    pub(crate) async fn read(session: &Session, parent: &str) -> Result<Self> {
+        let listed = session.children(parent).await;
+        Ok(Self::listed(session, parent, listed).await?.unwrap_or_default())
+    }
+
+    /// The line as the leader knows it now; `None` when nobody ever asked for the name, or all have gone.
+    pub(crate) async fn latest(session: &Session, parent: &str) -> Result<Option<Self>> {
+        // A single server answers what it knows.
+        if session.servers.standalone.get() == Some(&true) {
+            return Self::listed(session, parent, session.children(parent).await).await;
+        }
+        Self::synced(session, parent).await
+    }
+
+    /// The same, behind every request of this session.
+    pub(crate) async fn synced(session: &Session, parent: &str) -> Result<Option<Self>> {
+        // One after the other on one connection: the listing is no older than the answer to the first.
+        let (synced, children) = join!(session.sync(parent), session.children(parent));
+        synced.map_err(|error| failed(error, "list", parent))?;
+        Self::listed(session, parent, children).await
     }
 
     /// Whether the sequences tell the order. Past 2^31 - 1 the counter turns negative or stands still, depending on
     /// how quickly the nodes come: then only the moment of creation does.
-    pub(crate) fn is_ordered(&self) -> bool {
-        self.nodes.iter().all(|node| (0..WORN).contains(&node.sequence))
+    fn is_ordered(&self) -> bool {
+        self.entries.iter().all(|entry| (0..WORN).contains(&entry.sequence))
     }
 
     /// Puts the entries in the order of their creation; those that are not known any more drop out.
     pub(crate) fn order_by(&mut self, created: &HashMap<String, i64>) {
-        self.nodes.retain(|node| created.contains_key(&node.name));
-        self.nodes.sort_by_key(|node| created.get(&node.name).copied());
+        self.entries.retain(|entry| created.contains_key(&entry.name));
+        self.entries.sort_by_key(|entry| created.get(&entry.name).copied());
     }
 
-    pub(crate) fn nodes(&self) -> &[Node] {
-        &self.nodes
+    pub(crate) fn entries(&self) -> &[Child] {
+        &self.entries
     }
 
     /// How many entries hold.
     pub(crate) fn holders(&self) -> usize {
-        onelock_core::mode::holders(self.nodes.iter().map(|node| node.mode))
+        mode::holders(self.entries.iter().map(|entry| entry.mode))
     }
 
     /// Whether an entry of this mode would hold at once and pass nobody.
     pub(crate) fn admits(&self, mode: Mode) -> bool {
-        self.holders() == self.nodes.len()
-            && mode.fits(self.nodes.len(), self.nodes.first().map(|node| node.mode))
+        mode::holders(self.entries.iter().map(|entry| entry.mode).chain([mode])) > self.entries.len()
     }
 
-    pub(crate) fn of(&self, holder: HolderId) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.holder == Some(holder))
-    }
-
-    /// The entries ahead with all of which gone this one holds; `None` for permits, which are counted.
-    fn against(&self, at: usize) -> Option<impl Iterator<Item = &Node>> {
-        let mode = self.nodes.get(at)?.mode;
-        let beside = move |node: &&Node| mode == Mode::Shared && node.mode == Mode::Shared;
-        let counted = matches!(mode, Mode::Permit(_));
-        (!counted).then(|| self.nodes[..at].iter().filter(move |node| !beside(node)))
-    }
-
-    /// The names of those with all of whom gone the entry of this name holds, where they are few and need not be counted.
-    pub(crate) fn ahead(&self, name: &str) -> Option<Vec<String>> {
-        let at = self.nodes.iter().position(|node| node.name == name)?;
-        let names: Vec<_> = self.against(at)?.take(MOST + 1).map(|node| node.name.clone()).collect();
-        (names.len() <= MOST).then_some(names)
+    pub(crate) fn by(&self, holder: HolderId) -> Option<&Child> {
+        let id = keys::id(holder);
+        self.entries.iter().find(|entry| entry.is_of(&id))
     }
 
     /// How the entry of this name stands; `None` when it is not in the line.
     pub(crate) fn stand(&self, name: &str) -> Option<Stand> {
-        let at = self.nodes.iter().position(|node| node.name == name)?;
-        let mode = self.nodes[at].mode;
-        if at < self.holders() {
-            let followed = self
-                .nodes
-                .get(at + 1)
-                .is_some_and(|next| next.mode == mode && matches!(mode, Mode::Permit(_)));
+        let at = self.entries.iter().position(|entry| entry.name == name)?;
+        let (mode, holders) = (self.entries[at].mode, self.holders());
+        let permit = |mode| !matches!(mode, Mode::Exclusive | Mode::Shared);
+        if at < holders {
+            let followed = permit(mode) && self.entries.get(at + 1).is_some_and(|next| permit(next.mode));
             return Some(Stand::Held { followed });
         }
-        let blocking = self.nodes[..at].iter().rposition(|node| node.mode != mode || mode == Mode::Exclusive);
-        Some(Stand::Waits(match (blocking, mode) {
-            (Some(i), _) => {
-                let without = onelock_core::mode::holders(self.nodes[1..].iter().map(|node| node.mode));
-                let few = self.against(at).is_some_and(|nodes| nodes.count() <= MOST);
-                Watch::Gone { node: self.nodes[i].name.clone(), sure: i == 0 && at <= without, few }
-            }
-            (None, Mode::Permit(limit)) if at > limit.get() as usize => {
-                Watch::Mark { node: self.nodes[at - 1].name.clone() }
-            }
-            (None, _) => Watch::Children,
+        let beside = |other| mode != Mode::Exclusive && (other == mode || (permit(mode) && permit(other)));
+        Some(Stand::Waits(match self.entries[..at].iter().rfind(|entry| !beside(entry.mode)) {
+            Some(entry) => Ahead::Entry(entry.name.clone()),
+            None if at > holders => Ahead::Permit(self.entries[at - 1].name.clone()),
+            None => Ahead::Holders,
         }))
     }
+}
+
+/// How many nodes one request reads: answers stay far below the megabyte that servers allow.
+const CHUNK: usize = 500;
+
+/// What the nodes of a line hold, by name; without those that are gone.
+pub(crate) async fn read_all(
+    session: &Session,
+    parent: &str,
+    line: &Line,
+) -> Result<HashMap<String, (Vec<u8>, zk::Stat)>> {
+    let fail = |error| failed(error, "read the entries of", parent);
+    let client = session.client().map_err(fail)?;
+    let mut read = HashMap::new();
+    for entries in line.entries().chunks(CHUNK) {
+        let mut reader = client.new_multi_reader();
+        for entry in entries {
+            reader.add_get_data(&[parent, "/", &entry.name].concat()).map_err(fail)?;
+        }
+        let results = session.ask(reader.commit()).await.map_err(fail)?;
+        for (entry, result) in entries.iter().zip(results) {
+            match result {
+                zk::MultiReadResult::Data { data, stat } => _ = read.insert(entry.name.clone(), (data, stat)),
+                zk::MultiReadResult::Error { err: zk::Error::NoNode } => {}
+                zk::MultiReadResult::Error { err } => return Err(fail(err)),
+                other => {
+                    return Err(fail(zk::Error::UnexpectedError(format!("{other:?} for a node's data"))));
+                }
+            }
+        }
+    }
+    Ok(read)
 }
 
 #[cfg(test)]
@@ -146,72 +189,42 @@ mod tests {
     fn line(modes: &str) -> Line {
         let child = |(i, mode): (usize, &str)| {
             let holder = HolderId::from_u128(i as u128);
-            format!("{}{i:010}", &crate::layout::stem("", holder, mode.parse().unwrap())[1..])
+            format!("{}{i:010}", &crate::keys::stem("", holder, mode.parse().unwrap())[1..])
         };
-        Line::read(modes.split(' ').enumerate().map(child).collect()).unwrap()
+        Line::of("/n", modes.split(' ').enumerate().map(child).collect(), 0).unwrap()
     }
 
-    fn stand(modes: &str) -> Option<(usize, bool)> {
+    fn ahead_of_last(modes: &str) -> Option<usize> {
         let line = line(modes);
-        let last = line.nodes.last().unwrap().name.clone();
-        match line.stand(&last).unwrap() {
+        match line.stand(&line.entries.last().unwrap().name).unwrap() {
             Stand::Held { .. } => None,
-            Stand::Waits(Watch::Gone { node, sure, .. }) => {
-                Some((line.nodes.iter().position(|n| n.name == node).unwrap(), sure))
-            }
+            Stand::Waits(Ahead::Entry(name)) => line.entries.iter().position(|entry| entry.name == name),
             Stand::Waits(other) => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn a_waiter_watches_the_last_that_blocks_it() {
-        assert_eq!(stand("x"), None);
-        assert_eq!(stand("s s"), None);
-        assert_eq!(stand("x x"), Some((0, true)));
-        assert_eq!(stand("x x x"), Some((1, false)));
-        assert_eq!(stand("x s s"), Some((0, true)));
-        assert_eq!(stand("x x s s"), Some((1, false)));
-        assert_eq!(stand("s s x"), Some((1, false)));
-        assert_eq!(stand("s x s"), Some((1, false)));
-        assert_eq!(stand("x p2 p2"), Some((0, true)));
-        assert_eq!(stand("x p2 p2 p2"), Some((0, false)));
-        assert_eq!(stand("p3 p2"), Some((0, true)));
-    }
-
-    #[test]
-    fn who_must_go_before_an_entry_holds() {
-        let ahead = |modes: &str| {
-            let line = line(modes);
-            let ahead = line.ahead(&line.nodes.last().unwrap().name);
-            let at = |name: &String| line.nodes.iter().position(|node| node.name == *name).unwrap();
-            ahead.map(|names| names.iter().map(at).collect::<Vec<_>>())
-        };
-        assert_eq!(ahead("x s x"), Some(vec![0, 1]));
-        assert_eq!(ahead("x s s"), Some(vec![0]));
-        assert_eq!(ahead("s x p2 s"), Some(vec![1, 2]));
-        assert_eq!(ahead("x p2"), None);
-        assert_eq!(ahead(&["x"; MOST + 1].join(" ")).map(|ahead| ahead.len()), Some(MOST));
-        assert_eq!(ahead(&["x"; MOST + 2].join(" ")), None);
-        // With the last of them gone it holds, and not before.
-        for modes in ["x s x", "x s s", "s x p2 s", "x x x x"] {
-            let mut line = line(modes);
-            let name = line.nodes.last().unwrap().name.clone();
-            for node in line.ahead(&name).unwrap().iter().rev() {
-                assert!(matches!(line.stand(&name), Some(Stand::Waits(_))), "{modes}");
-                line.nodes.retain(|other| other.name != *node);
-            }
-            assert!(matches!(line.stand(&name), Some(Stand::Held { .. })), "{modes}");
-        }
+        assert_eq!(ahead_of_last("x"), None);
+        assert_eq!(ahead_of_last("s s"), None);
+        assert_eq!(ahead_of_last("x x"), Some(0));
+        assert_eq!(ahead_of_last("x x x"), Some(1));
+        assert_eq!(ahead_of_last("x s s"), Some(0));
+        assert_eq!(ahead_of_last("x x s s"), Some(1));
+        assert_eq!(ahead_of_last("s s x"), Some(1));
+        assert_eq!(ahead_of_last("s x s"), Some(1));
+        assert_eq!(ahead_of_last("x p2 p2"), Some(0));
+        assert_eq!(ahead_of_last("s x p2 p2 p2"), Some(1));
     }
 
     #[test]
     fn only_the_first_waiting_permit_watches_all_holders() {
         let line = line("p2 p2 p2 p2 p2");
-        let stands: Vec<_> = line.nodes.iter().map(|n| line.stand(&n.name).unwrap()).collect();
+        let stands: Vec<_> = line.entries.iter().map(|entry| line.stand(&entry.name).unwrap()).collect();
         assert_eq!(stands[1], Stand::Held { followed: true });
-        assert_eq!(stands[2], Stand::Waits(Watch::Children));
-        assert_eq!(stands[3], Stand::Waits(Watch::Mark { node: line.nodes[2].name.clone() }));
-        assert_eq!(stands[4], Stand::Waits(Watch::Mark { node: line.nodes[3].name.clone() }));
+        assert_eq!(stands[2], Stand::Waits(Ahead::Holders));
+        assert_eq!(stands[3], Stand::Waits(Ahead::Permit(line.entries[2].name.clone())));
+        assert_eq!(stands[4], Stand::Waits(Ahead::Permit(line.entries[3].name.clone())));
         assert_eq!(line.stand("x"), None);
     }
 
@@ -219,14 +232,15 @@ mod tests {
     fn a_worn_counter_does_not_tell_the_order() {
         assert!(line("x x").is_ordered());
         for worn in ["2147483647", "-2147483648", "-000000001"] {
-            let mut line = Line::read(vec!["a-lock-0000000005".into(), format!("b-lock-{worn}")]).unwrap();
+            let children = vec!["a-lock-0000000005".into(), format!("b-lock-{worn}")];
+            let mut line = Line::of("/n", children, 0).unwrap();
             assert!(!line.is_ordered());
             line.order_by(&HashMap::from([
                 ("b-lock-".to_owned() + worn, 1),
                 ("a-lock-0000000005".into(), 2),
                 ("gone".into(), 0),
             ]));
-            assert!(line.nodes[0].name.starts_with('b'));
+            assert!(line.entries[0].name.starts_with('b'));
         }
     }
 
@@ -243,6 +257,7 @@ mod tests {
 
     #[test]
     fn what_is_no_entry_is_named() {
-        assert_eq!(Line::read(vec!["a-lock-0000000005".into(), "x".into()]).unwrap_err(), "x");
+        let error = Line::of("/n", vec!["a-lock-0000000005".into(), "x".into()], 0).unwrap_err();
+        assert!(error.to_string().contains("/n has a child \"x\""), "{error}");
     }
 }

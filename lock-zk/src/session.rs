@@ -14,51 +14,73 @@
 //!
 //! A new leader starts the time of every session anew, so a write that it commits proves no less.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use onelock_core::{Error, ErrorKind, Result, Timestamp};
+use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
 
+use crate::batch::Batch;
+use crate::config::ZkConfig;
+use crate::contact::{BEATS, Beat, Contact, capacity};
 use crate::error::{failed, is_answer};
-use crate::group::Group;
-use crate::pool::Target;
-
-/// The part of a session's timeout that lies between two beats is a half of this: see [`capacity`].
-const BEATS: u32 = 10;
 
 /// The most bytes that the paths of a session's nodes have. At a session's end the server writes one record with all of
 /// them, and no server reads a record of two megabytes back: it would never start again (ZOOKEEPER-4306).
 const MOST_PATHS: usize = 400_000;
 
-/// How many proofs are remembered: a write may be answered after later ones.
-const PROOFS: usize = 64;
-
 /// How many requests, one after the other, may go unanswered on a session that keeps nothing.
 const UNANSWERED: u32 = 3;
 
-/// How much of a session's timeout is a lease: without the time between three beats, the tick and a quarter after which
-/// one counts, and the rest of two ticks for everything on the way.
-pub(crate) fn capacity(timeout: Duration, tick: Duration) -> Duration {
-    (timeout - timeout / BEATS).saturating_sub(tick * 2)
+/// How to reach the servers, and what every session needs.
+pub(crate) struct Servers {
+    pub(crate) config: ZkConfig,
+    /// For messages.
+    pub(crate) address: String,
+    /// The path above all names; empty for the root.
+    pub(crate) base: String,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) runtime: Handle,
+    pub(crate) tls: Option<zk::TlsOptions>,
+    /// Whether there is one server only, which then knows everything there is to know.
+    pub(crate) standalone: OnceLock<bool>,
 }
 
-/// The timeout to ask for, so that a session has this capacity: in steps of at most an eighth, so that many different
-/// leases share few sessions.
-pub(crate) fn timeout_for(need: Duration, tick: Duration) -> Duration {
-    let millis = (need + tick * 2).as_millis() * u128::from(BEATS) / u128::from(BEATS - 1) + 2;
-    let step = ((millis.next_power_of_two() / 2) / 8).max(10);
-    let millis = millis.div_ceil(step) * step;
-    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+impl Servers {
+    /// The access list of everything this client creates.
+    pub(crate) fn acls(&self) -> zk::Acls<'static> {
+        if self.config.password.is_some() { zk::Acls::creator_all() } else { zk::Acls::anyone_all() }
+    }
+
+    /// The node above all names.
+    pub(crate) fn root(&self) -> &str {
+        if self.base.is_empty() { "/" } else { &self.base }
+    }
+
+    async fn connect(&self, ask: Duration) -> Result<zk::Client, zk::Error> {
+        let mut connector = zk::Client::connector().with_session_timeout(ask);
+        // A connection that says nothing for so long is given up. The driver's own limit, two fifths of the session,
+        // is far too long for long sessions.
+        if self.config.request_timeout <= ask * 2 / 5 {
+            connector = connector.with_connection_timeout(self.config.request_timeout);
+        }
+        if let (Some(user), Some(password)) = (&self.config.username, &self.config.password) {
+            connector = connector.with_auth("digest", format!("{user}:{}", password.reveal()).as_bytes());
+        }
+        let cluster = self.config.cluster();
+        match &self.tls {
+            Some(tls) => connector.with_tls(tls.clone()).secure_connect(&cluster).await,
+            None => connector.connect(&cluster).await,
+        }
+    }
 }
 
 /// A session and its connection.
 pub(crate) struct Session {
-    target: Arc<Target>,
+    pub(crate) servers: Arc<Servers>,
     client: Mutex<Option<Arc<zk::Client>>>,
     state: zk::StateWatcher,
     id: i64,
@@ -68,74 +90,19 @@ pub(crate) struct Session {
     contact: Mutex<Contact>,
     /// How many bytes the paths of its nodes have, those that are to be made included.
     paths: AtomicUsize,
-    group: Group,
-}
-
-/// When requests were sent that have been answered.
-#[derive(Debug)]
-struct Contact {
-    /// In the order of both.
-    proofs: VecDeque<Proof>,
-    /// Beats that no later one has proven yet.
-    beats: VecDeque<Beat>,
-    /// When the first request was sent of those that were given up since anything was answered.
-    unanswered: Option<Timestamp>,
-}
-
-/// A committed write that was sent at `from` or later proves that the leader knows that the session lived at `alive`.
-#[derive(Clone, Copy, Debug)]
-struct Proof {
-    from: Timestamp,
-    alive: Timestamp,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Beat {
-    sent: Timestamp,
-    answered: Timestamp,
-}
-
-impl Contact {
-    /// The leader itself begins a session, so its time begins no earlier than when that was asked for.
-    fn new(opened: Timestamp) -> Self {
-        let proofs = VecDeque::from([Proof { from: opened, alive: opened }]);
-        Self { proofs, beats: VecDeque::new(), unanswered: None }
-    }
-
-    fn beat(&mut self, beat: Beat, tick: Duration) {
-        let mut alive = None;
-        while let Some(before) = self.beats.front().filter(|before| before.answered + tick <= beat.sent) {
-            alive = alive.max(Some(before.sent));
-            self.beats.pop_front();
-        }
-        let newest = self.proofs.back().map(|proof| proof.alive);
-        if let Some(alive) = alive.filter(|alive| Some(*alive) > newest) {
-            self.proofs.push_back(Proof { from: beat.answered + tick / 4, alive });
-            if self.proofs.len() > PROOFS {
-                self.proofs.pop_front();
-            }
-        }
-        // A few in a tick are enough.
-        if self.beats.back().is_none_or(|last| last.answered + tick / 8 <= beat.answered) {
-            self.beats.push_back(beat);
-        }
-    }
-
-    /// What a write that was sent at `at` and committed proves.
-    fn alive(&self, at: Timestamp) -> Option<Timestamp> {
-        self.proofs.iter().rev().find(|proof| proof.from <= at).map(|proof| proof.alive)
-    }
+    /// Its writes that share requests.
+    pub(crate) batch: Arc<Batch>,
 }
 
 impl Session {
-    /// Opens a session with at least this timeout, if the server gives so much; it may give more or less. Its tasks live on
-    /// the runtime that this is called in. `keeps`: entries will live as long as it does.
-    pub(crate) async fn open(target: &Arc<Target>, ask: Duration, keeps: bool) -> Result<Arc<Self>> {
-        let sent = target.clock.now();
-        let limit = target.config.connect_timeout;
+    /// Opens a session with at least this timeout, if the server gives so much; it may give more or less. `keeps`: entries
+    /// will live as long as it does.
+    pub(crate) async fn open(servers: &Arc<Servers>, ask: Duration, keeps: bool) -> Result<Arc<Self>> {
+        let sent = servers.clock.now();
+        let limit = servers.config.connect_timeout;
         let connect = async {
             loop {
-                match target.connect(ask).await {
+                match servers.connect(ask).await {
                     // The driver gives up after the session's timeout, which may be a short one.
                     Err(zk::Error::Timeout) => {}
                     other => return other,
@@ -146,43 +113,30 @@ impl Session {
             Ok(Ok(client)) => client,
             Ok(Err(zk::Error::NoHosts)) | Err(_) => {
                 let limit = humantime::format_duration(limit);
-                let text = format!("no server of {} gave a session within {limit}", target.address);
+                let text = format!("no server of {} gave a session within {limit}", servers.address);
                 return Err(Error::new(ErrorKind::Unavailable, text));
             }
-            Ok(Err(error)) => return Err(failed(error, "open a session at", &target.address)),
+            Ok(Err(error)) => return Err(failed(error, "open a session at", &servers.address)),
         };
         let timeout = client.session_timeout();
+        let answers = servers.config.request_timeout * UNANSWERED;
         let session = Arc::new(Self {
             state: client.state_watcher(),
             id: client.session_id().0,
             timeout,
-            patience: if keeps {
-                timeout.min(ask)
-            } else {
-                timeout.min(target.config.request_timeout * UNANSWERED)
-            },
+            patience: timeout.min(if keeps { ask } else { answers }),
             contact: Mutex::new(Contact::new(sent)),
             paths: AtomicUsize::new(0),
-            group: Group::default(),
+            batch: Arc::default(),
             client: Mutex::new(Some(Arc::new(client))),
-            target: Arc::clone(target),
+            servers: Arc::clone(servers),
         });
-        target.runtime.spawn(beat(Arc::downgrade(&session), Arc::clone(target), session.timeout));
+        servers.runtime.spawn(beat(Arc::downgrade(&session), timeout));
         Ok(session)
     }
 
     pub(crate) fn id(&self) -> i64 {
         self.id
-    }
-
-    /// Its writes that are under way.
-    pub(crate) fn group(&self) -> &Group {
-        &self.group
-    }
-
-    /// Where what it does in the background runs.
-    pub(crate) fn runtime(&self) -> &Handle {
-        &self.target.runtime
     }
 
     /// What the server gave.
@@ -192,7 +146,7 @@ impl Session {
 
     /// The longest lease, lock-delay included, that this session can carry.
     pub(crate) fn capacity(&self) -> Duration {
-        capacity(self.timeout, self.target.config.tick)
+        capacity(self.timeout, self.servers.config.tick)
     }
 
     /// Whether it is over, as far as this client knows.
@@ -218,13 +172,13 @@ impl Session {
         &self,
         call: impl Future<Output = Result<T, zk::Error>>,
     ) -> Result<T, zk::Error> {
-        let sent = self.target.clock.now();
-        let answer = match tokio::time::timeout(self.target.config.request_timeout, call).await {
+        let sent = self.servers.clock.now();
+        let answer = match tokio::time::timeout(self.servers.config.request_timeout, call).await {
             Ok(answer) => answer,
             Err(_) => Err(zk::Error::Timeout),
         };
         if answer.as_ref().map_or_else(is_answer, |_| true) {
-            self.heard();
+            self.contact().unanswered = None;
         } else if matches!(answer, Err(zk::Error::Timeout)) {
             self.unheard(sent);
         }
@@ -236,14 +190,29 @@ impl Session {
     /// unanswered for as long as it lasts carries no lease any more, and makes way for a new one.
     fn unheard(&self, sent: Timestamp) {
         let first = *self.contact().unanswered.get_or_insert(sent);
-        if self.target.clock.now().saturating_since(first) > self.patience {
+        if self.servers.clock.now().saturating_since(first) > self.patience {
             drop(self.lock_client().take());
         }
     }
 
-    /// Notes that a request has been answered now.
-    pub(crate) fn heard(&self) {
-        self.contact().unanswered = None;
+    /// The children of a node, and the node.
+    pub(crate) async fn children(&self, path: &str) -> Result<(Vec<String>, zk::Stat), zk::Error> {
+        self.ask(self.client()?.get_children(path)).await
+    }
+
+    /// A node; `None` when it is not there.
+    pub(crate) async fn stat(&self, path: &str) -> Result<Option<zk::Stat>, zk::Error> {
+        self.ask(self.client()?.check_stat(path)).await
+    }
+
+    /// What a node holds.
+    pub(crate) async fn data(&self, path: &str) -> Result<(Vec<u8>, zk::Stat), zk::Error> {
+        self.ask(self.client()?.get_data(path)).await
+    }
+
+    /// Waits until the server knows what the leader knew when it was asked. What is asked behind it is no older.
+    pub(crate) async fn sync(&self, path: &str) -> Result<(), zk::Error> {
+        self.ask(self.client()?.sync(path)).await
     }
 
     /// How long after `sent` the session lives at least, given that a write sent then was committed.
@@ -254,28 +223,26 @@ impl Session {
 
     /// Waits until a write that is sent now would prove enough for a lease of the session's whole capacity.
     pub(crate) async fn fresh(&self) -> Result<()> {
-        let tick = self.target.config.tick;
+        let tick = self.servers.config.tick;
         for _ in 0..3 {
-            if self.lasts(self.target.clock.now()) >= self.capacity() {
+            if self.lasts(self.servers.clock.now()) >= self.capacity() {
                 return Ok(());
             }
             // After a disconnection, or a leader that was stopped: one beat, and one that proves it.
             for pause in [tick + tick / 8, tick * 3 / 8] {
-                self.beat().await.map_err(|error| failed(error, "reach", &self.target.address))?;
+                self.beat().await.map_err(|error| failed(error, "reach", &self.servers.address))?;
                 tokio::time::sleep(pause).await;
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, "the contact to the server is too slow for the lease"))
+        Err(too_slow())
     }
 
     /// Asks the leader for a sign of life, which costs no right and no disk.
     async fn beat(&self) -> Result<(), zk::Error> {
-        let client = self.client()?;
-        let path = if self.target.base.is_empty() { "/" } else { &self.target.base };
-        let sent = self.target.clock.now();
-        self.ask(client.sync(path)).await?;
-        let beat = Beat { sent, answered: self.target.clock.now() };
-        self.contact().beat(beat, self.target.config.tick);
+        let sent = self.servers.clock.now();
+        self.sync(self.servers.root()).await?;
+        let beat = Beat { sent, answered: self.servers.clock.now() };
+        self.contact().beat(beat, self.servers.config.tick);
         Ok(())
     }
 
@@ -290,7 +257,7 @@ impl Session {
         self.paths.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Gives room back.
+    /// Returns room.
     pub(crate) fn put_back(&self, bytes: usize) {
         self.paths.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -306,83 +273,27 @@ impl Session {
                 state.changed().await;
             }
         };
-        let _ = tokio::time::timeout(self.target.config.request_timeout, over).await;
+        let _ = tokio::time::timeout(self.servers.config.request_timeout, over).await;
     }
 }
 
-impl std::fmt::Debug for Session {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session")
-            .field("timeout", &self.timeout)
-            .field("state", &self.state.peek_state())
-            .finish_non_exhaustive()
-    }
+/// What a lease is refused with that the beats do not carry.
+pub(crate) fn too_slow() -> Error {
+    Error::new(ErrorKind::Unavailable, "the contact to the server is too slow for the lease")
 }
 
-/// Sends a beat twice in a tenth of the timeout; lets an idle session go.
-async fn beat(session: Weak<Session>, target: Arc<Target>, timeout: Duration) {
+/// Sends a beat twice in a tenth of the timeout.
+async fn beat(session: Weak<Session>, timeout: Duration) {
     let pause = (timeout / BEATS / 2).max(Duration::from_millis(1));
-    let mut idle = Duration::ZERO;
     loop {
         tokio::time::sleep(pause).await;
         let Some(session) = session.upgrade() else { return };
         if session.is_over() {
             return;
         }
-        idle = if target.forget_idle(&session, idle) { idle + pause } else { Duration::ZERO };
         // On its own: the next one does not wait for the answer to this one. What goes wrong shows where it matters, in
         // the lease of the next renewal.
-        target.runtime.spawn(async move { session.beat().await });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: fn(u64) -> Duration = Duration::from_millis;
-
-    #[test]
-    fn a_session_carries_the_lease_it_was_asked_for() {
-        for tick in [MS(200), MS(2_000)] {
-            for need in [1, 10, 400, 1_000, 1_234, 4_000, 30_000, 120_000, 3_600_000] {
-                let timeout = timeout_for(MS(need), tick);
-                assert!(capacity(timeout, tick) >= MS(need), "{need} {timeout:?}");
-                let least = (MS(need) + tick * 2).as_secs_f64() / 0.9;
-                assert!(timeout.as_secs_f64() <= least * 1.13 + 0.02, "{need}: {timeout:?} for {least}");
-            }
-        }
-    }
-
-    #[test]
-    fn few_classes_serve_all_leases() {
-        let classes: std::collections::BTreeSet<_> =
-            (1..=36_000).map(|i| timeout_for(MS(i * 100), MS(2_000))).collect();
-        assert!(classes.len() <= 90, "{}", classes.len());
-    }
-
-    #[test]
-    fn a_beat_counts_when_the_leader_has_answered_one_a_tick_later() {
-        let at = |ms| Timestamp::from_origin(MS(ms));
-        let beat = |sent, answered| Beat { sent: at(sent), answered: at(answered) };
-        let mut contact = Contact::new(at(0));
-        contact.beat(beat(1_000, 1_010), MS(200));
-        contact.beat(beat(1_209, 1_220), MS(200));
-        assert_eq!(contact.alive(at(1_999)), Some(at(0)), "sent too soon after the first");
-        contact.beat(beat(1_240, 1_250), MS(200));
-        assert_eq!(contact.alive(at(1_299)), Some(at(0)), "a write that was sent too soon");
-        assert_eq!(contact.alive(at(1_300)), Some(at(1_000)));
-        // The leader is stopped, and goes on at 5000.
-        contact.beat(beat(1_500, 5_000), MS(200));
-        contact.beat(beat(4_900, 5_000), MS(200));
-        assert_eq!(contact.alive(at(4_999)), Some(at(1_000)), "a write that waited for the leader");
-        assert!(contact.alive(at(5_049)) <= Some(at(1_000)));
-        for i in 0..10_000 {
-            contact.beat(beat(6_000 + i, 6_001 + i), MS(200));
-        }
-        assert!(contact.beats.len() <= 16 && contact.proofs.len() <= PROOFS);
-        let alive = contact.alive(at(16_000)).unwrap();
-        assert!(alive >= at(15_600) && alive <= at(15_750), "{alive:?}");
-        assert_eq!(contact.alive(at(3_000)), None, "forgotten long ago");
+        let runtime = session.servers.runtime.clone();
+        runtime.spawn(async move { session.beat().await });
     }
 }

@@ -35,6 +35,7 @@ const KEEP_EPOCHS: &[&str] = &[
     "redis-quorum",
     "redis-sentinel",
     "sqlite",
+    "zookeeper",
 ];
 
 /// Whether the store compares token epochs.

@@ -3,8 +3,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod batch;
 mod curator;
-mod group;
+mod epochs;
 mod idle;
 mod kazoo;
 mod limits;

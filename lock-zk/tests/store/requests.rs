@@ -9,7 +9,7 @@ use onelock_conformance::{ensure, ensure_eq};
 use onelock_core::{Mode, Standing, Wake};
 
 use crate::support::harness::open;
-use crate::{counted, eventually, quiet, raw};
+use crate::{counted, quiet, raw};
 
 /// A cycle on a free lock is one request each way, by a queued acquire and by a try, and nothing stays behind.
 #[tokio::test(flavor = "multi_thread")]
@@ -82,11 +82,13 @@ async fn releases_wake_only_the_promoted() -> Verdict {
     Ok(())
 }
 
-/// A lock that is always waited for costs three requests for each owner: create and list, and delete. What a waiter has to
-/// know it is told.
+/// A lock that is always waited for costs six requests for each owner: create, list and the token epoch, which go together,
+/// watch, look and delete.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hand_over_costs_three_requests() -> Verdict {
+async fn a_hand_over_costs_six_requests() -> Verdict {
     const DELETE: i32 = 2;
+    const EXISTS: i32 = 3;
+    const DATA: i32 = 4;
     const CHILDREN: i32 = 12;
     const CREATE: i32 = 15;
     const ROUNDS: usize = 40;
@@ -110,7 +112,7 @@ async fn a_hand_over_costs_three_requests() -> Verdict {
         let mut before = counter.counts().by_code();
         for round in 0..ROUNDS + 9 {
             if round == 9 {
-                // By now each client follows the line.
+                // By now each client knows that the name is used.
                 before = counter.counts().by_code();
             }
             let (client, mode, first) = line.pop_front().context("the first")?;
@@ -126,7 +128,7 @@ async fn a_hand_over_costs_three_requests() -> Verdict {
         cost.iter_mut().for_each(|(code, count)| *count -= before.get(code).copied().unwrap_or_default());
         cost.retain(|_, count| *count > 0);
         let each = u64::try_from(ROUNDS).unwrap();
-        let wanted = [(DELETE, each), (CHILDREN, each), (CREATE, each)];
+        let wanted = [(DELETE, each), (EXISTS, each), (DATA, each), (CHILDREN, 2 * each), (CREATE, each)];
         ensure_eq!(cost, wanted.into(), "requests by code for {ROUNDS} owners in mode {mode}");
         for (client, _, ticket) in line {
             client.release(&ticket).await?;
@@ -135,8 +137,8 @@ async fn a_hand_over_costs_three_requests() -> Verdict {
     Ok(())
 }
 
-/// A waiter that follows the line is not told when one ahead leaves who never held, nor looks then; it is told by the
-/// departure that leaves nobody ahead.
+/// A waiter is not notified when one ahead leaves who never held. It looks and sets another watch where that was the one
+/// just ahead.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_gives_up_waiting_promotes_nobody() -> Verdict {
     let (_server, counter, url) = counted().await?;
@@ -155,48 +157,15 @@ async fn who_gives_up_waiting_promotes_nobody() -> Verdict {
         async move { last.wait(&own).await }
     });
     let mut asked = quiet(&counter).await?;
-    for at in [3, 1, 2] {
+    for (at, requests) in [(3, 3), (1, 1), (2, 3)] {
         first.release(&ahead[at]).await?;
         let now = quiet(&counter).await?;
-        ensure_eq!(now - asked, 1, "requests when number {at} gave up");
+        ensure_eq!(now - asked, requests, "requests when number {at} gave up");
         ensure!(!told.is_finished(), "told when number {at} gave up");
         asked = now;
     }
     first.release(&ahead[0]).await?;
     let wake = tokio::time::timeout(Duration::from_secs(30), &mut told).await???;
     ensure_eq!(Some(wake), own.token.map(Wake::Held), "the last departure");
-    Ok(())
-}
-
-/// Tasks of one client that join at once: the first lists the line, and the others share one more listing.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_that_joins_at_once_lists_the_line_twice() -> Verdict {
-    const CROWD: u64 = 64;
-    const CREATE: i32 = 15;
-    const GET_CHILDREN: i32 = 12;
-    let (server, counter, url) = counted().await?;
-    let client = open(&url).await?;
-    let name = name("crowd")?;
-    held(&client, &exclusive(&name)?).await?;
-    let before = counter.counts().by_code();
-    let asked = |code| {
-        let count = |counts: &std::collections::BTreeMap<i32, u64>| counts.get(&code).copied().unwrap_or(0);
-        count(&counter.counts().by_code()) - count(&before)
-    };
-    // Nothing is answered before all have asked.
-    server.pause(true)?;
-    let mut joins = tokio::task::JoinSet::new();
-    for _ in 0..CROWD {
-        let (client, request) = (Arc::clone(&client), exclusive(&name)?);
-        joins.spawn(async move { waiting(&client, &request).await.map(|place| place.token) });
-    }
-    eventually("all have asked", async || Ok((asked(CREATE) == CROWD).then_some(()))).await?;
-    server.pause(false)?;
-    let mut tokens = std::collections::BTreeSet::new();
-    while let Some(token) = joins.join_next().await {
-        tokens.insert(token??);
-    }
-    ensure_eq!(tokens.len() as u64, CROWD, "places in the line");
-    ensure_eq!(asked(GET_CHILDREN), 2, "listings");
     Ok(())
 }

@@ -22,6 +22,9 @@ use onelock_conformance::servers::zookeeper::{Setup, ZkServer, ensemble};
 const FOREIGN: &[u8] = b"somebody else's";
 const OPTIONS: &str = "tick=200ms";
 
+/// The node with the largest token epoch, which stays.
+pub(crate) const EPOCH: &str = "%epoch";
+
 /// Servers that wait for their next case.
 static IDLE: Mutex<Vec<ZkServer>> = Mutex::new(Vec::new());
 
@@ -196,6 +199,17 @@ impl Running {
         self.create(&self.path, b"", only[..].into()).await
     }
 
+    /// The nodes below the path.
+    async fn nodes(&self) -> Verdict<Vec<String>> {
+        self.patiently(|admin| async move {
+            match admin.list_children(&self.path).await {
+                Err(zk::Error::NoNode) => Ok(Vec::new()),
+                other => other,
+            }
+        })
+        .await
+    }
+
     /// A URL of this store by these addresses.
     fn by(&self, addresses: &[SocketAddr], more: &str) -> String {
         let user = if self.restricted { format!("{}:{}@", USER.0, USER.1) } else { String::new() };
@@ -254,17 +268,13 @@ impl Store for Running {
     }
 
     async fn residue(&self) -> Verdict<Vec<String>> {
-        self.patiently(|admin| async move {
-            match admin.list_children(&self.path).await {
-                Err(zk::Error::NoNode) => Ok(Vec::new()),
-                other => other,
-            }
-        })
-        .await
+        let mut nodes = self.nodes().await?;
+        nodes.retain(|node| node != EPOCH);
+        Ok(nodes)
     }
 
     async fn counters(&self) -> Verdict<u64> {
-        Ok(0)
+        Ok(self.nodes().await?.iter().filter(|node| *node == EPOCH).count() as u64)
     }
 
     async fn plant(&self, name: &str) -> Verdict {

@@ -5,6 +5,7 @@
 //! `lock-`, so its mutex takes its place among them, and one listing of the children tells the whole line.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use onelock_core::{Error, ErrorKind, HolderId, LockName, Mode, Request, Result};
 
@@ -23,15 +24,25 @@ pub(crate) fn parent(base: &str, name: &LockName) -> String {
     [base, "/", &name.encoded()].concat()
 }
 
-/// The path of an entry of `parent` without its end: the server adds the sequence.
-pub(crate) fn stem(parent: &str, holder: HolderId, mode: Mode) -> String {
+/// The node with the largest token epoch that has joined. No name is written so.
+pub(crate) fn epoch(base: &str) -> String {
+    [base, "/%epoch"].concat()
+}
+
+/// What the names of a holder's entries start with.
+pub(crate) fn id(holder: HolderId) -> String {
     let id = holder.to_hex();
     let (a, b, c, d, e) = (&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]);
+    [PROTECTED, a, "-", b, "-", c, "-", d, "-", e, "-"].concat()
+}
+
+/// The path of an entry of `parent` without its end: the server adds the sequence.
+pub(crate) fn stem(parent: &str, holder: HolderId, mode: Mode) -> String {
     let mode = match mode {
         Mode::Exclusive => String::new(),
         mode => [&*written(mode), "-"].concat(),
     };
-    [parent, "/", PROTECTED, a, "-", b, "-", c, "-", d, "-", e, "-", &mode, TAIL].concat()
+    [parent, "/", &id(holder), &mode, TAIL].concat()
 }
 
 fn written(mode: Mode) -> Cow<'static, str> {
@@ -42,21 +53,21 @@ fn written(mode: Mode) -> Cow<'static, str> {
     }
 }
 
-/// A node that is to be made.
+/// Where an entry is to be, and what its node holds.
 #[derive(Debug)]
-pub(crate) struct Draft {
+pub(crate) struct Paths {
     /// The node of the name.
     pub(crate) parent: String,
     /// Its own path without its sequence.
     pub(crate) stem: String,
-    pub(crate) data: Vec<u8>,
+    pub(crate) data: Arc<[u8]>,
 }
 
-impl Draft {
+impl Paths {
     pub(crate) fn new(base: &str, request: &Request) -> Self {
         let parent = parent(base, &request.name);
         let stem = stem(&parent, request.holder, request.mode);
-        Self { stem, parent, data: data(request.mode, request.note.as_str()) }
+        Self { stem, parent, data: data(request.mode, request.note.as_str()).into() }
     }
 
     /// How many bytes its path has in the server's records.
@@ -71,62 +82,67 @@ impl Draft {
     }
 
     /// The name of the node at one of its paths.
-    pub(crate) fn node<'a>(&self, path: &'a str) -> &'a str {
+    pub(crate) fn child<'a>(&self, path: &'a str) -> &'a str {
         path.get(self.parent.len() + 1..).unwrap_or_default()
     }
 }
 
 /// An entry as its node's name tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
+pub(crate) struct Child {
     pub(crate) name: String,
     pub(crate) sequence: i64,
-    /// `None` for what others write in another layout.
-    pub(crate) holder: Option<HolderId>,
+    /// Whether it is in our layout and not in another's.
+    ours: bool,
     /// What others write counts as exclusive.
     pub(crate) mode: Mode,
 }
 
-impl Node {
-    /// Reads a child's name; `None` when it is no entry of any lock that sorts by `lock-`, nor one of kazoo's.
-    pub(crate) fn read(name: &str) -> Option<Self> {
-        let digits = |digits: &str| -> Option<i64> {
-            let bare = digits.strip_prefix('-').unwrap_or(digits);
-            let written = digits.len() >= 10 && bare.bytes().all(|b| b.is_ascii_digit());
-            if written { digits.parse().ok() } else { None }
-        };
-        let ours = name.rsplit_once(TAIL).and_then(|(head, tail)| Some((head, digits(tail)?)));
-        let theirs = || {
-            KAZOO.iter().find_map(|mark| {
-                let (head, tail) = name.rsplit_once(mark)?;
-                let id = head.len() == 32 && head.bytes().all(|b| b.is_ascii_hexdigit());
-                if id { Some((head, digits(tail)?)) } else { None }
-            })
-        };
-        let (head, sequence) = ours.or_else(theirs)?;
-        let (holder, mode) = match owner(head) {
-            Some((holder, mode)) => (Some(holder), mode),
-            None => (None, Mode::Exclusive),
-        };
-        Some(Self { name: name.to_owned(), sequence, holder, mode })
+impl Child {
+    /// Reads a child's name; what is no entry of any lock that sorts by `lock-`, nor one of kazoo's, comes back.
+    pub(crate) fn read(name: String) -> std::result::Result<Self, String> {
+        let Some((head, sequence)) = split(&name) else { return Err(name) };
+        let mode = mode(head);
+        Ok(Self { sequence, ours: mode.is_some(), mode: mode.unwrap_or(Mode::Exclusive), name })
+    }
+
+    /// Whether it is the entry of the holder with this [`id`].
+    pub(crate) fn is_of(&self, id: &str) -> bool {
+        self.ours && self.name.starts_with(id)
     }
 }
 
-fn owner(head: &str) -> Option<(HolderId, Mode)> {
-    let rest = head.strip_prefix(PROTECTED)?;
-    let (id, rest) = (rest.get(..ID)?, rest.get(ID..)?);
-    let dashes = [8, 13, 18, 23];
-    if !dashes.iter().all(|at| id.as_bytes()[*at] == b'-') {
+/// What goes before the sequence, and the sequence.
+fn split(name: &str) -> Option<(&str, i64)> {
+    let digits = |digits: &str| -> Option<i64> {
+        let bare = digits.strip_prefix('-').unwrap_or(digits);
+        let written = digits.len() >= 10 && bare.bytes().all(|b| b.is_ascii_digit());
+        if written { digits.parse().ok() } else { None }
+    };
+    let ours = name.rsplit_once(TAIL).and_then(|(head, tail)| Some((head, digits(tail)?)));
+    ours.or_else(|| {
+        KAZOO.iter().find_map(|mark| {
+            let (head, tail) = name.rsplit_once(mark)?;
+            let id = head.len() == 32 && head.bytes().all(|b| b.is_ascii_hexdigit());
+            if id { Some((head, digits(tail)?)) } else { None }
+        })
+    })
+}
+
+/// The mode of one of our entries.
+fn mode(head: &str) -> Option<Mode> {
+    let (id, mode) = head.strip_prefix(PROTECTED)?.split_at_checked(ID)?;
+    let dash = |at| [8, 13, 18, 23].contains(&at);
+    let digit = |(at, byte): (usize, u8)| {
+        if dash(at) { byte == b'-' } else { matches!(byte, b'0'..=b'9' | b'a'..=b'f') }
+    };
+    if !id.bytes().enumerate().all(digit) {
         return None;
     }
-    let holder = HolderId::from_hex(&id.split('-').collect::<String>())?;
-    let mode = match rest {
-        "-" => Mode::Exclusive,
-        _ => {
-            rest.strip_prefix('-')?.strip_suffix('-')?.parse().ok().filter(|mode| *mode != Mode::Exclusive)?
-        }
-    };
-    Some((holder, mode))
+    match mode {
+        "-" => Some(Mode::Exclusive),
+        _ => mode.strip_prefix('-')?.strip_suffix('-')?.parse().ok().filter(|mode| *mode != Mode::Exclusive),
+    }
 }
 
 /// The data of an entry: for people who look at it.
@@ -185,9 +201,10 @@ mod tests {
                 ("-2147483648", -2_147_483_648),
                 ("-000000001", -1),
             ] {
-                let draft = Draft { parent: "/n".into(), stem: stem(mode), data: Vec::new() };
-                let node = Node::read(draft.node(&draft.path(text))).unwrap();
-                assert_eq!((node.holder, node.mode, node.sequence), (Some(holder), mode, sequence));
+                let paths = Paths { parent: "/n".into(), stem: stem(mode), data: Arc::default() };
+                let child = Child::read(paths.child(&paths.path(text)).to_owned()).unwrap();
+                assert!(child.is_of(&id(holder)) && !child.is_of(&id(HolderId::from_u128(1))));
+                assert_eq!((child.mode, child.sequence), (mode, sequence));
             }
         }
     }
@@ -203,8 +220,8 @@ mod tests {
             "_c_01234567-89AB-cdef-0123-456789abcdef-lock-0000000001",
             "_c_0123456-789ab-cdef-0123-456789abcdef-lock-0000000001",
         ] {
-            let node = Node::read(foreign).unwrap();
-            assert_eq!((node.holder, node.mode), (None, Mode::Exclusive), "{foreign}");
+            let child = Child::read(foreign.to_owned()).unwrap();
+            assert_eq!((child.ours, child.mode), (false, Mode::Exclusive), "{foreign}");
         }
         for none in [
             "",
@@ -217,7 +234,7 @@ mod tests {
             "lock--",
             "lock-99999999999999999999",
         ] {
-            assert_eq!(Node::read(none), None, "{none}");
+            assert!(Child::read(none.to_owned()).is_err(), "{none}");
         }
     }
 

@@ -1,0 +1,215 @@
+//! Writes of many tasks that share a request.
+//!
+//! A request costs the server a place in its queues, in its log and an answer, and the driver system calls, however many
+//! writes it carries. So a write goes by itself while few are under way, and waits for nobody. Beyond that the writes
+//! that come while a request is under way go together in the next one. It doubles the rate of 64 names.
+//!
+//! The server does all the writes of a request or none. It names the first that cannot be done: that one is answered, and
+//! the others are sent again, each by itself.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::join_all;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use zookeeper_client as zk;
+
+use crate::error::is_refused;
+
+/// How many writes go by themselves. Fewer would make a few tasks wait for each other, where the server does their
+/// writes side by side.
+const SINGLES: usize = 8;
+
+/// How many tasks send what has gathered: while one waits for its answer the other sends what came meanwhile.
+const CARRIERS: usize = 2;
+
+/// The most writes in a request, and about how many bytes: servers may take less than their default of a megabyte.
+const MOST: usize = 64;
+const BYTES: usize = 32 * 1024;
+
+/// What came of a write: the results of its steps, or the number of the step that cannot be done and why; or what
+/// happened to the request.
+pub(crate) type Done = Result<Result<Vec<zk::MultiWriteResult>, (usize, zk::Error)>, zk::Error>;
+
+/// One step of a write.
+pub(crate) enum Step {
+    /// The node has this version.
+    Check(String, i32),
+    Create(String, zk::CreateMode, zk::Acls<'static>),
+    Set(String, Arc<[u8]>),
+    Delete(String),
+}
+
+/// Steps that are done together or not at all.
+pub(crate) struct Write(pub(crate) Vec<Step>);
+
+impl Write {
+    fn add_to(&self, writer: &mut zk::MultiWriter<'_>) -> Result<(), zk::Error> {
+        self.0.iter().try_for_each(|step| match step {
+            Step::Check(path, version) => writer.add_check_version(path, *version),
+            Step::Create(path, mode, acls) => writer.add_create(path, b"", &mode.with_acls(*acls)),
+            Step::Set(path, data) => writer.add_set_data(path, data, Some(0)),
+            Step::Delete(path) => writer.add_delete(path, None),
+        })
+    }
+
+    /// About how long it is in a request.
+    fn bytes(&self) -> usize {
+        let bytes = |step: &Step| match step {
+            Step::Check(path, _) | Step::Delete(path) => 32 + path.len(),
+            Step::Create(path, ..) => 80 + path.len(),
+            Step::Set(path, data) => 32 + path.len() + data.len(),
+        };
+        self.0.iter().map(bytes).sum()
+    }
+}
+
+/// The writes of a session that are under way.
+#[derive(Default)]
+pub(crate) struct Batch {
+    singles: AtomicUsize,
+    gathered: Mutex<Gathered>,
+}
+
+#[derive(Default)]
+struct Gathered {
+    waiting: VecDeque<Waiting>,
+    carriers: usize,
+}
+
+struct Waiting {
+    write: Write,
+    tell: oneshot::Sender<Done>,
+}
+
+/// A place among the writes that go by themselves. Who keeps one and does not go on keeps nobody from going together.
+struct Single<'a>(&'a AtomicUsize);
+
+impl Drop for Single<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Batch {
+    /// Does a write, by itself or together with others.
+    ///
+    /// # Cancel safety
+    /// Dropped, the write may be done or not.
+    pub(crate) async fn write(
+        self: &Arc<Self>,
+        client: &Arc<zk::Client>,
+        runtime: &Handle,
+        write: Write,
+    ) -> Done {
+        let place = Single(&self.singles);
+        if self.singles.fetch_add(1, Ordering::Relaxed) < SINGLES {
+            return send(client, [&write]).await;
+        }
+        drop(place);
+        let (tell, done) = oneshot::channel();
+        if self.push(Waiting { write, tell }) {
+            // A task of its own: a caller that is not polled must not hold up the writes of others.
+            let (batch, client) = (Arc::clone(self), Arc::clone(client));
+            runtime.spawn(async move {
+                while let Some(request) = batch.next() {
+                    send_together(&client, request).await;
+                }
+            });
+        }
+        done.await.unwrap_or(Err(zk::Error::ConnectionLoss))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Gathered> {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether one more task is to send.
+    fn push(&self, waiting: Waiting) -> bool {
+        let mut gathered = self.lock();
+        gathered.waiting.push_back(waiting);
+        let begin = gathered.carriers < CARRIERS;
+        gathered.carriers += usize::from(begin);
+        begin
+    }
+
+    /// The next request; `None` when nothing has gathered, and the task that asks is not counted any more.
+    fn next(&self) -> Option<Vec<Waiting>> {
+        let mut gathered = self.lock();
+        let (mut request, mut bytes) = (Vec::new(), 0);
+        while request.len() < MOST && bytes < BYTES {
+            let Some(waiting) = gathered.waiting.pop_front() else { break };
+            // Who does not wait any more gets nothing, and so has nothing to undo.
+            if !waiting.tell.is_closed() {
+                bytes += waiting.write.bytes();
+                request.push(waiting);
+            }
+        }
+        gathered.carriers -= usize::from(request.is_empty());
+        (!request.is_empty()).then_some(request)
+    }
+}
+
+async fn send(client: &zk::Client, writes: impl IntoIterator<Item = &Write>) -> Done {
+    let mut writer = client.new_multi_writer();
+    for write in writes {
+        write.add_to(&mut writer)?;
+    }
+    match writer.commit().await {
+        Ok(results) => Ok(Ok(results)),
+        Err(zk::MultiWriteError::OperationFailed { index, source }) => Ok(Err((index, source))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sends these in one request, and answers each.
+async fn send_together(client: &zk::Client, mut request: Vec<Waiting>) {
+    match send(client, request.iter().map(|waiting| &waiting.write)).await {
+        Ok(Ok(results)) => {
+            let mut results = results.into_iter();
+            for Waiting { write, tell } in request {
+                let _ = tell.send(Ok(Ok(results.by_ref().take(write.0.len()).collect())));
+            }
+            return;
+        }
+        Ok(Err((index, error))) => {
+            if let Some((at, index)) = whose(request.iter().map(|waiting| waiting.write.0.len()), index) {
+                let _ = request.swap_remove(at).tell.send(Ok(Err((index, error))));
+            }
+        }
+        // Not done because of what was asked: each by itself may get a better answer.
+        Err(error) if request.len() > 1 && is_refused(&error) => {}
+        Err(error) => {
+            for Waiting { tell, .. } in request {
+                let _ = tell.send(Err(error.clone()));
+            }
+            return;
+        }
+    }
+    join_all(request.into_iter().map(async |Waiting { write, tell }| {
+        let _ = tell.send(send(client, [&write]).await);
+    }))
+    .await;
+}
+
+/// Whose step this is of writes with so many steps each, and which of its steps.
+fn whose(steps: impl IntoIterator<Item = usize>, mut index: usize) -> Option<(usize, usize)> {
+    steps.into_iter().enumerate().find_map(|(at, steps)| {
+        let found = (index < steps).then_some((at, index));
+        index = index.saturating_sub(steps);
+        found
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_step_is_somebodys() {
+        let whose = |index| super::whose([3, 2, 3].into_iter(), index);
+        let all: Vec<_> = (0..8).map_while(whose).collect();
+        assert_eq!(all, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]);
+        assert_eq!(whose(8), None);
+    }
+}

@@ -1,0 +1,135 @@
+//! Since when the leader must know that a session lives, from the beats that it has answered. [`session`](crate::session)
+//! says why they count and nothing else does.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use onelock_core::Timestamp;
+
+/// The part of a session's timeout that lies between two beats is a half of this: see [`capacity`].
+pub(crate) const BEATS: u32 = 10;
+
+/// How many proofs are remembered: a write may be answered after later ones.
+const PROOFS: usize = 64;
+
+/// How much of a session's timeout is a lease: without the time between three beats, the tick and a quarter after which
+/// one counts, and the rest of two ticks for everything on the way.
+pub(crate) fn capacity(timeout: Duration, tick: Duration) -> Duration {
+    (timeout - timeout / BEATS).saturating_sub(tick * 2)
+}
+
+/// The timeout to ask for, so that a session has this capacity: in steps of at most an eighth, so that many different
+/// leases share few sessions.
+pub(crate) fn timeout_for(need: Duration, tick: Duration) -> Duration {
+    let millis = (need + tick * 2).as_millis() * u128::from(BEATS) / u128::from(BEATS - 1) + 2;
+    let step = ((millis.next_power_of_two() / 2) / 8).max(10);
+    let millis = millis.div_ceil(step) * step;
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+}
+
+/// When requests were sent that have been answered.
+#[derive(Debug)]
+pub(crate) struct Contact {
+    /// In the order of both.
+    proofs: VecDeque<Proof>,
+    /// Beats that no later one has proven yet.
+    beats: VecDeque<Beat>,
+    /// When the first request was sent of those that were given up since anything was answered.
+    pub(crate) unanswered: Option<Timestamp>,
+}
+
+/// A committed write that was sent at `from` or later proves that the leader knows that the session lived at `alive`.
+#[derive(Clone, Copy, Debug)]
+struct Proof {
+    from: Timestamp,
+    alive: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beat {
+    pub(crate) sent: Timestamp,
+    pub(crate) answered: Timestamp,
+}
+
+impl Contact {
+    /// The leader itself begins a session, so its time begins no earlier than when that was asked for.
+    pub(crate) fn new(opened: Timestamp) -> Self {
+        let proofs = VecDeque::from([Proof { from: opened, alive: opened }]);
+        Self { proofs, beats: VecDeque::new(), unanswered: None }
+    }
+
+    pub(crate) fn beat(&mut self, beat: Beat, tick: Duration) {
+        let mut alive = None;
+        while let Some(before) = self.beats.front().filter(|before| before.answered + tick <= beat.sent) {
+            alive = alive.max(Some(before.sent));
+            self.beats.pop_front();
+        }
+        let newest = self.proofs.back().map(|proof| proof.alive);
+        if let Some(alive) = alive.filter(|alive| Some(*alive) > newest) {
+            self.proofs.push_back(Proof { from: beat.answered + tick / 4, alive });
+            if self.proofs.len() > PROOFS {
+                self.proofs.pop_front();
+            }
+        }
+        // A few in a tick are enough.
+        if self.beats.back().is_none_or(|last| last.answered + tick / 8 <= beat.answered) {
+            self.beats.push_back(beat);
+        }
+    }
+
+    /// What a write that was sent at `at` and committed proves.
+    pub(crate) fn alive(&self, at: Timestamp) -> Option<Timestamp> {
+        self.proofs.iter().rev().find(|proof| proof.from <= at).map(|proof| proof.alive)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn a_session_carries_the_lease_it_was_asked_for() {
+        for tick in [MS(200), MS(2_000)] {
+            for need in [1, 10, 400, 1_000, 1_234, 4_000, 30_000, 120_000, 3_600_000] {
+                let timeout = timeout_for(MS(need), tick);
+                assert!(capacity(timeout, tick) >= MS(need), "{need} {timeout:?}");
+                let least = (MS(need) + tick * 2).as_secs_f64() / 0.9;
+                assert!(timeout.as_secs_f64() <= least * 1.13 + 0.02, "{need}: {timeout:?} for {least}");
+            }
+        }
+    }
+
+    #[test]
+    fn few_classes_serve_all_leases() {
+        let classes: std::collections::BTreeSet<_> =
+            (1..=36_000).map(|i| timeout_for(MS(i * 100), MS(2_000))).collect();
+        assert!(classes.len() <= 90, "{}", classes.len());
+    }
+
+    #[test]
+    fn a_beat_counts_when_the_leader_has_answered_one_a_tick_later() {
+        let at = |ms| Timestamp::from_origin(MS(ms));
+        let beat = |sent, answered| Beat { sent: at(sent), answered: at(answered) };
+        let mut contact = Contact::new(at(0));
+        contact.beat(beat(1_000, 1_010), MS(200));
+        contact.beat(beat(1_209, 1_220), MS(200));
+        assert_eq!(contact.alive(at(1_999)), Some(at(0)), "sent too soon after the first");
+        contact.beat(beat(1_240, 1_250), MS(200));
+        assert_eq!(contact.alive(at(1_299)), Some(at(0)), "a write that was sent too soon");
+        assert_eq!(contact.alive(at(1_300)), Some(at(1_000)));
+        // The leader is stopped, and goes on at 5000.
+        contact.beat(beat(1_500, 5_000), MS(200));
+        contact.beat(beat(4_900, 5_000), MS(200));
+        assert_eq!(contact.alive(at(4_999)), Some(at(1_000)), "a write that waited for the leader");
+        assert!(contact.alive(at(5_049)) <= Some(at(1_000)));
+        for i in 0..10_000 {
+            contact.beat(beat(6_000 + i, 6_001 + i), MS(200));
+        }
+        assert!(contact.beats.len() <= 16 && contact.proofs.len() <= PROOFS);
+        let alive = contact.alive(at(16_000)).unwrap();
+        assert!(alive >= at(15_600) && alive <= at(15_750), "{alive:?}");
+        assert_eq!(contact.alive(at(3_000)), None, "forgotten long ago");
+    }
+}

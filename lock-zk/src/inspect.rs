@@ -1,0 +1,86 @@
+//! Looking: the line of a name for people, and the list of names.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::join_all;
+use onelock_core::name::{check_prefix, encode};
+use onelock_core::{
+    EntryView, ErrorKind, FencingToken, ListedName, Listing, LockName, Page, Result, Snapshot,
+};
+use zookeeper_client as zk;
+
+use crate::error::failed;
+use crate::keys;
+use crate::line::{Line, read_all};
+use crate::sessions::Sessions;
+
+/// The line of a name, for people.
+pub(crate) async fn inspect(sessions: &Arc<Sessions>, name: &LockName) -> Result<Snapshot> {
+    let parent = keys::parent(&sessions.servers.base, name);
+    let desk = sessions.desk().await?;
+    let Some(mut line) = Line::latest(&desk, &parent).await? else {
+        return Ok(Snapshot::empty(name.clone()));
+    };
+    let read = read_all(&desk, &parent, &line).await?;
+    line.order_by(&read.iter().map(|(name, (_, stat))| (name.clone(), stat.czxid)).collect());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut views = Vec::with_capacity(line.entries().len());
+    for entry in line.entries() {
+        let Some((data, stat)) = read.get(&entry.name) else { continue };
+        // By two wall clocks: for people, not for decisions.
+        let born = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or(0));
+        views.push(EntryView {
+            token: FencingToken::new(stat.czxid)?,
+            mode: entry.mode,
+            note: keys::note(data),
+            age: Some(now.saturating_sub(born)),
+            expires_in: None,
+        });
+    }
+    let waiters = views.split_off(line.holders().min(views.len()));
+    Ok(Snapshot { holders: views, waiters, ..Snapshot::empty(name.clone()) })
+}
+
+/// Names with entries, in the order of their encoded form.
+pub(crate) async fn list(sessions: &Arc<Sessions>, prefix: &str, page: &Page) -> Result<Listing> {
+    check_prefix(prefix)?;
+    let servers = &sessions.servers;
+    let desk = sessions.desk().await?;
+    let mut names = match desk.children(servers.root()).await {
+        Ok((names, _)) => names,
+        Err(zk::Error::NoNode) => return Ok(Listing::default()),
+        Err(error) => return Err(failed(error, "list", servers.root())),
+    };
+    let (prefix, cursor) = (encode(prefix), page.cursor.as_deref().map(encode));
+    names.retain(|name| name.starts_with(&*prefix) && cursor.as_ref().is_none_or(|cursor| **name > **cursor));
+    names.sort_unstable();
+    let mut names: Vec<_> = names.iter().filter_map(|encoded| LockName::decode(encoded)).collect();
+    let more = names.len() > page.limit;
+    names.truncate(page.limit);
+    let lines = names.iter().map(async |name| {
+        let parent = keys::parent(&servers.base, name);
+        let listed = desk.children(&parent).await;
+        match listed {
+            Ok((children, stat)) => Line::of(&parent, children, stat.pzxid),
+            Err(zk::Error::NoNode) => Ok(Line::default()),
+            Err(error) => Err(failed(error, "list", &parent)),
+        }
+    });
+    let mut listing = Listing::default();
+    for (name, line) in names.iter().zip(join_all(lines).await) {
+        // What is not a lock, or not for this user to see, is no name of ours.
+        let line = match line {
+            Ok(line) => line,
+            Err(error) if matches!(error.kind(), ErrorKind::Foreign | ErrorKind::Denied) => continue,
+            Err(error) => return Err(error),
+        };
+        let (holders, all) = (line.holders(), line.entries().len());
+        if all > 0 {
+            listing.names.push(ListedName { name: name.clone(), holders, waiters: all - holders });
+        }
+    }
+    // The last name that was looked at, though it may have had no entry.
+    listing.next = names.last().filter(|_| more).map(|last| last.as_str().to_owned());
+    Ok(listing)
+}

@@ -1,0 +1,48 @@
+//! Token epochs: a client that knew a smaller one is refused by its next join.
+
+use onelock_conformance::ctx::{exclusive, held, name, ticket, waiting};
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
+use onelock_conformance::verdict::Verdict;
+use onelock_conformance::{ensure_eq, expect};
+use onelock_core::{ErrorKind, LockName, Release, Request, TokenEpoch};
+
+use crate::support::harness::open;
+use crate::url;
+
+fn of(epoch: u16, name: &LockName) -> Verdict<Request> {
+    Ok(Request { epoch: TokenEpoch::new(epoch)?, ..exclusive(name)? })
+}
+
+/// It has joined before, so it does not read the epoch again: the server compares it with the new node of a free name, and
+/// it reads it behind its new node in a line. Either leaves nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_knew_a_smaller_epoch_is_refused() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let (old, new) = (open(&url(&server)).await?, open(&url(&server)).await?);
+    let (free, busy) = (name("free")?, name("busy")?);
+    let other = open(&url(&server)).await?;
+    for round in 0..4_u16 {
+        // The holder's epoch is the one that the old client knows.
+        let holder = of(round, &busy)?;
+        let token = held(&other, &holder).await?.token;
+        let knows = of(round, if round % 2 == 0 { &free } else { &busy })?;
+        let joined = if round % 2 == 0 {
+            Some(held(&old, &knows).await?.token)
+        } else {
+            waiting(&old, &knows).await?.token
+        };
+        ensure_eq!(old.release(&ticket(&knows, joined)).await?, Release::Released, "round {round}");
+        let larger = of(round + 1, &name("raises")?)?;
+        let raised = held(&new, &larger).await?.token;
+        new.release(&ticket(&larger, raised)).await?;
+        let late = of(round, if round % 2 == 0 { &free } else { &busy })?;
+        let refused = old.acquire(&late).await;
+        let error = expect!(refused, Err(error) => error, "round {round}");
+        ensure_eq!(error.kind(), ErrorKind::InvalidConfig, "round {round}: {error}");
+        let line = new.inspect(&late.name).await?;
+        ensure_eq!(line.holders.len() + line.waiters.len(), usize::from(round % 2), "round {round}: entries");
+        // What holds is not touched.
+        ensure_eq!(other.release(&ticket(&holder, token)).await?, Release::Released, "round {round}");
+    }
+    Ok(())
+}
