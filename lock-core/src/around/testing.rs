@@ -82,7 +82,7 @@ pub fn lose(guard: &Guard, reason: LossReason) {
 /// # Errors
 /// [`ErrorKind::Busy`] when it is not free; as [`crate::Lock::try_acquire`].
 pub async fn hold_elsewhere(locks: &Locks, name: &str) -> Result<Guard> {
-    let store = switch(locks).map_or_else(|_| Arc::clone(locks.backend()), |(store, _)| store);
+    let store = switch(locks).map_or_else(|_| Arc::clone(locks.backend()), |switch| switch.store);
     let other =
         Locks::builder(store).clock(Arc::clone(locks.clock())).settings(locks.settings().clone()).build()?;
     let held = other.mutex(name)?.note("elsewhere")?.try_acquire().await?;
@@ -94,7 +94,7 @@ pub async fn hold_elsewhere(locks: &Locks, name: &str) -> Result<Guard> {
 /// # Errors
 /// [`ErrorKind::Misuse`] for a client that was not made by [`paused`] or [`over`].
 pub fn outage(locks: &Locks) -> Result<Outage> {
-    let (_, away) = switch(locks)?;
+    let away = switch(locks)?.away;
     away.send_modify(|count| *count += 1);
     Ok(Outage(away))
 }
@@ -115,6 +115,7 @@ impl fmt::Debug for Outage {
     }
 }
 
+#[derive(Clone)]
 struct Switch {
     client: Weak<Client>,
     store: Arc<dyn Backend>,
@@ -123,10 +124,10 @@ struct Switch {
 
 static CLIENTS: Mutex<Vec<Switch>> = Mutex::new(Vec::new());
 
-fn switch(locks: &Locks) -> Result<(Arc<dyn Backend>, Arc<watch::Sender<u32>>)> {
+fn switch(locks: &Locks) -> Result<Switch> {
     let clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
     let of = clients.iter().find(|switch| switch.client.as_ptr() == Arc::as_ptr(&locks.client));
-    of.map(|switch| (Arc::clone(&switch.store), Arc::clone(&switch.away))).ok_or_else(|| {
+    of.cloned().ok_or_else(|| {
         Error::new(ErrorKind::Misuse, "only a client of `testing::paused` or `testing::over` has outages")
     })
 }

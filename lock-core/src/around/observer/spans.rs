@@ -106,7 +106,6 @@ mod off {
 
     pub(in super::super) struct Span;
 
-    #[expect(clippy::unused_self, reason = "the shape of the other one")]
     impl Span {
         pub(in super::super) fn none() -> Self {
             Self
