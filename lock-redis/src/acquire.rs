@@ -23,8 +23,8 @@ pub(crate) async fn acquire(
     command.arg(&line.line()).arg(line.counter()).arg(&keys.gate);
     command.arg(request.holder.to_hex()).arg(request.mode.to_string());
     command.arg(lease).arg(waiter_lease).arg(u8::from(request.queue));
-    command.arg(channel).arg(request.note.as_str()).arg(u16::from(request.epoch));
-    let (answer, short) = servers.call(line.slot(), &scripts::ACQUIRE, &command).await?.joined()?;
+    command.arg([channel, " ", request.note.as_str()].concat()).arg(u16::from(request.epoch));
+    let (answer, short) = servers.call(line.slot(), &scripts::ACQUIRE, command).await?.joined()?;
     let standing = reply::standing(&answer, Asked::new(request.holder, times.leases()))?;
     match (standing, short) {
         (Standing::Busy(_), _) | (_, None) => Ok(standing),

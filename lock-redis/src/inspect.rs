@@ -19,7 +19,7 @@ pub(crate) async fn inspect(servers: &Servers, keys: &Keys, name: &LockName) -> 
     let line = keys.of(name);
     let mut command = scripts::INSPECT.call(4);
     command.arg(&line.line());
-    reply::snapshot(&servers.call(line.slot(), &scripts::INSPECT, &command).await?.value()?, name)
+    reply::snapshot(&servers.call(line.slot(), &scripts::INSPECT, command).await?.value()?, name)
 }
 
 /// How many walks a client remembers. The page of an older one is still given; only a name may then come twice.

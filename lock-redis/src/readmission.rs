@@ -54,7 +54,7 @@ impl RedisGate {
         command
     }
 
-    async fn call(&self, script: &'static Script, command: &Cmd) -> Result<redis::Value> {
+    async fn call(&self, script: &'static Script, command: Cmd) -> Result<redis::Value> {
         let servers = Servers::new(&self.config, &Arc::new(Inbox::new(String::new(), false)));
         let answer = servers.call(0, script, command).await.and_then(Answer::value);
         servers.close();
@@ -65,7 +65,7 @@ impl RedisGate {
 #[async_trait]
 impl Gate for RedisGate {
     async fn look(&self) -> Result<GateView> {
-        let answer = self.call(&scripts::GATE_LOOK, &self.command(&scripts::GATE_LOOK)).await?;
+        let answer = self.call(&scripts::GATE_LOOK, self.command(&scripts::GATE_LOOK)).await?;
         let [incarnation, open, highest] = reply::items(&answer)? else {
             return Err(Error::new(ErrorKind::Protocol, "a look at the gate was answered in another way"));
         };
@@ -79,6 +79,6 @@ impl Gate for RedisGate {
     async fn open(&self, incarnation: &str, floor: i64) -> Result<bool> {
         let mut command = self.command(&scripts::GATE_OPEN);
         command.arg(incarnation).arg(floor);
-        Ok(reply::integer(&self.call(&scripts::GATE_OPEN, &command).await?)? == 1)
+        Ok(reply::integer(&self.call(&scripts::GATE_OPEN, command).await?)? == 1)
     }
 }

@@ -3,16 +3,19 @@
 use onelock_core::{FencingToken, LockName, Release, Result, Ticket};
 
 use crate::keys::Keys;
+use crate::reply;
+use crate::scripts::{self, Script};
 use crate::topology::Servers;
-use crate::{reply, scripts};
 
 pub(crate) async fn release(servers: &Servers, keys: &Keys, ticket: &Ticket) -> Result<Release> {
     let line = keys.of(&ticket.name);
-    let (mut whole, mut part) = (scripts::RELEASE.call(4), scripts::RELEASE_PART.call(2));
-    whole.arg(&line.line()).arg(ticket.holder.to_hex());
-    part.arg(&line.line()[..2]).arg(ticket.holder.to_hex());
-    let part = Some((&scripts::RELEASE_PART, &part));
-    let answer = servers.call_or_part(line.slot(), (&scripts::RELEASE, &whole), part).await?;
+    let call = |(script, keys): (&'static Script, usize)| {
+        let mut command = script.call(keys);
+        command.arg(&line.line()[..keys]).arg(ticket.holder.to_hex());
+        (script, command)
+    };
+    let calls = [(&scripts::RELEASE, 4), (&scripts::RELEASE_PART, 1), (&scripts::RELEASE_PART, 2)].map(call);
+    let answer = servers.call_or_part(line.slot(), &calls).await?;
     reply::release(&answer.value()?)
 }
 
@@ -25,5 +28,5 @@ pub(crate) async fn evict(
     let line = keys.of(name);
     let mut command = scripts::EVICT.call(4);
     command.arg(&line.line()).arg(token.get());
-    reply::release(&servers.call(line.slot(), &scripts::EVICT, &command).await?.value()?)
+    reply::release(&servers.call(line.slot(), &scripts::EVICT, command).await?.value()?)
 }

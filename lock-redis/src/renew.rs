@@ -6,7 +6,7 @@ use onelock_core::{Error, ErrorKind, FencingToken, Raise, Renewal, Renewed, Resu
 use crate::acquire::Times;
 use crate::keys::{Keys, LineKeys, slot_of};
 use crate::reply::{self, Asked};
-use crate::scripts;
+use crate::scripts::{self, Script};
 use crate::topology::{Redirect, Servers};
 
 /// How many entries one script takes: enough to spread the cost of a call, few enough not to hold up others.
@@ -57,11 +57,13 @@ pub(crate) async fn renew(servers: &Servers, keys: &Keys, due: &[Renewal]) -> Ve
 /// One entry, in a slot that is on its way to another node.
 async fn alone(servers: &Servers, line: &LineKeys, item: &Renewal, times: Times) -> Result<Renewed> {
     let (holder, (lease, waiter_lease)) = (item.ticket.holder, times.with_delay());
-    let (mut whole, mut part) = (scripts::RENEW.call(4), scripts::RENEW_PART.call(2));
-    whole.arg(&line.line()).arg(holder.to_hex()).arg(lease).arg(waiter_lease);
-    part.arg(&line.line()[..2]).arg(holder.to_hex()).arg(lease);
-    let part = Some((&scripts::RENEW_PART, &part));
-    let answer = servers.call_or_part(line.slot(), (&scripts::RENEW, &whole), part).await?;
+    let call = |(script, keys): (&'static Script, usize)| {
+        let mut command = script.call(keys);
+        command.arg(&line.line()[..keys]).arg(holder.to_hex()).arg(lease).arg(waiter_lease);
+        (script, command)
+    };
+    let calls = [(&scripts::RENEW, 4), (&scripts::RENEW_PART, 1), (&scripts::RENEW_PART, 2)].map(call);
+    let answer = servers.call_or_part(line.slot(), &calls).await?;
     let answers = reply::renewals(&answer.value()?, &[Asked::new(holder, times.leases())])?;
     answers.into_iter().next().unwrap_or_else(|| Err(Error::new(ErrorKind::Protocol, "no answer")))
 }
@@ -96,5 +98,5 @@ pub(crate) async fn raise(
     let mut command = scripts::RAISE.call(keys.with_gate(5));
     command.arg(&line.line()).arg(line.counter()).arg(&keys.gate);
     command.arg(ticket.holder.to_hex()).arg(token.get());
-    reply::raise(&servers.call(line.slot(), &scripts::RAISE, &command).await?.value()?)
+    reply::raise(&servers.call(line.slot(), &scripts::RAISE, command).await?.value()?)
 }

@@ -122,6 +122,15 @@ impl Pair<'_> {
     async fn expire(&mut self, request: &Request) {
         self.line.remove(request.holder);
         let holder = request.holder.to_hex();
+        // Alone it is one string, whose end is the end of the lease.
+        let entries = key("e", request.name.as_str());
+        if self.raw.run_args(&["TYPE", &entries]).await == redis::Value::SimpleString("string".into()) {
+            let alone = self.raw.run_args(&["GET", &entries]).await;
+            if matches!(alone, redis::Value::BulkString(text) if text.starts_with(holder.as_bytes())) {
+                self.raw.run_args(&["DEL", &entries]).await;
+            }
+            return;
+        }
         for kind in ["o", "x"] {
             let key = key(kind, request.name.as_str());
             self.raw.run_args(&["ZADD", &key, "XX", "1", &holder]).await;

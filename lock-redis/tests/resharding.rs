@@ -94,9 +94,15 @@ async fn what_is_held_is_kept_while_its_slot_is_on_its_way() {
     let mut names = (0..).map(|i| format!("b{i}")).filter(|lock| bucket(lock) == key);
     let [alone, shared, queued, moves, torn] = std::array::from_fn(|_| names.next().unwrap());
     let mut held_ones = Vec::new();
-    for (lock, mode) in
-        [(&alone, "x"), (&shared, "s"), (&shared, "s"), (&queued, "x"), (&moves, "x"), (&torn, "x")]
-    {
+    for (lock, mode) in [
+        (&alone, "x"),
+        (&shared, "s"),
+        (&shared, "s"),
+        (&queued, "x"),
+        (&moves, "x"),
+        (&torn, "s"),
+        (&torn, "s"),
+    ] {
         let ask = request(lock, mode);
         held_ones.push((held(backend.acquire(&ask).await.unwrap()).token, ask));
     }

@@ -10,17 +10,21 @@ use crate::scripts;
 use crate::topology::Servers;
 use crate::topology::epoch::field;
 
+/// What the verbs use, on a hash, a sorted set and a string.
+const TRIED: &str = "time,exists S,incr S,set S 1 px 1,get S,del S,pexpiretime H,hset H a 1,hget H a,hexists H a,pexpireat H 1,hdel H a,\
+    zadd Z 1 a,zcard Z,zscore Z a,zrange Z 0 0,zrangebyscore Z 0 0,pexpireat Z 1,zrem Z a,publish C -";
+
 /// Fails when an access list refuses a command the verbs need.
 pub(crate) async fn rights(servers: &Servers, prefix: &str, channel: &str) -> Result<()> {
     let own = channel.rsplit(':').next().unwrap_or_default();
     for (_, bucket) in servers.all().await? {
         let mut command = scripts::PROBE.call(3);
-        for kind in ["h", "z", "s"] {
-            command.arg(format!("{prefix}:{{{bucket}}}:{kind}:{own}"));
-        }
-        command.arg(channel).arg(u8::from(servers.are_many()));
+        command.arg(&["h", "z", "s"].map(|kind| format!("{prefix}:{{{bucket}}}:{kind}:{own}")));
+        // Only a cluster moves slots.
+        let tried = if servers.are_many() { [TRIED, ",hlen H"].concat() } else { TRIED.to_owned() };
+        command.arg(tried).arg(channel);
         let missing =
-            match servers.call(slot_of(bucket), &scripts::PROBE, &command).await.and_then(Answer::value) {
+            match servers.call(slot_of(bucket), &scripts::PROBE, command).await.and_then(Answer::value) {
                 // A node that is down when the client comes up is for the verbs to find out.
                 Err(e) if servers.are_many() && e.is_retryable() => continue,
                 missing => missing?,
@@ -33,8 +37,16 @@ pub(crate) async fn rights(servers: &Servers, prefix: &str, channel: &str) -> Re
     Ok(())
 }
 
+/// The same for the plain verbs, tried on `key`. Keys are no part of it, because the user may be bound to those of the locks.
+pub(crate) async fn plain_rights(servers: &Servers, key: &str, slot: u16) -> Result<()> {
+    let mut command = scripts::PROBE.call(0);
+    command.arg("time,set S 1 px 1,get S,incr S,pexpire S 1,pttl S,del S,pexpiretime S").arg(key);
+    let missing = servers.call(slot, &scripts::PROBE, command).await?.value()?;
+    nothing_missing(&missing, "the user lacks rights for the commands")
+}
+
 /// Fails, and names what is missing, unless nothing is.
-pub(crate) fn nothing_missing(missing: &redis::Value, text: &str) -> Result<()> {
+fn nothing_missing(missing: &redis::Value, text: &str) -> Result<()> {
     let missing: Vec<_> = reply::items(missing)?.iter().map(reply::string).collect::<Result<_>>()?;
     if missing.is_empty() {
         return Ok(());

@@ -59,12 +59,7 @@ impl PlainBackend {
         let config = Arc::new(config);
         let servers = Servers::new(&config, &Arc::new(Inbox::new(String::new(), false)));
         let probe = format!("{}onelock-probe:{}", config.prefix, HolderId::random()?.to_hex());
-        let mut command = scripts::PLAIN_PROBE.call(0);
-        command.arg(&probe);
-        check::nothing_missing(
-            &servers.call(slot_of(&probe), &scripts::PLAIN_PROBE, &command).await?.value()?,
-            "the user lacks rights for the commands",
-        )?;
+        check::plain_rights(&servers, &probe, slot_of(&probe)).await?;
         let mut declared = RedisBackend::declared();
         (declared.shared, declared.permits, declared.fifo, declared.push) = (false, false, false, false);
         (declared.raise, declared.list) = (false, false);
@@ -106,7 +101,7 @@ impl PlainBackend {
         command.arg(request.holder.to_hex()).arg(times.with_delay().0).arg(request.note.as_str());
         command.arg(u16::from(request.epoch));
         let (answer, short) =
-            self.servers.call(slot_of(&key), &scripts::PLAIN_ACQUIRE, &command).await?.joined()?;
+            self.servers.call(slot_of(&key), &scripts::PLAIN_ACQUIRE, command).await?.joined()?;
         let standing = reply::standing(&answer, Asked::new(request.holder, times.leases()))?;
         match (standing, short) {
             (Standing::Held(_), Some(replicas)) => {
@@ -123,7 +118,7 @@ impl PlainBackend {
         let key = self.key(name);
         let mut command = scripts::PLAIN_RELEASE.call(1);
         command.arg(&key).arg(whose);
-        reply::release(&self.servers.call(slot_of(&key), &scripts::PLAIN_RELEASE, &command).await?.value()?)
+        reply::release(&self.servers.call(slot_of(&key), &scripts::PLAIN_RELEASE, command).await?.value()?)
     }
 
     async fn renew_all(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
@@ -219,7 +214,7 @@ impl Backend for PlainBackend {
         let key = self.key(name);
         let mut command = scripts::PLAIN_INSPECT.call(1);
         command.arg(&key);
-        let answer = self.servers.call(slot_of(&key), &scripts::PLAIN_INSPECT, &command).await;
+        let answer = self.servers.call(slot_of(&key), &scripts::PLAIN_INSPECT, command).await;
         self.named("inspect", answer.and_then(|answer| reply::snapshot(&answer.value()?, name)))
     }
 

@@ -1,12 +1,14 @@
--- KEYS: E O W X of each line. Answers, flat, how many entries hold and how many wait; -1, -1 for keys not ours.
+-- KEYS: E O W X of each line. Answers for each how many entries hold and how many wait; nothing for keys not ours.
+--@shared
+--@line
 local out = {}
 for i = 1, #KEYS / 4 do
-  local ok, holders, waiters = pcall(function()
+  local ok, counts = pcall(function()
     at(4 * i - 3)
+    if single() then return '1 0' end
     settle()
-    return call('ZCARD', O), call('ZCARD', W)
+    return text(call('ZCARD', O)) .. ' ' .. text(call('ZCARD', W))
   end)
-  if not ok then holders, waiters = FAILED, FAILED end
-  out[2 * i - 1], out[2 * i] = holders, waiters
+  out[i] = ok and counts or ''
 end
 return out

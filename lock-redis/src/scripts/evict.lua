@@ -1,19 +1,17 @@
 -- KEYS: E O W X. ARGV: number. Answers 1 when the entry with this number was there and is gone, else 0.
-at(1)
+--@shared
+--@line
+local alone, number = single()
+if alone then return number == ARGV[1] and call('DEL', E) or 0 end
 local waiters = settle()
 local victim = call('ZRANGEBYSCORE', W, ARGV[1], ARGV[1])[1]
 if not victim then
   for _, holder in ipairs(call('ZRANGE', O, 0, -1)) do
-    if read(call('HGET', E, holder)) == ARGV[1] then
-      victim = holder
-      break
-    end
+    if read(call('HGET', E, holder)) == ARGV[1] then victim = holder end
   end
 end
 if not victim then return 0 end
 call('HDEL', E, victim)
-call('ZREM', O, victim)
-call('ZREM', W, victim)
-call('ZREM', X, victim)
+for _, zset in ipairs({O, W, X}) do call('ZREM', zset, victim) end
 if waiters then promote() end
 return 1

@@ -1,3 +1,4 @@
+--@gate
 -- ARGV: the run id to open it to, and where the counters must be at least. Answers 0 where the server has another.
 if run_id ~= ARGV[1] then return 0 end
 local floor = tonumber(ARGV[2])

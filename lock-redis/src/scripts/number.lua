@@ -1,5 +1,5 @@
--- The numbers of joins, for both layouts: behind the shared part, which has `call` and `time`. A counter is the last number, or
--- the largest token epoch that has joined, a colon, and the last number.
+-- The numbers of joins, for both layouts. A counter is the last number, or the largest token epoch that has joined, a colon, and
+-- the last number.
 
 -- Fails when the server was promoted since the client learned its epoch: it has another replication id then.
 local function promoted(id)
@@ -11,6 +11,7 @@ end
 -- A counter that is missing (FLUSHALL, an empty server in the place of the old one) starts here: at the clock, in units of
 -- 16 us so that 48 bits are enough. That is above all it gave before, because no server serves a bucket that often.
 local function clock()
+  local time = call('TIME')
   return math.floor((time[1] * 1000000 + time[2]) / 16)
 end
 
@@ -22,14 +23,15 @@ local function above(n, floor)
   return n
 end
 
--- The next number of a counter. It is the first write: where that is refused nothing has happened. A token epoch smaller than the
--- counter's is refused, because tokens would go back.
+-- The next number of a counter, as text. It is the first write: where that is refused nothing has happened. A token epoch smaller
+-- than the counter's is refused, because tokens would go back.
 local function number(key, floor, epoch)
   local n = epoch == '0' and redis.pcall('INCR', key)
   if type(n) == 'number' then
     local next = above(n - 1, floor)
-    if next ~= n then call('SET', key, string.format('%.0f', next)) end
-    return next
+    local as_text = text(next)
+    if next ~= n then call('SET', key, as_text) end
+    return as_text
   end
   local counter = call('GET', key) or '0'
   local largest, last = string.match(counter, '^(%d+):(%d+)$')
@@ -37,8 +39,7 @@ local function number(key, floor, epoch)
   largest, last = largest or '0', tonumber(last or counter)
   if not last then error({err = 'ONELOCKFOREIGN the counter ' .. key .. ' is not a number'}) end
   if tonumber(epoch) < tonumber(largest) then error({err = 'ONELOCKTOKENEPOCH ' .. epoch .. ' ' .. largest}) end
-  n = above(last, floor)
-  call('SET', key, string.format('%s:%.0f', epoch, n))
+  n = text(above(last, floor))
+  call('SET', key, epoch .. ':' .. n)
   return n
 end
-

@@ -1,9 +1,11 @@
--- KEYS: E O W X, the counter, and the gate where there is one. ARGV: holder, token. Answers 1 when the entry is there and the counter is at least
--- the token, else 0.
-at(1)
+-- KEYS: E O W X, the counter, and the gate where there is one. ARGV: holder, token. Answers 1 when the entry is there and the
+-- counter is at least the token, else 0.
+--@shared
+--@line
 admitted(KEYS[6])
-settle()
-if call('HEXISTS', E, ARGV[1]) == 0 then return 0 end
+local alone = single()
+if not alone then settle() end
+if alone ~= ARGV[1] and (alone or call('HEXISTS', E, ARGV[1]) == 0) then return 0 end
 -- Behind a token epoch, where it has one.
 local counter = call('GET', KEYS[5]) or '0'
 local epoch = string.match(counter, '^%d+:') or ''

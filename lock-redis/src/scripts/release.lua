@@ -1,23 +1,26 @@
 -- KEYS: E O W X. ARGV: holder. Answers 1 when the entry was there and is gone, else 0.
--- A holder that is alone.
-local ends = call('ZSCORE', O, ARGV[1])
-local only = ends and tonumber(ends) > now and call('ZCARD', O) == 1
-if only and call('EXISTS', W, X) == 0 and call('HDEL', E, ARGV[1]) == 1 then
-  call('ZREM', O, ARGV[1])
-  return 1
+local holder = ARGV[1]
+if redis.call('EXISTS', KEYS[2]) == 0 then
+  local alone = redis.call('GET', KEYS[1])
+  if not alone then return 0 end
+  if string.sub(alone, 1, 33) == holder .. ' ' then return redis.call('DEL', KEYS[1]) end
 end
-
+--@shared
+--@line
+-- Somebody else's, or not ours.
+if single() then return 0 end
 -- The only holder, and its lease runs: whether those who follow still live, `promote` looks itself.
-if only and call('HDEL', E, ARGV[1]) == 1 then
-  promote(ARGV[1])
-  call('ZREM', O, ARGV[1])
+local ends = call('ZSCORE', O, holder)
+if ends and tonumber(ends) > now and call('ZCARD', O) == 1 and call('HDEL', E, holder) == 1 then
+  if call('EXISTS', W, X) > 0 then promote(holder) end
+  call('ZREM', O, holder)
   return 1
 end
 local waiters = settle()
-if call('HDEL', E, ARGV[1]) == 0 then return 0 end
-if call('ZREM', O, ARGV[1]) == 0 then
-  call('ZREM', W, ARGV[1])
-  call('ZREM', X, ARGV[1])
+if call('HDEL', E, holder) == 0 then return 0 end
+if call('ZREM', O, holder) == 0 then
+  call('ZREM', W, holder)
+  call('ZREM', X, holder)
 end
 if waiters then promote() end
 return 1

@@ -69,23 +69,21 @@ impl Cluster {
         self.noted(reached)
     }
 
-    /// Calls one script where the slot is served, wherever that is by now; in place of `call`, `part` where only some keys are
-    /// there.
-    pub(super) async fn ask(&self, slot: u16, call: Call<'_>, part: Option<Call<'_>>) -> Result<Answer> {
+    /// Calls one script where the slot is served, wherever that is by now; each time that only some keys are there, the next.
+    pub(super) async fn ask(&self, slot: u16, calls: &[Call]) -> Result<Answer> {
         let until = Instant::now() + self.config.request_timeout;
         let mut node = self.owner(slot).await?;
-        let (mut asking, mut now) = (false, call);
+        let (mut asking, mut now) = (false, 0);
         loop {
-            let answer = only(self.noted(node.ask(now.0, &[now.1], asking).await)?)?;
+            let (script, command) = &calls[now];
+            let answer = only(self.noted(node.ask(script, &[command], asking).await)?)?;
             // Each of these answers means that nothing was done.
             let Some(redirect) = Redirect::of(&answer.value) else { return Ok(answer) };
             if Instant::now() >= until {
                 return Ok(answer);
             }
-            if let (Redirect::Partial, Some(part)) = (&redirect, part)
-                && !std::ptr::eq(now.0, part.0)
-            {
-                now = part;
+            if redirect == Redirect::Partial && now + 1 < calls.len() {
+                now += 1;
                 continue;
             }
             asking = matches!(redirect, Redirect::Ask(_));
@@ -96,7 +94,7 @@ impl Cluster {
                 }
                 Redirect::Ask(host) => self.node(host.at(&node))?,
                 Redirect::Partial | Redirect::Later => {
-                    now = call;
+                    now = 0;
                     sleep(PAUSE).await;
                     self.is_stale();
                     self.owner(slot).await?
@@ -138,7 +136,7 @@ impl Cluster {
             }
         }
         let again =
-            moved.into_iter().map(async |i| (i, self.ask(calls[i].0, (script, &calls[i].1), None).await));
+            moved.into_iter().map(async |i| (i, self.ask(calls[i].0, &[(script, calls[i].1.clone())]).await));
         for (i, answer) in join_all(again).await {
             answers[i] = Some(answer);
         }

@@ -28,7 +28,7 @@ pub(crate) enum Servers {
 }
 
 /// A script and what it is called with.
-pub(crate) type Call<'a> = (&'static Script, &'a Cmd);
+pub(crate) type Call = (&'static Script, Cmd);
 
 impl Servers {
     pub(crate) fn new(config: &Arc<RedisConfig>, inbox: &Arc<Inbox>) -> Self {
@@ -49,21 +49,16 @@ impl Servers {
     }
 
     /// Calls one script on the server of `slot`.
-    pub(crate) async fn call(&self, slot: u16, script: &'static Script, command: &Cmd) -> Result<Answer> {
-        self.call_or_part(slot, (script, command), None).await
+    pub(crate) async fn call(&self, slot: u16, script: &'static Script, command: Cmd) -> Result<Answer> {
+        self.call_or_part(slot, &[(script, command)]).await
     }
 
-    /// Calls one script on the server of `slot`, or `part` where only some of its keys are there: in a cluster, while a slot is
-    /// on its way.
-    pub(crate) async fn call_or_part(
-        &self,
-        slot: u16,
-        call: Call<'_>,
-        part: Option<Call<'_>>,
-    ) -> Result<Answer> {
+    /// Makes the first of `calls` on the server of `slot`, or each time that only some of its keys are there the next: in a
+    /// cluster, while a slot is on its way.
+    pub(crate) async fn call_or_part(&self, slot: u16, calls: &[Call]) -> Result<Answer> {
         match self {
-            Self::One(connection) => only(connection.ask(call.0, &[call.1], false).await?),
-            Self::Many(cluster) => cluster.ask(slot, call, part).await,
+            Self::One(connection) => only(connection.ask(calls[0].0, &[&calls[0].1], false).await?),
+            Self::Many(cluster) => cluster.ask(slot, calls).await,
         }
     }
 

@@ -1,30 +1,16 @@
--- Shared by every verb of a line. A line is four keys, all of one hash slot:
+-- Put before the verbs of a line. A name that one entry holds and nobody waits for is one string, E: "holder " and its text; its
+-- end is the end of the lease. The first who joins it makes it a line of four keys, all of one hash slot:
 --   E  hash  holder -> "number mode joined inbox note"
 --   O  zset  the entries that hold, by the end of their lease (ms of the server's clock)
 --   W  zset  the entries that wait, by number
 --   X  zset  the entries that wait, by the end of their lease
--- An uncontended lock is E and O alone. Numbers stay below 2^53, where Lua's and the score's arithmetic is exact.
--- Commands are given their numbers as texts: the server writes a Lua number out with 17 digits, which takes it longer
--- than most of these commands do. Not by `%d`, which is a C long: on a 32-bit server a time in milliseconds overflows it.
-local call = redis.call
-local HELD, WAITS, NONE, FAILED = 1, 2, 0, -1
+-- Numbers stay below 2^53, where Lua's and the score's arithmetic is exact. Commands are given their numbers as texts: the server
+-- writes a Lua number out with 17 digits, which takes it longer than most of these commands do.
+local HELD, WAITS, NONE, FAILED = '1 ', '2 ', '0 0 ', '-1'
 local SLACK = 250 -- how much longer than its leases a line's keys live, so that not every renewal moves four expiries
 local E, O, W, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-
-local function text(n)
-  return string.format('%.0f', n)
-end
-
-local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local NOW = text(now)
-
--- Fails where this start of the server has no vote; `gate` is nil where the client asks for none. Before any write.
-local function admitted(gate)
-  if gate and string.match(call('INFO', 'server'), 'run_id:(%x+)') ~= call('GET', gate) then
-    error({err = 'ONELOCKGATE the server has restarted, and may have forgotten what it gave: no vote until its gate is opened'})
-  end
-end
+local NOW = millis()
+local now = tonumber(NOW)
 
 local function at(first)
   E, O, W, X = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3]
@@ -35,6 +21,15 @@ local function read(entry)
   if entry then number, mode, joined, inbox = string.match(entry, '^(%d+) ([xsp]%d*) (%d+) (%S+) ') end
   if not number then error({err = 'ONELOCKFOREIGN the keys of this line were not written by onelock, or only in part'}) end
   return number, mode, inbox
+end
+
+-- Whose the name is, where it is no line: its holder, its number and its text.
+local function single()
+  if call('EXISTS', O, W, X) > 0 then return nil end
+  local alone = call('GET', E)
+  if not alone then return nil end
+  local holder, entry = string.match(alone, '^(%x+) (.*)$')
+  return holder, read(entry), entry
 end
 
 -- The mode of the holders: they are compatible, so one speaks for all.
@@ -60,10 +55,7 @@ local function keep(ends, fresh, joins)
   local last = call('PEXPIRETIME', E)
   if fresh or last < ends then
     local at = text(math.max(last, ends + SLACK))
-    call('PEXPIREAT', E, at)
-    call('PEXPIREAT', O, at)
-    call('PEXPIREAT', W, at)
-    call('PEXPIREAT', X, at)
+    for _, key in ipairs({E, O, W, X}) do call('PEXPIREAT', key, at) end
   elseif not joins then
     call('HDEL', E, '')
   end
@@ -88,14 +80,12 @@ end
 local function promote(leaving)
   local held = leaving and 0 or call('ZCARD', O)
   local fresh, theirs = held == 0 and not leaving, nil
-  while true do
-    -- Nobody holds beside an exclusive entry, so none is looked for.
-    if theirs == 'x' then break end
+  -- Nobody holds beside an exclusive entry, so none is looked for.
+  while theirs ~= 'x' do
     local head = call('ZRANGE', W, '0', '0')[1]
     if not head then break end
     if held > 0 and not theirs then theirs = held_mode() end
-    if theirs == 'x' then break end
-    local ends = call('ZSCORE', X, head)
+    local ends = theirs ~= 'x' and call('ZSCORE', X, head)
     if not ends then break end
     if tonumber(ends) <= now then
       sweep(X)
@@ -126,21 +116,21 @@ end
 -- When the earliest lease of a holder ends, from now.
 local function earliest()
   local first = call('ZRANGE', O, '0', '0', 'WITHSCORES')
-  return first[2] and math.max(tonumber(first[2]) - now, 0) or FAILED
+  return first[2] and text(math.max(tonumber(first[2]) - now, 0)) or FAILED
 end
 
 -- The step of a renewal in a settled line: status, number, and for a waiter the time until the head should ask again.
 -- A grant names its holder instead: an answer to another question, read by a connection out of step, is none.
 local function renew(holder, lease, waiter_lease)
   local entry = call('HGET', E, holder)
-  if not entry then return NONE, 0, FAILED end
-  local number = tonumber((read(entry)))
+  if not entry then return NONE .. FAILED end
+  local number = read(entry)
   local status, zset, after = HELD, O, holder
   local ends = call('ZSCORE', O, holder)
   if not ends then
     status, zset, after, lease = WAITS, X, FAILED, waiter_lease
     ends = call('ZSCORE', X, holder)
-    if not ends then return NONE, 0, FAILED end
+    if not ends then return NONE .. FAILED end
     if call('ZRANGE', W, '0', '0')[1] == holder then after = earliest() end
   end
   local later = now + lease
@@ -148,5 +138,5 @@ local function renew(holder, lease, waiter_lease)
     keep(later, false)
     call('ZADD', zset, text(later), holder)
   end
-  return status, number, after
+  return status .. number .. ' ' .. after
 end

@@ -1,0 +1,20 @@
+-- Put before every verb.
+local call = redis.call
+
+-- Not by `%d`, which is a C long: on a 32-bit server a time in milliseconds overflows it.
+local function text(n)
+  return string.format('%.0f', n)
+end
+
+-- The server's time in milliseconds, as text: put together as text, because a number takes the server longer to write.
+local function millis()
+  local time = call('TIME')
+  return time[1] .. string.sub('00000' .. time[2], -6, -4)
+end
+
+-- Fails where this start of the server has no vote; `gate` is nil where the client asks for none. Before any write.
+local function admitted(gate)
+  if gate and string.match(call('INFO', 'server'), 'run_id:(%x+)') ~= call('GET', gate) then
+    error({err = 'ONELOCKGATE the server has restarted, and may have forgotten what it gave: no vote until its gate is opened'})
+  end
+end
