@@ -4,7 +4,7 @@
 //! remembers for each walk what it has shown; and it may show more keys than asked for, which wait for the next page.
 //! The nodes of a cluster are walked one after the other, in the order of their addresses.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Mutex;
 
 use onelock_core::{Error, ErrorKind, ListedName, Listing, LockName, Page, Result, Snapshot};
@@ -35,7 +35,7 @@ pub(crate) struct Walks {
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    open: HashMap<u64, Walk>,
+    open: BTreeMap<u64, Walk>,
 }
 
 #[derive(Debug)]
@@ -72,10 +72,8 @@ impl Walks {
 
     fn keep(&self, walk: Walk) {
         let mut state = lock(&self.state);
-        if state.open.len() >= WALKS
-            && let Some(oldest) = state.open.keys().min().copied()
-        {
-            state.open.remove(&oldest);
+        if state.open.len() >= WALKS {
+            state.open.pop_first();
         }
         state.open.insert(walk.id, walk);
     }

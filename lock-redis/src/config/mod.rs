@@ -175,82 +175,75 @@ impl RedisConfig {
     /// # Errors
     /// [`ErrorKind::InvalidConfig`], saying what is wrong.
     pub fn check(&self) -> Result<()> {
-        let least = usize::from(self.layout == Layout::Line);
-        let prefix_ok = (least..=64).contains(&self.prefix.len())
-            && self.prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
-        if !prefix_ok {
-            return Err(bad("the prefix is 1 to 64 of ASCII letters, digits, `-`, `_`, `.` and `:`"));
-        }
-        if self.hosts.is_empty() || (self.hosts.len() > 1 && self.topology == Topology::Single) {
-            return Err(bad("one server has one host; several are for sentinels and clusters"));
-        }
-        for Host { host, port } in &self.hosts {
-            if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
-                return Err(bad("the host is malformed"));
-            }
-            if *port == 0 {
-                return Err(bad("the port is a number from 1 to 65535"));
-            }
-        }
-        let sentinels_own = self.sentinel_username.is_some() || self.sentinel_password.is_some();
-        match &self.topology {
-            Topology::Sentinel { master } => {
-                if master.is_empty() || master.contains(|c: char| c.is_whitespace() || c.is_control()) {
-                    return Err(bad("sentinels need the name of the master: redis+sentinel://host/name"));
-                }
-                if self.sentinel_username.is_some() && self.sentinel_password.is_none() {
-                    return Err(bad("a user of the sentinels without a password"));
-                }
-            }
-            _ if sentinels_own => {
-                return Err(bad("sentinel_username and sentinel_password need a redis+sentinel:// URL"));
-            }
-            Topology::Cluster if self.database != 0 => return Err(bad("a cluster has only database 0")),
-            Topology::Single | Topology::Cluster => {}
-        }
+        let (line, single) = (self.layout == Layout::Line, self.topology == Topology::Single);
+        let spaced =
+            |text: &str| text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control());
+        let letters = self.prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
         let times = Duration::from_millis(1)..=Duration::from_secs(600);
-        if !times.contains(&self.connect_timeout) || !times.contains(&self.request_timeout) {
-            return Err(bad("connect_timeout and request_timeout are from 1ms to 10m"));
-        }
-        if self.replicas > 64 {
-            return Err(bad("replicas is at most 64"));
-        }
         let in_time = Duration::from_millis(1)..self.request_timeout;
-        if self.replicas > 0 && !in_time.contains(&self.replicas_timeout) {
-            return Err(bad("replicas_timeout is from 1ms to less than request_timeout"));
-        }
-        if self.never_promoted && self.topology != Topology::Single {
-            return Err(bad("never_promoted is for single servers: sentinels and clusters promote replicas"));
-        }
-        if self.gate != Gate::None && (self.topology != Topology::Single || self.layout != Layout::Line) {
-            return Err(bad(
-                "a gate is for single servers that are members of a quorum, in the layout of a line",
-            ));
-        }
-        if self.username.is_some() && self.password.is_none() {
-            return Err(bad("a user without a password"));
-        }
+        let (is_sentinel, nameless) = match &self.topology {
+            Topology::Sentinel { master } => (true, spaced(master)),
+            Topology::Single | Topology::Cluster => (false, false),
+        };
+        let sentinels_own = self.sentinel_username.is_some() || self.sentinel_password.is_some();
         let tls_options =
             self.tls_insecure || self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
-        if tls_options && !self.tls {
-            return Err(bad("the options that start with tls need a URL of TLS, such as rediss://"));
-        }
-        if self.tls_cert.is_some() != self.tls_key.is_some() {
-            return Err(bad("tls_cert and tls_key go together"));
-        }
-        Ok(())
+        let wrong = [
+            (
+                !letters || !(usize::from(line)..=64).contains(&self.prefix.len()),
+                "the prefix is 1 to 64 of ASCII letters, digits, `-`, `_`, `.` and `:`",
+            ),
+            (
+                self.hosts.is_empty() || (self.hosts.len() > 1 && single),
+                "one server has one host; several are for sentinels and clusters",
+            ),
+            (self.hosts.iter().any(|host| spaced(&host.host)), "the host is malformed"),
+            (self.hosts.iter().any(|host| host.port == 0), "the port is a number from 1 to 65535"),
+            (nameless, "sentinels need the name of the master: redis+sentinel://host/name"),
+            (
+                self.sentinel_username.is_some() && self.sentinel_password.is_none(),
+                "a user of the sentinels without a password",
+            ),
+            (
+                sentinels_own && !is_sentinel,
+                "sentinel_username and sentinel_password need a redis+sentinel:// URL",
+            ),
+            (self.topology == Topology::Cluster && self.database != 0, "a cluster has only database 0"),
+            (
+                !times.contains(&self.connect_timeout) || !times.contains(&self.request_timeout),
+                "connect_timeout and request_timeout are from 1ms to 10m",
+            ),
+            (self.replicas > 64, "replicas is at most 64"),
+            (
+                self.replicas > 0 && !in_time.contains(&self.replicas_timeout),
+                "replicas_timeout is from 1ms to less than request_timeout",
+            ),
+            (
+                self.never_promoted && !single,
+                "never_promoted is for single servers: sentinels and clusters promote replicas",
+            ),
+            (
+                self.gate != Gate::None && !(single && line),
+                "a gate is for single servers that are members of a quorum, in the layout of a line",
+            ),
+            (self.username.is_some() && self.password.is_none(), "a user without a password"),
+            (
+                tls_options && !self.tls,
+                "the options that start with tls need a URL of TLS, such as rediss://",
+            ),
+            (self.tls_cert.is_some() != self.tls_key.is_some(), "tls_cert and tls_key go together"),
+        ];
+        wrong.iter().find(|(wrong, _)| *wrong).map_or(Ok(()), |(_, text)| Err(bad(*text)))
     }
 
     /// The scheme of its URL.
-    pub(crate) fn scheme(&self) -> &'static str {
-        match (&self.topology, self.tls) {
-            (Topology::Single, false) => "redis",
-            (Topology::Single, true) => "rediss",
-            (Topology::Sentinel { .. }, false) => "redis+sentinel",
-            (Topology::Sentinel { .. }, true) => "rediss+sentinel",
-            (Topology::Cluster, false) => "redis+cluster",
-            (Topology::Cluster, true) => "rediss+cluster",
-        }
+    pub(crate) fn scheme(&self) -> String {
+        let kind = match self.topology {
+            Topology::Single => "",
+            Topology::Sentinel { .. } => "+sentinel",
+            Topology::Cluster => "+cluster",
+        };
+        format!("redis{}{kind}", if self.tls { "s" } else { "" })
     }
 
     /// The address without user, password and options.

@@ -3,52 +3,44 @@
 use std::path::PathBuf;
 
 use onelock_core::url::FromOption;
-use onelock_core::{Error, OptionSpec, Result, Secret, StoreUrl};
+use onelock_core::{Error, OptionSpec, Result, StoreUrl};
 
 use super::{Gate, Host, Layout, RedisConfig, Topology, bad};
 
 /// The options of the URLs, beside those of every store.
 pub const OPTIONS: &[OptionSpec] = &[
-    OptionSpec { name: "prefix", default: "onelock", about: "what every key and channel starts with" },
-    OptionSpec { name: "connect_timeout", default: "2s", about: "how long reaching the server may take" },
-    OptionSpec { name: "request_timeout", default: "2s", about: "how long the server may take to answer" },
-    OptionSpec {
-        name: "replicas",
-        default: "0",
-        about: "how many replicas must have a lock before it counts as held or renewed",
-    },
-    OptionSpec { name: "replicas_timeout", default: "500ms", about: "how long they may take to say so" },
-    OptionSpec {
-        name: "layout",
-        default: "line",
-        about: "plain: one key per lock, shared with users of SET NX PX (redis-py, redsync, node-redlock)",
-    },
-    OptionSpec {
-        name: "gate",
-        default: "none",
-        about: "run_id: as a member of a quorum, no vote after a restart until the others vouch for it",
-    },
-    OptionSpec { name: "sentinel_username", default: "none", about: "the user of the sentinels" },
-    OptionSpec { name: "sentinel_password", default: "none", about: "the password of the sentinels" },
-    OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
-    OptionSpec { name: "tls_cert", default: "none", about: "a PEM file with the client's certificate" },
-    OptionSpec { name: "tls_key", default: "none", about: "a PEM file with the client's key" },
-    OptionSpec {
-        name: "tls_insecure",
-        default: "false",
-        about: "do not check the server's certificate: tests only",
-    },
-    OptionSpec {
-        name: "allow_eviction",
-        default: "false",
-        about: "use a server that may evict locks when its memory is full",
-    },
-    OptionSpec {
-        name: "never_promoted",
-        default: "false",
-        about: "the replicas of a single server are never promoted: tokens are fencing although it has some",
-    },
+    option("prefix", "onelock", "what every key and channel starts with"),
+    option("connect_timeout", "2s", "how long reaching the server may take"),
+    option("request_timeout", "2s", "how long the server may take to answer"),
+    option("replicas", "0", "how many replicas must have a lock before it counts as held or renewed"),
+    option("replicas_timeout", "500ms", "how long they may take to say so"),
+    option(
+        "layout",
+        "line",
+        "plain: one key per lock, shared with users of SET NX PX (redis-py, redsync, node-redlock)",
+    ),
+    option(
+        "gate",
+        "none",
+        "run_id: as a member of a quorum, no vote after a restart until the others vouch for it",
+    ),
+    option("sentinel_username", "none", "the user of the sentinels"),
+    option("sentinel_password", "none", "the password of the sentinels"),
+    option("tls_ca", "the system's", "a PEM file with the authorities to trust"),
+    option("tls_cert", "none", "a PEM file with the client's certificate"),
+    option("tls_key", "none", "a PEM file with the client's key"),
+    option("tls_insecure", "false", "do not check the server's certificate: tests only"),
+    option("allow_eviction", "false", "use a server that may evict locks when its memory is full"),
+    option(
+        "never_promoted",
+        "false",
+        "the replicas of a single server are never promoted: tokens are fencing although it has some",
+    ),
 ];
+
+const fn option(name: &'static str, default: &'static str, about: &'static str) -> OptionSpec {
+    OptionSpec { name, default, about }
+}
 
 /// Where sentinels listen when the URL does not say.
 const SENTINEL_PORT: u16 = 26379;
@@ -67,21 +59,15 @@ impl TryFrom<StoreUrl> for RedisConfig {
             Ok(())
         }
         url.check_options(&[OPTIONS, onelock_core::config::OPTIONS])?;
-        let (tls, kind) = match url.scheme.as_str() {
-            "redis" => (false, ""),
-            "rediss" => (true, ""),
-            other => match other.split_once('+') {
-                Some(("redis", kind @ ("sentinel" | "cluster"))) => (false, kind),
-                Some(("rediss", kind @ ("sentinel" | "cluster"))) => (true, kind),
-                _ => {
-                    let text = "is not a scheme of Redis; those are redis, redis+sentinel, redis+cluster, and rediss… for TLS";
-                    return Err(bad(format!("`{other}` {text}")));
-                }
-            },
-        };
+        let (scheme, kind) = url.scheme.split_once('+').unwrap_or((&url.scheme, ""));
+        if !matches!(scheme, "redis" | "rediss") || !matches!(kind, "" | "sentinel" | "cluster") {
+            let text = "is not a scheme of Redis; those are redis, redis+sentinel, redis+cluster, and rediss… for TLS";
+            return Err(bad(format!("`{}` {text}", url.scheme)));
+        }
+        let (tls, kind) = (scheme == "rediss", kind.to_owned());
         let mut config = Self { tls, ..Self::default() };
         let path = url.path.trim_matches('/').to_owned();
-        let (topology, database, port) = match kind {
+        let (topology, database, port) = match &*kind {
             "sentinel" => {
                 let (master, database) = path.split_once('/').unwrap_or((&path, ""));
                 (Topology::Sentinel { master: master.to_owned() }, database, SENTINEL_PORT)
@@ -95,13 +81,12 @@ impl TryFrom<StoreUrl> for RedisConfig {
             }
         };
         config.topology = topology;
-        config.database = match database {
-            "" => 0,
-            number => match number.parse() {
-                Ok(database) if number.bytes().all(|b| b.is_ascii_digit()) => database,
-                _ => return Err(bad("the path of a Redis URL ends with the number of a database")),
-            },
-        };
+        if !database.is_empty() {
+            let number =
+                database.bytes().all(|b| b.is_ascii_digit()).then(|| database.parse().ok()).flatten();
+            let bad = || bad("the path of a Redis URL ends with the number of a database");
+            config.database = number.ok_or_else(bad)?;
+        }
         let hosts = url.hosts.iter().map(|(host, given)| Host::new(host.clone(), given.unwrap_or(port)));
         config.hosts = hosts.collect();
         if config.hosts.is_empty() {
@@ -110,15 +95,15 @@ impl TryFrom<StoreUrl> for RedisConfig {
         config.username = url.username.take();
         config.password = url.password.take();
         config.sentinel_username = url.take("sentinel_username")?;
-        config.sentinel_password = url.take::<Secret>("sentinel_password")?;
-        match url.take::<String>("layout")?.as_deref() {
-            None | Some("line") => {}
-            Some("plain") => {
-                config.layout = Layout::Plain;
-                // Others write the bare name.
-                config.prefix = String::new();
-            }
+        config.sentinel_password = url.take("sentinel_password")?;
+        config.layout = match url.take::<String>("layout")?.as_deref() {
+            None | Some("line") => Layout::Line,
+            Some("plain") => Layout::Plain,
             Some(_) => return Err(bad("layout is line or plain")),
+        };
+        if config.layout == Layout::Plain {
+            // Others write the bare name.
+            config.prefix.clear();
         }
         config.gate = match url.take::<String>("gate")?.as_deref() {
             None | Some("none") => Gate::None,

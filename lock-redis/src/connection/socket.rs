@@ -1,14 +1,11 @@
 //! Opens a connection to one server, from the configuration: address, socket options, TLS, credentials.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::select_ok;
 use onelock_core::{Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
@@ -50,13 +47,20 @@ pub(crate) async fn open(
 ) -> Result<Socket> {
     // Without its own timeouts: whoever calls has some that include the rest of the work.
     let settings = settings.set_connection_timeout(None).set_response_timeout(None);
-    let stream = reach(host).await?;
-    if config.tls {
+    let credentials = credentials(config, role);
+    let failed =
+        |e: std::io::Error| Error::new(ErrorKind::Unavailable, format!("{host} cannot be reached: {e}"));
+    let stream = dial(host).await.map_err(failed)?;
+    let connected = if config.tls {
         let stream = tls::connect(config, &host.host, stream).await?;
-        greet(credentials(config, role), stream, settings).await
+        let connected = MultiplexedConnection::new_with_config(&credentials, stream, settings).await;
+        connected.map(|(requests, task)| (requests, tokio::spawn(task)))
     } else {
-        greet(credentials(config, role), stream, settings).await
-    }
+        let connected = MultiplexedConnection::new_with_config(&credentials, stream, settings).await;
+        connected.map(|(requests, task)| (requests, tokio::spawn(task)))
+    };
+    let (requests, task) = connected.map_err(|e| error::from_redis(&e))?;
+    Ok(Socket { requests, _task: Arc::new(Task(task.abort_handle())) })
 }
 
 fn credentials(config: &RedisConfig, role: Role) -> RedisConnectionInfo {
@@ -75,30 +79,9 @@ fn credentials(config: &RedisConfig, role: Role) -> RedisConnectionInfo {
     settings
 }
 
-async fn greet<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    credentials: RedisConnectionInfo,
-    stream: S,
-    settings: AsyncConnectionConfig,
-) -> Result<Socket> {
-    let connected = MultiplexedConnection::new_with_config(&credentials, stream, settings).await;
-    let (requests, task) = connected.map_err(|e| error::from_redis(&e))?;
-    Ok(Socket { requests, _task: Arc::new(Task(tokio::spawn(task).abort_handle())) })
-}
-
 /// The first address of the host that answers.
-async fn reach(host: &Host) -> Result<TcpStream> {
-    let failed =
-        |e: std::io::Error| Error::new(ErrorKind::Unavailable, format!("{host} cannot be reached: {e}"));
-    let found = tokio::net::lookup_host((host.host.as_str(), host.port)).await.map_err(failed)?;
-    let attempts: Vec<_> = found.map(|address| Box::pin(dial(address))).collect();
-    if attempts.is_empty() {
-        return Err(Error::new(ErrorKind::Unavailable, format!("{host} has no address")));
-    }
-    select_ok(attempts).await.map(|(stream, _)| stream).map_err(failed)
-}
-
-async fn dial(address: SocketAddr) -> std::io::Result<TcpStream> {
-    let stream = TcpStream::connect(address).await?;
+async fn dial(host: &Host) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect((host.host.as_str(), host.port)).await?;
     stream.set_nodelay(true)?;
     // Both find a peer that vanished while nothing is sent; what is sent has its own timeout.
     let keepalive =
