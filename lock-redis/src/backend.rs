@@ -77,9 +77,6 @@ impl RedisBackend {
         };
         let capabilities = check::capabilities(&servers, &config, declared).await?;
         let keys = Keys::new(&config.prefix, config.gate == Gate::RunId);
-        if keys.gate.is_some() {
-            check::may_ask(&servers).await?;
-        }
         Ok(Self { config, keys, capabilities, inbox, servers, walks: Walks::default() })
     }
 

@@ -3,14 +3,13 @@
 use onelock_core::{Error, ErrorKind, TokenEpoch};
 use redis::{RedisError, ServerErrorKind};
 
+const REFUSED: &str = "the user or the password is not accepted";
+
 /// An error of the driver: of the connection, or the server's answer.
 pub(crate) fn from_redis(error: &RedisError) -> Error {
     use redis::ErrorKind as Kind;
     match error.kind() {
-        Kind::AuthenticationFailed => Error::new(
-            ErrorKind::Denied,
-            format!("the user or the password is not accepted: {}", text(error)),
-        ),
+        Kind::AuthenticationFailed => Error::new(ErrorKind::Denied, format!("{REFUSED}: {}", text(error))),
         Kind::RESP3NotSupported => Error::new(
             ErrorKind::Unsupported,
             "the server does not speak RESP3; Redis 7.0 or later is needed",
@@ -35,43 +34,35 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
     if let Some(refused) = refused_epoch(code, short) {
         return refused;
     }
-    let (kind, message) = match code {
-        "WRONGPASS" | "NOAUTH" => {
-            (ErrorKind::Denied, format!("the user or the password is not accepted: {said}"))
+    const TEXTS: [(&str, ErrorKind, &str); 7] = [
+        ("not an integer", ErrorKind::Foreign, "a counter of ours is not a number"),
+        ("invalid password", ErrorKind::Denied, REFUSED),
+        ("without any password", ErrorKind::Denied, REFUSED),
+        ("can't run this command or subcommand", ErrorKind::Denied, "a right is missing"),
+        ("no permissions", ErrorKind::Denied, "a right is missing"),
+        ("max number of clients", ErrorKind::Unavailable, "the server takes no more connections"),
+        ("DB index", ErrorKind::InvalidConfig, "there is no such database"),
+    ];
+    let (kind, what) = match code {
+        "ONELOCKFOREIGN" => (ErrorKind::Foreign, ""),
+        "ONELOCKLIMIT" => (ErrorKind::Full, ""),
+        "ONELOCKGATE" | "ONELOCKEPOCH" => (ErrorKind::Unavailable, ""),
+        "WRONGPASS" | "NOAUTH" => (ErrorKind::Denied, REFUSED),
+        "NOPERM" => (ErrorKind::Denied, "a right is missing"),
+        "WRONGTYPE" => (ErrorKind::Foreign, "a key of ours holds another type"),
+        "OOM" => (ErrorKind::Full, "the server has no memory left"),
+        "READONLY" => (ErrorKind::Unavailable, "the server is a replica"),
+        "UNBLOCKED" => {
+            (ErrorKind::Unavailable, "the server became a replica while it waited for its replicas")
         }
-        "NOPERM" => (ErrorKind::Denied, format!("a right is missing: {said}")),
-        "WRONGTYPE" => (ErrorKind::Foreign, format!("a key of ours holds another type: {said}")),
-        "ONELOCKFOREIGN" => (ErrorKind::Foreign, short.to_owned()),
-        "ONELOCKLIMIT" => (ErrorKind::Full, short.to_owned()),
-        "ONELOCKGATE" => (ErrorKind::Unavailable, short.to_owned()),
-        "ONELOCKEPOCH" => (ErrorKind::Unavailable, short.to_owned()),
-        "OOM" => (ErrorKind::Full, format!("the server has no memory left: {said}")),
-        "READONLY" => (ErrorKind::Unavailable, format!("the server is a replica: {said}")),
-        "UNBLOCKED" => (
-            ErrorKind::Unavailable,
-            format!("the server became a replica while it waited for its replicas: {said}"),
-        ),
         "LOADING" | "MASTERDOWN" | "NOREPLICAS" | "MISCONF" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN"
-        | "MOVED" | "ASK" => (ErrorKind::Unavailable, format!("the server cannot serve now: {said}")),
-        "ERR" if short.contains("not an integer") => {
-            (ErrorKind::Foreign, format!("a counter of ours is not a number: {said}"))
+        | "MOVED" | "ASK" => (ErrorKind::Unavailable, "the server cannot serve now"),
+        _ => {
+            let known = TEXTS.iter().find(|(text, ..)| code == "ERR" && short.contains(text));
+            known.map_or((ErrorKind::Protocol, "the server answered"), |(_, kind, what)| (*kind, *what))
         }
-        "ERR" if short.contains("invalid password") || short.contains("without any password") => {
-            (ErrorKind::Denied, format!("the user or the password is not accepted: {said}"))
-        }
-        "ERR"
-            if short.contains("can't run this command or subcommand") || short.contains("no permissions") =>
-        {
-            (ErrorKind::Denied, format!("a right is missing: {said}"))
-        }
-        "ERR" if short.contains("max number of clients") => {
-            (ErrorKind::Unavailable, format!("the server takes no more connections: {said}"))
-        }
-        "ERR" if short.contains("DB index") => {
-            (ErrorKind::InvalidConfig, format!("there is no such database: {said}"))
-        }
-        _ => (ErrorKind::Protocol, format!("the server answered: {said}")),
     };
+    let message = if what.is_empty() { short.to_owned() } else { format!("{what}: {said}") };
     let error = Error::new(kind, message);
     // Decided before the script's first write.
     if code == "ONELOCKGATE" { error.unsent() } else { error }

@@ -2,7 +2,7 @@
 
 use onelock_core::{Capabilities, Error, ErrorKind, Result};
 
-use crate::config::{RedisConfig, Topology};
+use crate::config::{Gate, RedisConfig, Topology};
 use crate::connection::{Answer, Connection};
 use crate::keys::slot_of;
 use crate::reply;
@@ -69,20 +69,17 @@ pub(crate) async fn capabilities(
 ) -> Result<Capabilities> {
     let mut durable = true;
     for (connection, _) in servers.all().await? {
-        let sections = async {
-            // A user that is not let in is no user without the right to ask.
-            connection.reach().await?;
-            Ok((section(&connection, "memory").await?, section(&connection, "persistence").await?))
+        let info = match info(&connection).await {
+            Err(e) if servers.are_many() && e.is_retryable() => continue,
+            info => info?,
         };
-        let (memory, persistence) = match sections.await {
-            Err::<_, Error>(e) if servers.are_many() && e.is_retryable() => continue,
-            sections => sections?,
-        };
-        let limited =
-            memory.as_deref().and_then(|text| field(text, "maxmemory")).is_some_and(|max| max != "0");
-        let policy =
-            memory.as_deref().and_then(|text| field(text, "maxmemory_policy")).unwrap_or("noeviction");
-        if limited && policy != "noeviction" {
+        let said = |name: &str| info.as_deref().and_then(|text| field(text, name));
+        if config.gate == Gate::RunId && info.is_none() {
+            let text = "the option gate=run_id needs the right to the command: info";
+            return Err(Error::new(ErrorKind::Denied, text));
+        }
+        let policy = said("maxmemory_policy").unwrap_or("noeviction");
+        if said("maxmemory").is_some_and(|max| max != "0") && policy != "noeviction" {
             if !config.allow_eviction {
                 let text = format!(
                     "the server drops keys when its memory is full (maxmemory-policy {policy}), and with them locks; \
@@ -95,43 +92,24 @@ pub(crate) async fn capabilities(
             capabilities.fencing &= counters_last;
             capabilities.raise &= counters_last;
         }
-        if may_be_replaced(&connection, config).await? {
+        // One of its replicas may be promoted in the place of a single server: then its counters can go back, and unlike sentinels
+        // and clusters nobody agrees on an epoch. A user without the right to ask does not know that there is none.
+        let vouched_for = config.topology != Topology::Single || config.replicas > 0 || config.never_promoted;
+        if !vouched_for && said("connected_slaves") != Some("0") {
             capabilities.fencing = false;
             capabilities.raise = false;
         }
-        durable &=
-            persistence.as_deref().and_then(|text| field(text, "aof_enabled")).is_some_and(|on| on == "1");
+        durable &= said("aof_enabled").is_some_and(|on| on == "1");
     }
     capabilities.durable = durable;
     Ok(capabilities)
 }
 
-/// Whether one of its replicas may be promoted in the place of a single server: then its counters can go back, and unlike
-/// sentinels and clusters nobody agrees on an epoch. A user without the right to ask does not know that there is none.
-async fn may_be_replaced(connection: &Connection, config: &RedisConfig) -> Result<bool> {
-    if config.topology != Topology::Single || config.replicas > 0 || config.never_promoted {
-        return Ok(false);
-    }
-    let replication = section(connection, "replication").await?;
-    let replicas = replication.as_deref().and_then(|text| field(text, "connected_slaves"));
-    Ok(replicas != Some("0"))
-}
-
-/// Fails when the user may not ask the server who it is: a gate compares that.
-pub(crate) async fn may_ask(servers: &Servers) -> Result<()> {
-    for (connection, _) in servers.all().await? {
-        if section(&connection, "server").await?.is_none() {
-            return Err(Error::new(
-                ErrorKind::Denied,
-                "the option gate=run_id needs the right to the command: info",
-            ));
-        }
-    }
-    Ok(())
-}
-
-async fn section(connection: &Connection, name: &str) -> Result<Option<String>> {
-    match connection.commands([&["INFO", name]]).await {
+/// What the server says about itself, where the user may ask.
+async fn info(connection: &Connection) -> Result<Option<String>> {
+    // A user that is not let in is no user without the right to ask.
+    connection.reach().await?;
+    match connection.commands([&["INFO"]]).await {
         Ok([answer]) => Ok(Some(reply::string(&answer)?.to_owned())),
         Err(e) if e.kind() == ErrorKind::Denied => Ok(None),
         Err(e) => Err(e),
