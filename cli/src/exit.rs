@@ -6,6 +6,16 @@ use onelock::{Error, ErrorKind};
 
 use crate::output;
 
+/// For the help of what shows and operates; `run` and its like have more.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    the answer is no: see above
+  64   the command line, a name, a time or the store's URL cannot be used
+  69   the store cannot be reached, or refused
+  70   onelock itself failed
+  141  the reader of the output went away";
+
 /// How a subcommand ended.
 pub(crate) type Outcome = Result<Exit, Failure>;
 
@@ -15,7 +25,7 @@ pub(crate) struct Exit(pub(crate) u8);
 
 impl Exit {
     pub(crate) const OK: Self = Self(0);
-    /// `status`: free; `evict`: no such entry.
+    /// The answer to what was asked is no.
     pub(crate) const NO: Self = Self(1);
     /// The command line, a name, a time or the store's URL cannot be used.
     pub(crate) const USAGE: Self = Self(64);
@@ -59,6 +69,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// The operating system refused something this program needs.
     System(String),
+    /// Something of the command may still run. The lock is not given back: this process must end without doing so.
+    Left,
 }
 
 impl Failure {
@@ -80,6 +92,10 @@ impl Failure {
             }
             Self::System(text) => {
                 output::say(format_args!("{text}"));
+                Exit::INTERNAL
+            }
+            Self::Left => {
+                output::say(format_args!("the lock is left to its lease"));
                 Exit::INTERNAL
             }
         }

@@ -6,12 +6,13 @@
 //! | `exit` | exit codes and the one error type |
 //! | `output` | stdout and stderr that survive a closed pipe |
 //! | `store` | the store's URL and the client |
-//! | `show` | `status`, `list`, `evict`, `stores` |
-//! | `gates` | `gates`: the gates of a quorum's members |
+//! | `show` | `status`, `list`, `top`, `watch`, `leader`, `deadlocks`, `ping`, `stores` |
+//! | `operate` | `evict`, `gates` |
 //! | `check` | `check`: the shared suite against a server |
 //! | `bench` | `bench`: the workloads that compare stores |
-//! | `run` | `run`: acquire, guard, supervise, release |
+//! | `run` | `run`, `elect`, `wait`: acquire, guard, supervise, release |
 //! | `deadman` | the process that ends the command when `run` cannot |
+//! | `manual` | `completions`, `man` |
 //! | `death` | ending by a signal |
 
 #[cfg(not(target_os = "linux"))]
@@ -23,7 +24,8 @@ mod check;
 mod deadman;
 mod death;
 mod exit;
-mod gates;
+mod manual;
+mod operate;
 mod output;
 mod run;
 mod show;
@@ -110,13 +112,21 @@ async fn dispatch(args: Args) -> Outcome {
     let store = args.store;
     match args.command {
         Command::Run(args) => run::run(store, args).await,
-        Command::Status(args) => show::status(store, args).await,
-        Command::List(args) => show::list(store, args).await,
-        Command::Evict(args) => show::evict(store, args).await,
-        Command::Gates(args) => gates::gates(store, args).await,
+        Command::Wait(args) => run::wait::wait(store, args).await,
+        Command::Elect(args) => run::elect::elect(store, args).await,
+        Command::Leader(args) => show::leader::leader(store, args).await,
+        Command::Status(args) => show::status::status(store, args).await,
+        Command::Watch(args) => show::watch::watch(store, args).await,
+        Command::List(args) => show::list::list(store, args).await,
+        Command::Top(args) => show::top::top(store, args).await,
+        Command::Deadlocks(args) => show::deadlocks::deadlocks(store, args).await,
+        Command::Evict(args) => operate::evict::evict(store, args).await,
+        Command::Gates(args) => operate::gates::gates(store, args).await,
+        Command::Ping(args) => show::ping::ping(store, args).await,
         Command::Bench(args) => bench::bench(store, args).await,
         Command::Check(args) => check::check(store, args).await,
-        Command::Stores(args) => show::stores(&args),
-        Command::Completions { shell } => show::completions(shell),
+        Command::Stores(args) => show::stores::stores(&args),
+        Command::Man(args) => manual::man(&args),
+        Command::Completions { shell } => manual::completions(shell),
     }
 }

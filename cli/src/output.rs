@@ -66,6 +66,17 @@ pub(crate) fn human(time: Duration) -> String {
     humantime::format_duration(short).to_string()
 }
 
+/// A place in a line, as people count: `1st`, `2nd`, `3rd`, `4th`.
+pub(crate) fn ordinal(place: usize) -> String {
+    let ending = match (place % 10, place % 100) {
+        (1, tens) if tens != 11 => "st",
+        (2, tens) if tens != 12 => "nd",
+        (3, tens) if tens != 13 => "rd",
+        _ => "th",
+    };
+    format!("{place}{ending}")
+}
+
 /// Text from elsewhere without what would steer a terminal.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
@@ -78,6 +89,14 @@ mod tests {
     #[test]
     fn nothing_from_a_store_steers_the_terminal() {
         assert_eq!(clean("a\u{1b}[31mb\n"), "a\u{FFFD}[31mb\u{FFFD}");
+    }
+
+    #[test]
+    fn places_are_counted_as_people_do() {
+        let places = [1, 2, 3, 4, 11, 12, 13, 21, 22, 103, 111, 1_000];
+        let words =
+            ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "103rd", "111th", "1000th"];
+        assert_eq!(places.map(ordinal), words);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use rustix::fs::{FlockOperation, MemfdFlags, flock};
 use rustix::process::{Pid, PidfdFlags};
 use rustix::time::Timespec;
 
-use super::group;
+use super::group::{self, Process};
 
 /// Names the files of the runs around a command, the outermost first: each `deadman:descriptor:group`.
 pub(crate) const VARIABLE: &str = "ONELOCK_OUTER";
@@ -140,6 +140,16 @@ pub(crate) fn is_inside() -> bool {
     let text = env::var(VARIABLE).unwrap_or_default();
     let last = text.rsplit(' ').next().and_then(Named::parse);
     last.is_some_and(|last| Pid::from_raw(last.group) == group::own())
+}
+
+/// The process id of the outermost run around this process.
+pub(crate) fn outermost() -> Option<i32> {
+    let text = env::var(VARIABLE).ok()?;
+    let first = text.split(' ').find_map(Named::parse)?;
+    first.open()?;
+    let run = Process::of(first.deadman)?.parent;
+    // 1: the run is gone, and its deadman about to be.
+    (run > 1).then_some(run)
 }
 
 /// What [`VARIABLE`] is for a command in `group` under this `deadman`, which has the file at this descriptor.

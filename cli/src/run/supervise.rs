@@ -32,11 +32,13 @@ pub(super) struct Verdict {
     pub(super) lost: bool,
     /// The signal of the terminal that ended the command.
     pub(super) death: Option<Death>,
+    /// The signal by which a service was told to end.
+    pub(super) told: Option<Signal>,
 }
 
 impl Verdict {
     fn new(exit: Exit, lost: bool) -> Self {
-        Self { exit, lost, death: None }
+        Self { exit, lost, death: None, told: None }
     }
 }
 
@@ -48,6 +50,8 @@ pub(super) struct Supervisor<'a> {
     pub(super) terminal: &'a Terminal,
     pub(super) grace: Duration,
     pub(super) leader_only: bool,
+    /// See [`super::term::Term`].
+    pub(super) service: bool,
 }
 
 /// What is known of a command that was started.
@@ -59,6 +63,7 @@ struct Running {
     known: Vec<i32>,
     ended: Option<Ended>,
     lost: bool,
+    told: Option<Signal>,
     /// Whether the command had the terminal when it ended: then the terminal's signals did not reach our job.
     had_terminal: bool,
     /// A stop signal that we sent to our own job is about to be heard.
@@ -103,9 +108,16 @@ impl Supervisor<'_> {
         let Some(group) = group else {
             return Err(Failure::System("the deadman did not start the command".into()));
         };
-        let (known, ended) = (Vec::new(), None);
-        let running =
-            Running { group, deadline, known, ended, lost: false, had_terminal: false, own_stop: false };
+        let running = Running {
+            group,
+            deadline,
+            known: Vec::new(),
+            ended: None,
+            lost: false,
+            told: None,
+            had_terminal: false,
+            own_stop: false,
+        };
         self.watch(running).await
     }
 
@@ -153,7 +165,7 @@ impl Supervisor<'_> {
             _ => None,
         };
         let death = death.map(|signal| Death { signal, with_job: running.had_terminal });
-        Ok(Verdict { exit, lost: running.lost, death })
+        Ok(Verdict { exit, lost: running.lost, death, told: running.told })
     }
 
     async fn next(&mut self, running: &Running, patience: Option<Duration>) -> Next {
@@ -204,6 +216,10 @@ impl Supervisor<'_> {
     /// Passes a signal on to the command's whole group.
     async fn signalled(&self, signal: Signal, running: &mut Running) {
         match signal {
+            Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT if self.service => {
+                running.told = Some(signal);
+                return self.ward.end();
+            }
             Signal::TSTP if std::mem::take(&mut running.own_stop) => return,
             Signal::TTIN | Signal::TTOU => return self.terminal.asked_by_ours(running.group),
             Signal::CONT => self.terminal.give(running.group),
@@ -269,13 +285,14 @@ impl Supervisor<'_> {
             if self.locks.clock().now() >= until {
                 say(format_args!("some process of the command's group cannot be ended"));
                 // Not given back while somebody may work under it: the lease frees it.
-                return Err(Failure::System("the lock is left to its lease".into()));
+                return Err(Failure::Left);
             }
         }
         self.terminal.take_back(running.group);
         self.terminal.restore_modes();
         let lost = running.lost || !self.guard.is_held();
-        Ok(Verdict::new(if lost { Exit::LOST } else { Exit::INTERNAL }, lost))
+        let exit = if lost { Exit::LOST } else { Exit::INTERNAL };
+        Ok(Verdict { told: running.told, ..Verdict::new(exit, lost) })
     }
 
     fn say_lost(&self, consequence: &str) {

@@ -21,6 +21,11 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
+    /// For a command that gets none.
+    pub(super) fn none() -> Self {
+        Self { tty: None, modes: None, own: group::own(), wanted: Cell::new(false) }
+    }
+
     pub(super) fn open() -> Self {
         let tty = File::open("/dev/tty").ok();
         let modes = tty.as_ref().and_then(|tty| rustix::termios::tcgetattr(tty).ok());

@@ -1,288 +1,66 @@
-//! Taking the lock, and saying who has it meanwhile.
+//! `onelock wait`: until a lock is free, as `flock FILE true` in a script.
 
-use std::cell::Cell;
-use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use onelock::{EntryView, Error, ErrorKind, ForeignView, Guard, Lock, Locks, Snapshot};
-use rustix::process::Signal;
+use clap::Parser;
+use onelock::{ErrorKind, LockName, Mode};
 
-use super::signals::Signals;
-use super::terminal;
-use crate::exit::Failure;
-use crate::output::{clean, human, say};
+use super::take::{self, Taken, Wait};
+use super::term::End;
+use super::{busy, finish, interrupted, listen, work};
+use crate::exit::{Exit, Outcome};
 use crate::store;
 
-/// A wait shorter than this is not worth a word.
-const PATIENCE: Duration = Duration::from_millis(250);
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    it is free
+  64   the command line, a name, a time or the store's URL cannot be used
+  69   the store cannot be reached, or refused
+  75   busy: --no-wait, or --timeout is over (another with --conflict-exit-code)
+  76   the place in the line was evicted
+  128+N  signal N ended the wait";
 
-/// How often a person at a terminal sees fresh news.
-const NEWS: Duration = Duration::from_secs(2);
-
-/// How long the store may take, once the wait is over, to say who holds the lock, and to take back a place in the line.
-pub(super) const LAST_WORD: Duration = Duration::from_millis(500);
-
-/// Until when to wait for the lock, and for a store that is away.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Wait {
-    No,
-    Until(Instant),
-    Forever,
+#[derive(Debug, Parser)]
+#[command(
+    after_help = EXIT_CODES,
+    long_about = "Wait until a lock is free.\n\n\
+        Waits in the line of the lock for all that are ahead, as `run` does, takes it and gives it back at once. For that \
+        moment the lock is busy for others. What joins the line later is not waited for, so the wait comes to an end."
+)]
+pub(crate) struct WaitArgs {
+    /// The name of the lock.
+    name: String,
+    /// Wait at most this long, for the lock and for a store that is away.
+    #[arg(short, long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
+    /// Do not wait at all: only say, by the exit code, whether it is free.
+    #[arg(short, long, conflicts_with = "timeout")]
+    no_wait: bool,
+    /// Wait only for those that do not share it.
+    #[arg(short, long)]
+    shared: bool,
+    /// The exit code when the lock is busy.
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::BUSY.0)]
+    conflict_exit_code: u8,
 }
 
-impl Wait {
-    /// What is left of it; `None` for ever.
-    fn left(self) -> Option<Duration> {
-        match self {
-            Self::No => Some(Duration::ZERO),
-            Self::Until(end) => Some(end.saturating_duration_since(Instant::now())),
-            Self::Forever => None,
-        }
-    }
-
-    fn is_over(self) -> bool {
-        self.left().is_some_and(|left| left.is_zero())
-    }
-}
-
-/// How waiting ended.
-pub(super) enum Taken {
-    Held(Guard),
-    Busy,
-    /// By a signal: the lock is not held and no place in the line is kept.
-    Interrupted(Signal),
-}
-
-/// A store that is away: said once, and waited for as long as the lock is.
-struct Outage {
-    wait: Wait,
-    said: bool,
-    pause: Duration,
-}
-
-impl Outage {
-    /// The first and the longest pause before the store is asked again.
-    const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-
-    fn new(wait: Wait) -> Self {
-        Self { wait, said: false, pause: Self::PAUSES.0 }
-    }
-
-    /// Waits a little after an error that a retry may mend.
-    ///
-    /// # Errors
-    /// The error itself, when it is of another kind or nothing is left of the wait.
-    async fn over(&mut self, error: Error) -> Result<(), Error> {
-        if !error.is_retryable() || self.wait.is_over() {
-            return Err(error);
-        }
-        if !self.said {
-            self.said = true;
-            say(format_args!("the store is away, waiting for it: {error}"));
-        }
-        tokio::time::sleep(self.wait.left().map_or(self.pause, |left| left.min(self.pause))).await;
-        self.pause = (self.pause * 2).min(Self::PAUSES.1);
-        // Another try may take as long as the store's time-outs.
-        if self.wait.is_over() { Err(error) } else { Ok(()) }
-    }
-}
-
-/// Connects to the store. One that is away is waited for.
-pub(super) async fn connect(url: &str, wait: Wait) -> Result<Locks, Failure> {
-    let mut outage = Outage::new(wait);
-    loop {
-        let connected = store::connect(Some(url.to_owned()));
-        // Without a wait the store's own time-outs are its bounds.
-        let connected = match wait.left().filter(|left| !left.is_zero()) {
-            None => connected.await,
-            Some(left) => tokio::time::timeout(left, connected).await.unwrap_or_else(|_| {
-                let text = "the store did not answer before the wait was over";
-                Err(Error::new(ErrorKind::Timeout, text).into())
-            }),
-        };
-        match connected {
-            Err(Failure::Lock(error)) => outage.over(error).await?,
-            connected => return connected,
-        }
-    }
-}
-
-/// Waits for the lock, on stderr telling who holds it. A store that goes away is waited for, too.
-pub(super) async fn take(
-    locks: &Locks,
-    lock: &Lock,
-    wait: Wait,
-    signals: &mut Signals,
-) -> Result<Taken, Failure> {
-    let mut outage = Outage::new(wait);
-    loop {
-        let acquisition = async {
-            match (wait, wait.left()) {
-                (Wait::No, _) => lock.try_acquire().await,
-                (_, Some(left)) => lock.acquire_timeout(left).await,
-                (_, None) => lock.acquire().await.map(Some),
-            }
-        };
-        let answered = Cell::new(false);
-        let error = tokio::select! {
-            biased;
-            taken = acquisition => match taken {
-                Ok(taken) => return Ok(taken.map_or(Taken::Busy, Taken::Held)),
-                Err(error) => error,
-            },
-            signal = interrupted(signals) => return Ok(Taken::Interrupted(signal)),
-            never = announce(locks, lock, &answered) => match never {},
-        };
-        if answered.get() {
-            // It was there meanwhile: another outage.
-            outage = Outage::new(wait);
-        }
-        tokio::select! {
-            biased;
-            over = outage.over(error) => over?,
-            signal = interrupted(signals) => return Ok(Taken::Interrupted(signal)),
-        }
-    }
-}
-
-/// Who holds a busy lock, as [`describe`] puts it; nothing where the store does not say it soon.
-pub(super) async fn holders(locks: &Locks, lock: &Lock) -> String {
-    match tokio::time::timeout(LAST_WORD, locks.inspect(lock.name())).await {
-        Ok(Ok(line)) => describe(&line),
-        _ => String::new(),
-    }
-}
-
-/// The first signal that ends a program which does not mind it.
-async fn interrupted(signals: &mut Signals) -> Signal {
-    loop {
-        match signals.next().await {
-            Signal::CONT | Signal::WINCH => {}
-            Signal::TSTP => {
-                if terminal::has_job_control() {
-                    terminal::stop_self();
-                }
-            }
-            signal => return signal,
-        }
-    }
-}
-
-/// Says who holds the lock, once the store has answered that: on a terminal with a spinner that is kept up to date, else
-/// in one line.
-async fn announce(locks: &Locks, lock: &Lock, answered: &Cell<bool>) -> std::convert::Infallible {
-    tokio::time::sleep(PATIENCE).await;
-    let spinner = std::io::stderr().is_terminal().then(Spinner::new);
-    loop {
-        let news = match locks.inspect(lock.name()).await {
-            Ok(line) => news(&line),
-            // The wait itself reports a store that fails.
-            Err(error) if error.is_retryable() => {
-                tokio::time::sleep(NEWS).await;
-                continue;
-            }
-            Err(_) => String::new(),
-        };
-        answered.set(true);
-        let text = format!("waiting for `{}`{news}", lock.name());
-        match &spinner {
-            Some(Spinner(bar)) => {
-                bar.set_message(clean(&text));
-                tokio::time::sleep(NEWS).await;
-            }
-            None => {
-                say(format_args!("{text}"));
-                return std::future::pending().await;
-            }
-        }
-    }
-}
-
-/// Who holds, since when, and how many wait, ourselves among them.
-fn news(line: &Snapshot) -> String {
-    match line.waiters.len() {
-        0 => describe(line),
-        n => format!("{}; {n} in line", describe(line)),
-    }
-}
-
-/// Who holds and since when: as the rest of a sentence that begins with the name.
-pub(super) fn describe(line: &Snapshot) -> String {
-    let Some(first) = line.holders.first() else {
-        return line.foreign.first().map(foreign).unwrap_or_default();
+pub(crate) async fn wait(url: Option<String>, args: WaitArgs) -> Outcome {
+    LockName::new(&args.name)?;
+    let url = store::url(url)?;
+    let wait = Wait::new(Instant::now(), args.timeout, args.no_wait);
+    let locks = take::connect(&url, wait).await?;
+    let mode = if args.shared { Mode::Shared } else { Mode::Exclusive };
+    let lock = locks.lock(&args.name, mode)?.note(work::note(None, Some("wait".as_ref()))?.as_str())?;
+    let mut signals = listen()?;
+    let end = match take::take(&locks, &lock, wait, &mut signals).await {
+        Ok(Taken::Held(guard)) => match guard.release().await {
+            // It was free, whatever became of it since.
+            Err(error) if error.kind() != ErrorKind::Lost && !error.is_retryable() => Err(error.into()),
+            _ => Ok(End::new(Exit::OK)),
+        },
+        Ok(Taken::Busy) => Ok(busy(&locks, &lock, args.conflict_exit_code).await),
+        Ok(Taken::Interrupted(signal)) => Ok(interrupted(signal, &signals)),
+        Err(failure) => Err(failure),
     };
-    let others = match line.holders.len() {
-        1 => String::new(),
-        n => format!(" and {} more", n - 1),
-    };
-    format!(", held by {}{others}", holder(first))
-}
-
-/// A holder of another library, who has no token and says nothing of itself.
-fn foreign(view: &ForeignView) -> String {
-    let left = view
-        .expires_in
-        .map_or_else(|| ", without an end".into(), |left| format!(", for {} yet", human(left)));
-    format!(", held by a program that is not onelock{left}")
-}
-
-fn holder(entry: &EntryView) -> String {
-    let who = if entry.note.is_empty() { "somebody" } else { &entry.note };
-    let since = entry.age.map(|age| {
-        let at = std::time::SystemTime::now().checked_sub(age).map(humantime::format_rfc3339_seconds);
-        let at = at.map(|at| format!(" (since {at})")).unwrap_or_default();
-        format!(" for {}{at}", human(age))
-    });
-    format!("{who}, token {}{}", entry.token, since.unwrap_or_default())
-}
-
-/// A line on the terminal that goes away by itself.
-struct Spinner(ProgressBar);
-
-impl Spinner {
-    fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
-            bar.set_style(style);
-        }
-        bar.enable_steady_tick(Duration::from_millis(120));
-        Self(bar)
-    }
-}
-
-impl Drop for Spinner {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use onelock::{FencingToken, LockName, Mode};
-
-    #[test]
-    fn a_holder_is_described_in_words() {
-        let entry = |token| EntryView {
-            token: FencingToken::new(token).unwrap(),
-            mode: Mode::Shared,
-            note: "me@host:1 sleep".into(),
-            age: Some(Duration::from_secs(192)),
-            expires_in: None,
-        };
-        let name = LockName::new("a").unwrap();
-        let line = Snapshot {
-            holders: vec![entry(7), entry(8)],
-            waiters: vec![entry(9)],
-            ..Snapshot::empty(name.clone())
-        };
-        let text = news(&line);
-        assert!(text.starts_with(", held by me@host:1 sleep, token 7 for 3m 12s (since 20"), "{text}");
-        assert!(text.ends_with(") and 1 more; 1 in line"), "{text}");
-        assert_eq!(describe(&Snapshot::empty(name.clone())), "");
-        let foreign = vec![ForeignView { expires_in: Some(Duration::from_secs(9)) }];
-        let line = Snapshot { foreign, ..Snapshot::empty(name) };
-        assert_eq!(describe(&line), ", held by a program that is not onelock, for 9s yet");
-    }
+    finish(&locks, end, take::LAST_WORD, signals).await
 }

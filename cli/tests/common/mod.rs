@@ -4,7 +4,7 @@
 pub mod terminal;
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -199,14 +199,33 @@ pub struct Redis {
 
 impl Redis {
     pub fn start() -> Self {
+        Self::with("--save '' --appendonly no")
+    }
+
+    /// One that keeps over a restart what it has answered.
+    pub fn durable() -> Self {
+        Self::with("--save '' --appendonly yes --appendfsync always")
+    }
+
+    fn with(options: &str) -> Self {
         for _ in 0..5 {
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
             let dir = folder();
-            let script = r#"redis-server --port "$1" --bind 127.0.0.1 --dir "$2" --save '' --appendonly no \
-                --requirepass "$3" --pidfile "$2/pid" --logfile "$2/log" --daemonize no & pid=$!
-                echo $pid > "$2/server"; read -r _; kill -9 $pid; rm -rf "$2""#;
+            // A line on its input is a restart, its end is the end.
+            let script = r#"start() { eval "redis-server --port $1 --bind 127.0.0.1 --dir '$2' $4 --requirepass '$3' \
+                --pidfile '$2/pid' --logfile '$2/log' --daemonize no &"; pid=$!; echo $pid > "$2/server"; }
+                start "$@"; while read -r what; do case $what in kill) kill -9 $pid; wait $pid;; *) start "$@";; esac; done
+                kill -9 $pid; rm -rf "$2""#;
             let minder = Command::new("sh")
-                .args(["-c", script, "minder", &port.to_string(), dir.path().to_str().unwrap(), PASSWORD])
+                .args([
+                    "-c",
+                    script,
+                    "minder",
+                    &port.to_string(),
+                    dir.path().to_str().unwrap(),
+                    PASSWORD,
+                    options,
+                ])
                 .stdin(Stdio::piped())
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
@@ -230,6 +249,20 @@ impl Redis {
 
     pub fn url(&self) -> String {
         format!("redis://:{PASSWORD}@127.0.0.1:{}", self.port)
+    }
+
+    /// Kills the server, and starts it again after `meanwhile`.
+    pub fn restart(&self, meanwhile: impl FnOnce()) {
+        let say = |word: &str| self.minder.stdin.as_ref().unwrap().write_all(word.as_bytes()).unwrap();
+        let starts = || {
+            let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+            log.matches("Ready to accept connections").count()
+        };
+        let before = starts();
+        say("kill\n");
+        meanwhile();
+        say("start\n");
+        until("the server is back", || starts() > before);
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -1,12 +1,31 @@
 //! `gates`: the gates of a quorum's members. The JSON is a promise, as that of `show`.
 
+use clap::Parser;
 use onelock::quorum::SeenGate;
 use onelock::{Backend as _, Quorum};
 use serde::Serialize;
 
-use crate::args::GatesArgs;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{json, line, table};
+
+#[derive(Debug, Parser)]
+#[command(long_about = "Show the gates of a quorum's members, or open them by your word.\n\n\
+        A member whose gate is shut has no vote: it was started anew and may have forgotten what it granted. The others \
+        open it after the quarantine, by themselves, while a majority of them is open. Where it is not (the very first \
+        start, or too many restarted at once), only a person can know that nothing is held: then --open.")]
+pub(crate) struct GatesArgs {
+    /// Open every gate that is shut. Only when nobody holds or awaits a lock of this quorum, and nobody has for the
+    /// longest lease. All members must be there.
+    #[arg(long)]
+    open: bool,
+    /// A number that every token to come must exceed, beside those that the members know: where a majority may have
+    /// lost numbers, one above every token ever given.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "open", value_parser = clap::value_parser!(i64).range(0..))]
+    floor: i64,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    json: bool,
+}
 
 #[derive(Serialize)]
 struct GateJson<'a> {

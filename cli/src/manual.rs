@@ -1,0 +1,48 @@
+//! `completions` and `man`: what a shell completes, and the manual's pages. Both are made from the command line itself.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::{CommandFactory as _, Parser};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::args::Args;
+use crate::exit::{Exit, Failure, Outcome};
+
+#[derive(Debug, Parser)]
+pub(crate) struct ManArgs {
+    /// The subcommand whose page to print; without it, the page of onelock.
+    command: Option<String>,
+    /// Write all pages into this folder: onelock.1, onelock-run.1 and so on.
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    dir: Option<PathBuf>,
+}
+
+pub(crate) fn completions(shell: Shell) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "onelock", &mut script);
+    std::io::stdout().lock().write_all(&script)?;
+    Ok(Exit::OK)
+}
+
+pub(crate) fn man(args: &ManArgs) -> Outcome {
+    let mut all = Args::command();
+    if let Some(dir) = &args.dir {
+        let written = clap_mangen::generate_to(all, dir);
+        written.map_err(|error| Failure::System(format!("cannot write to {}: {error}", dir.display())))?;
+        return Ok(Exit::OK);
+    }
+    all.build();
+    let page = match &args.command {
+        None => all,
+        Some(name) => all
+            .find_subcommand(name)
+            .cloned()
+            .ok_or_else(|| Failure::Usage(format!("there is no subcommand `{name}`")))?,
+    };
+    let mut text = Vec::new();
+    Man::new(page).render(&mut text)?;
+    std::io::stdout().lock().write_all(&text)?;
+    Ok(Exit::OK)
+}

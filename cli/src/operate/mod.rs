@@ -1,0 +1,4 @@
+//! What changes a store by a person's word.
+
+pub(crate) mod evict;
+pub(crate) mod gates;

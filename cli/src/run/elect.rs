@@ -1,0 +1,107 @@
+//! `onelock elect`: one instance of a command in the whole fleet, one term after the other.
+
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use onelock::{ErrorKind, Lock, Locks, Mode};
+use rustix::process::Signal;
+
+use super::signals::Signals;
+use super::take::{self, Taken, Wait};
+use super::term::{End, Term};
+use super::work::{Ready, Work};
+use super::{finish, interrupted, listen};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::{human, say};
+use crate::store;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    ended by TERM or HUP; the command has ended and the lock was given back
+  128+N  ended by INT or QUIT (N is 2 or 3), and the same is true
+  64   the command line, a name, a time or the store's URL cannot be used
+  69   the store refused
+  70   onelock itself failed";
+
+#[derive(Debug, Parser)]
+#[command(
+    after_help = EXIT_CODES,
+    long_about = "Keep one instance of a command running in the whole fleet.\n\n\
+        Say the same on every host: all stand for election, and the one that leads runs the command, as `run` does: with \
+        ONELOCK_NAME and ONELOCK_TOKEN in its environment, and ended before the lease can run out, even when onelock \
+        itself is stopped or killed. When the command ends, whatever its exit code, the lead is handed on, and this \
+        candidate stands again after a pause, at the end of the line. The command's standard input is empty.\n\n\
+        TERM, HUP, INT and QUIT end the command (TERM, and KILL after the grace), hand the lead on, and end onelock; USR1 \
+        and USR2 go to the command. A store that is away is waited for."
+)]
+pub(crate) struct ElectArgs {
+    #[command(flatten)]
+    work: Work,
+    /// How long to pause after the command has ended; each time twice as long, until it has run for --max-pause.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    pause: Duration,
+    /// The longest pause.
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = crate::args::period)]
+    max_pause: Duration,
+}
+
+pub(crate) async fn elect(url: Option<String>, args: ElectArgs) -> Outcome {
+    let ready = Ready::new(url, &args.work)?;
+    let refused = |what: &str, error: std::io::Error| Failure::System(format!("{what}: {error}"));
+    // Nobody sits at the keyboard of a service.
+    let null =
+        std::fs::File::open("/dev/null").map_err(|error| refused("/dev/null cannot be opened", error))?;
+    rustix::stdio::dup2_stdin(null)
+        .map_err(|error| refused("standard input cannot be replaced", error.into()))?;
+    let locks = take::connect(&ready.url, Wait::Forever).await?;
+    let lock = ready.lock(&locks, Mode::Exclusive)?;
+    let mut signals = listen()?;
+    let end = stand(&locks, &lock, &args, &mut signals).await.map(|signal| match signal {
+        Signal::INT | Signal::QUIT => interrupted(signal, &signals),
+        _ => End::new(Exit::OK),
+    });
+    finish(&locks, end, store::CLOSE, signals).await
+}
+
+/// Stands, leads, and stands again, until a signal comes.
+async fn stand(
+    locks: &Locks,
+    lock: &Lock,
+    args: &ElectArgs,
+    signals: &mut Signals,
+) -> Result<Signal, Failure> {
+    let mut pause = args.pause;
+    loop {
+        let guard = match take::take(locks, lock, Wait::Forever, signals).await {
+            Ok(Taken::Held(guard)) => Some(guard),
+            Ok(Taken::Busy) => None,
+            Ok(Taken::Interrupted(signal)) => return Ok(signal),
+            // Somebody wants another one to lead next.
+            Err(Failure::Lock(error)) if error.kind() == ErrorKind::Evicted => {
+                say(format_args!("{error}"));
+                None
+            }
+            Err(failure) => return Err(failure),
+        };
+        let begun = Instant::now();
+        if let Some(guard) = guard {
+            let mut term = Term { locks, signals, work: &args.work, leader_only: false, service: true };
+            match term.under(guard, begun).await {
+                Ok(End { told: Some(signal), .. }) => return Ok(signal),
+                Ok(End { exit: Exit::LOST, .. }) => {}
+                Ok(End { exit, .. }) => say(format_args!("the command has ended with exit code {}", exit.0)),
+                Err(Failure::Left) => return Err(Failure::Left),
+                Err(failure) => drop(failure.report()),
+            }
+        }
+        if begun.elapsed() >= args.max_pause {
+            pause = args.pause;
+        }
+        say(format_args!("standing for `{}` again in {}", lock.name(), human(pause)));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            signal = signals.next_end() => return Ok(signal),
+        }
+        pause = (pause * 2).min(args.max_pause).max(args.pause);
+    }
+}

@@ -1,0 +1,135 @@
+//! One hold of the lock: the command runs under it, then the lock is given back.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::SigSet;
+use onelock::{ErrorKind, FencingToken, Guard, Locks};
+use rustix::process::Signal;
+
+use super::signals::Signals;
+use super::supervise::{Supervisor, Verdict};
+use super::terminal::Terminal;
+use super::ward::Ward;
+use super::work::Work;
+use crate::death::Death;
+use crate::exit::{Exit, Failure};
+use crate::output::{human, say};
+
+/// How long giving the lock back may take at most; its lease frees it otherwise.
+const GIVE_BACK: Duration = Duration::from_secs(10);
+
+/// How a hold ended that did not fail.
+pub(super) struct End {
+    pub(super) exit: Exit,
+    /// The signal to end by instead, where that is possible.
+    pub(super) death: Option<Death>,
+    /// The signal by which a service was told to end.
+    pub(super) told: Option<Signal>,
+}
+
+impl End {
+    pub(super) fn new(exit: Exit) -> Self {
+        Self { exit, death: None, told: None }
+    }
+}
+
+pub(super) struct Term<'a> {
+    pub(super) locks: &'a Locks,
+    pub(super) signals: &'a mut Signals,
+    pub(super) work: &'a Work,
+    pub(super) leader_only: bool,
+    /// Whether signals that tell to end are for us: we end the command then. It gets no terminal.
+    pub(super) service: bool,
+}
+
+impl Term<'_> {
+    /// Has the command run under the lock, and gives the lock back.
+    pub(super) async fn under(&mut self, guard: Guard, begun: Instant) -> Result<End, Failure> {
+        // A lock that was waited for begins with what is left of the waiter's lease.
+        let ttl = self.work.ttl.unwrap_or(self.locks.settings().ttl);
+        if guard.remaining() < ttl / 2 {
+            match guard.extend(ttl).await {
+                // Renewals go on; the deadman starts no command that has no time.
+                Err(error) if error.is_retryable() => {}
+                extended => extended?,
+            }
+        }
+        if self.work.verbose {
+            let (name, time) = (guard.name(), human(begun.elapsed()));
+            let token = self.token(&guard)?.map_or("none".to_owned(), |token| token.to_string());
+            let (store, lease) = (&self.locks.info().address, human(guard.ttl()));
+            say(format_args!("took `{name}` after {time}, token {token}, lease {lease}, at {store}"));
+        }
+        match self.command(&guard).await {
+            Ok(Verdict { lost: false, exit, death, told }) => {
+                let told = self.give_back(guard).await?.or(told);
+                Ok(End { exit, death, told })
+            }
+            Err(Failure::Left) => {
+                // Dropping it would give it back.
+                std::mem::forget(guard);
+                Err(Failure::Left)
+            }
+            verdict => {
+                // Whatever is left of it is given back in the background; closing waits for that.
+                drop(guard);
+                verdict.map(|Verdict { exit, told, .. }| End { exit, death: None, told })
+            }
+        }
+    }
+
+    /// The fencing token, where the store has any.
+    fn token(&self, guard: &Guard) -> Result<Option<FencingToken>, Failure> {
+        Ok(if self.locks.capabilities().fencing { Some(guard.token()?) } else { None })
+    }
+
+    async fn command(&mut self, guard: &Guard) -> Result<Verdict, Failure> {
+        let refused = |error: std::io::Error| Failure::System(format!("signals cannot be set up: {error}"));
+        // Children start with nothing blocked all the same; see the shim.
+        let mut background = SigSet::empty();
+        background.add(nix::sys::signal::Signal::SIGTTOU);
+        background.thread_block().map_err(|error| refused(error.into()))?;
+        self.signals.hear_terminal().map_err(refused)?;
+        let terminal = if self.service { Terminal::none() } else { Terminal::open() };
+        let mut env = vec![("ONELOCK_NAME", guard.name().to_string())];
+        env.extend(self.token(guard)?.map(|token| ("ONELOCK_TOKEN", token.to_string())));
+        let ward = Ward::spawn(&self.work.command, &env, guard.deadline())
+            .map_err(|error| Failure::System(format!("the deadman cannot be started: {error}")))?;
+        let supervisor = Supervisor {
+            locks: self.locks,
+            guard,
+            ward,
+            signals: self.signals,
+            terminal: &terminal,
+            grace: self.work.grace,
+            leader_only: self.leader_only,
+            service: self.service,
+        };
+        supervisor.run().await
+    }
+
+    /// Gives the lock back. That it was lost in the last moment of the command counts as lost. The answer is the signal
+    /// that ended the wait for the store.
+    async fn give_back(&mut self, guard: Guard) -> Result<Option<Signal>, Failure> {
+        let (name, ttl) = (guard.name().clone(), human(guard.ttl()));
+        let unfinished = |why: &dyn fmt::Display| {
+            say(format_args!("`{name}` could not be given back and frees itself within {ttl}: {why}"));
+        };
+        tokio::select! {
+            biased;
+            released = guard.release() => match released {
+                Ok(()) if self.work.verbose => say(format_args!("gave `{name}` back")),
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Lost => return Err(error.into()),
+                Err(error) => unfinished(&error),
+            },
+            () = tokio::time::sleep(GIVE_BACK) => unfinished(&"the store does not answer"),
+            signal = self.signals.next_end() => {
+                unfinished(&"onelock was told to end");
+                return Ok(Some(signal));
+            }
+        }
+        Ok(None)
+    }
+}

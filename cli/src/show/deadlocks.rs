@@ -1,0 +1,300 @@
+//! `deadlocks`: clients that wait for each other in a circle.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use clap::Parser;
+use onelock::{EntryView, FencingToken, Locks, Mode, Snapshot};
+use serde::Serialize;
+
+use super::lines::{lines, names};
+use super::ms;
+use crate::exit::{EXIT_CODES, Exit, Failure, Outcome};
+use crate::output::{clean, human, json, line};
+use crate::store;
+
+#[derive(Debug, Parser)]
+#[command(
+    after_help = EXIT_CODES,
+    long_about = "Find clients that wait for each other in a circle. Exit code 0 when there are none, 1 when there are.\n\n\
+        Clients are told apart by their notes: by host and process id, which the library and this program write there by \
+        themselves, else by the whole note. A run inside a run counts as its outermost run. All lines with waiters are \
+        looked at twice, and only what stands in both counts, so each circle was there at one moment. What it cannot see: \
+        who waits in other stores or for anything else than a lock; whether one task of a process waits and another one \
+        would give the lock back; clients without a note. Clients with the same note count as one."
+)]
+pub(crate) struct DeadlocksArgs {
+    /// Only names that start with this.
+    #[arg(default_value = "")]
+    prefix: String,
+    /// Print one JSON object a line, one for each circle.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One client waits for another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wait {
+    client: String,
+    name: String,
+    token: FencingToken,
+    age: Option<Duration>,
+    behind: String,
+    behind_token: FencingToken,
+    /// Whether the other one holds the lock; else it is only ahead in the line.
+    behind_holds: bool,
+}
+
+#[derive(Serialize)]
+struct WaitJson<'a> {
+    client: &'a str,
+    name: &'a str,
+    token: String,
+    age_ms: Option<u64>,
+    behind: &'a str,
+    behind_token: String,
+    behind_holds: bool,
+}
+
+impl<'a> From<&'a Wait> for WaitJson<'a> {
+    fn from(wait: &'a Wait) -> Self {
+        Self {
+            client: &wait.client,
+            name: &wait.name,
+            token: wait.token.to_string(),
+            age_ms: wait.age.map(ms),
+            behind: &wait.behind,
+            behind_token: wait.behind_token.to_string(),
+            behind_holds: wait.behind_holds,
+        }
+    }
+}
+
+pub(crate) async fn deadlocks(url: Option<String>, args: DeadlocksArgs) -> Outcome {
+    onelock::name::check_prefix(&args.prefix)?;
+    let locks = store::connect(url).await?;
+    let found = find(&locks, &args.prefix).await;
+    store::close(&locks).await;
+    let circles = found?;
+    for (circle, number) in circles.iter().zip(1..) {
+        if args.json {
+            json(&serde_json::json!({ "circle": circle.iter().map(WaitJson::from).collect::<Vec<_>>() }))?;
+            continue;
+        }
+        line(format_args!("deadlock {number}:"))?;
+        for wait in circle {
+            let age = wait.age.map(|age| format!(" for {}", human(age))).unwrap_or_default();
+            let has = if wait.behind_holds { "holds it" } else { "is ahead in line" };
+            line(format_args!(
+                "  {} waits for {}{age} (token {}); {} {has} (token {})",
+                clean(&wait.client),
+                clean(&wait.name),
+                wait.token,
+                clean(&wait.behind),
+                wait.behind_token
+            ))?;
+        }
+    }
+    if circles.is_empty() && !args.json {
+        line(format_args!("no deadlock"))?;
+    }
+    Ok(if circles.is_empty() { Exit::OK } else { Exit::NO })
+}
+
+/// The circles that stood between two looks.
+async fn find(locks: &Locks, prefix: &str) -> Result<Vec<Vec<Wait>>, Failure> {
+    let first = look(locks, prefix).await?;
+    if first.is_empty() {
+        return Ok(Vec::new());
+    }
+    let key = |wait: &Wait| (wait.name.clone(), wait.token, wait.behind_token);
+    let first: BTreeSet<_> = first.iter().map(key).collect();
+    let mut still = look(locks, prefix).await?;
+    still.retain(|wait| first.contains(&key(wait)));
+    Ok(circles(still))
+}
+
+async fn look(locks: &Locks, prefix: &str) -> Result<Vec<Wait>, Failure> {
+    let waited = names(locks, prefix).await?.into_iter().filter(|listed| listed.waiters > 0);
+    let lines = lines(locks, waited.map(|listed| listed.name)).await?;
+    Ok(lines.iter().flat_map(waits).collect())
+}
+
+/// Who waits for whom in one line: each waiter for all ahead of it that it cannot share the lock with.
+fn waits(line: &Snapshot) -> Vec<Wait> {
+    let ahead: Vec<_> = (line.holders.iter().map(|entry| (entry, true)))
+        .chain(line.waiters.iter().map(|entry| (entry, false)))
+        .collect();
+    let mut found = Vec::new();
+    for (at, waiter) in line.waiters.iter().enumerate() {
+        for &(other, holds) in ahead.iter().take(line.holders.len() + at) {
+            if let (true, Some(client), Some(behind)) =
+                (blocks(line, waiter, other), client(&waiter.note), client(&other.note))
+            {
+                found.push(Wait {
+                    client,
+                    name: line.name.to_string(),
+                    token: waiter.token,
+                    age: waiter.age,
+                    behind,
+                    behind_token: other.token,
+                    behind_holds: holds,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Whether `waiter` cannot hold before `other` is gone. Of several holders of permits any one may leave first.
+fn blocks(line: &Snapshot, waiter: &EntryView, other: &EntryView) -> bool {
+    match (waiter.mode, other.mode) {
+        (Mode::Shared, Mode::Shared) => false,
+        (Mode::Permit(_), Mode::Permit(_)) => line.holders.len() == 1 && line.holders.first() == Some(other),
+        _ => true,
+    }
+}
+
+/// The client that a note names: `host:process`, with or without a user before and a command behind, where
+/// `process/outermost` is a run inside another; else the note as it is.
+fn client(note: &str) -> Option<String> {
+    let word = note.split(' ').next().unwrap_or_default();
+    let place = word.split_once('@').map_or(word, |(_, place)| place);
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some((host, process)) = place.rsplit_once(':')
+        && process.split('/').all(number)
+    {
+        let outermost = process.rsplit('/').next().unwrap_or_default();
+        return Some(format!("{host}:{outermost}"));
+    }
+    (!note.is_empty()).then(|| note.to_owned())
+}
+
+/// A shortest circle of each group of clients that wait for each other.
+fn circles(mut waits: Vec<Wait>) -> Vec<Vec<Wait>> {
+    let mut found = Vec::new();
+    loop {
+        prune(&mut waits);
+        let Some(start) = waits.first().map(|wait| wait.client.clone()) else { return found };
+        match shortest(&waits, &start) {
+            Some(circle) => {
+                waits.retain(|wait| circle.iter().all(|part| part.client != wait.client));
+                found.push(circle);
+            }
+            // Between circles, and in none.
+            None => waits.retain(|wait| wait.client != start),
+        }
+    }
+}
+
+/// Drops who waits for nobody or is waited for by nobody, until nothing changes.
+fn prune(waits: &mut Vec<Wait>) {
+    loop {
+        let before = waits.len();
+        let clients: BTreeSet<_> = waits.iter().map(|wait| wait.client.clone()).collect();
+        waits.retain(|wait| clients.contains(&wait.behind));
+        let behind: BTreeSet<_> = waits.iter().map(|wait| wait.behind.clone()).collect();
+        waits.retain(|wait| behind.contains(&wait.client));
+        if waits.len() == before {
+            return;
+        }
+    }
+}
+
+/// The shortest way from `start` back to it.
+fn shortest(waits: &[Wait], start: &str) -> Option<Vec<Wait>> {
+    let mut by: BTreeMap<&str, Vec<&Wait>> = BTreeMap::new();
+    for wait in waits {
+        by.entry(&wait.client).or_default().push(wait);
+    }
+    let (mut came, mut queue) = (BTreeMap::new(), VecDeque::from([start]));
+    while let Some(at) = queue.pop_front() {
+        for wait in by.get(at).into_iter().flatten().copied() {
+            if came.contains_key(wait.behind.as_str()) {
+                continue;
+            }
+            came.insert(wait.behind.as_str(), wait);
+            queue.push_back(&wait.behind);
+            if wait.behind == start {
+                let mut circle = vec![wait];
+                while let Some(last) = circle.last().filter(|last| last.client != start) {
+                    circle.push(came.get(last.client.as_str())?);
+                }
+                return Some(circle.into_iter().rev().cloned().collect());
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onelock::LockName;
+
+    fn entry(token: i64, note: &str, mode: Mode) -> EntryView {
+        let token = FencingToken::new(token).unwrap();
+        EntryView { token, mode, note: note.into(), age: None, expires_in: None }
+    }
+
+    fn line(name: &str, holders: Vec<EntryView>, waiters: Vec<EntryView>) -> Snapshot {
+        Snapshot { holders, waiters, ..Snapshot::empty(LockName::new(name).unwrap()) }
+    }
+
+    fn exclusive(name: &str, clients: &[&str]) -> Snapshot {
+        let mut entries: Vec<_> =
+            clients.iter().zip(1..).map(|(client, at)| entry(at, client, Mode::Exclusive)).collect();
+        line(name, entries.drain(..1).collect(), entries)
+    }
+
+    fn found(lines: &[Snapshot]) -> Vec<Vec<String>> {
+        let circles = circles(lines.iter().flat_map(waits).collect());
+        circles.iter().map(|circle| circle.iter().map(|wait| wait.client.clone()).collect()).collect()
+    }
+
+    #[test]
+    fn circles_are_found_and_chains_are_none() {
+        assert!(found(&[exclusive("a", &["h:1", "h:2"]), exclusive("b", &["h:2", "h:3"])]).is_empty());
+        let two = [
+            exclusive("a", &["h:1", "h:2"]),
+            exclusive("b", &["h:2", "h:1"]),
+            exclusive("c", &["h:1", "h:9"]),
+        ];
+        assert_eq!(found(&two), [["h:1", "h:2"]]);
+        let three: Vec<_> = (1..=3)
+            .map(|n| exclusive(&format!("n{n}"), &[&format!("h:{n}"), &format!("h:{}", n % 3 + 1)]))
+            .collect();
+        assert_eq!(found(&three)[0].len(), 3);
+        assert_eq!(found(&[exclusive("a", &["h:1", "h:1"])]), [["h:1"]], "one that waits for itself");
+        let apart =
+            [two.to_vec(), vec![exclusive("d", &["h:5", "h:6"]), exclusive("e", &["h:6", "h:5"])]].concat();
+        assert_eq!(found(&apart).len(), 2);
+    }
+
+    #[test]
+    fn whom_one_can_share_with_is_not_waited_for() {
+        let shared = |token, note| entry(token, note, Mode::Shared);
+        let writer = entry(2, "h:9", Mode::Exclusive);
+        let readers = line("a", vec![shared(1, "h:1")], vec![writer, shared(3, "h:2")]);
+        let behind: Vec<_> = waits(&readers).into_iter().map(|wait| (wait.client, wait.behind)).collect();
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(behind, [pair("h:9", "h:1"), pair("h:2", "h:9")]);
+        let permit = |token, note| entry(token, note, Mode::permit(2).unwrap());
+        let pool = line("p", vec![permit(1, "h:1"), permit(2, "h:2")], vec![permit(3, "h:3")]);
+        assert!(waits(&pool).is_empty(), "either may leave first");
+    }
+
+    #[test]
+    fn notes_name_clients() {
+        for (note, expected) in [
+            ("host:12", Some("host:12")),
+            ("me@host:12 sleep 5", Some("host:12")),
+            ("me@host:12/7 sleep", Some("host:7")),
+            ("host:12x", Some("host:12x")),
+            ("the nightly job", Some("the nightly job")),
+            ("", None),
+        ] {
+            assert_eq!(client(note).as_deref(), expected, "{note}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Many lines at once: what `top` and `deadlocks` look at.
+
+use onelock::{Error, ErrorKind, ListedName, LockName, Locks, Page, Snapshot};
+use tokio::task::JoinSet;
+
+use super::list::PAGE;
+
+/// How many requests are under way at once.
+const AT_ONCE: usize = 32;
+
+/// The names in use that start with `prefix`.
+pub(super) async fn names(locks: &Locks, prefix: &str) -> Result<Vec<ListedName>, Error> {
+    let mut page = Page::first(PAGE)?;
+    let mut names = Vec::new();
+    loop {
+        let listing = locks.list(prefix, &page).await?;
+        names.extend(listing.names);
+        match listing.next {
+            Some(cursor) => page = page.after(cursor),
+            None => return Ok(names),
+        }
+    }
+}
+
+/// Their lines, in no order.
+pub(super) async fn lines(
+    locks: &Locks,
+    names: impl IntoIterator<Item = LockName>,
+) -> Result<Vec<Snapshot>, Error> {
+    let (mut names, mut lines, mut tasks) = (names.into_iter(), Vec::new(), JoinSet::new());
+    loop {
+        while tasks.len() < AT_ONCE
+            && let Some(name) = names.next()
+        {
+            let locks = locks.clone();
+            tasks.spawn(async move { locks.inspect(&name).await });
+        }
+        match tasks.join_next().await {
+            Some(line) => {
+                lines.push(line.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))??)
+            }
+            None => return Ok(lines),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `top`: a live table of names, holders and waiters.
+
+mod rows;
+mod screen;
+mod view;
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use clap::Parser;
+use onelock::{Error, Locks, Release};
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+
+use super::lines::{lines, names};
+use super::ms;
+use crate::exit::{EXIT_CODES, Exit, Failure, Outcome};
+use crate::output::{human, json, table};
+use crate::store;
+use rows::{Row, Sort, arranged};
+use screen::Screen;
+use view::{View, Wish};
+
+#[derive(Debug, Parser)]
+#[command(
+    after_help = EXIT_CODES,
+    long_about = "Show names, holders, waiters and how long, and go on showing it.\n\n\
+        AGE is how long ago the first holder joined the line, OLDEST the same of the first waiter. Keys: arrows, j, k, \
+        PgUp, PgDn, Home, End; s sorts by another column; / filters by name or holder; e evicts the selected holder, after \
+        a y; q quits. Each look asks for every name that is shown: for more than --names of them, those with the most \
+        waiters."
+)]
+pub(crate) struct TopArgs {
+    /// Only names that start with this.
+    #[arg(default_value = "")]
+    prefix: String,
+    /// How often to look.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = crate::args::period)]
+    interval: Duration,
+    /// What comes first.
+    #[arg(long, value_enum, default_value_t)]
+    sort: Sort,
+    /// Only names or holders with this in them.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    filter: String,
+    /// How many names to look at.
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    names: usize,
+    /// Print one table, for scripts, and end.
+    #[arg(long)]
+    once: bool,
+    /// Print one JSON object a line, and end.
+    #[arg(long, requires = "once")]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct TopJson<'a> {
+    name: &'a str,
+    holders: usize,
+    /// Of the first holder, as all that follows but the last two.
+    holder: &'a str,
+    token: Option<String>,
+    age_ms: Option<u64>,
+    waiters: usize,
+    oldest_wait_ms: Option<u64>,
+}
+
+pub(crate) async fn top(url: Option<String>, args: TopArgs) -> Outcome {
+    onelock::name::check_prefix(&args.prefix)?;
+    if !args.once && !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
+        return Err(Failure::Usage("this is no terminal; --once prints one table".into()));
+    }
+    let locks = store::connect(url).await?;
+    let shown = if args.once { once(&locks, &args).await } else { live(&locks, &args).await };
+    store::close(&locks).await;
+    shown
+}
+
+async fn once(locks: &Locks, args: &TopArgs) -> Outcome {
+    let (_, rows) = look(locks.clone(), args.prefix.clone(), args.names).await?;
+    let rows = arranged(rows, args.sort, &args.filter);
+    if args.json {
+        for Row { name, token, holder, holders, age, waiters, oldest } in &rows {
+            let (token, age_ms, oldest_wait_ms) = (token.map(|t| t.to_string()), age.map(ms), oldest.map(ms));
+            let (holders, waiters) = (*holders, *waiters);
+            json(&TopJson { name, holders, holder, token, age_ms, waiters, oldest_wait_ms })?;
+        }
+        return Ok(Exit::OK);
+    }
+    let time = |time: Option<Duration>| time.map_or_else(|| "-".into(), human);
+    let cells = |row: &Row| {
+        let token = row.token.map_or_else(|| "-".into(), |token| token.to_string());
+        vec![row.waiters.to_string(), time(row.oldest), time(row.age), token, row.name.clone(), row.who()]
+    };
+    table(&["WAITERS", "OLDEST", "AGE", "TOKEN", "NAME", "HOLDER"], rows.iter().map(cells))?;
+    Ok(Exit::OK)
+}
+
+/// How many names there are, and the rows of `most` of them.
+async fn look(locks: Locks, prefix: String, most: usize) -> Result<(usize, Vec<Row>), Error> {
+    let mut listed = names(&locks, &prefix).await?;
+    let count = listed.len();
+    listed.sort_by_key(|listed| std::cmp::Reverse(listed.waiters));
+    let seen = lines(&locks, listed.into_iter().take(most).map(|listed| listed.name)).await?;
+    Ok((count, seen.into_iter().map(Row::from).collect()))
+}
+
+/// A look after a pause; keys are heard meanwhile.
+fn later(locks: &Locks, args: &TopArgs, pause: Duration) -> JoinHandle<Result<(usize, Vec<Row>), Error>> {
+    let looking = look(locks.clone(), args.prefix.clone(), args.names);
+    tokio::spawn(async move {
+        tokio::time::sleep(pause).await;
+        looking.await
+    })
+}
+
+async fn live(locks: &Locks, args: &TopArgs) -> Outcome {
+    let listen = |kind| {
+        signal(kind).map_err(|error| Failure::System(format!("signals cannot be listened to: {error}")))
+    };
+    let (mut term, mut hup) = (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
+    let mut resized = listen(SignalKind::window_change())?;
+    let mut screen = Screen::open()?;
+    let mut view = View::new(locks.info().address.clone(), args.sort, args.filter.clone());
+    let mut looking = later(locks, args, Duration::ZERO);
+    loop {
+        let page = screen.draw(&mut view)?;
+        tokio::select! {
+            seen = &mut looking => {
+                match seen.map_err(|error| Failure::System(error.to_string()))? {
+                    Ok((names, rows)) => view.see(names, rows),
+                    Err(error) if error.is_retryable() => view.away(&error),
+                    Err(error) => return Err(error.into()),
+                }
+                looking = later(locks, args, args.interval);
+            }
+            key = screen.key() => {
+                let Some(key) = key else { return Ok(Exit::OK) };
+                match view.press(&key, page) {
+                    Wish::Nothing => {}
+                    Wish::Quit => return Ok(Exit::OK),
+                    Wish::Evict(name, token) => {
+                        view.message = match locks.evict(&name, token).await {
+                            Ok(Release::Released) => format!("evicted token {token} from {name}"),
+                            Ok(Release::NotHeld) => format!("nobody has token {token} of {name} any more"),
+                            Err(error) => error.to_string(),
+                        };
+                        looking.abort();
+                        looking = later(locks, args, Duration::ZERO);
+                    }
+                }
+                screen.ask();
+            }
+            _ = resized.recv() => {}
+            _ = term.recv() => return Ok(Exit::killed_by(SignalKind::terminate().as_raw_value())),
+            _ = hup.recv() => return Ok(Exit::killed_by(SignalKind::hangup().as_raw_value())),
+        }
+    }
+}
