@@ -87,7 +87,7 @@ async fn stand(
         if let Some(guard) = guard {
             let mut term = Term { locks, signals, work: &args.work, leader_only: false, service: true };
             match term.under(guard, begun).await {
-                Ok(End { told: Some(signal), .. }) => return Ok(signal),
+                Ok(End { stopped_by: Some(signal), .. }) => return Ok(signal),
                 Ok(End { exit: Exit::LOST, .. }) => {}
                 Ok(End { exit, .. }) => say(format_args!("the command has ended with exit code {}", exit.0)),
                 Err(Failure::Left) => return Err(Failure::Left),

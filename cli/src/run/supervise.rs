@@ -33,12 +33,12 @@ pub(super) struct Verdict {
     /// The signal of the terminal that ended the command.
     pub(super) death: Option<Death>,
     /// The signal by which a service was told to end.
-    pub(super) told: Option<Signal>,
+    pub(super) stopped_by: Option<Signal>,
 }
 
 impl Verdict {
     fn new(exit: Exit, lost: bool) -> Self {
-        Self { exit, lost, death: None, told: None }
+        Self { exit, lost, death: None, stopped_by: None }
     }
 }
 
@@ -63,7 +63,7 @@ struct Running {
     known: Vec<i32>,
     ended: Option<Ended>,
     lost: bool,
-    told: Option<Signal>,
+    stopped_by: Option<Signal>,
     /// Whether the command had the terminal when it ended: then the terminal's signals did not reach our job.
     had_terminal: bool,
     /// A stop signal that we sent to our own job is about to be heard.
@@ -114,7 +114,7 @@ impl Supervisor<'_> {
             known: Vec::new(),
             ended: None,
             lost: false,
-            told: None,
+            stopped_by: None,
             had_terminal: false,
             own_stop: false,
         };
@@ -165,7 +165,7 @@ impl Supervisor<'_> {
             _ => None,
         };
         let death = death.map(|signal| Death { signal, with_job: running.had_terminal });
-        Ok(Verdict { exit, lost: running.lost, death, told: running.told })
+        Ok(Verdict { exit, lost: running.lost, death, stopped_by: running.stopped_by })
     }
 
     async fn next(&mut self, running: &Running, patience: Option<Duration>) -> Next {
@@ -217,7 +217,7 @@ impl Supervisor<'_> {
     async fn signalled(&self, signal: Signal, running: &mut Running) {
         match signal {
             Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT if self.service => {
-                running.told = Some(signal);
+                running.stopped_by = Some(signal);
                 return self.ward.end();
             }
             Signal::TSTP if std::mem::take(&mut running.own_stop) => return,
@@ -292,7 +292,7 @@ impl Supervisor<'_> {
         self.terminal.restore_modes();
         let lost = running.lost || !self.guard.is_held();
         let exit = if lost { Exit::LOST } else { Exit::INTERNAL };
-        Ok(Verdict { told: running.told, ..Verdict::new(exit, lost) })
+        Ok(Verdict { stopped_by: running.stopped_by, ..Verdict::new(exit, lost) })
     }
 
     fn say_lost(&self, consequence: &str) {

@@ -25,12 +25,12 @@ pub(super) struct End {
     /// The signal to end by instead, where that is possible.
     pub(super) death: Option<Death>,
     /// The signal by which a service was told to end.
-    pub(super) told: Option<Signal>,
+    pub(super) stopped_by: Option<Signal>,
 }
 
 impl End {
     pub(super) fn new(exit: Exit) -> Self {
-        Self { exit, death: None, told: None }
+        Self { exit, death: None, stopped_by: None }
     }
 }
 
@@ -62,9 +62,9 @@ impl Term<'_> {
             say(format_args!("took `{name}` after {time}, token {token}, lease {lease}, at {store}"));
         }
         match self.command(&guard).await {
-            Ok(Verdict { lost: false, exit, death, told }) => {
-                let told = self.give_back(guard).await?.or(told);
-                Ok(End { exit, death, told })
+            Ok(Verdict { lost: false, exit, death, stopped_by }) => {
+                let stopped_by = self.give_back(guard).await?.or(stopped_by);
+                Ok(End { exit, death, stopped_by })
             }
             Err(Failure::Left) => {
                 // Dropping it would give it back.
@@ -74,7 +74,7 @@ impl Term<'_> {
             verdict => {
                 // Whatever is left of it is given back in the background; closing waits for that.
                 drop(guard);
-                verdict.map(|Verdict { exit, told, .. }| End { exit, death: None, told })
+                verdict.map(|Verdict { exit, stopped_by, .. }| End { exit, death: None, stopped_by })
             }
         }
     }
