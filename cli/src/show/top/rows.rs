@@ -165,8 +165,8 @@ mod tests {
     use super::*;
 
     fn row(name: &str, waiters: usize, oldest: u64, age: u64) -> Row {
-        let (oldest, age) = (Some(Duration::from_secs(oldest)), Some(Duration::from_secs(age)));
         let (token, holder) = (FencingToken::new(7).ok(), format!("me@host:{age}"));
+        let (oldest, age) = (Some(Duration::from_secs(oldest)), Some(Duration::from_secs(age)));
         Row { name: name.into(), token, holder, holders: 1, age, waiters, oldest }
     }
 
@@ -192,7 +192,7 @@ mod tests {
             assert_eq!(text.chars().filter_map(|c| c.width()).sum::<usize>(), width, "{text}");
         }
         let text = drawn(&row("orders/42", 3, 192, 7_261), 80);
-        assert_eq!(text.trim_end(), "      3    3m12s    2h01m  orders/42                 me@host:7261");
+        assert_eq!(text.trim_end(), "      3    3m12s    2h01m  orders/42                  me@host:7261");
         assert!(head(80).starts_with("WAITERS   OLDEST      AGE  NAME "));
         assert_eq!(fit("abcdef", 4), "abc…");
     }
