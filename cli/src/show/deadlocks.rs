@@ -175,7 +175,7 @@ fn circles(mut waits: Vec<Wait>) -> Vec<Vec<Wait>> {
     let mut found = Vec::new();
     loop {
         prune(&mut waits);
-        let Some(start) = waits.first().map(|wait| wait.client.clone()) else { return found };
+        let Some(start) = waits.iter().map(|wait| wait.client.clone()).min() else { return found };
         match shortest(&waits, &start) {
             Some(circle) => {
                 waits.retain(|wait| circle.iter().all(|part| part.client != wait.client));
