@@ -8,8 +8,7 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use onelock_core::{Clock, Result};
@@ -28,11 +27,12 @@ pub(super) struct Connection {
     pub(super) database: Option<Database>,
     /// Whether the disk was full at the last write.
     was_full: bool,
+    queue: Queue,
 }
 
 impl Connection {
     pub(super) fn new(config: SqliteConfig, clock: Arc<dyn Clock>) -> Self {
-        Self { config, clock, database: None, was_full: false }
+        Self { config, clock, database: None, was_full: false, queue: Queue::default() }
     }
 
     /// Tries until it succeeds, waiting for other writers for as long as the configuration says.
@@ -64,7 +64,7 @@ impl Connection {
                 return Err(fault.into_error());
             }
             if place.is_none() {
-                place = enter(&self.config.path, deadline);
+                place = self.queue.enter(&self.config.path, deadline);
             }
             // From 0.1 ms up to about 1 ms at the head of the queue, where one tries, and 25 ms without, where a crowd may.
             std::thread::sleep(Duration::from_micros(100 << tries.min(if place.is_some() { 3 } else { 8 })));
@@ -102,28 +102,103 @@ impl Drop for Connection {
     }
 }
 
-/// Waits until it is at the head of the queue, which lasts until the answer is dropped; `None` when that is not so by
-/// `deadline`, or where there is no log yet.
-fn enter(path: &Path, deadline: Instant) -> Option<File> {
-    let [log, _] = file::companions(path);
-    let log = File::open(log).ok()?;
-    match flock(&log, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => return Some(log),
-        Err(Errno::WOULDBLOCK) => {}
-        Err(_) => return None,
-    }
-    // The kernel's wait has no deadline, so a thread of its own waits. One that comes too late finds nobody to answer, and
-    // leaves the queue by dropping the handle.
-    let (reply, place) = mpsc::sync_channel(1);
-    let wait = move || {
-        loop {
-            match flock(&log, FlockOperation::LockExclusive) {
-                Err(Errno::INTR) => {}
-                Ok(()) => return drop(reply.send(log)),
-                Err(_) => return,
+/// The queue of those who want to write the file. A connection stands in it once, however often it gave up waiting: places
+/// that nobody wants any more would be in the way of all others, and a thread each.
+#[derive(Default)]
+struct Queue(Arc<Mutex<Standing>>);
+
+#[derive(Default)]
+struct Standing {
+    /// Whether a thread waits in the kernel's queue.
+    stands: bool,
+    /// Whom it tells when it is at the head. With nobody to tell it leaves the queue.
+    wanted: Option<mpsc::SyncSender<File>>,
+}
+
+fn lock(standing: &Mutex<Standing>) -> MutexGuard<'_, Standing> {
+    standing.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Queue {
+    /// Waits until it is at the head of the queue, which lasts until the answer is dropped; `None` when that is not so by
+    /// `deadline`, or where there is no log yet.
+    fn enter(&self, path: &Path, deadline: Instant) -> Option<File> {
+        let (reply, head) = mpsc::sync_channel(1);
+        {
+            let mut standing = lock(&self.0);
+            if !standing.stands {
+                let [log, _] = file::companions(path);
+                let log = File::open(log).ok()?;
+                match flock(&log, FlockOperation::NonBlockingLockExclusive) {
+                    Ok(()) => return Some(log),
+                    Err(Errno::WOULDBLOCK) => {}
+                    Err(_) => return None,
+                }
+                // The kernel's wait has no deadline, so a thread of its own waits.
+                let shared = Arc::clone(&self.0);
+                let thread = std::thread::Builder::new().name("onelock-queue".into()).stack_size(64 << 10);
+                thread.spawn(move || stand(log, &shared)).ok()?;
+                standing.stands = true;
             }
+            standing.wanted = Some(reply);
+        }
+        let at_head = head.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
+        at_head.or_else(|| {
+            lock(&self.0).wanted = None;
+            // It may have come just now.
+            head.try_recv().ok()
+        })
+    }
+}
+
+/// Stands in the kernel's queue, and gives the place at its head to whoever wants it then.
+fn stand(log: File, shared: &Mutex<Standing>) {
+    let at_head = loop {
+        match flock(&log, FlockOperation::LockExclusive) {
+            Err(Errno::INTR) => {}
+            done => break done.is_ok(),
         }
     };
-    std::thread::Builder::new().name("onelock-queue".into()).stack_size(64 << 10).spawn(wait).ok()?;
-    place.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
+    let mut standing = lock(shared);
+    standing.stands = false;
+    if let Some(wanted) = standing.wanted.take().filter(|_| at_head) {
+        let _ = wanted.send(log);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// How many handles of the log this process has: one at the head of the queue, and one for each place behind it.
+    fn handles(log: &Path) -> usize {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        all.filter(|fd| fd.as_ref().is_ok_and(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == log)))
+            .count()
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn who_gives_up_and_comes_again_has_one_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let [log, _] = file::companions(&path);
+        std::fs::write(&log, "").unwrap();
+        let (first, second) = (Queue::default(), Queue::default());
+        let soon = || Instant::now() + Duration::from_millis(20);
+        let head = first.enter(&path, soon()).unwrap();
+        for _ in 0..5 {
+            assert!(second.enter(&path, soon()).is_none());
+        }
+        assert_eq!(handles(&log), 2);
+        drop(head);
+        let long = Instant::now() + Duration::from_secs(60);
+        let head = second.enter(&path, long).unwrap();
+        assert!(first.enter(&path, soon()).is_none());
+        drop(head);
+        // A place that nobody wants when its turn comes is in nobody's way.
+        assert!(second.enter(&path, long).is_some());
+    }
 }

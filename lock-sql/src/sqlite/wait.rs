@@ -50,12 +50,14 @@ pub(super) struct Waiters {
     seen: Option<i64>,
     pause: Duration,
     next: Instant,
+    /// How many wait ahead of the first of them, as far as it was counted.
+    ahead: u32,
 }
 
 impl Waiters {
     pub(super) fn new(config: &SqliteConfig) -> Self {
         let (replies, poll) = (HashMap::new(), config.poll);
-        Self { poll, replies, seen: None, pause: QUICK, next: Instant::now() }
+        Self { poll, replies, seen: None, pause: QUICK, next: Instant::now(), ahead: 0 }
     }
 
     pub(super) fn has(&self, key: &Key) -> bool {
@@ -135,6 +137,8 @@ impl Waiters {
             }
         };
         let pause = if changed { QUICK } else { self.pause.mul_f32(1.25).min(self.poll) };
+        // Whose turn is far off need not look for each that comes before.
+        let pause = pause.max(self.poll * self.ahead);
         // With very many waiters a look takes its time: never spend more than a fifth of it looking.
         self.poll_after(pause.max(began.elapsed() * 4).min(Duration::from_secs(1)), connection);
     }
@@ -160,6 +164,7 @@ impl Waiters {
             }
         }
         let keys: Vec<Key> = self.replies.keys().cloned().collect();
+        self.ahead = if database.notices().is_some() { 0 } else { ahead(database, keys.iter())? };
         for (key, wake) in keys.iter().zip(read(database, keys.iter())?) {
             if let Some(wake) = wake {
                 self.wake(key, &wake);
@@ -167,6 +172,20 @@ impl Waiters {
         }
         Ok(true)
     }
+}
+
+/// How many wait ahead of the first of these entries, up to fifty.
+fn ahead<'k>(database: &Database, keys: impl Iterator<Item = &'k Key>) -> Result<u32, Fault> {
+    let mut ahead = database.sql.prepare_cached(include_str!("sql/ahead.sql"))?;
+    let mut least = None;
+    for key in keys {
+        let count: u32 = ahead.query_row((&key.name, Key::blob(key.holder)), |row| row.get(0))?;
+        least = Some(least.map_or(count, |least: u32| least.min(count)));
+        if count == 0 {
+            break;
+        }
+    }
+    Ok(least.unwrap_or(0))
 }
 
 /// For each entry what to tell those who wait for it; `None` while it waits.
