@@ -83,7 +83,7 @@ fault "no look at the time after the answer" $client/acquire.rs \
 fault "entering again gives a new token" $client/guard.rs \
     's/Ok\(entry\.token\(\)\)/FencingToken::new(entry.token().get() + i64::from(self.hold.guards.load(Ordering::Acquire)) - 1)/' \
     memory reentry
-fault "renewal skipped by the keeper" $client/keeper.rs \
+fault "renewal skipped by the keeper" $client/renewer.rs \
     's/entries\.push\(entry\);\n\s*due\.push\(renewal\);/drop((entry, renewal));/' \
     memory renewal_is_kept_up
 fault "the deadline is not looked at" $client/entry.rs \
@@ -110,14 +110,14 @@ fault "a call that goes on without its caller is waited for" $client/uncut.rs \
 fault "max_hold is forgotten" $client/entry.rs \
     's/self\.hold_until = upkeep\.max_hold\.map\(\|hold\| now \+ hold\);/let _ = (upkeep.max_hold, now);/' \
     memory max_hold_ends_it
-fault "a lock lost by the clock is given back at once" $client/keeper.rs \
+fault "a lock lost by the clock is given back at once" $client/renewer.rs \
     's/client\.give_back_unreceived\(&entry\);\n(\s*)continue/client.give_back(\&entry);\n$1continue/' \
     memory lost_locks_stay_until_their_guard_goes
 fault "a lost lock is given back in its lock-delay" $client/entry.rs \
     's/let delayed = lost \&\& /let delayed = false \&\& lost \&\& /' \
     memory lost_locks_stay_until_their_guard_goes
-fault "an event of a waiter that asks for itself stays due" $client/keeper.rs \
-    's/client\.keeper\.moved\(&entry\);\n(\s*)if let Some\(renewal\) = renewal \{/if let Some(renewal) = renewal {\n$1    client.keeper.moved(\&entry);/' \
+fault "an event of a waiter that asks for itself stays due" $client/renewer.rs \
+    's/client\.renewer\.moved\(&entry\);\n(\s*)if let Some\(renewal\) = renewal \{/if let Some(renewal) = renewal {\n$1    client.renewer.moved(\&entry);/' \
     slow a_renewer_whose_waiter_asks_for_itself_lets_other_tasks_run
 fault "a grant that nobody receives is renewed" $client/entry.rs \
     's/Phase::Held => self\.received \&\& \(/Phase::Held => (/; s/if self\.phase == Phase::Held \&\& !self\.received \{/if false {/' \
@@ -128,7 +128,7 @@ fault "an outage looks like a busy lock" $client/acquire.rs \
 fault "an evicted waiter joins again" $client/acquire.rs \
     's/if reason == LossReason::NotHeld && cause\.is_none\(\) \{/if false {/' \
     slow an_evicted_waiter_does_not_join_again
-fault "renewals one by one" $client/keeper.rs \
+fault "renewals one by one" $client/renewer.rs \
     's/const BATCH: usize = \d+;/const BATCH: usize = 1;/' \
     memory renewals_are_batched
 fault "state: two give back what one owes" $client/entry.rs \
@@ -153,10 +153,10 @@ fault "state: an end is not told" $client/entry.rs \
     's/(fn end_for_release.*?)self\.changed\.notify_waiters\(\);/$1/s' \
     core a_renewal_and_a_release
 fault "model: one permit too many" lock-core/src/model/mode.rs \
-    's/holders < n\.get\(\)/holders <= n.get()/' \
+    's/u64::from\(smallest\.get\(\)\)$/u64::from(smallest.get()) + 1/m' \
     models a_semaphore
 fault "model: a reader beside a writer" lock-core/src/model/mode.rs \
-    's/\(Self::Shared, Some\(Self::Shared\)\) => true/(Self::Shared, Some(_)) => true/' \
+    's/\(Some\(Mode::Shared\), Mode::Shared\) => true/(Some(_), Mode::Shared) => true/' \
     models a_read_write_lock
 fault "model: an inner release gives the lock back" $client/guard.rs \
     's/fetch_sub\(1, Ordering::AcqRel\) > 1 \{/fetch_sub(1, Ordering::AcqRel) > 1_000 {/' \
@@ -165,20 +165,26 @@ fault "model: what is lost is entered again" $client/guard.rs \
     's/if let View::Over\(reason\) = self\.view\(\) \{/if let (View::Over(reason), true) = (self.view(), self.guards.load(Ordering::Acquire) > 1_000) {/' \
     models a_reentrant_mutex
 fault "model: numbers start again" lock-core/src/memory.rs \
-    's/let next = counter\.checked_add\(1\)/let next = (*counter % 3).checked_add(1)/' \
+    's/request\.epoch\.next\(\*counter\)/request.epoch.next(*counter % 3)/' \
     models a_fenced_mutex
 fault "model: a busy lock is given to a second one" lock-core/src/model/mode.rs \
-    's/_ => false,\n(\s*)\}\n(\s*)\}/_ => holders < 2,\n$1}\n$2}/' \
+    's/_ => false,\n/_ => self.count < 2,\n/' \
     models an_owner_aware_mutex
 fault "Redis: release without the owner check" lock-redis/src/scripts/release.lua \
     "s/if call\('HDEL', E, ARGV\[1\]\) == 0 then return 0 end/local any = call('ZRANGE', O, 0, 0)[1]\nif call('HDEL', E, ARGV[1]) == 0 then if any then call('HDEL', E, any) call('ZREM', O, any) return 1 end return 0 end/" \
     redis owner_only
-fault "Redis: expired holders stay" lock-redis/src/scripts/prelude.lua \
+fault "Redis: expired holders stay" lock-redis/src/scripts/line.lua \
     "s/local dropped = sweep\(O\)\n/local dropped = false\n/" \
     redis expired_among_living_holders
-fault "Redis: no push" lock-redis/src/scripts/prelude.lua \
+fault "Redis: no push" lock-redis/src/scripts/line.lua \
     "s/redis\.pcall\('PUBLISH', inbox, head \.\. ' ' \.\. number\)/local _ = inbox/" \
     redis only_the_promoted_are_woken
+fault "Redis: each permit counts by its own limit" lock-redis/src/scripts/line.lua \
+    "s/<= math\.min\(holders\.limit, limit\)/<= limit/" \
+    redis permit_weights
+fault "PostgreSQL: the smallest limit goes and stays" lock-sql/migrations/postgres/0001/3_settle.sql \
+    's/ELSIF f\.mixed THEN/ELSIF false THEN/' \
+    postgres permit_weights
 fault "PostgreSQL sessions: a lock that was busy is taken along" lock-sql/src/session/postgres/sql/swap.sql \
     's/pg_try_advisory_lock\(\$2\)/true/' \
     sessions a_busy_lock_is_not_taken_along
@@ -189,17 +195,17 @@ quorum=lock-core/src/quorum
 fault "quorum: half is enough" $quorum/mod.rs \
     's|self\.members\.len\(\) / 2 \+ 1|self.members.len() / 2|' \
     sim thousands_of_seeds
-fault "quorum: counters are not lifted" $quorum/attempt.rs \
+fault "quorum: counters are not lifted" $quorum/acquire.rs \
     's/if !shared\.capabilities\.fencing \|\| there >= shared\.majority\(\) \{/if there > 0 {/' \
     sim thousands_of_seeds
-fault "quorum: late grants are kept" $quorum/attempt.rs \
+fault "quorum: late grants are kept" $quorum/acquire.rs \
     's/if may_be_there\(&answer\) \{/if may_be_there(\&answer) \&\& false {/' \
     sim thousands_of_seeds
-fault "quorum: failed attempts are not given back" $quorum/attempt.rs \
+fault "quorum: failed attempts are not given back" $quorum/acquire.rs \
     's/give_all_back\(shared, &request, &answers\)\.await;//' \
     sim thousands_of_seeds
-fault "quorum: one member is enough to renew" $quorum/upkeep.rs \
-    's/if vote\.held\(\) < shared\.majority\(\) \{/if vote.held() < 1 {/; s/kept\(shared, vote\.leases\)/vote.leases.iter().copied().max().unwrap_or_default()/; s/use super::attempt::kept;\n//' \
+fault "quorum: one member is enough to renew" $quorum/renew.rs \
+    's/if vote\.held\(\) < shared\.majority\(\) \{/if vote.held() < 1 {/; s/kept\(shared, vote\.leases\)/vote.leases.iter().copied().max().unwrap_or_default()/; s/use super::acquire::kept;\n//' \
     sim a_holder_without_its_majority_knows
 fault "quorum: a gate is opened and no counter lifted" $quorum/readmission.rs \
     's/watched\.gate\.open\(&view\.incarnation, floor\)/watched.gate.open(\&view.incarnation, floor * 0)/' \
@@ -210,13 +216,13 @@ fault "Redis: a shut gate grants" lock-redis/src/scripts/acquire.lua \
 fault "Redis: a shut gate renews" lock-redis/src/scripts/renew.lua \
     's/admitted\(KEYS\[4 \* items \+ 1\]\)\n//' \
     gate a_shut_gate_renews_and_raises_nothing
-fault "quorum: releases go to one member" $quorum/upkeep.rs \
+fault "quorum: releases go to one member" $quorum/renew.rs \
     's/entries\[i\]\.clone\(\)\.map\(\|ticket\| async move \{ member\.release/entries[i].clone().filter(|_| i == 0).map(|ticket| async move { member.release/' \
     quorum basic_cycle
 fault "quorum: one store has two votes" $quorum/opening.rs \
     's/unwrap_or\(Quorum::QUARANTINE\), true\)/unwrap_or(Quorum::QUARANTINE), false)/' \
     votes one_store_under_two_addresses_is_refused
-fault "quorum: a late member votes before it is compared" $quorum/attempt.rs \
+fault "quorum: a late member votes before it is compared" $quorum/acquire.rs \
     's/match shared\.vote\(i\)\.await \{/match Ok::<(), crate::error::Error>(()) {/' \
     members a_member_that_comes_late_is_compared_first
 fault "quorum: a late member may end entries earlier" $quorum/member.rs \

@@ -164,7 +164,9 @@ impl<S: Subject> Game<'_, S> {
     }
 
     fn request(&mut self, on: &str) -> Verdict<Request> {
-        let modes = [Mode::Exclusive, Mode::Shared, Mode::permit(2)?, Mode::permit(3)?];
+        let permit = |limit, weight| Mode::permit(limit)?.weighing(weight);
+        let modes =
+            [Mode::Exclusive, Mode::Shared, permit(2, 1)?, permit(3, 1)?, permit(3, 2)?, permit(4, 3)?];
         let notes = ["", "someone", "host:7 'quoted' \"x\" \\"];
         let Times { lease, waiter_lease, delay } = self.subject.times(&mut self.rng);
         let rng = &mut self.rng;

@@ -153,7 +153,7 @@ impl Shared {
             let answer = self.send(limit, spot.queue(known)).await?;
             return spot.queued(answer, known);
         }
-        let Mode::Permit(_) = request.mode else {
+        let Mode::Permit { .. } = request.mode else {
             let answer = self.send(limit, spot.alone()).await?;
             return spot.tried(answer);
         };

@@ -1,7 +1,8 @@
 //! Where the entries of a line are.
 //!
 //! The line of a name is every key that starts with `<prefix><name>/`, the name in the common codec, in the order of
-//! creation. An exclusive entry is `<line><holder>`, a shared one `<line>r-<holder>`, a permit `<line>p<n>-<holder>`.
+//! creation. An exclusive entry is `<line><holder>`, a shared one `<line>r-<holder>`, a permit `<line>p<limit>-<holder>`
+//! or `<line>p<limit>w<weight>-<holder>`.
 //! So a key is a function of name, mode and holder alone: asking again, releasing and renewing need no memory of the
 //! lease an entry was made on. Any other key in the line is somebody else's exclusive entry: `etcdctl lock` and Go's
 //! `concurrency.Mutex` write `<line><lease in hexadecimal>` and wait for every older key of the line.
@@ -90,14 +91,19 @@ impl Span {
         match mode {
             Mode::Exclusive => {}
             Mode::Shared => key.extend_from_slice(b"r-"),
-            Mode::Permit(n) => key.extend_from_slice(format!("p{n}-").as_bytes()),
+            Mode::Permit { .. } => key.extend_from_slice(format!("{mode}-").as_bytes()),
         }
         key
     }
 
-    /// The keys whose entries can hold beside one of this mode; none for an exclusive one.
+    /// The keys whose entries can hold beside one of this mode; none for an exclusive one. Those of permits, which begin with
+    /// a `p`, are read: their limits and weights count, and others' keys may be among them.
     pub(crate) fn beside(&self, mode: Mode) -> Option<Self> {
-        (mode != Mode::Exclusive).then(|| Self::under(self.of_mode(mode)))
+        match mode {
+            Mode::Exclusive => None,
+            Mode::Shared => Some(Self::under(self.of_mode(mode))),
+            Mode::Permit { .. } => Some(Self::under([&self.start[..], b"p"].concat())),
+        }
     }
 
     /// The parts of the line that must be empty for an entry of this mode to hold beside what is in the rest.
@@ -160,7 +166,7 @@ mod tests {
         std::str::from_utf8(bytes).unwrap()
     }
 
-    const MODES: [&str; 5] = ["x", "s", "p1", "p2", "p12"];
+    const MODES: [&str; 7] = ["x", "s", "p1", "p2", "p12", "p12w2", "p2w2"];
 
     #[test]
     fn keys_tell_their_mode() {
@@ -186,7 +192,7 @@ mod tests {
         }
     }
 
-    /// What the store compares says the same as the mode that is read from a key.
+    /// What the store compares says the same as the mode that is read from a key, but for permits, which are read.
     #[test]
     fn the_parts_against_a_mode_are_every_other_key() {
         let line = Keys::new("p/").line(&name("n"));
@@ -201,7 +207,11 @@ mod tests {
         for mode in MODES.map(|m| m.parse::<Mode>().unwrap()) {
             for key in &keys {
                 let against = line.against(mode).iter().any(|s| key >= &s.start && key < &s.end);
-                let beside = mode != Mode::Exclusive && line.mode_of(key) == mode;
+                let beside = match mode {
+                    Mode::Exclusive => false,
+                    Mode::Shared => line.mode_of(key) == mode,
+                    Mode::Permit { .. } => key.starts_with(b"p/n/p"),
+                };
                 assert_eq!(against, !beside, "{mode} against {}", text(key));
             }
         }

@@ -75,8 +75,7 @@ impl Mirror {
 
     /// Whether an entry of this mode that joins now would wait, as far as this client knows.
     pub(crate) fn is_against(&self, mode: Mode) -> bool {
-        let beside = |seat: &Seat| mode != Mode::Exclusive && seat.mode == mode;
-        self.follows() && !self.seats.values().all(beside)
+        self.follows() && !self.seats.values().all(|seat| mode.shares_with(seat.mode))
     }
 
     /// Takes a reading that holds every living entry with a number above what it says and up to `upto`.

@@ -15,6 +15,7 @@ use etcd_client::proto::{PbRangeResponse, PbTxnOpResponse};
 use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _};
+use onelock_core::mode::holders;
 use onelock_core::{Error, ErrorKind, FencingToken, Grant, Mode, Place, Renewal, Renewed, Result};
 
 use crate::backend::Shared;
@@ -339,7 +340,7 @@ enum Read {
     Blocker(Vec<u8>),
     /// The last of those ahead in a part of the line in which anybody keeps it waiting.
     Against(Span),
-    /// Those ahead among the permits of its own kind, as many as there are permits.
+    /// The permits ahead, as many as would be too many whatever they weigh.
     Permits(Span, i64),
 }
 
@@ -352,7 +353,7 @@ impl Work<'_> {
         }
         let mode = self.renewal.ticket.mode;
         let beside = match (mode, self.span.beside(mode)) {
-            (Mode::Permit(permits), Some(beside)) => Some(Read::Permits(beside, i64::from(permits.get()))),
+            (Mode::Permit { limit, .. }, Some(beside)) => Some(Read::Permits(beside, i64::from(limit.get()))),
             _ => None,
         };
         self.span.against(mode).into_iter().map(Read::Against).chain(beside)
@@ -402,8 +403,10 @@ impl Read {
                     entry.blocker = Some(Arc::new(Blocker { key: seat.key, number: seat.number }));
                 }
             }
-            Self::Permits(_, permits) => {
-                if i64::try_from(seats.len()).is_ok_and(|ahead| ahead >= *permits) {
+            Self::Permits(..) => {
+                // The last are read first, but the order does not matter: they hold with this one, or it waits.
+                let line = seats.iter().map(|seat| seat.mode).chain([item.renewal.ticket.mode]);
+                if holders(line) <= seats.len() {
                     item.ahead = Ahead::Somebody;
                 }
             }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use etcd_client::proto::{PbTxnOpResponse, PbTxnResponse};
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use onelock_core::mode::holders;
 use onelock_core::{Error, Mode, Request, Timestamp};
 
 use crate::acquire::ranges;
@@ -72,7 +73,7 @@ impl Spot<'_> {
     /// since `known`, if they wait.
     pub(crate) fn queue(&self, known: Option<i64>) -> Txn {
         let (mut holds, mut waits) = (vec![self.put(&self.hold)], vec![self.put(&self.wait)]);
-        if matches!(self.request.mode, Mode::Permit(_)) {
+        if matches!(self.request.mode, Mode::Permit { .. }) {
             holds.push(read_op(&self.span));
             waits.push(read_op(&self.span));
         } else {
@@ -114,7 +115,7 @@ impl Spot<'_> {
             return Err(protocol("etcd left out the answer to a join").into());
         };
         let as_holder = join.succeeded;
-        if !matches!(self.request.mode, Mode::Permit(_)) {
+        if !matches!(self.request.mode, Mode::Permit { .. }) {
             // What is against these modes is ahead of them, wherever in the line.
             if as_holder {
                 return self.held(join, revision).map(Joined::Held);
@@ -200,7 +201,7 @@ impl Spot<'_> {
         }
         let line: Vec<Seat> = whole(&self.span, ranges(answer).pop().ok_or_else(unread)?)?;
         let mode = self.request.mode;
-        let room = line.iter().all(|seat| seat.mode == mode) && line.len() < limit_of(mode);
+        let room = holders(line.iter().map(|seat| seat.mode).chain([mode])) > line.len();
         Ok(if line.iter().any(|seat| seat.key == self.key) {
             Looked::Joined(Joined::There)
         } else if room {
@@ -208,15 +209,6 @@ impl Spot<'_> {
         } else {
             Looked::Joined(Joined::Busy)
         })
-    }
-}
-
-/// How many entries of this mode hold beside each other.
-fn limit_of(mode: Mode) -> usize {
-    match mode {
-        Mode::Exclusive => 1,
-        Mode::Shared => usize::MAX,
-        Mode::Permit(n) => n.get() as usize,
     }
 }
 

@@ -37,7 +37,7 @@ async fn a_waiters_renewal_costs_the_same_in_any_line() -> Verdict {
         for size in sizes {
             let name = name(&format!("line-{mode}-{size}"))?;
             // Permits wait for permits, the others for whoever is exclusive.
-            let first = if matches!(mode, Mode::Permit(_)) { mode } else { Mode::Exclusive };
+            let first = if matches!(mode, Mode::Permit { .. }) { mode } else { Mode::Exclusive };
             for _ in 0..if first == mode && first != Mode::Exclusive { 2 } else { 1 } {
                 held(&clients[0], &request(&name, first)?).await?;
             }

@@ -1,7 +1,7 @@
 //! How names, entries and notes are written in the tree.
 //!
 //! An entry is `_c_<id>-lock-<sequence>`, exactly as Curator's mutex writes it. A shared entry is
-//! `_c_<id>-s-lock-<sequence>` and a permit `_c_<id>-p5-lock-<sequence>`: Curator sorts by what follows the last
+//! `_c_<id>-s-lock-<sequence>` and a permit `_c_<id>-p5-lock-<sequence>`, or `-p5w2-` where its weight is 2: Curator sorts by what follows the last
 //! `lock-`, so its mutex takes its place among them, and one listing of the children tells the whole line.
 
 use std::borrow::Cow;
@@ -194,7 +194,12 @@ mod tests {
         let stem = |mode| stem("/n", holder, mode);
         assert_eq!(stem(Mode::Exclusive), "/n/_c_01234567-89ab-cdef-0123-456789abcdef-lock-");
         assert_eq!(stem(Mode::Shared), "/n/_c_01234567-89ab-cdef-0123-456789abcdef-s-lock-");
-        for mode in [Mode::Exclusive, Mode::Shared, Mode::permit(7).unwrap()] {
+        for mode in [
+            Mode::Exclusive,
+            Mode::Shared,
+            Mode::permit(7).unwrap(),
+            Mode::permit(7).unwrap().weighing(5).unwrap(),
+        ] {
             for (text, sequence) in [
                 ("0000000007", 7),
                 ("2147483647", 2_147_483_647),

@@ -38,8 +38,8 @@ struct Shared {
 }
 
 /// What does not change from name to name.
-const SAME: [(&str, &str); 4] =
-    [(":mode", "x'78'"), (":room", "1"), (":note", "x'666c6f6f723a31'"), (":epoch", "0")];
+const SAME: [(&str, &str); 5] =
+    [(":mode", "x'78'"), (":room", "1"), (":weight", "1"), (":note", "x'666c6f6f723a31'"), (":epoch", "0")];
 
 struct Connections(Arc<Shared>);
 

@@ -150,7 +150,9 @@ fn waits(line: &Snapshot) -> Vec<Wait> {
 fn blocks(line: &Snapshot, waiter: &EntryView, other: &EntryView) -> bool {
     match (waiter.mode, other.mode) {
         (Mode::Shared, Mode::Shared) => false,
-        (Mode::Permit(_), Mode::Permit(_)) => line.holders.len() == 1 && line.holders.first() == Some(other),
+        (Mode::Permit { .. }, Mode::Permit { .. }) => {
+            line.holders.len() == 1 && line.holders.first() == Some(other)
+        }
         _ => true,
     }
 }

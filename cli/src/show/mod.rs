@@ -66,7 +66,7 @@ fn words(mode: Mode) -> (&'static str, Option<u32>) {
     match mode {
         Mode::Exclusive => ("exclusive", None),
         Mode::Shared => ("shared", None),
-        Mode::Permit(limit) => ("permit", Some(limit.get())),
+        Mode::Permit { limit, .. } => ("permit", Some(limit.get())),
     }
 }
 

@@ -149,7 +149,7 @@ impl Line {
         let (holder, client) = (ctx.backend().await?, ctx.connect_by(&link).await?);
         let name = name(&format!("idle-{mode}-{size}"))?;
         // Readers wait behind a writer that waits itself: none of them is the next.
-        let first = if matches!(mode, Mode::Permit(_)) { mode } else { Mode::Exclusive };
+        let first = if matches!(mode, Mode::Permit { .. }) { mode } else { Mode::Exclusive };
         for _ in 0..2 {
             holder.acquire(&request(&name, first)?).await?;
         }

@@ -17,6 +17,7 @@ table! {
     fifo_order: [3], [FIFO], 30;
     shared_admission: [3], [FIFO, Need::Can("shared")], 20;
     permit_admission: [3], [FIFO, Need::Can("permits")], 20;
+    permit_weights: [3], [FIFO, Need::Can("permits")], 60;
     mixed_modes: [3], [FIFO, Need::Can("shared"), Need::Can("permits")], 20;
     random_lines_follow_the_specification: [3], [FIFO], 60;
     early_wake_is_kept: [9], [FIFO], 60;
@@ -133,7 +134,7 @@ async fn shared_admission(ctx: &Ctx) -> Verdict {
     line.check("the writer gone").await
 }
 
-/// As many permits hold as the semaphore has; a permit of another limit waits.
+/// As many permits hold as the semaphore has, and nobody who waits is passed.
 async fn permit_admission(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let mut line = Entries::new(&backend, "permits")?;
@@ -147,12 +148,89 @@ async fn permit_admission(ctx: &Ctx) -> Verdict {
     line.leave(1).await?;
     line.check("one back").await?;
     line.leave(0).await?;
-    line.check("two back: the other semaphore is not passed").await?;
+    line.check("two back: the smaller limit is not passed").await?;
     line.leave(0).await?;
     line.leave(0).await?;
-    line.check("the other semaphore").await?;
+    line.check("the smaller limit").await?;
     line.leave(0).await?;
     line.check("the last").await
+}
+
+/// Permits hold while the sum of their weights is at most the smallest limit among them, also while the limit is being changed;
+/// and whoever waits for that is told.
+async fn permit_weights(ctx: &Ctx) -> Verdict {
+    let (backend, other) = (ctx.backend().await?, ctx.backend().await?);
+    let mut line = Entries::new(&backend, "weights")?;
+    for (mode, holds) in [
+        ("p5w2", true),
+        ("p5w2", true),
+        ("p5w2", false),
+        ("p5", false),
+        ("p3w3", false),
+        ("p5", false),
+        ("p7w6", false),
+        ("p3", false),
+    ] {
+        ensure_eq!(line.join(mode.parse()?).await?, holds, "whether {mode} holds");
+    }
+    line.check("five are taken in part").await?;
+    for gone in ["a weight of 2", "2 more", "the third", "the smallest limit", "both limits"] {
+        line.leave(0).await?;
+        line.check(gone).await?;
+    }
+    while !line.all.is_empty() {
+        line.leave(line.all.len() / 2).await?;
+        line.check("from the middle").await?;
+    }
+    let mut line = Entries::new(&backend, "smallest")?;
+    for (mode, holds) in [("p5", true), ("p2", true), ("p5", false), ("p5w2", false)] {
+        ensure_eq!(line.join(mode.parse()?).await?, holds, "whether {mode} holds");
+    }
+    line.leave(1).await?;
+    line.check("the smallest limit has gone, and larger ones hold").await?;
+    // A larger limit than that of who holds; a smaller one than what is taken; and a try, which joins only if it holds.
+    for (ahead, mode) in [
+        ("p2", "p9"),
+        ("p2 p2", "p9"),
+        ("p9 p9 p9", "p2"),
+        ("p9 p9 p9", "p4"),
+        ("p9 p9 p9", "p4w2"),
+        ("p4w2", "p4w2"),
+        ("p4w2", "p4w3"),
+        ("s", "p4w2"),
+        ("p4w2", "s"),
+        ("p4w2", "x"),
+    ] {
+        let mut line = Entries::new(&backend, &format!("try-{}-{mode}", ahead.replace(' ', "-")))?;
+        for ahead in ahead.split(' ') {
+            ensure!(line.join(ahead.parse()?).await?, "{ahead} is held");
+        }
+        let ask = Request { queue: false, ..request(&line.name, mode.parse()?)? };
+        let modes = || line.all.iter().map(|(request, _)| request.mode);
+        let holds = onelock_core::mode::holders(modes().chain([ask.mode])) > line.all.len();
+        let standing = other.acquire(&ask).await?;
+        ensure_eq!(matches!(standing, Standing::Held(_)), holds, "whether {mode} holds behind {ahead}");
+    }
+    // The head needs three, and the two behind it hold as soon as it does.
+    let name = name("told")?;
+    let mut line = Vec::new();
+    for mode in ["p6w3", "p6w2", "p4w3", "p6", "p6w2"] {
+        let request = request(&name, mode.parse()?)?;
+        let token = match line.len() {
+            0 | 1 => held(&backend, &request).await?.token,
+            _ => number(waiting(&other, &request).await?)?,
+        };
+        line.push((request, token));
+    }
+    let leave = async |i: usize| backend.release(&ticket(&line[i].0, line[i].1)).await;
+    leave(0).await?;
+    ensure!(matches!(renew(&other, renewal(&line[2].0, line[2].1)).await?, Renewed::Waiting(_)), "5 of 4");
+    leave(1).await?;
+    until_woken(ctx, &other, &line[2].0, line[2].1).await?;
+    until_woken(ctx, &other, &line[3].0, line[3].1).await?;
+    ensure!(matches!(renew(&other, renewal(&line[4].0, line[4].1)).await?, Renewed::Waiting(_)), "6 of 4");
+    leave(2).await?;
+    until_woken(ctx, &other, &line[4].0, line[4].1).await
 }
 
 /// Several modes in one line are granted as the compatible-prefix rule says.
@@ -187,7 +265,14 @@ async fn random_lines_follow_the_specification(ctx: &Ctx) -> Verdict {
         modes.extend([Mode::Shared, Mode::Shared]);
     }
     if capabilities.permits {
-        modes.extend([permit(1)?, permit(2)?, permit(2)?]);
+        modes.extend([
+            permit(1)?,
+            permit(2)?,
+            permit(2)?,
+            permit(3)?,
+            permit(3)?.weighing(2)?,
+            permit(5)?.weighing(3)?,
+        ]);
     }
     let mut rng = ctx.rng();
     for round in 0..ctx.many(6) {

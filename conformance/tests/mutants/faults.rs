@@ -42,6 +42,10 @@ pub(crate) enum Fault {
     NoSharing,
     /// Permits are not counted.
     PermitsNotCounted,
+    /// Permits are counted, whatever they weigh.
+    PermitsNotWeighed,
+    /// Each permit counts by its own limit alone.
+    LimitsNotCompared,
     /// A lease is shorter than what is said.
     LeaseTooShort,
     /// The lock-delay is forgotten.
@@ -96,6 +100,8 @@ pub(crate) const WRAPPED: &[(Fault, &[&str])] = &[
     (Fault::ReadersPassWriters, &["shared_admission", "random_lines_follow_the_specification"]),
     (Fault::NoSharing, &["shared_admission", "mixed_modes"]),
     (Fault::PermitsNotCounted, &["permit_admission"]),
+    (Fault::PermitsNotWeighed, &["permit_weights", "random_lines_follow_the_specification"]),
+    (Fault::LimitsNotCompared, &["permit_weights", "random_lines_follow_the_specification"]),
     (Fault::LeaseTooShort, &["expiry_and_takeover"]),
     (Fault::NoDelay, &["lock_delay"]),
     (Fault::WaitersStay, &["dead_waiter_leaves_the_line", "promoted_waiter_keeps_its_waiter_lease"]),

@@ -58,7 +58,11 @@ impl Mutant {
     fn mode(&self, mode: Mode) -> Mode {
         match (self.fault, mode) {
             (Fault::NoSharing, Mode::Shared) => Mode::Exclusive,
-            (Fault::PermitsNotCounted, Mode::Permit(_)) => Mode::permit(1000).unwrap(),
+            (Fault::PermitsNotCounted, Mode::Permit { .. }) => Mode::permit(1000).unwrap(),
+            (Fault::PermitsNotWeighed, Mode::Permit { limit, .. }) => Mode::permit(limit.get()).unwrap(),
+            (Fault::LimitsNotCompared, Mode::Permit { weight, .. }) => {
+                Mode::permit(5).unwrap().weighing(weight.get().min(5)).unwrap()
+            }
             _ => mode,
         }
     }

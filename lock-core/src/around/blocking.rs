@@ -291,6 +291,14 @@ impl Lock {
         self.with(|lock| lock.note(text))
     }
 
+    /// How much of a semaphore it takes; see [`crate::Lock::weight`].
+    ///
+    /// # Errors
+    /// As [`crate::Lock::weight`].
+    pub fn weight(self, weight: u32) -> Result<Self> {
+        self.with(|lock| lock.weight(weight))
+    }
+
     /// Whether the lease is renewed while the guard lives.
     pub fn auto_renew(mut self, on: bool) -> Self {
         self.lock = self.lock.auto_renew(on);

@@ -91,7 +91,7 @@ pub fn raises(mode: Mode) -> Result<bool> {
     match mode {
         Mode::Exclusive => Ok(true),
         Mode::Shared => Ok(false),
-        Mode::Permit(_) => {
+        Mode::Permit { .. } => {
             let text = "a permit fences nothing: its holders write at the same time, and none is the latest";
             Err(Error::new(ErrorKind::Unsupported, text))
         }

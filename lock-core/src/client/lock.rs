@@ -220,6 +220,29 @@ impl Lock {
         Ok(self)
     }
 
+    /// How much of a semaphore it takes: 1 unless set.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let clock = std::sync::Arc::new(onelock_core::BootClock);
+    /// # let store = std::sync::Arc::new(onelock_core::MemoryBackend::new(&onelock_core::MemoryStore::new(clock)));
+    /// # let locks = onelock_core::Locks::builder(store).build()?;
+    /// let memory = locks.semaphore("gigabytes", 16)?;
+    /// let large = memory.clone().weight(12)?.acquire().await?;
+    /// assert!(memory.clone().weight(5)?.try_acquire().await?.is_none());
+    /// assert!(memory.weight(4)?.try_acquire().await?.is_some());
+    /// # large.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`] for 0, for more than the semaphore has, and for a lock that is no semaphore.
+    pub fn weight(mut self, weight: u32) -> Result<Self> {
+        self.terms.mode = self.terms.mode.weighing(weight)?;
+        Ok(self)
+    }
+
     /// Whether the lease is renewed while the guard lives; without it the lock is held for one lease, or until
     /// [`Guard::extend`].
     ///

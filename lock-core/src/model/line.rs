@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::model::clock::Timestamp;
 use crate::model::holder::HolderId;
-use crate::model::mode::Mode;
+use crate::model::mode::{Holders, Mode};
 use crate::model::request::{Busy, Grant, Note, Place, Renewal, Renewed, Request, Standing};
 use crate::model::snapshot::EntryView;
 use crate::model::token::FencingToken;
@@ -76,9 +76,8 @@ impl Line {
         next: impl FnOnce() -> FencingToken,
     ) -> Standing {
         if self.position(request.holder).is_none() {
-            let holders = self.holders();
-            let holds = holders == self.entries.len()
-                && request.mode.fits(holders, self.entries.first().map(|e| e.mode));
+            let holders: Holders = self.entries.iter().take_while(|e| e.held).map(|e| e.mode).collect();
+            let holds = holders.count() == self.entries.len() && holders.admit(request.mode);
             if !holds && !request.queue {
                 return Standing::Busy(Busy { retry_after: self.earliest_end(now) });
             }

@@ -16,33 +16,48 @@ pub enum Mode {
     Exclusive,
     /// Together with other shared entries.
     Shared,
-    /// Together with other permits of the same limit, while fewer than the limit hold.
-    Permit(NonZeroU32),
+    /// Together with other permits, while the sum of their weights is at most the smallest limit among them.
+    Permit {
+        /// How much the semaphore has. It may differ from entry to entry, as while a fleet is given another limit.
+        limit: NonZeroU32,
+        /// How much of it this entry takes: at most `limit`.
+        weight: NonZeroU32,
+    },
 }
 
 impl Mode {
-    /// A permit of a semaphore with `limit` permits.
+    /// One permit of a semaphore that has `limit`.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidConfig`] when `limit` is 0.
     pub fn permit(limit: u32) -> Result<Self, Error> {
-        NonZeroU32::new(limit)
-            .map(Self::Permit)
-            .ok_or_else(|| Error::new(ErrorKind::InvalidConfig, "a semaphore needs at least 1 permit"))
+        match NonZeroU32::new(limit) {
+            Some(limit) => Ok(Self::Permit { limit, weight: NonZeroU32::MIN }),
+            None => Err(Error::new(ErrorKind::InvalidConfig, "a semaphore needs at least 1 permit")),
+        }
     }
 
-    /// Whether an entry of this mode holds too, given that exactly `holders` entries hold before it in the line and
-    /// the first of them is of mode `first`.
+    /// The same permit, taking so much of the limit.
     ///
-    /// Holders are mutually compatible, so the first one's mode speaks for all of them.
-    #[must_use]
-    pub fn fits(self, holders: usize, first: Option<Self>) -> bool {
-        match (self, first) {
-            (_, None) => holders == 0,
-            (Self::Shared, Some(Self::Shared)) => true,
-            (Self::Permit(n), Some(Self::Permit(m))) => n == m && holders < n.get() as usize,
-            _ => false,
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`] when this is no permit, or the weight is 0 or larger than the limit.
+    pub fn weighing(self, weight: u32) -> Result<Self, Error> {
+        let Self::Permit { limit, .. } = self else {
+            return Err(Error::new(ErrorKind::InvalidConfig, "only a permit of a semaphore has a weight"));
+        };
+        match NonZeroU32::new(weight) {
+            Some(weight) if weight <= limit => Ok(Self::Permit { limit, weight }),
+            _ => {
+                let text = format!("a permit of {limit} weighs 1 to {limit}, not {weight}");
+                Err(Error::new(ErrorKind::InvalidConfig, text))
+            }
         }
+    }
+
+    /// Whether entries of these two modes can hold together at all: what permits weigh is not looked at.
+    #[must_use]
+    pub fn shares_with(self, other: Self) -> bool {
+        matches!((self, other), (Self::Shared, Self::Shared) | (Self::Permit { .. }, Self::Permit { .. }))
     }
 
     /// Whether a holder of this mode already has what `other` asks for: an owner re-enters then.
@@ -52,29 +67,78 @@ impl Mode {
     }
 }
 
-/// How many entries from the front of a line hold: the longest prefix whose entries are mutually compatible.
-///
-/// This is the one rule of the whole library; every store's script or statement says the same.
-pub fn holders(line: impl IntoIterator<Item = Mode>) -> usize {
-    let mut first = None;
-    let mut count = 0;
-    for mode in line {
-        if !mode.fits(count, first) {
-            break;
-        }
-        first.get_or_insert(mode);
-        count += 1;
-    }
-    count
+/// The entries at the front of a line that hold together: what the rule needs to know of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Holders {
+    count: usize,
+    /// Holders are mutually compatible, so the first one tells the kind of all.
+    first: Option<Mode>,
+    weight: u64,
+    limit: Option<NonZeroU32>,
 }
 
-/// `x`, `s`, or `p` and the limit: the same text in every store.
+impl Holders {
+    /// Whether an entry of this mode, next in the line, holds as well.
+    ///
+    /// This is the one rule of the whole library; every store's script or statement says the same.
+    #[must_use]
+    pub fn admit(&self, next: Mode) -> bool {
+        match (self.first, next) {
+            (None, _) | (Some(Mode::Shared), Mode::Shared) => true,
+            (Some(Mode::Permit { .. }), Mode::Permit { limit, weight }) => {
+                let smallest = self.limit.map_or(limit, |others| others.min(limit));
+                self.weight + u64::from(weight.get()) <= u64::from(smallest.get())
+            }
+            _ => false,
+        }
+    }
+
+    /// Counts an entry that holds behind them.
+    pub fn add(&mut self, next: Mode) {
+        self.count += 1;
+        self.first.get_or_insert(next);
+        if let Mode::Permit { limit, weight } = next {
+            self.weight += u64::from(weight.get());
+            self.limit = Some(self.limit.map_or(limit, |others| others.min(limit)));
+        }
+    }
+
+    /// How many they are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+}
+
+/// These modes, all of entries that hold.
+impl FromIterator<Mode> for Holders {
+    fn from_iter<I: IntoIterator<Item = Mode>>(modes: I) -> Self {
+        let mut holders = Self::default();
+        modes.into_iter().for_each(|mode| holders.add(mode));
+        holders
+    }
+}
+
+/// How many entries from the front of a line hold: the longest prefix whose entries are mutually compatible.
+pub fn holders(line: impl IntoIterator<Item = Mode>) -> usize {
+    let mut holders = Holders::default();
+    for mode in line {
+        if !holders.admit(mode) {
+            break;
+        }
+        holders.add(mode);
+    }
+    holders.count()
+}
+
+/// `x`, `s`, or `p` and the limit, behind it `w` and the weight where that is not 1: the same text in every store.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exclusive => f.write_str("x"),
             Self::Shared => f.write_str("s"),
-            Self::Permit(n) => write!(f, "p{n}"),
+            Self::Permit { limit, weight } if weight.get() == 1 => write!(f, "p{limit}"),
+            Self::Permit { limit, weight } => write!(f, "p{limit}w{weight}"),
         }
     }
 }
@@ -88,9 +152,11 @@ impl FromStr for Mode {
             "x" => Ok(Self::Exclusive),
             "s" => Ok(Self::Shared),
             _ => {
-                let limit = text.strip_prefix('p').ok_or_else(foreign)?;
-                let limit: NonZeroU32 = limit.parse().map_err(|_| foreign())?;
-                let mode = Self::Permit(limit);
+                let permit = text.strip_prefix('p').ok_or_else(foreign)?;
+                let (limit, weight) = permit.split_once('w').unwrap_or((permit, "1"));
+                let number = |text: &str| text.parse::<u32>().map_err(|_| foreign());
+                let mode = Self::permit(number(limit)?).and_then(|mode| mode.weighing(number(weight)?));
+                let mode = mode.map_err(|_| foreign())?;
                 if mode.to_string() == text { Ok(mode) } else { Err(foreign()) }
             }
         }
@@ -126,17 +192,58 @@ mod tests {
         assert_eq!(line("x s s"), 1);
         assert_eq!(line("p3 p3 x p3 s s"), 2);
         assert_eq!(line("p3 p3 p3 p3"), 3);
-        assert_eq!(line("p5 p3 p5"), 1);
+        assert_eq!(line("p3w2 p3w2"), 1);
+        assert_eq!(line("p3w2 p3 p3"), 2);
+        assert_eq!(line("p5w5 p5"), 1);
         assert_eq!(line("p1 s"), 1);
         assert_eq!(line("s p2"), 1);
     }
 
+    /// The smallest limit counts, so that no limit is passed while services with an old and a new one run beside each other.
+    #[test]
+    fn the_smallest_limit_counts() {
+        assert_eq!(line("p5 p3 p5"), 3);
+        assert_eq!(line("p5 p3 p5 p5"), 3);
+        assert_eq!(line("p5 p5 p5 p3"), 3);
+        assert_eq!(line("p5 p5 p3 p3 p5"), 3);
+        assert_eq!(line("p5w3 p3 p5"), 1);
+        assert_eq!(line("p4294967295w4294967295 p4294967295"), 1);
+    }
+
+    #[test]
+    fn a_weight_is_at_most_the_limit() {
+        let permit = Mode::permit(3).unwrap();
+        assert_eq!(permit.weighing(1).unwrap(), permit);
+        assert_eq!(permit.weighing(2).unwrap().weighing(3).unwrap().to_string(), "p3w3");
+        for (mode, weight) in [(permit, 0), (permit, 4), (Mode::Exclusive, 1), (Mode::Shared, 2)] {
+            assert_eq!(mode.weighing(weight).unwrap_err().kind(), ErrorKind::InvalidConfig);
+        }
+    }
+
     #[test]
     fn modes_are_written_one_way() {
-        for text in ["x", "s", "p1", "p4294967295"] {
+        for text in ["x", "s", "p1", "p2w2", "p40w12", "p4294967295"] {
             assert_eq!(text.parse::<Mode>().unwrap().to_string(), text);
         }
-        for text in ["", "X", "p", "p0", "p01", "p+1", "p-1", "p4294967296", "s "] {
+        for text in [
+            "",
+            "X",
+            "p",
+            "p0",
+            "p01",
+            "p+1",
+            "p-1",
+            "p4294967296",
+            "s ",
+            "p3w0",
+            "p3w1",
+            "p3w4",
+            "p3w",
+            "p3w+2",
+            "pw2",
+            "w2",
+            "p3w2w2",
+        ] {
             assert!(text.parse::<Mode>().is_err(), "{text:?}");
         }
     }

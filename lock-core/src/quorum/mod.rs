@@ -274,7 +274,7 @@ impl Backend for Quorum {
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
         self.shared.open()?;
-        if matches!(request.mode, Mode::Permit(_)) {
+        if matches!(request.mode, Mode::Permit { .. }) {
             return self.shared.unsupported("permits");
         }
         if let Some(longest) = self.shared.longest_entry()

@@ -19,7 +19,7 @@
 //!   server's own queue is the line, an entry has no number before it holds.
 //!   (cases: `acquire_is_idempotent`, `late_acquire_revives_nothing`)
 //! - **C3** The holders are the longest compatible prefix of the line; grants follow the order of the line.
-//!   (cases: `fifo_order`, `mixed_modes`, `shared_admission`, `permit_admission`,
+//!   (cases: `fifo_order`, `mixed_modes`, `shared_admission`, `permit_admission`, `permit_weights`,
 //!   `random_lines_follow_the_specification`, `churn_exclusive`, `churn_modes`)
 //! - **C4** Numbers are positive and grow with every later entry of a name: across release, expiry, eviction,
 //!   reconnect and, where the store is durable, restart. A request of a smaller epoch than one that has joined is refused

@@ -102,7 +102,7 @@ impl Capabilities {
     pub fn check_mode(&self, mode: Mode, store: &str) -> Result<()> {
         match mode {
             Mode::Shared => self.require(self.shared, "shared", store),
-            Mode::Permit(_) => self.require(self.permits, "permits", store),
+            Mode::Permit { .. } => self.require(self.permits, "permits", store),
             Mode::Exclusive => Ok(()),
         }
     }

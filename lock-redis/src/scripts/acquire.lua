@@ -23,7 +23,7 @@ if alone == holder then
   call('PEXPIREAT', E, text(now + lease), 'GT')
   return HELD .. number_of .. ' ' .. holder
 elseif alone then
-  holds = fits(mode, 1, string.match(entry, '^%d+ (%S+)'))
+  holds = fits(mode, add(none, string.match(entry, '^%d+ (%S+)')))
   local ends = text(call('PEXPIRETIME', E))
   if not holds and not queue then return NONE .. text(math.max(ends - now, 0)) end
   -- A line from now on. The number is the first write here, too: a server that is full refuses it.
@@ -42,7 +42,7 @@ else
   if not waits then
     held = call('ZCARD', O)
     if held == 0 and call('EXISTS', E) == 1 then read(nil) end
-    holds = held == 0 or (mode ~= 'x' and fits(mode, held, held_mode()))
+    holds = held == 0 or (mode ~= 'x' and fits(mode, held_by(mode, held)))
   end
   if not holds and not queue then return NONE .. earliest() end
   n = number(KEYS[5], ARGV[8], ARGV[7])

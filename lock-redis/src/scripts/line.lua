@@ -18,7 +18,7 @@ end
 
 local function read(entry)
   local number, mode, joined, inbox
-  if entry then number, mode, joined, inbox = string.match(entry, '^(%d+) ([xsp]%d*) (%d+) (%S+) ') end
+  if entry then number, mode, joined, inbox = string.match(entry, '^(%d+) ([xsp][%dw]*) (%d+) (%S+) ') end
   if not number then error({err = 'ONELOCKFOREIGN the keys of this line were not written by onelock, or only in part'}) end
   return number, mode, inbox
 end
@@ -32,17 +32,40 @@ local function single()
   return holder, read(entry), entry
 end
 
--- The mode of the holders: they are compatible, so one speaks for all.
-local function held_mode()
-  local _, mode = read(call('HGET', E, call('ZRANGE', O, '0', '0')[1]))
-  return mode
+-- What the rule needs to know of `held` holders: the kind of all of them, the weight of permits and the smallest of their
+-- limits. Holders are compatible, so one tells the kind; permits are read, at most as many as `limit`, the asker's.
+local none = {kind = nil, weight = 0, limit = math.huge}
+local function permit(mode)
+  local limit, weight = string.match(mode, '^p(%d+)w?(%d*)$')
+  return tonumber(limit), tonumber(weight) or 1
 end
 
--- Whether an entry of this mode holds behind `held` holders of mode `theirs`.
-local function fits(mode, held, theirs)
-  if held == 0 then return true end
-  if mode == 'x' or mode ~= theirs then return false end
-  return mode == 's' or held < tonumber(string.sub(mode, 2))
+local function add(holders, mode)
+  local limit, weight = permit(mode)
+  if not limit then return {kind = mode} end
+  return {kind = 'p', weight = holders.weight + weight, limit = math.min(holders.limit, limit)}
+end
+
+local function held_by(mode, held)
+  if held == 0 then return none end
+  local limit = permit(mode)
+  local _, first = read(call('HGET', E, call('ZRANGE', O, '0', '0')[1]))
+  -- Each weighs at least 1.
+  if not limit or not permit(first) or held >= limit then return {kind = string.sub(first, 1, 1), weight = held, limit = held} end
+  local holders = none
+  for _, holder in ipairs(call('ZRANGE', O, '0', '-1')) do
+    local _, theirs = read(call('HGET', E, holder))
+    holders = add(holders, theirs)
+  end
+  return holders
+end
+
+-- Whether an entry of this mode holds behind these.
+local function fits(mode, holders)
+  if not holders.kind then return true end
+  local limit, weight = permit(mode)
+  if not limit then return mode == 's' and holders.kind == 's' end
+  return holders.kind == 'p' and holders.weight + weight <= math.min(holders.limit, limit)
 end
 
 -- Makes the line's keys live as long as a lease that ends at `ends`; `fresh` when a key may have just been made. All four get
@@ -79,23 +102,23 @@ end
 -- takes out afterwards: so O is never gone in between, and keeps its expiry.
 local function promote(leaving)
   local held = leaving and 0 or call('ZCARD', O)
-  local fresh, theirs = held == 0 and not leaving, nil
+  local fresh, holders = held == 0 and not leaving, nil
   -- Nobody holds beside an exclusive entry, so none is looked for.
-  while theirs ~= 'x' do
+  while not holders or holders.kind ~= 'x' do
     local head = call('ZRANGE', W, '0', '0')[1]
     if not head then break end
-    if held > 0 and not theirs then theirs = held_mode() end
-    local ends = theirs ~= 'x' and call('ZSCORE', X, head)
+    local ends = call('ZSCORE', X, head)
     if not ends then break end
     if tonumber(ends) <= now then
       sweep(X)
     else
       local number, mode, inbox = read(call('HGET', E, head))
-      if not fits(mode, held, theirs) then break end
+      holders = holders or held_by(mode, held)
+      if not fits(mode, holders) then break end
       call('ZREM', W, head)
       call('ZREM', X, head)
       call('ZADD', O, ends, head)
-      held, theirs = held + 1, mode
+      held, holders = held + 1, add(holders, mode)
       -- A message that cannot be sent must not stop the line: the waiter learns of its grant from its next renewal.
       redis.pcall('PUBLISH', inbox, head .. ' ' .. number)
     end

@@ -17,14 +17,19 @@ CREATE TABLE IF NOT EXISTS `onelock_line` (
     slot INT UNSIGNED NOT NULL,
     number BIGINT NOT NULL CHECK (number > 0 AND number < 9223372036854775807),
     holder BINARY(16) NOT NULL,
-    mode VARBINARY(11) NOT NULL,
+    mode VARBINARY(22) NOT NULL,
     room INT UNSIGNED NOT NULL,
+    weight INT UNSIGNED NOT NULL,
     ends BIGINT NOT NULL,
     joined BIGINT NOT NULL,
     note VARBINARY(512) NOT NULL,
     PRIMARY KEY (name, slot),
     UNIQUE KEY holder (holder, name),
-    CHECK (room > 0 AND ((mode = 'x' AND room = 1) OR (mode = 's' AND room = 4294967295) OR mode = CONCAT('p', room)))
+    CHECK (room > 0 AND (
+        (mode = 'x' AND room = 1 AND weight = 1) OR (mode = 's' AND room = 4294967295 AND weight = 0)
+        OR (mode = CONCAT('p', room) AND weight = 1)
+        OR (mode = CONCAT('p', room, 'w', weight) AND weight > 1 AND weight <= room)
+    ))
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- The version of the tables, and when expired entries were last swept.

@@ -11,7 +11,7 @@ CREATE TABLE onelock_line (
     token  INTEGER PRIMARY KEY CHECK (token > 0), -- the place in the line and the fencing token
     name   TEXT    NOT NULL,                      -- the encoded name
     holder BLOB    NOT NULL CHECK (length(holder) = 16),
-    mode   TEXT    NOT NULL,                      -- x, s, or p and the limit
+    mode   TEXT    NOT NULL,                      -- x, s, or p, the limit, and w and a weight
     held   INTEGER NOT NULL CHECK (held IN (0, 1)),
     ends   INTEGER NOT NULL,                      -- when the lease ends, lock-delay included
     joined INTEGER NOT NULL,

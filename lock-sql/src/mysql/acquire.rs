@@ -3,20 +3,22 @@
 use onelock_core::{Request, Result, Standing};
 
 use super::keys::key;
-use super::line::{Found, found, micros, one, room};
+use super::line::{Found, found, micros, one, room_and_weight};
 use super::pool::{Lane, Pool};
 use super::sql::Value;
 
 pub(super) async fn acquire(pool: &Pool, request: &Request) -> Result<Standing> {
     let (key, holder) = (key(&request.name), request.holder.as_u128().to_be_bytes());
     let (name, mode) = (Value::Bytes(key.as_bytes()), request.mode.to_string());
+    let (room, weight) = room_and_weight(request.mode);
     let busy = if request.queue { "NULL".into() } else { pool.sql.busy.fill(&[("name", name)]) };
     let sql = pool.sql.acquire.fill(&[
         ("busy", Value::Part(&busy)),
         ("name", name),
         ("holder", Value::Bytes(&holder)),
         ("mode", Value::Bytes(mode.as_bytes())),
-        ("room", Value::Int(room(request.mode).into())),
+        ("room", Value::Int(room)),
+        ("weight", Value::Int(weight)),
         ("queue", Value::Int(request.queue.into())),
         ("lease", Value::Int(micros(request.lease, request.delay))),
         ("waiter_lease", Value::Int(micros(request.waiter_lease, request.delay))),

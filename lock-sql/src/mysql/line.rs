@@ -70,12 +70,12 @@ pub(super) fn one(rows: &[MySqlRow]) -> Result<Cells<'_>> {
     }
 }
 
-/// How many entries of this mode hold at most.
-pub(super) fn room(mode: Mode) -> u32 {
+/// How much there is for entries of this kind, and how much of it this one takes.
+pub(super) fn room_and_weight(mode: Mode) -> (i64, i64) {
     match mode {
-        Mode::Exclusive => 1,
-        Mode::Shared => u32::MAX,
-        Mode::Permit(limit) => limit.get(),
+        Mode::Exclusive => (1, 1),
+        Mode::Shared => (u32::MAX.into(), 0),
+        Mode::Permit { limit, weight } => (limit.get().into(), weight.get().into()),
     }
 }
 

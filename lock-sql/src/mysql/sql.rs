@@ -216,8 +216,19 @@ mod tests {
             names.dedup();
             names
         };
-        let acquire =
-            ["busy", "epoch", "holder", "lease", "mode", "name", "note", "queue", "room", "waiter_lease"];
+        let acquire = [
+            "busy",
+            "epoch",
+            "holder",
+            "lease",
+            "mode",
+            "name",
+            "note",
+            "queue",
+            "room",
+            "waiter_lease",
+            "weight",
+        ];
         assert_eq!(names(&sql.acquire), acquire);
         assert_eq!(names(&sql.release), ["holder", "name"]);
         assert_eq!(names(&sql.evict), ["name", "number"]);

@@ -149,7 +149,7 @@ impl Poller {
             let Some(mode) = line.values().next().map(|waiter| waiter.mode) else { continue };
             let alone = mode == Mode::Exclusive || !woken.contains(name);
             let beside = line.iter().take(if alone { 1 } else { TOGETHER });
-            let asked = beside.take_while(|(_, waiter)| waiter.mode == mode);
+            let asked = beside.take_while(|(_, waiter)| mode.shares_with(waiter.mode) || waiter.mode == mode);
             all.extend(asked.map(|(&token, waiter)| Asked {
                 name: name.clone(),
                 token,

@@ -213,10 +213,10 @@ async fn connecting_costs_the_same_with_many_names() {
         after - before
     };
     let few = rows().await;
-    server.run("INSERT INTO locks.onelock_line VALUES ('many', 0, 1, LEFT(SHA2('many', 256), 16), 'x', 1, 9e15, 1, '')").await.unwrap();
+    server.run("INSERT INTO locks.onelock_line VALUES ('many', 0, 1, LEFT(SHA2('many', 256), 16), 'x', 1, 1, 9e15, 1, '')").await.unwrap();
     for n in 0..14 {
         let double = "USE locks; INSERT INTO onelock_line SELECT CONCAT(name, '{n}'), 0, 1, \
-                      LEFT(SHA2(CONCAT(name, '{n}'), 256), 16), 'x', 1, ends, 1, '' FROM onelock_line";
+                      LEFT(SHA2(CONCAT(name, '{n}'), 256), 16), 'x', 1, 1, ends, 1, '' FROM onelock_line";
         server.run(&double.replace("{n}", &format!("-{n}"))).await.unwrap();
     }
     let many = rows().await;

@@ -191,13 +191,19 @@ async fn tables_that_are_not_ours_are_left_alone() {
     connect(&server.url()).await;
     // Rows that are not ours do not get in.
     for row in [
-        "'a', 0, 1, '', 'q', 1, 1, 1, ''",
-        "'a', 0, 1, '', 'x', 2, 1, 1, ''",
-        "'a', 0, 0, '', 'x', 1, 1, 1, ''",
+        "'a', 0, 1, '', 'q', 1, 1, 1, 1, ''",
+        "'a', 0, 1, '', 'x', 2, 1, 1, 1, ''",
+        "'a', 0, 1, '', 'p3', 3, 2, 1, 1, ''",
+        "'a', 0, 1, '', 'p3w4', 3, 4, 1, 1, ''",
+        "'a', 0, 0, '', 'x', 1, 1, 1, 1, ''",
     ] {
         let planted = server.run(&format!("INSERT INTO locks.onelock_line VALUES ({row})")).await;
         assert!(planted.is_err(), "{row}");
     }
+    server
+        .run("INSERT INTO locks.onelock_line VALUES ('a', 0, 1, '', 'p3w2', 3, 2, 1, 1, '')")
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

@@ -45,7 +45,7 @@ async fn renewing_a_waiter_costs_the_same_in_every_line() -> Verdict {
         for count in [50, 200, 800] {
             let (holder, client) = (open(&url).await?, open(&url).await?);
             let name = name(&format!("idle-{mode}-{count}"))?;
-            let ahead = if matches!(mode, Mode::Permit(_)) { [mode, mode] } else { [Mode::Exclusive; 2] };
+            let ahead = if matches!(mode, Mode::Permit { .. }) { [mode, mode] } else { [Mode::Exclusive; 2] };
             held(&holder, &leased(request(&name, ahead[0])?, LEASE)).await?;
             // Readers wait for a writer that waits itself, so that none of them is next.
             holder.acquire(&leased(request(&name, ahead[1])?, LEASE)).await?;

@@ -30,7 +30,7 @@ CREATE TABLE {schema}.line (
     name   text        COLLATE "C" NOT NULL, -- the encoded name
     token  bigint      NOT NULL, -- the place in the line and the fencing token
     holder bytea       NOT NULL,
-    mode   text        NOT NULL, -- x, s, or p and the limit
+    mode   text        NOT NULL, -- x, s, or p and the limit, and w and the weight where that is not 1
     held   boolean     NOT NULL,
     ends   timestamptz NOT NULL, -- when the lease ends, lock-delay included
     joined timestamptz NOT NULL,
@@ -49,7 +49,10 @@ CREATE UNLOGGED TABLE {schema}.front (
     version    bigint      NOT NULL, -- about the time of the change, in microseconds
     low        bigint      NOT NULL, -- no entry stands below this number
     holders    integer     NOT NULL,
-    mode       text,                 -- of the holders
+    kind       text,                 -- of the holders: x, s or p
+    weight     bigint,               -- theirs together, of permits
+    room       bigint,               -- the smallest of their limits, of permits
+    mixed      boolean,              -- whether their limits may differ
     due        timestamptz,          -- no holder's lease ends before this
     waiter     bigint,               -- the first entry that waits
     waiter_due timestamptz,          -- its lease does not end before this

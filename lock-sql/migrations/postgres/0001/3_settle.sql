@@ -56,16 +56,53 @@ BEGIN
 END
 $$;
 
--- Whether an entry of this mode holds too behind so many holders of that mode.
-CREATE FUNCTION {schema}.fits(p_mode text, p_holders integer, p_first text) RETURNS boolean
+-- The limit of a permit, and its weight; NULL for another mode.
+CREATE FUNCTION {schema}.limit_of(p_mode text) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT CASE WHEN left(p_mode, 1) = 'p' THEN split_part(substr(p_mode, 2), 'w', 1)::bigint END $$;
+
+CREATE FUNCTION {schema}.weight_of(p_mode text) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT CASE WHEN left(p_mode, 1) = 'p' THEN coalesce(nullif(split_part(p_mode, 'w', 2), ''), '1')::bigint END
+$$;
+
+-- Whether an entry of this mode holds too behind those that hold.
+CREATE FUNCTION {schema}.fits(p_mode text, f {schema}.front) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
     SELECT CASE
-        WHEN p_holders = 0 THEN true
-        WHEN p_mode <> p_first OR p_mode = 'x' THEN false
+        WHEN f.holders = 0 THEN true
+        WHEN left(p_mode, 1) <> f.kind OR p_mode = 'x' THEN false
         WHEN p_mode = 's' THEN true
-        ELSE p_holders < substr(p_mode, 2)::bigint
+        ELSE f.weight + {schema}.weight_of(p_mode) <= least(f.room, {schema}.limit_of(p_mode))
     END
+$$;
+
+-- One more holds.
+CREATE FUNCTION {schema}.held_by(f {schema}.front, p_mode text, p_token bigint, p_ends timestamptz) RETURNS {schema}.front
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+DECLARE
+    v_limit bigint := {schema}.limit_of(p_mode);
+BEGIN
+    IF f.holders = 0 THEN
+        f.low := p_token;
+        f.due := NULL;
+        f.kind := left(p_mode, 1);
+        f.weight := 0;
+        f.room := v_limit;
+        f.mixed := false;
+    END IF;
+    f.holders := f.holders + 1;
+    f.due := least(f.due, p_ends);
+    IF v_limit IS NOT NULL THEN
+        f.weight := f.weight + {schema}.weight_of(p_mode);
+        f.mixed := f.mixed OR v_limit <> f.room;
+        f.room := least(f.room, v_limit);
+    END IF;
+    RETURN f;
+END
 $$;
 
 -- Microseconds from now; NULL stays NULL.
@@ -88,8 +125,8 @@ BEGIN
         INSERT INTO {schema}.front SELECT f.*;
     ELSE
         -- Where it was tidied away meanwhile nothing is kept.
-        UPDATE {schema}.front AS t SET version = f.version, low = f.low, holders = f.holders, mode = f.mode, due = f.due,
-            waiter = f.waiter, waiter_due = f.waiter_due
+        UPDATE {schema}.front AS t SET version = f.version, low = f.low, holders = f.holders, kind = f.kind, weight = f.weight,
+            room = f.room, mixed = f.mixed, due = f.due, waiter = f.waiter, waiter_due = f.waiter_due
         WHERE t.name = f.name AND t.version = v_before;
     END IF;
     RETURN f;
@@ -120,18 +157,12 @@ BEGIN
             WHERE l.name = f.name AND l.token = f.waiter AND l.ends <= clock_timestamp();
             CONTINUE;
         END IF;
-        EXIT WHEN NOT {schema}.fits(v_mode, f.holders, f.mode);
+        EXIT WHEN NOT {schema}.fits(v_mode, f);
         UPDATE {schema}.line AS l SET held = true
         WHERE l.name = f.name AND l.token = f.waiter AND l.ends > clock_timestamp()
         RETURNING l.holder, l.inbox, l.ends INTO v_holder, v_inbox, v_ends;
         CONTINUE WHEN v_holder IS NULL;
-        IF f.holders = 0 THEN
-            f.low := f.waiter;
-            f.due := NULL;
-        END IF;
-        f.holders := f.holders + 1;
-        f.mode := v_mode;
-        f.due := least(f.due, v_ends);
+        f := {schema}.held_by(f, v_mode, f.waiter, v_ends);
         -- A notification makes every commit of the database that has one wait for the others: only where somebody listens.
         IF v_inbox <> '' THEN
             v_done := pg_notify(v_inbox, 'h' || encode(v_holder, 'hex') || f.waiter);
@@ -164,9 +195,11 @@ BEGIN
         v_from := f.waiter;
     END IF;
     LOOP
-        SELECT count(*) FILTER (WHERE l.held), max(l.mode) FILTER (WHERE l.held), min(l.ends) FILTER (WHERE l.held),
-            min(l.token) FILTER (WHERE l.held), count(*)
-        INTO f.holders, f.mode, f.due, v_first, v_entries
+        SELECT count(*) FILTER (WHERE l.held), left(max(l.mode) FILTER (WHERE l.held), 1),
+            sum({schema}.weight_of(l.mode)) FILTER (WHERE l.held), min({schema}.limit_of(l.mode)) FILTER (WHERE l.held),
+            max({schema}.limit_of(l.mode)) FILTER (WHERE l.held) > min({schema}.limit_of(l.mode)) FILTER (WHERE l.held),
+            min(l.ends) FILTER (WHERE l.held), min(l.token) FILTER (WHERE l.held), count(*)
+        INTO f.holders, f.kind, f.weight, f.room, f.mixed, f.due, v_first, v_entries
         FROM {schema}.line AS l
         WHERE l.name = p_name AND l.token >= f.low AND l.token < coalesce(f.waiter, 9223372036854775807);
         EXIT WHEN coalesce(f.due > clock_timestamp(), true);
@@ -186,15 +219,20 @@ END
 $$;
 
 -- An entry has been deleted: promotes and tells whoever holds then.
-CREATE FUNCTION {schema}.leave(f {schema}.front, p_token bigint, p_held boolean) RETURNS void
+CREATE FUNCTION {schema}.leave(f {schema}.front, p_token bigint, p_held boolean, p_mode text) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
     IF p_held THEN
         f.holders := f.holders - 1;
+        f.weight := f.weight - {schema}.weight_of(p_mode);
         IF f.holders = 0 THEN
-            f.mode := NULL;
+            f.kind := NULL;
             f.due := NULL;
+        ELSIF f.mixed THEN
+            SELECT min({schema}.limit_of(l.mode)), max({schema}.limit_of(l.mode)) > min({schema}.limit_of(l.mode))
+            INTO f.room, f.mixed FROM {schema}.line AS l
+            WHERE l.name = f.name AND l.token >= f.low AND l.token < coalesce(f.waiter, 9223372036854775807) AND l.held;
         END IF;
     ELSIF f.waiter IS DISTINCT FROM p_token THEN
         RETURN;

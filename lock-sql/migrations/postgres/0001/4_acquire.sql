@@ -36,7 +36,7 @@ BEGIN
         END IF;
     END IF;
     IF token IS NULL THEN
-        v_held := f.waiter IS NULL AND {schema}.fits(p_mode, f.holders, f.mode);
+        v_held := f.waiter IS NULL AND {schema}.fits(p_mode, f);
         IF v_held OR p_queue THEN
             v_done := {schema}.commit_durably(p_durable);
             token := {schema}.draw(p_epoch);
@@ -46,13 +46,7 @@ BEGIN
             INSERT INTO {schema}.line (name, token, holder, mode, held, ends, joined, inbox, note)
             VALUES (p_name, acquire.token, p_holder, p_mode, v_held, v_ends, v_now, p_inbox, p_note);
             IF v_held THEN
-                IF f.holders = 0 THEN
-                    f.low := token;
-                    f.due := NULL;
-                END IF;
-                f.holders := f.holders + 1;
-                f.mode := p_mode;
-                f.due := least(f.due, v_ends);
+                f := {schema}.held_by(f, p_mode, token, v_ends);
             ELSIF f.waiter IS NULL THEN
                 f.waiter := token;
                 f.waiter_due := v_ends;

@@ -1,4 +1,4 @@
--- :name :holder :mode :room :queue :lease :waiter_lease (lock-delay included, microseconds) :note :epoch :busy (busy.sql for who does
+-- :name :holder :mode :room :weight :queue :lease :waiter_lease (lock-delay included, microseconds) :note :epoch :busy (busy.sql for who does
 -- not queue, otherwise NULL: the server plans it even where it does not need it)
 -- One row: the number of the entry (NULL: none was made), microseconds to the earliest lease end ahead (for the first
 -- waiter and for who was not let in), for whom this is: the holder where it holds, a zero and the holder where not; and the
@@ -10,12 +10,15 @@ CASE WHEN MIN(slot) > 0 THEN 0 WHEN MAX(slot) < COUNT(*) THEN COUNT(*) END INTO 
 FROM `onelock_line` WHERE name = :name;
 DELETE FROM `onelock_line` WHERE name = :name AND @earliest <= @now AND ends <= @now;
 -- Locked, because renewals, releases and sweeps of other clients do not lock the counter.
-SELECT MAX(number), COALESCE(MAX(mode), :mode), CAST(COALESCE(MAX(room), :room) AS SIGNED) INTO @entry, @mode, @room
+SELECT MAX(number), LEFT(COALESCE(MAX(mode), :mode), 1), CAST(COALESCE(MAX(room), :room) AS SIGNED),
+CAST(COALESCE(MAX(weight), :weight) AS SIGNED) INTO @entry, @kind, @room, @weight
 FROM `onelock_line` WHERE holder = :holder AND name = :name AND ends > @now FOR UPDATE;
--- How many have to leave before it holds; the earliest lease end where all ahead hold; the lowest free slot,
+-- How many have to leave before it holds, or how much of the smallest limit; the earliest lease end where all ahead hold; the lowest free slot,
 -- which the first reading gives where that is the first or behind the last.
-SELECT COUNT(IF(mode = @mode, NULL, 1)) + GREATEST(0, COUNT(IF(mode = @mode, 1, NULL)) + 1 - @room),
-IF(MIN(mode) = MAX(mode) AND COUNT(*) <= MIN(room), MIN(ends), NULL),
+SELECT COUNT(IF(LEFT(mode, 1) = @kind, NULL, 1)) + GREATEST(0,
+    CAST(COALESCE(SUM(IF(LEFT(mode, 1) = @kind, weight, 0)), 0) AS SIGNED) + @weight
+    - LEAST(@room, CAST(COALESCE(MIN(IF(LEFT(mode, 1) = @kind, room, NULL)), @room) AS SIGNED))),
+IF(MIN(LEFT(mode, 1)) = MAX(LEFT(mode, 1)) AND SUM(weight) <= MIN(room), MIN(ends), NULL),
 COALESCE(@slot, (
     SELECT f.slot + 1 FROM `onelock_line` f FORCE INDEX (PRIMARY) WHERE f.name = :name AND NOT EXISTS (
         SELECT 1 FROM `onelock_line` n WHERE n.name = :name AND n.slot = f.slot + 1
@@ -26,8 +29,8 @@ FROM `onelock_line` FORCE INDEX (PRIMARY) WHERE name = :name AND number < COALES
 SET @joins := (@entry IS NULL AND (:queue OR @ahead = 0) AND @last >> 48 <= :epoch AND @last & 281474976710655 < 281474976710655),
     @next := (:epoch << 48 | (@last & 281474976710655)) + 1, @ends := @now + IF(@ahead = 0, :lease, :waiter_lease);
 UPDATE `onelock_counter` SET number = @next WHERE bucket = CRC32(:name) % 1024 AND @joins;
-INSERT INTO `onelock_line` (name, slot, number, holder, mode, room, ends, joined, note)
-SELECT :name, @slot, @next, :holder, :mode, :room, @ends, @now, :note FROM DUAL WHERE @joins;
+INSERT INTO `onelock_line` (name, slot, number, holder, mode, room, weight, ends, joined, note)
+SELECT :name, @slot, @next, :holder, :mode, :room, :weight, @ends, @now, :note FROM DUAL WHERE @joins;
 UPDATE `onelock_line` SET ends = GREATEST(ends, @ends) WHERE holder = :holder AND name = :name AND @entry IS NOT NULL;
 SELECT CAST(COALESCE(@entry, IF(@joins, @next, NULL)) AS SIGNED) AS number, CAST(CASE
     WHEN @first IS NOT NULL THEN @first - @now

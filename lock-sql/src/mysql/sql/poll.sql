@@ -1,7 +1,9 @@
 -- :holders (entries that wait, the foremost of their names in this client)
--- A row for each that is there: whose it is, its number, and how many have to leave before it holds. Locks nothing.
+-- A row for each that is there: whose it is, its number, and how many have to leave before it holds, or how much of the smallest limit. Locks nothing.
 /* onelock polls */ SELECT l.holder, l.number, CAST((
-    SELECT COUNT(IF(a.mode = l.mode, NULL, 1)) + GREATEST(0, COUNT(IF(a.mode = l.mode, 1, NULL)) + 1 - CAST(l.room AS SIGNED))
+    SELECT COUNT(IF(LEFT(a.mode, 1) = LEFT(l.mode, 1), NULL, 1)) + GREATEST(0,
+        CAST(COALESCE(SUM(IF(LEFT(a.mode, 1) = LEFT(l.mode, 1), a.weight, 0)), 0) AS SIGNED) + CAST(l.weight AS SIGNED)
+        - CAST(LEAST(l.room, COALESCE(MIN(IF(LEFT(a.mode, 1) = LEFT(l.mode, 1), a.room, NULL)), l.room)) AS SIGNED))
     FROM `onelock_line` a FORCE INDEX (PRIMARY) WHERE a.name = l.name AND a.number < l.number
         AND a.ends > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
 ) AS SIGNED) AS ahead FROM `onelock_line` l FORCE INDEX (holder)

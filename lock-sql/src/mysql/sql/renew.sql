@@ -10,8 +10,9 @@ DELETE FROM `onelock_line` WHERE name IN (:names) AND @earliest <= @now AND ends
 UPDATE (:due) d
 STRAIGHT_JOIN `onelock_line` l ON l.holder = d.holder AND l.name = d.name
 STRAIGHT_JOIN (
-    SELECT name, COALESCE(MIN(IF(mode = front AND place <= room, NULL, number)), 9223372036854775807) AS next FROM (
-        SELECT name, number, mode, room, FIRST_VALUE(mode) OVER w AS front, ROW_NUMBER() OVER w AS place
+    SELECT name, COALESCE(MIN(IF(kind = front AND taken <= smallest, NULL, number)), 9223372036854775807) AS next FROM (
+        SELECT name, number, LEFT(mode, 1) AS kind, FIRST_VALUE(LEFT(mode, 1)) OVER w AS front, SUM(weight) OVER w AS taken,
+            MIN(room) OVER w AS smallest
         FROM `onelock_line` WHERE name IN (:names) WINDOW w AS (PARTITION BY name ORDER BY number)
     ) p GROUP BY name
 ) s ON s.name = l.name
@@ -23,8 +24,9 @@ SELECT CAST(d.item AS SIGNED) AS item, l.number, CAST(IF(l.number = s.next, (
 FROM (:due) d
 STRAIGHT_JOIN `onelock_line` l ON l.holder = d.holder AND l.name = d.name
 STRAIGHT_JOIN (
-    SELECT name, COALESCE(MIN(IF(mode = front AND place <= room, NULL, number)), 9223372036854775807) AS next FROM (
-        SELECT name, number, mode, room, FIRST_VALUE(mode) OVER w AS front, ROW_NUMBER() OVER w AS place
+    SELECT name, COALESCE(MIN(IF(kind = front AND taken <= smallest, NULL, number)), 9223372036854775807) AS next FROM (
+        SELECT name, number, LEFT(mode, 1) AS kind, FIRST_VALUE(LEFT(mode, 1)) OVER w AS front, SUM(weight) OVER w AS taken,
+            MIN(room) OVER w AS smallest
         FROM `onelock_line` WHERE name IN (:names) WINDOW w AS (PARTITION BY name ORDER BY number)
     ) p GROUP BY name
 ) s ON s.name = l.name
