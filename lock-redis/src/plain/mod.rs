@@ -172,7 +172,7 @@ fn slot_of(key: &str) -> u16 {
 #[deny(clippy::missing_trait_methods)]
 impl Backend for PlainBackend {
     fn info(&self) -> Info {
-        Info { scheme: self.config.scheme().into(), address: self.config.address() }
+        Info { scheme: self.config.scheme(), address: self.config.address() }
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -69,7 +69,8 @@ struct TopJson<'a> {
 
 pub(crate) async fn top(url: Option<String>, args: TopArgs) -> Outcome {
     onelock::name::check_prefix(&args.prefix)?;
-    if !args.once && !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
+    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if !args.once && !terminal {
         return Err(Failure::Usage("this is no terminal; --once prints one table".into()));
     }
     let locks = store::connect(url).await?;
