@@ -37,7 +37,7 @@ impl Harness for Three {
     fn lacks(&self, need: Need) -> Option<String> {
         let why = match need {
             Need::Processes => "the members live in one process",
-            Need::Connections | Need::Restart | Need::Pause => "there is no server",
+            Need::Connections | Need::Restart | Need::Pause | Need::Leader => "there is no server",
             Need::Requests => "a verb is a request to each member",
             Need::Network | Need::Altered => "there is no network",
             Need::Foreign => "nothing foreign can get into the members",
