@@ -185,9 +185,6 @@ fault "Redis: each permit counts by its own limit" lock-redis/src/scripts/line.l
 fault "PostgreSQL: the smallest limit goes and stays" lock-sql/migrations/postgres/0001/3_settle.sql \
     's/ELSIF f\.mixed THEN/ELSIF false THEN/' \
     postgres permit_weights
-fault "PostgreSQL sessions: a lock that was busy is taken along" lock-sql/src/session/postgres/sql/swap.sql \
-    's/pg_try_advisory_lock\(\$2\)/true/' \
-    sessions a_busy_lock_is_not_taken_along
 fault "ZooKeeper: who is evicted believes its watch" lock-zk/src/wait.rs \
     's/let Some\(stand\) = line\.stand\(&entry\.child\(\)\) else \{ return false \};/let stand = line.stand(&entry.child()).unwrap_or(crate::line::Stand::Held { followed: false });/' \
     zookeeper evicted_waiter_never_holds

@@ -74,13 +74,19 @@ pub enum Need {
     Reconnect,
     /// A client holds thousands of locks at once.
     Thousands,
+    /// A line that shows who waits, each with a number from when it joined.
+    Line,
 }
 
 impl Need {
     /// Why a store with these capabilities cannot serve it; `None` when it can, or when that is for the harness to say.
     #[must_use]
     pub fn missing(self, capabilities: &Capabilities) -> Option<String> {
-        let Self::Can(name) = self else { return None };
+        let name = match self {
+            Self::Can(name) => name,
+            Self::Line => "fifo",
+            _ => return None,
+        };
         let has = capabilities.flags().iter().any(|(flag, on)| *flag == name && *on);
         (!has).then(|| format!("the store does not offer `{name}`"))
     }

@@ -229,6 +229,12 @@ impl Ctx {
         ended.map_err(|_| Stop::failed(format!("{what}: not within {limit:?}")))
     }
 
+    /// Whether the store shows who waits: [`Need::Line`].
+    #[must_use]
+    pub fn shows_the_line(&self) -> bool {
+        self.harness.capabilities().fifo && self.harness.lacks(Need::Line).is_none()
+    }
+
     /// Waits until the line of `name` has this many entries.
     ///
     /// # Errors

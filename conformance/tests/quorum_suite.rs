@@ -47,6 +47,7 @@ impl Harness for Three {
             | Need::WholeNames
             | Need::Residue
             | Need::Reconnect
+            | Need::Line
             | Need::Thousands
             | Need::Can(_) => return None,
         };

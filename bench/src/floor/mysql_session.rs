@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
+use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::mysql::options;
-use super::mysql_text::{ask, filled};
+use super::mysql_text::ask;
 use crate::networked::Way;
 use crate::plain::{self, Plain};
 use crate::subject::{Ask, Client, Failure, Lock, Need};
@@ -21,9 +21,6 @@ const CONNECTIONS: usize = 32;
 const TAKE: &str = include_str!("../../../lock-sql/src/session/mysql/sql/take.sql");
 const GIVE: &str = include_str!("../../../lock-sql/src/session/mysql/sql/give.sql");
 
-/// Whose a lock is, as the request has it.
-const TAG: &str = "abcdefghijk";
-
 pub(super) struct Floor;
 
 struct Shared {
@@ -31,15 +28,6 @@ struct Shared {
     permits: Arc<Semaphore>,
     free: Mutex<Vec<MySqlConnection>>,
     lease: u64,
-    attempt: Prepared,
-    take: Prepared,
-    give: Prepared,
-}
-
-/// A statement, and which value each of its marks is.
-struct Prepared {
-    sql: Arc<str>,
-    order: Vec<&'static str>,
 }
 
 struct Connections(Arc<Shared>);
@@ -52,9 +40,6 @@ impl Way for Floor {
             permits: Arc::new(Semaphore::new(CONNECTIONS)),
             free: Mutex::default(),
             lease: lease.as_secs().max(1),
-            attempt: Prepared::new(TAKE, "0"),
-            take: Prepared::new(TAKE, "31536000"),
-            give: Prepared::new(GIVE, ""),
         };
         shared.take_back(shared.connect().await?);
         Ok(Arc::new(Connections(Arc::new(shared))))
@@ -62,43 +47,6 @@ impl Way for Floor {
 
     fn lacks(&self, need: Need) -> Option<String> {
         super::lacks_waiting(need)
-    }
-}
-
-impl Prepared {
-    /// What is the same for every lock is filled in.
-    fn new(text: &str, patience: &str) -> Self {
-        let same = [(":idle", ""), (":patience", patience), (":shift", "0"), (":asked", "0")];
-        let text = filled(text, &same);
-        let (mut sql, mut order, mut rest) = (String::new(), Vec::new(), text.trim_end_matches([';', '\n']));
-        let next = |rest: &str| {
-            let found = [":key", ":tag"].into_iter().filter_map(|name| Some((rest.find(name)?, name)));
-            found.min()
-        };
-        while let Some((at, name)) = next(rest) {
-            sql.push_str(&rest[..at]);
-            sql.push('?');
-            order.push(name);
-            rest = &rest[at + name.len()..];
-        }
-        sql.push_str(rest);
-        Self { sql: sql.into(), order }
-    }
-
-    /// Whether the answer has so many parts, and the second is this.
-    async fn ask(
-        &self,
-        connection: &mut MySqlConnection,
-        key: &str,
-        (parts, second): (usize, &str),
-    ) -> Result<bool, Failure> {
-        let mut query = sqlx::query(AssertSqlSafe(Arc::clone(&self.sql)));
-        for name in &self.order {
-            query = query.bind(if *name == ":key" { key } else { TAG });
-        }
-        let row = query.fetch_one(connection).await?;
-        let answer: &str = row.try_get(0)?;
-        Ok(answer.split(' ').count() == parts && answer.split(' ').nth(1) == Some(second))
     }
 }
 
@@ -157,8 +105,15 @@ impl Plain for Name {
 
     async fn take(&self, wait: bool) -> Result<Option<Self::Kept>, Failure> {
         let (permit, mut connection) = self.shared.lend().await?;
-        let take = if wait { &self.shared.take } else { &self.shared.attempt };
-        if !take.ask(&mut connection, &self.key, (4, TAG)).await? {
+        let patience: i64 = if wait { 31_536_000 } else { 0 };
+        let row = sqlx::query(TAKE)
+            .bind("abcdefghijk")
+            .bind(&self.key)
+            .bind(patience)
+            .bind(0_i64)
+            .fetch_one(&mut connection)
+            .await?;
+        if row.try_get::<Option<i64>, _>(1)?.is_none() {
             self.shared.take_back(connection);
             return Ok(None);
         }
@@ -166,7 +121,8 @@ impl Plain for Name {
     }
 
     async fn give_back(&self, (_permit, mut connection): Self::Kept) -> Result<(), Failure> {
-        let given = self.shared.give.ask(&mut connection, &self.key, (3, "1")).await?;
+        let row = sqlx::query(GIVE).bind(&self.key).fetch_one(&mut connection).await?;
+        let given = row.try_get::<i64, _>(1)? == 1;
         self.shared.take_back(connection);
         if given { Ok(()) } else { Err("the lock was not held any more".into()) }
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use onelock::HolderId;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
 use tokio::sync::OwnedSemaphorePermit;
@@ -105,9 +104,9 @@ impl Plain for Name {
     async fn take(&self, wait: bool) -> Result<Option<Self::Kept>, Failure> {
         let (permit, mut connection) = self.shared.lend().await?;
         let sql = if wait { &self.shared.take } else { &self.shared.attempt };
-        let label = format!(" {} floor:1", HolderId::random()?);
+        let label = " abcdefghijk floor:1";
         let query = sqlx::query(AssertSqlSafe(Arc::clone(sql))).bind(self.key).bind(label);
-        let row = query.bind(None::<String>).bind(0_i64).fetch_one(&mut connection).await?;
+        let row = query.bind(None::<String>).fetch_one(&mut connection).await?;
         let taken: Option<String> = row.try_get(2)?;
         if taken.is_none() {
             self.shared.pool.take_back(connection);
@@ -117,9 +116,9 @@ impl Plain for Name {
     }
 
     async fn give_back(&self, (_permit, mut connection): Self::Kept) -> Result<(), Failure> {
-        let query = sqlx::query(AssertSqlSafe(Arc::clone(&self.shared.give))).bind(self.key).bind(0_i64);
-        let given: Option<String> = query.fetch_one(&mut connection).await?.try_get(2)?;
+        let query = sqlx::query(AssertSqlSafe(Arc::clone(&self.shared.give))).bind(self.key);
+        let given: bool = query.fetch_one(&mut connection).await?.try_get(1)?;
         self.shared.pool.take_back(connection);
-        if given.is_some() { Ok(()) } else { Err("the lock was not held any more".into()) }
+        if given { Ok(()) } else { Err("the lock was not held any more".into()) }
     }
 }

@@ -18,7 +18,7 @@ use crate::{ensure, ensure_eq};
 table! {
     cancelled_acquires_leave_nothing: [15, 16], [], 240;
     cancelled_releases_leave_nothing: [15, 16], [], 120;
-    impatient_waiters_leave: [3, 15], [Need::Can("fifo")], 180;
+    impatient_waiters_leave: [3, 15], [Need::Line], 180;
     calls_that_stand_still_hold_nobody_up: [15], [], 240;
     calls_that_stand_still_cost_no_lease: [15], [], 120;
     many_calls_that_stand_still_cost_no_lease: [15], [], 120;

@@ -13,7 +13,7 @@ table! {
     uncontended_cycle_costs_two: [], [Need::Requests], 30;
     busy_try_costs_one: [], [Need::Requests], 30;
     renewals_are_batched: [7], [Need::Requests, Need::Thousands], 120;
-    idle_waiters_are_quiet: [9, 10], [Need::Requests, Need::Can("fifo"), Need::Can("push")], 180;
+    idle_waiters_are_quiet: [9, 10], [Need::Requests, Need::Line, Need::Can("push"), Need::Thousands], 180;
     waiters_share_a_connection: [9, 10], [Need::Connections, Need::Can("fifo")], 120;
     nothing_leaks: [16], [Need::Processes], 120;
 }

@@ -12,7 +12,7 @@ use crate::verdict::{Stop, Verdict};
 use crate::worker::Worker;
 use crate::{ensure, ensure_eq};
 
-const FIFO: Need = Need::Can("fifo");
+const FIFO: Need = Need::Line;
 
 table! {
     crashed_holder: [5, 6], [Need::Processes, FIFO], 180;

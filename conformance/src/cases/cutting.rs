@@ -11,7 +11,7 @@ use crate::faults::{Courier, Fault, Link};
 use crate::verdict::{Context as _, Verdict};
 use crate::{ensure, ensure_eq, expect};
 
-const FIFO: Need = Need::Can("fifo");
+const FIFO: Need = Need::Line;
 
 table! {
     lost_wake_is_repaired: [9], [Need::Link, FIFO], 120;
@@ -163,7 +163,7 @@ async fn partition_ends_the_hold_in_time(ctx: &Ctx) -> Verdict {
         ensure_eq!(old.is_some(), capabilities.fencing, "whether there is a token");
         let lock = other.mutex(&text)?;
         let next = tokio::spawn(async move { lock.acquire().await });
-        if capabilities.fifo {
+        if ctx.shows_the_line() {
             ctx.until_line_has(other.backend(), &name(&text)?, 2).await?;
         }
         link.set(fault);

@@ -16,7 +16,7 @@ use crate::runner::panic_on_purpose;
 use crate::verdict::{Context as _, Stop, Verdict};
 use crate::{ensure, ensure_eq, expect};
 
-const FIFO: Need = Need::Can("fifo");
+const FIFO: Need = Need::Line;
 
 table! {
     guard_cycle: [], [], 30;
@@ -59,7 +59,7 @@ async fn guard_cycle(ctx: &Ctx) -> Verdict {
     ensure!(next.token()? > token, "token {} after {token}", next.token()?);
     // Waiting in the line, over two clients.
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    if ctx.harness().capabilities().fifo {
+    if ctx.shows_the_line() {
         ctx.until_line_has(b.backend(), &name("cycle")?, 2).await?;
     }
     next.release().await?;

@@ -52,13 +52,10 @@ impl fmt::Display for Cost {
 async fn an_idle_waiter_costs_the_same_in_any_line(ctx: &Ctx) -> Verdict {
     const SIZES: [usize; 3] = [50, 200, 800];
     let capabilities = ctx.harness().capabilities();
+    if let Some(why) = ctx.harness().lacks(Need::Thousands) {
+        return Err(Stop::NotApplicable(why));
+    }
     if !capabilities.fifo {
-        if ctx.harness().lacks(Need::Thousands).is_some() {
-            // In a second, of 12 waiters of a client none asks the server again, of 25 every fifth, of 50 every fourth.
-            let why =
-                "each waiter needs a connection, and where there are many some ask again: not quiet yet";
-            return Err(Stop::NotApplicable(why.to_owned()));
-        }
         let mut costs = Vec::new();
         for size in SIZES {
             costs.push(of_clients(ctx, size).await?);

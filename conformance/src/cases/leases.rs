@@ -10,7 +10,7 @@ use crate::ctx::{Ctx, LONG, exclusive, held, leased, name, renew, renewal, ticke
 use crate::verdict::Verdict;
 use crate::{ensure, ensure_eq, expect};
 
-const FIFO: Need = Need::Can("fifo");
+const FIFO: Need = Need::Line;
 
 table! {
     expiry_and_takeover: [5, 6], [], 60;

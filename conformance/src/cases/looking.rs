@@ -12,7 +12,7 @@ use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq, expect};
 
 table! {
-    inspect_shows_the_line: [12], [Need::Can("fifo")], 20;
+    inspect_shows_the_line: [12], [Need::Line], 20;
     list_by_prefix: [13], [Need::Can("list")], 60;
     no_residue: [15], [Need::Residue], 60;
     many_names_leave_bounded_storage: [15], [Need::Residue], 120;
@@ -136,10 +136,10 @@ async fn no_residue(ctx: &Ctx) -> Verdict {
         let name = name(&format!("left-{i}"))?;
         let first = exclusive(&name)?;
         let grant = held(&backend, &first).await?;
-        let mut line = vec![(first, grant.token)];
+        let mut line = vec![(first, Some(grant.token))];
         for _ in 0..if queued { 3 } else { 0 } {
             let request = exclusive(&name)?;
-            let token = number(waiting(&backend, &request).await?)?;
+            let token = waiting(&backend, &request).await?.token;
             line.push((request, token));
         }
         ensure!(!ctx.store().residue().await?.is_empty(), "the suite does not see what is in the store");
@@ -259,7 +259,7 @@ async fn close_drains(ctx: &Ctx) -> Verdict {
         let lock = locks.mutex("closing-wait")?;
         async move { lock.acquire().await.map(|_| ()) }
     });
-    if ctx.harness().capabilities().fifo {
+    if ctx.shows_the_line() {
         ctx.until_line_has(other.backend(), &name("closing-wait")?, 2).await?;
     }
     locks.close(crate::ctx::PATIENCE).await?;

@@ -238,7 +238,7 @@ async fn evict_compares_the_token(ctx: &Ctx) -> Verdict {
         Release::NotHeld,
         "a wrong name"
     );
-    if ctx.harness().capabilities().fifo {
+    if ctx.shows_the_line() {
         let (second, third) = (exclusive(&name)?, crate::ctx::request(&name, Mode::Exclusive)?);
         let (two, three) = (number(waiting(&a, &second).await?)?, number(waiting(&a, &third).await?)?);
         ensure_eq!(admin.evict(&name, two).await?, Release::Released, "evicting a waiter");

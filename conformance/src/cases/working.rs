@@ -68,7 +68,7 @@ async fn next(
         let guard = lock.acquire().await?;
         Ok((clock.now(), guard))
     });
-    if ctx.harness().capabilities().fifo {
+    if ctx.shows_the_line() {
         ctx.until_line_has(locks.backend(), &crate::ctx::name(NAME)?, 2).await?;
     }
     Ok(waiter)

@@ -125,10 +125,14 @@ impl Harness for Target {
                 "the suite shows it on servers of its own"
             }
             Need::WaiterLease => "whether a waiter's lease is a holder's, the store's own tests know",
-            Need::Reconnect | Need::Thousands if !self.capabilities.resume && !self.capabilities.durable => {
+            Need::Reconnect | Need::Thousands | Need::Line
+                if !self.capabilities.resume && !self.capabilities.durable =>
+            {
                 "a lock lives and ends with a connection of its own"
             }
-            Need::Processes | Need::Link | Need::Reconnect | Need::Thousands | Need::Can(_) => return None,
+            Need::Processes | Need::Link | Need::Reconnect | Need::Thousands | Need::Line | Need::Can(_) => {
+                return None;
+            }
         };
         Some(why.to_owned())
     }

@@ -69,6 +69,7 @@ impl Harness for File {
             | Need::Residue
             | Need::Unreachable
             | Need::WaiterLease
+            | Need::Line
             | Need::Reconnect
             | Need::Thousands
             | Need::Can(_) => {

@@ -68,6 +68,7 @@ impl Harness for Memory {
             Need::Foreign => "nothing foreign can get into the store",
             Need::Password | Need::Tls | Need::Unreachable => "there is nothing to connect to",
             Need::WaiterLease
+            | Need::Line
             | Need::Reconnect
             | Need::Thousands
             | Need::Requests

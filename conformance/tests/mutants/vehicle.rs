@@ -53,7 +53,13 @@ impl Harness for Vehicle {
     fn lacks(&self, need: Need) -> Option<String> {
         let offers = matches!(
             need,
-            Need::Residue | Need::Can(_) | Need::WaiterLease | Need::Link | Need::Reconnect | Need::Thousands
+            Need::Residue
+                | Need::Can(_)
+                | Need::WaiterLease
+                | Need::Link
+                | Need::Reconnect
+                | Need::Line
+                | Need::Thousands
         );
         (!offers).then(|| "the server is small".to_owned())
     }

@@ -83,8 +83,6 @@ pub(crate) struct Progress(Arc<Mutex<Learned>>, Arc<Notify>);
 
 #[derive(Debug, Default)]
 struct Learned {
-    /// Somebody asks for the answer below when the time is over.
-    timed: bool,
     others_ahead: bool,
     /// The number of the entry that waits.
     token: Option<FencingToken>,
@@ -95,13 +93,6 @@ struct Learned {
 impl Progress {
     fn lock(&self) -> MutexGuard<'_, Learned> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// For an acquisition with a limit of time.
-    pub(super) fn timed() -> Self {
-        let progress = Self::default();
-        progress.lock().timed = true;
-        progress
     }
 
     /// The store, or this client for an owner, has said that others are ahead.
@@ -191,18 +182,6 @@ impl Failed {
 
 /// Asks until it holds. The caller bounds the time by dropping it.
 pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &Progress) -> Result<Stake> {
-    // A store without a line may wait inside the request and answer only when it holds: a try says whether others are ahead.
-    if progress.lock().timed && terms.fair && !client.capabilities.fifo {
-        match attempt(client, terms, false, progress).await {
-            Ok(Attempt::Held(stake)) => return Ok(stake),
-            Ok(Attempt::Busy(_)) => {
-                progress.others_ahead();
-                tokio::time::sleep(terms.retry.pause(1, getrandom::u64().unwrap_or_default())).await;
-            }
-            // The loop meets the same.
-            Ok(Attempt::LostPlace { .. }) | Err(_) => {}
-        }
-    }
     let mut tries = 0_u32;
     let mut failed = Failed::new(client);
     loop {

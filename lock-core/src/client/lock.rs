@@ -424,7 +424,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
-        let progress = Progress::timed();
+        let progress = Progress::default();
         watched(self, &progress, Outcome::Timeout, async {
             if self.client.is_home() {
                 return self.until_held_or(timeout, &progress).await;

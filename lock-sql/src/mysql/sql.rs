@@ -14,8 +14,6 @@ pub(crate) enum Value<'a> {
     Digest(&'a [u8; 32]),
     /// A number.
     Int(i64),
-    /// A string that was made here: it has no quote.
-    Text(&'a str),
     /// A list of byte strings, separated by commas.
     List(&'a [&'a str]),
     /// A part of a request that was made here.
@@ -45,11 +43,6 @@ impl Value<'_> {
                     }
                     Value::Bytes(item.as_bytes()).write(out);
                 }
-            }
-            Self::Text(text) => {
-                out.push('\'');
-                out.push_str(text);
-                out.push('\'');
             }
             Self::Part(text) => out.push_str(text),
         }
@@ -114,23 +107,6 @@ impl Template {
     }
 }
 
-impl Template {
-    /// The same with a question mark for each value, and which value each of them is; without the parts named `without`.
-    #[must_use]
-    pub(crate) fn marked(&self, without: &str) -> (String, Vec<&'static str>) {
-        let (mut out, mut order) = (String::with_capacity(self.length), Vec::new());
-        for (text, name) in &self.pieces {
-            out.push_str(text);
-            if !name.is_empty() && *name != without {
-                out.push('?');
-                order.push(*name);
-            }
-        }
-        out.truncate(out.trim_end_matches([';', '\n']).len());
-        (out, order)
-    }
-}
-
 /// Where the next `:name` begins; `:=` is none.
 fn placeholder(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
@@ -185,16 +161,6 @@ mod tests {
         let list = sql.tables.fill(&[("tables", Value::List(&["a", "b"]))]);
         assert!(list.contains("IN (x'61',x'62')"), "{list}");
         assert!(sql.migration.contains("`p_store`") && !sql.migration.contains("onelock_"));
-    }
-
-    #[test]
-    fn marks_stand_in_the_order_of_their_values() {
-        let template = Template::new("-- about\n:idle SELECT :b, ':=', :a\n + :b;\n", "p_");
-        assert_eq!(template.marked("idle"), (" SELECT ?, ':=', ?\n+ ?".to_owned(), vec!["b", "a", "b"]));
-        assert_eq!(
-            template.fill(&[("a", Value::Text("x")), ("b", Value::Int(1))]),
-            " SELECT 1, ':=', 'x'\n+ 1;\n"
-        );
     }
 
     #[test]

@@ -1,43 +1,32 @@
-//! What a server's dialect answers for the shared part: one request each.
+//! What a kind of server knows: how to reach it, and how its sessions are asked. One request each.
 
 use std::fmt;
 use std::time::Duration;
 
-use onelock_core::{Error, FencingToken, Mode, Note, Result};
+use onelock_core::{EntryView, Error, FencingToken, Mode, Note, Result};
 
-use super::asked::Timer;
 use super::names::{Key, Tag};
 
 /// How to talk to one kind of server.
 pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
-    /// A connection to it.
+    /// A connection to it, and the session at its other end.
     type Conn: Send + 'static;
 
     /// The scheme of its URLs.
     const SCHEME: &'static str;
 
-    /// A session of its own, set up and checked; it ends by itself when it is idle for longer than it says.
-    fn connect(&self) -> impl Future<Output = Result<Session<Self::Conn>>> + Send;
+    /// A session of its own, set up and checked; it may be idle for ever.
+    fn connect(&self) -> impl Future<Output = Result<Self::Conn>> + Send;
+
+    /// Which session it is.
+    fn id(conn: &Self::Conn) -> Id;
 
     /// Whether the server refused a connection because it takes no more of them.
     fn is_full(error: &Error) -> bool;
 
-    /// Whether it knows how to [`Swap`](Ask::Swap).
-    fn swaps(&self) -> bool;
-
-    /// Asks, in one round trip. After an error the connection is not used again; [`onelock_core::ErrorKind::Lost`] is the server's
-    /// own word that it had ended the session before.
+    /// Asks. After an error the connection is not used again; [`onelock_core::ErrorKind::Lost`] is the server's own word that
+    /// it had ended the session before.
     fn ask(&self, conn: &mut Self::Conn, ask: &Ask) -> impl Future<Output = Result<Answer>> + Send;
-}
-
-/// One session of the server.
-#[derive(Debug)]
-pub(super) struct Session<C> {
-    pub(super) conn: C,
-    pub(super) id: Id,
-    /// How long the server lets it be idle; zero is for ever.
-    pub(super) idle: Duration,
-    pub(super) timer: Timer,
 }
 
 /// Which session of which life of the server.
@@ -49,7 +38,6 @@ pub(super) struct Id {
 
 /// What a session is asked.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "one dialect has modes and notes"))]
 pub(super) enum Ask {
     /// Take the lock, and a number while holding it.
     Take {
@@ -63,14 +51,16 @@ pub(super) enum Ask {
     Beat { idle: Option<Duration> },
     /// Give the lock back.
     Give { key: Key, mode: Mode },
-    /// Give the lock of this key back; if it was held, take another one, unless it is busy. Both are exclusive.
-    Swap { key: Key, wish: Wish },
-    /// Whether that session waits for a lock.
-    Waits(Id),
+    /// Which of these sessions wait for a lock.
+    Waiting(Vec<i64>),
     /// Who holds.
-    Look(Key),
-    /// End a session, and with it what it holds.
-    End(Whom),
+    Holders(Key),
+    /// End this session, and with it what it holds or waits for.
+    End(Id),
+    /// End the session that holds the lock with this number.
+    Evict(Key, FencingToken),
+    /// The same by whose it is.
+    Disown(Key, Tag),
 }
 
 /// A lock that somebody wants.
@@ -79,20 +69,9 @@ pub(super) enum Ask {
 pub(super) struct Wish {
     pub(super) key: Key,
     pub(super) mode: Mode,
-    /// Whose it will be, for `End`.
+    /// Whose it will be, as others see it.
     pub(super) tag: Tag,
     pub(super) note: Note,
-}
-
-/// Which session to end.
-#[derive(Clone, Debug)]
-pub(super) enum Whom {
-    /// This one.
-    Session(Id),
-    /// The holder of the lock, if it is this one.
-    Tag(Key, Tag),
-    /// The holder of the lock, if it has this number.
-    Token(Key, FencingToken),
 }
 
 impl Ask {
@@ -108,22 +87,12 @@ impl Ask {
 /// What comes of it.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
-    /// The lock was taken under this number.
-    Taken(FencingToken),
-    /// One was given back, and the other taken under this number, or busy.
-    Swapped(Option<FencingToken>),
-    /// It was done; or: it is so.
-    Yes,
-    /// There was nothing to do; the lock is busy; it is not so.
-    No,
+    /// The lock was taken under this number; `None` where it is busy.
+    Taken(Option<FencingToken>),
+    /// Whether there was something to do.
+    Done(bool),
+    /// Those that wait.
+    Waiting(Vec<i64>),
     /// Who holds.
-    Holders(Vec<Seen>),
-}
-
-/// A holder as the server shows it.
-#[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub(super) token: FencingToken,
-    pub(super) mode: Mode,
-    pub(super) note: String,
+    Holders(Vec<EntryView>),
 }

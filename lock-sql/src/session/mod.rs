@@ -10,34 +10,33 @@
 //!   from the same source, which never goes back: numbers of a name grow.
 //! - Whatever goes wrong on a connection, it is closed, never used again: no session that may hold something is lent out.
 
-mod asked;
+mod acquire;
+mod backend;
 mod dialect;
-mod giving;
-mod hold;
+mod inspect;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod names;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-mod queue;
-mod shared;
-mod spares;
-mod store;
-mod taking;
-mod turns;
+mod release;
+mod renew;
+mod sessions;
+mod wait;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onelock_core::{Capabilities, Error, ErrorKind, Info, OptionSpec, Result, StoreUrl};
+use onelock_core::{Capabilities, Error, ErrorKind, HolderMap, Info, OptionSpec, Result, StoreUrl};
+use tokio::sync::watch;
 
-use store::SessionStore;
+use backend::SessionStore;
+use dialect::Dialect;
+use sessions::Sessions;
 
 /// What every kind of session lock can do; the rest is for the dialect to say.
 pub(crate) const CAPABILITIES: Capabilities = {
     let mut caps = Capabilities::full();
-    // The server has a queue and keeps its order, but a waiter has no number and no lease in it.
-    caps.fifo = false;
-    caps.push = false;
     caps.permits = false;
     caps.raise = false;
     // A session that ends frees its lock at once.
@@ -53,13 +52,32 @@ pub(crate) const CAPABILITIES: Capabilities = {
 };
 
 /// What a store of session locks is opened with.
-struct Setup {
+struct Setup<D: Dialect> {
     info: Info,
     capabilities: Capabilities,
     /// What keeps the names of several users of one server apart.
     space: String,
     connections: u16,
     request_timeout: Duration,
+    dialect: D,
+    /// For the first lock, and to look at others.
+    opened: [D::Conn; 2],
+}
+
+impl<D: Dialect> Setup<D> {
+    fn store(self) -> SessionStore<D> {
+        let [first, side] = self.opened;
+        let sessions = Sessions::new(self.dialect, self.connections, self.request_timeout, first, side);
+        SessionStore {
+            info: self.info,
+            capabilities: self.capabilities,
+            space: self.space,
+            sessions: Arc::new(sessions),
+            entries: Mutex::new(HolderMap::default()),
+            lost: Mutex::new(HolderMap::default()),
+            closed: watch::Sender::new(false),
+        }
+    }
 }
 
 /// The option that every kind of session lock has.

@@ -1,4 +1,4 @@
-//! What the server is told instead of names, holders and notes.
+//! What the server is told instead of names.
 
 use onelock_core::{HolderId, LockName};
 use sha2::{Digest as _, Sha256};
@@ -37,23 +37,18 @@ impl Key {
 }
 
 /// Eleven letters that tell a holder's session from others, and do not tell the holder's id, which is the right to release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tag([u8; 11]);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tag(String);
 
 impl Tag {
     pub(super) fn of(holder: HolderId) -> Self {
         const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
         let digest: [u8; 32] = Sha256::digest(holder.as_u128().to_be_bytes()).into();
-        let mut letters = [0; 11];
-        for (letter, byte) in letters.iter_mut().zip(digest) {
-            *letter = LETTERS[usize::from(byte % 32)];
-        }
-        Self(letters)
+        Self(digest[..11].iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
     }
 
     pub(super) fn as_str(&self) -> &str {
-        // It is letters.
-        str::from_utf8(&self.0).unwrap_or_default()
+        &self.0
     }
 }
 
@@ -62,12 +57,6 @@ impl Tag {
 pub(super) fn life(text: &[u8]) -> i64 {
     let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = Sha256::digest(text).into();
     (i64::from_be_bytes([a, b, c, d, e, f, g, h]) & i64::MAX) | 1
-}
-
-/// As much of a note as servers show of a session: printable ASCII.
-#[cfg(any(test, feature = "postgres"))]
-pub(super) fn push_plain(text: &mut String, note: &str) {
-    text.extend(note.chars().map(|c| if c == ' ' || c.is_ascii_graphic() { c } else { '?' }));
 }
 
 #[cfg(test)]
@@ -94,15 +83,4 @@ mod tests {
     }
 
     const KNOWN: i64 = 3_378_312_436_193_864_987;
-
-    #[test]
-    fn tags_are_short_and_plain() {
-        let tags = [0, 1, u128::MAX].map(|id| Tag::of(HolderId::from_u128(id)));
-        let plain_all = |tag: &Tag| tag.as_str().bytes().all(|b| b.is_ascii_alphanumeric());
-        assert!(tags.iter().all(|tag| tag.as_str().len() == 11 && plain_all(tag)));
-        assert!(tags[0] != tags[1] && tags[1] != tags[2]);
-        let mut text = "-".to_owned();
-        push_plain(&mut text, "a\u{fc}\tb c");
-        assert_eq!(text, "-a??b c");
-    }
 }

@@ -12,7 +12,8 @@ pub(crate) fn why(need: Need, foreign: &str) -> Option<String> {
              tell them apart"
         }
         Need::Foreign => foreign,
-        Need::WaiterLease => "nobody waits in a line",
+        Need::WaiterLease => "a waiter leaves the server's queue with its connection",
+        Need::Line => "the server shows who waits neither with a number nor with a note",
         _ => return None,
     };
     Some(why.to_owned())

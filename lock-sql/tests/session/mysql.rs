@@ -15,8 +15,8 @@ use crate::server::{Server, open, soon, tests_on};
 #[async_trait]
 impl Server for MariaDb {
     const DRIVER: Driver = MYSQL_SESSION_DRIVER;
-    // The types of its values: after a number three texts, and another number.
-    const SWAP: &[u8] = b"\x08\0\xfd\0\xfd\0\xfd\0\x08\0";
+    // The types of its values: a text only, of 64 bytes.
+    const GIVE: &[u8] = b"\x01\xfd\0@";
 
     async fn start_with(settings: &[&str]) -> Self {
         start(settings).await.unwrap()

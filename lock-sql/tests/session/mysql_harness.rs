@@ -20,8 +20,6 @@ const CAPABILITIES: Capabilities = {
     let mut caps = Capabilities::full();
     caps.shared = false;
     caps.permits = false;
-    caps.fifo = false;
-    caps.push = false;
     caps.raise = false;
     caps.delay = false;
     caps.list = false;
@@ -50,6 +48,11 @@ impl Harness for MySqlSession {
         Duration::from_secs(1)
     }
 
+    fn hand_over_cost(&self) -> u64 {
+        // Joining is a try, a place in the queue, and a look whether the server has it.
+        6
+    }
+
     fn lacks(&self, need: Need) -> Option<String> {
         let foreign =
             "what others lock under our names is a lock; the store's own tests show what is refused";
@@ -61,8 +64,8 @@ impl Harness for MySqlSession {
             driver: MYSQL_SESSION_DRIVER,
             residue: locks_sql(),
             counters: "SELECT COUNT(*) FROM locks.onelock_session",
-            options: "tls=off&connections=150",
-            hasty: "connections=150&tls=off&request_timeout=1s&connect_timeout=2s",
+            options: "tls=off&connections=250",
+            hasty: "connections=250&tls=off&request_timeout=1s&connect_timeout=2s",
             rights: "CREATE, INSERT, SELECT, UPDATE",
         };
         Ok(Box::new(Running::new(kind, start(&[]).await?)?))

@@ -16,8 +16,8 @@ use crate::server::{Server, acquire, open, soon, tests_on, until_waiting};
 #[async_trait]
 impl Server for PostgresServer {
     const DRIVER: Driver = POSTGRES_SESSION_DRIVER;
-    // The fifth statement that a connection prepares.
-    const SWAP: &[u8] = b"\0sqlx_s_5\0";
+    // The third statement that a connection prepares.
+    const GIVE: &[u8] = b"\0sqlx_s_3\0";
 
     async fn start_with(settings: &[&str]) -> Self {
         start(settings).await.unwrap()

@@ -19,8 +19,6 @@ use crate::postgres_server::{Admin as _, PostgresServer};
 const CAPABILITIES: Capabilities = {
     let mut caps = Capabilities::full();
     caps.permits = false;
-    caps.fifo = false;
-    caps.push = false;
     caps.raise = false;
     caps.delay = false;
     caps.list = false;
@@ -60,6 +58,11 @@ impl Harness for PostgresSession {
         Duration::from_millis(500)
     }
 
+    fn hand_over_cost(&self) -> u64 {
+        // Joining is a try, a place in the queue, and a look whether the server has it.
+        6
+    }
+
     fn lacks(&self, need: Need) -> Option<String> {
         let foreign = "what others lock under our keys is a lock; the store's own tests show what is refused";
         lacks::why(need, foreign)
@@ -69,7 +72,7 @@ impl Harness for PostgresSession {
         let server = start(&[]).await?;
         let port = server.port();
         let url =
-            format!("postgres+session://onelock@127.0.0.1:{port}/postgres?migrate=false&connections=150");
+            format!("postgres+session://onelock@127.0.0.1:{port}/postgres?migrate=false&connections=250");
         Ok(Box::new(Running::new(SESSIONS, server, None, url, port)))
     }
 

@@ -14,8 +14,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) trait Server: Sized + Send + Sync {
     const DRIVER: Driver;
 
-    /// What stands in a request to give one lock back and take another, and in no other.
-    const SWAP: &[u8];
+    /// What stands in a request to give a lock back, and in no other.
+    const GIVE: &[u8];
 
     /// One with settings of its own.
     async fn start_with(settings: &[&str]) -> Self;
@@ -87,8 +87,8 @@ macro_rules! tests_on {
             queue::a_silent_waiter_holds_for_its_lease_at_most,
             queue::a_client_without_connections_says_so,
             turns::few_sessions_serve_many,
-            turns::a_busy_lock_is_not_taken_along,
-            turns::half_a_swap_harms_nobody,
+            turns::a_busy_lock_is_waited_for_by_one_connection,
+            turns::a_lost_unlock_harms_nobody,
         }
     };
 }

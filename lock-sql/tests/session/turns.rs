@@ -1,4 +1,4 @@
-//! More who want a lock than a client has sessions: each session goes from one lock to the next in one request.
+//! More who want a lock than a client has sessions.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,7 @@ async fn cycle(locks: &Locks, name: &str, resource: &Resource) -> Result<()> {
     guard.release().await
 }
 
-/// What becomes of a request for two locks is a matter of the way to the server.
+/// What becomes of an unlock is a matter of the way to the server.
 fn of_the_way(error: &onelock_core::Error) -> bool {
     matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Lost)
 }
@@ -63,8 +63,8 @@ pub(crate) async fn few_sessions_serve_many<S: Server>(server: &S) {
     let link = Link::new();
     let proxy = Proxy::start(([127, 0, 0, 1], server.at()).into(), &link).await.unwrap();
     let locks = open::<S>(&S::url_at(proxy.address().port(), "&connections=2")).await.unwrap();
-    // That sessions go from lock to lock is seen on the way.
-    link.arm(Trigger { pattern: S::SWAP.to_vec(), nth: 1, act: Act::HoldReply });
+    // An unlock is late.
+    link.arm(Trigger { pattern: S::GIVE.to_vec(), nth: 1, act: Act::HoldReply });
     let resource = Resource::default();
     let tasks: Vec<_> = ["1", "2", "3", "4", "5", "6", "all", "all", "all"]
         .into_iter()
@@ -86,7 +86,7 @@ pub(crate) async fn few_sessions_serve_many<S: Server>(server: &S) {
 }
 
 /// A lock that somebody else holds is waited for in the server's queue, or not at all.
-pub(crate) async fn a_busy_lock_is_not_taken_along<S: Server>(server: &S) {
+pub(crate) async fn a_busy_lock_is_waited_for_by_one_connection<S: Server>(server: &S) {
     let (other, locks) = (server.open("").await, server.open("&connections=1").await);
     let busy = other.mutex("busy").unwrap().acquire().await.unwrap();
     for round in 0..5 {
@@ -112,7 +112,7 @@ pub(crate) async fn a_busy_lock_is_not_taken_along<S: Server>(server: &S) {
     assert_eq!(server.locks().await, Vec::<String>::new());
 }
 
-/// What befalls one of the requests for two locks; its whole client too, where there is a fault.
+/// What befalls one of the unlocks; its whole client too, where there is a fault.
 const BLOWS: [(Act, Option<Fault>); 7] = [
     (Act::HoldRequest, None),
     (Act::HoldReply, None),
@@ -123,9 +123,8 @@ const BLOWS: [(Act, Option<Fault>); 7] = [
     (Act::LoseReply, Some(Fault::HalfOpen)),
 ];
 
-/// One of the requests for two locks is lost, or its answer, or it is late: nobody holds what another holds, and in the end all is
-/// free and goes on.
-pub(crate) async fn half_a_swap_harms_nobody<S: Server>(server: &S) {
+/// An unlock is lost, or its answer, or it is late: nobody holds what another holds, and in the end all is free and goes on.
+pub(crate) async fn a_lost_unlock_harms_nobody<S: Server>(server: &S) {
     for (act, fault) in BLOWS {
         let link = Link::new();
         let proxy = Proxy::start(([127, 0, 0, 1], server.at()).into(), &link).await.unwrap();
@@ -157,7 +156,7 @@ pub(crate) async fn half_a_swap_harms_nobody<S: Server>(server: &S) {
                 })
             })
             .collect();
-        link.arm(Trigger { pattern: S::SWAP.to_vec(), nth: 5, act });
+        link.arm(Trigger { pattern: S::GIVE.to_vec(), nth: 5, act });
         soon(link.struck()).await;
         if let Some(fault) = fault {
             link.set(fault);

@@ -4,15 +4,15 @@
 //! The table keeps what was added to it in this life, and a ceiling: a number counts only when a ceiling above it is on the
 //! disk, and a new life begins above the ceiling. A commit for a million numbers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use onelock_core::{Error, ErrorKind, Result};
 use sqlx::mysql::MySqlConnection;
-use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
+use sqlx::{Executor as _, SqlSafeStr as _};
 
 use super::MySql;
-use super::asking::Conn;
+use super::asking::{BEAT, Conn, GIVE, TAKE};
 use super::words::{bytes, ended, int, strange};
 use crate::mysql::MySqlConfig;
 use crate::mysql::error::{explain, is_missing_table, number};
@@ -97,14 +97,10 @@ impl MySql {
             None => self.begin(&mut conn, this).await?,
         };
         // What every lock asks for takes one round trip from the first time on.
-        if self.mariadb {
-            let quick = &self.sql.quick;
-            for sql in [&quick.take.sql, &quick.give.sql, &quick.beat.sql] {
-                let told = conn.prepare(AssertSqlSafe(Arc::clone(sql)).into_sql_str());
-                unharmed(told).await.map_err(ended)?;
-            }
+        for sql in [TAKE, GIVE, BEAT] {
+            unharmed(conn.prepare(sql.into_sql_str())).await.map_err(ended)?;
         }
-        Ok(Conn { conn, id: session, asked: 0, life, limit: Duration::ZERO, answered: Instant::now() })
+        Ok(Conn { conn, id: session, life })
     }
 
     /// What this client knows of this life, without a commit: what it was told before is on the disk. Another life may have taken

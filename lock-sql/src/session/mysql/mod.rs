@@ -7,7 +7,6 @@
 mod asking;
 mod life;
 mod look;
-mod prepared;
 mod words;
 
 use std::sync::Arc;
@@ -21,8 +20,7 @@ use onelock_core::{
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 
-use super::asked::Timer;
-use super::dialect::{Dialect as _, Id, Session};
+use super::dialect::Dialect as _;
 use super::{CONNECTIONS, SessionStore, Setup, connections};
 use crate::mysql::MySqlConfig;
 use crate::mysql::error::explain;
@@ -31,7 +29,6 @@ use crate::mysql::sql::Template;
 use crate::unharmed::unharmed;
 use asking::Conn;
 use life::Known;
-use prepared::Prepared;
 
 /// Session locks in MySQL and MariaDB: `mysql+session://user:password@host:3306/database`.
 pub const MYSQL_SESSION_DRIVER: Driver = Driver {
@@ -96,12 +93,12 @@ async fn open_with(config: MySqlConfig, connections: u16) -> Result<SessionStore
         let dialect = MySql::new(&config, found.mariadb);
         let mut conn = dialect.reach().await?;
         let space = tokio::time::timeout(OPENING, life::ensure(&mut conn, &config)).await;
-        let space = space.map_err(|_| super::hold::silent())??;
+        let space = space.map_err(|_| super::sessions::silent())??;
         let first = dialect.session_within(OPENING).await?;
         let side = dialect.session_within(OPENING).await?;
-        Ok((dialect, space, first, side))
+        Ok((dialect, space, [first, side]))
     };
-    let (dialect, space, first, side) =
+    let (dialect, space, opened) =
         opened.await.map_err(|error: Error| error.during("open").at(address.clone()))?;
     let setup = Setup {
         info: Info { scheme: MySql::SCHEME.into(), address },
@@ -109,8 +106,10 @@ async fn open_with(config: MySqlConfig, connections: u16) -> Result<SessionStore
         space,
         connections,
         request_timeout: config.request_timeout,
+        dialect,
+        opened,
     };
-    Ok(SessionStore::new(setup, dialect, first, side))
+    Ok(setup.store())
 }
 
 struct MySql {
@@ -123,62 +122,33 @@ struct MySql {
     sql: Sql,
 }
 
-/// The requests. Each answers by which session it was served.
+/// The requests that are not prepared.
 struct Sql {
     settings: Template,
     set_up: Template,
     begin: Template,
     again: Template,
     raise: Template,
-    take: Template,
-    give: Template,
-    /// For a server that is told it as a prepared statement.
-    swap: Template,
-    beat: Template,
     holder: Template,
     holds: Template,
+    is_of: Template,
     digits: Template,
-    session: Template,
-    quick: Quick,
-}
-
-/// Those that are asked again and again, for a server that has read them. MySQL's has two statements in one, and finds other types
-/// for values that it does not see.
-struct Quick {
-    take: Prepared<5>,
-    give: Prepared<2>,
-    swap: Prepared<5>,
-    beat: Prepared<1>,
+    sessions: Template,
 }
 
 impl Sql {
-    fn new(prefix: &str, mariadb: bool) -> Self {
-        let take = if mariadb { include_str!("sql/take.sql") } else { include_str!("sql/take_mysql.sql") };
-        let take = Template::new(take, prefix);
-        let give = Template::new(include_str!("sql/give.sql"), prefix);
-        let swap = Template::new(include_str!("sql/swap.sql"), prefix);
-        let beat = Template::new(include_str!("sql/beat.sql"), prefix);
-        let quick = Quick {
-            take: Prepared::new(&take, ["asked", "key", "patience", "shift", "tag"]),
-            give: Prepared::new(&give, ["asked", "key"]),
-            swap: Prepared::new(&swap, ["asked", "old", "key", "shift", "tag"]),
-            beat: Prepared::new(&beat, ["asked"]),
-        };
+    fn new(prefix: &str) -> Self {
         Self {
-            quick,
             settings: Template::new(include_str!("../../mysql/sql/session.sql"), prefix),
             set_up: Template::new(include_str!("sql/set_up.sql"), prefix),
             begin: Template::new(include_str!("sql/begin.sql"), prefix),
             again: Template::new(include_str!("sql/again.sql"), prefix),
             raise: Template::new(include_str!("sql/raise.sql"), prefix),
-            take,
-            give,
-            swap,
-            beat,
             holder: Template::new(include_str!("sql/holder.sql"), prefix),
             holds: Template::new(include_str!("sql/holds.sql"), prefix),
+            is_of: Template::new(include_str!("sql/is_of.sql"), prefix),
             digits: Template::new(include_str!("sql/digits.sql"), prefix),
-            session: Template::new(include_str!("sql/session.sql"), prefix),
+            sessions: Template::new(include_str!("sql/sessions.sql"), prefix),
         }
     }
 }
@@ -191,7 +161,7 @@ impl MySql {
             request_timeout: config.request_timeout,
             mariadb,
             known: Known::default(),
-            sql: Sql::new(&config.table_prefix, mariadb),
+            sql: Sql::new(&config.table_prefix),
         }
     }
 
@@ -203,14 +173,11 @@ impl MySql {
         }
     }
 
-    async fn session_within(&self, limit: Duration) -> Result<Session<Conn>> {
+    async fn session_within(&self, limit: Duration) -> Result<Conn> {
         let conn = self.reach().await?;
         let set_up = tokio::time::timeout(limit, self.set_up(conn)).await;
-        let conn = set_up.map_err(|_| {
-            Error::new(ErrorKind::Unavailable, "the server did not set up a session in time")
-        })??;
-        let id = Id { process: conn.id, born: conn.life.id };
-        Ok(Session { conn, id, idle: Duration::ZERO, timer: Timer::default() })
+        set_up
+            .map_err(|_| Error::new(ErrorKind::Unavailable, "the server did not set up a session in time"))?
     }
 }
 

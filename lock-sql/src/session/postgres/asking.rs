@@ -3,35 +3,81 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{Error, ErrorKind, FencingToken, Mode, Result};
+use onelock_core::{EntryView, Error, ErrorKind, FencingToken, Mode, Result};
 use sqlx::AssertSqlSafe;
-use sqlx::postgres::PgArguments;
+use sqlx::postgres::{PgArguments, PgRow};
 
-use super::session::{Conn, Postgres, get, strange};
+use super::session::{Conn, Postgres, get, pooled, strange};
 use crate::postgres::error::is_full;
-use crate::session::dialect::{Answer, Ask, Dialect, Seen, Session, Whom, Wish};
-use crate::session::names::push_plain;
+use crate::session::dialect::{Answer, Ask, Dialect, Id, Wish};
 use crate::unharmed::{legible, unharmed};
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, PgArguments>;
+
+/// The requests. In a session's name stands what it holds: `onelock <number> <tag> <note>`.
+#[derive(Debug)]
+pub(super) struct Sql {
+    /// By whether it waits, and whether it shares.
+    take: [[Arc<str>; 2]; 2],
+    give: [Arc<str>; 2],
+    beat: Arc<str>,
+    waiting: Arc<str>,
+    holders: Arc<str>,
+    end: Arc<str>,
+    evict: Arc<str>,
+    /// Which session this is, and whether its server takes writes.
+    pub(super) begin: Arc<str>,
+}
+
+impl Sql {
+    pub(super) fn new(schema: &str) -> Self {
+        let schema = format!("\"{schema}\"");
+        let fill = |sql: &str, what: &str, with: &str| {
+            let lines: Vec<_> = sql.lines().filter(|line| !line.starts_with("--")).collect();
+            lines.join("\n").replace("{schema}", &schema).replace(what, with.trim_end()).into()
+        };
+        let plain = |sql| fill(sql, "{}", "");
+        let holders = |sql| fill(sql, "{holders}", include_str!("sql/of_key.sql"));
+        let take = |taken| fill(include_str!("sql/take.sql"), "{taken}", taken);
+        let give = |unlock| fill(include_str!("sql/give.sql"), "{unlock}", unlock);
+        Self {
+            take: [
+                [take("pg_try_advisory_lock($1)"), take("pg_try_advisory_lock_shared($1)")],
+                [take("pg_advisory_lock($1) IS NOT NULL"), take("pg_advisory_lock_shared($1) IS NOT NULL")],
+            ],
+            give: [give("pg_advisory_unlock"), give("pg_advisory_unlock_shared")],
+            beat: plain(include_str!("sql/beat.sql")),
+            waiting: plain(include_str!("sql/waiting.sql")),
+            holders: holders(include_str!("sql/holders.sql")),
+            end: plain(include_str!("sql/end.sql")),
+            evict: holders(include_str!("sql/evict.sql")),
+            begin: plain(include_str!("sql/begin.sql")),
+        }
+    }
+
+    /// What every lock asks for: it takes one round trip from the first time on.
+    pub(super) fn prepared(&self) -> [&Arc<str>; 4] {
+        [&self.take[0][0], &self.take[1][0], &self.give[0], &self.beat]
+    }
+}
 
 impl Dialect for Postgres {
     type Conn = Conn;
 
     const SCHEME: &'static str = "postgres+session";
 
-    async fn connect(&self) -> Result<Session<Conn>> {
+    async fn connect(&self) -> Result<Conn> {
         let conn = self.reach().await?;
         self.set_up(conn, self.request_timeout).await
+    }
+
+    fn id(conn: &Conn) -> Id {
+        conn.id
     }
 
     fn is_full(error: &Error) -> bool {
         let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
         source.is_some_and(is_full)
-    }
-
-    fn swaps(&self) -> bool {
-        true
     }
 
     async fn ask(&self, conn: &mut Conn, ask: &Ask) -> Result<Answer> {
@@ -41,121 +87,106 @@ impl Dialect for Postgres {
             Ask::Take { wish, wait, idle } => {
                 let sql = &self.sql.take[usize::from(*wait)][shared(wish.mode)];
                 let query = query(sql).bind(wish.key.short()).bind(label(wish)).bind(idle.map(millis));
-                let taken = |name: Option<&str>| match name {
-                    None if !wait => Ok(Answer::No),
-                    name => granted(name, wish).map(Answer::Taken),
-                };
-                self.fetch_one(conn, query, taken).await?.ok_or_else(strange)
-            }
-            Ask::Swap { key, wish } => {
-                let query = query(&self.sql.swap).bind(key.short()).bind(wish.key.short()).bind(label(wish));
-                let swapped = |name: Option<&str>| match name {
-                    None => Ok(Answer::No),
-                    Some("busy") => Ok(Answer::Swapped(None)),
-                    name => granted(name, wish).map(|token| Answer::Swapped(Some(token))),
-                };
-                self.fetch_one(conn, query, swapped).await?.ok_or_else(strange)
+                let own = conn.id;
+                let taken =
+                    |row: &PgRow| match answered_by(own, row).and_then(|()| get::<Option<&str>>(row, 2))? {
+                        None => Ok(None),
+                        Some(name) => numbered(name).map(|(token, _)| Some(token)).ok_or_else(strange),
+                    };
+                Ok(Answer::Taken(self.fetch(conn, query, taken).await?.ok_or_else(strange)?))
             }
             Ask::Give { key, mode } => {
                 self.done(conn, query(&self.sql.give[shared(*mode)]).bind(key.short())).await
             }
             Ask::Beat { idle } => self.done(conn, query(&self.sql.beat).bind(idle.map(millis))).await,
-            Ask::Waits(id) => self.done(conn, query(&self.sql.waits).bind(id.process)).await,
-            Ask::Look(key) => Box::pin(self.look(conn, query(&self.sql.look).bind(key.short()))).await,
-            Ask::End(Whom::Session(id)) => {
-                let query = query(&self.sql.end_session).bind(id.process).bind(id.born);
-                self.done(conn, query.bind(patience)).await
+            Ask::Waiting(processes) => {
+                let query = query(&self.sql.waiting).bind(processes.clone());
+                Ok(Answer::Waiting(self.fetch_all(conn, query, |row| get(row, 0)).await?))
             }
-            Ask::End(Whom::Tag(key, tag)) => {
-                let query =
-                    query(&self.sql.end_holder).bind(key.short()).bind(3).bind(tag.as_str().to_owned());
-                self.done(conn, query.bind(patience)).await
+            Ask::Holders(key) => {
+                let query = query(&self.sql.holders).bind(key.short());
+                let seen = self.fetch_all(conn, query, |row| Ok(holder(get(row, 0)?, get(row, 1)?))).await?;
+                Ok(Answer::Holders(seen.into_iter().flatten().collect()))
             }
-            Ask::End(Whom::Token(key, token)) => {
-                let query = query(&self.sql.end_holder).bind(key.short()).bind(2).bind(token.to_string());
-                self.done(conn, query.bind(patience)).await
+            Ask::End(id) => {
+                let query = query(&self.sql.end).bind(id.process).bind(id.born).bind(patience);
+                self.ended(conn, query).await
+            }
+            Ask::Evict(key, token) => {
+                let query = query(&self.sql.evict).bind(key.short()).bind(token.to_string());
+                self.ended(conn, query.bind(patience).bind(2)).await
+            }
+            Ask::Disown(key, tag) => {
+                let query = query(&self.sql.evict).bind(key.short()).bind(tag.as_str().to_owned());
+                self.ended(conn, query.bind(patience).bind(3)).await
             }
         }
     }
 }
 
 impl Postgres {
-    /// One round trip, and what `read` makes of the last column of the first row, if there is one.
-    async fn fetch_one<T: Send>(
+    /// One round trip, and what `read` makes of the first row, if there is one.
+    async fn fetch<T: Send>(
         &self,
         conn: &mut Conn,
         query: Query<'_>,
-        read: impl FnOnce(Option<&str>) -> Result<T> + Send,
+        read: impl FnOnce(&PgRow) -> Result<T> + Send,
     ) -> Result<Option<T>> {
-        let query = query.bind(conn.next());
         // Not as a stream of rows: the driver's takes half as many instructions again.
         let row = unharmed(query.fetch_optional(&mut conn.conn)).await;
-        let Some(row) = row.map_err(|error| self.explained(error))? else { return Ok(None) };
-        legible(|| {
-            conn.check(&row)?;
-            read(get(&row, 2)?)
-        })
-        .map(Some)
+        row.map_err(|error| self.explained(error))?.map(|row| legible(|| read(&row))).transpose()
     }
 
-    /// Asks for something to be done.
-    async fn done(&self, conn: &mut Conn, query: Query<'_>) -> Result<Answer> {
-        let done = |word: Option<&str>| match word {
-            None => Ok(Answer::No),
-            Some("yes") => Ok(Answer::Yes),
-            Some("late") => Err(Error::new(ErrorKind::Timeout, "the session does not end")),
-            Some(_) => Err(strange()),
-        };
-        Ok(self.fetch_one(conn, query, done).await?.unwrap_or(Answer::No))
-    }
-
-    async fn look(&self, conn: &mut Conn, query: Query<'_>) -> Result<Answer> {
-        let query = query.bind(conn.next());
+    async fn fetch_all<T: Send>(
+        &self,
+        conn: &mut Conn,
+        query: Query<'_>,
+        read: impl Fn(&PgRow) -> Result<T> + Send,
+    ) -> Result<Vec<T>> {
         let rows = unharmed(query.fetch_all(&mut conn.conn)).await.map_err(|error| self.explained(error))?;
-        let mut seen = Vec::new();
-        for row in &rows {
-            let holder = legible(|| {
-                conn.check(row)?;
-                Ok(holder(get(row, 1)?, get(row, 2)?))
-            })?;
-            seen.extend(holder);
-        }
-        Ok(Answer::Holders(seen))
+        legible(|| rows.iter().map(&read).collect())
     }
+
+    async fn done(&self, conn: &mut Conn, query: Query<'_>) -> Result<Answer> {
+        let own = conn.id;
+        let done = self.fetch(conn, query, |row| answered_by(own, row).and_then(|()| get(row, 1))).await?;
+        Ok(Answer::Done(done.ok_or_else(strange)?))
+    }
+
+    /// Whether there was a session to end; it has ended when this is answered.
+    async fn ended(&self, conn: &mut Conn, query: Query<'_>) -> Result<Answer> {
+        match self.fetch(conn, query, |row| get(row, 0)).await? {
+            None => Ok(Answer::Done(false)),
+            Some(true) => Ok(Answer::Done(true)),
+            Some(false) => Err(Error::new(ErrorKind::Timeout, "the session does not end")),
+        }
+    }
+}
+
+/// The lock belongs to the session: another one, by a pooler, is not ours.
+fn answered_by(own: Id, row: &PgRow) -> Result<()> {
+    if i64::from(get::<i32>(row, 0)?) == own.process { Ok(()) } else { Err(pooled()) }
 }
 
 /// A holder by the mode of its lock and the name of its session.
-fn holder(lock: Option<&str>, name: Option<&str>) -> Option<Seen> {
-    let (token, _, note) = numbered(name?)?;
+fn holder(lock: Option<&str>, name: Option<&str>) -> Option<EntryView> {
+    let (token, note) = numbered(name?)?;
     let mode = if lock? == "ShareLock" { Mode::Shared } else { Mode::Exclusive };
-    Some(Seen { token, mode, note: note.to_owned() })
+    Some(EntryView { token, mode, note: note.to_owned(), age: None, expires_in: None })
 }
 
-/// The number that a session shows for what was wished for.
-fn granted(name: Option<&str>, wish: &Wish) -> Result<FencingToken> {
-    match name.and_then(numbered) {
-        Some((token, whose, _)) if whose == wish.tag.as_str() => Ok(token),
-        _ => Err(strange()),
-    }
-}
-
-/// What follows the number in a session's name.
+/// What follows the number in a session's name; servers show printable ASCII of it.
 fn label(wish: &Wish) -> String {
-    let (tag, note) = (wish.tag.as_str(), wish.note.as_str());
-    let mut label = String::with_capacity(tag.len() + note.len() + 2);
-    label.push(' ');
-    label.push_str(tag);
-    label.push(' ');
-    push_plain(&mut label, note);
-    label
+    let plain = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
+    let note = wish.note.as_str().chars().map(plain);
+    [" ", wish.tag.as_str(), " "].into_iter().flat_map(str::chars).chain(note).collect()
 }
 
-/// The number, the tag and the note in a session's name.
-fn numbered(name: &str) -> Option<(FencingToken, &str, &str)> {
+/// The number and the note in a session's name.
+fn numbered(name: &str) -> Option<(FencingToken, &str)> {
     let (number, rest) = name.strip_prefix("onelock ")?.split_once(' ')?;
-    let token = FencingToken::new(number.parse().ok()?).ok()?;
-    let (tag, note) = rest.split_once(' ').unwrap_or((rest, ""));
-    Some((token, tag, note))
+    let (_tag, note) = rest.split_once(' ').unwrap_or((rest, ""));
+    Some((FencingToken::new(number.parse().ok()?).ok()?, note))
 }
 
 fn shared(mode: Mode) -> usize {
@@ -173,12 +204,9 @@ mod tests {
 
     #[test]
     fn a_session_says_what_it_holds() {
-        let read = |name| numbered(name).map(|(token, tag, note)| (token.get(), tag, note));
-        assert_eq!(
-            read("onelock 42 abcdefghijk host:1 and more"),
-            Some((42, "abcdefghijk", "host:1 and more"))
-        );
-        assert_eq!(read("onelock 42 abcdefghijk"), Some((42, "abcdefghijk", "")));
+        let read = |name| numbered(name).map(|(token, note)| (token.get(), note));
+        assert_eq!(read("onelock 42 abc host:1 and more"), Some((42, "host:1 and more")));
+        assert_eq!(read("onelock 42 abc"), Some((42, "")));
         for other in ["onelock", "onelock 42", "onelock x abc", "onelock 0 abc", "psql", "", "other 42 abc"] {
             assert_eq!(read(other), None, "{other}");
         }

@@ -7,7 +7,6 @@
 mod asking;
 mod opening;
 mod session;
-mod sql;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,18 +87,19 @@ async fn open_with(config: PostgresConfig, connections: u16) -> Result<SessionSt
         dialect.settings(&mut first, version).await?;
         let first = dialect.set_up(first, OPENING).await?;
         let side = dialect.set_up(dialect.reach().await?, OPENING).await?;
-        Ok((dialect, first, side))
+        Ok((dialect, [first, side]))
     };
-    let (dialect, first, side) =
-        opened.await.map_err(|error: Error| error.during("open").at(address.clone()))?;
+    let (dialect, opened) = opened.await.map_err(|error: Error| error.during("open").at(address.clone()))?;
     let setup = Setup {
         info: Info { scheme: Postgres::SCHEME.into(), address },
         capabilities: CAPABILITIES,
         space: config.schema.clone(),
         connections,
         request_timeout: config.request_timeout,
+        dialect,
+        opened,
     };
-    Ok(SessionStore::new(setup, dialect, first, side))
+    Ok(setup.store())
 }
 
 #[cfg(test)]

@@ -7,12 +7,11 @@ use onelock_core::{Error, ErrorKind, Result};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, SqlSafeStr as _};
 
+use super::asking::Sql;
 use super::opening::OPENING;
-use super::sql::Sql;
 use crate::postgres::PostgresConfig;
 use crate::postgres::error::{denied, explain, state};
-use crate::session::asked::Timer;
-use crate::session::dialect::{Id, Session};
+use crate::session::dialect::Id;
 use crate::unharmed::{legible, unharmed};
 
 #[derive(Debug)]
@@ -88,7 +87,7 @@ impl Postgres {
         Ok(())
     }
 
-    pub(super) async fn set_up(&self, mut conn: PgConnection, limit: Duration) -> Result<Session<Conn>> {
+    pub(super) async fn set_up(&self, mut conn: PgConnection, limit: Duration) -> Result<Conn> {
         ask_raw(&mut conn, &self.settings, limit).await?;
         let rows = ask_raw(&mut conn, &self.sql.begin, limit).await?;
         let (standby, pid, born): (bool, i32, i64) = match &rows[..] {
@@ -100,7 +99,7 @@ impl Postgres {
         }
         // What every lock asks for takes one round trip from the first time on.
         let prepare = async {
-            for sql in [&self.sql.take[0][0], &self.sql.take[1][0], &self.sql.give[0], &self.sql.beat] {
+            for sql in self.sql.prepared() {
                 conn.prepare(AssertSqlSafe(Arc::clone(sql)).into_sql_str()).await?;
             }
             Ok(())
@@ -110,12 +109,7 @@ impl Postgres {
             Err(_) => return Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
         }
         let id = Id { process: pid.into(), born };
-        Ok(Session {
-            conn: Conn { conn, pid: pid.into(), asked: 0 },
-            id,
-            idle: Duration::ZERO,
-            timer: Timer::default(),
-        })
+        Ok(Conn { conn, id })
     }
 
     pub(super) fn explained(&self, error: sqlx::Error) -> Error {
@@ -138,26 +132,7 @@ impl Postgres {
 #[derive(Debug)]
 pub(super) struct Conn {
     pub(super) conn: PgConnection,
-    pid: i64,
-    /// How many questions it was asked.
-    asked: i64,
-}
-
-impl Conn {
-    /// The number of the next question.
-    pub(super) fn next(&mut self) -> i64 {
-        self.asked += 1;
-        self.asked
-    }
-
-    /// Whether this answers that question.
-    ///
-    /// The lock belongs to the session: another one, by a pooler, is not ours. Nor is the answer to another question, by a
-    /// connection that is out of step.
-    pub(super) fn check(&self, row: &PgRow) -> Result<()> {
-        let whose: i64 = get(row, 0)?;
-        if whose == self.pid + self.asked { Ok(()) } else { Err(pooled()) }
-    }
+    pub(super) id: Id,
 }
 
 pub(super) fn get<'r, T>(row: &'r PgRow, column: usize) -> Result<T>

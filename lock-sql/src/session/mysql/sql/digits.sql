@@ -1,7 +1,7 @@
--- :own (the prefix of the holding session) :holder :top. One row: the session, and what the holder says of its number (NULL: nothing):
--- the lowest 12 bits, and the others, where they are one of 4096 values from the top down.
-SELECT CAST(CONNECTION_ID() AS SIGNED) + :asked, CAST(MAX(IF(IS_USED_LOCK(CONCAT(:own, '0/', v)) = :holder, v, NULL)) AS SIGNED),
-    CAST(MAX(IF(IS_USED_LOCK(CONCAT(:own, '1/', :top - v)) = :holder, :top - v, NULL)) AS SIGNED)
+-- :holder :top :sixteen (the numbers from 0 to 15). One row, what that session says of its number (NULL: nothing): the lowest 12 bits,
+-- and the others, where they are one of 4096 values from the top down.
+SELECT CAST(MAX(IF(IS_USED_LOCK(CONCAT('onelock/:holder/0/', v)) = :holder, v, NULL)) AS SIGNED),
+    CAST(MAX(IF(IS_USED_LOCK(CONCAT('onelock/:holder/1/', :top - v)) = :holder, :top - v, NULL)) AS SIGNED)
 FROM (
     SELECT a.x * 256 + b.x * 16 + c.x AS v
     FROM (:sixteen) a CROSS JOIN (:sixteen) b CROSS JOIN (:sixteen) c

@@ -1,3 +1,2 @@
--- :key. One row of one text: the session, whether it held the lock (0 also where nobody did), and how many others it held. It holds
--- nothing afterwards.
-SELECT CONCAT_WS(' ', CONNECTION_ID() + :asked, COALESCE(RELEASE_LOCK(:key), 0), RELEASE_ALL_LOCKS()) AS a;
+-- The key. One row: the session, and whether it held the lock. It holds nothing afterwards.
+SELECT CAST(CONNECTION_ID() AS SIGNED), CAST(COALESCE(RELEASE_LOCK(?), 0) + 0 * RELEASE_ALL_LOCKS() AS SIGNED)

@@ -1,3 +1,3 @@
--- :key :holder :says (conditions on the locks by which a session says what it holds)
--- One row: the session, and whether that holder holds this.
-SELECT CAST(CONNECTION_ID() AS SIGNED) + :asked, CAST(COALESCE(IS_USED_LOCK(:key) = :holder AND :says, 0) AS SIGNED);
+-- :key :holder :low :high. One row: whether that session holds the lock, and says that its number has these parts.
+SELECT CAST(COALESCE(IS_USED_LOCK(:key) = :holder AND IS_USED_LOCK('onelock/:holder/0/:low') = :holder
+    AND IS_USED_LOCK('onelock/:holder/1/:high') = :holder, 0) AS SIGNED);

@@ -1,2 +1,2 @@
-SELECT pg_backend_pid() + $2::bigint, NULL::text,
-    CASE WHEN {unlock}($1) THEN CASE WHEN set_config('application_name', 'onelock', false) IS NOT NULL THEN 'yes' END END
+-- $1 the key. One row: the session, and whether it was held.
+SELECT pg_backend_pid(), CASE WHEN {unlock}($1) THEN set_config('application_name', 'onelock', false) IS NOT NULL ELSE false END

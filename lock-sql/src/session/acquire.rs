@@ -1,0 +1,145 @@
+//! Taking a lock: one try, and behind others a place in the server's queue.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use onelock_core::{
+    Busy, Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Request, Result, Standing,
+};
+use tokio::time::timeout;
+
+use super::backend::{Entry, SessionStore, State, gone};
+use super::dialect::{Answer, Ask, Dialect, Id, Wish};
+use super::names::Tag;
+use super::sessions::{Session, broke, silent};
+
+/// How long a request that waits is given to hold after all, before the server is asked whether it stands in the queue.
+const FIRST: Duration = Duration::from_millis(3);
+
+impl<D: Dialect> SessionStore<D> {
+    pub(super) async fn join(&self, request: &Request) -> Result<Standing> {
+        self.check_open()?;
+        self.capabilities.check_mode(request.mode, D::SCHEME)?;
+        if self.find(&request.ticket()).is_some()
+            && let Some(standing) = Box::pin(self.again(request)).await?
+        {
+            return Ok(standing);
+        }
+        let wish = Wish {
+            key: self.key(&request.name),
+            mode: request.mode,
+            tag: Tag::of(request.holder),
+            note: request.note.clone(),
+        };
+        loop {
+            let (session, fresh) = self.sessions.get().await?;
+            let id = session.id;
+            let ask = take(&wish, false, request, &session);
+            let mut asked = self.sessions.ask(session, ask);
+            let Ok((session, answer)) = timeout(self.sessions.limit, &mut asked).await else {
+                return Err(self.lose(request, id, silent()));
+            };
+            match answer {
+                Ok(Answer::Taken(Some(token))) => {
+                    self.enter(request, id, State::Free(session), Some(token))?;
+                    return Ok(Standing::Held(Grant { token, lease: request.lease }));
+                }
+                Ok(_) if request.queue => return Box::pin(self.queue(request, session, &wish)).await,
+                Ok(_) => {
+                    self.sessions.give(session);
+                    return Ok(Standing::Busy(Busy { retry_after: None }));
+                }
+                // It broke while it was free, and others with it. The server may not know yet: then it would hold.
+                Err(error) if broke(&error) && !fresh => {
+                    self.sessions.clear();
+                    if error.kind() != ErrorKind::Lost && self.sessions.end(id).await.is_err() {
+                        return Err(self.lose(request, id, error));
+                    }
+                }
+                Err(error) => return Err(self.lose(request, id, error)),
+            }
+        }
+    }
+
+    /// The standing of an entry that is there already.
+    async fn again(&self, request: &Request) -> Result<Option<Standing>> {
+        let (lease, waiter_lease) = (request.lease, request.waiter_lease);
+        let renewal = Renewal { ticket: request.ticket(), lease, waiter_lease };
+        Ok(match self.renew_all(&[renewal]).await.pop().transpose()? {
+            Some(Renewed::Held(grant)) => Some(Standing::Held(grant)),
+            Some(Renewed::Waiting(place)) => Some(Standing::Waiting(place)),
+            Some(Renewed::NotHeld) | None => None,
+        })
+    }
+
+    /// Stands in the server's queue. Answered when the server shows that it does: who joins later stands behind.
+    async fn queue(&self, request: &Request, session: Session<D::Conn>, wish: &Wish) -> Result<Standing> {
+        let id = session.id;
+        let ask = take(wish, true, request, &session);
+        let asked = self.sessions.ask(session, ask);
+        let entry = self.enter(request, id, State::Asked(asked), None)?;
+        let failed = |error| {
+            self.forget(request.holder, &entry);
+            Err(self.lose(request, id, error))
+        };
+        let (begun, mut pause) = (Instant::now(), FIRST);
+        while begun.elapsed() < self.sessions.limit {
+            let settled = timeout(pause, async { entry.settle(&mut *entry.state.lock().await).await });
+            match (settled.await, entry.token.get()) {
+                (Ok(Err(error)), _) => return failed(error),
+                (_, Some(&token)) => return Ok(Standing::Held(Grant { token, lease: request.lease })),
+                (Ok(Ok(_)), None) => return failed(gone()),
+                (Err(_), None) => {}
+            }
+            match self.sessions.waiting(vec![id.process]).await {
+                Ok(waiting) if waiting.contains(&id.process) => {
+                    let place = Place { token: None, lease: request.waiter_lease, retry_after: None };
+                    return Ok(Standing::Waiting(place));
+                }
+                // The request has not reached the server, or the answer is on its way.
+                Ok(_) => {}
+                Err(error) => return failed(error),
+            }
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+        failed(silent())
+    }
+
+    fn enter(
+        &self,
+        request: &Request,
+        id: Id,
+        state: State<D::Conn>,
+        token: Option<FencingToken>,
+    ) -> Result<Arc<Entry<D::Conn>>> {
+        let entry = Arc::new(Entry {
+            name: request.name.clone(),
+            key: self.key(&request.name),
+            mode: request.mode,
+            id,
+            token: token.map_or_else(OnceLock::new, OnceLock::from),
+            state: tokio::sync::Mutex::new(state),
+        });
+        self.entries().insert(request.holder, Arc::clone(&entry));
+        // Closing empties the entries, but not of what comes later.
+        self.check_open().inspect_err(|_| self.forget(request.holder, &entry))?;
+        Ok(entry)
+    }
+
+    /// The connection is closed, and the session may hold or wait: a release ends it.
+    fn lose(&self, request: &Request, id: Id, error: Error) -> Error {
+        if error.kind() == ErrorKind::Lost {
+            // It took everything with it.
+            return Error::new(ErrorKind::Unavailable, "the server has ended the session").caused_by(error);
+        }
+        if !error.is_unclear() {
+            return error;
+        }
+        self.lost().insert(request.holder, id);
+        error
+    }
+}
+
+fn take<C>(wish: &Wish, wait: bool, request: &Request, session: &Session<C>) -> Ask {
+    Ask::Take { wish: wish.clone(), wait, idle: (session.idle != request.lease).then_some(request.lease) }
+}

@@ -1,0 +1,183 @@
+//! The store: its verbs, over one dialect, and what this client's locks are.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use async_trait::async_trait;
+use onelock_core::{
+    Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, HolderMap, Info, Listing, LockName,
+    Mode, Page, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+};
+use tokio::sync::watch;
+
+use super::dialect::{Answer, Ask, Dialect, Id};
+use super::names::Key;
+use super::sessions::{Asked, Session, Sessions, closed};
+
+/// The store.
+pub(super) struct SessionStore<D: Dialect> {
+    pub(super) info: Info,
+    pub(super) capabilities: Capabilities,
+    /// What keeps the names of several users of one server apart.
+    pub(super) space: String,
+    pub(super) sessions: Arc<Sessions<D>>,
+    pub(super) entries: Mutex<HolderMap<Arc<Entry<D::Conn>>>>,
+    /// Sessions whose connection was given up while they might have held or waited for something.
+    pub(super) lost: Mutex<HolderMap<Id>>,
+    pub(super) closed: watch::Sender<bool>,
+}
+
+/// A lock that a session of this client holds or waits for.
+pub(super) struct Entry<C> {
+    pub(super) name: LockName,
+    pub(super) key: Key,
+    pub(super) mode: Mode,
+    pub(super) id: Id,
+    /// Its number, from when this client knows that it holds.
+    pub(super) token: OnceLock<FencingToken>,
+    /// One request after the other.
+    pub(super) state: tokio::sync::Mutex<State<C>>,
+}
+
+/// The session of an entry.
+pub(super) enum State<C> {
+    Free(Session<C>),
+    /// Asked, and not answered yet.
+    Asked(Asked<C>),
+    /// The connection is gone, and with it the lock.
+    Gone,
+}
+
+impl<C> Entry<C> {
+    /// Waits for what the session was asked before. Dropped half way, the request goes on.
+    pub(super) async fn settle(&self, state: &mut State<C>) -> Result<Option<Answer>> {
+        let State::Asked(asked) = state else { return Ok(None) };
+        let (session, answer) = asked.await;
+        *state = State::Gone;
+        let answer = answer?;
+        match answer {
+            Answer::Taken(Some(token)) => drop(self.token.set(token)),
+            Answer::Taken(None) => return Err(gone()),
+            _ => {}
+        }
+        *state = State::Free(session);
+        Ok(Some(answer))
+    }
+
+    /// Asks the session, once it has answered what it was asked before.
+    pub(super) async fn ask<D: Dialect<Conn = C>>(
+        &self,
+        sessions: &Sessions<D>,
+        ask: impl FnOnce(&Session<C>) -> Ask,
+    ) -> Result<Answer> {
+        let mut state = self.state.lock().await;
+        self.settle(&mut state).await?;
+        let State::Free(session) = std::mem::replace(&mut *state, State::Gone) else { return Err(gone()) };
+        let ask = ask(&session);
+        *state = State::Asked(sessions.ask(session, ask));
+        self.settle(&mut state).await?.ok_or_else(gone)
+    }
+}
+
+pub(super) fn gone() -> Error {
+    Error::new(ErrorKind::Unavailable, "the session that held the lock, or waited for it, is gone")
+}
+
+impl<D: Dialect> SessionStore<D> {
+    pub(super) fn check_open(&self) -> Result<()> {
+        if *self.closed.borrow() { Err(closed()) } else { Ok(()) }
+    }
+
+    pub(super) fn entries(&self) -> MutexGuard<'_, HolderMap<Arc<Entry<D::Conn>>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn lost(&self) -> MutexGuard<'_, HolderMap<Id>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn find(&self, ticket: &Ticket) -> Option<Arc<Entry<D::Conn>>> {
+        self.entries().get(&ticket.holder).filter(|entry| entry.name == ticket.name).cloned()
+    }
+
+    /// Forgets an entry whose session is gone.
+    pub(super) fn forget(&self, holder: HolderId, entry: &Arc<Entry<D::Conn>>) {
+        let mut entries = self.entries();
+        if entries.get(&holder).is_some_and(|known| Arc::ptr_eq(known, entry)) {
+            entries.remove(&holder);
+        }
+    }
+
+    pub(super) fn key(&self, name: &LockName) -> Key {
+        Key::new(&self.space, name)
+    }
+
+    fn named<T>(&self, operation: &'static str, result: Result<T>) -> Result<T> {
+        result.map_err(|error| error.during(operation).at(&self.info.address))
+    }
+
+    fn unsupported<T>(&self, operation: &'static str, what: &str) -> Result<T> {
+        self.named(operation, self.check_open())?;
+        let text = format!("{} has no {what}; `onelock stores` shows which stores do", D::SCHEME);
+        self.named(operation, Err(Error::new(ErrorKind::Unsupported, text)))
+    }
+}
+
+impl<D: Dialect> fmt::Debug for SessionStore<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionStore").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<D: Dialect> Backend for SessionStore<D> {
+    fn info(&self) -> Info {
+        self.info.clone()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        self.named("acquire", self.join(request).await)
+    }
+
+    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+        self.named("wait", self.until_held(ticket).await)
+    }
+
+    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        let answers = self.renew_all(due).await;
+        answers.into_iter().map(|answer| self.named("renew", answer)).collect()
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        self.named("release", self.give_back(ticket).await)
+    }
+
+    async fn raise(&self, _ticket: &Ticket, _token: FencingToken) -> Result<Raise> {
+        self.unsupported("raise", "`raise`: all locks share the source of their numbers")
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        self.named("inspect", self.holders(name).await)
+    }
+
+    async fn list(&self, _prefix: &str, _page: &Page) -> Result<Listing> {
+        self.unsupported("list", "`list`: the server knows keys, not names")
+    }
+
+    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        self.named("evict", self.end_holder(name, token).await)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.closed.send_replace(true);
+        // The server ends sessions whose connection has gone, and what they hold with them.
+        self.entries().clear();
+        self.sessions.close().await;
+        Ok(())
+    }
+}

@@ -1,1 +1,0 @@
-SELECT pg_backend_pid() + $2::bigint, l.mode, a.application_name FROM {holders}

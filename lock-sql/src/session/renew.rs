@@ -1,0 +1,57 @@
+//! Renewing: a session that holds shows that its client lives; of those that wait the server is asked whether they do.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use onelock_core::{Grant, Place, Renewal, Renewed, Result};
+use tokio::time::timeout;
+
+use super::backend::{Entry, SessionStore, gone};
+use super::dialect::{Ask, Dialect};
+use super::sessions::{Session, silent};
+
+impl<D: Dialect> SessionStore<D> {
+    pub(super) async fn renew_all(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        if let Err(closed) = self.check_open() {
+            return due.iter().map(|_| Err(closed.clone())).collect();
+        }
+        let found: Vec<_> = due.iter().map(|renewal| (renewal, self.find(&renewal.ticket))).collect();
+        let waits = |entry: &Arc<Entry<D::Conn>>| entry.token.get().is_none().then_some(entry.id.process);
+        let asked: Vec<_> = found.iter().filter_map(|(_, entry)| entry.as_ref().and_then(waits)).collect();
+        // A session that waits is not idle: its lease begins when it holds, so it lasts from any moment at which it waited.
+        let waiting = if asked.is_empty() { Ok(Vec::new()) } else { self.sessions.waiting(asked).await };
+        let answers = found.into_iter().map(async |(renewal, entry)| {
+            let Some(entry) = entry else { return Ok(Renewed::NotHeld) };
+            if let Some(process) = waits(&entry)
+                && waiting.as_ref().map_err(Clone::clone)?.contains(&process)
+            {
+                let place = Place { token: None, lease: renewal.waiter_lease, retry_after: None };
+                return Ok(Renewed::Waiting(place));
+            }
+            self.beat(renewal, &entry).await
+        });
+        join_all(answers).await
+    }
+
+    /// Each session for itself, all of them at once.
+    async fn beat(&self, renewal: &Renewal, entry: &Arc<Entry<D::Conn>>) -> Result<Renewed> {
+        let held = entry.token.get().is_some();
+        // A renewal never shortens what an earlier one gave.
+        let beat = |session: &Session<D::Conn>| Ask::Beat {
+            idle: (session.idle < renewal.lease).then_some(renewal.lease),
+        };
+        match timeout(self.sessions.limit, entry.ask(&self.sessions, beat)).await {
+            // The answer may come yet; until then the deadline decides.
+            Err(_) => Err(silent()),
+            Ok(Ok(_)) => {
+                let token = *entry.token.get().ok_or_else(gone)?;
+                Ok(Renewed::Held(Grant { token, lease: renewal.lease }))
+            }
+            Ok(Err(error)) => {
+                self.forget(renewal.ticket.holder, entry);
+                // Who has lost its place joins again.
+                if held { Ok(Renewed::NotHeld) } else { Err(gone().caused_by(error)) }
+            }
+        }
+    }
+}
