@@ -207,7 +207,7 @@ fn whose(steps: impl IntoIterator<Item = usize>, mut index: usize) -> Option<(us
 mod tests {
     #[test]
     fn every_step_is_somebodys() {
-        let whose = |index| super::whose([3, 2, 3].into_iter(), index);
+        let whose = |index| super::whose([3, 2, 3], index);
         let all: Vec<_> = (0..8).map_while(whose).collect();
         assert_eq!(all, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]);
         assert_eq!(whose(8), None);

@@ -232,13 +232,19 @@ async fn permit_weights(ctx: &Ctx) -> Verdict {
     }
     let leave = async |i: usize| backend.release(&ticket(&line[i].0, line[i].1)).await;
     leave(0).await?;
-    ensure!(matches!(renew(&other, renewal(&line[2].0, line[2].1)).await?, Renewed::Waiting(_)), "5 of 4");
+    ensure!(
+        matches!(renew(&other, renewal(&line[2].0, Some(line[2].1))).await?, Renewed::Waiting(_)),
+        "5 of 4"
+    );
     leave(1).await?;
-    until_woken(ctx, &other, &line[2].0, line[2].1).await?;
-    until_woken(ctx, &other, &line[3].0, line[3].1).await?;
-    ensure!(matches!(renew(&other, renewal(&line[4].0, line[4].1)).await?, Renewed::Waiting(_)), "6 of 4");
+    until_woken(ctx, &other, &line[2].0, Some(line[2].1)).await?;
+    until_woken(ctx, &other, &line[3].0, Some(line[3].1)).await?;
+    ensure!(
+        matches!(renew(&other, renewal(&line[4].0, Some(line[4].1))).await?, Renewed::Waiting(_)),
+        "6 of 4"
+    );
     leave(2).await?;
-    until_woken(ctx, &other, &line[4].0, line[4].1).await
+    until_woken(ctx, &other, &line[4].0, Some(line[4].1)).await
 }
 
 /// Several modes in one line are granted as the compatible-prefix rule says.
