@@ -134,6 +134,11 @@ impl std::fmt::Debug for Config {
     }
 }
 
+/// The program of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests {
     use super::*;
