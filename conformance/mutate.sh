@@ -3,7 +3,8 @@
 # What the mutants of tests/mutants cannot reach is broken here: the client itself, and the scripts of stores.
 # What it prints fits the second table of docs/mutants.md.
 #
-#   conformance/mutate.sh [PATTERN]     only the faults whose names match
+#   conformance/mutate.sh [PATTERN]        only the faults whose names match
+#   DRY=1 conformance/mutate.sh [PATTERN]  only whether each finds what it changes
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 copy=$(mktemp -d)
@@ -23,6 +24,10 @@ fault() {
     if cmp -s "$2" "$2.kept"; then
         echo "BROKEN   $1: nothing to change in $2"
         survivors=$((survivors + 1))
+        return 0
+    fi
+    if [ -n "${DRY:-}" ]; then
+        mv "$2.kept" "$2"
         return 0
     fi
     case $4 in
@@ -66,13 +71,13 @@ fault() {
 
 client=lock-core/src/client
 fault "deadline from the reply's time (acquire)" $client/acquire.rs \
-    's/let now = client\.clock\.now\(\);\n    let \(answer, raw\)/let now = client.clock.now();\n    let sent = now;\n    let (answer, raw)/' \
+    's/let now = client\.clock\.now\(\);\n    let answer = match standing/let now = client.clock.now();\n    let sent = now;\n    let answer = match standing/' \
     memory deadline_is_before_the_store
 fault "deadline from the reply's time (renewal)" $client/entry.rs \
-    's/state\.apply\(&self\.upkeep, sent, now, \*answer\)/state.apply(&self.upkeep, now, now, *answer)/' \
+    's/state\.apply\(&self\.upkeep, sent, now, answer\)/state.apply(\&self.upkeep, now, now, answer)/' \
     memory deadline_is_before_the_store
 fault "deadline from the asked lease, not the given one" $client/entry.rs \
-    's/self\.short = false;\n(\s*)grant\.lease/self.short = false;\n$1grant.lease.max(self.lease)/' \
+    's/\n(\s*)grant\.lease\n/\n$1grant.lease.max(self.lease)\n/' \
     memory deadline_follows_what_the_store_gave
 fault "is_held remembers and does not look" $client/guard.rs \
     's/self\.held\(\)\.is_ok\(\)/!matches!(self.hold.stake.entry.view(Timestamp::default()), View::Over(_))/' \
@@ -81,7 +86,7 @@ fault "no look at the time after the answer" $client/acquire.rs \
     's/stake\.entry\.receive\(now\)/stake.entry.receive(sent)/' \
     memory late_answer_is_no_hold
 fault "entering again gives a new token" $client/guard.rs \
-    's/Ok\(entry\.token\(\)\)/FencingToken::new(entry.token().get() + i64::from(self.hold.guards.load(Ordering::Acquire)) - 1)/' \
+    's/entry\.token\(\)\.ok_or_else\(\|\| (self\.lost_error\(LossReason::NotHeld\))\)\n/FencingToken::new(entry.token().ok_or_else(|| $1)?.get() + i64::from(self.hold.guards.load(Ordering::Acquire)) - 1)\n/' \
     memory reentry
 fault "renewal skipped by the keeper" $client/renewer.rs \
     's/entries\.push\(entry\);\n\s*due\.push\(renewal\);/drop((entry, renewal));/' \
@@ -135,7 +140,7 @@ fault "state: two give back what one owes" $client/entry.rs \
     's/std::mem::take\(&mut state\.owed\)\.then/state.owed.then/' \
     core a_renewal_a_release_and_a_close
 fault "state: a release ends it in one step and takes it in another" $client/entry.rs \
-    's/Ok\(std::mem::take\(&mut state\.owed\)\.then\(\|\| self\.ticket\.clone\(\)\)\)\n(\s*)\}\n(\s*)\};\n\s*drop\(state\);/Ok(Some(self.ticket.clone()))\n$1}\n$2};\n$2drop(state);\n$2self.changed.notify_waiters();\n$2let ended = ended.map(|_| std::mem::take(\&mut self.lock().owed).then(|| self.ticket.clone()));/' \
+    's/Ok\(std::mem::take\(&mut state\.owed\)\.then\(\|\| self\.numbered\(&state\)\)\)\n(\s*)\}\n(\s*)\};\n\s*drop\(state\);/Ok(None)\n$1}\n$2};\n$2drop(state);\n$2self.changed.notify_waiters();\n$2let mut state = self.lock();\n$2let ended = ended.map(|_: Option<Ticket>| std::mem::take(\&mut state.owed).then(|| self.numbered(\&state)));/' \
     unit client::entry_tests::nobody_gives_back_what_a_release_is_about_to
 fault "state: what is gone is given back" $client/entry.rs \
     's/self\.owed = false;//' \
@@ -171,7 +176,7 @@ fault "model: a busy lock is given to a second one" lock-core/src/model/mode.rs 
     's/_ => false,\n/_ => self.count < 2,\n/' \
     models an_owner_aware_mutex
 fault "Redis: release without the owner check" lock-redis/src/scripts/release.lua \
-    "s/if call\('HDEL', E, ARGV\[1\]\) == 0 then return 0 end/local any = call('ZRANGE', O, 0, 0)[1]\nif call('HDEL', E, ARGV[1]) == 0 then if any then call('HDEL', E, any) call('ZREM', O, any) return 1 end return 0 end/" \
+    "s/if string\.sub\(alone, 1, 33\) == holder \.\. ' ' then/if true then/" \
     redis owner_only
 fault "Redis: expired holders stay" lock-redis/src/scripts/line.lua \
     "s/local dropped = sweep\(O\)\n/local dropped = false\n/" \

@@ -22,6 +22,7 @@ if [ -z "$quick" ]; then
     done
     step sh scripts/features.sh
     step cargo deny --all-features check bans licenses sources
+    step env DRY=1 sh conformance/mutate.sh
     step cargo publish --dry-run --workspace --no-verify --allow-dirty
 fi
 
