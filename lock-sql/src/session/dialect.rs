@@ -50,7 +50,11 @@ pub(super) enum Ask {
     /// Still here.
     Beat { idle: Option<Duration> },
     /// Give the lock back.
-    Give { key: Key, mode: Mode },
+    Give {
+        key: Key,
+        #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "`GET_LOCK` has one mode"))]
+        mode: Mode,
+    },
     /// Which of these sessions wait for a lock.
     Waiting(Vec<i64>),
     /// Who holds.
