@@ -264,7 +264,7 @@ mod tests {
         assert!(overlap(hold("x", 1, 0, 1, 9), hold("x", 2, 0, 4, 6)));
         assert!(overlap(hold("s", 1, 0, 1, 5), hold("x", 2, 0, 4, 6)));
         assert!(overlap(hold("x", 1, 0, 1, 5), hold("p3", 2, 0, 4, 6)));
-        assert!(overlap(hold("p2", 1, 0, 1, 5), hold("p3", 2, 0, 4, 6)));
+        assert!(overlap(hold("p2w2", 1, 0, 1, 5), hold("p3", 2, 0, 4, 6)));
         assert!(overlap(hold("s", 1, 0, 1, 5), hold("p3", 2, 0, 4, 6)));
         let three = [hold("p2", 1, 0, 1, 9), hold("p2", 2, 0, 2, 9), hold("p2", 3, 0, 3, 4)];
         assert!(matches!(exclusion(&three), Some(Violation::Overlap(..))));

@@ -66,7 +66,7 @@ pub(crate) struct RunArgs {
     /// Share the lock with others that say so.
     #[arg(short, long, conflicts_with = "permits")]
     shared: bool,
-    /// Hold it together with up to N - 1 others that say the same N.
+    /// Hold it together with up to N - 1 others; where they say different numbers the smallest counts.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     permits: Option<u32>,
     /// The exit code when the lock is busy.

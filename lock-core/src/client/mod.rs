@@ -244,7 +244,8 @@ impl Locks {
         Ok(RwLock { read: self.lock(name.as_ref(), Mode::Shared)?, write: self.lock(name, Mode::Exclusive)? })
     }
 
-    /// A lock that up to `permits` may hold at once. All who use the name must say the same number.
+    /// A lock that up to `permits` may hold at once. Where holders say different numbers the
+    /// smallest counts, so the number can change while services are rolled out.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`], [`ErrorKind::InvalidConfig`] for no permits, or [`ErrorKind::Unsupported`] where the
