@@ -29,11 +29,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::case::Need;
 use crate::ctx::{Ctx, PATIENCE};
-use crate::ensure;
 use crate::trial::crew::Crew;
 use crate::trial::judge::Findings;
 use crate::trial::resource::Resource;
-use crate::verdict::Verdict;
+use crate::verdict::{Stop, Verdict};
 
 /// What the clients of a trial are to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -100,7 +99,7 @@ pub async fn run(ctx: &Ctx, clients: u32, goal: Goal, scene: Scene) -> Verdict<F
         Scene::Ways | Scene::Leader => Ok(crew.stopped()? >= STOPPED),
     };
     let faults = nemesis::harass(ctx, &crew, (plan.lease, scene), goal, telling).await?;
-    goes_on(&crew).await?;
+    goes_on(ctx, &crew).await?;
     crew.stop().await?;
     let mut findings = judge::judge(&crew, &plan)?;
     findings.faults = faults;
@@ -115,21 +114,35 @@ const JUDGED: Duration = Duration::from_millis(1_500);
 const STOPPED: u64 = 10;
 
 /// Every client makes full cycles again once nothing is broken any more.
-async fn goes_on(crew: &Crew) -> Verdict {
+async fn goes_on(ctx: &Ctx, crew: &Crew) -> Verdict {
     const CYCLES: u64 = 5;
     for client in crew.clients() {
         let (before, end) = (client.cycles()?, Instant::now() + PATIENCE * 2);
         while client.cycles()? < before + CYCLES {
-            ensure!(
-                Instant::now() < end,
-                "client {} does not work {:?} after everything was healed",
-                client.number(),
-                PATIENCE * 2
-            );
+            if Instant::now() >= end {
+                let text = format!(
+                    "client {} does not work {:?} after everything was healed\n{}",
+                    client.number(),
+                    PATIENCE * 2,
+                    lines(ctx).await?
+                );
+                return Err(Stop::failed(text));
+            }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
     Ok(())
+}
+
+/// Who holds and who waits for each lock, for the message of a failure.
+async fn lines(ctx: &Ctx) -> Verdict<String> {
+    let locks = ctx.locks().await?;
+    let mut text = String::new();
+    for name in work::names() {
+        let line = locks.inspect(&name).await?;
+        text += &format!("{name}: holders {:?}, waiters {:?}\n", line.holders, line.waiters);
+    }
+    Ok(text)
 }
 
 /// What killed clients held and waited for ends with its leases; a last visitor of each lock sees it.

@@ -9,12 +9,13 @@ admitted(KEYS[6])
 promoted(ARGV[9])
 
 -- Nobody else is in it: one key, and none of what a line needs.
-local others = call('EXISTS', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
-if others == 0 then
+local function take()
   local n = number(KEYS[5], ARGV[8], ARGV[7])
   call('SET', KEYS[1], holder .. ' ' .. n .. ' ' .. mode .. ' ' .. millis() .. ' ' .. ARGV[6], 'PX', ARGV[3])
   return '1 ' .. n .. ' ' .. holder
 end
+local others = call('EXISTS', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+if others == 0 then return take() end
 --@line
 local lease, waiter_lease, queue = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
 local waits, holds, held, n = false, false, 1, nil
@@ -23,16 +24,18 @@ if alone == holder then
   call('PEXPIREAT', E, text(now + lease), 'GT')
   return HELD .. number_of .. ' ' .. holder
 elseif alone then
+  local ends = call('PEXPIRETIME', E)
+  -- Its lease ends in this millisecond, and the server drops the key in the next.
+  if ends <= now then return take() end
   holds = fits(mode, add(none, string.match(entry, '^%d+ (%S+)')))
-  local ends = text(call('PEXPIRETIME', E))
-  if not holds and not queue then return NONE .. text(math.max(ends - now, 0)) end
+  if not holds and not queue then return NONE .. text(ends - now) end
   -- A line from now on. The number is the first write here, too: a server that is full refuses it.
   n = number(KEYS[5], ARGV[8], ARGV[7])
   call('DEL', E)
   call('HSET', E, alone, entry)
-  call('ZADD', O, ends, alone)
-  call('PEXPIREAT', E, ends)
-  call('PEXPIREAT', O, ends)
+  call('ZADD', O, text(ends), alone)
+  -- An end that has come meanwhile would drop the keys at once.
+  for _, key in ipairs({E, O}) do call('PEXPIREAT', key, text(ends + SLACK)) end
 else
   local changed
   waits, changed = settle(others == 4)
