@@ -172,22 +172,18 @@ impl Line {
         Ok(least)
     }
 
-    /// Renewing some, each by itself, as if each had a client of its own: the least of three rounds, and of the bytes the
-    /// cheaper half, because a client that polls for all its waiters does so meanwhile.
+    /// Renewing some, each by itself, as if each had a client of its own. The requests are all of them; the bytes are those of
+    /// the cheapest renewal, because a client that polls for all its waiters does so meanwhile.
     async fn renewed(&self, ctx: &Ctx) -> Verdict<Cost> {
         // In the first round a store may have to learn whom each waits for.
         self.renew().await?;
         let mut least = Cost { requests: f64::MAX, bytes: f64::MAX };
         for _ in 0..3 {
             let requests = ctx.store().requests().await?;
-            let mut bytes = self.renew().await?;
+            let bytes = self.renew().await?.into_iter().min().unwrap_or_default();
             let requests = ctx.store().requests().await? - requests;
-            bytes.sort_unstable();
-            bytes.truncate(bytes.len() / 2);
             #[allow(clippy::cast_precision_loss, reason = "counts are small")]
-            let mean = |sum: u64, count: usize| sum as f64 / count as f64;
-            let round =
-                Cost { requests: mean(requests, SAMPLE), bytes: mean(bytes.iter().sum(), bytes.len()) };
+            let round = Cost { requests: requests as f64 / SAMPLE as f64, bytes: bytes as f64 };
             least = least.least(round);
         }
         Ok(least)
