@@ -15,6 +15,9 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
+/// `tracing` keeps for each place in the code whether anybody listens, and a test without a subscriber says nobody does.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The memory store, which can be away.
@@ -113,6 +116,7 @@ fn read(snapshotter: &Snapshotter) -> BTreeMap<String, Vec<(BTreeSet<String>, De
 
 #[tokio::test(start_paused = true)]
 async fn every_metric_is_recorded_with_its_labels() {
+    let _alone = ALONE.lock().await;
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _local = metrics::set_default_local_recorder(&recorder);
@@ -242,6 +246,7 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
 
 #[tokio::test(start_paused = true)]
 async fn every_span_and_event_has_its_fields() {
+    let _alone = ALONE.lock().await;
     let spans = Spans::default();
     let _local = tracing::subscriber::set_default(tracing_subscriber::registry().with(spans.clone()));
     live().await;
