@@ -273,6 +273,20 @@ impl Ctx {
     }
 }
 
+/// Asks until the store answers: on a busy machine an answer may come too late.
+///
+/// # Errors
+/// What the store says that no further try changes, or when it takes longer than a case has patience.
+pub async fn answered<T, F: Future<Output = onelock_core::Result<T>>>(ask: impl Fn() -> F) -> Verdict<T> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match ask().await {
+            Err(error) if error.is_retryable() && Instant::now() < end => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
 /// A checked name.
 ///
 /// # Errors

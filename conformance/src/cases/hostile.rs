@@ -7,7 +7,7 @@ use onelock_core::client::Locks;
 use onelock_core::{ErrorKind, HolderId, LockName, Settings, Standing};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, exclusive, held, ticket, trying};
+use crate::ctx::{Ctx, LONG, answered, exclusive, held, ticket, trying};
 use crate::rng::Rng;
 use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq, expect};
@@ -247,7 +247,9 @@ async fn hostile_leases(ctx: &Ctx) -> Verdict {
         let line = locks.inspect("lease").await?;
         ensure!(line.holders.is_empty(), "something was acquired: {line:?} (requests before: {before})");
     }
-    let shortest = lock.ttl(ms(10))?.acquire().await?;
+    let short = lock.ttl(ms(10))?;
+    // A busy machine outlasts so short a lease again and again before the grant is read.
+    let shortest = answered(|| short.acquire()).await?;
     ensure!(shortest.ttl() >= locks.capabilities().min_lease, "a ttl of {:?}", shortest.ttl());
     Ok(())
 }

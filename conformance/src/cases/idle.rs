@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onelock_core::client::retry::Retry;
-use onelock_core::{Backend, LockName, Mode, Renewal, Renewed, Result, Standing, Wake};
+use onelock_core::{Backend, LockName, Mode, Renewal, Renewed, Standing, Wake};
 use tokio::task::JoinSet;
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, PATIENCE, name, permit, renewal, request};
+use crate::ctx::{Ctx, PATIENCE, answered, name, permit, renewal, request};
 use crate::ensure;
 use crate::faults::Link;
 use crate::verdict::{Stop, Verdict};
@@ -121,17 +121,6 @@ async fn watched(ctx: &Ctx, link: &Link, count: usize) -> Verdict<Cost> {
         least = least.least(cost(ctx, link, count, watching).await?);
     }
     Ok(least)
-}
-
-/// Asks until the store answers: on a busy machine an answer over a link may come too late.
-async fn answered<T, F: Future<Output = Result<T>>>(ask: impl Fn() -> F) -> Verdict<T> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match ask().await {
-            Err(error) if error.is_retryable() && Instant::now() < end => {}
-            done => return Ok(done?),
-        }
-    }
 }
 
 /// Waiters of one client at the level of verbs, each waiting to be notified.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use onelock_core::{EntryView, Error, ErrorKind, FencingToken, Mode, Result};
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgArguments, PgRow};
+use tokio::time::Instant;
 
 use super::session::{Conn, Postgres, get, pooled, strange};
 use crate::postgres::error::is_full;
@@ -109,16 +110,16 @@ impl Dialect for Postgres {
                 Ok(Answer::Holders(seen.into_iter().flatten().collect()))
             }
             Ask::End(id) => {
-                let query = query(&self.sql.end).bind(id.process).bind(id.born).bind(patience);
-                self.ended(conn, query).await
+                let end = || query(&self.sql.end).bind(id.process).bind(id.born).bind(patience);
+                self.ended(conn, end).await
             }
             Ask::Evict(key, token) => {
-                let query = query(&self.sql.evict).bind(key.short()).bind(token.to_string());
-                self.ended(conn, query.bind(patience).bind(2)).await
+                let evict = || query(&self.sql.evict).bind(key.short()).bind(token.to_string());
+                self.ended(conn, || evict().bind(patience).bind(2)).await
             }
             Ask::Disown(key, tag) => {
-                let query = query(&self.sql.evict).bind(key.short()).bind(tag.as_str().to_owned());
-                self.ended(conn, query.bind(patience).bind(3)).await
+                let disown = || query(&self.sql.evict).bind(key.short()).bind(tag.as_str().to_owned());
+                self.ended(conn, || disown().bind(patience).bind(3)).await
             }
         }
     }
@@ -153,13 +154,23 @@ impl Postgres {
         Ok(Answer::Done(done.ok_or_else(strange)?))
     }
 
-    /// Whether there was a session to end; it has ended when this is answered.
-    async fn ended(&self, conn: &mut Conn, query: Query<'_>) -> Result<Answer> {
-        match self.fetch(conn, query, |row| get(row, 0)).await? {
-            None => Ok(Answer::Done(false)),
-            Some(true) => Ok(Answer::Done(true)),
-            Some(false) => Err(Error::new(ErrorKind::Timeout, "the session does not end")),
+    /// Whether there was a session to end; it has ended when this is answered. The server also says no to who asks for the end of a
+    /// session that is ending by itself, so that is asked again until the session is gone.
+    async fn ended(&self, conn: &mut Conn, query: impl Fn() -> Query<'static> + Send) -> Result<Answer> {
+        let end = Instant::now() + self.request_timeout;
+        let (mut was_there, mut pause) = (false, Duration::from_millis(1));
+        while let Some(ended) = self.fetch(conn, query(), |row| get(row, 0)).await? {
+            was_there = true;
+            if ended {
+                break;
+            }
+            if Instant::now() > end {
+                return Err(Error::new(ErrorKind::Timeout, "the session does not end"));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
         }
+        Ok(Answer::Done(was_there))
     }
 }
 
