@@ -1,187 +1,267 @@
-//! Joining a line: one transaction ([`Spot`]) that looks at the line, joins it, and reads it if that is needed to know the
-//! place.
+//! Joining a line by one flat transaction.
+//!
+//! It is sent to hold, on the lease of holders, where nobody is against it; where somebody is, it is sent again to wait, on the
+//! lease of waiters, and its answer brings those ahead. A line that this client found in use last is joined to wait at once.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use etcd_client::proto::{PbRangeResponse, PbTxnOpResponse, PbTxnResponse};
-use etcd_client::{Client, Txn};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use onelock_core::{
     Busy, Error, ErrorKind, FencingToken, Grant, Mode, Place, Renewal, Renewed, Request, Result, Standing,
+    TokenEpoch,
 };
 
-use tokio::time::timeout;
-
-use crate::backend::Shared;
-use crate::entries::ends;
+use crate::client::Cluster;
+use crate::entries::{Entries, SWEEP};
 use crate::error::{Failure, protocol};
-use crate::lease::{Lease, Life};
-use crate::lines::{Reading, kv};
-use crate::members::closed;
-use crate::spot::{Joined, Looked, Spot};
-use crate::strays::Attempts;
+use crate::keys::{Blocker, Keys, Span};
+use crate::lease::{Lease, Leases, Life};
+use crate::line::{self, From};
+use crate::renew;
 
-/// How often a try for a permit looks again because somebody joined between looking and joining; then it is busy.
-const LOOKS: usize = 16;
+/// How often a join is sent: others may change what it found, or end its lease, between two of them.
+const TRIES: usize = 16;
 
-impl Shared {
-    pub(crate) async fn join(&self, request: &Request) -> Result<Standing> {
-        self.members.open()?;
-        let Ok(turn) = timeout(self.members.queue_time(), self.crowds.turn(&request.name)).await else {
-            let text = "too many acquisitions of this client are under way";
-            return Err(Error::new(ErrorKind::Unavailable, text));
-        };
-        let _turn = turn.map_err(|_| closed())?;
-        let span = self.keys.line(&request.name);
-        let key = span.entry(request.mode, request.holder);
-        let mut sent = Attempts::new(self, request.holder, &key)?;
-        let mut tries = self.members.tries();
-        loop {
-            let Some(limit) = tries.next().await else {
-                return Err(self.members.late(self.members.try_time()));
-            };
-            let hold = self.leases.get(request.lease, request.delay).await?;
-            let wait = if request.queue {
-                self.leases.get(request.waiter_lease, request.delay).await?
-            } else {
-                Arc::clone(&hold)
-            };
-            let spot = Spot { request, span: span.clone(), key: key.clone(), hold, wait };
-            sent.begins([&spot.hold, &spot.wait]);
-            // Leases that were not kept alive lately are, beside the transaction: no round trip more.
-            let (joined, hold_life, wait_life) =
-                tokio::join!(self.attempt_join(&spot, limit), self.refresh(&spot.hold), async {
-                    if spot.request.queue { self.refresh(&spot.wait).await } else { Ok(Life::Kept) }
-                },);
-            sent.ends(matches!(&joined, Err(Failure::Other(error)) if error.is_unclear()));
-            let standing = match joined {
-                Ok(Joined::Held(number)) => match hold_life {
-                    Ok(Life::Kept) => self.joined(&spot, number, &spot.hold, true)?,
-                    Ok(Life::Gone) => continue,
-                    Err(error) => return Err(self.abandon(&spot, number, &spot.hold, error)),
-                },
-                Ok(Joined::Waits(number, reading)) => match wait_life {
-                    Ok(Life::Kept) => self.in_line(&spot, number, &spot.wait, reading.as_ref())?,
-                    Ok(Life::Gone) => continue,
-                    Err(error) => return Err(self.abandon(&spot, number, &spot.wait, error)),
-                },
-                Ok(Joined::WaitsAsHolder(number, reading)) => match hold_life {
-                    Ok(Life::Kept) => self.in_line(&spot, number, &spot.hold, Some(&reading))?,
-                    Ok(Life::Gone) => continue,
-                    Err(error) => return Err(self.abandon(&spot, number, &spot.hold, error)),
-                },
-                Ok(Joined::Busy) => Standing::Busy(Busy { retry_after: None }),
-                Ok(Joined::There) => match self.rejoin(request).await? {
-                    Some(standing) => standing,
-                    None => continue,
-                },
-                Err(Failure::LeaseGone) => {
-                    // Which of the two is not said.
-                    spot.hold.close();
-                    spot.wait.close();
-                    continue;
-                }
-                Err(Failure::Other(error)) if error.is_retryable() && tries.more() => continue,
-                Err(failure) => return Err(failure.into()),
-            };
-            return Ok(standing);
-        }
-    }
+/// What a join asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// To hold. A permit cannot be counted by the store: nobody may have joined since this revision, when there was room.
+    Hold { since: i64 },
+    /// To wait behind whoever is there.
+    Wait,
+}
 
-    /// Keeps a lease alive unless it was lately.
-    pub(crate) async fn refresh(&self, lease: &Arc<Lease>) -> Result<Life> {
-        if lease.fresh(self.clock.now()) {
-            return Ok(Life::Kept);
-        }
-        lease.keep_alive(self.leases.means()).await
-    }
-
-    fn in_line(
-        &self,
-        spot: &Spot<'_>,
-        number: i64,
-        lease: &Arc<Lease>,
-        reading: Option<&Reading>,
-    ) -> Result<Standing> {
-        if let Some(reading) = reading {
-            self.watches.learn(&spot.span, reading, reading.revision);
-        }
-        self.watches.prepare(&spot.span);
-        self.joined(spot, number, lease, false)
-    }
-
-    fn joined(&self, spot: &Spot<'_>, number: i64, lease: &Arc<Lease>, held: bool) -> Result<Standing> {
-        let (delay, token) = (spot.request.delay, FencingToken::new(number)?);
-        let ends = ends(self.clock.now(), lease, delay);
-        self.entries.put(spot.request.holder, spot.entry(number, lease, held, ends));
-        let lease = lease.lasts(delay);
-        Ok(match held {
-            true => Standing::Held(Grant { token, lease }),
-            false => Standing::Waiting(Place { token: Some(token), lease, retry_after: None }),
-        })
-    }
-
-    /// Gives up an entry that was made, but not as it has to be: it is taken out in the background.
-    fn abandon(&self, spot: &Spot<'_>, number: i64, lease: &Arc<Lease>, error: Error) -> Error {
-        self.entries.put(spot.request.holder, spot.entry(number, lease, false, self.clock.now()));
-        error
-    }
-
-    /// The entry was there before: its place is the answer, and it is renewed.
-    async fn rejoin(&self, request: &Request) -> Result<Option<Standing>> {
-        let renewal =
-            Renewal { ticket: request.ticket(), lease: request.lease, waiter_lease: request.waiter_lease };
-        match self.renew(std::slice::from_ref(&renewal)).await.pop() {
-            Some(Ok(Renewed::Held(grant))) => Ok(Some(Standing::Held(grant))),
-            Some(Ok(Renewed::Waiting(place))) => Ok(Some(Standing::Waiting(place))),
-            Some(Ok(Renewed::NotHeld)) => Ok(None),
-            Some(Err(error)) => Err(error),
-            None => Err(protocol("a renewal was not answered")),
-        }
-    }
-
-    async fn attempt_join(&self, spot: &Spot<'_>, limit: Duration) -> Result<Joined, Failure> {
-        let request = spot.request;
-        if request.queue {
-            let known = self.watches.known(&spot.span, request.mode);
-            if let (Some((_, true)), Mode::Exclusive | Mode::Shared) = (known, request.mode) {
-                return spot.queued_behind(&self.send(limit, spot.behind()).await?);
+pub(crate) async fn acquire(
+    keys: &Keys,
+    leases: &Arc<Leases>,
+    entries: &Entries,
+    request: &Request,
+) -> Result<Standing> {
+    let span = keys.line(&request.name);
+    let key = span.entry(request.mode, request.holder);
+    let hold = Form::Hold { since: 0 };
+    let mut form = if request.queue && entries.is_in_use(&span.start) { Form::Wait } else { hold };
+    let mut join = Join::begin(entries, leases, request, &key).await;
+    for _ in 0..TRIES {
+        let length = if form == Form::Wait { request.waiter_lease } else { request.lease };
+        let lease = leases.get(length, request.delay).await?;
+        join.is_sent(&lease);
+        let txn = txn(keys, &span, &key, request, form, &lease);
+        let mut unclear = false;
+        // A lease that was not kept alive lately is, beside the transaction: no round trip more.
+        let sent = line::send(leases.cluster(), &txn, &mut unclear);
+        let (answer, life) = tokio::join!(sent, leases.refresh(&lease));
+        join.is_answered(unclear);
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(Failure::LeaseGone) => {
+                lease.lost();
+                continue;
             }
-            // Where a watch brings what happens, what is new is all there is to read; otherwise a reading would come too
-            // early to be of use, and the first to wait reads for all.
-            let known = known.map(|(complete, _)| complete);
-            let answer = self.send(limit, spot.queue(known)).await?;
-            return spot.queued(answer, known);
-        }
-        let Mode::Permit { .. } = request.mode else {
-            let answer = self.send(limit, spot.alone()).await?;
-            return spot.tried(answer);
+            Err(failure) => return Err(failure.into()),
         };
-        let looks = async {
-            let mut answer = self.send(limit, spot.first_permit()).await?;
-            for _ in 0..LOOKS {
-                match spot.permitted(answer)? {
-                    Looked::Joined(joined) => return Ok(joined),
-                    Looked::Room(revision) => answer = self.send(limit, spot.next_permit(revision)).await?,
-                }
+        let (joined, revision) = (answer.succeeded, line::revision(answer.header.as_ref())?);
+        let mut ranges = line::ranges(answer);
+        if joined {
+            let ahead = match form {
+                Form::Wait => line::blockers(request.mode, line::ahead(&span, &key, ranges)),
+                Form::Hold { .. } => Vec::new(),
+            };
+            entries.in_use(&span.start, !ahead.is_empty());
+            join.made(revision, line::keys_of(ahead));
+            match life {
+                Ok(Life::Kept) => {}
+                // With its lease the entry is gone.
+                Ok(Life::Gone) => continue,
+                Err(error) => return Err(error),
             }
-            Ok(Joined::Busy)
+            return match join.stands(&lease)? {
+                Some(standing) => Ok(standing),
+                // It was to wait, and holds: on too short a lease.
+                None => join.renewed(keys).await.map(|standing| standing.unwrap_or(BUSY)),
+            };
+        }
+        let mut next = || ranges.next().ok_or_else(|| protocol("etcd left out a reading"));
+        if line::found(&key, next()?).is_some() {
+            // Of an earlier try: its place is the answer.
+            match join.renewed(keys).await? {
+                Some(standing) => return Ok(standing),
+                None => continue,
+            }
+        }
+        if let Some(epoch) = keys.epoch() {
+            let found = line::found(epoch.as_bytes(), next()?);
+            let newest = found.as_ref().map_or(Ok(TokenEpoch::default()), |kv| epoch_in(&kv.value))?;
+            request.epoch.check(newest).inspect_err(|_| join.is_clear())?;
+            if newest < request.epoch {
+                raise_epoch(leases.cluster(), &epoch, found.map_or(0, |kv| kv.mod_revision), request.epoch)
+                    .await?;
+                continue;
+            }
+        }
+        let permit = matches!(request.mode, Mode::Permit { .. });
+        form = if permit && line::blockers(request.mode, line::ahead(&span, &key, ranges)).is_empty() {
+            Form::Hold { since: revision }
+        } else if request.queue {
+            Form::Wait
+        } else {
+            entries.in_use(&span.start, true);
+            join.is_clear();
+            return Ok(BUSY);
         };
-        // However often it looks, it takes no longer than any other try.
-        timeout(limit, looks).await.unwrap_or_else(|_| Err(self.members.late(limit).into()))
+    }
+    if request.queue {
+        return Err(Error::new(ErrorKind::Unavailable, "the line changed at every try to join it"));
+    }
+    join.is_clear();
+    Ok(BUSY)
+}
+
+const BUSY: Standing = Standing::Busy(Busy { retry_after: None });
+
+/// Makes the entry where its key, the epoch and the line allow; else reads why not.
+fn txn(keys: &Keys, span: &Span, key: &[u8], request: &Request, form: Form, lease: &Lease) -> Txn {
+    let empty = |part: Span| Compare::create_revision(part.start, CompareOp::Equal, 0).with_range(part.end);
+    let mut when = vec![Compare::create_revision(key, CompareOp::Equal, 0)];
+    let put = PutOptions::new().with_lease(lease.id);
+    let mut then = vec![TxnOp::put(key, request.note.as_str(), Some(put))];
+    let mut or_else = vec![line::key_op(key, From::Cluster)];
+    if let Some(epoch) = keys.epoch() {
+        when.push(match u16::from(request.epoch) {
+            0 => Compare::create_revision(epoch.clone(), CompareOp::Equal, 0),
+            number => Compare::value(epoch.clone(), CompareOp::Equal, number.to_string()),
+        });
+        or_else.push(TxnOp::get(epoch, None));
+    }
+    match (form, request.mode) {
+        (Form::Hold { since }, Mode::Permit { .. }) => {
+            let older = Compare::create_revision(&span.start[..], CompareOp::Less, since + 1);
+            when.push(older.with_range(&span.end[..]));
+            or_else.extend(line::ahead_ops(span, request.mode, None, From::Cluster));
+        }
+        (Form::Hold { .. }, mode) => when.extend(span.against(mode).into_iter().map(empty)),
+        (Form::Wait, mode) => then.extend(line::ahead_ops(span, mode, None, From::Cluster)),
+    }
+    Txn::new().when(when).and_then(then).or_else(or_else)
+}
+
+fn epoch_in(value: &[u8]) -> Result<TokenEpoch> {
+    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+    let foreign = || Error::new(ErrorKind::Foreign, "the key of the token epoch has no epoch in it");
+    TokenEpoch::new(number.ok_or_else(foreign)?)
+}
+
+/// Keeps the epoch unless another client has changed it.
+async fn raise_epoch(cluster: &Cluster, key: &str, changed: i64, epoch: TokenEpoch) -> Result<()> {
+    let same = Compare::mod_revision(key, CompareOp::Equal, changed);
+    let put = TxnOp::put(key, u16::from(epoch).to_string(), None);
+    let txn = Txn::new().when([same]).and_then([put]);
+    line::send(cluster, &txn, &mut false).await?;
+    Ok(())
+}
+
+/// A join under way. Unless all its tries are answered clearly, its end leaves an entry that may come to be at any time: it is
+/// taken out when it does, and its leases are closed.
+struct Join<'a> {
+    entries: &'a Entries,
+    leases: &'a Arc<Leases>,
+    request: &'a Request,
+    key: &'a [u8],
+    under_way: bool,
+    /// Whether the entry is left to its holder.
+    done: bool,
+}
+
+impl<'a> Join<'a> {
+    async fn begin(
+        entries: &'a Entries,
+        leases: &'a Arc<Leases>,
+        request: &'a Request,
+        key: &'a [u8],
+    ) -> Self {
+        // Each attempt to take out an earlier try's entry ends.
+        while !entries.join(request.holder, key) {
+            tokio::time::sleep(SWEEP / 10).await;
+        }
+        Self { entries, leases, request, key, under_way: false, done: false }
     }
 
-    async fn send(&self, limit: Duration, txn: Txn) -> Result<PbTxnResponse, Failure> {
-        let call = |client: Arc<Client>| async move { kv(&client).txn(txn).await };
-        Ok(self.members.attempt(limit, call).await?.0)
+    /// A try is sent that may put the entry on this lease.
+    fn is_sent(&mut self, lease: &Arc<Lease>) {
+        self.under_way = true;
+        self.entries.change(self.request.holder, |own| own.rely_on(lease));
+    }
+
+    fn is_answered(&mut self, unclear: bool) {
+        self.under_way = false;
+        if unclear {
+            self.is_unclear();
+        }
+    }
+
+    fn is_unclear(&self) {
+        self.entries.change(self.request.holder, |own| {
+            own.unclear = true;
+            own.leases.iter().for_each(|lease| lease.close());
+        });
+    }
+
+    /// The entry was made by the last try.
+    fn made(&self, number: i64, ahead: Arc<[Blocker]>) {
+        self.entries.change(self.request.holder, |own| (own.number, own.ahead) = (number, Some(ahead)));
+    }
+
+    /// Where the entry is, if its lease is long enough.
+    fn stands(&mut self, lease: &Lease) -> Result<Option<Standing>> {
+        let (holder, delay) = (self.request.holder, self.request.delay);
+        let Some(own) = self.entries.get(holder) else { return Ok(None) };
+        let (token, lasts) = (FencingToken::new(own.number)?, lease.lasts(delay));
+        if own.holds() && lasts < self.request.lease {
+            return Ok(None);
+        }
+        let due = self.leases.now() + lasts + delay;
+        self.done = self.entries.change(holder, |own| own.due = Some(due));
+        Ok(Some(match own.holds() {
+            true => Standing::Held(Grant { token, lease: lasts }),
+            false => Standing::Waiting(Place { token: Some(token), lease: lasts, retry_after: None }),
+        }))
+    }
+
+    /// Renews the entry: it was there before, or needs another lease. `None` when it is gone.
+    async fn renewed(&mut self, keys: &Keys) -> Result<Option<Standing>> {
+        let Request { lease, waiter_lease, .. } = *self.request;
+        let renewal = Renewal { ticket: self.request.ticket(), lease, waiter_lease };
+        let answer =
+            renew::renew(keys, self.leases, self.entries, std::slice::from_ref(&renewal)).await.pop();
+        let standing = match answer {
+            Some(Ok(Renewed::Held(grant))) => Standing::Held(grant),
+            Some(Ok(Renewed::Waiting(place))) => Standing::Waiting(place),
+            Some(Ok(Renewed::NotHeld)) => {
+                let gone = || Error::new(ErrorKind::Unavailable, "an entry went while it was joined");
+                return if self.entries.join(self.request.holder, self.key) { Ok(None) } else { Err(gone()) };
+            }
+            Some(Err(error)) => return Err(error),
+            None => return Err(protocol("a renewal was not answered")),
+        };
+        self.done = true;
+        Ok(Some(standing))
+    }
+
+    /// There is no entry.
+    fn is_clear(&mut self) {
+        self.done = true;
+        self.entries.release(self.request.holder, self.leases.now());
+        self.entries.absent(self.request.holder, self.leases.now());
     }
 }
 
-/// The answers to the readings of a transaction.
-pub(crate) fn ranges(answer: PbTxnResponse) -> Vec<PbRangeResponse> {
-    let range = |part: Option<PbTxnOpResponse>| match part {
-        Some(PbTxnOpResponse::ResponseRange(range)) => Some(range),
-        _ => None,
-    };
-    answer.responses.into_iter().filter_map(|part| range(part.response)).collect()
+impl Drop for Join<'_> {
+    fn drop(&mut self) {
+        if self.under_way {
+            self.is_unclear();
+        }
+        if !self.done {
+            self.entries.release(self.request.holder, self.leases.now());
+        }
+    }
 }

@@ -43,9 +43,9 @@ const MAX_PREFIX: usize = 255;
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct EtcdConfig {
-    /// The members to talk to, each a host name or an address (IPv6 without brackets) and its client port. One is used
-    /// at a time; another takes over when it fails.
-    pub members: Vec<(String, u16)>,
+    /// The members of the cluster to talk to, each a host name or an address (IPv6 without brackets) and its client port. One
+    /// is used at a time; another takes over when it fails.
+    pub endpoints: Vec<(String, u16)>,
     /// The etcd user; authentication is not used when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
@@ -77,7 +77,7 @@ pub struct EtcdConfig {
 impl Default for EtcdConfig {
     fn default() -> Self {
         Self {
-            members: vec![("127.0.0.1".into(), PORT)],
+            endpoints: vec![("127.0.0.1".into(), PORT)],
             username: None,
             password: None,
             password_file: None,
@@ -96,11 +96,11 @@ impl Default for EtcdConfig {
 const PORT: u16 = 2379;
 
 impl EtcdConfig {
-    /// These members, everything else as by default.
+    /// These endpoints, everything else as by default.
     #[must_use]
-    pub fn new<H: Into<String>>(members: impl IntoIterator<Item = (H, u16)>) -> Self {
-        let members = members.into_iter().map(|(host, port)| (host.into(), port)).collect();
-        Self { members, ..Self::default() }
+    pub fn new<H: Into<String>>(endpoints: impl IntoIterator<Item = (H, u16)>) -> Self {
+        let endpoints = endpoints.into_iter().map(|(host, port)| (host.into(), port)).collect();
+        Self { endpoints, ..Self::default() }
     }
 
     /// Checks what can be checked without a server.
@@ -108,10 +108,10 @@ impl EtcdConfig {
     /// # Errors
     /// [`ErrorKind::InvalidConfig`], saying what is wrong.
     pub fn check(&self) -> Result<()> {
-        if self.members.is_empty() {
+        if self.endpoints.is_empty() {
             return Err(bad("no member of the cluster is named"));
         }
-        for (host, port) in &self.members {
+        for (host, port) in &self.endpoints {
             let malformed = |c: char| c.is_whitespace() || c.is_control() || "/@?#[]".contains(c);
             if host.is_empty() || host.contains(malformed) {
                 return Err(bad("the host of a member is malformed"));
@@ -154,8 +154,8 @@ impl EtcdConfig {
 
     /// The address without user, password and options.
     pub(crate) fn address(&self) -> String {
-        let members: Vec<_> = self.members.iter().map(|(h, p)| host_port(h, Some(*p))).collect();
-        format!("{}://{}", self.scheme(), members.join(","))
+        let endpoints: Vec<_> = self.endpoints.iter().map(|(h, p)| host_port(h, Some(*p))).collect();
+        format!("{}://{}", self.scheme(), endpoints.join(","))
     }
 }
 
@@ -182,8 +182,8 @@ impl TryFrom<StoreUrl> for EtcdConfig {
         if !matches!(url.path.as_str(), "" | "/") {
             return Err(bad("an etcd URL has no path; the option `prefix` says what keys start with"));
         }
-        let members = url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
-        let mut config = Self { members, tls, ..Self::default() };
+        let endpoints = url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
+        let mut config = Self { endpoints, tls, ..Self::default() };
         config.username = url.username.clone();
         config.password = url.password.clone();
         over(&mut url, "prefix", &mut config.prefix)?;
@@ -219,7 +219,7 @@ mod tests {
     fn a_url_says_it_all() {
         let url = "etcds://me:hunter2@a:1,[::1],c/?prefix=x/&request_timeout=1s&tls_ca=/ca&ttl=9s&tls_name=n";
         let config = config(url).unwrap();
-        assert_eq!(config.members, [("a".into(), 1), ("::1".into(), 2379), ("c".into(), 2379)]);
+        assert_eq!(config.endpoints, [("a".into(), 1), ("::1".into(), 2379), ("c".into(), 2379)]);
         assert_eq!(config.prefix, "x/");
         assert_eq!(config.request_timeout, Duration::from_secs(1));
         assert!(config.tls && config.tls_ca.is_some());
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn serde_refuses_the_unknown() {
-        let text = r#"{"members": [["h", 1]], "password": "hunter2", "username": "me"}"#;
+        let text = r#"{"endpoints": [["h", 1]], "password": "hunter2", "username": "me"}"#;
         let config: EtcdConfig = serde_json::from_str(text).unwrap();
         assert_eq!(config.password.unwrap().reveal(), "hunter2");
         assert!(serde_json::from_str::<EtcdConfig>(r#"{"host": "h"}"#).is_err());

@@ -1,141 +1,189 @@
-//! The entries this client has in the store: on which lease each one is, and until when it was renewed.
+//! The entries this client has in the store: on which leases each one can be, and until when it was renewed.
 //!
 //! A lease is shared, so an entry that nobody renews any more would live on with the others. The client that keeps the
-//! lease alive therefore also takes out its own entries when their time has passed; when it does not run, it keeps
-//! nothing alive either, and the store ends them all.
+//! lease alive therefore also takes out its own entries when their time has passed ([`crate::release`]); when it does not
+//! run, it keeps nothing alive either, and the store ends them all.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
-use onelock_core::{HolderId, HolderMap, Result, Timestamp};
+use onelock_core::{HolderId, HolderMap, Timestamp};
 use tokio::sync::Notify;
 
+use crate::keys::Blocker;
 use crate::lease::Lease;
-use crate::lines::kv;
-use crate::members::Members;
 
-/// One entry.
+/// How often a client looks for entries of its own whose time has passed.
+pub(crate) const SWEEP: Duration = Duration::from_millis(250);
+
+/// The longest pause between two looks for what a join may still make.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Of how many lines it is kept in mind that they are in use.
+const LINES: usize = 1_024;
+
+/// An entry of this client.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct Own {
     pub(crate) key: Vec<u8>,
+    /// Its number; 0 until the join is answered.
     pub(crate) number: i64,
-    /// Every lease that its key is on, or can come to be on by a put that was sent, in the order of the puts. A lease
-    /// leaves this list only when it is gone in the store; and a key never returns to a lease that it has left.
+    /// Every lease that its key is on, or can come to be on by a put that was sent; that of the last put is the last.
     pub(crate) leases: Vec<Arc<Lease>>,
-    /// Whether it is known to hold. Once it holds it always does: whoever joins later stands behind it.
-    pub(crate) held: bool,
-    /// An entry ahead that keeps it waiting.
-    pub(crate) blocker: Option<Arc<Blocker>>,
-    /// When its lease and lock-delay have passed since the last answer about it.
-    pub(crate) ends: Timestamp,
+    /// Those who keep it waiting: keys and numbers. `None` while that is not known; nobody once it holds, for good, since who
+    /// joins later is behind it.
+    pub(crate) ahead: Option<Arc<[Blocker]>>,
+    /// A join was sent whose outcome is not known: it may make the entry at any time, again and again.
+    pub(crate) unclear: bool,
+    /// When it is taken out unless it is renewed; `None` while a join is under way.
+    pub(crate) due: Option<Timestamp>,
+    /// It is released or has lapsed, and no verb but another acquire brings it back. The pause before the next look for it.
+    released: Option<Duration>,
+    /// It is being taken out now.
+    taken_out: bool,
 }
 
-/// An entry during whose life another one cannot hold.
-#[derive(Debug)]
-pub(crate) struct Blocker {
-    pub(crate) key: Vec<u8>,
-    pub(crate) number: i64,
+impl Own {
+    pub(crate) fn new(key: Vec<u8>) -> Self {
+        Self {
+            key,
+            number: 0,
+            leases: Vec::new(),
+            ahead: None,
+            unclear: false,
+            due: None,
+            released: None,
+            taken_out: false,
+        }
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        self.ahead.as_ref().is_some_and(|ahead| ahead.is_empty())
+    }
+
+    /// It can come to be on this lease from now on, too.
+    pub(crate) fn rely_on(&mut self, lease: &Arc<Lease>) {
+        self.leases.retain(|known| known.id != lease.id);
+        self.leases.push(Arc::clone(lease));
+    }
 }
 
 /// The entries of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
-    map: Mutex<HolderMap<Entry>>,
-    /// Told when there is an entry again.
+    map: Mutex<HolderMap<Own>>,
+    /// The lines that were in use when this client joined them last.
+    in_use: Mutex<HashSet<Vec<u8>>>,
+    /// Notified when there is an entry again.
     pub(crate) some: Notify,
 }
 
 impl Entries {
-    fn lock(&self) -> MutexGuard<'_, HolderMap<Entry>> {
+    fn lock(&self) -> MutexGuard<'_, HolderMap<Own>> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn contains(&self, holder: HolderId) -> bool {
-        self.lock().contains_key(&holder)
-    }
-
-    pub(crate) fn get(&self, holder: HolderId) -> Option<Entry> {
-        self.lock().get(&holder).cloned()
-    }
-
-    pub(crate) fn put(&self, holder: HolderId, entry: Entry) {
-        let mut map = self.lock();
-        let first = map.is_empty();
-        map.insert(holder, entry);
-        drop(map);
-        if first {
-            self.some.notify_one();
+    /// Notes whether a line is in use.
+    pub(crate) fn in_use(&self, line: &[u8], in_use: bool) {
+        let mut lines = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        if !in_use {
+            lines.remove(line);
+        } else if lines.len() < LINES || lines.contains(line) {
+            lines.insert(line.to_vec());
         }
     }
 
-    /// Changes an entry that is still there; whether it was.
-    pub(crate) fn change(&self, holder: HolderId, number: i64, change: impl FnOnce(&mut Entry)) -> bool {
-        let mut map = self.lock();
-        let entry = map.get_mut(&holder).filter(|entry| entry.number == number);
-        entry.map(change).is_some()
-    }
-
-    pub(crate) fn remove(&self, holder: HolderId) -> Option<Entry> {
-        self.lock().remove(&holder)
-    }
-
-    /// Forgets the entry with this number.
-    pub(crate) fn forget(&self, holder: HolderId, number: i64) {
-        let mut map = self.lock();
-        if map.get(&holder).is_some_and(|entry| entry.number == number) {
-            map.remove(&holder);
-        }
-    }
-
-    /// Notes that an entry, known by its number, holds.
-    pub(crate) fn holds(&self, holder: HolderId, number: i64) {
-        self.change(holder, number, |entry| entry.held = true);
+    /// Whether a line was in use when this client joined it last.
+    pub(crate) fn is_in_use(&self, line: &[u8]) -> bool {
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner).contains(line)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// The entries whose time has passed at `now`.
-    pub(crate) fn lapsed(&self, now: Timestamp) -> Vec<(HolderId, Entry)> {
-        let map = self.lock();
-        map.iter().filter(|(_, e)| e.ends <= now).map(|(holder, e)| (*holder, e.clone())).collect()
+    /// The entry of a holder, unless it is released.
+    pub(crate) fn get(&self, holder: HolderId) -> Option<Own> {
+        self.lock().get(&holder).filter(|own| own.released.is_none()).cloned()
     }
 
-    /// Forgets all; the leases they may be on.
-    pub(crate) fn take_all(&self) -> HashSet<i64> {
-        self.lock().drain().flat_map(|(_, entry)| entry.leases).map(|lease| lease.id).collect()
+    pub(crate) fn is_released(&self, holder: HolderId) -> bool {
+        self.lock().get(&holder).is_some_and(|own| own.released.is_some())
     }
-}
 
-/// Takes an entry out of the store if it is still ours: of this number and on a lease of ours, because another client may
-/// have resumed it.
-pub(crate) async fn take_out(members: &Members, entry: &Entry) -> Result<()> {
-    // In the order of the puts: one that comes late cannot carry the key past this.
-    for lease in entry.leases.iter().filter(|lease| !lease.is_gone()) {
-        if delete_on(members, &entry.key, entry.number, lease.id).await? {
-            return Ok(());
+    /// Begins a join: the entry is kept in mind from before anything is sent. False while what an earlier try has made is being
+    /// taken out.
+    pub(crate) fn join(&self, holder: HolderId, key: &[u8]) -> bool {
+        let mut map = self.lock();
+        let own = map.entry(holder).or_insert_with(|| Own::new(key.to_vec()));
+        if !own.taken_out {
+            (own.released, own.due) = (None, None);
+        }
+        let joins = !own.taken_out;
+        drop(map);
+        self.some.notify_one();
+        joins
+    }
+
+    /// Puts in an entry that this client did not know.
+    pub(crate) fn put(&self, holder: HolderId, own: Own) {
+        self.lock().insert(holder, own);
+        self.some.notify_one();
+    }
+
+    /// Changes an entry that is not released; whether it was there.
+    pub(crate) fn change(&self, holder: HolderId, change: impl FnOnce(&mut Own)) -> bool {
+        let mut map = self.lock();
+        let own = map.get_mut(&holder).filter(|own| own.released.is_none());
+        own.map(change).is_some()
+    }
+
+    /// From now on no verb but another acquire brings it back; it is taken out at `due`.
+    pub(crate) fn release(&self, holder: HolderId, due: Timestamp) {
+        if let Some(own) = self.lock().get_mut(&holder) {
+            own.released = Some(own.released.unwrap_or(SWEEP));
+            own.due = Some(due);
         }
     }
-    Ok(())
-}
 
-/// Deletes an entry if it is on this lease; whether it was.
-pub(crate) async fn delete_on(members: &Members, key: &[u8], number: i64, lease: i64) -> Result<bool> {
-    let call = |client: Arc<Client>| {
-        let ours = [
-            Compare::create_revision(key, CompareOp::Equal, number),
-            Compare::lease(key, CompareOp::Equal, lease),
-        ];
-        let txn = Txn::new().when(ours).and_then([TxnOp::delete(key, None)]);
-        async move { kv(&client).txn(txn).await }
-    };
-    Ok(members.request(call).await?.succeeded())
-}
+    /// The store has said that it is not there. Forgotten, unless a join may still make it: then it is looked for again, ever
+    /// more rarely, until the leases are over that it can come to be on.
+    pub(crate) fn absent(&self, holder: HolderId, now: Timestamp) {
+        let mut map = self.lock();
+        let Some(own) = map.get_mut(&holder) else { return };
+        if !own.unclear || own.leases.iter().all(|lease| lease.is_over(now)) {
+            map.remove(&holder);
+            return;
+        }
+        let pause = own.released.unwrap_or(SWEEP);
+        own.due = Some(now + pause);
+        own.released = Some((pause * 2).min(LONGEST_PAUSE));
+    }
 
-/// When an entry ends that was answered for at `now`.
-pub(crate) fn ends(now: Timestamp, lease: &Lease, delay: Duration) -> Timestamp {
-    now + lease.lasts(delay) + delay
+    /// An entry has been taken out, or could not be.
+    pub(crate) fn taken_out(&self, holder: HolderId) {
+        if let Some(own) = self.lock().get_mut(&holder) {
+            own.taken_out = false;
+        }
+    }
+
+    /// The entries whose time has passed at `now`, to be taken out: they are released by this.
+    pub(crate) fn lapsed(&self, now: Timestamp) -> Vec<(HolderId, Own)> {
+        let mut map = self.lock();
+        let lapsed = map.iter_mut().filter(|(_, own)| own.due.is_some_and(|due| due <= now));
+        let release = |(holder, own): (&HolderId, &mut Own)| {
+            own.released = Some(own.released.unwrap_or(SWEEP));
+            own.taken_out = true;
+            (*holder, own.clone())
+        };
+        lapsed.map(release).collect()
+    }
+
+    /// Forgets all; the leases that living ones can be on.
+    pub(crate) fn take_all(&self) -> Vec<i64> {
+        let all = std::mem::take(&mut *self.lock());
+        let living = all.into_values().filter(|own| own.released.is_none() && own.number > 0);
+        living.flat_map(|own| own.leases).map(|lease| lease.id).collect()
+    }
 }

@@ -46,6 +46,8 @@ impl From<Error> for Failure {
 pub(crate) fn failure(error: Etcd, prefix: &str) -> Failure {
     match &error {
         Etcd::GRpcStatus(status) if status.message().contains(LEASE_GONE) => Failure::LeaseGone,
+        // The driver's own word for a ttl of 0.
+        Etcd::LeaseKeepAliveError(text) if text == "lease not found" => Failure::LeaseGone,
         Etcd::GRpcStatus(status) if is_too_large(status) => Failure::TooLarge(status.message().to_owned()),
         Etcd::GRpcStatus(status) if is_stale_token(status) => {
             Failure::StaleToken(status.message().to_owned())
@@ -72,7 +74,9 @@ fn read(error: Etcd, prefix: &str) -> Error {
     let (kind, text) = match &error {
         Etcd::GRpcStatus(status) => of_status(status, prefix),
         Etcd::InvalidArgs(_) | Etcd::InvalidUri(_) => (ErrorKind::InvalidConfig, error.to_string()),
-        Etcd::IoError(_) | Etcd::TransportError(_) => (ErrorKind::Unavailable, with_causes(&error)),
+        Etcd::TransportError(cause) => {
+            (ErrorKind::Unavailable, with_causes(error.to_string(), cause.source()))
+        }
         _ => (ErrorKind::Unavailable, error.to_string()),
     };
     Error::new(kind, text)
@@ -98,23 +102,22 @@ fn of_status(status: &Status, prefix: &str) -> (ErrorKind, String) {
             (ErrorKind::Full, text.to_owned())
         }
         Code::Unavailable | Code::ResourceExhausted | Code::Aborted => {
-            (ErrorKind::Unavailable, with_source(status))
+            (ErrorKind::Unavailable, with_causes(text, status.source().map(|cause| cause as _)))
         }
         Code::DeadlineExceeded | Code::Cancelled => (ErrorKind::Timeout, text.to_owned()),
         // A connection that breaks inside a request has no code of its own.
         Code::Unknown | Code::Internal if status.source().is_some() => {
-            (ErrorKind::Unavailable, with_source(status))
+            (ErrorKind::Unavailable, with_causes(text, status.source().map(|cause| cause as _)))
         }
         Code::Unknown if text.contains("transport") || text.contains("leader") => {
-            (ErrorKind::Unavailable, with_source(status))
+            (ErrorKind::Unavailable, with_causes(text, status.source().map(|cause| cause as _)))
         }
         code => (ErrorKind::Protocol, format!("{code:?}: {text}")),
     }
 }
 
-fn with_source(status: &Status) -> String {
-    let mut text = status.message().to_owned();
-    let mut cause = status.source();
+fn with_causes(text: impl Into<String>, mut cause: Option<&dyn std::error::Error>) -> String {
+    let mut text = text.into();
     while let Some(error) = cause {
         let part = error.to_string();
         if !text.contains(&part) {
@@ -123,26 +126,6 @@ fn with_source(status: &Status) -> String {
         cause = error.source();
     }
     text
-}
-
-fn with_causes(error: &Etcd) -> String {
-    let mut text = error.to_string();
-    let mut cause = match error {
-        Etcd::TransportError(error) => error.source(),
-        _ => None,
-    };
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
-/// A right is missing on a watch: etcd says so in a text only.
-pub(crate) fn watch_refused(reason: &str, prefix: &str) -> Error {
-    let status = Status::new(Code::PermissionDenied, reason);
-    let (kind, text) = of_status(&status, prefix);
-    Error::new(kind, text).during("watch")
 }
 
 /// An answer that makes no sense.

@@ -7,7 +7,7 @@
 //! lease an entry was made on. Any other key in the line is somebody else's exclusive entry: `etcdctl lock` and Go's
 //! `concurrency.Mutex` write `<line><lease in hexadecimal>` and wait for every older key of the line.
 
-use onelock_core::mode::holders;
+use etcd_client::proto::PbKeyValue;
 use onelock_core::{HolderId, LockName, Mode};
 
 /// The keys under one prefix.
@@ -29,6 +29,12 @@ impl Keys {
     /// A key under the prefix that no line has: to see whether the prefix may be used at all.
     pub(crate) fn probe(&self) -> String {
         format!("{}.probe", self.prefix)
+    }
+
+    /// The key of the largest token epoch that has joined; it is there once an epoch other than 0 has. No line has it. With an
+    /// empty prefix there is none: rights are those of single lines then.
+    pub(crate) fn epoch(&self) -> Option<String> {
+        (!self.is_bare()).then(|| format!("{}.epoch", self.prefix))
     }
 
     /// Whether there is no prefix.
@@ -75,10 +81,6 @@ impl Span {
         Self { start, end }
     }
 
-    pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        *key >= *self.start && *key < *self.end
-    }
-
     /// The key of an entry of this line.
     pub(crate) fn entry(&self, mode: Mode, holder: HolderId) -> Vec<u8> {
         let mut key = self.of_mode(mode);
@@ -117,6 +119,20 @@ impl Span {
         }
     }
 
+    /// The entries with these keys, in line order.
+    pub(crate) fn entries(&self, keys: Vec<PbKeyValue>) -> Vec<Entry> {
+        let entry = |kv: PbKeyValue| Entry {
+            number: kv.create_revision,
+            mode: self.mode_of(&kv.key),
+            key: kv.key,
+            lease: kv.lease,
+            value: kv.value,
+        };
+        let mut line: Vec<_> = keys.into_iter().map(entry).collect();
+        line.sort_by(|a, b| a.place().cmp(&b.place()));
+        line
+    }
+
     /// The mode of the entry that has this key of the line.
     pub(crate) fn mode_of(&self, key: &[u8]) -> Mode {
         let rest = key.strip_prefix(&self.start[..]).unwrap_or_default();
@@ -131,8 +147,8 @@ impl Span {
 
 /// One entry as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seat {
-    /// Its number: the revision that created its key.
+pub(crate) struct Entry {
+    /// The revision that created its key.
     pub(crate) number: i64,
     pub(crate) key: Vec<u8>,
     pub(crate) mode: Mode,
@@ -141,18 +157,15 @@ pub(crate) struct Seat {
     pub(crate) value: Vec<u8>,
 }
 
-impl Seat {
+impl Entry {
     /// Numbers order a line. Keys that were made in one transaction share a number; then the key decides.
     pub(crate) fn place(&self) -> (i64, &[u8]) {
         (self.number, &self.key)
     }
 }
 
-/// Where the entry with this key is in a line that is in order, and how many hold.
-pub(crate) fn place_of(line: &[Seat], key: &[u8]) -> Option<(usize, usize)> {
-    let position = line.iter().position(|seat| seat.key == key)?;
-    Some((position, holders(line.iter().map(|seat| seat.mode))))
-}
+/// The key and the number of an entry that keeps another one waiting.
+pub(crate) type Blocker = (Vec<u8>, i64);
 
 #[cfg(test)]
 mod tests {

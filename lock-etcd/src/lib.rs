@@ -2,23 +2,17 @@
 
 mod acquire;
 mod backend;
+mod client;
 mod config;
-mod crowds;
 mod entries;
 mod error;
-mod far;
+mod inspect;
 mod keys;
 mod lease;
-mod lines;
-mod looking;
-mod members;
-mod mirror;
-mod orders;
+mod line;
+mod release;
 mod renew;
-mod spot;
-mod strays;
-mod watch;
-mod watches;
+mod wait;
 
 pub use backend::EtcdBackend;
 pub use config::{EtcdConfig, OPTIONS};

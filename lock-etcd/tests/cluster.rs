@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use etcd_client::PutOptions;
 use onelock_conformance::Verdict;
 use onelock_conformance::churn::{Churn, over_a_lost_majority};
-use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, number, renewal, ticket, waiting};
+use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, number, renewal, ticket, waiting};
 use onelock_conformance::faults::{Fault, Link, Proxy};
 use onelock_conformance::harness::open_by;
 use onelock_conformance::servers::hosts::{Hosts, is_inside};
@@ -293,21 +293,22 @@ async fn client_certificates_are_shown() -> Verdict {
 }
 
 /// What a join that was given up still makes is taken out, though its lease is kept alive by others; nobody joins that lease any
-/// more, and it is revoked with the last entry on it.
+/// more, and it ends after the last entry on it.
 #[tokio::test]
 async fn an_unclear_join_closes_its_lease() -> Verdict {
     let server = Member::single(None).await?;
     let link = Link::new();
     let proxy = Proxy::start(server.address(), &link).await?;
     let backend = client(&format!("etcd://{}?request_timeout=400ms", proxy.address())).await;
-    let request = exclusive(&name("living")?)?;
+    let asked = |text: &str| -> Verdict<_> { Ok(leased(exclusive(&name(text)?)?, Duration::from_secs(10))) };
+    let request = asked("living")?;
     let token = held(&backend, &request).await?.token;
     let key = |request: &Request| format!("onelock/{}/{}", request.name, request.holder.to_hex());
     let mut admin = server.admin().await?;
     let before = admin.get(key(&request), None).await?.kvs()[0].lease();
 
     link.set(Fault::StallRequests);
-    let late = exclusive(&name("late")?)?;
+    let late = asked("late")?;
     let error = backend.acquire(&late).await.unwrap_err();
     assert!(error.is_unclear(), "{error}");
     link.heal();
@@ -319,7 +320,7 @@ async fn an_unclear_join_closes_its_lease() -> Verdict {
     }
     let kv = admin.get(key(&request), None).await?.kvs()[0].clone();
     assert_eq!((kv.lease(), kv.create_revision()), (before, token.get()), "it has moved");
-    let next = exclusive(&name("next")?)?;
+    let next = asked("next")?;
     held(&backend, &next).await?;
     assert_ne!(
         admin.get(key(&next), None).await?.kvs()[0].lease(),

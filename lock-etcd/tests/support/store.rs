@@ -45,6 +45,11 @@ impl Harness for Etcd {
         6
     }
 
+    fn hand_over_cost(&self) -> u64 {
+        // Joining; opening a watch and ending it, a reading after each; leaving; a renewal, which is two.
+        8
+    }
+
     fn keeps_altered_connections(&self) -> bool {
         true // HTTP/2: its two ends share the state of their header compression.
     }

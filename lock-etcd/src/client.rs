@@ -1,7 +1,7 @@
-//! The members of the cluster: one is used at a time, and another takes over when it fails.
+//! The connection to the cluster: one endpoint is used at a time, and the next takes over when it fails.
 //!
-//! The driver would spread requests over all members and does not leave out one that has stopped answering, so every
-//! member has a client of its own here.
+//! The driver would spread requests over all endpoints and does not leave out one that has stopped answering, so every
+//! endpoint has a client of its own here.
 
 use std::future::Future;
 use std::path::Path;
@@ -27,11 +27,10 @@ const PING_EVERY: Duration = Duration::from_secs(6);
 /// How many readings go into one transaction: etcd takes 128 operations by default.
 const READINGS: usize = 64;
 
-type Clients = Arc<Vec<Member>>;
+type Clients = Arc<Vec<Endpoint>>;
 
-/// One member of the cluster.
 #[derive(Default)]
-struct Member {
+struct Endpoint {
     /// Shared, because to clone a driver's client is to clone one for each service of etcd.
     client: OnceLock<Arc<Client>>,
     connecting: SingleFlight<Result<Arc<Client>, Failure>>,
@@ -40,7 +39,7 @@ struct Member {
     login: SingleFlight<Result<(), Failure>>,
 }
 
-pub(crate) struct Members {
+pub(crate) struct Cluster {
     this: Weak<Self>,
     runtime: Handle,
     config: EtcdConfig,
@@ -48,27 +47,27 @@ pub(crate) struct Members {
     /// `None` once closed.
     clients: RwLock<Option<Clients>>,
     current: AtomicUsize,
-    /// How many readings go into one transaction; fewer once the server has refused so many.
+    /// How many readings go into one transaction: fewer once the server has refused so many.
     pub(crate) batch: AtomicUsize,
-    /// Told when another member takes over, and on close.
+    /// Told when another endpoint takes over, and on close.
     pub(crate) moved: watch::Sender<usize>,
 }
 
-impl std::fmt::Debug for Members {
+impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Members").field("address", &self.config.address()).finish_non_exhaustive()
+        f.debug_struct("Cluster").field("address", &self.config.address()).finish_non_exhaustive()
     }
 }
 
-impl Members {
+impl Cluster {
     /// Reads the certificates; connects to nobody yet. It will, on `runtime`.
     pub(crate) async fn new(config: EtcdConfig, runtime: Handle) -> Result<Arc<Self>> {
         config.check()?;
         let tls = if config.tls { Some(tls(&config).await?) } else { None };
-        let clients = Arc::new(config.members.iter().map(|_| Member::default()).collect());
-        // Clients begin at different members, so that they share the work.
+        let clients = Arc::new(config.endpoints.iter().map(|_| Endpoint::default()).collect());
+        // Clients begin at different endpoints, so that they share the work.
         let random = getrandom::u32().unwrap_or_default();
-        let current = usize::try_from(random).unwrap_or_default() % config.members.len();
+        let current = usize::try_from(random).unwrap_or_default() % config.endpoints.len();
         Ok(Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             runtime,
@@ -91,17 +90,13 @@ impl Members {
 
     /// How long one try may take, so that others can follow within the time for the whole request.
     pub(crate) fn try_time(&self) -> Duration {
-        let parts = u32::try_from(self.config.members.len().min(3)).unwrap_or(1);
+        let parts = u32::try_from(self.config.endpoints.len().min(3)).unwrap_or(1);
         self.config.request_timeout / parts
     }
 
-    /// How long a request may wait for its turn among those of this client.
-    pub(crate) fn queue_time(&self) -> Duration {
-        self.config.request_timeout * 10
-    }
-
+    /// How long connecting and one try may take together.
     pub(crate) fn connect_time(&self) -> Duration {
-        self.config.connect_timeout
+        self.config.connect_timeout + self.try_time()
     }
 
     fn clients(&self) -> Result<Clients> {
@@ -117,15 +112,15 @@ impl Members {
         self.moved.send_modify(|_| {});
     }
 
-    /// The client of the member in use, and which one that is.
+    /// The client of the endpoint in use, and which one that is.
     pub(crate) async fn client(&self) -> Result<(usize, Arc<Client>), Failure> {
         let clients = self.clients()?;
         let at = self.current();
         if let Some(client) = clients[at].client.get() {
             return Ok((at, Arc::clone(client)));
         }
-        let member = &clients[at];
-        let connected = member.connecting.join(&self.runtime, || {
+        let endpoint = &clients[at];
+        let connected = endpoint.connecting.join(&self.runtime, || {
             let (this, clients) = (Weak::clone(&self.this), Arc::clone(&clients));
             async move {
                 let Some(this) = this.upgrade() else { return Err(closed().into()) };
@@ -160,7 +155,7 @@ impl Members {
     }
 
     async fn connect(&self, at: usize) -> Result<Arc<Client>, Failure> {
-        let (host, port) = &self.config.members[at];
+        let (host, port) = &self.config.endpoints[at];
         let url =
             format!("http{}://{}", if self.config.tls { "s" } else { "" }, host_port(host, Some(*port)));
         let mut options = ConnectOptions::new()
@@ -182,26 +177,26 @@ impl Members {
         }
     }
 
-    /// How often the client of the member in use has logged in anew: to be noted before a request, for [`Self::log_in`].
+    /// How often the client of the endpoint in use has logged in anew: to be noted before a request, for [`Self::log_in`].
     pub(crate) fn logins(&self) -> (usize, u64) {
         let at = self.current();
         let count = self.clients().map_or(0, |clients| clients[at].logins.load(Ordering::Acquire));
         (at, count)
     }
 
-    /// Logs in anew at a member whose client has a token that is not good any more, unless that was done since `seen`.
+    /// Logs in anew at an endpoint whose client has a token that is not good any more, unless that was done since `seen`.
     pub(crate) async fn log_in(&self, (at, seen): (usize, u64)) -> Result<(), Failure> {
         let clients = self.clients()?;
-        let member = &clients[at];
+        let endpoint = &clients[at];
         let limit = self.config.connect_timeout + self.config.request_timeout;
-        let done = member.login.join(&self.runtime, || {
+        let done = endpoint.login.join(&self.runtime, || {
             let (this, clients) = (Weak::clone(&self.this), Arc::clone(&clients));
             async move {
-                let (Some(this), member) = (this.upgrade(), &clients[at]) else {
+                let (Some(this), endpoint) = (this.upgrade(), &clients[at]) else {
                     return Err(closed().into());
                 };
-                let Some(client) = member.client.get() else { return Ok(()) };
-                if member.logins.load(Ordering::Acquire) != seen {
+                let Some(client) = endpoint.client.get() else { return Ok(()) };
+                if endpoint.logins.load(Ordering::Acquire) != seen {
                     return Ok(());
                 }
                 let late = |_| Err(this.late(limit).into());
@@ -212,39 +207,14 @@ impl Members {
                     client.update_user(credentials).await.map_err(|error| this.failure(error))
                 };
                 timeout(limit, refreshed).await.unwrap_or_else(late)?;
-                member.logins.fetch_add(1, Ordering::AcqRel);
+                endpoint.logins.fetch_add(1, Ordering::AcqRel);
                 Ok(())
             }
         });
         done.await.unwrap_or_else(|| Err(runtime_gone().into()))
     }
 
-    /// One try of a request on the member in use. A member that fails hands over to the next.
-    pub(crate) async fn attempt<T, F>(
-        &self,
-        limit: Duration,
-        call: impl FnOnce(Arc<Client>) -> F,
-    ) -> Result<T, Failure>
-    where
-        F: Future<Output = Result<T, etcd_client::Error>> + Send,
-    {
-        let logins = self.logins();
-        // In a place of its own: the driver's calls are large, and a caller keeps room for the largest it may ever make.
-        let work = Box::pin(async {
-            let (_, client) = self.client().await?;
-            call(client).await.map_err(|error| self.failure(error))
-        });
-        let answer = match timeout(limit, work).await {
-            Ok(answer) => answer,
-            Err(_) => Err(self.late(limit).into()),
-        };
-        match answer {
-            Ok(answer) => Ok(answer),
-            Err(failure) => Err(self.settle(logins, limit, failure).await),
-        }
-    }
-
-    /// Makes what can be done so that the next try does better: a new token, or another member. `logins` is from before
+    /// Makes what can be done so that the next try does better: a new token, or another endpoint. `logins` is from before
     /// the try.
     pub(crate) async fn settle(&self, logins: (usize, u64), limit: Duration, failure: Failure) -> Failure {
         match failure {
@@ -257,7 +227,7 @@ impl Members {
             }
             Failure::Other(error) => {
                 if error.is_retryable() {
-                    self.leave(logins.0);
+                    self.fail_over(logins.0);
                 }
                 error.into()
             }
@@ -270,76 +240,59 @@ impl Members {
         failure(error, &self.config.prefix)
     }
 
-    pub(crate) fn prefix(&self) -> &str {
-        &self.config.prefix
-    }
-
     pub(crate) fn late(&self, limit: Duration) -> Error {
         let text = format!("etcd did not answer within {limit:?}");
         Error::new(ErrorKind::Timeout, text).at(self.address())
     }
 
-    /// Hands over to the next member, unless somebody did already.
-    pub(crate) fn leave(&self, at: usize) {
-        let next = (at + 1) % self.config.members.len();
+    /// Goes over to the next endpoint, unless somebody did already.
+    pub(crate) fn fail_over(&self, at: usize) {
+        let next = (at + 1) % self.config.endpoints.len();
         let swap = self.current.compare_exchange(at, next, Ordering::AcqRel, Ordering::Acquire);
         if swap.is_ok() && next != at {
             self.moved.send_replace(next);
         }
     }
 
-    /// The tries of one request.
-    pub(crate) fn tries(&self) -> Tries {
-        Tries {
-            ends: Instant::now() + self.config.request_timeout,
-            one: self.try_time(),
-            left: self.config.members.len().max(2),
-            pause: Duration::ZERO,
-        }
-    }
-
-    /// A request that may be made more than once, on several members.
+    /// A request that may be made more than once. An endpoint that fails is left.
     pub(crate) async fn request<T, F>(&self, call: impl Fn(Arc<Client>) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        let mut tries = self.tries();
+        self.request_noting(&mut false, call).await
+    }
+
+    /// The same; `unclear` becomes true when a try that failed may have been done.
+    pub(crate) async fn request_noting<T, F>(
+        &self,
+        unclear: &mut bool,
+        call: impl Fn(Arc<Client>) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
+        let ends = Instant::now() + self.config.request_timeout;
+        let (mut tries, mut pause) = (self.config.endpoints.len().max(2), Duration::from_millis(10));
         loop {
-            let Some(limit) = tries.next().await else {
-                return Err(self.late(self.config.request_timeout).into());
-            };
-            match self.attempt(limit, &call).await {
-                Err(Failure::Other(error)) if error.is_retryable() && tries.more() => {}
-                answer => return answer,
+            let limit = self.try_time().min(ends.saturating_duration_since(Instant::now()));
+            let logins = self.logins();
+            // In a place of its own: the driver's calls are large, and a caller keeps room for the largest it may ever make.
+            let work = Box::pin(async {
+                let (_, client) = self.client().await?;
+                call(client).await.map_err(|error| self.failure(error))
+            });
+            let answer = timeout(limit, work).await.unwrap_or_else(|_| Err(self.late(limit).into()));
+            let Err(failure) = answer else { return answer };
+            let failure = self.settle(logins, limit, failure).await;
+            let Failure::Other(error) = &failure else { return Err(failure) };
+            *unclear |= error.is_unclear();
+            tries -= 1;
+            if !error.is_retryable() || tries == 0 || Instant::now() + pause >= ends {
+                return Err(failure);
             }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
         }
-    }
-}
-
-/// How often and how long a request may still be tried.
-#[derive(Debug)]
-pub(crate) struct Tries {
-    ends: Instant,
-    one: Duration,
-    left: usize,
-    pause: Duration,
-}
-
-impl Tries {
-    /// Whether another try is left.
-    pub(crate) fn more(&self) -> bool {
-        self.left > 0 && Instant::now() + self.pause < self.ends
-    }
-
-    /// How long the next try may take; after a little pause when it is not the first.
-    pub(crate) async fn next(&mut self) -> Option<Duration> {
-        self.left = self.left.checked_sub(1)?;
-        if !self.pause.is_zero() {
-            tokio::time::sleep(self.pause).await;
-        }
-        self.pause = (self.pause * 2).max(Duration::from_millis(10));
-        let left = self.ends.saturating_duration_since(Instant::now());
-        (!left.is_zero()).then(|| left.min(self.one))
     }
 }
 

@@ -1,0 +1,83 @@
+//! Showing lines: one of them, and which there are.
+
+use etcd_client::GetOptions;
+use etcd_client::proto::PbKeyValue;
+use onelock_core::mode::holders;
+use onelock_core::name::{check_prefix, encode};
+use onelock_core::{
+    EntryView, Error, ErrorKind, FencingToken, ListedName, Listing, LockName, Note, Page, Result, Snapshot,
+};
+
+use crate::client::Cluster;
+use crate::error::protocol;
+use crate::keys::{Entry, Keys};
+use crate::line;
+
+/// How many keys one request of a listing reads.
+const LIST_CHUNK: i64 = 1_000;
+
+pub(crate) async fn inspect(keys: &Keys, cluster: &Cluster, name: &LockName) -> Result<Snapshot> {
+    let line = line::get(cluster, &keys.line(name), GetOptions::new()).await?;
+    let count = holders(line.iter().map(|entry| entry.mode));
+    let mut views = line.iter().map(view).collect::<Result<Vec<_>>>()?;
+    let waiters = views.split_off(count);
+    Ok(Snapshot { holders: views, waiters, ..Snapshot::empty(name.clone()) })
+}
+
+pub(crate) async fn list(keys: &Keys, cluster: &Cluster, prefix: &str, page: &Page) -> Result<Listing> {
+    check_prefix(prefix)?;
+    let mut span = keys.lines(&encode(prefix));
+    if let Some(cursor) = &page.cursor {
+        let known = LockName::decode(cursor).filter(|name| name.as_str().starts_with(prefix));
+        known.ok_or_else(|| Error::new(ErrorKind::InvalidConfig, "this is no cursor of such a listing"))?;
+        span.start = keys.after(cursor);
+    }
+    let mut listing = Listing::default();
+    let mut line = Vec::new();
+    let mut current: Option<(String, LockName)> = None;
+    loop {
+        // Keys in their own order: those of a name are beside each other.
+        let options = GetOptions::new().with_limit(LIST_CHUNK).with_keys_only();
+        let answer = line::get_raw(cluster, &span, options).await?;
+        if let Some(last) = answer.kvs.last() {
+            span.start = [&last.key[..], &[0]].concat();
+        }
+        for kv in answer.kvs {
+            let Some(encoded) = keys.encoded_name(&kv.key) else { continue };
+            if current.as_ref().is_none_or(|(now, _)| now != encoded) {
+                finish(&mut listing, keys, current.take(), &mut line);
+                // A key that no name is written as is not of a lock.
+                let Some(name) = LockName::decode(encoded) else { continue };
+                if listing.names.len() == page.limit {
+                    listing.next = listing.names.last().map(|last| last.name.encoded().into_owned());
+                    return Ok(listing);
+                }
+                current = Some((encoded.to_owned(), name));
+            }
+            line.push(kv);
+        }
+        if !answer.more {
+            finish(&mut listing, keys, current, &mut line);
+            return Ok(listing);
+        }
+    }
+}
+
+/// Adds a name whose keys have all been read.
+fn finish(listing: &mut Listing, keys: &Keys, name: Option<(String, LockName)>, line: &mut Vec<PbKeyValue>) {
+    let line = std::mem::take(line);
+    let Some((_, name)) = name else { return };
+    let line = keys.line(&name).entries(line);
+    let holders = holders(line.iter().map(|entry| entry.mode));
+    listing.names.push(ListedName { name, holders, waiters: line.len() - holders });
+}
+
+/// What people see of an entry. A value that is no note of ours is shown as far as it is text.
+fn view(entry: &Entry) -> Result<EntryView> {
+    let text = String::from_utf8_lossy(&entry.value);
+    let note: String = text.chars().filter(|c| !c.is_control()).take(Note::MAX_BYTES / 4).collect();
+    let note = if Note::new(&text).is_ok() { text.into_owned() } else { note };
+    let token =
+        FencingToken::new(entry.number).map_err(|_| protocol("etcd gave a key without a revision"))?;
+    Ok(EntryView { token, mode: entry.mode, note, age: None, expires_in: None })
+}

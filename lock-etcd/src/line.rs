@@ -1,0 +1,239 @@
+//! The line of a name as the store has it: how it is read, and who keeps whom waiting.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use etcd_client::proto::{PbKeyValue, PbRangeResponse, PbResponseHeader, PbTxnOpResponse, PbTxnResponse};
+use etcd_client::{Client, GetOptions, KvClient, SortOrder, SortTarget, Txn, TxnOp};
+use futures_util::future::join_all;
+use onelock_core::mode::holders;
+use onelock_core::{Error, Mode, Result};
+
+use crate::client::Cluster;
+use crate::error::{Failure, protocol};
+use crate::keys::{Blocker, Entry, Span};
+
+/// The largest answer that is read: a line of some hundred thousand entries.
+const LARGEST_ANSWER: usize = 64 << 20;
+
+pub(crate) fn kv(client: &Client) -> KvClient {
+    client.kv_client().max_decoding_message_size(LARGEST_ANSWER)
+}
+
+/// Sends a transaction. It may be sent again; `unclear` becomes true when an earlier try may have done it.
+pub(crate) async fn send(cluster: &Cluster, txn: &Txn, unclear: &mut bool) -> Result<PbTxnResponse, Failure> {
+    let call = |client: Arc<Client>| {
+        let txn = txn.clone();
+        async move { kv(&client).txn(txn).await }
+    };
+    Ok(cluster.request_noting(unclear, call).await?.0)
+}
+
+/// The revision of an answer.
+pub(crate) fn revision(header: Option<&PbResponseHeader>) -> Result<i64> {
+    match header.map_or(0, |header| header.revision) {
+        revision if revision > 0 => Ok(revision),
+        _ => Err(protocol("etcd answered without a revision")),
+    }
+}
+
+/// The answers to the readings of a transaction.
+pub(crate) fn ranges(answer: PbTxnResponse) -> impl Iterator<Item = PbRangeResponse> {
+    answer.responses.into_iter().filter_map(|part| match part.response {
+        Some(PbTxnOpResponse::ResponseRange(range)) => Some(range),
+        _ => None,
+    })
+}
+
+/// Who answers a reading.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum From {
+    /// The cluster: all that was done before it was asked is seen.
+    Cluster,
+    /// The member that is asked, which may be behind.
+    Member,
+}
+
+impl From {
+    fn options(self) -> GetOptions {
+        match self {
+            Self::Cluster => GetOptions::new(),
+            Self::Member => GetOptions::new().with_serializable(),
+        }
+    }
+}
+
+/// Reads whether a key is there, in which revision it was made and on which lease it is.
+pub(crate) fn key_op(key: &[u8], from: From) -> TxnOp {
+    TxnOp::get(key, Some(from.options().with_keys_only()))
+}
+
+/// What [`key_op`] has read.
+pub(crate) fn found(key: &[u8], answer: PbRangeResponse) -> Option<PbKeyValue> {
+    answer.kvs.into_iter().next().filter(|kv| kv.key == key)
+}
+
+/// How many entries ahead suffice to know that an entry of this mode waits.
+fn enough(mode: Mode) -> i64 {
+    match mode {
+        Mode::Exclusive | Mode::Shared => 1,
+        Mode::Permit { limit, .. } => i64::from(limit.get()),
+    }
+}
+
+/// Reads the nearest entries that can keep one of this mode waiting: those before the number `before`, or all. The bytes do not
+/// grow with the line.
+pub(crate) fn ahead_ops(span: &Span, mode: Mode, before: Option<i64>, from: From) -> Vec<TxnOp> {
+    let part = |part: Span| {
+        let options = from
+            .options()
+            .with_range(part.end)
+            .with_sort(SortTarget::Create, SortOrder::Descend)
+            // One more where the entry itself may be among them.
+            .with_limit(enough(mode) + i64::from(before.is_none()))
+            .with_keys_only();
+        let options = match before {
+            Some(before) => options.with_max_create_revision(before.saturating_sub(1).max(1)),
+            None => options,
+        };
+        TxnOp::get(part.start, Some(options))
+    };
+    let parts = match mode {
+        Mode::Permit { .. } => vec![span.clone()],
+        Mode::Exclusive | Mode::Shared => span.against(mode),
+    };
+    parts.into_iter().map(part).collect()
+}
+
+/// The entries in the answers to [`ahead_ops`], without the entry itself, in line order.
+pub(crate) fn ahead(span: &Span, key: &[u8], answers: impl Iterator<Item = PbRangeResponse>) -> Vec<Entry> {
+    let mut ahead: Vec<_> =
+        answers.flat_map(|answer| span.entries(answer.kvs)).filter(|entry| entry.key != key).collect();
+    ahead.sort_by(|a, b| a.place().cmp(&b.place()));
+    ahead
+}
+
+/// Those of the entries ahead that keep one of this mode waiting for as long as all of them are there; none if it holds.
+pub(crate) fn blockers(mode: Mode, mut ahead: Vec<Entry>) -> Vec<Entry> {
+    let alone = |entry: &Entry| holders([entry.mode, mode]) < 2;
+    if let Some(nearest) = ahead.iter().rposition(alone) {
+        return vec![ahead.swap_remove(nearest)];
+    }
+    let modes = ahead.iter().map(|entry| entry.mode).chain([mode]);
+    if holders(modes) > ahead.len() { Vec::new() } else { ahead }
+}
+
+/// An entry that waits.
+pub(crate) struct Waiter {
+    pub(crate) span: Span,
+    pub(crate) key: Vec<u8>,
+    pub(crate) mode: Mode,
+    pub(crate) number: i64,
+}
+
+impl Waiter {
+    /// Reads who keeps it waiting, nobody when it holds, as it was in the revision `seen` or later; `None` when it is gone. Where
+    /// all that are known are still there the store need not look at the line.
+    pub(crate) async fn ahead(
+        &self,
+        cluster: &Cluster,
+        known: &Arc<[Blocker]>,
+        seen: i64,
+    ) -> Result<Option<Arc<[Blocker]>>> {
+        if !known.is_empty() {
+            let ops = |from| known.iter().map(|(key, _)| key_op(key, from)).collect();
+            let Some(ranges) = self.read(cluster, ops, seen).await? else { return Ok(None) };
+            let is_there = |((key, number), range): (&Blocker, PbRangeResponse)| {
+                found(key, range).is_some_and(|kv| kv.create_revision == *number)
+            };
+            if known.iter().zip(ranges).all(is_there) {
+                return Ok(Some(Arc::clone(known)));
+            }
+        }
+        let ops = |from| ahead_ops(&self.span, self.mode, Some(self.number), from);
+        let Some(ranges) = self.read(cluster, ops, seen).await? else { return Ok(None) };
+        Ok(Some(keys_of(blockers(self.mode, ahead(&self.span, &self.key, ranges.into_iter())))))
+    }
+
+    /// Makes readings on the member that is asked, or where it is behind `seen` on the cluster; `None` when the entry is gone.
+    async fn read(
+        &self,
+        cluster: &Cluster,
+        ops: impl Fn(From) -> Vec<TxnOp>,
+        seen: i64,
+    ) -> Result<Option<Vec<PbRangeResponse>>> {
+        for from in [From::Member, From::Cluster] {
+            let mut all = vec![key_op(&self.key, from)];
+            all.extend(ops(from));
+            let answer = send(cluster, &Txn::new().and_then(all), &mut false).await?;
+            if from == From::Cluster || revision(answer.header.as_ref())? >= seen {
+                let mut ranges = ranges(answer);
+                let own = ranges.next().and_then(|own| found(&self.key, own));
+                return Ok(own.filter(|kv| kv.create_revision == self.number).map(|_| ranges.collect()));
+            }
+        }
+        Err(protocol("etcd has gone back"))
+    }
+}
+
+/// Reads the number of an entry.
+pub(crate) async fn read_number(cluster: &Cluster, key: &[u8]) -> Result<Option<i64>> {
+    let answer = read_many(cluster, &[key_op(key, From::Cluster)]).await.pop();
+    let answer = answer.ok_or_else(|| protocol("etcd left out a reading"))??;
+    Ok(found(key, answer).map(|kv| kv.create_revision))
+}
+
+pub(crate) fn keys_of(blockers: Vec<Entry>) -> Arc<[Blocker]> {
+    blockers.into_iter().map(|entry| (entry.key, entry.number)).collect()
+}
+
+/// Reads keys of a line, or of many.
+pub(crate) async fn get_raw(
+    cluster: &Cluster,
+    span: &Span,
+    options: GetOptions,
+) -> Result<PbRangeResponse, Failure> {
+    let options = options.with_range(span.end.clone());
+    let call = |client: Arc<Client>| {
+        let (start, options) = (span.start.clone(), options.clone());
+        async move { kv(&client).get(start, Some(options)).await }
+    };
+    Ok(cluster.request(call).await?.0)
+}
+
+/// Reads entries of a line.
+pub(crate) async fn get(cluster: &Cluster, span: &Span, options: GetOptions) -> Result<Vec<Entry>, Failure> {
+    Ok(span.entries(get_raw(cluster, span, options).await?.kvs))
+}
+
+/// Makes readings, in transactions of as many as the server takes; an answer for each.
+pub(crate) async fn read_many(cluster: &Cluster, reads: &[TxnOp]) -> Vec<Result<PbRangeResponse>> {
+    let size = cluster.batch.load(Ordering::Relaxed);
+    let answers = join_all(reads.chunks(size).map(|batch| read_batch(cluster, batch))).await;
+    answers.into_iter().flatten().collect()
+}
+
+/// Halves what the server refuses as too large, and remembers that.
+async fn read_batch(cluster: &Cluster, reads: &[TxnOp]) -> Vec<Result<PbRangeResponse>> {
+    let mut answers = Vec::with_capacity(reads.len());
+    let mut left = vec![reads];
+    while let Some(part) = left.pop() {
+        match send(cluster, &Txn::new().and_then(part), &mut false).await {
+            Ok(answer) => {
+                let mut ranges = ranges(answer);
+                let each = |_| ranges.next().ok_or_else(|| protocol("etcd left out a reading"));
+                answers.extend(part.iter().map(each));
+            }
+            Err(Failure::TooLarge(_)) if part.len() > 1 => {
+                let (first, second) = part.split_at(part.len().div_ceil(2));
+                cluster.batch.fetch_min(first.len(), Ordering::Relaxed);
+                left.extend([second, first]);
+            }
+            Err(failure) => {
+                let error = Error::from(failure).during("renew");
+                answers.extend(part.iter().map(|_| Err(error.clone())));
+            }
+        }
+    }
+    answers
+}

@@ -1,0 +1,99 @@
+//! Leaving a line: by its holder, by eviction, and for those entries of this client that nobody renewed in time.
+
+use std::sync::Arc;
+
+use etcd_client::proto::{PbKeyValue, PbRangeResponse};
+use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp};
+use futures_util::future::join_all;
+use onelock_core::{FencingToken, LockName, Release, Result, Ticket};
+
+use crate::client::Cluster;
+use crate::entries::{Entries, Own, SWEEP};
+use crate::keys::Keys;
+use crate::lease::Leases;
+use crate::line::{self, From};
+
+/// Deletes an entry. Its key is that of one holder, who is one acquisition, so there is nothing else to compare.
+pub(crate) async fn release(
+    keys: &Keys,
+    leases: &Leases,
+    entries: &Entries,
+    ticket: &Ticket,
+) -> Result<Release> {
+    let key = keys.line(&ticket.name).entry(ticket.mode, ticket.holder);
+    let mut unclear = false;
+    // Until the store has answered it is taken out by the sweep as well.
+    entries.release(ticket.holder, leases.now() + SWEEP);
+    let call = |client: Arc<Client>| {
+        let key = key.clone();
+        async move { line::kv(&client).delete(key, None).await }
+    };
+    let answer = leases.cluster().request_noting(&mut unclear, call).await?;
+    entries.absent(ticket.holder, leases.now());
+    // An earlier try may have done it and lost the answer.
+    Ok(if answer.deleted() > 0 || unclear { Release::Released } else { Release::NotHeld })
+}
+
+/// Deletes the entry with this number.
+pub(crate) async fn evict(
+    keys: &Keys,
+    cluster: &Cluster,
+    name: &LockName,
+    token: FencingToken,
+) -> Result<Release> {
+    let (span, number) = (keys.line(name), token.get());
+    let options = GetOptions::new().with_min_create_revision(number).with_max_create_revision(number);
+    let found = line::get(cluster, &span, options.with_keys_only()).await?.pop();
+    let Some(entry) = found.filter(|entry| entry.number == number) else { return Ok(Release::NotHeld) };
+    let same = Compare::create_revision(&entry.key[..], CompareOp::Equal, number);
+    Ok(if delete_if(cluster, &entry.key, same).await? { Release::Released } else { Release::NotHeld })
+}
+
+/// Deletes a key for which this holds; whether it did.
+async fn delete_if(cluster: &Cluster, key: &[u8], this: Compare) -> Result<bool> {
+    let txn = Txn::new().when([this]).and_then([TxnOp::delete(key, None)]);
+    let mut unclear = false;
+    let answer = line::send(cluster, &txn, &mut unclear).await?;
+    Ok(answer.succeeded || unclear)
+}
+
+/// Takes out the entries of this client whose time has passed while others keep their lease alive, and what joins with an
+/// unclear outcome have made since.
+pub(crate) async fn sweep(cluster: Arc<Cluster>, leases: Arc<Leases>, entries: Arc<Entries>) {
+    let mut moved = cluster.moved.subscribe();
+    while cluster.open().is_ok() {
+        if entries.is_empty() {
+            entries.some.notified().await;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(SWEEP) => {}
+            _ = moved.changed() => {}
+        }
+        let lapsed = entries.lapsed(leases.now());
+        let reads: Vec<_> = lapsed.iter().map(|(_, own)| line::key_op(&own.key, From::Cluster)).collect();
+        let found = line::read_many(&cluster, &reads).await;
+        let each = lapsed.iter().zip(found).map(|((holder, own), found)| {
+            let (cluster, leases, entries) = (&cluster, &leases, &entries);
+            async move {
+                if is_out(cluster, own, found).await.unwrap_or(false) {
+                    entries.absent(*holder, leases.now());
+                }
+                entries.taken_out(*holder);
+            }
+        });
+        join_all(each).await;
+    }
+}
+
+/// Takes out an entry that was read; whether it is out. One that has moved since is not.
+async fn is_out(cluster: &Cluster, own: &Own, found: Result<PbRangeResponse>) -> Result<bool> {
+    let Some(kv) = line::found(&own.key, found?).filter(|kv| is_ours(kv, own)) else { return Ok(true) };
+    let same = Compare::mod_revision(&kv.key[..], CompareOp::Equal, kv.mod_revision);
+    delete_if(cluster, &kv.key, same).await
+}
+
+/// Whether an entry is still that of this client: another one may have resumed it, on a lease of its own.
+fn is_ours(kv: &PbKeyValue, own: &Own) -> bool {
+    let same = own.unclear || own.number == kv.create_revision;
+    same && own.leases.iter().any(|lease| lease.id == kv.lease)
+}
