@@ -62,6 +62,9 @@ pub(crate) async fn acquire(
         };
         let (joined, revision) = (answer.succeeded, line::revision(answer.header.as_ref())?);
         let mut ranges = line::ranges(answer);
+        if !joined && !unclear {
+            join.is_not_on(&lease);
+        }
         if joined {
             let ahead = match form {
                 Form::Wait => line::blockers(request.mode, line::ahead(&span, &key, ranges)),
@@ -168,6 +171,8 @@ struct Join<'a> {
     request: &'a Request,
     key: &'a [u8],
     under_way: bool,
+    /// Whether the entry could not be on the lease of the last try before it.
+    only_now: bool,
     /// Whether the entry is left to its holder.
     done: bool,
 }
@@ -183,13 +188,17 @@ impl<'a> Join<'a> {
         while !entries.join(request.holder, key) {
             tokio::time::sleep(SWEEP / 10).await;
         }
-        Self { entries, leases, request, key, under_way: false, done: false }
+        Self { entries, leases, request, key, under_way: false, only_now: false, done: false }
     }
 
     /// A try is sent that may put the entry on this lease.
     fn is_sent(&mut self, lease: &Arc<Lease>) {
         self.under_way = true;
-        self.entries.change(self.request.holder, |own| own.rely_on(lease));
+        let only_now = &mut self.only_now;
+        self.entries.change(self.request.holder, |own| {
+            *only_now = own.leases.iter().all(|known| known.id != lease.id);
+            own.rely_on(lease);
+        });
     }
 
     fn is_answered(&mut self, unclear: bool) {
@@ -203,6 +212,14 @@ impl<'a> Join<'a> {
         self.entries.change(self.request.holder, |own| {
             own.unclear = true;
             own.leases.iter().for_each(|lease| lease.close());
+        });
+    }
+
+    /// The last try has put nothing on this lease.
+    fn is_not_on(&self, lease: &Lease) {
+        let only_now = self.only_now;
+        self.entries.change(self.request.holder, |own| {
+            own.leases.retain(|known| known.id != lease.id || own.unclear || !only_now);
         });
     }
 
