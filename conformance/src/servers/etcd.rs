@@ -19,6 +19,30 @@ use crate::verdict::{Stop, Verdict};
 
 const PROGRAM: Program = Program { name: "etcd", package: "etcd-server" };
 
+/// Whether the servers that are installed end living leases when a leader that stood still goes on: it still asks for what had
+/// ended by its own count. Mended in 3.4.31 and 3.5.13 (etcd's issue 15247).
+#[must_use]
+pub fn deposed_leaders_revoke() -> bool {
+    static DO: OnceLock<bool> = OnceLock::new();
+    *DO.get_or_init(|| {
+        let version = std::process::Command::new(PROGRAM.name).arg("--version").output();
+        // A server that is missing fails where it is started.
+        version.is_ok_and(|version| is_before_the_mend(&String::from_utf8_lossy(&version.stdout)))
+    })
+}
+
+/// By what `etcd --version` prints.
+fn is_before_the_mend(text: &str) -> bool {
+    let version = text.lines().find_map(|line| line.strip_prefix("etcd Version: ")).unwrap_or_default();
+    let mut parts = version.split('.').map(|part| part.trim().parse::<u32>().unwrap_or_default());
+    let mut next = || parts.next().unwrap_or_default();
+    match (next(), next(), next()) {
+        (3, 4, patch) => patch < 31,
+        (3, 5, patch) => patch < 13,
+        version => version < (3, 4, 0),
+    }
+}
+
 /// How long a server may take to elect itself.
 const START: Duration = Duration::from_secs(30);
 
@@ -367,5 +391,17 @@ impl Member {
 
     fn lock(&self) -> MutexGuard<'_, Option<Server>> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        let old = |version| is_before_the_mend(&format!("etcd Version: {version}\nGit SHA: Not provided\n"));
+        assert!(["3.3.27", "3.4.23", "3.4.30", "3.5.0", "3.5.12"].into_iter().all(old));
+        assert!(!["3.4.31", "3.5.13", "3.6.0", "4.0.0"].into_iter().any(old));
     }
 }

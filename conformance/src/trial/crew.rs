@@ -300,6 +300,18 @@ impl Client {
         Ok(())
     }
 
+    /// Whether it has ended without being told to: a client ends with the first error that no fault explains.
+    ///
+    /// # Errors
+    /// When its process cannot be looked at.
+    pub async fn has_ended(&self) -> Verdict<bool> {
+        Ok(match &mut *self.body.lock().await {
+            Body::Process { child, .. } => child.try_wait()?.is_some(),
+            Body::Task { work, .. } => work.is_finished(),
+            Body::Ended => true,
+        })
+    }
+
     async fn id(&self) -> Verdict<u32> {
         match &*self.body.lock().await {
             Body::Process { child, .. } => child.id().context("the client has ended"),

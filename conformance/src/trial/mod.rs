@@ -119,6 +119,9 @@ async fn goes_on(ctx: &Ctx, crew: &Crew) -> Verdict {
     for client in crew.clients() {
         let (before, end) = (client.cycles()?, Instant::now() + PATIENCE * 2);
         while client.cycles()? < before + CYCLES {
+            if client.has_ended().await? {
+                return Err(Stop::failed(format!("client {} has ended; it said why", client.number())));
+            }
             if Instant::now() >= end {
                 let text = format!(
                     "client {} does not work {:?} after everything was healed\n{}",
