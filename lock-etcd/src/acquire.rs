@@ -47,10 +47,9 @@ pub(crate) async fn acquire(
         let lease = leases.get(length, request.delay).await?;
         join.is_sent(&lease);
         let txn = txn(keys, &span, &key, request, form, &lease);
-        let mut unclear = false;
         // A lease that was not kept alive lately is, beside the transaction: no round trip more.
-        let sent = line::send(leases.cluster(), &txn, &mut unclear);
-        let (answer, life) = tokio::join!(sent, leases.refresh(&lease));
+        let sent = leases.cluster().join(txn);
+        let ((answer, unclear), life) = tokio::join!(sent, leases.refresh(&lease));
         join.is_answered(unclear);
         let answer = match answer {
             Ok(answer) => answer,

@@ -9,20 +9,26 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use etcd_client::proto::PbTxnResponse;
+use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions, Txn};
 use onelock_core::flight::SingleFlight;
 use onelock_core::url::host_port;
 use onelock_core::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::config::EtcdConfig;
 use crate::error::{Failure, failure};
+use crate::line;
 
 /// Idle time before a connection with open streams is asked for a sign of life. etcd refuses clients that ask more
 /// often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(6);
+
+/// How many joins are under way at once. A crowd that is sent at once keeps a busy server from answering any of it in time.
+const JOINS: usize = 32;
 
 /// How many readings go into one transaction: etcd takes 128 operations by default.
 const READINGS: usize = 64;
@@ -49,6 +55,8 @@ pub(crate) struct Cluster {
     current: AtomicUsize,
     /// How many readings go into one transaction: fewer once the server has refused so many.
     pub(crate) batch: AtomicUsize,
+    /// The right to send a join.
+    joins: Semaphore,
     /// Told when another endpoint takes over, and on close.
     pub(crate) moved: watch::Sender<usize>,
 }
@@ -76,6 +84,7 @@ impl Cluster {
             clients: RwLock::new(Some(clients)),
             current: AtomicUsize::new(current),
             batch: AtomicUsize::new(READINGS),
+            joins: Semaphore::new(JOINS),
             moved: watch::Sender::new(current),
         }))
     }
@@ -252,6 +261,22 @@ impl Cluster {
         if swap.is_ok() && next != at {
             self.moved.send_replace(next);
         }
+    }
+
+    /// Sends a join in its turn, and says whether an earlier try may have done it. In a task of its own, so that a caller that
+    /// nobody polls keeps no turn; it is aborted when the caller is dropped.
+    pub(crate) async fn join(self: &Arc<Self>, txn: Txn) -> (Result<PbTxnResponse, Failure>, bool) {
+        let (this, mut task) = (Arc::clone(self), JoinSet::new());
+        let send = async move {
+            let _turn = this.joins.acquire().await;
+            let mut unclear = false;
+            let answer = line::send(&this, &txn, &mut unclear).await;
+            (answer, unclear)
+        };
+        task.spawn_on(send, &self.runtime);
+        let answered = task.join_next().await.and_then(std::result::Result::ok);
+        // Only the end of the runtime ends the task.
+        answered.unwrap_or_else(|| (Err(runtime_gone().into()), true))
     }
 
     /// A request that may be made more than once. An endpoint that fails is left.

@@ -97,7 +97,7 @@ impl Leases {
         Arc::new(Self { cluster, clock, runtime, all: Mutex::default(), making: Mutex::default() })
     }
 
-    pub(crate) fn cluster(&self) -> &Cluster {
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
     }
 
