@@ -16,6 +16,7 @@ on_every_store! {
     two_at_once_never_overlap
     busy_has_its_own_code
     shared_and_permits_hold_together
+    permits_have_weights
     signals_reach_the_whole_group
     a_wait_can_be_interrupted
     what_the_command_leaves_running_keeps_the_lock
@@ -101,6 +102,24 @@ fn shared_and_permits_hold_together(bench: &Bench) {
     assert_eq!(bench.run(&["run", "pool", "-n", "--permits", "3", "--", "true"]).code, Some(0));
     assert_eq!(bench.run(&["run", "pool", "-n", "--permits", "1", "--", "true"]).code, Some(75));
     assert_eq!(bench.status("pool")["holders"][0]["limit"], 2);
+}
+
+fn permits_have_weights(bench: &Bench) {
+    let take = |weight: &str| {
+        bench
+            .run(&["run", "pool", "-n", "--permits", "5", "--weight", weight, "--", "sh", "-c", "exit 3"])
+            .code
+    };
+    let large = bench.spawn(&["run", "pool", "--permits", "5", "--weight", "3", "--", "sh", "-c", HOLD]);
+    bench.wait_for_line("held");
+    let status = bench.status("pool");
+    let holder = &status["holders"][0];
+    assert_eq!((&holder["limit"], &holder["weight"]), (&5.into(), &3.into()), "{status}");
+    assert!(bench.run(&["status", "pool"]).out.contains("permit/5w3"));
+    assert_eq!((take("3"), take("2"), take("1")), (Some(75), Some(3), Some(3)));
+    large.signal(Signal::TERM);
+    assert_eq!(large.finish().code, Some(143));
+    assert_eq!(take("5"), Some(3));
 }
 
 fn signals_reach_the_whole_group(bench: &Bench) {

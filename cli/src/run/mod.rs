@@ -69,6 +69,9 @@ pub(crate) struct RunArgs {
     /// Hold it together with up to N - 1 others; where they say different numbers the smallest counts.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     permits: Option<u32>,
+    /// How many of the permits to take: 1 to N. Holders are let in while their weights fit into the smallest number.
+    #[arg(long, value_name = "W", requires = "permits")]
+    weight: Option<u32>,
     /// The exit code when the lock is busy.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::BUSY.0)]
     conflict_exit_code: u8,
@@ -84,6 +87,7 @@ pub(crate) async fn run(url: Option<String>, args: RunArgs) -> Outcome {
         (false, Some(limit)) => Mode::permit(limit)?,
         (false, None) => Mode::Exclusive,
     };
+    let mode = args.weight.map_or(Ok(mode), |weight| mode.weighing(weight))?;
     let ready = Ready::new(url, &args.work)?;
     let begun = Instant::now();
     let wait = Wait::new(begun, args.wait, args.no_wait);

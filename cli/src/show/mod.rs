@@ -29,6 +29,8 @@ struct EntryJson<'a> {
     mode: &'static str,
     /// Of a permit: how many there are.
     limit: Option<u32>,
+    /// Of a permit: how many of them it takes.
+    weight: Option<u32>,
     note: &'a str,
     age_ms: Option<u64>,
     expires_in_ms: Option<u64>,
@@ -36,11 +38,12 @@ struct EntryJson<'a> {
 
 impl<'a> From<&'a EntryView> for EntryJson<'a> {
     fn from(entry: &'a EntryView) -> Self {
-        let (mode, limit) = words(entry.mode);
+        let (mode, limit, weight) = words(entry.mode);
         Self {
             token: Some(entry.token.to_string()),
             mode,
             limit,
+            weight,
             note: &entry.note,
             age_ms: entry.age.map(ms),
             expires_in_ms: entry.expires_in.map(ms),
@@ -53,8 +56,16 @@ const FOREIGN: &str = "not onelock";
 
 impl EntryJson<'_> {
     fn foreign(expires_in: Option<Duration>) -> Self {
-        let (mode, limit) = words(Mode::Exclusive);
-        Self { token: None, mode, limit, note: FOREIGN, age_ms: None, expires_in_ms: expires_in.map(ms) }
+        let (mode, limit, weight) = words(Mode::Exclusive);
+        Self {
+            token: None,
+            mode,
+            limit,
+            weight,
+            note: FOREIGN,
+            age_ms: None,
+            expires_in_ms: expires_in.map(ms),
+        }
     }
 }
 
@@ -62,19 +73,20 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn words(mode: Mode) -> (&'static str, Option<u32>) {
+fn words(mode: Mode) -> (&'static str, Option<u32>, Option<u32>) {
     match mode {
-        Mode::Exclusive => ("exclusive", None),
-        Mode::Shared => ("shared", None),
-        Mode::Permit { limit, .. } => ("permit", Some(limit.get())),
+        Mode::Exclusive => ("exclusive", None, None),
+        Mode::Shared => ("shared", None, None),
+        Mode::Permit { limit, weight } => ("permit", Some(limit.get()), Some(weight.get())),
     }
 }
 
 /// The mode in one word.
 fn mode_word(mode: Mode) -> String {
     match words(mode) {
-        (mode, Some(limit)) => format!("{mode}/{limit}"),
-        (mode, None) => mode.into(),
+        (mode, Some(limit), Some(weight @ 2..)) => format!("{mode}/{limit}w{weight}"),
+        (mode, Some(limit), _) => format!("{mode}/{limit}"),
+        (mode, None, _) => mode.into(),
     }
 }
 
