@@ -6,6 +6,7 @@ use clap::Parser;
 use onelock::{ErrorKind, Lock, Locks, Mode};
 use rustix::process::Signal;
 
+use super::bounds::Bounds;
 use super::signals::Signals;
 use super::take::{self, Taken, Wait};
 use super::term::{End, Term};
@@ -46,7 +47,7 @@ pub(crate) struct ElectArgs {
 }
 
 pub(crate) async fn elect(url: Option<String>, args: ElectArgs) -> Outcome {
-    let ready = Ready::new(url, &args.work)?;
+    let ready = Ready::new(url, &args.work, Bounds::default())?;
     let refused = |what: &str, error: std::io::Error| Failure::System(format!("{what}: {error}"));
     // Nobody sits at the keyboard of a service.
     let null =
@@ -85,7 +86,8 @@ async fn stand(
         };
         let begun = Instant::now();
         if let Some(guard) = guard {
-            let mut term = Term { locks, signals, work: &args.work, leader_only: false, service: true };
+            let (work, at_least) = (&args.work, None);
+            let mut term = Term { locks, signals, work, at_least, leader_only: false, service: true };
             match term.under(guard, begun).await {
                 Ok(End { stopped_by: Some(signal), .. }) => return Ok(signal),
                 Ok(End { exit: Exit::LOST, .. }) => {}

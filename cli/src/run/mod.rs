@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `elect` | `elect`: one term after the other |
 //! | `wait` | `wait`: take the lock and give it back |
+//! | `bounds` | how long the lock is held at least and at most |
 //! | `work` | what the command line says of a command, checked before any I/O |
 //! | `take` | waiting for the store and the lock |
 //! | `term` | one hold of the lock, with the command under it |
 //! | `supervise` | while the command runs |
 
+mod bounds;
 pub(crate) mod elect;
 mod signals;
 mod supervise;
@@ -29,6 +31,7 @@ use crate::death::Death;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::say;
 use crate::store;
+use bounds::Bounds;
 use signals::Signals;
 use take::{Taken, Wait};
 use term::{End, Term};
@@ -51,7 +54,7 @@ Exit codes:
     long_about = "Hold a lock while a command runs.\n\n\
         Waits for the lock, runs the command with ONELOCK_NAME and ONELOCK_TOKEN in its environment, keeps the lease \
         renewed, forwards signals to the command's process group, and gives the lock back when the last process of \
-        that group has ended. If the lock is being lost, the group is ended before the lease can run out: TERM, and \
+        that group has ended, or leaves it to the store until --at-least is over. If the lock is being lost, the group is ended before the lease can run out: TERM, and \
         KILL after the grace. That holds even when onelock itself is stopped or killed."
 )]
 pub(crate) struct RunArgs {
@@ -72,6 +75,8 @@ pub(crate) struct RunArgs {
     /// How many of the permits to take: 1 to N. Holders are let in while their weights fit into the smallest number.
     #[arg(long, value_name = "W", requires = "permits")]
     weight: Option<u32>,
+    #[command(flatten)]
+    bounds: Bounds,
     /// The exit code when the lock is busy.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::BUSY.0)]
     conflict_exit_code: u8,
@@ -88,7 +93,7 @@ pub(crate) async fn run(url: Option<String>, args: RunArgs) -> Outcome {
         (false, None) => Mode::Exclusive,
     };
     let mode = args.weight.map_or(Ok(mode), |weight| mode.weighing(weight))?;
-    let ready = Ready::new(url, &args.work)?;
+    let ready = Ready::new(url, &args.work, args.bounds)?;
     let begun = Instant::now();
     let wait = Wait::new(begun, args.wait, args.no_wait);
     let locks = take::connect(&ready.url, wait).await?;
@@ -97,7 +102,9 @@ pub(crate) async fn run(url: Option<String>, args: RunArgs) -> Outcome {
     let (end, patience) = match take::take(&locks, &lock, wait, &mut signals).await {
         Ok(Taken::Held(guard)) => {
             let (work, leader_only, service) = (&args.work, args.leader_only, false);
-            let mut term = Term { locks: &locks, signals: &mut signals, work, leader_only, service };
+            let at_least = args.bounds.at_least;
+            let mut term =
+                Term { locks: &locks, signals: &mut signals, work, at_least, leader_only, service };
             (term.under(guard, begun).await, store::CLOSE)
         }
         Ok(Taken::Busy) => (Ok(busy(&locks, &lock, args.conflict_exit_code).await), take::LAST_WORD),

@@ -49,6 +49,8 @@ pub(super) struct Supervisor<'a> {
     pub(super) signals: &'a mut Signals,
     pub(super) terminal: &'a Terminal,
     pub(super) grace: Duration,
+    /// The lease that renewals ask for; the first may be longer, and what comes before a deadline is to fit into all.
+    pub(super) ttl: Duration,
     pub(super) leader_only: bool,
     /// See [`super::term::Term`].
     pub(super) service: bool,
@@ -84,7 +86,7 @@ impl Supervisor<'_> {
         let deadline = self.guard.deadline();
         let start = Start {
             deadline: deadline.into(),
-            ttl: self.guard.ttl(),
+            ttl: self.ttl,
             grace: self.grace,
             terminal: self.terminal.owner(),
             foreground: self.terminal.begins(),
@@ -258,7 +260,7 @@ impl Supervisor<'_> {
     /// Stops together with the command, so that the shell gets its prompt. Nobody renews meanwhile: the lease is made
     /// as long as it can be first, and the deadman watches its end.
     async fn suspend(&self, running: &mut Running, stop: fn()) {
-        let _ = tokio::time::timeout(PATIENCE, self.guard.extend(self.guard.ttl())).await;
+        let _ = tokio::time::timeout(PATIENCE, self.guard.extend(self.ttl)).await;
         if !self.guard.is_held() {
             running.own_stop = false;
             return;
@@ -266,7 +268,7 @@ impl Supervisor<'_> {
         running.deadline = self.guard.deadline();
         self.ward.renewed(running.deadline);
         self.terminal.take_back(running.group);
-        let left = self.guard.remaining().saturating_sub(plan::lead(self.guard.ttl(), self.grace));
+        let left = self.guard.remaining().saturating_sub(plan::lead(self.ttl, self.grace));
         let left = human(Duration::from_secs(left.as_secs()));
         let text = format!("stopped; unless continued within {left} the command is ended and the lock lost");
         // A terminal has just shown ^Z.

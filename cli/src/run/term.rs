@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
-use onelock::{ErrorKind, FencingToken, Guard, Locks};
+use onelock::{ErrorKind, FencingToken, Guard, Locks, Timestamp};
 use rustix::process::Signal;
 
 use super::signals::Signals;
@@ -38,6 +38,8 @@ pub(super) struct Term<'a> {
     pub(super) locks: &'a Locks,
     pub(super) signals: &'a mut Signals,
     pub(super) work: &'a Work,
+    /// How long the store keeps the lock at least.
+    pub(super) at_least: Option<Duration>,
     pub(super) leader_only: bool,
     /// Whether signals that tell to end are for us: we end the command then. It gets no terminal.
     pub(super) service: bool,
@@ -48,8 +50,10 @@ impl Term<'_> {
     pub(super) async fn under(&mut self, guard: Guard, begun: Instant) -> Result<End, Failure> {
         // A lock that was waited for begins with what is left of the waiter's lease.
         let ttl = self.work.ttl.unwrap_or(self.locks.settings().ttl);
-        if guard.remaining() < ttl / 2 {
-            match guard.extend(ttl).await {
+        let least = self.at_least.unwrap_or_default();
+        let stays_until = self.locks.clock().now() + least;
+        if guard.remaining() < ttl / 2 || guard.ttl() < least {
+            match guard.extend(ttl.max(least)).await {
                 // Renewals go on; the deadman starts no command that has no time.
                 Err(error) if error.is_retryable() => {}
                 extended => extended?,
@@ -61,9 +65,9 @@ impl Term<'_> {
             let (store, lease) = (&self.locks.info().address, human(guard.ttl()));
             say(format_args!("took `{name}` after {time}, token {token}, lease {lease}, at {store}"));
         }
-        match self.command(&guard).await {
+        match self.command(&guard, ttl).await {
             Ok(Verdict { lost: false, exit, death, stopped_by }) => {
-                let stopped_by = self.give_back(guard).await?.or(stopped_by);
+                let stopped_by = self.give_back(guard, stays_until).await?.or(stopped_by);
                 Ok(End { exit, death, stopped_by })
             }
             Err(Failure::Left) => {
@@ -84,7 +88,7 @@ impl Term<'_> {
         Ok(if self.locks.capabilities().fencing { Some(guard.token()?) } else { None })
     }
 
-    async fn command(&mut self, guard: &Guard) -> Result<Verdict, Failure> {
+    async fn command(&mut self, guard: &Guard, ttl: Duration) -> Result<Verdict, Failure> {
         let refused = |error: std::io::Error| Failure::System(format!("signals cannot be set up: {error}"));
         // Children start with nothing blocked all the same; see the shim.
         let mut background = SigSet::empty();
@@ -102,6 +106,7 @@ impl Term<'_> {
             ward,
             signals: self.signals,
             terminal: &terminal,
+            ttl,
             grace: self.work.grace,
             leader_only: self.leader_only,
             service: self.service,
@@ -111,14 +116,18 @@ impl Term<'_> {
 
     /// Gives the lock back. That it was lost in the last moment of the command counts as lost. The answer is the signal
     /// that ended the wait for the store.
-    async fn give_back(&mut self, guard: Guard) -> Result<Option<Signal>, Failure> {
-        let (name, ttl) = (guard.name().clone(), human(guard.ttl()));
+    async fn give_back(&mut self, guard: Guard, stays_until: Timestamp) -> Result<Option<Signal>, Failure> {
+        let left = stays_until.saturating_since(self.locks.clock().now());
+        let (name, ttl) = (guard.name().clone(), human(guard.ttl().max(left)));
         let unfinished = |why: &dyn fmt::Display| {
             say(format_args!("`{name}` could not be given back and frees itself within {ttl}: {why}"));
         };
         tokio::select! {
             biased;
             released = guard.release() => match released {
+                Ok(()) if self.work.verbose && !left.is_zero() => {
+                    say(format_args!("`{name}` stays taken for at least another {}", human(left)));
+                }
                 Ok(()) if self.work.verbose => say(format_args!("gave `{name}` back")),
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::Lost => return Err(error.into()),

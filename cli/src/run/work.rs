@@ -5,11 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::unistd::{Uid, User};
-use onelock::{Lock, LockName, Locks, Mode, Note, Settings, StoreUrl};
+use onelock::{Lock, LockName, Locks, Mode, Note};
 
+use super::bounds::Bounds;
 use crate::deadman::{group, limit};
 use crate::exit::Failure;
-use crate::output::{human, say};
+use crate::output::say;
 use crate::store;
 
 /// What `run` and `elect` share.
@@ -38,11 +39,12 @@ pub(crate) struct Work {
 pub(super) struct Ready<'a> {
     pub(super) url: String,
     work: &'a Work,
+    bounds: Bounds,
     note: Note,
 }
 
 impl<'a> Ready<'a> {
-    pub(super) fn new(url: Option<String>, work: &'a Work) -> Result<Self, Failure> {
+    pub(super) fn new(url: Option<String>, work: &'a Work, bounds: Bounds) -> Result<Self, Failure> {
         LockName::new(&work.name)?;
         let note = note(work.note.as_deref(), work.command.first().map(OsString::as_os_str))?;
         if !group::proc_is_ours() {
@@ -55,14 +57,14 @@ impl<'a> Ready<'a> {
             say(format_args!("memory:// is in this process alone: nobody else sees this lock"));
         }
         let url = store::url(url)?;
-        check_times(&url, work)?;
-        Ok(Self { url, work, note })
+        bounds.check(&url, work)?;
+        Ok(Self { url, work, bounds, note })
     }
 
     /// The lock, on its store.
     pub(super) fn lock(&self, locks: &Locks, mode: Mode) -> Result<Lock, Failure> {
         let lock = locks.lock(&self.work.name, mode)?.note(self.note.as_str())?;
-        Ok(match self.work.ttl {
+        self.bounds.around(match self.work.ttl {
             Some(ttl) => lock.ttl(ttl)?,
             None => lock,
         })
@@ -100,22 +102,6 @@ fn fitting(text: &str) -> String {
         out.push(c);
     }
     out
-}
-
-/// Refuses a hold that leaves the command no time.
-fn check_times(url: &str, work: &Work) -> Result<(), Failure> {
-    let mut url: StoreUrl = url.parse()?;
-    let settings = Settings::default().merge_url(&mut url)?;
-    // TERM comes that long before the end.
-    let grace = work.grace.min(work.ttl.unwrap_or(settings.ttl) / 3);
-    match settings.max_hold {
-        Some(hold) if hold <= grace => Err(Failure::Usage(format!(
-            "max_hold={} leaves the command no time before the grace of {} begins",
-            human(hold),
-            human(grace)
-        ))),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
