@@ -86,6 +86,18 @@ async fn an_eviction_is_noticed_at_the_next_renewal() {
     assert_eq!(guard.lost().await, LossReason::NotHeld);
 }
 
+/// Also while the first lease covers a least time that is much longer than the ttl.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_is_noticed_long_before_a_least_time_is_over() {
+    let (locks, _) = locks();
+    let hour = Duration::from_secs(3_600);
+    let guard = locks.mutex("a").unwrap().at_least(hour).unwrap().acquire().await.unwrap();
+    let began = tokio::time::Instant::now();
+    locks.evict("a", guard.token().unwrap()).await.unwrap();
+    assert_eq!(guard.lost().await, LossReason::NotHeld);
+    assert!(began.elapsed() <= Duration::from_secs(10), "a third of the ttl: {:?}", began.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn extend_asks_for_more() {
     let (locks, _) = locks();

@@ -195,21 +195,21 @@ impl Entry {
     /// The renewal to send if one is due about `now`.
     pub(crate) fn due_renewal(&self, now: Timestamp) -> Option<Renewal> {
         let state = self.lock();
-        let due = state.is_renewed(&self.upkeep) && state.due <= now + state.slack();
+        let due = state.is_renewed(&self.upkeep) && state.due <= now + state.slack(&self.upkeep);
         drop(state);
         due.then(|| self.renewal(now))
     }
 
     /// How far ahead of its time a renewal may go to join a batch.
     pub(crate) fn slack(&self) -> Duration {
-        self.lock().slack()
+        self.lock().slack(&self.upkeep)
     }
 
     /// What to send when its renewal is due at `now`. Until the answer comes the next attempt is a third of the lease
     /// away, so a call that hangs is overtaken by another.
     pub(crate) fn renewal(&self, now: Timestamp) -> Renewal {
         let mut state = self.lock();
-        state.due = now + (state.granted / 3).max(Duration::from_millis(1));
+        state.due = now + (state.pace(&self.upkeep) / 3).max(Duration::from_millis(1));
         Renewal { ticket: self.numbered(&state), lease: state.lease, waiter_lease: state.waiter_lease }
     }
 
@@ -263,7 +263,7 @@ impl Entry {
         let good = ours && matches!(state.view(now), View::Waiting { .. });
         if good {
             state.hold(&self.upkeep, now);
-            state.lengthen(now);
+            state.lengthen(&self.upkeep, now);
         }
         let (is, held) = (state.phase, ours && state.phase == Phase::Held);
         drop(state);
@@ -397,8 +397,13 @@ impl State {
     }
 
     /// How far a renewal may be from its time: ahead of it to join a batch, and behind a push.
-    fn slack(&self) -> Duration {
-        self.granted / 24
+    fn slack(&self, upkeep: &Upkeep) -> Duration {
+        self.pace(upkeep) / 24
+    }
+
+    /// The lease that renewals are timed by. A first lease that covers a least time is no reason to learn of an eviction late.
+    fn pace(&self, upkeep: &Upkeep) -> Duration {
+        upkeep.at_least.map_or(self.granted, |least| self.granted.min(least.ttl))
     }
 
     fn view(&mut self, now: Timestamp) -> View {
@@ -422,10 +427,10 @@ impl State {
     }
 
     /// It holds by its waiter's lease.
-    fn lengthen(&mut self, now: Timestamp) {
+    fn lengthen(&mut self, upkeep: &Upkeep, now: Timestamp) {
         self.short = true;
         // Not at once: most holds are over before, and then it costs the store nothing.
-        self.due = self.due.min(now + self.slack());
+        self.due = self.due.min(now + self.slack(upkeep));
     }
 
     fn apply(&mut self, upkeep: &Upkeep, sent: Timestamp, now: Timestamp, answer: Renewed) {
@@ -463,6 +468,6 @@ impl State {
         self.granted = lease;
         // Answers may overtake each other; none takes back what another gave.
         self.deadline = self.deadline.max(upkeep.margin.deadline(sent, lease));
-        self.due = sent + lease / 3;
+        self.due = sent + self.pace(upkeep) / 3;
     }
 }
