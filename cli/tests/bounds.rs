@@ -15,6 +15,7 @@ on_every_store! {
     a_hold_that_was_waited_for_outlives_its_onelock
     a_longest_hold_ends_the_command_and_the_least_time_goes_on
     a_command_that_cannot_be_executed_leaves_the_lock_taken
+    an_eviction_is_noticed_long_before_the_least_time
 }
 
 const HOUR: u64 = 3_600_000;
@@ -89,6 +90,18 @@ fn a_longest_hold_ends_the_command_and_the_least_time_goes_on(bench: &Bench) {
 fn a_command_that_cannot_be_executed_leaves_the_lock_taken(bench: &Bench) {
     assert_eq!(bench.run(&["run", "a", "--at-least", "1h", "--", "no-such-program"]).code, Some(127));
     check_taken(bench);
+}
+
+/// Renewals come every third of the ttl from the beginning on.
+fn an_eviction_is_noticed_long_before_the_least_time(bench: &Bench) {
+    let words = ["run", "a", "--at-least", "1h", "--ttl", SHORT, "--", "sh", "-c", BEAT];
+    let running = bench.spawn(&words);
+    until("a beat", || !bench.history().is_empty());
+    assert_eq!(bench.run(&["evict", "a", "--token", &bench.history()[0]]).code, Some(0));
+    let done = running.finish();
+    assert_eq!(done.code, Some(76), "{done:?}");
+    assert!(done.err.contains("evicted"), "{done:?}");
+    assert_eq!(bench.status("a")["held"], false);
 }
 
 /// The grace fits into the leases that follow the first one, which is as long as the least time.

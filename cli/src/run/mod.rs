@@ -54,8 +54,9 @@ Exit codes:
     long_about = "Hold a lock while a command runs.\n\n\
         Waits for the lock, runs the command with ONELOCK_NAME and ONELOCK_TOKEN in its environment, keeps the lease \
         renewed, forwards signals to the command's process group, and gives the lock back when the last process of \
-        that group has ended, or leaves it to the store until --at-least is over. If the lock is being lost, the group is ended before the lease can run out: TERM, and \
-        KILL after the grace. That holds even when onelock itself is stopped or killed."
+        that group has ended, or leaves it to the store until --at-least is over. If the lock is being lost, the group \
+        is ended before the lease can run out: TERM, and KILL after the grace. That holds even when onelock itself is \
+        stopped or killed."
 )]
 pub(crate) struct RunArgs {
     #[command(flatten)]
