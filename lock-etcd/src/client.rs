@@ -28,7 +28,7 @@ use crate::line;
 const PING_EVERY: Duration = Duration::from_secs(6);
 
 /// How many joins are under way at once. A crowd that is sent at once keeps a busy server from answering any of it in time.
-const JOINS: usize = 32;
+const JOINS: usize = 128;
 
 /// How many readings go into one transaction: etcd takes 128 operations by default.
 const READINGS: usize = 64;
