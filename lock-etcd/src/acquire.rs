@@ -102,10 +102,12 @@ pub(crate) async fn acquire(
             }
         }
         let permit = matches!(request.mode, Mode::Permit { .. });
-        form = if permit && line::blockers(request.mode, line::ahead(&span, &key, ranges)).is_empty() {
-            Form::Hold { since: revision }
-        } else if request.queue {
+        let room = permit && line::blockers(request.mode, line::ahead(&span, &key, ranges)).is_empty();
+        form = if request.queue && (!room || form != hold) {
+            // Of a crowd that joins to hold one gets in at a time; all can join to wait.
             Form::Wait
+        } else if room {
+            Form::Hold { since: revision }
         } else {
             entries.in_use(&span.start, true);
             join.is_clear();

@@ -73,6 +73,9 @@ pub(crate) fn found(key: &[u8], answer: PbRangeResponse) -> Option<PbKeyValue> {
     answer.kvs.into_iter().next().filter(|kv| kv.key == key)
 }
 
+/// So many entries ahead are read one by one, to see that they are still there; more are read as a part of the line.
+const FEW: usize = 8;
+
 /// How many entries ahead suffice to know that an entry of this mode waits.
 fn enough(mode: Mode) -> i64 {
     match mode {
@@ -140,7 +143,7 @@ impl Waiter {
         known: &Arc<[Blocker]>,
         seen: i64,
     ) -> Result<Option<Arc<[Blocker]>>> {
-        if !known.is_empty() {
+        if (1..=FEW).contains(&known.len()) {
             let ops = |from| known.iter().map(|(key, _)| key_op(key, from)).collect();
             let Some(ranges) = self.read(cluster, ops, seen).await? else { return Ok(None) };
             let is_there = |((key, number), range): (&Blocker, PbRangeResponse)| {

@@ -64,6 +64,53 @@ async fn a_cycle_is_a_transaction_and_a_deletion() -> Outcome {
     Ok(())
 }
 
+/// A waiter behind more permits than a request has operations for, on a server with the default and with a lower limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_semaphore_is_waited_for() -> Outcome {
+    for (limit, more) in [(200, None), (12, Some("--max-txn-ops=10".to_owned()))] {
+        let server = Member::with(None, more.as_slice()).await?;
+        let backend = client(&server.url()).await;
+        let (name, mode) = (name("large")?, Mode::permit(limit)?);
+        let mut holders = Vec::new();
+        for _ in 0..limit {
+            let holder = request(&name, mode)?;
+            let token = held(&backend, &holder).await?.token;
+            holders.push(ticket(&holder, token));
+        }
+        let waiter = request(&name, mode)?;
+        let token = waiting(&backend, &waiter).await?.token;
+        let due = renewal(&waiter, token);
+        assert!(matches!(backend.renew(std::slice::from_ref(&due)).await[0], Ok(Renewed::Waiting(_))));
+        let (client, asked) = (Arc::clone(&backend), due.ticket.clone());
+        let wait = tokio::spawn(async move { client.wait(&asked).await });
+        backend.release(&holders[1]).await?;
+        let wake = timeout(PATIENCE, wait).await.expect("the waiter is notified")?;
+        match (wake?, backend.renew(std::slice::from_ref(&due)).await.remove(0)?) {
+            (Wake::Held(_) | Wake::Ask, Renewed::Held(_)) => {}
+            other => panic!("p{limit}: {other:?}"),
+        }
+    }
+    Ok(())
+}
+
+/// A crowd that asks for permits of which there are enough: each gets one, and nobody is refused because others joined at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_gets_the_permits_there_are() -> Outcome {
+    let server = Member::single(None).await?;
+    let backend = client(&server.url()).await;
+    let (name, mode) = (name("enough")?, Mode::permit(1_000)?);
+    held(&backend, &request(&name, mode)?).await?;
+    let mut crowd = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let (client, asked) = (Arc::clone(&backend), request(&name, mode)?);
+        crowd.spawn(async move { client.acquire(&asked).await });
+    }
+    for standing in crowd.join_all().await {
+        assert!(matches!(standing, Ok(Standing::Held(_))), "{standing:?}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_busy_try_is_one_transaction() -> Outcome {
     let server = Member::single(None).await?;

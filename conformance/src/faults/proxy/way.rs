@@ -197,8 +197,9 @@ impl Lane<'_> {
                 _ => rest.len(),
             };
             let (part, later) = rest.split_at(part);
-            self.to.write_all(part).await.map_err(|_| End::Closed)?;
+            // Before the other end can see them: a client that has its answer may look at the count.
             link.passed(part.len());
+            self.to.write_all(part).await.map_err(|_| End::Closed)?;
             rest = later;
         }
         Ok(())
