@@ -3,7 +3,9 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
+use onelock_core::HolderId;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{Arguments as _, AssertSqlSafe, Postgres};
@@ -161,6 +163,14 @@ fn spell_list<T>(kind: &str, items: &[T], to: &mut String, spell: impl Fn(&T, &m
         spell(item, to);
     }
     push(to, format_args!("]::{kind}[]"));
+}
+
+pub(super) fn blob(holder: HolderId) -> Vec<u8> {
+    holder.as_u128().to_be_bytes().to_vec()
+}
+
+pub(super) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

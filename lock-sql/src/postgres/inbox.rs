@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use onelock_core::{FencingToken, HolderId, HolderMap, LockName, Wake};
 use tokio::sync::Notify;
 
+use super::call::Value;
+
 /// The entries of this client that wait.
 pub(super) struct Inbox {
-    /// The channel the server tells promotions through.
+    /// The channel through which the server notifies of promotions.
     pub(super) channel: String,
     slots: Mutex<HolderMap<Arc<Slot>>>,
     /// Whether a notification was seen to come through since the listener connected.
-    heard: AtomicBool,
-    /// Notified when `heard` or the slots change: for the task that polls.
+    listens: AtomicBool,
+    /// Notified when `listens` or the slots change: for the task that polls.
     pub(super) changed: Notify,
     proofs: AtomicU64,
     /// Notified when listening was tried for the first time.
@@ -24,22 +26,22 @@ pub(super) struct Inbox {
 pub(super) struct Slot {
     pub(super) name: LockName,
     wake: Mutex<Option<Wake>>,
-    rung: Notify,
-    /// Whether the server has said that it waits: before that there is nothing to look for.
+    notified: Notify,
+    /// Whether the server has said that it waits: before that there is nothing to poll for.
     waits: AtomicBool,
 }
 
 impl Slot {
-    /// Waits for what comes. A grant stays for whoever waits next; a call to ask is for one.
+    /// Waits for what comes. A grant stays for the next wait; a call to ask is for one.
     pub(super) async fn wait(&self) -> Wake {
         loop {
-            let rung = self.rung.notified();
-            tokio::pin!(rung);
-            rung.as_mut().enable();
+            let notified = self.notified.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
             if let Some(wake) = self.take() {
                 return wake;
             }
-            rung.await;
+            notified.await;
         }
     }
 
@@ -51,13 +53,13 @@ impl Slot {
         }
     }
 
-    pub(super) fn ring(&self, new: Wake) {
+    pub(super) fn notify(&self, new: Wake) {
         let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if !matches!((*wake, new), (Some(Wake::Held(_)), Wake::Ask)) {
             *wake = Some(new);
         }
         drop(wake);
-        self.rung.notify_waiters();
+        self.notified.notify_waiters();
     }
 }
 
@@ -66,7 +68,7 @@ impl Inbox {
         Self {
             channel: format!("onelock_{}", client.to_hex()),
             slots: Mutex::default(),
-            heard: AtomicBool::new(false),
+            listens: AtomicBool::new(false),
             changed: Notify::new(),
             proofs: AtomicU64::new(0),
             tried: Notify::new(),
@@ -86,7 +88,7 @@ impl Inbox {
         let slot = Arc::new(Slot {
             name: name.clone(),
             wake: Mutex::default(),
-            rung: Notify::new(),
+            notified: Notify::new(),
             waits: AtomicBool::new(false),
         });
         slots.insert(holder, slot.clone());
@@ -104,7 +106,7 @@ impl Inbox {
     pub(super) fn settle(&self, holder: HolderId, wake: Wake) {
         let slot = self.slots().remove(&holder);
         if let Some(slot) = slot {
-            slot.ring(wake);
+            slot.notify(wake);
         }
     }
 
@@ -116,19 +118,24 @@ impl Inbox {
     }
 
     /// Something may have been missed: everybody asks, those under way to the server included.
-    pub(super) fn ring_all(&self) {
+    pub(super) fn notify_all(&self) {
         let slots: Vec<_> = self.slots().values().cloned().collect();
         for slot in slots {
-            slot.ring(Wake::Ask);
+            slot.notify(Wake::Ask);
         }
     }
 
-    pub(super) fn hears(&self) -> bool {
-        self.heard.load(Ordering::Acquire)
+    /// Where the server is to notify of a promotion: nowhere while nobody listens.
+    pub(super) fn address(&self) -> Value {
+        Value::Text(if self.listens() { self.channel.clone() } else { String::new() })
     }
 
-    pub(super) fn deaf(&self) {
-        self.heard.store(false, Ordering::Release);
+    pub(super) fn listens(&self) -> bool {
+        self.listens.load(Ordering::Acquire)
+    }
+
+    pub(super) fn listens_no_more(&self) {
+        self.listens.store(false, Ordering::Release);
         self.changed.notify_one();
     }
 
@@ -143,8 +150,8 @@ impl Inbox {
     }
 
     /// Takes in a notification; whether it is the proof, of which `since` is the first that counts. What is not
-    /// understood is not ours, and what another channel is told neither: a session of a pooler still listens for whoever
-    /// had it before.
+    /// understood is not ours, and what comes through another channel neither: a session of a pooler still listens for the client
+    /// that had it before.
     pub(super) fn deliver(&self, channel: &str, payload: &str, since: u64) -> bool {
         if channel != self.channel {
             return false;
@@ -152,31 +159,31 @@ impl Inbox {
         if let Some(number) = payload.strip_prefix('p') {
             let proven = number.parse::<u64>().is_ok_and(|number| number >= since);
             if proven {
-                self.heard.store(true, Ordering::Release);
+                self.listens.store(true, Ordering::Release);
             }
             return proven;
         }
         if let Some((holder, wake)) = read(payload) {
-            self.ring(holder, wake);
+            self.notify(holder, wake);
         }
         false
     }
 
-    /// Tells an entry, if it waits.
-    pub(super) fn ring(&self, holder: HolderId, wake: Wake) {
+    /// Notifies an entry, if it waits.
+    pub(super) fn notify(&self, holder: HolderId, wake: Wake) {
         let slot = self.slots().get(&holder).cloned();
         if let Some(slot) = slot {
-            slot.ring(wake);
+            slot.notify(wake);
         }
     }
 }
 
-/// What a look at the entry of `holder` says: nothing new, that it holds, or that its client must ask. A grant names its
+/// What a poll of the entry of `holder` says: nothing new, that it holds, or that its client must ask. A grant names its
 /// holder, so that no altered byte makes one.
-pub(super) fn seen(told: Option<&str>, holder: HolderId) -> Option<Wake> {
-    match told {
+pub(super) fn seen(answer: Option<&str>, holder: HolderId) -> Option<Wake> {
+    match answer {
         Some("w") => None,
-        told => match told.and_then(read) {
+        answer => match answer.and_then(read) {
             Some((whose, held)) if whose == holder => Some(held),
             _ => Some(Wake::Ask),
         },
@@ -209,12 +216,12 @@ mod tests {
         assert!(!inbox.deliver("onelock_other", &new, since), "another client's");
         assert!(!inbox.deliver(&channel, &old, since), "of an earlier connection");
         assert!(!inbox.deliver(&channel, "p", since) && !inbox.deliver(&channel, "h00", since));
-        assert!(!inbox.hears());
-        assert!(inbox.deliver(&channel, &new, since) && inbox.hears());
+        assert!(!inbox.listens());
+        assert!(inbox.deliver(&channel, &new, since) && inbox.listens());
     }
 
     #[test]
-    fn a_look_tells_a_grant_by_its_holder_only() {
+    fn a_grant_is_read_by_its_holder_only() {
         let (own, other) = (HolderId::random().unwrap(), HolderId::random().unwrap());
         let grant = |holder: HolderId| format!("h{}8", holder.to_hex());
         let held = Wake::Held(FencingToken::new(8).unwrap());
@@ -226,13 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_kept_for_whoever_waits_next() {
+    fn a_grant_is_kept_for_the_next_wait() {
         let inbox = Inbox::new(HolderId::random().unwrap());
         let holder = HolderId::random().unwrap();
         let (slot, _) = inbox.slot(&LockName::new("n").unwrap(), holder);
         let channel = inbox.channel.clone();
         inbox.deliver(&channel, &format!("h{}7", holder.to_hex()), 0);
-        inbox.ring_all();
+        inbox.notify_all();
         let token = FencingToken::new(7).unwrap();
         assert_eq!((slot.take(), slot.take()), (Some(Wake::Held(token)), Some(Wake::Held(token))));
     }

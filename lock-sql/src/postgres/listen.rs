@@ -1,4 +1,4 @@
-//! The task that listens, and the one that looks where listening does not work.
+//! The task that listens, and the one that polls where listening does not work.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use onelock_core::Result;
 use sqlx::postgres::{PgListener, PgPoolOptions, PgRow};
 use sqlx::{Executor as _, Row as _};
 
-use super::Shared;
+use super::backend::Shared;
 use super::call::{Call, Value};
 use super::inbox::seen;
 use super::pool::Again;
 use crate::unharmed::unharmed;
 
-/// How long a look takes to come while something changes, and at most while nothing does.
-const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+/// How long the next poll takes to come while something changes, and at most while nothing does.
+const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
 /// How long to wait before listening again, at first and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
@@ -26,7 +26,7 @@ const POOLED: Duration = Duration::from_secs(60);
 /// How long to wait for the proof before going on without, at first and at most.
 const PROOF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// How often to see whether the connection lives, while somebody waits and nothing is heard.
+/// How often to see whether the connection lives, while somebody waits and no notification comes through.
 const PING: Duration = Duration::from_secs(15);
 
 /// How listening ended.
@@ -42,18 +42,18 @@ pub(super) async fn listen(shared: Arc<Shared>) {
     let mut pause = AGAIN.0;
     loop {
         let end = unharmed(listen_once(&shared)).await;
-        let heard = shared.inbox.hears();
-        // No notifications any more; the looks serve meanwhile. New connections may lead somewhere else.
+        let listens = shared.inbox.listens();
+        // No notifications any more; the client polls meanwhile. New connections may lead somewhere else.
         shared.pool.set_direct(false);
-        shared.inbox.deaf();
+        shared.inbox.listens_no_more();
         shared.inbox.tried.notify_one();
-        if heard {
+        if listens {
             // What came in between is lost.
-            shared.inbox.ring_all();
+            shared.inbox.notify_all();
         }
         pause = match end {
             Ok(End::Pooled) => POOLED,
-            _ if heard => AGAIN.0,
+            _ if listens => AGAIN.0,
             _ => (pause * 2).min(AGAIN.1),
         };
         tokio::time::sleep(pause).await;
@@ -72,20 +72,20 @@ async fn listen_once(shared: &Shared) -> Result<End, sqlx::Error> {
     let (mut patience, since) = (PROOF.0, shared.inbox.next_proof());
     prove(shared).await;
     loop {
-        let hears = shared.inbox.hears();
-        match tokio::time::timeout(if hears { PING } else { patience }, listener.try_recv()).await {
+        let listens = shared.inbox.listens();
+        match tokio::time::timeout(if listens { PING } else { patience }, listener.try_recv()).await {
             Ok(Ok(Some(notification))) => {
                 let (channel, payload) = (notification.channel(), notification.payload());
-                if shared.inbox.deliver(channel, payload, since) && !hears {
+                if shared.inbox.deliver(channel, payload, since) && !listens {
                     shared.pool.set_direct(true);
-                    // What was promoted before is told; from here on the others tell the server our channel.
-                    shared.inbox.ring_all();
+                    // Waiters ask for what was promoted before; from now on requests name our channel.
+                    shared.inbox.notify_all();
                     shared.inbox.tried.notify_one();
                 }
             }
             Ok(Ok(None)) => return Ok(End::Lost),
             Ok(Err(error)) => return Err(error),
-            Err(_) if !hears => {
+            Err(_) if !listens => {
                 shared.inbox.tried.notify_one();
                 patience = (patience * 2).min(PROOF.1);
                 prove(shared).await;
@@ -119,7 +119,7 @@ async fn begin(shared: &Shared) -> Result<Option<PgListener>, sqlx::Error> {
 }
 
 /// Whether another connection, open at the same time, is served by the same session: then there is a pooler between,
-/// and it need not be told to listen. A pooler that is busy just then may serve them by two: so they are asked twice.
+/// and it need not be asked to listen. A pooler that is busy just then may serve them by two: so they are asked twice.
 async fn is_shared(shared: &Shared, listener: &mut PgListener) -> Result<bool, sqlx::Error> {
     for _ in 0..2 {
         let row = listener.fetch_one(sqlx::raw_sql("SELECT pg_backend_pid()")).await?;
@@ -139,16 +139,16 @@ async fn prove(shared: &Shared) {
     let _ = shared.pool.fetch(Again::Yes, &Call::new(&shared.sql.notify, values), |_| Ok(())).await;
 }
 
-/// Where no notification comes through, looks for all that wait with one request.
-pub(super) async fn look(shared: Arc<Shared>) {
-    let mut pause = LOOK.0;
+/// Where no notification comes through, polls for all that wait with one request.
+pub(super) async fn poll(shared: Arc<Shared>) {
+    let mut pause = POLL.0;
     loop {
-        let waiting = if shared.inbox.hears() { Vec::new() } else { shared.inbox.waiting() };
+        let waiting = if shared.inbox.listens() { Vec::new() } else { shared.inbox.waiting() };
         if waiting.is_empty() {
-            pause = LOOK.0;
+            pause = POLL.0;
             shared.inbox.changed.notified().await;
             // Where notifications come through the first one is at hand soon.
-            tokio::time::sleep(LOOK.0).await;
+            tokio::time::sleep(POLL.0).await;
             continue;
         }
         let names = waiting.iter().map(|(_, slot)| slot.name.encoded().into_owned()).collect();
@@ -158,16 +158,16 @@ pub(super) async fn look(shared: Arc<Shared>) {
         // When the server cannot be asked, those who wait have renewals to tell them.
         let read =
             |rows: &[PgRow]| Ok(rows.iter().map(|row| row.try_get::<Option<String>, _>(0).ok()).collect());
-        let looked: Result<Vec<_>> = shared.pool.fetch(Again::Yes, &call, read).await;
-        if let Ok(told) = looked {
-            for ((holder, slot), told) in waiting.iter().zip(told) {
-                if let Some(wake) = seen(told.flatten().as_deref(), *holder) {
-                    slot.ring(wake);
+        let polled: Result<Vec<_>> = shared.pool.fetch(Again::Yes, &call, read).await;
+        if let Ok(answers) = polled {
+            for ((holder, slot), answer) in waiting.iter().zip(answers) {
+                if let Some(wake) = seen(answer.flatten().as_deref(), *holder) {
+                    slot.notify(wake);
                     changed = true;
                 }
             }
         }
-        pause = if changed { LOOK.0 } else { (pause * 3 / 2).min(LOOK.1) };
+        pause = if changed { POLL.0 } else { (pause * 3 / 2).min(POLL.1) };
         tokio::time::sleep(pause).await;
     }
 }
