@@ -80,10 +80,10 @@ fault "deadline from the asked lease, not the given one" $client/entry.rs \
     's/\n(\s*)grant\.lease\n/\n$1grant.lease.max(self.lease)\n/' \
     memory deadline_follows_what_the_store_gave
 fault "is_held remembers and does not look" $client/guard.rs \
-    's/self\.held\(\)\.is_ok\(\)/!matches!(self.hold.stake.entry.view(Timestamp::default()), View::Over(_))/' \
+    's/self\.held\(\)\.is_ok\(\)/!matches!(self.hold.handle.entry.view(Timestamp::default()), View::Over(_))/' \
     memory first_look_after_a_stall
 fault "no look at the time after the answer" $client/acquire.rs \
-    's/stake\.entry\.receive\(now\)/stake.entry.receive(sent)/' \
+    's/handle\.entry\.receive\(now\)/handle.entry.receive(sent)/' \
     memory late_answer_is_no_hold
 fault "entering again gives a new token" $client/guard.rs \
     's/entry\.token\(\)\.ok_or_else\(\|\| (self\.lost_error\(LossReason::NotHeld\))\)\n/FencingToken::new(entry.token().ok_or_else(|| $1)?.get() + i64::from(self.hold.guards.load(Ordering::Acquire)) - 1)\n/' \

@@ -146,7 +146,7 @@ impl Churn {
             let name = format!("{}-{number}", self.prefix);
             let Some(locks) = self.clients.first() else { break };
             let line = tokio::time::timeout(PATIENCE, locks.inspect(&name)).await;
-            let owed: Vec<_> = self.clients.iter().map(Locks::owed).collect();
+            let owed: Vec<_> = self.clients.iter().map(Locks::pending).collect();
             let _ = write!(text, "{name}: {line:?}, owed {owed:?}; ");
         }
         text
@@ -181,8 +181,8 @@ impl Churn {
         }
         for locks in &self.clients {
             let end = Instant::now() + PATIENCE;
-            while locks.owed() > 0 {
-                ensure!(Instant::now() < end, "a client still owes {} releases", locks.owed());
+            while locks.pending() > 0 {
+                ensure!(Instant::now() < end, "a client still owes {} releases", locks.pending());
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }

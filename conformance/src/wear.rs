@@ -77,7 +77,7 @@ pub async fn work(locks: &Locks, cycles: u64, seed: u64) -> Verdict {
     while let Some(done) = tasks.join_next().await {
         done??;
     }
-    while locks.owed() > 0 {
+    while locks.pending() > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())

@@ -23,12 +23,12 @@ fn client(store: &Arc<MemoryStore>, clock: Arc<TokioClock>) -> Locks {
 
 async fn nothing_left(locks: &Locks, store: &MemoryStore) {
     for _ in 0..1_000 {
-        if locks.owed() == 0 && store.names() == 0 && store.waits() == 0 {
+        if locks.pending() == 0 && store.names() == 0 && store.waits() == 0 {
             return;
         }
         tokio::task::yield_now().await;
     }
-    panic!("left: {} owed, {} names, {} waits", locks.owed(), store.names(), store.waits());
+    panic!("left: {} owed, {} names, {} waits", locks.pending(), store.names(), store.waits());
 }
 
 #[tokio::test(start_paused = true)]

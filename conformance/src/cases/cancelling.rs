@@ -29,7 +29,7 @@ table! {
 
 /// Waits until this client owes nothing, the lines are empty, no task is left, and the store has counters only.
 async fn until_nothing_is_left(ctx: &Ctx, locks: &Locks, names: &[String], tasks: usize) -> Verdict {
-    ctx.eventually("nothing is owed", async || Ok((locks.owed() == 0).then_some(()))).await?;
+    ctx.eventually("nothing is owed", async || Ok((locks.pending() == 0).then_some(()))).await?;
     for text in names {
         ctx.until_line_has(locks.backend(), &name(text)?, 0).await?;
     }
@@ -54,7 +54,7 @@ async fn cancelled_acquires_leave_nothing(ctx: &Ctx) -> Verdict {
     let locks = ctx.locks().await?;
     let names: Vec<_> = (0..3).map(|i| format!("dropped-{i}")).collect();
     locks.mutex(&names[0])?.acquire().await?.release().await?;
-    ctx.eventually("the first cycle is over", async || Ok((locks.owed() == 0).then_some(()))).await?;
+    ctx.eventually("the first cycle is over", async || Ok((locks.pending() == 0).then_some(()))).await?;
     let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let trip = trip(&locks, &names[0]).await?;
     let (mut tasks, each) = (tokio::task::JoinSet::new(), ctx.volume(2_000) / 8);
@@ -72,7 +72,7 @@ async fn cancelled_acquires_leave_nothing(ctx: &Ctx) -> Verdict {
                 let lock = if i % 5 == 0 { lock.unfair() } else { lock };
                 // What was cut goes on in the background: a store that is slower than these moments must not fall
                 // behind without end, or nothing would ever come through.
-                while locks.owed() > 16 {
+                while locks.pending() > 16 {
                     tokio::time::sleep(trip).await;
                 }
                 // The range follows the machine, so that about half of them are cut.

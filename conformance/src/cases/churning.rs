@@ -73,7 +73,7 @@ fn verdict(holds: &[Hold], fifo: bool) -> Verdict {
 
 async fn finish(ctx: &Ctx, clients: &[Locks]) -> Verdict {
     for locks in clients {
-        ctx.eventually("nothing is owed", async || Ok((locks.owed() == 0).then_some(()))).await?;
+        ctx.eventually("nothing is owed", async || Ok((locks.pending() == 0).then_some(()))).await?;
     }
     if ctx.harness().lacks(Need::Residue).is_none() {
         ctx.until_empty().await?;

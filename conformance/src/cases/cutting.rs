@@ -31,7 +31,7 @@ fn patient() -> Retry {
 
 /// Waits until the client has read the answers to its acquires: the store knows of an entry before its client does.
 async fn answered(ctx: &Ctx, locks: &onelock_core::Locks) -> Verdict {
-    ctx.eventually("the client has its answer", async || Ok((locks.owed() == 0).then_some(()))).await
+    ctx.eventually("the client has its answer", async || Ok((locks.pending() == 0).then_some(()))).await
 }
 
 /// A push that is lost with its connection is repaired by the next renewal.

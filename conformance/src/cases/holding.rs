@@ -414,7 +414,7 @@ async fn waiting_is_dropped(ctx: &Ctx) -> Verdict {
             ctx.soon("the next in the line", waiter).await???.release().await?;
         }
     }
-    ensure_eq!(locks.owed(), 0, "what is owed at the end");
+    ensure_eq!(locks.pending(), 0, "what is owed at the end");
     Ok(())
 }
 

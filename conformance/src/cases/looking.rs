@@ -263,7 +263,7 @@ async fn close_drains(ctx: &Ctx) -> Verdict {
         ctx.until_line_has(other.backend(), &name("closing-wait")?, 2).await?;
     }
     locks.close(crate::ctx::PATIENCE).await?;
-    ensure_eq!(locks.owed(), 0, "what is owed after close");
+    ensure_eq!(locks.pending(), 0, "what is owed after close");
     let waited = ctx.soon("the waiter ends", waiter).await??;
     ensure_eq!(waited.map_err(|e| e.kind()), Err(ErrorKind::Closed), "the waiter of a closed client");
     for guard in guards {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Note, Release, Renewal, Renewed, Request, Ticket};
-use crate::client::acquire::{self, Stake, renew_one};
-use crate::client::debts::Debt;
+use crate::client::acquire::{self, Handle, renew_one};
+use crate::client::background::Pending;
 use crate::client::entry::Entry;
 use crate::client::guard::Guard;
 use crate::client::{Client, Locks};
@@ -191,7 +191,7 @@ impl Locks {
 }
 
 async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
-    let _counted = Debt::new(client);
+    let _counted = Pending::new(client);
     client.open()?;
     client.capabilities.require(client.capabilities.resume, "resume", &client.info.scheme)?;
     let gone = || {
@@ -230,15 +230,15 @@ async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
             let now = client.clock.now();
             let entry =
                 Arc::new(Entry::new(&request, upkeep, sent, now, Renewed::Held(grant)).map_err(failed)?);
-            let stake = Stake { client: Arc::clone(client), entry };
+            let handle = Handle { client: Arc::clone(client), entry };
             // Late, or by another token epoch.
-            if stake.entry.token() != Some(*token) || !stake.entry.receive(now) {
+            if handle.entry.token() != Some(*token) || !handle.entry.receive(now) {
                 return Err(gone());
             }
-            client.renewer.track(&stake.entry);
+            client.renewer.track(&handle.entry);
             // Closed meanwhile: the renewer may have been emptied before.
             client.open()?;
-            Ok(Guard::of(stake))
+            Ok(Guard::of(handle))
         }
         Ok(_) => Err(gone()),
         Err(error) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::Client;
-use super::debts::Debt;
+use super::background::Pending;
 use super::entry::{Entry, Upkeep, View};
 use super::guard::LossReason;
 use super::retry::Retry;
@@ -51,12 +51,12 @@ impl Terms {
 
 /// An entry in the store that this client must give back: its drop does.
 #[derive(Debug)]
-pub(crate) struct Stake {
+pub(crate) struct Handle {
     pub(crate) client: Arc<Client>,
     pub(crate) entry: Arc<Entry>,
 }
 
-impl Drop for Stake {
+impl Drop for Handle {
     fn drop(&mut self) {
         // Before the release goes out, so that no renewal follows it.
         self.client.renewer.untrack(&self.entry);
@@ -67,7 +67,7 @@ impl Drop for Stake {
 }
 
 enum Attempt {
-    Held(Stake),
+    Held(Handle),
     Busy(Option<Duration>),
     /// The entry left the line before it held.
     LostPlace {
@@ -151,9 +151,9 @@ impl Progress {
 }
 
 /// One try: no waiting.
-pub(super) async fn once(client: &Arc<Client>, terms: &Terms) -> Result<Option<Stake>> {
+pub(super) async fn once(client: &Arc<Client>, terms: &Terms) -> Result<Option<Handle>> {
     match attempt(client, terms, false, &Progress::default()).await? {
-        Attempt::Held(stake) => Ok(Some(stake)),
+        Attempt::Held(handle) => Ok(Some(handle)),
         Attempt::Busy(_) | Attempt::LostPlace { .. } => Ok(None),
     }
 }
@@ -181,12 +181,12 @@ impl Failed {
 }
 
 /// Asks until it holds. The caller bounds the time by dropping it.
-pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &Progress) -> Result<Stake> {
+pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &Progress) -> Result<Handle> {
     let mut tries = 0_u32;
     let mut failed = Failed::new(client);
     loop {
         let (count, longest) = match attempt(client, terms, terms.fair, progress).await {
-            Ok(Attempt::Held(stake)) => return Ok(stake),
+            Ok(Attempt::Held(handle)) => return Ok(handle),
             Ok(Attempt::Busy(retry_after)) => {
                 progress.others_ahead();
                 tries = tries.saturating_add(1);
@@ -230,7 +230,7 @@ pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &P
 /// One acquisition under a fresh holder id.
 async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Progress) -> Result<Attempt> {
     // Counted first and checked then, so that `close` either refuses it here or waits for it.
-    let asking = Debt::new(client);
+    let asking = Pending::new(client);
     client.open()?;
     let request = Arc::new(terms.request(queue, client.settings.token_epoch)?);
     let sent = client.clock.now();
@@ -254,22 +254,22 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Pr
             return Err(error);
         }
     };
-    let stake = Stake { client: Arc::clone(client), entry };
+    let handle = Handle { client: Arc::clone(client), entry };
     // Held: the caller has it in this same poll.
-    let held = stake.entry.receive(now);
-    client.renewer.track(&stake.entry);
+    let held = handle.entry.receive(now);
+    client.renewer.track(&handle.entry);
     if client.open().is_err() {
         // Closed while the request was under way: the renewer may have been emptied before this entry came into care.
         return Err(closed(client));
     }
     if held {
-        return Ok(Attempt::Held(stake));
+        return Ok(Attempt::Held(handle));
     }
-    match stake.entry.view(now) {
+    match handle.entry.view(now) {
         View::Waiting { .. } if queue => {
             drop(asking);
-            progress.waits(stake.entry.token());
-            in_line(stake, progress).await
+            progress.waits(handle.entry.token());
+            in_line(handle, progress).await
         }
         View::Held { .. } | View::Waiting { .. } => {
             Err(Error::new(ErrorKind::Protocol, "the store put an entry in the line that was not to wait"))
@@ -326,8 +326,8 @@ fn closed(client: &Client) -> Error {
 }
 
 /// Waits in the line. The renewer renews the place meanwhile.
-async fn in_line(stake: Stake, progress: &Progress) -> Result<Attempt> {
-    let (client, entry) = (Arc::clone(&stake.client), Arc::clone(&stake.entry));
+async fn in_line(handle: Handle, progress: &Progress) -> Result<Attempt> {
+    let (client, entry) = (Arc::clone(&handle.client), Arc::clone(&handle.entry));
     let (mut failures, mut failure) = (0_u32, None);
     loop {
         let mut changed = std::pin::pin!(entry.changed.notified());
@@ -336,7 +336,7 @@ async fn in_line(stake: Stake, progress: &Progress) -> Result<Attempt> {
         if entry.receive(now) {
             // One renewal, off the critical path and a little later, makes the waiter's lease a holder's.
             client.renewer.track(&entry);
-            return Ok(Attempt::Held(stake));
+            return Ok(Attempt::Held(handle));
         }
         let (ask_at, deadline) = match entry.view(now) {
             View::Waiting { ask_at, deadline } => (ask_at, deadline),
@@ -356,7 +356,7 @@ async fn in_line(stake: Stake, progress: &Progress) -> Result<Attempt> {
             woken = client.backend.wait(entry.ticket()) => Some(woken),
             () = changed => None,
             () = sleep_until(&client.clock, ask_at.unwrap_or(deadline).min(deadline)) => {
-                ask_again(&stake).await;
+                ask_again(&handle).await;
                 None
             }
         };
@@ -365,12 +365,12 @@ async fn in_line(stake: Stake, progress: &Progress) -> Result<Attempt> {
             Some(Ok(Wake::Held(token))) => {
                 failures = 0;
                 if !entry.pushed(token, client.clock.now()) {
-                    ask_again(&stake).await;
+                    ask_again(&handle).await;
                 }
             }
             Some(Ok(Wake::Ask)) => {
                 failures = 0;
-                ask_again(&stake).await;
+                ask_again(&handle).await;
             }
             Some(Err(error)) if error.is_retryable() => {
                 failures += 1;
@@ -389,8 +389,8 @@ fn evicted(client: &Client, entry: &Entry) -> Error {
 }
 
 /// Renews the place now, to see whether it holds.
-async fn ask_again(stake: &Stake) {
-    let (client, entry) = (&stake.client, &stake.entry);
+async fn ask_again(handle: &Handle) {
+    let (client, entry) = (&handle.client, &handle.entry);
     let sent = client.clock.now();
     if matches!(entry.view(sent), View::Over(_)) {
         return;
@@ -409,10 +409,10 @@ async fn ask_again(stake: &Stake) {
 /// In a task of its own: a caller that does not go on must not keep what renewals are sent by, or what its client holds is
 /// lost. It is not asked often enough for the price of one to count.
 pub(crate) async fn renew_one(client: &Arc<Client>, renewal: Renewal) -> Result<Renewed> {
-    let (backend, debt) = (Arc::clone(&client.backend), Debt::new(client));
+    let (backend, pending) = (Arc::clone(&client.backend), Pending::new(client));
     let asked = client.runtime.spawn(async move {
         let answer = backend.renew(&[renewal]).await.pop();
-        drop(debt);
+        drop(pending);
         answer
     });
     match asked.await {

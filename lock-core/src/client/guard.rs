@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::Client;
-use super::acquire::{self, Stake};
-use super::debts::{self, Debt};
+use super::acquire::{self, Handle};
+use super::background::{self, Pending};
 use super::entry::{Entry, View};
 use super::lock::lost;
 use super::owner::SlotLease;
@@ -48,7 +48,7 @@ pub struct Guard {
 /// What the guards of one acquisition share; the outermost one to go gives the lock back.
 #[derive(Debug)]
 pub(super) struct Hold {
-    stake: Stake,
+    handle: Handle,
     guards: AtomicU32,
     /// Keeps the owner's slot while the lock is held.
     _slot: Option<Arc<SlotLease>>,
@@ -56,22 +56,22 @@ pub(super) struct Hold {
 
 impl Hold {
     fn view(&self) -> View {
-        self.stake.entry.view(self.stake.client.clock.now())
+        self.handle.entry.view(self.handle.client.clock.now())
     }
 
     pub(super) fn mode(&self) -> Mode {
-        self.stake.entry.mode()
+        self.handle.entry.mode()
     }
 
     /// One more guard, unless the last one is going or the lock is lost.
     pub(super) fn enter(self: &Arc<Self>) -> Result<Guard> {
         if let View::Over(reason) = self.view() {
-            return Err(lost(&self.stake.entry.ticket().name, reason, self.stake.entry.failure()));
+            return Err(lost(&self.handle.entry.ticket().name, reason, self.handle.entry.failure()));
         }
         let more = |n: u32| if n == 0 { None } else { n.checked_add(1) };
         match self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
             Ok(_) => Ok(Guard { hold: Arc::clone(self), out: false }),
-            Err(0) => Err(lost(&self.stake.entry.ticket().name, LossReason::Released, None)),
+            Err(0) => Err(lost(&self.handle.entry.ticket().name, LossReason::Released, None)),
             Err(_) => Err(Error::new(ErrorKind::Full, "the lock is entered as often as can be counted")),
         }
     }
@@ -79,12 +79,12 @@ impl Hold {
 
 impl Guard {
     /// Of a hold that no owner has.
-    pub(crate) fn of(stake: Stake) -> Self {
-        Self::new(stake, None)
+    pub(crate) fn of(handle: Handle) -> Self {
+        Self::new(handle, None)
     }
 
-    pub(super) fn new(stake: Stake, slot: Option<Arc<SlotLease>>) -> Self {
-        Self { hold: Arc::new(Hold { stake, guards: AtomicU32::new(1), _slot: slot }), out: false }
+    pub(super) fn new(handle: Handle, slot: Option<Arc<SlotLease>>) -> Self {
+        Self { hold: Arc::new(Hold { handle, guards: AtomicU32::new(1), _slot: slot }), out: false }
     }
 
     pub(super) fn hold(&self) -> &Arc<Hold> {
@@ -92,7 +92,7 @@ impl Guard {
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
-        &self.hold.stake.client
+        &self.hold.handle.client
     }
 
     /// Whether it was entered again.
@@ -102,7 +102,7 @@ impl Guard {
 
     /// Ends the hold on this client and leaves the entry in the store.
     pub(crate) fn end_without_release(&self, reason: LossReason) -> Result<Ticket> {
-        let Stake { client, entry } = self.stake();
+        let Handle { client, entry } = self.handle();
         client.renewer.untrack(entry);
         let now = client.clock.now();
         let ended = entry.end_for_release(now, reason);
@@ -115,11 +115,11 @@ impl Guard {
     }
 
     pub(crate) fn entry(&self) -> &Entry {
-        &self.hold.stake.entry
+        &self.hold.handle.entry
     }
 
-    fn stake(&self) -> &Stake {
-        &self.hold.stake
+    fn handle(&self) -> &Handle {
+        &self.hold.handle
     }
 
     fn held(&self) -> Result<Timestamp> {
@@ -131,13 +131,13 @@ impl Guard {
     }
 
     fn lost_error(&self, reason: LossReason) -> Error {
-        lost(self.name(), reason, self.stake().entry.failure())
+        lost(self.name(), reason, self.handle().entry.failure())
     }
 
     /// The name.
     #[must_use]
     pub fn name(&self) -> &LockName {
-        &self.stake().entry.ticket().name
+        &self.handle().entry.ticket().name
     }
 
     /// How it shares the lock.
@@ -163,7 +163,7 @@ impl Guard {
     /// ```
     pub fn token(&self) -> Result<FencingToken> {
         self.held()?;
-        let Stake { client, entry } = self.stake();
+        let Handle { client, entry } = self.handle();
         client.capabilities.require(client.capabilities.fencing, "fencing", &client.info.scheme)?;
         entry.token().ok_or_else(|| self.lost_error(LossReason::NotHeld))
     }
@@ -229,7 +229,7 @@ impl Guard {
     /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.held().map_or(Duration::ZERO, |end| end.saturating_since(self.stake().client.clock.now()))
+        self.held().map_or(Duration::ZERO, |end| end.saturating_since(self.handle().client.clock.now()))
     }
 
     /// Until when it may be believed in if no renewal comes, on the client's clock; the past once lost.
@@ -241,7 +241,7 @@ impl Guard {
     /// The lease the store gave last: at least what was asked, or the waiter's lease until a hold that was waited for is renewed.
     #[must_use]
     pub fn ttl(&self) -> Duration {
-        self.stake().entry.granted()
+        self.handle().entry.granted()
     }
 
     /// Waits until the deadline is another than `seen`, and gives it; `None` once the lock is lost.
@@ -297,7 +297,7 @@ impl Guard {
     }
 
     async fn watch<T>(&self, pick: impl Fn(View) -> Option<T>) -> T {
-        let Stake { client, entry } = self.stake();
+        let Handle { client, entry } = self.handle();
         loop {
             let mut changed = std::pin::pin!(entry.changed.notified());
             changed.as_mut().enable();
@@ -393,7 +393,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn extend(&self, lease: Duration) -> Result<()> {
-        let Stake { client, entry } = self.stake();
+        let Handle { client, entry } = self.handle();
         let lease = client.capabilities.round_lease(lease, client.settings.max_ttl)?;
         self.held()?;
         let sent = client.clock.now();
@@ -439,7 +439,7 @@ impl Guard {
 
     /// Gives the lock back for all guards of this acquisition.
     pub(crate) async fn give_back(&self) -> Result<()> {
-        let Stake { client, entry } = self.stake();
+        let Handle { client, entry } = self.handle();
         client.renewer.untrack(entry);
         let now = client.clock.now();
         let ended = entry.end_for_release(now, LossReason::Released);
@@ -453,11 +453,11 @@ impl Guard {
             }
         };
         // Counted, so that `close` waits for it.
-        let debt = Debt::new(client);
-        let call = debts::release(Arc::clone(client), ticket, entry.store_lease(), entry.stays_until());
+        let pending = Pending::new(client);
+        let call = background::release(Arc::clone(client), ticket, entry.store_lease(), entry.stays_until());
         let call = async move {
             let answer = call.await;
-            drop(debt);
+            drop(pending);
             answer
         };
         let answer = if client.is_home() {
@@ -478,6 +478,6 @@ impl Drop for Guard {
         if !self.out {
             self.hold.guards.fetch_sub(1, Ordering::AcqRel);
         }
-        // The last one to let go of the hold drops the stake, which gives the lock back.
+        // The last one to let go of the hold drops the handle, which gives the lock back.
     }
 }

@@ -393,9 +393,9 @@ impl Lock {
 
     async fn try_once(&self) -> Result<Option<Guard>> {
         let tried = match &self.slot {
-            None => {
-                acquire::once(&self.client, &self.terms).await.map(|s| s.map(|stake| Guard::new(stake, None)))
-            }
+            None => acquire::once(&self.client, &self.terms)
+                .await
+                .map(|s| s.map(|handle| Guard::new(handle, None))),
             Some(slot) => slot.try_acquire(&self.client, &self.terms).await,
         };
         tried.map_err(|error| error.during("try_acquire").at(&self.client.info.address))

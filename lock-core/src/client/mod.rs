@@ -9,7 +9,7 @@
 //! | `uncut` | a call to the store: never cut half way, never left alone |
 //! | `stalls` | finds the calls that nobody polls |
 //! | `runtime` | the runtime the client lives on, and calls from outside of it |
-//! | `debts` | releases that are still owed, and calls that lost their caller |
+//! | `background` | releases that the store has not confirmed, and calls that lost their caller |
 //! | [`guard`] | what the user holds |
 //! | [`owner`] | re-entrancy |
 
@@ -20,7 +20,7 @@ pub mod retry;
 pub mod settings;
 
 pub(crate) mod acquire;
-pub(crate) mod debts;
+pub(crate) mod background;
 pub(crate) mod entry;
 #[cfg(test)]
 mod entry_tests;
@@ -53,7 +53,7 @@ use crate::snapshot::{Listing, Page, Snapshot};
 use crate::token::FencingToken;
 use crate::url::StoreUrl;
 
-use debts::Debts;
+use background::Background;
 use entry::Upkeep;
 use lock::{Lock, RwLock};
 use owner::Owner;
@@ -79,7 +79,7 @@ pub(crate) struct Client {
     /// Captured once: what is dropped outside a runtime is finished here.
     pub(crate) runtime: Handle,
     pub(crate) renewer: Renewer,
-    debts: Debts,
+    background: Background,
     stalls: Stalls,
     pub(crate) closed: AtomicBool,
     /// `None` when nobody observes.
@@ -135,7 +135,7 @@ impl Builder {
             note,
             runtime,
             renewer: Renewer::default(),
-            debts: Debts::default(),
+            background: Background::default(),
             stalls: Stalls::default(),
             closed: AtomicBool::new(false),
             observers,
@@ -467,13 +467,13 @@ impl Locks {
     /// # async fn main() -> onelock_core::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// drop(locks.mutex("orders/42")?.acquire().await?);
-    /// assert!(locks.owed() <= 1); // the release, until the store has confirmed it
+    /// assert!(locks.pending() <= 1); // the release, until the store has confirmed it
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn owed(&self) -> usize {
-        self.client.debts.count()
+    pub fn pending(&self) -> usize {
+        self.client.background.count()
     }
 
     /// Ends this client: refuses new acquisitions, tells every guard that it is lost (and gives its lock back, unless a
@@ -527,9 +527,9 @@ impl Client {
             |text: String| Error::new(ErrorKind::Timeout, text).during("close").at(&client.info.address);
         let drained = tokio::select! {
             biased;
-            () = client.debts.settled() => Ok(()),
+            () = client.background.settled() => Ok(()),
             () = sleep_until(&client.clock, until) => {
-                Err(late(format!("{} releases are not confirmed; their leases free them", client.debts.count())))
+                Err(late(format!("{} releases are not confirmed; their leases free them", client.background.count())))
             }
         };
         let backend = Arc::clone(&client.backend);

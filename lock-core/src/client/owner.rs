@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::Client;
-use super::acquire::{self, Progress, Stake, Terms};
+use super::acquire::{self, Handle, Progress, Terms};
 use super::guard::{Guard, Hold};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
@@ -160,7 +160,7 @@ struct Asking {
     mode: Mode,
     /// Whose terms it follows, and who is told when it ends without a lock.
     caller: u64,
-    call: Pin<Box<dyn Future<Output = Result<Option<Stake>>> + Send>>,
+    call: Pin<Box<dyn Future<Output = Result<Option<Handle>>> + Send>>,
 }
 
 impl Slot {
@@ -212,7 +212,7 @@ impl<'a> Caller<'a> {
     fn join(
         &self,
         terms: &Terms,
-        ask: impl Future<Output = Result<Option<Stake>>> + Send + 'static,
+        ask: impl Future<Output = Result<Option<Handle>>> + Send + 'static,
     ) -> Result<Joined> {
         let mut state = self.lease.slot.lock();
         let hold = state.hold.upgrade();
@@ -255,8 +255,8 @@ impl<'a> Caller<'a> {
             return Poll::Pending;
         };
         let answer = match answer {
-            Ok(Some(stake)) => {
-                let guard = Guard::new(stake, Some(Arc::clone(self.lease)));
+            Ok(Some(handle)) => {
+                let guard = Guard::new(handle, Some(Arc::clone(self.lease)));
                 state.hold = Arc::downgrade(guard.hold());
                 Ok(Some(Some(guard)))
             }

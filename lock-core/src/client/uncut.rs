@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::Client;
-use super::debts::Debt;
+use super::background::Pending;
 use super::stalls::{Key, Stall};
 use crate::backend::Backend;
 use crate::error::Result;
@@ -127,7 +127,7 @@ impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> Drop for Un
         match state {
             State::Asking(call) if begun => {
                 let client = Arc::clone(&self.client);
-                self.client.owe(async move { after(&client, call.await) });
+                self.client.in_background(async move { after(&client, call.await) });
             }
             State::Answered(answer) => after(&self.client, answer),
             // What was never polled was not sent.
@@ -211,10 +211,10 @@ impl<T: Send + 'static> Stall for Call<T> {
         }
         inner.helped = true;
         drop(inner);
-        let (debt, helper) = (Debt::new(client), Helper(self));
+        let (pending, helper) = (Pending::new(client), Helper(self));
         client.runtime.spawn(async move {
             std::future::poll_fn(|cx| helper.poll(cx)).await;
-            drop((helper, debt));
+            drop((helper, pending));
         });
         true
     }
@@ -305,7 +305,7 @@ mod tests {
         tokio::task::yield_now().await;
         second.send(()).unwrap();
         assert_eq!(caller.await.unwrap(), 2);
-        client.debts.settled().await;
+        client.background.settled().await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -316,7 +316,7 @@ mod tests {
         first.send(()).unwrap();
         second.send(()).unwrap();
         until(&steps, 2).await;
-        client.debts.settled().await;
+        client.background.settled().await;
         assert_eq!(call.await, 2);
     }
 
@@ -332,7 +332,7 @@ mod tests {
             if answered {
                 second.send(()).unwrap();
                 until(&steps, 2).await;
-                client.debts.settled().await;
+                client.background.settled().await;
                 drop(call);
                 assert_eq!(tell.try_recv(), Ok(2), "at once");
             } else {
@@ -342,7 +342,9 @@ mod tests {
                 second.send(()).unwrap();
                 assert_eq!(tell.await, Ok(2));
             }
-            tokio::time::timeout(Duration::from_secs(60), client.debts.settled()).await.expect("settled");
+            tokio::time::timeout(Duration::from_secs(60), client.background.settled())
+                .await
+                .expect("settled");
         }
     }
 
@@ -361,7 +363,7 @@ mod tests {
         first.send(()).unwrap();
         until(&steps, 1).await;
         assert!(tokio::spawn(call).await.unwrap_err().is_panic());
-        client.debts.settled().await;
+        client.background.settled().await;
     }
 
     /// What wakes a caller: how often it did.
@@ -404,6 +406,6 @@ mod tests {
             }
         };
         Uncut::new(&client, call, |_, _| ()).await;
-        assert_eq!(client.debts.count(), 0);
+        assert_eq!(client.background.count(), 0);
     }
 }

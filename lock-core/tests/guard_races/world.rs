@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// `Stake::drop`.
+    /// `Handle::drop`.
     pub(crate) fn dropping(&self) -> impl FnOnce() + Send + 'static {
         let world = self.clone();
         move || {

@@ -234,7 +234,7 @@ impl Run {
     async fn end(mut self) {
         self.guards.clear();
         tokio::time::sleep(Duration::from_millis(5)).await;
-        assert_eq!((self.locks.owed(), self.store.names(), self.store.waits()), (0, 0, 0), "left behind");
+        assert_eq!((self.locks.pending(), self.store.names(), self.store.waits()), (0, 0, 0), "left behind");
     }
 }
 

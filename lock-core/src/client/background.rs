@@ -1,4 +1,4 @@
-//! What is owed to the store: releases in the background, and calls whose caller went away.
+//! What this client has under way in the background: releases in the background, and calls whose caller went away.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 
 #[derive(Debug, Default)]
-pub(crate) struct Debts {
+pub(crate) struct Background {
     count: AtomicUsize,
     none: Notify,
 }
 
-impl Debts {
+impl Background {
     pub(super) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Ends when nothing is owed.
+    /// Ends when nothing is pending.
     pub(super) async fn settled(&self) {
         loop {
             let none = self.none.notified();
@@ -37,20 +37,20 @@ impl Debts {
     }
 }
 
-/// One thing owed, or about to be; counted until dropped, even when the runtime drops it unfinished.
-pub(crate) struct Debt(Arc<Client>);
+/// One release or call under way, or about to be; counted until dropped, even when the runtime drops it unfinished.
+pub(crate) struct Pending(Arc<Client>);
 
-impl Debt {
+impl Pending {
     pub(crate) fn new(client: &Arc<Client>) -> Self {
-        client.debts.count.fetch_add(1, Ordering::AcqRel);
+        client.background.count.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(client))
     }
 }
 
-impl Drop for Debt {
+impl Drop for Pending {
     fn drop(&mut self) {
-        if self.0.debts.count.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.debts.none.notify_waiters();
+        if self.0.background.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.background.none.notify_waiters();
         }
     }
 }
@@ -69,13 +69,13 @@ impl Client {
         }
     }
 
-    /// Runs `work` in the background and counts it as owed. Never blocks or panics: on a runtime that is gone the work
+    /// Runs `work` in the background and counts it as pending. Never blocks or panics: on a runtime that is gone the work
     /// is dropped, and leases free what it would have freed.
-    pub(super) fn owe(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        let debt = Debt::new(self);
+    pub(super) fn in_background(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let pending = Pending::new(self);
         self.runtime.spawn(async move {
             work.await;
-            drop(debt);
+            drop(pending);
         });
     }
 
@@ -98,7 +98,7 @@ impl Client {
     /// Releases in the background until the store gives a definite answer, for at most `lease`.
     pub(crate) fn release_later(self: &Arc<Self>, ticket: Ticket, lease: Duration, stay: Option<Timestamp>) {
         let client = Arc::clone(self);
-        self.owe(async move {
+        self.in_background(async move {
             // A failure has nobody to tell: the lease frees the lock.
             let _ = release(client, ticket, lease, stay).await;
         });
