@@ -27,7 +27,7 @@ const TRIES: usize = 16;
 enum Form {
     /// To hold. A permit cannot be counted by the store: nobody may have joined since this revision, when there was room.
     Hold { since: i64 },
-    /// To wait behind whoever is there.
+    /// To wait behind the entries that are there.
     Wait,
 }
 

@@ -27,7 +27,7 @@ use crate::line;
 /// often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(6);
 
-/// How many joins are under way at once. A crowd that is sent at once keeps a busy server from answering any of it in time.
+/// How many joins are under way at once. A thousand that are sent at once keep a busy server from answering any of it in time.
 const JOINS: usize = 128;
 
 /// How many readings go into one transaction: etcd takes 128 operations by default.

@@ -23,7 +23,7 @@ use crate::error::Failure;
 use crate::keys::{Blocker, Keys};
 use crate::line::{self, Waiter};
 
-/// The type of an event that a key is gone, whoever or whatever deleted it.
+/// The type of an event that a key is gone, however it was deleted.
 const DELETE: i32 = 1;
 
 /// How long the stream stays open without a watch.

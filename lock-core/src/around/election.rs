@@ -21,7 +21,7 @@ use crate::token::FencingToken;
 /// What [`Election::on_failure`] is called with.
 type OnFailure = Arc<dyn Fn(&dyn fmt::Display) + Send + Sync>;
 
-/// A name for which candidates stand; whoever holds its lock leads.
+/// A name for which candidates stand; the holder of its lock leads.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -98,7 +98,7 @@ pub fn raises(mode: Mode) -> Result<bool> {
     }
 }
 
-/// What a resource says whose watermark is `newest`: for whoever keeps it elsewhere, such as in a database.
+/// What a resource says whose watermark is `newest`: for a resource that keeps it elsewhere, such as in a database.
 ///
 /// # Errors
 /// [`Stale`] when the watermark is larger.

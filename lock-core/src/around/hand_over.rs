@@ -30,7 +30,7 @@ const CLAIM: &str = "onelock.handover/";
 /// A lock on its way to another process: [`Guard::hand_over`] makes it and [`Locks::resume`] takes it, once. With serde, or as a
 /// `String`, it travels as one line of text.
 ///
-/// It holds no address and no credentials, but whoever has it can take the lock: send it as one would a session cookie. It is
+/// It holds no address and no credentials, but anyone who has it can take the lock: send it as one would a session cookie. It is
 /// valid until the lease ends that the lock had when it was made.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

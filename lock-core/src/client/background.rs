@@ -56,7 +56,7 @@ impl Drop for Pending {
 }
 
 impl Client {
-    /// An entry may be over: whoever observes learns it.
+    /// An entry may be over: observers learn of it.
     pub(crate) fn noticed(&self, entry: &Entry, now: Timestamp) {
         if let Some(observers) = &self.observers {
             observers.looked_at(entry, now);

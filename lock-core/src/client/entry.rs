@@ -153,7 +153,7 @@ impl Entry {
         self.ticket.mode
     }
 
-    /// The token the user sees; whoever holds has one.
+    /// The token the user sees; every holder has one.
     pub(crate) fn token(&self) -> Option<FencingToken> {
         self.lock().number.map(|number| number.sealed)
     }

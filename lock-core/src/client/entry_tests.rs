@@ -250,7 +250,7 @@ fn a_waiters_answer_that_the_push_overtook_is_no_loss() {
     assert_eq!(entry.view(at(107)), View::Over(LossReason::NotHeld));
 }
 
-/// Takes what is owed as soon as it hears of a change, as a renewal does that finds the entry over.
+/// Takes what is owed as soon as it is notified of a change, as a renewal does that finds the entry over.
 struct Rival(std::sync::Weak<Entry>, Mutex<Option<Ticket>>);
 
 impl std::task::Wake for Rival {

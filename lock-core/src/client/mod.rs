@@ -367,7 +367,7 @@ impl Locks {
         self.client.ask(|backend| async move { backend.list(&prefix, &page).await }).await
     }
 
-    /// Removes the entry with exactly this token, holder or waiter, whoever has it. A holder learns of it at its next
+    /// Removes the entry with exactly this token, holder or waiter, of any client. A holder learns of it at its next
     /// renewal; a resource that checks tokens refuses it from the next holder's first write on.
     ///
     /// # Errors

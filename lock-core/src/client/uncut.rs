@@ -37,7 +37,7 @@ impl Client {
     }
 }
 
-/// A call under way. Its future sees the call itself as its waker, whoever polls it.
+/// A call under way. Its future sees the call itself as its waker, in whatever task it is polled.
 struct Call<T> {
     inner: Mutex<Inner<T>>,
     /// Not in the same lock: a future may wake itself while it is polled.
@@ -57,7 +57,7 @@ enum Woken {
     #[default]
     No,
     Yes,
-    /// And whoever looks after calls has seen that.
+    /// And the watch over calls has seen that.
     Seen,
 }
 
@@ -150,7 +150,7 @@ impl<T: Send + 'static> Call<T> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on for whoever asks by `cx`. A call that panics in a task of ours does so for its caller, too.
+    /// Goes on for the caller of `cx`. A call that panics in a task of ours does so for its caller, too.
     fn poll(self: &Arc<Self>, inner: &mut Inner<T>, cx: &Context<'_>) -> Poll<T> {
         let State::Asking(asking) = &mut inner.state else {
             return match std::mem::replace(&mut inner.state, State::Over) {
@@ -337,7 +337,7 @@ mod tests {
                 assert_eq!(tell.try_recv(), Ok(2), "at once");
             } else {
                 drop(call);
-                // Whoever goes on with it has come as far as it can.
+                // The task that goes on with it has come as far as it can.
                 tokio::task::yield_now().await;
                 second.send(()).unwrap();
                 assert_eq!(tell.await, Ok(2));

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::model::error::{Error, ErrorKind, Result};
 
-/// 128 random bits that name one acquisition. Whoever knows it can release the lock, so it is not shown in full.
+/// 128 random bits that name one acquisition. Anyone who knows it can release the lock, so it is not shown in full.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HolderId(u128);
 

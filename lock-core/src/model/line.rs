@@ -54,7 +54,7 @@ pub struct Promoted {
 }
 
 impl Line {
-    /// Drops what has expired at `now` and promotes whoever holds then. Every verb starts with this.
+    /// Drops what has expired at `now` and promotes the entries that hold then. Every verb starts with this.
     pub fn settle(&mut self, now: Timestamp, promoted: &mut Vec<Promoted>) {
         self.entries.retain(|e| e.ends > now);
         self.promote(promoted);

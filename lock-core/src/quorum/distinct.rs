@@ -87,7 +87,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The member that is the same store as this one. Whoever has a vote and does not answer now loses it until it was
+    /// The member that is the same store as this one. A member that has a vote and does not answer now loses it until it was
     /// compared in its turn.
     async fn compare(self: &Arc<Self>, distinct: &Distinct, member: usize) -> Result<Option<usize>> {
         let longest = self.capabilities.max_lease;

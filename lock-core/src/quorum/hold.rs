@@ -26,7 +26,7 @@ pub(super) struct Hold {
 }
 
 /// Marks the entries of one attempt in the members' notes, so that people and [`super::look`] see what belongs
-/// together. Random, and not the holder id: whoever reads it can release nothing.
+/// together. Random, and not the holder id: a reader can release nothing with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Mark(u64);
 

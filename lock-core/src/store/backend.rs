@@ -1,6 +1,6 @@
 //! The seam: what a store implements. Lock verbs, each one server-side step.
 //!
-//! Everything else — the acquire loop, deadlines, cancellation, backoff, the keeper, loss, re-entrancy — is written
+//! Everything else — the acquire loop, deadlines, cancellation, backoff, the renewer, loss, re-entrancy — is written
 //! once above this trait. A store owns one decision step, its clock, its order, its numbers and its wake-up.
 //!
 //! # Who polls
@@ -28,7 +28,7 @@
 //! - **C5** A lease runs on the store's clock from the moment the store acts, lasts at least what the answer says
 //!   plus the lock-delay, and is `lease` for a holder, `waiter_lease` for a waiter.
 //!   (cases: `expiry_and_takeover`, `lock_delay`, `renewal_keeps_the_lock`, `promoted_waiter_keeps_its_waiter_lease`)
-//! - **C6** Every verb first drops expired entries and promotes whoever now holds; nothing else has to happen for the
+//! - **C6** Every verb first drops expired entries and promotes the entries that now hold; nothing else has to happen for the
 //!   line to move. (cases: `dead_waiter_leaves_the_line`, `crashed_holder`, `crashed_waiter`,
 //!   `death_in_the_middle`)
 //! - **C7** `renew` never shortens a lease, never brings back an entry that is gone (`NotHeld`), and answers each
@@ -97,7 +97,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// the order of `due` and as many.
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>>;
 
-    /// Leaves the line (C8), and promotes whoever holds then.
+    /// Leaves the line (C8), and promotes the entries that hold then.
     async fn release(&self, ticket: &Ticket) -> Result<Release>;
 
     /// Lifts the counter of the name to at least `token` while the entry is still ours (C17).
@@ -109,7 +109,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Names with living entries that start with `prefix` (C13).
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing>;
 
-    /// Removes the entry with this number, whoever has it (C11).
+    /// Removes the entry with this number, of any client (C11).
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release>;
 
     /// Ends connections and tasks of this backend (C20).

@@ -1,3 +1,3 @@
-//! What more than one store needs, for whoever writes a store.
+//! What more than one store needs, for those who write a store.
 
 pub mod single_flight;

@@ -1,6 +1,6 @@
 //! Work that many ask for and one does.
 //!
-//! Calls that share work must not do it in the task of whoever asked first, with a lock held over its awaits: a future
+//! Calls that share work must not do it in the task of the first caller, with a lock held over its awaits: a future
 //! that is neither polled nor dropped, as in a `select!` whose other branch has work to do, would keep the lock, and
 //! everybody else from going on.
 
@@ -46,10 +46,10 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     /// Waits for the work that is under way; otherwise begins `work` on `runtime`, and waits for it. `None` when it
     /// ended without an answer: it panicked, or the runtime is gone.
     ///
-    /// Whoever asks after the work has ended begins it anew, so it leaves what the next one must see before it ends.
+    /// A call after the work has ended begins it anew, so it leaves what the next one must see before it ends.
     ///
     /// # Cancel safety
-    /// Safe: the work goes on without whoever asked for it.
+    /// Safe: the work goes on without its caller.
     pub async fn join<F>(&self, runtime: &Handle, work: impl FnOnce() -> F) -> Option<T>
     where
         F: Future<Output = T> + Send + 'static,

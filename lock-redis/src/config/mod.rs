@@ -111,7 +111,7 @@ pub struct RedisConfig {
     pub tls_cert: Option<PathBuf>,
     /// A PEM file with the client's key.
     pub tls_key: Option<PathBuf>,
-    /// Whether to accept any certificate. Whoever stands in between can then take and break locks.
+    /// Whether to accept any certificate. Anyone in between can then take and break locks.
     pub tls_insecure: bool,
     /// What every key and channel starts with: 1 to 64 of ASCII letters, digits, `-`, `_`, `.` and `:`. In the plain
     /// layout it may be empty: a lock's key is this and its name, nothing between.

@@ -45,7 +45,7 @@ pub(crate) async fn open(
     role: Role,
     settings: AsyncConnectionConfig,
 ) -> Result<Socket> {
-    // Without its own timeouts: whoever calls has some that include the rest of the work.
+    // Without its own timeouts: callers have some that include the rest of the work.
     let settings = settings.set_connection_timeout(None).set_response_timeout(None);
     let credentials = credentials(config, role);
     let failed =

@@ -98,7 +98,7 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Error {
     bad(format!("{} cannot be read: {error}", path.display()))
 }
 
-/// Takes any certificate, whoever has signed it: the option `tls_insecure`.
+/// Takes any certificate, whatever its issuer: the option `tls_insecure`.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -200,8 +200,8 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<MySqlConnection> {
-        // A part of it: so a verb hears from the server that it lost and asks again, and one that was given up here does
-        // not wait there for much longer.
+        // A part of it: the server refuses a verb in time for another try, and one that was given up here does not wait there
+        // for much longer.
         let seconds = i64::try_from(self.request_timeout.as_secs() / 4).unwrap_or(i64::MAX).max(1);
         let session = self.sql.session.fill(&[("lock_wait", Value::Int(seconds))]);
         let connecting = async {

@@ -18,7 +18,7 @@ pub(super) async fn release(pool: &Pool, ticket: &Ticket) -> Result<Release> {
     pool.ask(Lane::Verb, &pool.sql.release.fill(&values), left).await
 }
 
-/// In two requests. InnoDB shows a commit before it is on the disk: an entry that is only deleted is gone for whoever
+/// In two requests. InnoDB shows a commit before it is on the disk: an entry that is only deleted is gone for a client that
 /// waits behind it, and back with its holder when the server loses power just then. So first it has no holder, which
 /// is on the disk when that is answered, and nobody has been let in yet.
 pub(super) async fn evict(pool: &Pool, name: &LockName, token: FencingToken) -> Result<Release> {

@@ -64,10 +64,10 @@ const OPTIONS: &[OptionSpec] = &[
 pub enum SslMode {
     /// Never with TLS.
     Disable,
-    /// With TLS where the server offers it. Whoever stands in between can turn it off.
+    /// With TLS where the server offers it. Anyone in between can turn it off.
     #[default]
     Prefer,
-    /// With TLS, whoever the server is.
+    /// With TLS, whatever server it is.
     Require,
     /// With TLS, and a certificate of a trusted authority.
     VerifyCa,

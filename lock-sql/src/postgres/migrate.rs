@@ -74,7 +74,7 @@ async fn version(conn: &mut PgConnection, schema: &str) -> Result<i32, sqlx::Err
 }
 
 async fn make(conn: &mut PgConnection, schema: &str) -> Result<()> {
-    // One at a time: whoever comes second finds what the first made.
+    // One at a time: the second one finds what the first made.
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('onelock migration ' || $1, 0))";
     sqlx::query(lock).bind(schema).persistent(false).execute(&mut *conn).await.map_err(explain)?;
     let sql = "SELECT to_regprocedure($1 || '.onelock_version()') IS NOT NULL, \

@@ -353,7 +353,7 @@ impl Pool {
         self.reserve.close();
         let free = std::mem::take(&mut self.state().free);
         for (conn, _) in free {
-            // The server ends what it does not hear of any more.
+            // The server ends connections that are silent.
             let _ = tokio::time::timeout(self.request_timeout, unharmed(conn.conn.close())).await;
         }
     }

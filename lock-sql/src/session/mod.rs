@@ -6,7 +6,7 @@
 //! - The lock belongs to a session of the server. The server ends a session that is idle for longer than the lease, and
 //!   renewals keep it from being so: that is the lease. It starts anew when the server has answered a request, so a client
 //!   that counts from before it sent that request never believes for longer.
-//! - The number is drawn in the request that takes the lock, after it was taken. Whoever holds the lock next draws later,
+//! - The number is drawn in the request that takes the lock, after it was taken. The next holder draws later,
 //!   from the same source, which never goes back: numbers of a name grow.
 //! - Whatever goes wrong on a connection, it is closed, never used again: no session that may hold something is lent out.
 

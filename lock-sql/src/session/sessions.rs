@@ -115,7 +115,7 @@ impl<D: Dialect> Sessions<D> {
         }
         self.free().push(session);
         self.given.notify_one();
-        // Whoever waited for it finds the session.
+        // The caller that waited for it finds the session.
         drop(permit);
     }
 

@@ -66,7 +66,7 @@ impl Connection {
             if place.is_none() {
                 place = self.queue.enter(&self.config.path, deadline);
             }
-            // From 0.1 ms up to about 1 ms at the head of the queue, where one tries, and 25 ms without, where a crowd may.
+            // From 0.1 ms up to about 1 ms at the head of the queue, where one tries, and 25 ms without, where many may.
             std::thread::sleep(Duration::from_micros(100 << tries.min(if place.is_some() { 3 } else { 8 })));
             tries += 1;
         }
@@ -151,7 +151,7 @@ impl Queue {
     }
 }
 
-/// Stands in the kernel's queue, and gives the place at its head to whoever wants it then.
+/// Stands in the kernel's queue, and gives the place at its head to the connection that wants it then.
 fn stand(log: File, shared: &Mutex<Standing>) {
     let at_head = loop {
         match flock(&log, FlockOperation::LockExclusive) {

@@ -104,7 +104,7 @@ impl<'c> Transaction<'c> {
         Ok(answer)
     }
 
-    /// The line after whoever holds now has been promoted, and what the file says of it.
+    /// The line after the entries that hold now have been promoted, and what the file says of it.
     fn settled(&mut self, name: &LockName, holders: &[HolderId]) -> Result<(Vec<Stored>, Line), Fault> {
         let entries = self.read(&name.encoded(), holders)?;
         let before = entries.iter().map(|e| (e.token, e.held, nanos(e.ends))).collect();

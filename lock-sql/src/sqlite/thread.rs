@@ -200,7 +200,7 @@ impl Worker {
             self.run(calls);
             self.waiters.add(&mut self.connection, waits);
             if let Some(closed) = end {
-                // Dropped first: the file is closed when the caller hears of it.
+                // Dropped first: the file is closed when the caller gets its answer.
                 drop(self);
                 let _ = closed.send(());
                 return;

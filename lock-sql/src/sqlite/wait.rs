@@ -292,7 +292,7 @@ mod tests {
         notify(&path);
         tokio::time::timeout(Duration::from_secs(60), notices.told()).await.unwrap();
         assert!(notices.told().now_or_never().is_none(), "two touches that nobody has seen are one");
-        // Whoever watches learns that the file has gone.
+        // A watcher learns that the file has gone.
         fs::remove_file(&path).unwrap();
         tokio::time::timeout(Duration::from_secs(60), notices.told()).await.unwrap();
         notify(&path);

@@ -1,6 +1,6 @@
 //! Numbers that never go back, without a commit for each.
 //!
-//! `UUID_SHORT()` counts in the server's memory and belongs to nobody: whoever asks later gets more, as long as the server lives.
+//! `UUID_SHORT()` counts in the server's memory and belongs to nobody: a later call gets more, as long as the server lives.
 //! The table keeps what was added to it in this life, and a ceiling: a number counts only when a ceiling above it is on the
 //! disk, and a new life begins above the ceiling. A commit for a million numbers.
 

@@ -96,7 +96,7 @@ pub(super) async fn ensure(conn: &mut PgConnection, config: &PostgresConfig) -> 
         None => {}
     }
     let mut transaction = conn.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(explain)?;
-    // One at a time: whoever comes second finds what the first made.
+    // One at a time: the second one finds what the first made.
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('onelock migration ' || $1, 0))";
     sqlx::query(lock).bind(schema).persistent(false).execute(&mut *transaction).await.map_err(explain)?;
     let query = sqlx::query(include_str!("sql/made.sql"))
