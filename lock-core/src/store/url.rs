@@ -103,11 +103,19 @@ impl StoreUrl {
             if !names().any(|name| name == given) {
                 let list = names().collect::<Vec<_>>().join(", ");
                 let given: String = given.chars().filter(|c| !c.is_control()).take(40).collect();
-                return Err(bad(format!("{} has no option `{given}`; it has: {list}", self.scheme)));
+                let meant = nearest(&given, names())
+                    .map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+                return Err(bad(format!("{} has no option `{given}`; {meant}it has: {list}", self.scheme)));
             }
         }
         Ok(())
     }
+}
+
+/// The name that `given` is a slip of the keyboard away from.
+fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = names.map(|name| (strsim::damerau_levenshtein(given, name), name)).min()?;
+    (near.0 <= (near.1.len() / 3).clamp(1, 3)).then_some(near.1)
 }
 
 /// Writes a host and a port the way a URL does.
@@ -347,6 +355,9 @@ mod tests {
         const KNOWN: &[OptionSpec] = &[OptionSpec { name: "ttl", default: "30s", about: "" }];
         let url: StoreUrl = "x://h?tll=1".parse().unwrap();
         let text = url.check_options(&[KNOWN]).unwrap_err().to_string();
-        assert!(text.contains("`tll`") && text.contains("ttl"), "{text}");
+        assert!(text.contains("x has no option `tll`; did you mean `ttl`? it has: ttl"), "{text}");
+        let far: StoreUrl = "x://h?password=1".parse().unwrap();
+        let text = far.check_options(&[KNOWN]).unwrap_err().to_string();
+        assert!(text.contains("`password`; it has: ttl"), "{text}");
     }
 }
