@@ -148,8 +148,8 @@ impl Backend for EtcdBackend {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.watches.forget(ticket.holder);
-        let answer = release::release(&self.keys, &self.leases, &self.entries, ticket).await;
+        let known = (&*self.entries, &*self.watches);
+        let answer = release::release(&self.keys, &self.leases, known, ticket).await;
         answer.map_err(|error| self.place(error, "release"))
     }
 

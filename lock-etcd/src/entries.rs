@@ -89,7 +89,10 @@ impl Entries {
         let mut lines = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         if !in_use {
             lines.remove(line);
-        } else if lines.len() < LINES || lines.contains(line) {
+        } else if !lines.contains(line) {
+            if lines.len() >= LINES {
+                lines.clear();
+            }
             lines.insert(line.to_vec());
         }
     }

@@ -123,11 +123,10 @@ impl<'a> Work<'a> {
             let before = Some(self.own.number);
             line::ahead_ops(&self.span, self.renewal.ticket.mode, before, From::Cluster)
         };
-        if round > 0 {
-            return ahead();
-        }
         let mut reads = vec![line::key_op(&self.own.key, From::Cluster)];
         match self.blocker() {
+            // Its own key once more: it is to be there when those ahead are not.
+            _ if round > 0 => reads.extend(ahead()),
             Some((key, _)) => reads.push(line::key_op(key, From::Cluster)),
             None if self.own.number > 0 && !self.own.holds() => reads.extend(ahead()),
             None => {}
@@ -137,16 +136,16 @@ impl<'a> Work<'a> {
 
     fn learn(&mut self, round: usize, answers: Vec<PbRangeResponse>) {
         let mut answers = answers.into_iter();
+        let own = answers.next().and_then(|answer| line::found(&self.own.key, answer));
+        let number = self.own.number;
+        let Some(PbKeyValue { create_revision, lease, .. }) =
+            own.filter(|kv| number == 0 || number == kv.create_revision)
+        else {
+            self.answer = Some(Ok(Renewed::NotHeld));
+            return;
+        };
+        (self.own.number, self.on) = (create_revision, lease);
         if round == 0 {
-            let own = answers.next().and_then(|answer| line::found(&self.own.key, answer));
-            let number = self.own.number;
-            let Some(PbKeyValue { create_revision, lease, .. }) =
-                own.filter(|kv| number == 0 || number == kv.create_revision)
-            else {
-                self.answer = Some(Ok(Renewed::NotHeld));
-                return;
-            };
-            (self.own.number, self.on) = (create_revision, lease);
             self.placed = self.own.holds();
             if self.placed || number == 0 {
                 return;

@@ -65,10 +65,10 @@ async fn until_it_holds(
     let Some(number) = number else { return Ok(Wake::Ask) };
     let waiter = Waiter { span, key, mode: ticket.mode, number };
     let mut kept =
-        Kept { watches, holder: ticket.holder, view: watches.view(ticket.holder, number, entries) };
+        Kept { watches, entries, holder: ticket.holder, view: watches.view(ticket.holder, number, entries) };
     let View { ahead, watched, seen, settled } = &mut kept.view;
     loop {
-        watched.retain(|watch| ahead.contains(&watch.blocker));
+        watched.retain(|watch| ahead.contains(&watch.blocker) && !watch.is_over());
         let new = ahead.iter().filter(|blocker| watched.iter().all(|watch| watch.blocker != **blocker));
         let new: Vec<_> = new.map(|blocker| watches.watch(blocker)).collect();
         if new.is_empty() && !ahead.is_empty() {
@@ -108,19 +108,25 @@ struct View {
 /// A wait that is dropped leaves what it knows to the next one of the same entry: its client begins a new one at each renewal.
 struct Kept<'a> {
     watches: &'a Watches,
+    entries: &'a Entries,
     holder: HolderId,
     view: View,
 }
 
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
-        if self.view.settled {
+        let mut views = self.watches.views();
+        // Nobody waits again for an entry that holds or is gone.
+        let waits = self.entries.get(self.holder).is_some_and(|own| !own.holds());
+        if self.view.settled && waits && self.watches.cluster.open().is_ok() {
             let view = View {
                 ahead: std::mem::take(&mut self.view.ahead),
                 watched: std::mem::take(&mut self.view.watched),
                 ..self.view
             };
-            self.watches.views().insert(self.holder, view);
+            let before = views.insert(self.holder, view);
+            drop(views);
+            drop(before);
         }
     }
 }
@@ -139,7 +145,7 @@ pub(crate) struct Watches {
 
 #[derive(Debug, Default)]
 struct State {
-    by_key: HashMap<Vec<u8>, (i64, watch::Sender<Seen>)>,
+    by_key: HashMap<Vec<u8>, Watched>,
     /// By the number of the watch on the stream. No number comes again.
     by_id: HashMap<i64, Vec<u8>>,
     last_id: i64,
@@ -147,6 +153,15 @@ struct State {
     open: Vec<i64>,
     close: Vec<i64>,
     running: bool,
+}
+
+/// The watch of a key.
+#[derive(Debug)]
+struct Watched {
+    id: i64,
+    seen: watch::Sender<Seen>,
+    /// How many wait for it.
+    users: usize,
 }
 
 /// What a watch has seen of its key.
@@ -170,6 +185,11 @@ struct Watching {
 }
 
 impl Watching {
+    /// Whether it sees nothing more.
+    fn is_over(&self) -> bool {
+        matches!(*self.seen.borrow(), Seen::Gone(_) | Seen::Broken(_))
+    }
+
     /// The revision in which the key was deleted.
     async fn gone(&mut self) -> Result<i64> {
         let seen = self.seen.wait_for(|seen| matches!(seen, Seen::Gone(_) | Seen::Broken(_))).await;
@@ -181,8 +201,9 @@ impl Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         let mut state = self.watches.lock();
-        let own = state.by_key.get(&self.blocker.0).filter(|(id, _)| *id == self.id);
-        if own.is_some_and(|(_, seen)| seen.receiver_count() == 1) {
+        let Some(own) = state.by_key.get_mut(&self.blocker.0).filter(|own| own.id == self.id) else { return };
+        own.users -= 1;
+        if own.users == 0 {
             state.by_key.remove(&self.blocker.0);
             state.end(self.id);
             self.watches.orders.notify_one();
@@ -246,15 +267,16 @@ impl Watches {
     /// Watches for the deletion of a key, with all who do.
     fn watch(self: &Arc<Self>, blocker: &Blocker) -> Watching {
         let mut state = self.lock();
-        if let Some((id, seen)) = state.by_key.get(&blocker.0) {
-            let (id, seen) = (*id, seen.subscribe());
+        if let Some(own) = state.by_key.get_mut(&blocker.0) {
+            own.users += 1;
+            let (id, seen) = (own.id, own.seen.subscribe());
             drop(state);
             return Watching { blocker: blocker.clone(), id, seen, watches: Arc::clone(self) };
         }
         state.last_id += 1;
         let id = state.last_id;
         let (tell, seen) = watch::channel(Seen::Nothing);
-        state.by_key.insert(blocker.0.clone(), (id, tell));
+        state.by_key.insert(blocker.0.clone(), Watched { id, seen: tell, users: 1 });
         state.by_id.insert(id, blocker.0.clone());
         state.open.push(id);
         if !std::mem::replace(&mut state.running, true) {
@@ -292,8 +314,8 @@ impl Watches {
         let views = std::mem::take(&mut *self.views());
         drop(views);
         let mut state = self.lock();
-        for (_, (_, seen)) in state.by_key.drain() {
-            seen.send_replace(Seen::Broken(error.clone()));
+        for (_, own) in state.by_key.drain() {
+            own.seen.send_replace(Seen::Broken(error.clone()));
         }
         let last_id = state.last_id;
         *state = State { last_id, ..State::default() };
@@ -384,15 +406,15 @@ impl Watches {
             return Err(Error::new(ErrorKind::Unavailable, text).into());
         }
         if message.created
-            && let Some((_, seen)) = state.by_key.get(&key)
+            && let Some(own) = state.by_key.get(&key)
         {
-            seen.send_replace(Seen::Stands(line::revision(message.header.as_ref())?));
+            own.seen.send_replace(Seen::Stands(line::revision(message.header.as_ref())?));
         }
         let deleted = message.events.iter().rev().find(|event| event.r#type == DELETE);
         if let Some(kv) = deleted.and_then(|event| event.kv.as_ref()) {
             // Who watches this key from now on watches another entry.
-            if let Some((_, seen)) = state.by_key.remove(&key) {
-                seen.send_replace(Seen::Gone(kv.mod_revision));
+            if let Some(own) = state.by_key.remove(&key) {
+                own.seen.send_replace(Seen::Gone(kv.mod_revision));
             }
             state.end(message.watch_id);
             self.orders.notify_one();
