@@ -39,7 +39,12 @@ if [ -n "$told" ]; then
     printf 'passwords were printed:\n%s\n' "$told"
     exit 1
 fi
-if grep -q '^the tests have failed' "$log"; then exit 1; fi
+if grep -q '^the tests have failed' "$log"; then
+    # Once more at the end, without backtraces: it is the first thing that is looked for.
+    printf '\n== what failed\n'
+    awk '/^---- / { left = 15 } /^(failures|stack backtrace):/ { left = 0 } left-- > 0' "$log"
+    exit 1
+fi
 # The suite of Redis once more, on Valkey.
 if command -v valkey-server >/dev/null 2>&1; then
     step env ONELOCK_REDIS_SERVER=valkey-server cargo test -p onelock-redis --test conformance --test verbs --test settings

@@ -21,9 +21,11 @@ pub mod zookeeper;
 
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
+use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{LazyLock, mpsc};
 use std::time::{Duration, Instant};
 
 pub use folder::{Place, data_folder, folder_in};
@@ -100,13 +102,9 @@ impl Server {
         line.push(program.name.into());
         line.extend(arguments);
         let (first, rest) = line.split_first().context("a command")?;
-        let child = Command::new(first)
-            .args(rest)
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .spawn()
-            .context(program.name)?;
+        let mut command = Command::new(first);
+        command.args(rest).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let child = spawn(command)?.context(program.name)?;
         Ok(Self { child, log: log.to_owned() })
     }
 
@@ -144,6 +142,27 @@ impl Server {
         self.child.wait()?;
         Ok(())
     }
+}
+
+/// What starts a process, and where the process goes.
+type Start = (Command, mpsc::SyncSender<io::Result<Child>>);
+
+/// Starts a process, by a thread that lives as long as this process: the kernel sends the parent-death signal when the
+/// *thread* ends that started the child, and a server may outlive the case that started it.
+fn spawn(command: Command) -> Verdict<io::Result<Child>> {
+    static STARTER: LazyLock<mpsc::Sender<Start>> = LazyLock::new(|| {
+        let (starter, starts) = mpsc::channel::<Start>();
+        std::thread::spawn(move || {
+            for (mut command, started) in starts {
+                // The caller waits for it.
+                let _ = started.send(command.spawn());
+            }
+        });
+        starter
+    });
+    let (tell, started) = mpsc::sync_channel(1);
+    STARTER.send((command, tell)).ok().context("the thread that starts servers")?;
+    started.recv().ok().context("an answer of the thread that starts servers")
 }
 
 impl Drop for Server {
@@ -211,4 +230,39 @@ fn find(program: &str) -> Option<PathBuf> {
     let folders =
         std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from));
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_outlives_the_thread_that_started_it() -> Verdict {
+        let folder = data_folder()?;
+        let log = folder.path().join("log");
+        let script = "trap 'echo lives' USR1; echo ready; while :; do sleep 0.01; done";
+        let program = Program { name: "sh", package: "dash" };
+        let says = |word: &str| std::fs::read_to_string(&log).is_ok_and(|text| text.contains(word));
+        let (mut server, thread) = std::thread::scope(|scope| {
+            let starter = scope.spawn(|| {
+                let mut server = Server::start(program, vec!["-c".into(), script.into()], &log)?;
+                while !says("ready") {
+                    server.check()?;
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Verdict::Ok((server, std::fs::canonicalize("/proc/thread-self")?))
+            });
+            starter.join().map_err(|_| Stop::failed("the thread panicked"))?
+        })?;
+        while thread.exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The kernel would have sent the other signal before this one.
+        server.signal(Signal::USR1)?;
+        while !says("lives") {
+            server.check()?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
 }

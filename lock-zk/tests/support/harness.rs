@@ -12,7 +12,7 @@ use onelock_conformance::ctx::PATIENCE;
 use onelock_conformance::faults::{Link, Proxies};
 use onelock_conformance::harness::{Certificates, Credentials, Harness, Store, Tls, open_by};
 use onelock_conformance::servers::free_port;
-use onelock_conformance::verdict::{Context as _, Verdict};
+use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_core::{Backend, Capabilities, Driver, LockName};
 use zookeeper_client as zk;
 
@@ -162,7 +162,12 @@ impl Running {
             let asked = async { ask(connector.clone().connect(&address).await?).await };
             match asked.await {
                 Err(Timeout | NoHosts | ConnectionLoss | SessionExpired) if Instant::now() < end => {}
-                done => return Ok(done?),
+                done => {
+                    let server = self.server()?;
+                    return done.map_err(|error| {
+                        Stop::failed(format!("{error} from a server that has written: {}", server.log()))
+                    });
+                }
             }
         }
     }
