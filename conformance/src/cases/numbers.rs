@@ -29,6 +29,7 @@ const KEEP_EPOCHS: &[&str] = &[
     "mysql",
     "pgbouncer",
     "postgres",
+    "postgres-session",
     "quorum",
     "redis",
     "redis-cluster",

@@ -30,6 +30,7 @@ impl<D: Dialect> SessionStore<D> {
             mode: request.mode,
             tag: Tag::of(request.holder),
             note: request.note.clone(),
+            epoch: request.epoch,
         };
         loop {
             let (session, fresh) = self.sessions.get().await?;

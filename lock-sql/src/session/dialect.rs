@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use onelock_core::{EntryView, Error, FencingToken, Mode, Note, Result};
+use onelock_core::{EntryView, Error, FencingToken, Mode, Note, Result, TokenEpoch};
 
 use super::names::{Key, Tag};
 
@@ -76,6 +76,8 @@ pub(super) struct Wish {
     /// Whose it will be, as others see it.
     pub(super) tag: Tag,
     pub(super) note: Note,
+    /// That of the number to be drawn.
+    pub(super) epoch: TokenEpoch,
 }
 
 impl Ask {

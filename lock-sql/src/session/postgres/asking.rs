@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{EntryView, Error, ErrorKind, FencingToken, Mode, Result};
+use onelock_core::{EntryView, Error, ErrorKind, FencingToken, Mode, Result, TokenEpoch};
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgArguments, PgRow};
 use tokio::time::Instant;
@@ -28,6 +28,7 @@ pub(super) struct Sql {
     evict: Arc<str>,
     /// Which session this is, and whether its server takes writes.
     pub(super) begin: Arc<str>,
+    epoch: Arc<str>,
 }
 
 impl Sql {
@@ -39,20 +40,27 @@ impl Sql {
         };
         let plain = |sql| fill(sql, "{}", "");
         let holders = |sql| fill(sql, "{holders}", include_str!("sql/of_key.sql"));
-        let take = |taken| fill(include_str!("sql/take.sql"), "{taken}", taken);
+        let [one, many] = ["pg_advisory_unlock", "pg_advisory_unlock_shared"];
+        let take = |taken: &str, unlock: &str| {
+            fill(&include_str!("sql/take.sql").replace("{unlock}", unlock), "{taken}", taken)
+        };
         let give = |unlock| fill(include_str!("sql/give.sql"), "{unlock}", unlock);
         Self {
             take: [
-                [take("pg_try_advisory_lock($1)"), take("pg_try_advisory_lock_shared($1)")],
-                [take("pg_advisory_lock($1) IS NOT NULL"), take("pg_advisory_lock_shared($1) IS NOT NULL")],
+                [take("pg_try_advisory_lock($1)", one), take("pg_try_advisory_lock_shared($1)", many)],
+                [
+                    take("pg_advisory_lock($1) IS NOT NULL", one),
+                    take("pg_advisory_lock_shared($1) IS NOT NULL", many),
+                ],
             ],
-            give: [give("pg_advisory_unlock"), give("pg_advisory_unlock_shared")],
+            give: [give(one), give(many)],
             beat: plain(include_str!("sql/beat.sql")),
             waiting: plain(include_str!("sql/waiting.sql")),
             holders: holders(include_str!("sql/holders.sql")),
             end: plain(include_str!("sql/end.sql")),
             evict: holders(include_str!("sql/evict.sql")),
             begin: plain(include_str!("sql/begin.sql")),
+            epoch: plain(include_str!("sql/epoch.sql")),
         }
     }
 
@@ -86,14 +94,22 @@ impl Dialect for Postgres {
         let query = |sql: &Arc<str>| sqlx::query(AssertSqlSafe(Arc::clone(sql)));
         match ask {
             Ask::Take { wish, wait, idle } => {
+                let epoch = wish.epoch;
+                if epoch > conn.epoch {
+                    let begin = query(&self.sql.epoch).bind(i32::from(u16::from(epoch)));
+                    Box::pin(self.fetch(conn, begin, |_| Ok(()))).await?;
+                    conn.epoch = epoch;
+                }
                 let sql = &self.sql.take[usize::from(*wait)][shared(wish.mode)];
                 let query = query(sql).bind(wish.key.short()).bind(label(wish)).bind(idle.map(millis));
+                let query = query.bind(i32::from(u16::from(epoch)));
                 let own = conn.id;
-                let taken =
-                    |row: &PgRow| match answered_by(own, row).and_then(|()| get::<Option<&str>>(row, 2))? {
-                        None => Ok(None),
-                        Some(name) => numbered(name).map(|(token, _)| Some(token)).ok_or_else(strange),
-                    };
+                let taken = |row: &PgRow| {
+                    answered_by(own, row)?;
+                    epoch.check(TokenEpoch::of(get::<Option<i64>>(row, 3)?.unwrap_or(0)))?;
+                    let name = get::<Option<&str>>(row, 2)?;
+                    name.map(|name| numbered(name).map(|(token, _)| token).ok_or_else(strange)).transpose()
+                };
                 Ok(Answer::Taken(self.fetch(conn, query, taken).await?.ok_or_else(strange)?))
             }
             Ask::Give { key, mode } => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Result, TokenEpoch};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, SqlSafeStr as _};
 
@@ -109,7 +109,7 @@ impl Postgres {
             Err(_) => return Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
         }
         let id = Id { process: pid.into(), born };
-        Ok(Conn { conn, id })
+        Ok(Conn { conn, id, epoch: TokenEpoch::default() })
     }
 
     pub(super) fn explained(&self, error: sqlx::Error) -> Error {
@@ -133,6 +133,8 @@ impl Postgres {
 pub(super) struct Conn {
     pub(super) conn: PgConnection,
     pub(super) id: Id,
+    /// The largest that it has begun.
+    pub(super) epoch: TokenEpoch,
 }
 
 pub(super) fn get<'r, T>(row: &'r PgRow, column: usize) -> Result<T>
