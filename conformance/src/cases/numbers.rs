@@ -27,6 +27,7 @@ const KEEP_EPOCHS: &[&str] = &[
     "etcd",
     "memory",
     "mysql",
+    "mysql-session",
     "pgbouncer",
     "postgres",
     "postgres-session",

@@ -4,7 +4,7 @@
 
 -- One row. `space` keeps the locks of those who share this table apart from others on the server. Numbers come from a counter in
 -- the server's memory, to which `shift` is added as long as the server lives its life `life`; none is given that `ceiling` is not
--- above, and a new life starts above `ceiling`.
+-- above, and a new life starts above `ceiling`. The high bits of `ceiling` are the largest token epoch that was begun.
 CREATE TABLE IF NOT EXISTS `onelock_session` (
     id TINYINT UNSIGNED NOT NULL,
     version INT UNSIGNED NOT NULL,

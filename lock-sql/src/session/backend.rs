@@ -79,6 +79,11 @@ impl<C> Entry<C> {
     }
 }
 
+/// What a waiter is told whose request has failed: joining again does not help where its token epoch is too small.
+pub(super) fn gone_by(cause: Error) -> Error {
+    if cause.kind() == ErrorKind::InvalidConfig { cause } else { gone().caused_by(cause) }
+}
+
 pub(super) fn gone() -> Error {
     Error::new(ErrorKind::Unavailable, "the session that held the lock, or waited for it, is gone")
 }

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use onelock_core::{Grant, Place, Renewal, Renewed, Result};
 use tokio::time::timeout;
 
-use super::backend::{Entry, SessionStore, gone};
+use super::backend::{Entry, SessionStore, gone, gone_by};
 use super::dialect::{Ask, Dialect};
 use super::sessions::{Session, silent};
 
@@ -50,7 +50,7 @@ impl<D: Dialect> SessionStore<D> {
             Ok(Err(error)) => {
                 self.forget(renewal.ticket.holder, entry);
                 // Who has lost its place joins again.
-                if held { Ok(Renewed::NotHeld) } else { Err(gone().caused_by(error)) }
+                if held { Ok(Renewed::NotHeld) } else { Err(gone_by(error)) }
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Waiting in the server's queue: the session's answer is the grant.
 
-use onelock_core::{Error, ErrorKind, Result, Ticket, Wake};
+use onelock_core::{Result, Ticket, Wake};
 
-use super::backend::{SessionStore, gone};
+use super::backend::{SessionStore, gone, gone_by};
 use super::dialect::Dialect;
 use super::sessions::closed;
 
@@ -20,9 +20,7 @@ impl<D: Dialect> SessionStore<D> {
             (Ok(_), Some(token)) => Ok(Wake::Held(*token)),
             (settled, _) => {
                 self.forget(ticket.holder, &entry);
-                let cause = settled.err().unwrap_or_else(gone);
-                let text = "the session that waited in the server's queue has ended";
-                Err(Error::new(ErrorKind::Unavailable, text).caused_by(cause))
+                Err(settled.map_or_else(gone_by, |_| gone()))
             }
         }
     }

@@ -89,6 +89,7 @@ macro_rules! tests_on {
             turns::few_sessions_serve_many,
             turns::a_busy_lock_is_waited_for_by_one_connection,
             turns::a_lost_unlock_harms_nobody,
+            numbers::a_larger_token_epoch_ends_the_smaller,
         }
     };
 }

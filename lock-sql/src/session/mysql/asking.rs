@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onelock_core::{Error, FencingToken, Result};
+use onelock_core::{Error, ErrorKind, FencingToken, Result};
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
 use sqlx::query::Query;
 
@@ -12,6 +12,7 @@ use super::{ENDLESS, MySql};
 use crate::mysql::error::number;
 use crate::mysql::pool::run;
 use crate::session::dialect::{Answer, Ask, Dialect, Id, Wish};
+use crate::session::names::Key;
 use crate::unharmed::{legible, unharmed};
 
 pub(super) const TAKE: &str = include_str!("sql/take.sql");
@@ -47,10 +48,19 @@ impl MySql {
         unharmed(run(&mut conn.conn, sql)).await.map(drop).map_err(ended)
     }
 
+    async fn give(conn: &mut Conn, key: &Key) -> Result<Answer> {
+        let query = sqlx::query(GIVE).bind(hex::encode(key.long()));
+        Ok(Answer::Done(Self::quick(conn, query, |row| int(row, 1)).await? == 1))
+    }
+
     async fn take(&self, conn: &mut Conn, wish: &Wish, wait: bool, idle: Option<Duration>) -> Result<Answer> {
         if let Some(idle) = idle {
             Box::pin(Self::set_idle(conn, idle)).await?;
         }
+        if wish.epoch > conn.life.epoch() {
+            Box::pin(self.begin_epoch(conn, wish.epoch)).await?;
+        }
+        wish.epoch.check(conn.life.epoch())?;
         let shift = conn.life.shift;
         let query = sqlx::query(TAKE).bind(wish.tag.as_str()).bind(hex::encode(wish.key.long()));
         let query = query.bind(if wait { ENDLESS } else { 0 }).bind(shift);
@@ -59,8 +69,14 @@ impl MySql {
         };
         let token = FencingToken::new(number)?;
         // Held, but not granted before a crash cannot bring the number back.
-        if !conn.life.covers(number) {
-            Box::pin(self.cover(conn, number)).await?;
+        if !conn.life.covers(number)
+            && let Err(error) = Box::pin(self.cover(conn, number)).await
+        {
+            // A larger token epoch has begun: others need not wait for the end of the connection.
+            if error.kind() == ErrorKind::InvalidConfig {
+                Box::pin(Self::give(conn, &wish.key)).await?;
+            }
+            return Err(error);
         }
         Ok(Answer::Taken(Some(token)))
     }
@@ -87,10 +103,7 @@ impl Dialect for MySql {
     async fn ask(&self, conn: &mut Conn, ask: &Ask) -> Result<Answer> {
         match ask {
             Ask::Take { wish, wait, idle } => self.take(conn, wish, *wait, *idle).await,
-            Ask::Give { key, .. } => {
-                let query = sqlx::query(GIVE).bind(hex::encode(key.long()));
-                Ok(Answer::Done(Self::quick(conn, query, |row| int(row, 1)).await? == 1))
-            }
+            Ask::Give { key, .. } => Self::give(conn, key).await,
             Ask::Beat { idle: Some(idle) } => {
                 Box::pin(Self::set_idle(conn, *idle)).await?;
                 Ok(Answer::Done(true))

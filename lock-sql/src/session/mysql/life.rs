@@ -3,11 +3,14 @@
 //! `UUID_SHORT()` counts in the server's memory and belongs to nobody: a later call gets more, as long as the server lives.
 //! The table keeps what was added to it in this life, and a ceiling: a number counts only when a ceiling above it is on the
 //! disk, and a new life begins above the ceiling. A commit for a million numbers.
+//!
+//! The high bits of both are the token epoch. Who begins a larger one also takes the counter past the old ceiling: so whoever
+//! knows only that has to ask the table, before it gives one more number, and is refused.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use onelock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Result, TokenEpoch};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{Executor as _, SqlSafeStr as _};
 
@@ -45,6 +48,11 @@ pub(super) struct Life {
 }
 
 impl Life {
+    /// The token epoch of the numbers.
+    pub(super) fn epoch(&self) -> TokenEpoch {
+        TokenEpoch::of(self.ceiling)
+    }
+
     /// Whether a ceiling above this number is on the disk.
     pub(super) fn covers(&self, number: i64) -> bool {
         number < self.ceiling
@@ -122,27 +130,52 @@ impl MySql {
         Ok(life)
     }
 
+    /// Sees to it that numbers are of this token epoch at least.
+    pub(super) async fn begin_epoch(&self, conn: &mut Conn, epoch: TokenEpoch) -> Result<()> {
+        let sql = self.sql.epoch.fill(&[
+            ("life", Value::Int(conn.life.id)),
+            ("high", Value::Int(i64::from(u16::from(epoch)) << 48)),
+            ("block", Value::Int(BLOCK)),
+        ]);
+        conn.life = Self::now(conn, sql).await?;
+        self.known.learn(conn.life);
+        Ok(())
+    }
+
+    /// What the table says of this life of the server.
+    async fn now(conn: &mut Conn, sql: String) -> Result<Life> {
+        let rows = unharmed(run(&mut conn.conn, sql)).await.map_err(explain)?;
+        match &rows[..] {
+            [row] => legible(|| Ok(Life { id: conn.life.id, shift: int(row, 0)?, ceiling: int(row, 1)? })),
+            _ => Err(taken_over()),
+        }
+    }
+
     /// Sees to it that a ceiling above `number` is on the disk.
     pub(super) async fn cover(&self, conn: &mut Conn, number: i64) -> Result<()> {
         let sql = self.sql.raise.fill(&[
             ("life", Value::Int(conn.life.id)),
+            ("shift", Value::Int(conn.life.shift)),
             ("number", Value::Int(number)),
             ("block", Value::Int(BLOCK)),
         ]);
-        let rows = unharmed(run(&mut conn.conn, sql)).await.map_err(explain)?;
-        match &rows[..] {
-            [row] => conn.life.ceiling = legible(|| int(row, 0))?,
-            // Another server has taken over, and this one does not know.
-            _ => {
-                return Err(Error::new(ErrorKind::Unavailable, "the table belongs to another server by now"));
-            }
+        let now = Self::now(conn, sql).await?;
+        conn.life.epoch().check(now.epoch())?;
+        if now.shift != conn.life.shift {
+            return Err(taken_over());
         }
-        if !conn.life.covers(number) {
+        if !now.covers(number) {
             return Err(strange());
         }
-        self.known.learn(conn.life);
+        conn.life = now;
+        self.known.learn(now);
         Ok(())
     }
+}
+
+/// Another server counts, or has counted, and this one does not know.
+fn taken_over() -> Error {
+    Error::new(ErrorKind::Unavailable, "the table belongs to another server by now")
 }
 
 /// Makes sure that the table is there, of the version this program knows. What keeps its locks apart from others.

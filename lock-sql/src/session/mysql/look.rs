@@ -94,7 +94,8 @@ impl MySql {
         Ok(Answer::Done(true))
     }
 
-    /// The session that holds the lock, and a number about as high as any that was drawn so far.
+    /// The session that holds the lock, and a number about as high as any that was drawn so far, without its
+    /// token epoch.
     async fn holder(&self, conn: &mut Conn, key: &Key) -> Result<Option<(i64, i64)>> {
         let values = [("key", Value::Digest(key.long())), ("shift", Value::Int(conn.life.shift))];
         let row = Self::one(conn, &self.sql.holder, &values).await?;
@@ -111,7 +112,10 @@ impl MySql {
                 [("holder", Value::Int(holder)), ("top", Value::Int(top)), ("sixteen", Value::Part(SIXTEEN))];
             let row = Self::one(conn, &self.sql.digits, &values).await?;
             match legible(|| Ok((maybe(&row, 0)?, maybe(&row, 1)?)))? {
-                (Some(low), Some(high)) => return Ok(Some((high << 12) | low)),
+                (Some(low), Some(high)) => {
+                    let epoch = legible(|| int(&row, 2))?;
+                    return Ok(Some((epoch << 48) | (high << 12) | low));
+                }
                 // The lowest bits are said last: the others are further down.
                 (Some(_), None) => top -= 4096,
                 (None, _) => return Ok(None),
@@ -126,7 +130,8 @@ impl MySql {
             ("key", Value::Digest(key.long())),
             ("holder", Value::Int(holder)),
             ("low", Value::Int(number & 4095)),
-            ("high", Value::Int(number >> 12)),
+            ("high", Value::Int((number >> 12) & 0xf_ffff_ffff)),
+            ("epoch", Value::Int(number >> 48)),
         ];
         let row = Self::one(conn, &self.sql.holds, &values).await?;
         Ok(legible(|| int(&row, 0))? == 1)
