@@ -21,31 +21,6 @@ table! {
     evict_compares_the_token: [11], [], 30;
 }
 
-/// The harnesses whose stores refuse a token epoch smaller than one they have served. Every store is to: the list goes when
-/// it names them all.
-const KEEP_EPOCHS: &[&str] = &[
-    "etcd",
-    "memory",
-    "mysql",
-    "mysql-session",
-    "pgbouncer",
-    "postgres",
-    "postgres-session",
-    "quorum",
-    "redis",
-    "redis-cluster",
-    "redis-plain",
-    "redis-quorum",
-    "redis-sentinel",
-    "sqlite",
-    "zookeeper",
-];
-
-/// Whether the store compares token epochs.
-pub(super) fn keeps_epochs(ctx: &Ctx) -> bool {
-    KEEP_EPOCHS.contains(&ctx.harness().name())
-}
-
 /// Takes and gives back once; the token.
 async fn cycle(backend: &Arc<dyn Backend>, name: &LockName) -> Verdict<i64> {
     let request = exclusive(name)?;
@@ -141,9 +116,6 @@ async fn tokens_grow_over_restart(ctx: &Ctx) -> Verdict {
 
 /// A request of a smaller token epoch than one that has joined is refused and leaves nothing; the larger goes on.
 async fn smaller_epochs_are_refused(ctx: &Ctx) -> Verdict {
-    if !keeps_epochs(ctx) {
-        return Err(Stop::NotApplicable("this store does not compare token epochs yet".to_owned()));
-    }
     let name = name("epochs")?;
     let of =
         |epoch: u16| -> Verdict<_> { Ok(Request { epoch: TokenEpoch::new(epoch)?, ..exclusive(&name)? }) };
