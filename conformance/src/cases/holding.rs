@@ -11,9 +11,9 @@ use onelock_core::client::guard::{Guard, LossReason};
 use onelock_core::{ErrorKind, Release};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, PATIENCE, exclusive, held, name};
+use crate::ctx::{Ctx, LONG, PATIENCE, name};
 use crate::runner::panic_on_purpose;
-use crate::verdict::{Context as _, Stop, Verdict};
+use crate::verdict::{Context as _, Verdict};
 use crate::{ensure, ensure_eq, expect};
 
 const FIFO: Need = Need::Line;

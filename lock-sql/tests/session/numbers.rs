@@ -56,8 +56,10 @@ pub(crate) async fn drawn_until_a_crash(
 pub(crate) async fn a_larger_token_epoch_ends_the_smaller<S: Server>(server: &S) {
     let old = server.open("").await;
     let guard = old.mutex("held").unwrap().acquire().await.unwrap();
-    let (mut free, waiter) = (draw(&old).await, acquire(&old, "held"));
+    let waiter = acquire(&old, "held");
     until_waiting(server, 1).await;
+    // On a connection that is kept.
+    let mut free = draw(&old).await;
     for epoch in [1, 0x7fff] {
         let new = server.open(&format!("&token_epoch={epoch}")).await;
         // Both begin it: more than one connection.
