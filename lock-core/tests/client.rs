@@ -2,10 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
-use onelock_core::{ErrorKind, Locks, LossReason, MemoryBackend, MemoryStore, Settings, TokioClock};
+use onelock_core::{
+    Clock, Error, ErrorKind, Locks, LossReason, MemoryBackend, MemoryStore, Settings, Timestamp, TokioClock,
+};
 
 fn locks() -> (Locks, Arc<MemoryStore>) {
     let clock = Arc::new(TokioClock::new());
@@ -272,4 +277,50 @@ async fn an_epoch_is_in_every_token_and_taken_off_again() {
     assert_eq!(token.get() >> 48, 2);
     assert_eq!(locks.inspect("a").await.unwrap().holders[0].token, token);
     assert_eq!(locks.evict("a", token).await.unwrap(), onelock_core::Release::Released);
+}
+
+/// A clock that the work itself sets, so that no timer of the runtime has fired when the lease ends.
+#[derive(Debug)]
+struct HandClock(AtomicU64);
+
+impl Clock for HandClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_origin(Duration::from_secs(self.0.load(Ordering::SeqCst)))
+    }
+}
+
+/// The timer that tells of the end of the lease is late: the work is dropped all the same before its next step.
+#[tokio::test(start_paused = true)]
+async fn work_makes_no_step_after_the_lease() {
+    let clock = Arc::new(HandClock(AtomicU64::new(1)));
+    let store = MemoryStore::new(clock.clone());
+    let locks = Locks::builder(Arc::new(MemoryBackend::new(&store))).clock(clock.clone()).build().unwrap();
+    let steps = AtomicU64::new(0);
+    // An hour goes by in each step, and the next one is due at once.
+    let work = || {
+        poll_fn(|context| {
+            clock.0.fetch_add(3600, Ordering::SeqCst);
+            context.waker().wake_by_ref();
+            if steps.fetch_add(1, Ordering::SeqCst) < 1 { Poll::Pending } else { Poll::Ready(()) }
+        })
+    };
+    let lost = |done: Result<(), Error>| {
+        assert_eq!(done.unwrap_err().kind(), ErrorKind::Lost);
+        assert_eq!(steps.swap(0, Ordering::SeqCst), 1);
+    };
+    let held = async || {
+        let set =
+            locks.all_of([locks.mutex("a").unwrap().auto_renew(false)]).unwrap().acquire().await.unwrap();
+        // The client's own tasks have seen it, and sleep.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        set
+    };
+    lost(held().await.run(work()).await);
+    let set = held().await;
+    lost(set.guards()[0].run(work()).await);
+    drop(set);
+    let set = held().await;
+    lost(set.guards()[0].run_until(Duration::from_secs(1), |_| work()).await);
 }

@@ -1,8 +1,9 @@
 //! What the user holds.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use super::Client;
@@ -309,7 +310,12 @@ impl Guard {
                 changed.await;
                 continue;
             };
+            // A timer may be late on a busy runtime. [`Self::run`] polls this before each step of the work, so each poll
+            // reads the clock.
+            let picked = poll_fn(|_| pick(entry.view(client.clock.now())).map_or(Poll::Pending, Poll::Ready));
             tokio::select! {
+                biased;
+                picked = picked => return picked,
                 () = changed => {}
                 home = client.sleep_until(deadline) => if !home {
                     // Nothing renews it any more.
