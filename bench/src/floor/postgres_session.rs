@@ -36,7 +36,10 @@ struct Connections(Arc<Shared>);
 #[async_trait]
 impl Way for Floor {
     async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure> {
-        let take = |taken| TAKE.trim_end().replace("{schema}", "onelock_session").replace("{taken}", taken);
+        let take = |taken| {
+            let sql = TAKE.trim_end().replace("{schema}", "onelock_session").replace("{taken}", taken);
+            sql.replace("{unlock}", "pg_advisory_unlock")
+        };
         let shared = Shared {
             pool: Pool::new(CONNECTIONS),
             options: super::postgres::options(server),
@@ -106,7 +109,7 @@ impl Plain for Name {
         let sql = if wait { &self.shared.take } else { &self.shared.attempt };
         let label = " abcdefghijk floor:1";
         let query = sqlx::query(AssertSqlSafe(Arc::clone(sql))).bind(self.key).bind(label);
-        let row = query.bind(None::<String>).fetch_one(&mut connection).await?;
+        let row = query.bind(None::<String>).bind(0).fetch_one(&mut connection).await?;
         let taken: Option<String> = row.try_get(2)?;
         if taken.is_none() {
             self.shared.pool.take_back(connection);
