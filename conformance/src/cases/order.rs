@@ -45,7 +45,16 @@ async fn fifo_order(ctx: &Ctx) -> Verdict {
     numbers.clear();
     for i in 0..line.len() {
         for (j, (backend, request, token)) in line.iter().enumerate().skip(i) {
-            let answer = renew(backend, renewal(request, *token)).await?;
+            let answer = if j == i && token.is_none() {
+                // The server itself promotes it, and may show it as waiting until its thread runs.
+                let held = async || {
+                    let answer = renew(backend, renewal(request, *token)).await?;
+                    Ok(matches!(answer, Renewed::Held(_)).then_some(answer))
+                };
+                ctx.eventually("the next one holds", held).await?
+            } else {
+                renew(backend, renewal(request, *token)).await?
+            };
             if let Renewed::Held(grant) = answer {
                 ensure_eq!(grant.token, token.unwrap_or(grant.token), "the number of entry {j}");
                 numbers.push(grant.token);
