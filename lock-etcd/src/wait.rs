@@ -68,7 +68,7 @@ async fn until_it_holds(
         Kept { watches, entries, holder: ticket.holder, view: watches.view(ticket.holder, number, entries) };
     let View { ahead, watched, seen, settled } = &mut kept.view;
     loop {
-        watched.retain(|watch| ahead.contains(&watch.blocker) && !watch.is_over());
+        watched.retain(|watch| ahead.contains(&watch.blocker));
         let new = ahead.iter().filter(|blocker| watched.iter().all(|watch| watch.blocker != **blocker));
         let new: Vec<_> = new.map(|blocker| watches.watch(blocker)).collect();
         if new.is_empty() && !ahead.is_empty() {
@@ -185,11 +185,6 @@ struct Watching {
 }
 
 impl Watching {
-    /// Whether it sees nothing more.
-    fn is_over(&self) -> bool {
-        matches!(*self.seen.borrow(), Seen::Gone(_) | Seen::Broken(_))
-    }
-
     /// The revision in which the key was deleted.
     async fn gone(&mut self) -> Result<i64> {
         let seen = self.seen.wait_for(|seen| matches!(seen, Seen::Gone(_) | Seen::Broken(_))).await;
