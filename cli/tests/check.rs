@@ -15,6 +15,15 @@ on_every_store! {
     a_sound_store_passes
 }
 
+/// What would be left in the store for everybody is not tried.
+#[test]
+fn a_check_begins_no_token_epoch() {
+    let bench = Bench::sqlite();
+    let done = bench.run(&["check", "--case", "epochs"]);
+    assert!(done.out.contains("0 passed, 0 failed, 2 do not apply"), "{done:?}");
+    assert_eq!(bench.run(&["run", "after", "--", "true"]).code, Some(0));
+}
+
 /// A case at the level of verbs, one with a way that is cut, one with clients that are killed.
 const CASES: [&str; 6] =
     ["--case", "basic_cycle", "--case", "lost_reply_to_release", "--case", "crashed_holder"];

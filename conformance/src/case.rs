@@ -58,6 +58,8 @@ pub enum Need {
     Leader,
     /// Names up to the longest are the case's own.
     WholeNames,
+    /// The token epoch of all that is in the store is the case's own.
+    Epochs,
     /// What the store holds can be counted.
     Residue,
     /// What is not ours can be put where ours would be.

@@ -45,6 +45,7 @@ impl Harness for Three {
             Need::WaiterLease => "nobody waits in a line",
             Need::Link
             | Need::WholeNames
+            | Need::Epochs
             | Need::Residue
             | Need::Reconnect
             | Need::Line

@@ -33,7 +33,7 @@ table! {
     drop_in_every_state: [], [], 120;
     drop_at_shutdown: [], [], 60;
     waiting_is_dropped: [], [FIFO], 60;
-    epochs_lift_tokens: [], [Need::Can("fencing")], 30;
+    epochs_lift_tokens: [], [Need::Can("fencing"), Need::Epochs], 30;
 }
 
 /// Waits until somebody else gets the lock.

@@ -16,7 +16,7 @@ table! {
     tokens_grow: [4], [Need::Can("fencing")], 60;
     tokens_grow_over_reconnect: [4], [Need::Can("fencing")], 30;
     tokens_grow_over_restart: [4], [Need::Can("fencing"), Need::Can("durable"), Need::Restart], 60;
-    smaller_epochs_are_refused: [4], [Need::Can("fencing")], 30;
+    smaller_epochs_are_refused: [4], [Need::Can("fencing"), Need::Epochs], 30;
     raise_while_ours: [17], [Need::Can("raise"), Need::Can("fifo")], 20;
     evict_compares_the_token: [11], [], 30;
 }

@@ -117,6 +117,7 @@ impl Harness for Target {
         let why = match need {
             Need::Processes if local => "the store lives in one process",
             Need::Network => return proxied(&self.url, 0).err(),
+            Need::Epochs => "a larger token epoch would end all other clients of the store",
             Need::WholeNames => "part of every name is the check's own",
             Need::Restart | Need::Pause | Need::Leader => "the server is not ours to stop",
             Need::Requests | Need::Connections => "what others ask of the server would count",

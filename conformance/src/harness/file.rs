@@ -66,6 +66,7 @@ impl Harness for File {
             | Need::Requests
             | Need::Link
             | Need::WholeNames
+            | Need::Epochs
             | Need::Residue
             | Need::Unreachable
             | Need::WaiterLease

@@ -74,6 +74,7 @@ impl Harness for Memory {
             | Need::Requests
             | Need::Link
             | Need::WholeNames
+            | Need::Epochs
             | Need::Residue
             | Need::Can(_) => return None,
         };
