@@ -1,5 +1,5 @@
 #!/bin/sh
-# The longer run: on every store, trials of everything at once with at least 500 faults, long churns, thousands of cancels,
+# The longer run: on every store, trials of everything at once with at least 500 faults, trials that judge the work, long churns, thousands of cancels,
 # of lost and of altered replies, and a process that is worn for long. Leaves the records, a page and a table about them
 # in target/evidence. About an hour on two cores.
 #   scripts/long.sh [STORE…]        only these, by the names that the suite prints
@@ -29,7 +29,7 @@ suite() {
     }
     # Everything runs, also after a failure.
     ok=1
-    for part in "$((25 * soak)) 0 everything_breaks" "1 $cycles churn_exclusive" "3 0 cancelled_acquires_leave_nothing" \
+    for part in "$((25 * soak)) 0 everything_breaks" "$((5 * soak)) 0 work_is_alone" "1 $cycles churn_exclusive" "3 0 cancelled_acquires_leave_nothing" \
         "100 0 lost_reply_to" "1 20000 nothing_leaks" "25 0 mangled_replies"; do
         # shellcheck disable=SC2086 # three words
         run $part || ok=
