@@ -204,11 +204,13 @@ fn a_group_without_a_leader_of_ours_is_not_signalled() {
 #[test]
 fn nothing_is_started_for_who_is_gone() {
     let bench = Bench::sqlite();
-    let mut deadman = Deadman::spawn(&bench, "echo in >> $HIST");
+    // A TERM that comes before the command would hide that it is started.
+    let ignored = ["sh", "-c", "trap '' TERM; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_onelock")];
+    let mut deadman = Deadman::spawn_by(&ignored, &bench, "echo in >> $HIST");
     let pid = rustix::process::Pid::from_raw(deadman.process.id().try_into().unwrap()).unwrap();
     // Stopped while both come in, so that it reads them at once.
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-    deadman.start(HOUR, Duration::ZERO);
+    deadman.start(HOUR, Duration::from_secs(60));
     deadman.socket.shutdown(std::net::Shutdown::Both).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
     assert!(deadman.process.wait().unwrap().success());
