@@ -106,12 +106,6 @@ fault "an unclear acquire is not given back" $client/acquire.rs \
 fault "a dropped guard is not given back" $client/acquire.rs \
     's/self\.client\.give_back\(&self\.entry\);\n    \}\n\}/\n    }\n}/' \
     memory drop_in_every_state
-fault "a call that stands still is left alone" $client/stalls.rs \
-    's/Arc::clone\(call\)\.help\(client\)/{ let _ = (call, client); false }/' \
-    postgres many_calls_that_stand_still_cost_no_lease
-fault "a call that goes on without its caller is waited for" $client/uncut.rs \
-    's/if helped \{\n.*?\n *self\.call\.wake_by_ref\(\);\n *\}//s' \
-    postgres calls_that_are_left_while_they_go_on_leave_nothing
 fault "max_hold is forgotten" $client/entry.rs \
     's/self\.hold_until = upkeep\.max_hold\.map\(\|hold\| now \+ hold\);/let _ = (upkeep.max_hold, now);/' \
     memory max_hold_ends_it

@@ -243,7 +243,7 @@ async fn calls_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The same where more calls stand still than a client has connections: others go on meanwhile. Dropped they leave nothing.
+/// The same where more calls stand still than a client has connections. Dropped they leave nothing.
 async fn many_calls_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
     let lease = ctx.units(6);
     let locks = ctx.locks_for(lease).await?;
@@ -255,8 +255,6 @@ async fn many_calls_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
     for acquire in &mut acquires {
         advanced(acquire.as_mut(), 1).await.transpose()?;
     }
-    let cycle = async { locks.mutex("moving")?.acquire().await?.release().await };
-    ctx.soon("another name, while they stand still", cycle).await??;
     tokio::time::sleep(lease * 3 / 2).await;
     ensure!(guard.is_held(), "what was held is lost");
     drop(acquires);

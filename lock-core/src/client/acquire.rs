@@ -7,10 +7,10 @@ use tokio::sync::Notify;
 
 use super::Client;
 use super::background::Pending;
+use super::cancel_safe::CancelSafe;
 use super::entry::{Entry, Upkeep, View};
 use super::guard::LossReason;
 use super::retry::Retry;
-use super::uncut::Uncut;
 use crate::backend::{Note, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::clock::{Timestamp, sleep_until};
 use crate::error::{Error, ErrorKind, Result};
@@ -306,7 +306,7 @@ async fn ask(client: &Arc<Client>, request: &Arc<Request>) -> Result<Standing> {
     let (backend, sent) = (Arc::clone(&client.backend), Arc::clone(request));
     let abandoned = Arc::clone(request);
     let call = async move { backend.acquire(&sent).await };
-    Uncut::new(client, call, move |client, answer| settle_unclear(client, &abandoned, &answer)).await
+    CancelSafe::new(client, call, move |client, answer| settle_unclear(client, &abandoned, &answer)).await
 }
 
 /// Gives back what an acquire that nobody waits for may have got.
@@ -409,19 +409,9 @@ async fn ask_again(handle: &Handle) {
 /// In a task of its own: a caller that does not go on must not keep what renewals are sent by, or what its client holds is
 /// lost. It is not asked often enough for the price of one to count.
 pub(crate) async fn renew_one(client: &Arc<Client>, renewal: Renewal) -> Result<Renewed> {
-    let (backend, pending) = (Arc::clone(&client.backend), Pending::new(client));
-    let asked = client.runtime.spawn(async move {
-        let answer = backend.renew(&[renewal]).await.pop();
-        drop(pending);
-        answer
-    });
-    match asked.await {
-        Ok(Some(answer)) => answer,
-        Ok(None) => {
-            Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
-        }
-        Err(_) => Err(Error::new(ErrorKind::Unavailable, "the task that renewed has ended")),
-    }
+    let fewer =
+        || Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"));
+    client.ask(|backend| async move { backend.renew(&[renewal]).await.pop().unwrap_or_else(fewer) }).await
 }
 
 /// Waits a little after a failed call, but not past `deadline`.

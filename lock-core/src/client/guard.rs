@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::Client;
 use super::acquire::{self, Handle};
 use super::background::{self, Pending};
+use super::cancel_safe::CancelSafe;
 use super::entry::{Entry, View};
 use super::lock::lost;
 use super::owner::SlotLease;
-use super::uncut::Uncut;
 use crate::backend::{Release, Ticket};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -467,7 +467,7 @@ impl Guard {
             answer
         };
         let answer = if client.is_home() {
-            Uncut::new(client, call, |_, _| ()).await
+            CancelSafe::new(client, call, |_, _| ()).await
         } else {
             client.finish(call).await
         };

@@ -6,8 +6,7 @@
 //! | `acquire` | the acquire loop, polled in place |
 //! | `entry` | one acquisition's state: what holds, until when, why it was lost |
 //! | `renewer` | the one task that renews |
-//! | `uncut` | a call to the store: never cut half way, never left alone |
-//! | `stalls` | finds the calls that nobody polls |
+//! | `cancel_safe` | a call to the store: never cut half way |
 //! | `runtime` | the runtime the client lives on, and calls from outside of it |
 //! | `background` | releases that the store has not confirmed, and calls that lost their caller |
 //! | [`guard`] | what the user holds |
@@ -21,14 +20,13 @@ pub mod settings;
 
 pub(crate) mod acquire;
 pub(crate) mod background;
+mod cancel_safe;
 pub(crate) mod entry;
 #[cfg(test)]
 mod entry_tests;
 pub(crate) mod renewer;
 mod runtime;
-mod stalls;
 mod sync;
-mod uncut;
 
 use std::fmt;
 use std::sync::Arc;
@@ -58,7 +56,6 @@ use entry::Upkeep;
 use lock::{Lock, RwLock};
 use owner::Owner;
 use renewer::Renewer;
-use stalls::Stalls;
 
 /// A client of one store: makes locks, renews what is held, gives back what is dropped. Cheap to clone.
 ///
@@ -80,7 +77,6 @@ pub(crate) struct Client {
     pub(crate) runtime: Handle,
     pub(crate) renewer: Renewer,
     background: Background,
-    stalls: Stalls,
     pub(crate) closed: AtomicBool,
     /// `None` when nobody observes.
     pub(crate) observers: Option<Arc<Observers>>,
@@ -136,12 +132,10 @@ impl Builder {
             runtime,
             renewer: Renewer::default(),
             background: Background::default(),
-            stalls: Stalls::default(),
             closed: AtomicBool::new(false),
             observers,
         });
         renewer::start(&client);
-        stalls::start(&client);
         Ok(Locks { client })
     }
 }
@@ -552,6 +546,5 @@ impl fmt::Debug for Locks {
 impl Drop for Client {
     fn drop(&mut self) {
         self.renewer.wake();
-        self.stalls.wake();
     }
 }

@@ -9,6 +9,8 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinHandle};
 
 use super::Client;
+use super::background::Pending;
+use crate::backend::Backend;
 use crate::clock::{Timestamp, sleep_until};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -59,6 +61,21 @@ impl Client {
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         self.done(self.runtime.spawn(work).await)
+    }
+
+    /// Asks the store in a task that goes on without its caller, and counts it as pending.
+    pub(super) async fn ask<T, F>(self: &Arc<Self>, call: impl FnOnce(Arc<dyn Backend>) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let (pending, call) = (Pending::new(self), call(Arc::clone(&self.backend)));
+        self.finish(async move {
+            let answer = call.await;
+            drop(pending);
+            answer
+        })
+        .await
     }
 
     fn done<T>(&self, done: std::result::Result<Result<T>, JoinError>) -> Result<T> {

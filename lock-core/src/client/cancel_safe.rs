@@ -1,0 +1,55 @@
+//! Calls to the store that are never cut half way: polled in place, and carried on in the background when their caller
+//! drops them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::Client;
+
+/// A call to the store. Dropped after the first poll, it goes on in the background, and `after` deals with its answer.
+///
+/// A caller that stops polling it and does not drop it keeps what the call has of the store, such as a pooled connection.
+/// Renewals do not wait for that: stores keep a connection in reserve for them.
+pub(super) struct CancelSafe<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> {
+    client: Arc<Client>,
+    call: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    /// Whether it may have been sent.
+    begun: bool,
+    after: Option<A>,
+}
+
+impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> CancelSafe<T, A> {
+    pub(super) fn new(
+        client: &Arc<Client>,
+        call: impl Future<Output = T> + Send + 'static,
+        after: A,
+    ) -> Self {
+        Self { client: Arc::clone(client), call: Some(Box::pin(call)), begun: false, after: Some(after) }
+    }
+}
+
+impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + Unpin + 'static> Future for CancelSafe<T, A> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.begun = true;
+        // Taken out: one that panics is not polled again.
+        let Some(mut call) = self.call.take() else { return Poll::Pending };
+        let answer = call.as_mut().poll(cx);
+        if answer.is_pending() {
+            self.call = Some(call);
+        }
+        answer
+    }
+}
+
+impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> Drop for CancelSafe<T, A> {
+    fn drop(&mut self) {
+        if let (true, Some(call), Some(after)) = (self.begun, self.call.take(), self.after.take()) {
+            let client = Arc::clone(&self.client);
+            self.client.in_background(async move { after(&client, call.await) });
+        }
+    }
+}
