@@ -8,7 +8,8 @@ quick=${1:-}
 # The program's other stores are its default.
 stores=onelock-cli/etcd
 
-step() { printf '\n== %s\n' "$*"; "$@"; }
+begun=$(date +%s)
+step() { printf '\n== %s (%s s)\n' "$*" $(($(date +%s) - begun)); "$@"; }
 
 [ -n "$quick" ] || step sh scripts/setup.sh
 

@@ -215,7 +215,7 @@ fn a_watch_outlives_an_outage() {
     redis.signal(Signal::STOP);
     line.clear();
     std::io::BufRead::read_line(&mut err, &mut line).unwrap();
-    assert!(line.contains("the store is away, waiting for it"), "{line}");
+    assert!(line.contains("waiting for the store"), "{line}");
     redis.signal(Signal::CONT);
     let _holder = bench.spawn(&["run", "a", "--note", "later", "--", "sh", "-c", HOLD]);
     let mut line = String::new();

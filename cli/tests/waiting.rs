@@ -83,7 +83,7 @@ fn a_store_that_is_away_is_waited_for() {
     redis.signal(Signal::CONT);
     let done = waiter.finish();
     assert_eq!(done.code, Some(0), "{done:?}");
-    assert_eq!(done.err.matches("the store is away").count(), 1, "{done:?}");
+    assert_eq!(done.err.matches("waiting for the store").count(), 1, "{done:?}");
     assert_eq!(bench.history(), ["ran"]);
 }
 

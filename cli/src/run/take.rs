@@ -89,7 +89,7 @@ impl Outage {
         }
         if !self.said {
             self.said = true;
-            say(format_args!("the store is away, waiting for it: {error}"));
+            say(format_args!("waiting for the store: {error}"));
         }
         tokio::time::sleep(self.wait.left().map_or(self.pause, |left| left.min(self.pause))).await;
         self.pause = (self.pause * 2).min(Self::PAUSES.1);

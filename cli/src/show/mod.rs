@@ -108,7 +108,7 @@ impl Away {
         match seen {
             Err(error) if error.is_retryable() => {
                 if !std::mem::replace(&mut self.0, true) {
-                    say(format_args!("the store is away, waiting for it: {error}"));
+                    say(format_args!("waiting for the store: {error}"));
                 }
                 Ok(None)
             }
