@@ -83,6 +83,22 @@ impl From<Stale> for Error {
     }
 }
 
+impl Error {
+    /// Which token was refused, and by which watermark, for an error of kind [`ErrorKind::Stale`].
+    ///
+    /// ```
+    /// # use onelock_core::{Error, FencingToken, LockName, fence::Stale};
+    /// let [old, new] = [7, 8].map(|number| FencingToken::new(number).unwrap());
+    /// let error = Error::from(Stale::new(LockName::new("printer")?, old, new));
+    /// assert_eq!(error.stale().map(|stale| (stale.token, stale.newest)), Some((old, new)));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn stale(&self) -> Option<&Stale> {
+        std::error::Error::source(self)?.downcast_ref()
+    }
+}
+
 /// What a resource does with the token of a holder in this mode: `true` to raise its watermark, `false` only to compare.
 ///
 /// # Errors

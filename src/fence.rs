@@ -1,0 +1,18 @@
+//! Fencing at the resource: what it writes to refuses a holder that lost its lock without noticing.
+//!
+//! | the resource | what checks |
+//! |---|---|
+//! | a file, a socket, a device of this process | [`Fence::in_process`] |
+//! | PostgreSQL, MySQL and MariaDB, SQLite | `fence::postgres`, `fence::mysql`, `fence::sqlite`: a row in the caller's own transaction |
+//!
+//! A database need not be the one that the locks are in. The modules are there with the store's feature.
+
+#[cfg(feature = "tower")]
+pub use onelock_core::around::fence_layer::{FenceLayer, Fenced};
+pub use onelock_core::fence::*;
+#[cfg(feature = "mysql")]
+pub use onelock_sql::fence::mysql;
+#[cfg(feature = "postgres")]
+pub use onelock_sql::fence::postgres;
+#[cfg(feature = "sqlite")]
+pub use onelock_sql::fence::sqlite;
