@@ -87,12 +87,22 @@ async fn a_check_holds_until_the_transaction_ends() {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{name}: {error}");
             transaction.commit().await.unwrap();
             admit(&mut two, &name, new, second).await.unwrap();
-            // Those that share let each other pass.
+            // Those that share let each other pass, and nobody else.
             let mut transaction = one.begin().await.unwrap();
             admit(&mut transaction, &name, new, false).await.unwrap();
             admit(&mut two, &name, new, false).await.unwrap();
+            admit(&mut two, &name, new, true).await.unwrap_err();
             transaction.rollback().await.unwrap();
         }
+        // The watermark is not that of the transaction's snapshot.
+        let name = LockName::new("seen").unwrap();
+        admit(&mut two, &name, old, true).await.unwrap();
+        let mut transaction = one.begin().await.unwrap();
+        transaction.execute("SELECT * FROM onelock_fence").await.unwrap();
+        admit(&mut two, &name, new, true).await.unwrap();
+        let error = admit(&mut transaction, &name, old, false).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Stale, "{error}");
+        transaction.rollback().await.unwrap();
     }
 }
 

@@ -75,10 +75,11 @@ async fn a_check_holds_until_the_transaction_ends() {
         assert!(error.to_string().contains("lock timeout"), "{name}: {error}");
         transaction.commit().await.unwrap();
         admit(&mut two, &name, new, second).await.unwrap();
-        // Those that share let each other pass.
+        // Those that share let each other pass, and nobody else.
         let mut transaction = one.begin().await.unwrap();
         admit(&mut transaction, &name, new, false).await.unwrap();
         admit(&mut two, &name, new, false).await.unwrap();
+        admit(&mut two, &name, new, true).await.unwrap_err();
         transaction.rollback().await.unwrap();
     }
 }
