@@ -4,12 +4,15 @@
 //! |---|---|
 //! | a file, a socket, a device of this process | [`Fence::in_process`] |
 //! | PostgreSQL, MySQL and MariaDB, SQLite | `fence::postgres`, `fence::mysql`, `fence::sqlite`: a row in the caller's own transaction |
+//! | Redis | `fence::redis`: a script that compares and runs one command |
 //!
 //! A database need not be the one that the locks are in. The modules are there with the store's feature.
 
 #[cfg(feature = "tower")]
 pub use onelock_core::around::fence_layer::{FenceLayer, Fenced};
 pub use onelock_core::fence::*;
+#[cfg(feature = "redis")]
+pub use onelock_redis::fence as redis;
 #[cfg(feature = "mysql")]
 pub use onelock_sql::fence::mysql;
 #[cfg(feature = "postgres")]
