@@ -72,8 +72,13 @@ async fn those_that_share_pass_each_other_and_permits_are_refused() -> Verdict {
     write(&mut data, &entry, "first").await?;
     let wrong = Entry::of(&first, "others/")?;
     assert_eq!(write(&mut data, &wrong, "wrong").await.unwrap_err().kind(), ErrorKind::Lost);
-    first.release().await?;
     second.release().await?;
+    // Of those that are there an earlier one is not named.
+    let third = both.read().acquire().await?;
+    let error = write(&mut data, &other, "late").await.unwrap_err();
+    assert_eq!(error.stale().map(|stale| stale.newest), Some(third.token()?), "{error}");
+    first.release().await?;
+    third.release().await?;
     let writer = both.write().acquire().await?;
     let error = write(&mut data, &entry, "late").await.unwrap_err();
     assert_eq!(error.stale().map(|stale| stale.newest), Some(writer.token()?), "{error}");

@@ -83,8 +83,14 @@ async fn those_that_share_pass_each_other_and_permits_are_refused() -> Verdict {
         let error = expect!(Entry::of(&first, base, &data).await, Err(error) => error, "{base}");
         ensure_eq!(error.kind(), kind, "{base}: {error}");
     }
-    first.release().await?;
     second.release().await?;
+    // Of those that are there an earlier one is not named.
+    let third = both.read().acquire().await?;
+    let error = expect!(write(&data, &other, "late").await, Err(error) => error, "refused");
+    let newest = error.stale().map(|stale| stale.newest);
+    ensure_eq!(newest, Some(third.token()?), "{error}");
+    first.release().await?;
+    third.release().await?;
     // The node of the name was gone in between: its sequence begins anew.
     let writer = both.write().acquire().await?;
     let error = expect!(write(&data, &entry, "late").await, Err(error) => error, "refused");
