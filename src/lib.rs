@@ -37,6 +37,7 @@
 
 pub mod blocking;
 mod drivers;
+pub mod fence;
 
 pub use onelock_core::*;
 

@@ -6,6 +6,7 @@ mod client;
 mod config;
 mod entries;
 mod error;
+pub mod fence;
 mod inspect;
 mod keys;
 mod lease;

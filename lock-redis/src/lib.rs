@@ -5,6 +5,7 @@ mod backend;
 mod config;
 mod connection;
 mod error;
+pub mod fence;
 mod inspect;
 mod keys;
 mod plain;

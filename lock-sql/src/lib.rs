@@ -10,6 +10,7 @@
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod durability;
+pub mod fence;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]

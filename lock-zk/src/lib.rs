@@ -16,6 +16,7 @@
 //! | `epoch` | the largest token epoch that has joined |
 //! | `entries` | the entries of this client |
 //! | `acquire`, `wait`, `renew`, `release`, `inspect` | the verbs |
+//! | [`fence`] | checks for multis of the caller |
 //!
 //! The README of this crate says what a crash, a pause, a partition and a clock step do, and which rights are needed.
 
@@ -27,6 +28,7 @@ mod contact;
 mod entries;
 mod epoch;
 mod error;
+pub mod fence;
 mod inspect;
 mod keys;
 mod line;

@@ -48,7 +48,7 @@ pub fn parse_header(value: &[u8]) -> Result<FencingToken> {
     })
 }
 
-/// A write was refused: somebody with a larger token has written before.
+/// A write was refused: somebody with a larger token has come before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stale {
@@ -56,7 +56,7 @@ pub struct Stale {
     pub name: LockName,
     /// The token of the refused write.
     pub token: FencingToken,
-    /// The watermark of the resource.
+    /// The watermark of the resource; on etcd and ZooKeeper the token of a later entry.
     pub newest: FencingToken,
 }
 
@@ -71,7 +71,7 @@ impl Stale {
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, token, newest } = self;
-        write!(f, "the token {token} of `{name}` is stale: a holder with token {newest} has written since")
+        write!(f, "the token {token} of `{name}` is stale: the token {newest} has come since")
     }
 }
 
@@ -80,6 +80,22 @@ impl std::error::Error for Stale {}
 impl From<Stale> for Error {
     fn from(stale: Stale) -> Self {
         Self::new(ErrorKind::Stale, stale.to_string()).caused_by(stale)
+    }
+}
+
+impl Error {
+    /// Which token was refused, and by which watermark, for an error of kind [`ErrorKind::Stale`].
+    ///
+    /// ```
+    /// # use onelock_core::{Error, FencingToken, LockName, fence::Stale};
+    /// let [old, new] = [7, 8].map(|number| FencingToken::new(number).unwrap());
+    /// let error = Error::from(Stale::new(LockName::new("printer")?, old, new));
+    /// assert_eq!(error.stale().map(|stale| (stale.token, stale.newest)), Some((old, new)));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn stale(&self) -> Option<&Stale> {
+        std::error::Error::source(self)?.downcast_ref()
     }
 }
 

@@ -16,6 +16,7 @@ use super::owner::SlotLease;
 use crate::backend::{Release, Ticket};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
+use crate::holder::HolderId;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::FencingToken;
@@ -145,6 +146,22 @@ impl Guard {
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.hold.mode()
+    }
+
+    /// The id of the entry in the store. Whoever knows it can release the entry.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let (a, b) = (locks.mutex("a")?.acquire().await?, locks.mutex("b")?.acquire().await?);
+    /// assert_ne!(a.holder(), b.holder());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn holder(&self) -> HolderId {
+        self.handle().entry.ticket().holder
     }
 
     /// The fencing token: pass it to every resource the lock protects.

@@ -55,7 +55,7 @@ pub(super) fn code(error: &rusqlite::Error) -> Option<i32> {
     error.sqlite_error().map(|e| e.extended_code & 0xff)
 }
 
-fn explain(error: rusqlite::Error) -> Error {
+pub(crate) fn explain(error: rusqlite::Error) -> Error {
     use ErrorKind::{Denied, Foreign, Full, Protocol, Unavailable};
     let (kind, text) = match code(&error) {
         Some(ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED) => {

@@ -6,7 +6,7 @@ mod backend;
 mod boot;
 mod config;
 mod connection;
-mod error;
+pub(crate) mod error;
 mod file;
 mod inspect;
 mod keys;

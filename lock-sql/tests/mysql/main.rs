@@ -9,6 +9,7 @@ mod against_the_line;
 mod clocks;
 mod cost;
 mod faults;
+mod fence;
 mod line;
 mod numbers;
 mod polls;

@@ -13,6 +13,7 @@ mod costs;
 mod crowds;
 mod durability;
 mod failover;
+mod fence;
 mod limits;
 mod notified;
 mod numbers;

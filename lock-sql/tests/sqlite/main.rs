@@ -4,6 +4,7 @@
 
 mod against_the_line;
 mod costs;
+mod fence;
 mod files;
 mod one_kernel;
 mod power;

@@ -6,6 +6,7 @@ mod support;
 mod batch;
 mod curator;
 mod epochs;
+mod fence;
 mod idle;
 mod kazoo;
 mod limits;

@@ -1,0 +1,1 @@
+INSERT IGNORE INTO onelock_fence (name, newest) VALUES (?, 0)

@@ -1,0 +1,1 @@
+SELECT newest FROM onelock_fence WHERE name = ?1
