@@ -1,17 +1,11 @@
 //! What this build leaves out: said by name, with the command that adds it.
 
-use std::ffi::OsString;
-
-use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 
 use crate::exit::Failure;
 
-/// The arguments of a subcommand that is not in this build: any.
-#[derive(Debug, Parser)]
-pub(crate) struct Absent {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    words: Vec<OsString>,
-}
+/// The subcommands that are features of the same name, and whether they are in this build.
+const COMMANDS: [(&str, bool); 2] = [("bench", cfg!(feature = "bench")), ("check", cfg!(feature = "check"))];
 
 /// The end of the help: which subcommands other builds have.
 pub(crate) const HELP: Option<&str> = match (cfg!(feature = "bench"), cfg!(feature = "check")) {
@@ -23,11 +17,17 @@ pub(crate) const HELP: Option<&str> = match (cfg!(feature = "bench"), cfg!(featu
     }
 };
 
-impl Absent {
-    /// Why `onelock NAME` does nothing. The feature has the name of the subcommand.
-    pub(crate) fn refuse(self, name: &str) -> Failure {
-        drop(self.words);
-        Failure::Usage(format!("`onelock {name}` is not in this build: {}", adding(name)))
+/// Why there is no subcommand of this name, where another build has it.
+pub(crate) fn subcommand(name: &str) -> Option<Failure> {
+    let (name, _) = COMMANDS.into_iter().find(|(absent, there)| *absent == name && !there)?;
+    Some(Failure::Usage(format!("`onelock {name}` is not in this build: {}", adding(name))))
+}
+
+/// The same, for a command line that clap refuses.
+pub(crate) fn refused(error: &clap::Error) -> Option<Failure> {
+    match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name)) => subcommand(name),
+        _ => None,
     }
 }
 

@@ -5,8 +5,6 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-#[cfg(not(all(feature = "bench", feature = "check")))]
-use crate::absent::Absent;
 #[cfg(feature = "bench")]
 use crate::bench::BenchArgs;
 #[cfg(feature = "check")]
@@ -82,17 +80,9 @@ pub(crate) enum Command {
     /// Run the shared suite against a store, and report what held. Exit code 1 when a promise was broken.
     #[cfg(feature = "check")]
     Check(CheckArgs),
-    /// Not in this build.
-    #[cfg(not(feature = "check"))]
-    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
-    Check(Absent),
     /// Measure stores side by side.
     #[cfg(feature = "bench")]
     Bench(BenchArgs),
-    /// Not in this build.
-    #[cfg(not(feature = "bench"))]
-    #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
-    Bench(Absent),
     /// Print the manual's pages.
     Man(ManArgs),
     /// Print a completion script for a shell.

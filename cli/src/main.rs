@@ -63,6 +63,9 @@ fn main() -> ExitCode {
     let args = match Args::try_parse_from(words) {
         Ok(args) => args,
         Err(error) => {
+            if let Some(failure) = absent::refused(&error) {
+                return failure.report().into();
+            }
             let code = if error.use_stderr() { Exit::USAGE } else { Exit::OK };
             // A closed pipe while printing help is nobody's error.
             let _ = error.print();
@@ -130,12 +133,8 @@ async fn dispatch(args: Args) -> Outcome {
         Command::Ping(args) => show::ping::ping(store, args).await,
         #[cfg(feature = "bench")]
         Command::Bench(args) => bench::bench(store, args).await,
-        #[cfg(not(feature = "bench"))]
-        Command::Bench(args) => Err(args.refuse("bench")),
         #[cfg(feature = "check")]
         Command::Check(args) => check::check(store, args).await,
-        #[cfg(not(feature = "check"))]
-        Command::Check(args) => Err(args.refuse("check")),
         Command::Stores(args) => show::stores::stores(&args),
         Command::Man(args) => manual::man(&args),
         Command::Completions { shell } => manual::completions(shell),

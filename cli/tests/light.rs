@@ -28,9 +28,14 @@ fn a_subcommand_is_there_or_names_its_feature() {
         );
         assert_eq!(pages.join(format!("onelock-{name}.1")).exists(), there, "{name}");
         assert_eq!(bash.contains(&format!("onelock__subcmd__{name})")), there, "{name}");
-        for words in
-            [&[name][..], &[name, "--help"], &[name, "--quick", "memory://"], &["--store", "memory://", name]]
-        {
+        for words in [
+            &[name][..],
+            &[name, "--help"],
+            &[name, "--quick", "memory://"],
+            &["--store", "memory://", name],
+            &["help", name],
+            &["man", name],
+        ] {
             if there {
                 continue;
             }
