@@ -1,12 +1,11 @@
 #!/bin/sh
 # Everything a change must pass: the same for a newcomer and for CI.
 #   scripts/check.sh          all of it
-#   scripts/check.sh quick    without installing, linting per feature, and cargo deny
+#   scripts/check.sh quick    without installing, what is done per feature, and cargo deny
 set -eu
 cd "$(dirname "$0")/.."
 quick=${1:-}
-# The program's other stores are its default.
-stores=onelock-cli/etcd
+. scripts/all.sh
 
 begun=$(date +%s)
 step() { printf '\n== %s (%s s)\n' "$*" $(($(date +%s) - begun)); "$@"; }
@@ -14,14 +13,17 @@ step() { printf '\n== %s (%s s)\n' "$*" $(($(date +%s) - begun)); "$@"; }
 [ -n "$quick" ] || step sh scripts/setup.sh
 
 step cargo fmt --all --check
-step cargo clippy --workspace --all-targets --features "$stores" -- -D warnings
+step cargo clippy --workspace --all-targets --features "$features" -- -D warnings
 
 if [ -z "$quick" ]; then
     # Each feature by itself: a feature must not lean on another.
-    for features in "" etcd metrics mysql postgres redis sqlite tower tracing zk; do
-        step cargo clippy -p onelock --no-default-features --features "$features" -- -D warnings
+    for feature in "" etcd metrics mysql postgres redis sqlite tower tracing zk zk-tls "etcd redis tls" \
+        "etcd mysql postgres redis tls-aws-lc"; do
+        step cargo clippy -p onelock --no-default-features --features "$feature" -- -D warnings
     done
+    step cargo clippy -p onelock-cli --all-targets -- -D warnings
     step sh scripts/features.sh
+    step sh scripts/counts.sh
     step cargo deny --all-features check bans licenses sources
     step env DRY=1 sh conformance/mutate.sh
     step cargo publish --dry-run --workspace --no-verify --allow-dirty
@@ -30,7 +32,7 @@ fi
 # Everything runs, also after a failure: the matrix shows all of it.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-{ step cargo test --workspace --no-fail-fast --features "$stores" 2>&1 || echo "the tests have failed"; } | tee "$log"
+{ step cargo test --workspace --no-fail-fast --features "$features" 2>&1 || echo "the tests have failed"; } | tee "$log"
 # No password of the tests may be in anything they print.
 secrets='h0rse-battery|hunter2|never-printed|apps-password|keepers-password|secret-of-mine|other-secret'
 told=$(grep -nE "$secrets" "$log" || true)
@@ -49,6 +51,11 @@ fi
 # The suite of Redis once more, on Valkey.
 if command -v valkey-server >/dev/null 2>&1; then
     step env ONELOCK_REDIS_SERVER=valkey-server cargo test -p onelock-redis --test conformance --test verbs --test settings
+fi
+if [ -z "$quick" ]; then
+    # What is not in the program is refused by name: in its default build, and with all stores but without TLS.
+    step cargo test -p onelock-cli --test light
+    step cargo test -p onelock-cli --test light --features etcd,mysql,postgres,zk
 fi
 # The events of a client, read from real recorders.
 step cargo test -p onelock-core --features metrics,tracing,tower --lib --test seen

@@ -7,6 +7,7 @@
 # ONELOCK_SEED replays the random choices of another run: every record has its seed.
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/all.sh
 mkdir -p target/evidence
 folder=$(pwd)/target/evidence
 soak=${SOAK:-1}
@@ -14,7 +15,7 @@ wanted=" $* "
 failed=
 
 # As the check builds them: nothing is compiled twice.
-tests() { cargo test --quiet --workspace --features onelock-cli/etcd "$@"; }
+tests() { cargo test --quiet --workspace --features "$features" "$@"; }
 tests --no-run
 
 # suite STORE CYCLES TEST-PROGRAM: one store's part, one record file.
@@ -69,5 +70,5 @@ wait $second || code=1
 [ -z "$failed" ] || code=1
 set --
 for record in "$folder"/*.jsonl; do set -- "$@" --from "$record"; done
-cargo run --quiet -p onelock-cli -- check --report "$folder/report.html" --markdown "$folder/table.md" "$@"
+"${CARGO_TARGET_DIR:-target}/debug/onelock" check --report "$folder/report.html" --markdown "$folder/table.md" "$@"
 exit $code

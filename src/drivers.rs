@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use onelock_core::{
-    Backend, BootClock, Clock, Driver, Error, ErrorKind, Result, StoreUrl, TokioClock, memory, quorum,
-};
+use onelock_core::{Backend, BootClock, Clock, Driver, Error, Result, StoreUrl, TokioClock, memory, quorum};
 
 /// A store this project knows, compiled in or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,14 +111,27 @@ fn in_process(url: &StoreUrl) -> bool {
         })
 }
 
-/// Says which feature is missing when the store is known but not compiled in.
+/// Says which feature is missing when a store is known but not compiled in, also as a member of a quorum.
 pub(crate) fn check_compiled(url: &StoreUrl) -> Result<()> {
-    let family = FAMILIES.iter().find(|f| f.schemes.contains(&url.scheme.as_str()));
-    match family {
-        Some(Family { name, feature: Some(feature), .. }) if !drivers().iter().any(|d| d.name == *name) => {
-            let text = format!("the store `{name}` is not compiled in; add the cargo feature `{feature}`");
-            Err(Error::new(ErrorKind::InvalidConfig, text))
+    compiled(url, None)?;
+    if url.scheme == QUORUM.name {
+        let members: Option<String> = url.clone().take("members").ok().flatten();
+        for (nth, member) in members.iter().flat_map(|members| members.split('|')).enumerate() {
+            // What is malformed is told by whoever opens it.
+            if let Ok(member) = member.parse::<StoreUrl>() {
+                compiled(&member, Some(nth + 1))?;
+            }
         }
-        _ => Ok(()),
     }
+    Ok(())
+}
+
+fn compiled(url: &StoreUrl, member: Option<usize>) -> Result<()> {
+    let family = FAMILIES.iter().find(|family| family.schemes.contains(&url.scheme.as_str()));
+    let Some(Family { name, feature, .. }) = family else { return Ok(()) };
+    if drivers().iter().any(|driver| driver.name == *name) {
+        return Ok(());
+    }
+    let of = member.map(|nth| format!("member {nth}: ")).unwrap_or_default();
+    Err(Error::not_compiled(format_args!("{of}the store `{name}`"), feature.as_slice()))
 }

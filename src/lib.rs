@@ -27,6 +27,9 @@
 //! | `postgres` | `postgres+session://…`: advisory locks, fast, with fewer promises |
 //! | `zk` | `zk://host:2181,host:2181/chroot`, `zks://…` |
 //! | (none) | `quorum://?members=url\|url\|url`: a majority of several of the others |
+//! | `tls-ring` or `tls-aws-lc` | TLS to Redis, etcd, PostgreSQL and MySQL, by this provider of cryptography |
+//! | `tls` | TLS to Redis and etcd, by the provider that the application has installed |
+//! | `zk-tls` | TLS to ZooKeeper, by the provider that the application has installed |
 //!
 //! # What may change
 //!
@@ -95,6 +98,7 @@ pub async fn connect_quorum(url: &str) -> Result<Quorum> {
         let text = format!("`{}:` is not a quorum: quorum://?members=url|url|url", url.scheme);
         return Err(Error::new(ErrorKind::InvalidConfig, text));
     }
+    drivers::check_compiled(&url)?;
     url.check_options(&[config::OPTIONS, quorum::OPTIONS])?;
     Settings::default().merge_url(&mut url)?;
     let clock = drivers::clock(&url);

@@ -18,6 +18,15 @@ use tokio::sync::watch;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output;
 
+/// Counts what is allocated: one addition for each piece.
+#[global_allocator]
+static MEMORY: cap::Cap<std::alloc::System> = cap::Cap::new(std::alloc::System, usize::MAX);
+
+/// How many bytes are allocated now.
+fn allocated() -> usize {
+    MEMORY.allocated()
+}
+
 /// The first word of this program where it is one of several that contend for a lock.
 pub(crate) const CONTENDER: &str = "__contender";
 
@@ -142,7 +151,7 @@ async fn measure(
     workloads: Vec<Box<dyn Workload>>,
 ) -> Result<Run, Failure> {
     let effort = if args.quick { Effort::quick() } else { Effort::full() };
-    let effort = Effort { memory: Some(crate::allocated), contender: Some(contender), ..effort };
+    let effort = Effort { memory: Some(allocated), contender: Some(contender), ..effort };
     let rounds = args.rounds.unwrap_or(if args.quick { ROUNDS.1 } else { ROUNDS.0 });
     let failed = |error: onelock_bench::subject::Failure| Failure::System(error.to_string());
     // What is named by itself comes before what all commands take.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use onelock::{Error, ErrorKind};
 
-use crate::output;
+use crate::{absent, output};
 
 /// For the help of what shows and operates; `run` and its like have more.
 pub(crate) const EXIT_CODES: &str = "\
@@ -78,7 +78,10 @@ impl Failure {
     pub(crate) fn report(self) -> Exit {
         match self {
             Self::Lock(error) => {
-                output::say_all(&with_causes(&error));
+                output::say_all(&match error.missing_features() {
+                    [] => with_causes(&error),
+                    [feature, ..] => vec![format!("{error}: {}", absent::adding(feature))],
+                });
                 code_of(error.kind())
             }
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::CLOSED_PIPE,

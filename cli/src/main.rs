@@ -3,6 +3,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `args` | the command line |
+//! | `absent` | what this build leaves out |
 //! | `exit` | exit codes and the one error type |
 //! | `output` | stdout and stderr that survive a closed pipe |
 //! | `store` | the store's URL and the client |
@@ -18,8 +19,11 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("the onelock program needs Linux: parent-death signals, child subreapers, boot-time timers");
 
+mod absent;
 mod args;
+#[cfg(feature = "bench")]
 mod bench;
+#[cfg(feature = "check")]
 mod check;
 mod deadman;
 mod death;
@@ -40,33 +44,28 @@ use clap::Parser as _;
 use args::{Args, Command};
 use exit::{Exit, Outcome};
 
-/// Counts what is allocated, for `bench`: one addition for each piece.
-#[global_allocator]
-static MEMORY: cap::Cap<std::alloc::System> = cap::Cap::new(std::alloc::System, usize::MAX);
-
-/// How many bytes are allocated now.
-fn allocated() -> usize {
-    MEMORY.allocated()
-}
-
 fn main() -> ExitCode {
-    // Several providers of cryptography are linked in. Nobody else chooses, so this is never refused.
-    let _chosen = rustls::crypto::ring::default_provider().install_default();
+    choose_cryptography();
     let words: Vec<OsString> = std::env::args_os().collect();
     // Roles that only this program gives itself; they come before everything else and need no runtime.
     match words.get(1).and_then(|word| word.to_str()) {
         Some(deadman::ROLE) => return deadman::main(words.get(2..).unwrap_or_default()),
         Some(death::ROLE) => return death::main(words.get(2..).unwrap_or_default()),
+        #[cfg(feature = "bench")]
         Some(bench::CONTENDER) => return bench::contend(),
         Some(deadman::shim::ROLE) => return deadman::shim::main(words.get(2..).unwrap_or_default()),
         _ => {}
     }
+    #[cfg(feature = "check")]
     if let Some(code) = check::serve_if_asked() {
         return code;
     }
     let args = match Args::try_parse_from(words) {
         Ok(args) => args,
         Err(error) => {
+            if let Some(failure) = absent::refused(&error) {
+                return failure.report().into();
+            }
             let code = if error.use_stderr() { Exit::USAGE } else { Exit::OK };
             // A closed pipe while printing help is nobody's error.
             let _ = error.print();
@@ -101,6 +100,15 @@ fn main() -> ExitCode {
     code.into()
 }
 
+/// A provider for the process, which libraries must not choose: several may be linked in. Nobody else chooses, so this is
+/// never refused.
+fn choose_cryptography() {
+    #[cfg(feature = "tls-ring")]
+    let _chosen = rustls::crypto::ring::default_provider().install_default();
+    #[cfg(all(feature = "tls-aws-lc", not(feature = "tls-ring")))]
+    let _chosen = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}
+
 /// Whether a runtime, a store and a deadman can be had. The runtime would panic where it cannot open what it needs.
 fn spare_descriptors() -> std::io::Result<()> {
     const NEEDED: usize = 20;
@@ -123,7 +131,9 @@ async fn dispatch(args: Args) -> Outcome {
         Command::Evict(args) => operate::evict::evict(store, args).await,
         Command::Gates(args) => operate::gates::gates(store, args).await,
         Command::Ping(args) => show::ping::ping(store, args).await,
+        #[cfg(feature = "bench")]
         Command::Bench(args) => bench::bench(store, args).await,
+        #[cfg(feature = "check")]
         Command::Check(args) => check::check(store, args).await,
         Command::Stores(args) => show::stores::stores(&args),
         Command::Man(args) => manual::man(&args),

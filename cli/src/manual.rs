@@ -7,6 +7,7 @@ use clap::{CommandFactory as _, Parser};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
+use crate::absent;
 use crate::args::Args;
 use crate::exit::{Exit, Failure, Outcome};
 
@@ -36,10 +37,10 @@ pub(crate) fn man(args: &ManArgs) -> Outcome {
     all.build();
     let page = match &args.command {
         None => all,
-        Some(name) => all
-            .find_subcommand(name)
-            .cloned()
-            .ok_or_else(|| Failure::Usage(format!("there is no subcommand `{name}`")))?,
+        Some(name) => all.find_subcommand(name).cloned().ok_or_else(|| {
+            let unknown = || Failure::Usage(format!("there is no subcommand `{name}`"));
+            absent::subcommand(name).unwrap_or_else(unknown)
+        })?,
     };
     let mut text = Vec::new();
     Man::new(page).render(&mut text)?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use etcd_client::proto::PbTxnResponse;
-use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions, Txn};
+use etcd_client::{Client, ConnectOptions, Txn};
 use onelock_core::flight::SingleFlight;
 use onelock_core::url::host_port;
 use onelock_core::{Error, ErrorKind, Result};
@@ -49,7 +49,8 @@ pub(crate) struct Cluster {
     this: Weak<Self>,
     runtime: Handle,
     config: EtcdConfig,
-    tls: Option<TlsOptions>,
+    #[cfg(feature = "tls")]
+    tls: Option<etcd_client::TlsOptions>,
     /// `None` once closed.
     clients: RwLock<Option<Clients>>,
     current: AtomicUsize,
@@ -71,7 +72,8 @@ impl Cluster {
     /// Reads the certificates; connects to nobody yet. It will, on `runtime`.
     pub(crate) async fn new(config: EtcdConfig, runtime: Handle) -> Result<Arc<Self>> {
         config.check()?;
-        let tls = if config.tls { Some(tls(&config).await?) } else { None };
+        #[cfg(feature = "tls")]
+        let tls = crate::tls::options(&config).await?;
         let clients = Arc::new(config.endpoints.iter().map(|_| Endpoint::default()).collect());
         // Clients begin at different endpoints, so that they share the work.
         let random = getrandom::u32().unwrap_or_default();
@@ -80,6 +82,7 @@ impl Cluster {
             this: Weak::clone(this),
             runtime,
             config,
+            #[cfg(feature = "tls")]
             tls,
             clients: RwLock::new(Some(clients)),
             current: AtomicUsize::new(current),
@@ -175,6 +178,7 @@ impl Cluster {
         if let Some((user, password)) = self.credentials().await? {
             options = options.with_user(user, password);
         }
+        #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             options = options.with_tls(tls.clone());
         }
@@ -329,24 +333,9 @@ pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "this etcd client has been closed")
 }
 
-async fn read(file: &Path) -> Result<Vec<u8>> {
+pub(crate) async fn read(file: &Path) -> Result<Vec<u8>> {
     tokio::fs::read(file).await.map_err(|e| {
         let text = format!("cannot read {}: {e}", file.display());
         Error::new(ErrorKind::InvalidConfig, text)
     })
-}
-
-async fn tls(config: &EtcdConfig) -> Result<TlsOptions> {
-    let mut options = TlsOptions::new();
-    options = match &config.tls_ca {
-        Some(file) => options.ca_certificate(Certificate::from_pem(read(file).await?)),
-        None => options.with_native_roots(),
-    };
-    if let (Some(cert), Some(key)) = (&config.tls_cert, &config.tls_key) {
-        options = options.identity(Identity::from_pem(read(cert).await?, read(key).await?));
-    }
-    if let Some(name) = &config.tls_name {
-        options = options.domain_name(name.clone());
-    }
-    Ok(options)
 }

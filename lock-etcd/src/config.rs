@@ -67,10 +67,10 @@ pub struct EtcdConfig {
     /// What every key starts with: empty, or at most 255 bytes that end with a slash.
     pub prefix: String,
     /// How long reaching one member may take.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "onelock_core::toolkit::human_time")]
     pub connect_timeout: Duration,
     /// How long the cluster may take to answer, the tries on other members included.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "onelock_core::toolkit::human_time")]
     pub request_timeout: Duration,
 }
 
@@ -144,6 +144,9 @@ impl EtcdConfig {
         if self.tls_cert.is_some() != self.tls_key.is_some() {
             return Err(bad("tls_cert and tls_key go together"));
         }
+        if self.tls && !cfg!(feature = "tls") {
+            return Err(no_tls("TLS to etcd"));
+        }
         Ok(())
     }
 
@@ -201,6 +204,11 @@ impl TryFrom<StoreUrl> for EtcdConfig {
 
 fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<Secret>, D::Error> {
     Ok(Option::<String>::deserialize(deserializer)?.map(Secret::new))
+}
+
+/// Says which features bring `what`.
+pub(crate) fn no_tls(what: &str) -> Error {
+    Error::not_compiled(what, &["tls-ring", "tls-aws-lc"])
 }
 
 fn bad(text: impl Into<String>) -> Error {

@@ -13,6 +13,8 @@ mod lease;
 mod line;
 mod release;
 mod renew;
+#[cfg(feature = "tls")]
+mod tls;
 mod wait;
 
 pub use backend::EtcdBackend;

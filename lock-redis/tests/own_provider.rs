@@ -63,6 +63,8 @@ fn the_feature_of_the_store_brings_no_provider() {
             .filter(|provider| tree.contains(&format!("rustls feature \"{provider}\"")))
             .collect::<Vec<_>>()
     };
-    assert_eq!(providers("redis"), Vec::<&str>::new());
+    for none in ["redis", "redis,tls"] {
+        assert_eq!(providers(none), Vec::<&str>::new(), "{none}");
+    }
     assert_eq!(providers("redis,tls-ring"), ["ring"]);
 }

@@ -20,6 +20,8 @@ pub mod session;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
+mod tls;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod unharmed;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod whose;

@@ -62,8 +62,16 @@ impl ZkBackend {
         let base = keys::base(&config.path)?;
         let runtime = Handle::try_current()
             .map_err(|_| Error::new(ErrorKind::Misuse, "a client is made inside a Tokio runtime"))?;
-        let (tls, address, standalone) = (config.tls_options()?, config.address(), OnceLock::new());
-        let servers = Arc::new(Servers { config, address, base, clock, runtime, tls, standalone });
+        let servers = Arc::new(Servers {
+            #[cfg(feature = "zk-tls")]
+            tls: crate::tls::options(&config)?,
+            address: config.address(),
+            config,
+            base,
+            clock,
+            runtime,
+            standalone: OnceLock::new(),
+        });
         let sessions = Sessions::new(Arc::clone(&servers));
         let desk = sessions.desk().await?;
         match desk.children(servers.root()).await {

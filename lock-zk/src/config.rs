@@ -8,7 +8,6 @@ use onelock_core::driver::Opening;
 use onelock_core::url::host_port;
 use onelock_core::{Backend, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl};
 use serde::{Deserialize, Deserializer, Serialize};
-use zookeeper_client as zk;
 
 use crate::backend::ZkBackend;
 use crate::keys;
@@ -60,13 +59,13 @@ pub struct ZkConfig {
     #[serde(skip_serializing, deserialize_with = "secret")]
     pub password: Option<Secret>,
     /// The `tickTime` of the servers, or more. Sessions are asked for with two ticks to spare.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "onelock_core::toolkit::human_time")]
     pub tick: Duration,
     /// How long opening a session may take.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "onelock_core::toolkit::human_time")]
     pub connect_timeout: Duration,
     /// How long the server may take to answer; a connection that says nothing for so long is replaced.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "onelock_core::toolkit::human_time")]
     pub request_timeout: Duration,
     /// Whether to speak TLS.
     pub tls: bool,
@@ -181,6 +180,9 @@ impl ZkConfig {
         if self.tls_cert.is_some() != self.tls_key.is_some() {
             return Err(bad("a client certificate and its key come together"));
         }
+        if self.tls && !cfg!(feature = "zk-tls") {
+            return Err(Error::not_compiled("TLS to ZooKeeper", &["zk-tls"]));
+        }
         Ok(())
     }
 
@@ -202,61 +204,6 @@ impl ZkConfig {
     pub(crate) fn cluster(&self) -> String {
         vec![self.servers(); ROUND.div_ceil(self.hosts.len().max(1))].join(",")
     }
-
-    /// Reads the files of TLS.
-    pub(crate) fn tls_options(&self) -> Result<Option<zk::TlsOptions>> {
-        if !self.tls {
-            return Ok(None);
-        }
-        // The driver takes rustls' default of the process, and panics where there is none and several are linked in. The
-        // choice is the application's.
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            return Err(bad(
-                "TLS needs a cryptography provider of rustls, which the application chooses: call \
-                 rustls::crypto::ring::default_provider().install_default() before connecting, or another provider's",
-            ));
-        }
-        let read = |file: &PathBuf| {
-            std::fs::read_to_string(file).map_err(|e| bad(&format!("{}: {e}", file.display())))
-        };
-        let ca = match &self.tls_ca {
-            Some(file) => read(file)?,
-            None => system_authorities()?,
-        };
-        let refused = |error: zk::Error| bad(&format!("the TLS files cannot be used: {error}"));
-        let mut options = zk::TlsOptions::new().with_pem_ca(&ca).map_err(refused)?;
-        if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
-            options = options.with_pem_identity(&read(cert)?, &read(key)?).map_err(refused)?;
-        }
-        Ok(Some(options))
-    }
-}
-
-/// The system's authorities, in the form the driver takes.
-fn system_authorities() -> Result<String> {
-    let found = rustls_native_certs::load_native_certs();
-    if found.certs.is_empty() {
-        return Err(bad("this system has no certificate authorities; name a file with tls_ca"));
-    }
-    Ok(found.certs.iter().map(|cert| pem(cert.as_ref())).collect())
-}
-
-fn pem(der: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
-    for (i, chunk) in der.chunks(3).enumerate() {
-        let bits =
-            chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let digit =
-                if place <= chunk.len() { DIGITS[(bits >> (18 - 6 * place)) as usize & 63] } else { b'=' };
-            text.push(char::from(digit));
-        }
-        if i % 16 == 15 {
-            text.push('\n');
-        }
-    }
-    text + "\n-----END CERTIFICATE-----\n"
 }
 
 fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
@@ -266,7 +213,7 @@ fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
     })
 }
 
-fn bad(why: &str) -> Error {
+pub(crate) fn bad(why: &str) -> Error {
     Error::new(ErrorKind::InvalidConfig, format!("ZooKeeper: {why}"))
 }
 
@@ -317,10 +264,6 @@ mod tests {
         ] {
             assert_eq!(read(bad).unwrap_err().kind(), ErrorKind::InvalidConfig, "{bad}");
         }
-        let chosen = rustls::crypto::ring::default_provider().install_default();
-        assert!(chosen.is_ok(), "nobody else chooses in this process");
-        let missing = read("zks://a?tls_ca=/nowhere/ca.pem").unwrap().tls_options().unwrap_err();
-        assert!(missing.to_string().contains("/nowhere/ca.pem"), "{missing}");
     }
 
     #[test]
@@ -332,12 +275,5 @@ mod tests {
         config.check().unwrap();
         let error = serde_json::from_str::<ZkConfig>(r#"{"tik": "1s"}"#).unwrap_err().to_string();
         assert!(error.contains("tik") && error.contains("tick"), "{error}");
-    }
-
-    #[test]
-    fn certificates_are_written_as_pem() {
-        let text = pem(b"Many hands make light work.");
-        assert!(text.contains("\nTWFueSBoYW5kcyBtYWtlIGxpZ2h0IHdvcmsu\n"), "{text}");
-        assert!(pem(b"ab").contains("\nYWI=\n") && pem(b"a").contains("\nYQ==\n"));
     }
 }

@@ -36,6 +36,8 @@ mod release;
 mod renew;
 mod session;
 mod sessions;
+#[cfg(feature = "zk-tls")]
+mod tls;
 mod wait;
 
 pub use backend::ZkBackend;

@@ -44,6 +44,7 @@ pub(crate) struct Servers {
     pub(crate) base: String,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) runtime: Handle,
+    #[cfg(feature = "zk-tls")]
     pub(crate) tls: Option<zk::TlsOptions>,
     /// Whether there is one server only, which then knows everything there is to know.
     pub(crate) standalone: OnceLock<bool>,
@@ -71,10 +72,11 @@ impl Servers {
             connector = connector.with_auth("digest", format!("{user}:{}", password.reveal()).as_bytes());
         }
         let cluster = self.config.cluster();
-        match &self.tls {
-            Some(tls) => connector.with_tls(tls.clone()).secure_connect(&cluster).await,
-            None => connector.connect(&cluster).await,
+        #[cfg(feature = "zk-tls")]
+        if let Some(tls) = &self.tls {
+            return connector.with_tls(tls.clone()).secure_connect(&cluster).await;
         }
+        connector.connect(&cluster).await
     }
 }
 

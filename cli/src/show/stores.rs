@@ -3,6 +3,7 @@
 use clap::Parser;
 use serde::Serialize;
 
+use crate::absent::adding;
 use crate::exit::{Exit, Outcome};
 use crate::output::{json, line, table};
 
@@ -79,7 +80,7 @@ pub(crate) fn stores(args: &StoresArgs) -> Outcome {
             line(format_args!("  {}={}  {}", spec.name, spec.default, spec.about))?;
         }
         if !missing.is_empty() {
-            line(format_args!("\nNot in this build; add the cargo feature:"))?;
+            line(format_args!("\nNot in this build; {}:", adding("FEATURE")))?;
             table(&["STORE", "FEATURE", "SCHEMES"], missing)?;
         }
     }

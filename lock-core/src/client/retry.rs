@@ -26,10 +26,10 @@ pub struct Retry {
     /// the lease of a waiter: calls to a store that is away for a moment fail one soon after the other.
     pub errors: u32,
     /// The first delay.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "crate::toolkit::human_time")]
     pub delay: Duration,
     /// The longest delay.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "crate::toolkit::human_time")]
     pub max_delay: Duration,
 }
 

@@ -46,23 +46,23 @@ pub const OPTIONS: &[OptionSpec] = &[
 #[non_exhaustive]
 pub struct Settings {
     /// The lease of a holder.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "crate::toolkit::human_time")]
     pub ttl: Duration,
     /// The lease of a waiter; the ttl when that is shorter.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "crate::toolkit::human_time")]
     pub waiter_lease: Duration,
     /// The longest lease that may be asked for.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "crate::toolkit::human_time")]
     pub max_ttl: Duration,
     /// The share of a lease the client does not count on, from 0 to 0.5.
     pub margin: f64,
     /// Whether leases are renewed while the guard lives.
     pub auto_renew: bool,
     /// The longest time a lock may be held in all.
-    #[serde(with = "humantime_serde::option")]
+    #[serde(with = "crate::toolkit::human_time::option")]
     pub max_hold: Option<Duration>,
     /// How long a lock stays blocked after its holder was lost.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "crate::toolkit::human_time")]
     pub lock_delay: Duration,
     /// The holder's label for people; host and process id when there is none.
     pub note: Option<Note>,

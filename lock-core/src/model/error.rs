@@ -94,6 +94,7 @@ struct Inner {
     source: Option<Source>,
     unsent: bool,
     loss: Option<LossReason>,
+    features: &'static [&'static str],
 }
 
 impl Error {
@@ -108,7 +109,34 @@ impl Error {
             source: None,
             unsent: false,
             loss: None,
+            features: &[],
         }))
+    }
+
+    /// Says that `what` is not in this build, and the cargo features of which any one adds it. Of kind
+    /// [`ErrorKind::InvalidConfig`].
+    ///
+    /// ```
+    /// use onelock_core::{Error, ErrorKind};
+    ///
+    /// let error = Error::not_compiled("TLS to Redis", &["tls-ring", "tls-aws-lc"]);
+    /// assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    /// assert!(error.to_string().ends_with("add the cargo feature `tls-ring` or `tls-aws-lc`"));
+    /// assert_eq!(error.missing_features(), ["tls-ring", "tls-aws-lc"]);
+    /// ```
+    #[must_use]
+    pub fn not_compiled(what: impl fmt::Display, features: &'static [&'static str]) -> Self {
+        let named: Vec<_> = features.iter().map(|feature| format!("`{feature}`")).collect();
+        let text = format!("{what} is not compiled in; add the cargo feature {}", named.join(" or "));
+        let mut error = Self::new(ErrorKind::InvalidConfig, text);
+        error.0.features = features;
+        error
+    }
+
+    /// The cargo features of which one is missing, for what [is not compiled in](Self::not_compiled); else empty.
+    #[must_use]
+    pub fn missing_features(&self) -> &'static [&'static str] {
+        self.0.features
     }
 
     /// Names the verb that failed.

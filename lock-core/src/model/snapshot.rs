@@ -41,7 +41,7 @@ impl Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignView {
     /// How long it lasts yet; `None` where it has no end.
-    #[serde(with = "humantime_serde::option", default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "crate::toolkit::human_time::option", default, skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<Duration>,
 }
 
@@ -55,10 +55,10 @@ pub struct EntryView {
     /// The holder's label.
     pub note: String,
     /// How long ago it joined the line, if the store knows.
-    #[serde(with = "humantime_serde::option", default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "crate::toolkit::human_time::option", default, skip_serializing_if = "Option::is_none")]
     pub age: Option<Duration>,
     /// How long its lease lasts yet (with the lock-delay), if the store knows.
-    #[serde(with = "humantime_serde::option", default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "crate::toolkit::human_time::option", default, skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<Duration>,
 }
 

@@ -33,16 +33,16 @@ pub struct Capabilities {
     /// Entries outlive the session that made them, so a lease can be resumed elsewhere.
     pub resume: bool,
     /// The shortest lease; a shorter one is rounded up to it.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "crate::toolkit::human_time")]
     pub min_lease: Duration,
     /// The longest lease.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "crate::toolkit::human_time")]
     pub max_lease: Duration,
     /// Leases are whole multiples of this; others are rounded up.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "crate::toolkit::human_time")]
     pub lease_step: Duration,
     /// How much sooner than the lease the store's clock may end an entry; the client's deadline is this much earlier.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "crate::toolkit::human_time")]
     pub granularity: Duration,
 }
 

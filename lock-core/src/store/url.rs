@@ -114,8 +114,28 @@ impl StoreUrl {
 
 /// The name that `given` is a slip of the keyboard away from.
 fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near = names.map(|name| (strsim::damerau_levenshtein(given, name), name)).min()?;
+    let near = names.map(|name| (slips(given, name), name)).min()?;
     (near.0 <= (near.1.len() / 3).clamp(1, 3)).then_some(near.1)
+}
+
+/// How many slips of the keyboard make `given` of `meant`: a letter too many, too few or wrong, or two exchanged.
+fn slips(given: &str, meant: &str) -> usize {
+    let (given, meant): (Vec<_>, Vec<_>) = (given.chars().collect(), meant.chars().collect());
+    // Of every beginning of `given`, row by row: the costs for every beginning of `meant`.
+    let mut rows: Vec<Vec<usize>> = vec![(0..=meant.len()).collect()];
+    for (i, letter) in given.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, wanted) in meant.iter().enumerate() {
+            let mut least =
+                (rows[i][j] + usize::from(letter != wanted)).min(row[j] + 1).min(rows[i][j + 1] + 1);
+            if i > 0 && j > 0 && *letter == meant[j - 1] && given[i - 1] == *wanted {
+                least = least.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[given.len()][meant.len()]
 }
 
 /// Writes a host and a port the way a URL does.
@@ -347,6 +367,23 @@ mod tests {
             "x://a b/",
         ] {
             assert_eq!(bad.parse::<StoreUrl>().unwrap_err().kind(), ErrorKind::InvalidConfig, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn slips_of_the_keyboard_are_counted() {
+        for (given, meant, count) in [
+            ("ttl", "ttl", 0),
+            ("tlt", "ttl", 1),
+            ("tl", "ttl", 1),
+            ("ttll", "ttl", 1),
+            ("ttk", "ttl", 1),
+            ("", "ttl", 3),
+            ("ttl", "", 3),
+            ("requset_timout", "request_timeout", 2),
+            ("prefix", "note", 6),
+        ] {
+            assert_eq!(slips(given, meant), count, "{given:?} for {meant:?}");
         }
     }
 

@@ -1,3 +1,4 @@
 //! What more than one store needs, for those who write a store.
 
+pub mod human_time;
 pub mod single_flight;

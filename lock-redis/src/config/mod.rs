@@ -119,13 +119,13 @@ pub struct RedisConfig {
     /// How many replicas must have an acquired or renewed entry before it counts.
     pub replicas: u32,
     /// How long they may take to say so.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "onelock_core::toolkit::human_time")]
     pub replicas_timeout: Duration,
     /// How long reaching the server may take, the wait between attempts included.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "onelock_core::toolkit::human_time")]
     pub connect_timeout: Duration,
     /// How long the server may take to answer. A connection that does not answer is replaced.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "onelock_core::toolkit::human_time")]
     pub request_timeout: Duration,
     /// Whether to use a server whose `maxmemory-policy` may evict locks, or their counters, when its memory is full.
     pub allow_eviction: bool,
@@ -233,7 +233,8 @@ impl RedisConfig {
             ),
             (self.tls_cert.is_some() != self.tls_key.is_some(), "tls_cert and tls_key go together"),
         ];
-        wrong.iter().find(|(wrong, _)| *wrong).map_or(Ok(()), |(_, text)| Err(bad(*text)))
+        wrong.iter().find(|(wrong, _)| *wrong).map_or(Ok(()), |(_, text)| Err(bad(*text)))?;
+        if self.tls && !cfg!(feature = "tls") { Err(no_tls("TLS to Redis")) } else { Ok(()) }
     }
 
     /// The scheme of its URL.
@@ -260,6 +261,11 @@ impl RedisConfig {
 
 fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
     Ok(Option::<String>::deserialize(deserializer)?.map(Secret::new))
+}
+
+/// Says which features bring `what`.
+pub(crate) fn no_tls(what: &str) -> Error {
+    Error::not_compiled(what, &["tls-ring", "tls-aws-lc"])
 }
 
 pub(crate) fn bad(text: impl Into<String>) -> Error {

@@ -7,6 +7,7 @@
 pub(crate) mod check;
 mod open;
 pub(crate) mod socket;
+#[cfg(feature = "tls")]
 mod tls;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

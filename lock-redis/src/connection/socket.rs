@@ -6,9 +6,11 @@ use std::time::Duration;
 use onelock_core::{Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
+#[cfg(feature = "tls")]
 use super::tls;
 use crate::config::{Host, RedisConfig};
 use crate::error;
@@ -50,17 +52,28 @@ pub(crate) async fn open(
     let credentials = credentials(config, role);
     let failed =
         |e: std::io::Error| Error::new(ErrorKind::Unavailable, format!("{host} cannot be reached: {e}"));
-    let stream = dial(host).await.map_err(failed)?;
-    let connected = if config.tls {
-        let stream = tls::connect(config, &host.host, stream).await?;
-        let connected = MultiplexedConnection::new_with_config(&credentials, stream, settings).await;
-        connected.map(|(requests, task)| (requests, tokio::spawn(task)))
-    } else {
-        let connected = MultiplexedConnection::new_with_config(&credentials, stream, settings).await;
-        connected.map(|(requests, task)| (requests, tokio::spawn(task)))
-    };
+    #[cfg(feature = "tls")]
+    if config.tls {
+        // What its settings lack is told before any I/O.
+        let connector = tls::connector(config)?;
+        let stream = dial(host).await.map_err(failed)?;
+        return speak(&credentials, tls::connect(connector, &host.host, stream).await?, settings).await;
+    }
+    speak(&credentials, dial(host).await.map_err(failed)?, settings).await
+}
+
+/// Says who asks, on a stream that is open.
+async fn speak<S>(
+    credentials: &RedisConnectionInfo,
+    stream: S,
+    settings: AsyncConnectionConfig,
+) -> Result<Socket>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let connected = MultiplexedConnection::new_with_config(credentials, stream, settings).await;
     let (requests, task) = connected.map_err(|e| error::from_redis(&e))?;
-    Ok(Socket { requests, _task: Arc::new(Task(task.abort_handle())) })
+    Ok(Socket { requests, _task: Arc::new(Task(tokio::spawn(task).abort_handle())) })
 }
 
 fn credentials(config: &RedisConfig, role: Role) -> RedisConnectionInfo {

@@ -15,15 +15,19 @@ use tokio_rustls::client::TlsStream;
 
 use crate::config::{RedisConfig, bad};
 
-/// Speaks TLS on a new connection to `host`. The files are read each time, so that new certificates are used.
+/// The settings of a new connection. The files are read each time, so that new certificates are used.
+pub(crate) fn connector(config: &RedisConfig) -> Result<TlsConnector> {
+    Ok(TlsConnector::from(Arc::new(settings(config)?)))
+}
+
+/// Speaks TLS on a new connection to `host`.
 pub(crate) async fn connect(
-    config: &RedisConfig,
+    connector: TlsConnector,
     host: &str,
     stream: TcpStream,
 ) -> Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| bad(format!("{host:?} is no name that a certificate can have")))?;
-    let connector = TlsConnector::from(Arc::new(settings(config)?));
     let connected = connector.connect(name, stream).await;
     connected.map_err(|e| Error::new(ErrorKind::Unavailable, format!("no TLS with the server: {e}")))
 }
@@ -55,15 +59,12 @@ fn provider() -> Result<Arc<CryptoProvider>> {
     if let Some(installed) = CryptoProvider::get_default() {
         return Ok(Arc::clone(installed));
     }
-    #[cfg(feature = "ring")]
+    #[cfg(feature = "tls-ring")]
     return Ok(Arc::new(rustls::crypto::ring::default_provider()));
-    #[cfg(all(feature = "aws-lc-rs", not(feature = "ring")))]
+    #[cfg(all(feature = "tls-aws-lc", not(feature = "tls-ring")))]
     return Ok(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
-    #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
-    Err(bad(
-        "TLS needs a provider of cryptography: install one (`rustls::crypto::CryptoProvider::install_default`), or build \
-         with the feature `tls-ring` or `tls-aws-lc-rs`",
-    ))
+    #[cfg(not(any(feature = "tls-ring", feature = "tls-aws-lc")))]
+    Err(crate::config::no_tls("a provider of cryptography for TLS, where the application installs none,"))
 }
 
 fn authorities(config: &RedisConfig) -> Result<RootCertStore> {

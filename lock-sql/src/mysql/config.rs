@@ -119,14 +119,14 @@ pub struct MySqlConfig {
     /// How many connections the verbs share, from 1 to 100. Waiting takes one more, whatever the number of waiters.
     pub pool: u32,
     /// How long reaching the server may take.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "onelock_core::toolkit::human_time")]
     pub connect_timeout: Duration,
     /// How long a verb may take, waiting for row locks included. A connection that does not answer is replaced.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "onelock_core::toolkit::human_time")]
     pub request_timeout: Duration,
     /// The pause between two polls of a waiter whose turn is next while nothing moves, from 1ms to 1s. All waiters of a
     /// client share one poll; it comes after 2 ms when something has moved.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "onelock_core::toolkit::human_time")]
     pub poll: Duration,
     /// Whether a verb is sent as one compound block where the server is MariaDB, in about half the time. Without it, and
     /// on MySQL, it is several statements in one request: for a proxy that does not understand blocks.
@@ -252,7 +252,7 @@ impl MySqlConfig {
         if self.tls_cert.is_some() != self.tls_key.is_some() {
             return Err(bad("tls_cert and tls_key go together"));
         }
-        Ok(())
+        crate::tls::check("MySQL", !matches!(self.tls, MySqlTls::Off | MySqlTls::Prefer))
     }
 
     /// What the driver takes. Its `Debug` shows the password.

@@ -101,10 +101,10 @@ pub struct PostgresConfig {
     /// How many connections at most serve the verbs. One more renews when all are busy, and one more listens.
     pub connections: u16,
     /// How long reaching the server may take.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "onelock_core::toolkit::human_time")]
     pub connect_timeout: Duration,
     /// How long the server may take to answer. A connection that does not answer is replaced.
-    #[serde(with = "humantime_serde")]
+    #[serde(with = "onelock_core::toolkit::human_time")]
     pub request_timeout: Duration,
     /// How a connection is secured.
     pub sslmode: SslMode,
@@ -208,7 +208,7 @@ impl PostgresConfig {
         if self.sslcert.is_some() != self.sslkey.is_some() {
             return Err(bad("sslcert and sslkey go together"));
         }
-        Ok(())
+        crate::tls::check("PostgreSQL", !matches!(self.sslmode, SslMode::Disable | SslMode::Prefer))
     }
 
     /// The address without user, password and options.

@@ -44,12 +44,12 @@ pub struct SqliteConfig {
     /// directory at the time of opening.
     pub path: PathBuf,
     /// How long a call waits for other writers of the file before it fails with [`ErrorKind::Unavailable`].
-    #[serde(with = "humantime_serde", default = "default_busy_timeout")]
+    #[serde(with = "onelock_core::toolkit::human_time", default = "default_busy_timeout")]
     pub busy_timeout: Duration,
     /// How long at most a waiter takes to see what another process did where the kernel does not tell of it. Waiters of
     /// one backend share one look; it comes about every millisecond after a change and ever more rarely, down to this,
     /// while nothing happens. Where the kernel tells, the look is only for what was not told, a hundred times less often.
-    #[serde(with = "humantime_serde", default = "default_poll")]
+    #[serde(with = "onelock_core::toolkit::human_time", default = "default_poll")]
     pub poll: Duration,
 }
 

@@ -1,0 +1,81 @@
+//! TLS to the servers: the certificates, in the form the driver takes.
+
+use std::path::PathBuf;
+
+use onelock_core::Result;
+use zookeeper_client as zk;
+
+use crate::config::{ZkConfig, bad};
+
+/// Reads the files of TLS.
+pub(crate) fn options(config: &ZkConfig) -> Result<Option<zk::TlsOptions>> {
+    if !config.tls {
+        return Ok(None);
+    }
+    // The driver takes rustls' default of the process, and panics where there is none and several are linked in. The
+    // choice is the application's.
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        return Err(bad("TLS needs a cryptography provider of rustls, which the application chooses: call \
+             rustls::crypto::ring::default_provider().install_default() before connecting, or another provider's"));
+    }
+    let read =
+        |file: &PathBuf| std::fs::read_to_string(file).map_err(|e| bad(&format!("{}: {e}", file.display())));
+    let ca = match &config.tls_ca {
+        Some(file) => read(file)?,
+        None => system_authorities()?,
+    };
+    let refused = |error: zk::Error| bad(&format!("the TLS files cannot be used: {error}"));
+    let mut options = zk::TlsOptions::new().with_pem_ca(&ca).map_err(refused)?;
+    if let (Some(cert), Some(key)) = (&config.tls_cert, &config.tls_key) {
+        options = options.with_pem_identity(&read(cert)?, &read(key)?).map_err(refused)?;
+    }
+    Ok(Some(options))
+}
+
+/// The system's authorities, in the form the driver takes.
+fn system_authorities() -> Result<String> {
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
+        return Err(bad("this system has no certificate authorities; name a file with tls_ca"));
+    }
+    Ok(found.certs.iter().map(|cert| pem(cert.as_ref())).collect())
+}
+
+fn pem(der: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
+    for (i, chunk) in der.chunks(3).enumerate() {
+        let bits =
+            chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for place in 0..4 {
+            let digit =
+                if place <= chunk.len() { DIGITS[(bits >> (18 - 6 * place)) as usize & 63] } else { b'=' };
+            text.push(char::from(digit));
+        }
+        if i % 16 == 15 {
+            text.push('\n');
+        }
+    }
+    text + "\n-----END CERTIFICATE-----\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let chosen = rustls::crypto::ring::default_provider().install_default();
+        assert!(chosen.is_ok(), "nobody else chooses in this process");
+        let config = ZkConfig::from_url("zks://a?tls_ca=/nowhere/ca.pem".parse().unwrap()).unwrap();
+        let missing = options(&config).unwrap_err();
+        assert!(missing.to_string().contains("/nowhere/ca.pem"), "{missing}");
+    }
+
+    #[test]
+    fn certificates_are_written_as_pem() {
+        let text = pem(b"Many hands make light work.");
+        assert!(text.contains("\nTWFueSBoYW5kcyBtYWtlIGxpZ2h0IHdvcmsu\n"), "{text}");
+        assert!(pem(b"ab").contains("\nYWI=\n") && pem(b"a").contains("\nYQ==\n"));
+    }
+}
