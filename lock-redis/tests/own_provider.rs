@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{held, request};
@@ -44,27 +43,4 @@ async fn a_program_keeps_its_own_provider() {
     own.install_default().expect("it is the program's to install one");
     connect("after").await;
     assert!(RANDOM.0.load(Ordering::Relaxed) > 0, "the program's provider is not used");
-}
-
-/// Two providers in the tree make `ClientConfig::builder()` panic in a program that relies on the one of its own.
-#[test]
-fn the_feature_of_the_store_brings_no_provider() {
-    let providers = |features: &str| {
-        let cargo = Command::new(env!("CARGO"))
-            .args(["tree", "--offline", "--package", "onelock", "--features", features])
-            .args(["--edges", "normal,features", "--invert", "rustls"])
-            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-            .output()
-            .unwrap();
-        assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
-        let tree = String::from_utf8(cargo.stdout).unwrap();
-        ["ring", "aws-lc-rs", "aws_lc_rs"]
-            .into_iter()
-            .filter(|provider| tree.contains(&format!("rustls feature \"{provider}\"")))
-            .collect::<Vec<_>>()
-    };
-    for none in ["redis", "redis,tls"] {
-        assert_eq!(providers(none), Vec::<&str>::new(), "{none}");
-    }
-    assert_eq!(providers("redis,tls-ring"), ["ring"]);
 }
