@@ -1,7 +1,6 @@
 #!/bin/sh
 # How many crates a build takes, and that cryptography comes only with a feature that asks for it.
-# (Two providers in the tree make `ClientConfig::builder()` panic in a program that relies on the one of its own.) A crate that is named again
-# by `cargo tree` counts again, so the limits are on the safe side.
+# A crate that is named again by `cargo tree` counts again, so the limits are on the safe side.
 set -eu
 cd "$(dirname "$0")/.."
 wrong=
@@ -19,6 +18,7 @@ plain() { # plain WHAT, the crates on stdin
     echo "$1: cryptography: ${found:-none}"
     [ -z "$found" ] || wrong="$wrong; $1 brings $found"
 }
+# Two providers in the tree make `ClientConfig::builder()` panic in a program that relies on the one of its own.
 brings() { # brings WHAT WANTED UNWANTED, the crates on stdin: a provider, and not the other
     tree=$(cat)
     for crate in $2; do
