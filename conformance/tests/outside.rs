@@ -7,7 +7,7 @@ use onelock_conformance::servers::mariadb::MariaDb;
 use onelock_conformance::servers::postgres::PostgresServer;
 use onelock_conformance::servers::{data_folder, redis, zookeeper};
 use onelock_conformance::verdict::{Context as _, Verdict};
-use onelock_conformance::{Stop, ensure};
+use onelock_conformance::ensure;
 use tokio::process::Command;
 
 #[tokio::test(flavor = "multi_thread")]
