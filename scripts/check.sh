@@ -62,3 +62,6 @@ step cargo test -p onelock-core --features metrics,tracing,tower --lib --test se
 for example in examples/*.rs; do
     step cargo run --quiet -p onelock --example "$(basename "$example" .rs)"
 done
+# A program that has the library only as its users do, on all stores.
+step cargo fmt --check --manifest-path examples/outside/Cargo.toml
+step cargo test --workspace --features "$stores" --test outside -- --ignored
