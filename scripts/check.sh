@@ -64,4 +64,4 @@ for example in examples/*.rs; do
 done
 # A program that has the library only as its users do, on all stores.
 step cargo fmt --check --manifest-path examples/outside/Cargo.toml
-step cargo test --workspace --features "$stores" --test outside -- --ignored
+step cargo test --workspace --features "$features" --test outside -- --ignored

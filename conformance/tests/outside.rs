@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use onelock_conformance::ensure;
 use onelock_conformance::servers::etcd::Member;
 use onelock_conformance::servers::mariadb::MariaDb;
 use onelock_conformance::servers::postgres::PostgresServer;
 use onelock_conformance::servers::{data_folder, redis, zookeeper};
 use onelock_conformance::verdict::{Context as _, Verdict};
-use onelock_conformance::ensure;
 use tokio::process::Command;
 
 #[tokio::test(flavor = "multi_thread")]
