@@ -42,6 +42,7 @@ impl Exit {
     /// The command was not found; as shells say it.
     pub(crate) const NOT_FOUND: Self = Self(127);
     /// Ended by Ctrl-C, with what was done until then; as if killed by SIGINT.
+    #[cfg(feature = "bench")]
     pub(crate) const INTERRUPTED: Self = Self(130);
     /// Whoever read our output went away; as if killed by SIGPIPE.
     pub(crate) const CLOSED_PIPE: Self = Self(141);
