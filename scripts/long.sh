@@ -1,7 +1,7 @@
 #!/bin/sh
-# The longer run: on every store, trials of everything at once with at least 500 faults, trials that judge the work, long churns, thousands of cancels,
-# of lost and of altered replies, and a process that is worn for long. Leaves the records, a page and a table about them
-# in target/evidence. About an hour on two cores.
+# The longer run: on every store, trials of everything at once with at least 500 faults, trials that judge the work, long
+# churns, thousands of cancels, of lost and of altered replies, and a process that is worn for long. Leaves the records, a
+# page and a table about them in target/evidence. About an hour on two cores.
 #   scripts/long.sh [STORE…]        only these, by the names that the suite prints
 #   SOAK=N scripts/long.sh [STORE…] trials N times as long
 # ONELOCK_SEED replays the random choices of another run: every record has its seed.

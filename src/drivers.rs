@@ -117,7 +117,7 @@ pub(crate) fn check_compiled(url: &StoreUrl) -> Result<()> {
     if url.scheme == QUORUM.name {
         let members: Option<String> = url.clone().take("members").ok().flatten();
         for (nth, member) in members.iter().flat_map(|members| members.split('|')).enumerate() {
-            // What is malformed is told by whoever opens it.
+            // A malformed URL is an error when it is opened.
             if let Ok(member) = member.parse::<StoreUrl>() {
                 compiled(&member, Some(nth + 1))?;
             }

@@ -207,7 +207,7 @@ impl Client {
         loop {
             let request = trying(leased(exclusive(&free)?, Duration::from_secs(3)));
             let cycle = async {
-                // What was asked for and not answered is given back, as whoever asks must.
+                // What was asked for and not answered is given back, as every caller must.
                 while let Some(old) = owed.last() {
                     self.backend.release(&old.ticket()).await?;
                     owed.pop();

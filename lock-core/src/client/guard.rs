@@ -148,7 +148,7 @@ impl Guard {
         self.hold.mode()
     }
 
-    /// The id of the entry in the store. Whoever knows it can release the entry.
+    /// The id of the entry in the store. A client that knows it can release the entry.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

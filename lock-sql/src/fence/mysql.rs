@@ -5,7 +5,7 @@ use sqlx::{MySqlConnection, query, query_scalar};
 
 use crate::mysql::error::explain;
 
-/// Makes the table, in the connection's database. Whoever checks needs `SELECT`, `INSERT` and `UPDATE` on it.
+/// Makes the table, in the connection's database. A user that checks needs `SELECT`, `INSERT` and `UPDATE` on it.
 pub const SCHEMA: &str = include_str!("../../migrations/mysql/fence/schema.sql");
 
 /// With the name and the token of an exclusive guard: raises the watermark and answers it as the last insert id, which

@@ -5,7 +5,7 @@ use sqlx::{PgConnection, query, query_scalar};
 
 use crate::postgres::error::explain;
 
-/// Makes the table, in the first schema of the search path. Whoever checks needs `SELECT`, `INSERT` and `UPDATE` on it.
+/// Makes the table, in the first schema of the search path. A user that checks needs `SELECT`, `INSERT` and `UPDATE` on it.
 pub const SCHEMA: &str = include_str!("../../migrations/postgres/fence/schema.sql");
 
 /// With `$1` the name and `$2` the token of an exclusive guard: raises the watermark and answers it. A number larger than the
