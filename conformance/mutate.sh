@@ -40,17 +40,21 @@ fault() {
     quorum) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-conformance --test quorum_suite ;;
     sim) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-conformance --test quorum_sim ;;
     models) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-core --test models ;;
-    gate) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-redis --test quorum_gate ;;
+    gate) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-redis --test store ;;
     core) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-core --test guard_races ;;
     unit) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-core --lib ;;
     url) set -- "$1" "$2" "$3" "$4" "$5" -p onelock --lib ;;
     slow) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-core --test slow_store ;;
     client) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-core --test client ;;
     votes) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-core --test quorum ;;
-    members) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-redis --test quorum_members ;;
+    members) set -- "$1" "$2" "$3" "$4" "$5" -p onelock-redis --test store ;;
     esac
     name=$1 file=$2 shown=$5 case="$4::$5"
-    case $4 in sim | core | models | gate | unit | url | slow | client | votes | members) case=$5 ;; sessions) case="postgres::$5" ;; esac
+    case $4 in
+    sim | core | models | unit | url | slow | client | votes) case=$5 ;;
+    gate | members) case="quorum_$4::$5" ;;
+    sessions) case="postgres::$5" ;;
+    esac
     shift 5
     if ! cargo test --quiet "$@" --no-run >"$copy/log" 2>&1; then
         echo "BROKEN   $name: does not compile"

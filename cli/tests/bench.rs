@@ -1,12 +1,9 @@
 //! `bench`: what it writes and what it refuses. Only counts are asserted: times are the machine's.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::fs;
 use std::path::Path;
 
-use common::{Bench, PASSWORD, Running, until};
+use crate::common::{Bench, PASSWORD, Running, until};
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -1,12 +1,9 @@
 //! `onelock run --at-least` and `--max-hold`: how long a lock is held, and what is refused before the store is asked.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
-use common::{BEAT, Bench, SHORT, children_of, folder, group_alive, until};
+use crate::common::{BEAT, Bench, SHORT, children_of, folder, group_alive, until};
 use rustix::process::Signal;
 
 on_every_store! {

@@ -1,14 +1,11 @@
 //! `check`: a store that keeps its promises, one that does not, and the page about both.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::fs;
 use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use common::{Bench, PASSWORD};
+use crate::common::{Bench, PASSWORD};
 use serde_json::Value;
 
 on_every_store! {
@@ -58,7 +55,7 @@ fn a_sound_store_passes(bench: &Bench) {
 /// A server that forgets locks long before their time breaks a promise.
 #[test]
 fn a_broken_promise_has_its_own_code() {
-    let redis = common::Redis::start();
+    let redis = crate::common::Redis::start();
     let mut bench = Bench::sqlite();
     bench.url = redis.url();
     let (over, is_over) = mpsc::channel();

@@ -1,7 +1,4 @@
 //! The deadman by itself, spoken to over its socket.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::io::{BufRead as _, BufReader, IoSlice, Write as _};
 use std::mem::MaybeUninit;
@@ -11,7 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Bench, STUBBORN_BEAT, group_alive, until};
+use crate::common::{Bench, STUBBORN_BEAT, group_alive, until};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
@@ -39,7 +36,7 @@ impl Deadman {
             .process_group(0)
             .spawn()
             .unwrap();
-        socket.set_read_timeout(Some(common::BOUND)).unwrap();
+        socket.set_read_timeout(Some(crate::common::BOUND)).unwrap();
         let reports = BufReader::new(socket.try_clone().unwrap());
         Self { process, socket, reports }
     }

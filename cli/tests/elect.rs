@@ -1,11 +1,8 @@
 //! `onelock elect`: one instance runs, whatever happens to the others, and no two ever at once.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::os::unix::process::ExitStatusExt as _;
 
-use common::{BEAT, Bench, Redis, Running, SHORT, STUBBORN_BEAT, folder, until};
+use crate::common::{BEAT, Bench, Redis, Running, SHORT, STUBBORN_BEAT, folder, until};
 use rustix::process::Signal;
 
 on_every_store! {

@@ -1,9 +1,6 @@
 //! `gates`: what shut gates look like to a person, and opening them by a person's word.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
-use common::{Bench, Redis, folder, until};
+use crate::common::{Bench, Redis, folder, until};
 use rustix::process::Signal;
 use serde_json::Value;
 

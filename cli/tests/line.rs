@@ -1,11 +1,8 @@
 //! A line seen and waited for: `ping`, `wait`, `watch`, `leader`, and places in `status`.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::os::unix::process::ExitStatusExt as _;
 
-use common::{Bench, PASSWORD, Redis, folder, until};
+use crate::common::{Bench, PASSWORD, Redis, folder, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -102,7 +99,7 @@ fn waiters_are_told_their_places(bench: &Bench) {
 fn each_change_of_a_line_is_a_line(bench: &Bench) {
     let mut watch = bench.onelock(&["watch", "a", "--json", "--interval", "50ms"]);
     let told = bench.dir.path().join("told");
-    let watch = common::Running::new({
+    let watch = crate::common::Running::new({
         watch.stdout(std::fs::File::create(&told).unwrap());
         watch
     });
@@ -149,7 +146,7 @@ fn a_leader_is_shown_and_watched(bench: &Bench) {
     let told = bench.dir.path().join("told");
     let mut watch = bench.onelock(&["leader", "a", "--watch", "--json"]);
     watch.stdout(std::fs::File::create(&told).unwrap());
-    let watch = common::Running::new(watch);
+    let watch = crate::common::Running::new(watch);
     let seen = || json_lines(&std::fs::read_to_string(&told).unwrap());
     until("that nobody leads", || seen().last().is_some_and(|line| line["led"] == false));
     let leads = bench.spawn(&["elect", "a", "--note", "me", "--", "sh", "-c", HOLD]);

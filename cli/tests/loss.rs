@@ -1,9 +1,8 @@
 //! What happens when the lock is lost, or those who guard it: the command never works on without it.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
-use common::{BEAT, Bench, Redis, Running, SHORT, STUBBORN_BEAT, children_of, folder, group_alive, until};
+use crate::common::{
+    BEAT, Bench, Redis, Running, SHORT, STUBBORN_BEAT, children_of, folder, group_alive, until,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 on_every_store! {

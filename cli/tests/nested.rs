@@ -1,9 +1,6 @@
 //! A run whose command is another run.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
-use common::{Bench, Running, children_of, group_alive, until};
+use crate::common::{Bench, Running, children_of, group_alive, until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Beats on after TERM.

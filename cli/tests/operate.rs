@@ -1,10 +1,7 @@
 //! Many names at once: `top`, `deadlocks`; and the manual's pages.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
-use common::terminal::Terminal;
-use common::{Bench, until};
+use crate::common::terminal::Terminal;
+use crate::common::{Bench, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -110,7 +107,7 @@ fn a_circle_of_two_is_named(bench: &Bench) {
     assert_eq!(json["circle"][0]["behind_holds"], true);
     // One of them gives in.
     two[0].signal(Signal::TERM);
-    let [first, second] = two.map(common::Running::finish);
+    let [first, second] = two.map(crate::common::Running::finish);
     assert_eq!((first.code, second.code), (Some(143), Some(0)), "{first:?} {second:?}");
     assert_eq!(bench.run(&["deadlocks"]).code, Some(0));
 }

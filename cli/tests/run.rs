@@ -1,14 +1,11 @@
 //! `onelock run` while all goes well.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Bench, group_alive, until};
+use crate::common::{Bench, group_alive, until};
 use rustix::process::Signal;
 
 on_every_store! {

@@ -1,9 +1,6 @@
 //! `onelock run` on session locks, which the server frees when their connection closes.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
-use common::{Bench, STUBBORN_BEAT, children_of, folder, group_alive, until};
+use crate::common::{Bench, STUBBORN_BEAT, children_of, folder, group_alive, until};
 use onelock_conformance::servers::mariadb::MariaDb;
 use onelock_conformance::servers::postgres::PostgresServer;
 use rustix::process::Signal;

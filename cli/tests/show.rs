@@ -1,12 +1,9 @@
 //! `status`, `list`, `evict`, `stores`, `completions`, errors and pipes.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 
-use common::{Bench, PASSWORD, SHORT, until};
+use crate::common::{Bench, PASSWORD, SHORT, until};
 use serde_json::Value;
 
 on_every_store! {

@@ -1,14 +1,11 @@
 //! `onelock run` started in odd surroundings: signals ignored, descriptors closed or few.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
-use common::{BEAT, Bench, Redis, Running, SHORT, children_of, folder, group_alive, until};
+use crate::common::{BEAT, Bench, Redis, Running, SHORT, children_of, folder, group_alive, until};
 use rustix::process::Signal;
 
 /// The program, started by another one that does something first.

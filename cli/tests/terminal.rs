@@ -1,13 +1,10 @@
 //! `onelock run` under a shell on a real terminal.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use common::terminal::Terminal;
-use common::{Bench, until};
+use crate::common::terminal::Terminal;
+use crate::common::{Bench, until};
 
 /// Runs until the test says so, by bash: a shell that uses vfork(2) hangs when Ctrl-Z stops its child before the exec.
 const WORK: &str =

@@ -1,11 +1,8 @@
 //! How `onelock run` waits: for the lock, for a store that is away, and not longer than it was told.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::process::Command;
 
-use common::{Bench, PASSWORD, Redis, folder, until};
+use crate::common::{Bench, PASSWORD, Redis, folder, until};
 use rustix::process::Signal;
 
 on_every_store! {

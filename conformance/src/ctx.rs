@@ -189,18 +189,25 @@ impl Ctx {
     ///
     /// # Errors
     /// What `probe` says; or that `what` never came.
-    pub async fn eventually<T, F>(&self, what: &str, mut probe: impl FnMut() -> F) -> Verdict<T>
+    pub async fn eventually<T, F>(&self, what: &str, probe: impl FnMut() -> F) -> Verdict<T>
     where
         F: Future<Output = Verdict<Option<T>>>,
     {
-        let end = Instant::now() + PATIENCE;
+        Self::eventually_within(PATIENCE, what, probe).await
+    }
+
+    async fn eventually_within<T, F>(limit: Duration, what: &str, mut probe: impl FnMut() -> F) -> Verdict<T>
+    where
+        F: Future<Output = Verdict<Option<T>>>,
+    {
+        let end = Instant::now() + limit;
         let mut pause = Duration::from_millis(1);
         loop {
             if let Some(found) = probe().await? {
                 return Ok(found);
             }
             if Instant::now() > end {
-                return Err(Stop::failed(format!("{what}: not within {PATIENCE:?}")));
+                return Err(Stop::failed(format!("{what}: not within {limit:?}")));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(50));
@@ -241,7 +248,9 @@ impl Ctx {
     /// When it never has.
     pub async fn until_line_has(&self, backend: &Arc<dyn Backend>, name: &LockName, count: usize) -> Verdict {
         let what = format!("a line of {count} for {name:?}");
-        self.eventually(&what, async || {
+        // A crowd joins as fast as the server lets it.
+        let limit = PATIENCE * u32::try_from(1 + count / 250)?;
+        Self::eventually_within(limit, &what, async || {
             // A server that is busy with a crowd may be late; the bound is the case's patience.
             let line = match backend.inspect(name).await {
                 Ok(line) => line,

@@ -42,7 +42,10 @@ pub fn run(harness: impl Harness) -> ExitCode {
     if arguments.test_threads.is_none() {
         arguments.test_threads = Some(harness.threads());
     }
-    let trials = case::all().map(|case| trial(&harness, case)).collect();
+    // The longest begin first, so that none of them is alone at the end.
+    let mut cases: Vec<_> = case::all().collect();
+    cases.sort_by_key(|case| std::cmp::Reverse(case.limit));
+    let trials = cases.into_iter().map(|case| trial(&harness, case)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

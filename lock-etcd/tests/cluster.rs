@@ -1,11 +1,9 @@
 //! Three members, and what happens to one: killed, frozen; and one server's restarts, compactions, sessions, certificates.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::server::{Admin as _, Member};
 use etcd_client::PutOptions;
 use onelock_conformance::Verdict;
 use onelock_conformance::churn::{Churn, over_a_lost_majority};
@@ -17,7 +15,6 @@ use onelock_conformance::servers::{data_folder, tls};
 use onelock_core::{Backend, ErrorKind, Locks, Renewed, Request, Settings, Wake};
 use onelock_etcd::DRIVER;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-use support::server::{Admin as _, Member};
 use tokio::time::timeout;
 
 async fn client(url: &str) -> Arc<dyn Backend> {

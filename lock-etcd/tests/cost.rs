@@ -1,16 +1,13 @@
 //! What waiting costs, in requests and bytes, as the line grows.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
-mod support;
 
 use std::sync::Arc;
 
+use crate::support::server::Member;
 use onelock_conformance::Verdict;
 use onelock_conformance::ctx::{held, name, renewal, request, waiting};
 use onelock_conformance::harness::open_by;
 use onelock_core::{Backend, Mode, Renewed};
 use onelock_etcd::DRIVER;
-use support::server::Member;
 
 /// What the server has received from clients and sent to them: messages in, bytes both ways.
 async fn traffic(server: &Member) -> Verdict<(u64, f64)> {

@@ -1,17 +1,14 @@
 //! Fenced transactions.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod support;
 
 use std::time::Duration;
 
+use crate::support::server::{Admin as _, Member};
 use etcd_client::{Client, TxnOp};
 use onelock_conformance::Verdict;
 use onelock_conformance::harness::open_by;
 use onelock_core::{ErrorKind, Locks, Settings};
 use onelock_etcd::DRIVER;
 use onelock_etcd::fence::Entry;
-use support::server::{Admin as _, Member};
 
 const PREFIX: &str = "onelock/";
 

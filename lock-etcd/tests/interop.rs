@@ -1,19 +1,16 @@
 //! One lock shared with `etcdctl lock`, which is Go's `concurrency.Mutex`: a plain name and an empty prefix.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
-mod support;
 
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::server::Member;
 use onelock_conformance::Verdict;
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, request, ticket, trying, waiting};
 use onelock_conformance::harness::open_by;
 use onelock_core::{Backend, LockName, Locks, Mode, Standing, Wake};
 use onelock_etcd::DRIVER;
 use rustix::process::{Pid, Signal, kill_process};
-use support::server::Member;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;

@@ -1,12 +1,10 @@
 //! Which lease an entry is on, whatever becomes of the answers: no key of a living entry is on a revoked lease.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
-mod support;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::server::{Admin as _, Member};
 use etcd_client::GetOptions;
 use futures_util::future::join_all;
 use onelock_conformance::Verdict;
@@ -15,7 +13,6 @@ use onelock_conformance::faults::{Act, Fault, Link, Proxy, Trigger};
 use onelock_conformance::harness::open_by;
 use onelock_core::{Backend, Guard, LockName, Locks, Mode, Renewal, Renewed, Request, Settings, Wake};
 use onelock_etcd::DRIVER;
-use support::server::{Admin as _, Member};
 
 /// How many locks one client holds.
 const HELD: usize = 300;

@@ -1,11 +1,9 @@
 //! A long line: how few are notified, and that nobody who waits far behind is lost.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::server::{Admin as _, Member};
 use onelock_conformance::Verdict;
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, number, request, ticket, waiting};
 use onelock_conformance::faults::{Fault, Link, Proxy};
@@ -13,7 +11,6 @@ use onelock_conformance::harness::open_by;
 use onelock_conformance::rng::Rng;
 use onelock_core::{Backend, LockName, Release, Result, Ticket, Wake};
 use onelock_etcd::DRIVER;
-use support::server::{Admin as _, Member};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 

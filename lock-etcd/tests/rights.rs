@@ -1,17 +1,14 @@
 //! Users with no more rights than they need, and with less.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
-mod support;
 
 use std::time::Duration;
 
+use crate::support::server::{Admin as _, Member};
 use etcd_client::Permission;
 use onelock_conformance::Verdict;
 use onelock_conformance::ctx::{exclusive, name};
 use onelock_conformance::harness::open_by;
 use onelock_core::{Error, ErrorKind, LockName, Page};
 use onelock_etcd::DRIVER;
-use support::server::{Admin as _, Member};
 
 fn denied(what: &str, error: &Error, keys: &str) {
     assert_eq!(error.kind(), ErrorKind::Denied, "{what}: {error}");

@@ -1,17 +1,14 @@
 //! Tokens of users that are not good any more while locks are held and waited for.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
-mod support;
 
 use std::sync::Arc;
 
+use crate::support::server::{Admin as _, Member};
 use onelock_conformance::Verdict;
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, number, renewal, ticket, waiting};
 use onelock_conformance::harness::open_by;
 use onelock_conformance::servers::data_folder;
 use onelock_core::{Backend, ErrorKind, Renewed, Wake};
 use onelock_etcd::DRIVER;
-use support::server::{Admin as _, Member};
 use tempfile::TempDir;
 use tokio::time::timeout;
 

@@ -1,10 +1,8 @@
 //! Locks of different lengths on one client.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
-mod support;
 
 use std::time::{Duration, Instant};
 
+use crate::support::server::{Admin as _, Member};
 use etcd_client::GetOptions;
 use onelock_conformance::Verdict;
 use onelock_conformance::ctx::PATIENCE;
@@ -12,7 +10,6 @@ use onelock_conformance::faults::{Fault, Link, Proxy};
 use onelock_conformance::harness::open_by;
 use onelock_core::{Guard, Locks};
 use onelock_etcd::DRIVER;
-use support::server::{Admin as _, Member};
 
 async fn client(url: &str) -> Verdict<Locks> {
     Ok(Locks::builder(open_by(&DRIVER, url).await?).build()?)

@@ -1,18 +1,15 @@
 //! What the shared suite does not know of etcd: its keys, requests by kind, foreign entries, rights.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::server::{Admin as _, Member};
 use onelock_conformance::ctx::{
     PATIENCE, exclusive, held, leased, name, renewal, request, ticket, trying, waiting,
 };
 use onelock_conformance::harness::open_by;
 use onelock_core::{Backend, Locks, Mode, Page, Renewed, Standing, Wake};
 use onelock_etcd::DRIVER;
-use support::server::{Admin as _, Member};
 use tokio::time::timeout;
 
 type Outcome = onelock_conformance::Verdict;

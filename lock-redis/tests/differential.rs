@@ -1,12 +1,8 @@
 //! The scripts against the executable specification: random verbs, the same answers, the same pushes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{HOUR, Raw, Server, request, soon};
+use crate::common::{HOUR, Raw, Server, request, soon};
 use onelock_core::line::Line;
 use onelock_core::{Backend, FencingToken, Release, Renewal, Renewed, Request, Standing, Timestamp, Wake};
 use onelock_redis::RedisBackend;
@@ -149,7 +145,7 @@ impl Pair<'_> {
         let mut promoted = Vec::new();
         self.line.settle(NOW, &mut promoted);
         let (holders, waiters) = self.line.view(NOW);
-        let name = self.known.first().map_or_else(|| common::name("line"), |r| r.name.clone());
+        let name = self.known.first().map_or_else(|| crate::common::name("line"), |r| r.name.clone());
         let shown = self.backend.inspect(&name).await.unwrap();
         self.pushed(&promoted).await;
         for (expected, shown) in [(&holders, &shown.holders), (&waiters, &shown.waiters)] {
@@ -212,7 +208,7 @@ async fn run(server: &Server, seed: u64, steps: usize) {
             (13..=15, Some(old)) => pair.leave(&old).await,
             (16, Some(_)) => {
                 let n = i64::try_from(dice.roll(usize::try_from(pair.next).unwrap() + 2) + 1).unwrap();
-                pair.evict(common::token(n)).await;
+                pair.evict(crate::common::token(n)).await;
             }
             (17..=18, Some(old)) => pair.expire(&old).await,
             _ => pair.compare().await,

@@ -1,16 +1,10 @@
 //! Masters that die, stand still, come back and change places, under clients at work.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-#[path = "common/group.rs"]
-mod group;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{held, renew_one, request, soon, waits};
-use group::{LIMIT, SILENCE, backend, config, group, owner, soon_until};
+use crate::common::group::{LIMIT, SILENCE, backend, config, group, owner, soon_until};
+use crate::common::{held, renew_one, request, soon, waits};
 use onelock_conformance::churn::{Churn, Report};
 use onelock_conformance::history;
 use onelock_conformance::servers::redis_group::Plan;

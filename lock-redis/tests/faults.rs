@@ -1,12 +1,8 @@
 //! Servers that stop, die and come back; pushes that get lost.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Server, held, renew_one, request, soon, waits};
+use crate::common::{PATIENCE, Server, held, renew_one, request, soon, waits};
 use onelock_core::{Backend, ErrorKind, Release, Renewed, Wake};
 use onelock_redis::RedisBackend;
 

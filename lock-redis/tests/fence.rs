@@ -1,11 +1,8 @@
 //! Fenced commands on a real server.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod common;
 
 use std::time::Duration;
 
-use common::{Server, name, token};
+use crate::common::{Server, name, token};
 use onelock_core::{ErrorKind, Locks};
 use onelock_redis::fence::{run, run_as};
 use redis::{Cmd, cmd};
@@ -85,7 +82,7 @@ async fn in_a_cluster_all_keys_have_one_hash_tag() {
     let server = Server::start(&["--cluster-enabled", "yes"]).await;
     let mut raw = server.raw().await;
     raw.run("CLUSTER ADDSLOTSRANGE 0 16383").await;
-    common::soon(async {
+    crate::common::soon(async {
         while !format!("{:?}", raw.run("CLUSTER INFO").await).contains("cluster_state:ok") {}
     })
     .await;

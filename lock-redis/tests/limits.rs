@@ -1,12 +1,8 @@
 //! The limits of the server: connections, the size of an answer, the size of a request.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{HOUR, Server, held, renew_one, request, soon, waits};
+use crate::common::{HOUR, Server, held, renew_one, request, soon, waits};
 use onelock_core::{Backend, ErrorKind, Note, Release, Renewal, Renewed, Request, Wake};
 use onelock_redis::RedisBackend;
 

@@ -1,14 +1,10 @@
 //! The plain layout against what other libraries send.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{HOUR, Raw, Server, held, name, renew_one, request, soon, token};
+use crate::common::{HOUR, Raw, Server, held, name, renew_one, request, soon, token};
 use onelock_core::{
     Backend, BootClock, ErrorKind, Locks, Page, Release, Renewed, Request, Settings, Standing, StoreUrl,
 };

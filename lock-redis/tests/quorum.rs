@@ -1,13 +1,9 @@
 //! Quorums over real, independent servers: schedules that break naive protocols, dead minorities, churn.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Raw, Server, request, soon};
+use crate::common::{PATIENCE, Raw, Server, request, soon};
 use onelock_conformance::churn::Churn;
 use onelock_conformance::faults::{Net, Node};
 use onelock_core::{Backend, BootClock, FencingToken, Locks, Quorum, Release, Request, Settings, Standing};
@@ -64,7 +60,7 @@ fn token(standing: &Standing) -> FencingToken {
 async fn until_taken(server: &Server) {
     let backend = server.backend().await;
     soon(async {
-        while backend.inspect(&common::name(NAME)).await.unwrap().holders.is_empty() {
+        while backend.inspect(&crate::common::name(NAME)).await.unwrap().holders.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })

@@ -1,13 +1,9 @@
 //! Quorums over servers that forget: with gates no token comes twice and no lock has two holders; without, they do.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{PATIENCE, Server, request, soon};
+use crate::common::{PATIENCE, Server, request, soon};
 use onelock_conformance::churn::{Churn, Report};
 use onelock_conformance::faults::{Net, Node};
 use onelock_conformance::rng::Rng;
@@ -147,12 +143,12 @@ async fn a_shut_gate_renews_and_raises_nothing() {
     assert!(!gate.open("another", 5).await.unwrap());
     assert!(gate.open(&view.incarnation, 5).await.unwrap());
     assert!(matches!(backend.acquire(&mine).await.unwrap(), Standing::Held(grant) if grant.token.get() == 6));
-    common::renew_one(&backend, &mine.ticket()).await.unwrap();
+    crate::common::renew_one(&backend, &mine.ticket()).await.unwrap();
     // Nothing is lost: the entry is there, and yet it counts for nothing.
     server.restart().await;
     let error = soon(async {
         loop {
-            match common::renew_one(&backend, &mine.ticket()).await {
+            match crate::common::renew_one(&backend, &mine.ticket()).await {
                 Err(error) if !error.to_string().contains("gate") => {}
                 answer => return answer.expect_err("a shut gate has renewed"),
             }
@@ -160,7 +156,7 @@ async fn a_shut_gate_renews_and_raises_nothing() {
     })
     .await;
     assert!(!error.is_unclear(), "{error}");
-    let error = backend.raise(&mine.ticket(), common::token(9)).await.unwrap_err();
+    let error = backend.raise(&mine.ticket(), crate::common::token(9)).await.unwrap_err();
     assert!(error.to_string().contains("gate") && !error.is_unclear(), "{error}");
     let seen = gate.look().await.unwrap();
     assert!(!seen.open && seen.incarnation != view.incarnation && seen.highest == 6, "{seen:?}");
@@ -179,7 +175,7 @@ async fn leases_longer_than_the_quarantine_allows_are_refused() {
     let long = Request { delay: LEASE, ..attempt() };
     assert_eq!(quorum.acquire(&long).await.unwrap_err().kind(), ErrorKind::InvalidLease);
     let (free, _) = client(&servers, Gate::None).await;
-    assert!(token(&free, &Request { lease: common::HOUR, ..attempt() }).await.is_some());
+    assert!(token(&free, &Request { lease: crate::common::HOUR, ..attempt() }).await.is_some());
 }
 
 /// Clients churn while one server after the other loses power: it comes back with what it had a while before. Each

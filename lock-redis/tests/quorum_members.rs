@@ -1,12 +1,8 @@
 //! The members of a quorum are different servers, however they are spelled.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-
 use std::sync::Arc;
 
-use common::{Server, request, soon};
+use crate::common::{Server, request, soon};
 use onelock_core::{Backend, BootClock, Error, ErrorKind, Quorum, Request, Standing};
 use tokio::net::{TcpListener, TcpStream};
 

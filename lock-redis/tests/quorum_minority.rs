@@ -1,14 +1,10 @@
 //! Quorums of five real servers, two of which are dead, stopped or slow: what an acquire costs then, how long it counts,
 //! and that what is late does no harm.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Server, renew_one, request, soon};
+use crate::common::{PATIENCE, Server, renew_one, request, soon};
 use onelock_conformance::faults::{Net, Node};
 use onelock_core::{
     Backend, BootClock, Clock as _, Locks, Quorum, Release, Renewed, Request, Retry, Settings, Standing,
@@ -48,7 +44,7 @@ async fn cost(quorum: &Quorum, what: &str) -> (Duration, Duration) {
     let mut times = Vec::new();
     for _ in 0..200 * volume() {
         // A name for each: what is late of the one must not meet the next.
-        let mine = Request { name: common::name(what), ..attempt() };
+        let mine = Request { name: crate::common::name(what), ..attempt() };
         let began = Instant::now();
         let standing = quorum.acquire(&mine).await.unwrap_or_else(|error| panic!("{what}: {error}"));
         times.push(began.elapsed());
@@ -208,7 +204,7 @@ async fn holders(servers: &[Server]) -> usize {
     let mut count = 0;
     for server in servers {
         let backend = server.backend().await;
-        count += backend.inspect(&common::name(NAME)).await.unwrap().holders.len();
+        count += backend.inspect(&crate::common::name(NAME)).await.unwrap().holders.len();
     }
     count
 }
@@ -224,7 +220,7 @@ async fn repeated_releases_do_not_touch_later_attempts() {
     let (mut blocked, mut worst, mut held) = (0, 0, 0);
     let cycles = 100 * volume();
     while held < cycles {
-        let mine = Request { lease: common::HOUR, ..attempt() };
+        let mine = Request { lease: crate::common::HOUR, ..attempt() };
         if !matches!(quorum.acquire(&mine).await.unwrap(), Standing::Held(_)) {
             (blocked, worst) = (blocked + 1, worst.max(blocked + 1));
             assert!(blocked < 20, "a client that blocks itself");

@@ -4,8 +4,6 @@
 //! histories must find two holders at once. Tokens must grow all the same, and no guard may be deceived for longer than its
 //! lease. With `replicas=1` the same course of events gives no lock twice.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

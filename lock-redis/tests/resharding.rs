@@ -1,13 +1,7 @@
 //! Slots of a cluster that are on their way to another node, under clients at work.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-#[path = "common/group.rs"]
-mod group;
-
-use common::{held, renew_one, request, soon, waits};
-use group::{SILENCE, backend, bucket, group, owner};
+use crate::common::group::{SILENCE, backend, bucket, group, owner};
+use crate::common::{held, renew_one, request, soon, waits};
 use onelock_conformance::servers::redis_group::{Group, Plan};
 use onelock_core::{Backend, ErrorKind, Renewed, Wake};
 
@@ -135,8 +129,8 @@ async fn what_is_held_is_kept_while_its_slot_is_on_its_way() {
             .iter()
             .map(|ask| onelock_core::Renewal {
                 ticket: ask.ticket(),
-                lease: common::HOUR * 2,
-                waiter_lease: common::HOUR,
+                lease: crate::common::HOUR * 2,
+                waiter_lease: crate::common::HOUR,
             })
             .collect();
         let answers = backend.renew(&due).await;

@@ -1,13 +1,9 @@
 //! Users with the documented rights and no others, on sentinels and clusters.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use common::{held, renew_one, request, soon, token, waits};
+use crate::common::{held, renew_one, request, soon, token, waits};
 use onelock_conformance::servers::redis_group::{Group, Plan};
 use onelock_core::{Backend, ErrorKind, Page, Release, Renewed, Secret, StoreUrl, Wake};
 use onelock_redis::{RedisBackend, RedisConfig};

@@ -1,10 +1,6 @@
 //! What a server must be, and which settings of it are checked: version, rights, passwords, memory.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-
-use common::{Server, held, renew_one, request, soon, token, waits};
+use crate::common::{Server, held, renew_one, request, soon, token, waits};
 use onelock_core::{Backend, ErrorKind, Page, Raise, Release, Renewed, StoreUrl, Wake};
 use onelock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
 

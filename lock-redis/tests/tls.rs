@@ -1,9 +1,6 @@
 //! TLS: a server that can be trusted works, any other fails closed.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
-mod common;
-
-use common::{held, request};
+use crate::common::{held, request};
 use onelock_conformance::servers::redis::{RedisServer, Setup};
 use onelock_conformance::servers::tls;
 use onelock_core::{Backend, ErrorKind, Release};

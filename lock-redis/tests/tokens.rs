@@ -1,12 +1,8 @@
 //! Where the numbers of a server start, and where they are no fencing tokens.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-
 use std::sync::Arc;
 
-use common::{Server, held, request, soon};
+use crate::common::{Server, held, request, soon};
 use onelock_core::{Backend, BootClock, ErrorKind, Locks, StoreUrl};
 use onelock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
 

@@ -1,13 +1,9 @@
 //! What the scripts promise beyond the line itself: cost, residue, foreign data, numbers, listings.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::{HOUR, Server, held, name, renew_one, request, soon, token, waits};
+use crate::common::{HOUR, Server, held, name, renew_one, request, soon, token, waits};
 use onelock_core::{Backend, ErrorKind, Page, Raise, Release, Renewal, Renewed, Request, Standing, Wake};
 use onelock_redis::RedisBackend;
 use redis::Value;
@@ -154,7 +150,7 @@ async fn each_renewal_of_a_batch_is_answered_by_itself() {
     assert!(matches!(answers[1], Ok(Renewed::Held(_))));
 }
 
-async fn entry_key(raw: &mut common::Raw, name: &str) -> String {
+async fn entry_key(raw: &mut crate::common::Raw, name: &str) -> String {
     let keys = raw.residue().await;
     keys.into_iter().find(|key| key.ends_with(&format!(":e:{name}"))).unwrap()
 }
@@ -204,7 +200,7 @@ async fn a_dead_line_leaves_nothing_and_a_dead_waiter_leaves_the_line() {
     assert!(!raw.residue().await.is_empty());
     let mut poller = raw.clone();
     // Nobody touches the line: the server alone removes it.
-    let until = std::time::Instant::now() + common::PATIENCE;
+    let until = std::time::Instant::now() + crate::common::PATIENCE;
     while poller.int("DBSIZE").await > 2 {
         assert!(std::time::Instant::now() < until);
         tokio::time::sleep(Duration::from_millis(10)).await;

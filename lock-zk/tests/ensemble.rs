@@ -1,7 +1,5 @@
 //! Three servers: the leader dies, a follower stands still.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +10,8 @@ use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq};
 use onelock_core::{Backend, Locks, Release, Settings};
 
+use crate::support::harness::open;
 use onelock_conformance::servers::zookeeper::{ZkServer, ensemble, ensemble_across};
-use support::harness::open;
 
 fn url(servers: &[ZkServer]) -> String {
     let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();

@@ -1,7 +1,5 @@
 //! A follower that is cut from its leader while the holder's client is on it.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
 use onelock_conformance::ctx::PATIENCE;
@@ -11,8 +9,8 @@ use onelock_conformance::{ensure, ensure_eq};
 use onelock_core::{Locks, LossReason, Settings};
 use zookeeper_client as zk;
 
+use crate::support::harness::open;
 use onelock_conformance::servers::zookeeper::{ZkServer, ensemble_on};
-use support::harness::open;
 
 async fn client(servers: &[ZkServer], lease: Duration) -> Verdict<Locks> {
     let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();

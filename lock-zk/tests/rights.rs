@@ -1,7 +1,5 @@
 //! Users with no more rights than they need, and with less.
 
-mod support;
-
 use std::sync::Arc;
 
 use onelock_conformance::ctx::{exclusive, held, name, ticket, waiting};
@@ -11,8 +9,8 @@ use onelock_core::{Backend, ErrorKind, Page};
 use zk::Permission;
 use zookeeper_client as zk;
 
+use crate::support::harness::{USER, open};
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
-use support::harness::{USER, open};
 
 struct Server {
     server: ZkServer,

@@ -1,7 +1,5 @@
 //! A leader that stands still for longer than a session lives, and is not replaced meanwhile.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +9,7 @@ use onelock_conformance::servers::zookeeper::{ZkServer, ensemble};
 use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_core::{Clock, Lock, Locks, Retry, Settings, Timestamp};
 
-use support::harness::open;
+use crate::support::harness::open;
 
 /// Longer than the short client's session: 1.6 s for a lease of one.
 const STOP: Duration = Duration::from_secs(3);

@@ -1,7 +1,5 @@
 //! TLS in an application that has a cryptography provider of its own.
 
-mod support;
-
 use std::sync::Arc;
 
 use onelock_conformance::ctx::{exclusive, held, name, ticket};
@@ -12,7 +10,7 @@ use onelock_conformance::{ensure, ensure_eq, expect};
 use onelock_core::ErrorKind;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
-use support::harness::open;
+use crate::support::harness::open;
 
 /// The store chooses no provider for the process: without one it says what to do, and the application's own is used.
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,5 @@
 //! Locks of different lengths on one client.
 
-mod support;
-
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -12,9 +10,9 @@ use onelock_conformance::{ensure, ensure_eq};
 use onelock_core::Locks;
 use zookeeper_client as zk;
 
+use crate::support::counter::Counter;
+use crate::support::harness::open;
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
-use support::counter::Counter;
-use support::harness::open;
 
 /// The timeout of each session, as the server has it.
 async fn timeouts(server: &ZkServer) -> Verdict<HashMap<i64, Duration>> {

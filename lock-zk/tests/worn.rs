@@ -1,8 +1,6 @@
 //! A name whose counter has come to its end: the server's sequence is a signed number of 32 bits, and what it does past
 //! that is no order.
 
-mod support;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,8 +10,8 @@ use onelock_conformance::{ensure, ensure_eq};
 use onelock_core::{Backend, Mode, Renewed};
 use zookeeper_client as zk;
 
+use crate::support::harness::open;
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
-use support::harness::open;
 
 /// The server's newest snapshot.
 fn snapshot(server: &ZkServer) -> Verdict<PathBuf> {

@@ -75,7 +75,7 @@ pub trait Harness: Send + Sync + 'static {
     /// How many cases may run at once unless the command line says otherwise. More than there are cores: most of the
     /// time they wait for leases.
     fn threads(&self) -> usize {
-        2 * std::thread::available_parallelism().map_or(2, usize::from)
+        4 * std::thread::available_parallelism().map_or(2, usize::from)
     }
 }
 

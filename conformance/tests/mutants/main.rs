@@ -24,7 +24,7 @@ use vehicle::Vehicle;
 /// Within this every case must have named its mutant.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How many cases run at once: nearly all of their time they wait.
-const LANES: usize = 8;
+const LANES: usize = 24;
 
 /// The page that shows them to people, and the head of its tables.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/mutants.md");

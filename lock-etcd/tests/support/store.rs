@@ -41,11 +41,6 @@ impl Harness for Etcd {
         Duration::from_secs(1)
     }
 
-    fn threads(&self) -> usize {
-        // Its leases are whole seconds: the cases hardly do anything but wait.
-        6
-    }
-
     fn hand_over_cost(&self) -> u64 {
         // Joining; opening a watch and ending it, a reading after each; leaving; a renewal, which is two.
         8

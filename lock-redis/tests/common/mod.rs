@@ -2,6 +2,8 @@
 #![allow(dead_code, unreachable_pub, reason = "every test file takes what it needs")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+pub mod group;
+
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

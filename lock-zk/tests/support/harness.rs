@@ -119,7 +119,7 @@ impl Harness for ZooKeeper {
 
     fn threads(&self) -> usize {
         // A server of each case is a Java machine.
-        3
+        6
     }
 }
 

@@ -1,19 +1,26 @@
-//! What is this store's own, on real ZooKeeper servers.
-
-#[path = "../support/mod.rs"]
-mod support;
+//! What is this store's own, on real servers. One program, so that its tests wait side by side.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod batch;
 mod curator;
+mod ensemble;
 mod epochs;
 mod fence;
 mod idle;
 mod kazoo;
 mod limits;
 mod line;
+mod partition;
+mod power;
 mod requests;
+mod rights;
 mod sessions;
+mod stalled_leader;
+mod support;
+mod tls;
+mod ttl;
 mod users;
+mod worn;
 
 use std::time::Duration;
 

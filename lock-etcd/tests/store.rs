@@ -1,0 +1,15 @@
+//! What is this store's own, on real servers. One program, so that its tests wait side by side.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod cluster;
+mod cost;
+mod fence;
+mod interop;
+mod leases;
+mod long;
+mod power;
+mod rights;
+mod support;
+mod tokens;
+mod ttl;
+mod verbs;
