@@ -169,7 +169,7 @@ fn what_cannot_be_is_refused_before_the_store_is_asked() {
 /// What the store keeps when onelock has ended, on a server each.
 #[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres"))]
 mod server {
-    use onelock_conformance::servers;
+    use onelock_testbed::servers;
 
     use super::*;
 

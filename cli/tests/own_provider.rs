@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onelock_conformance::harness::Certificates;
-use onelock_conformance::servers::mariadb::MariaDb;
-use onelock_conformance::servers::postgres::PostgresServer;
-use onelock_conformance::servers::redis::{RedisServer, Setup};
-use onelock_conformance::servers::zookeeper::{self, ZkServer};
-use onelock_conformance::verdict::Verdict;
-use onelock_conformance::{ensure, ensure_eq};
+use onelock_testbed::servers::mariadb::MariaDb;
+use onelock_testbed::servers::postgres::PostgresServer;
+use onelock_testbed::servers::redis::{RedisServer, Setup};
+use onelock_testbed::servers::zookeeper::{self, ZkServer};
+use onelock_testbed::verdict::Verdict;
+use onelock_testbed::{ensure, ensure_eq};
 use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, ring};
 
 /// What tells this application's provider from any other: how often it was asked for a random number.
@@ -63,7 +63,7 @@ async fn every_store_runs_beside_it() -> Verdict {
         ),
     ];
     #[cfg(feature = "etcd")]
-    let etcd = onelock_conformance::servers::etcd::Member::single(Some(files)).await?;
+    let etcd = onelock_testbed::servers::etcd::Member::single(Some(files)).await?;
     #[cfg(feature = "etcd")]
     stores.push((format!("etcds://localhost:{}?tls_ca={ca}&{patient}", etcd.port()), true));
     for (url, _) in &stores {

@@ -1,8 +1,8 @@
 //! `onelock run` on session locks, which the server frees when their connection closes.
 
 use crate::common::{Bench, STUBBORN_BEAT, children_of, folder, group_alive, until};
-use onelock_conformance::servers::mariadb::MariaDb;
-use onelock_conformance::servers::postgres::PostgresServer;
+use onelock_testbed::servers::mariadb::MariaDb;
+use onelock_testbed::servers::postgres::PostgresServer;
 use rustix::process::Signal;
 
 /// A command that ignores TERM outlives its onelock by a third of the lease.

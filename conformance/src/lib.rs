@@ -24,7 +24,8 @@
 //! | [`history`] | the checkers of histories: exclusion, tokens, order, the fenced resource |
 //! | [`differential`] | random verbs on a store and on the executable specification |
 //! | [`faults`] | a TCP proxy and a gate around a backend that lose requests and replies |
-//! | [`servers`] | real servers as child processes |
+//! | [`power`], [`steps`] | what a power cut must not take, and what steps of a clock may cost |
+//! | [`servers`] | real servers as child processes: the crate `onelock-testbed` |
 //! | [`trial`] | clients in processes of their own at work while everything breaks, and what became of it |
 //! | [`record`] | what a run leaves behind for machines to read |
 //! | [`report`] | the same as a page for people |
@@ -42,18 +43,17 @@ pub mod differential;
 pub mod faults;
 pub mod harness;
 pub mod history;
+pub mod power;
 pub mod record;
 pub mod report;
-pub mod rng;
 pub mod runner;
-pub mod servers;
+pub mod steps;
 pub mod trial;
-pub mod verdict;
 pub mod wear;
 pub mod worker;
 
 pub use case::{CASES, Case, Need};
 pub use ctx::Ctx;
 pub use harness::{Harness, Store};
+pub use onelock_testbed::{Stop, Verdict, ensure, ensure_eq, expect, rng, servers, verdict};
 pub use runner::run;
-pub use verdict::{Stop, Verdict};

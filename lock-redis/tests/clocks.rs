@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name};
-use onelock_conformance::servers::clock::{
-    Stepped, SteppedClock, Steps, a_step_forward_ends_leases_early, survives_steps,
-};
+use onelock_conformance::servers::clock::SteppedClock;
 use onelock_conformance::servers::redis::{RedisServer, Setup};
 use onelock_conformance::servers::resp::Resp;
+use onelock_conformance::steps::{Stepped, Steps, a_step_forward_ends_leases_early, survives_steps};
 use onelock_conformance::verdict::{Context as _, Verdict};
 use onelock_conformance::{ensure, ensure_eq};
 use onelock_core::clock::sleep_until;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onelock_conformance::ensure;
-use onelock_conformance::servers::power::{Powered, nothing_answered_is_lost};
+use onelock_conformance::power::{Powered, nothing_answered_is_lost};
 use onelock_conformance::servers::redis::{RedisServer, Setup};
 use onelock_conformance::verdict::Verdict;
 use onelock_core::Backend;

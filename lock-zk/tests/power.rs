@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onelock_conformance::harness::open_by;
+use onelock_conformance::power::{Powered, nothing_answered_is_lost};
 use onelock_conformance::servers::Place;
-use onelock_conformance::servers::power::{Powered, nothing_answered_is_lost};
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 use onelock_conformance::verdict::Verdict;
 use onelock_core::Backend;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use onelock_conformance::servers::etcd::Member;
-use onelock_conformance::servers::mariadb::MariaDb;
-use onelock_conformance::servers::postgres::PostgresServer;
-use onelock_conformance::servers::resp::Resp;
-use onelock_conformance::servers::zookeeper::ZkServer;
-use onelock_conformance::verdict::{Context as _, Verdict};
+use onelock_testbed::servers::etcd::Member;
+use onelock_testbed::servers::mariadb::MariaDb;
+use onelock_testbed::servers::postgres::PostgresServer;
+use onelock_testbed::servers::resp::Resp;
+use onelock_testbed::servers::zookeeper::ZkServer;
+use onelock_testbed::verdict::{Context as _, Verdict};
 
 use crate::subject::{Counter, Failure};
 

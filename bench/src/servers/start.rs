@@ -4,15 +4,15 @@ use std::any::Any;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use onelock_conformance::Stop;
-use onelock_conformance::servers::Place;
-use onelock_conformance::servers::etcd::Member;
-use onelock_conformance::servers::mariadb::MariaDb;
-use onelock_conformance::servers::postgres::PostgresServer;
-use onelock_conformance::servers::redis::{RedisServer, Setup as RedisSetup};
-use onelock_conformance::servers::resp::Resp;
-use onelock_conformance::servers::zookeeper::{Setup as ZkSetup, TICK, ZkServer};
-use onelock_conformance::verdict::{Context as _, Verdict};
+use onelock_testbed::Stop;
+use onelock_testbed::servers::Place;
+use onelock_testbed::servers::etcd::Member;
+use onelock_testbed::servers::mariadb::MariaDb;
+use onelock_testbed::servers::postgres::PostgresServer;
+use onelock_testbed::servers::redis::{RedisServer, Setup as RedisSetup};
+use onelock_testbed::servers::resp::Resp;
+use onelock_testbed::servers::zookeeper::{Setup as ZkSetup, TICK, ZkServer};
+use onelock_testbed::verdict::{Context as _, Verdict};
 
 use super::Running;
 use super::count;

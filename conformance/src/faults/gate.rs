@@ -54,7 +54,7 @@ impl Gate {
     }
 
     async fn through<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let fault = self.link.now().fault;
+        let fault = self.link.fault();
         if fault == Fault::None {
             return call.await;
         }
@@ -173,10 +173,10 @@ impl Backend for Gate {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-    use super::super::Trigger;
     use super::*;
     use crate::ctx::{exclusive, name};
     use onelock_core::{BootClock, MemoryBackend, MemoryStore};
+    use onelock_testbed::relay::Trigger;
 
     /// Through the gate, and beside it.
     fn both() -> (Arc<Link>, Gate, Arc<dyn Backend>) {

@@ -5,86 +5,11 @@
 
 mod courier;
 mod gate;
-mod link;
-mod mangler;
 mod node;
-mod proxies;
-mod proxy;
 mod slow;
-mod trigger;
-
-use std::time::Duration;
 
 pub use courier::Courier;
 pub use gate::Gate;
-pub use link::Link;
 pub use node::{Net, Node, Weather};
-pub use proxies::Proxies;
-pub use proxy::Proxy;
+pub use onelock_testbed::relay::{Act, Fault, Link, Proxies, Proxy, Trigger};
 pub use slow::Slow;
-pub use trigger::{Act, Trigger};
-
-/// What happens on the way. A connection whose stream has got a hole is not continued: it ends when the link heals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Nothing: all goes through.
-    None,
-    /// Nothing goes through; what is under way arrives late, when the link heals.
-    Stall,
-    /// Requests stand still as in [`Fault::Stall`]; replies go through.
-    StallRequests,
-    /// Replies stand still as in [`Fault::Stall`]; requests go through, and act.
-    StallReplies,
-    /// Connections are reset, new ones too.
-    Reset,
-    /// Requests are lost; replies go through.
-    LoseRequests,
-    /// Requests go through, their replies are lost.
-    LoseReplies,
-    /// The server has lost its side of every connection and the client is not told; new connections are taken and never
-    /// answered.
-    HalfOpen,
-    /// Everything takes this much longer, each way.
-    Delay(Duration),
-    /// Replies take this much longer; requests go through at once.
-    DelayReplies(Duration),
-    /// No more than this many bytes a second go through, each way.
-    Throttle(u64),
-    /// Each connection is reset after this many bytes more of replies, wherever in a message that is.
-    CutAfter(u64),
-    /// Replies arrive altered: random choices from this seed.
-    Mangle(u64),
-}
-
-/// Which way something goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
-    Requests,
-    Replies,
-}
-
-impl Fault {
-    /// Whether what goes this way stands still.
-    fn stalls(self, direction: Direction) -> bool {
-        match direction {
-            Direction::Requests => matches!(self, Self::Stall | Self::StallRequests),
-            Direction::Replies => matches!(self, Self::Stall | Self::StallReplies),
-        }
-    }
-
-    /// How much longer what goes this way takes.
-    fn delays(self, direction: Direction) -> Option<Duration> {
-        match (self, direction) {
-            (Self::Delay(time), _) | (Self::DelayReplies(time), Direction::Replies) => Some(time),
-            _ => None,
-        }
-    }
-
-    /// Whether what goes this way is lost.
-    fn loses(self, direction: Direction) -> bool {
-        match direction {
-            Direction::Requests => self == Self::LoseRequests,
-            Direction::Replies => self == Self::LoseReplies,
-        }
-    }
-}

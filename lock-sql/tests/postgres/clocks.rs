@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use onelock_conformance::servers::clock::{
-    Stepped, SteppedClock, Steps, a_step_forward_ends_leases_early, survives_steps,
-};
+use onelock_conformance::servers::clock::SteppedClock;
+use onelock_conformance::steps::{Stepped, Steps, a_step_forward_ends_leases_early, survives_steps};
 use onelock_conformance::verdict::Verdict;
 use onelock_core::Backend;
 use sqlx::{Executor as _, Row as _};

@@ -14,7 +14,7 @@ use super::hosts::Hosts;
 use super::power;
 use super::tls::Files;
 use super::{Place, Program, Server, folder_in, free_port, pause_process};
-use crate::faults::{Link, Proxy};
+use crate::relay::{Link, Proxy};
 use crate::verdict::{Context as _, Stop, Verdict};
 
 const PROGRAM: Program = Program { name: "java", package: "zookeeper" };

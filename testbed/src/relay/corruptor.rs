@@ -35,7 +35,7 @@ const MARKERS: &[u8] = b"+-:$*_,#!=%~>|({ZRCDTEKSNVtbs123nAGI\0\x01\x02\xfa\xfb\
 
 /// Alters pieces of a stream.
 #[derive(Debug)]
-pub(super) struct Mangler {
+pub(super) struct Corruptor {
     rng: Rng,
     before: Vec<Vec<u8>>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Mangled {
     pub(super) ends: bool,
 }
 
-impl Mangler {
+impl Corruptor {
     pub(super) fn new(seed: u64) -> Self {
         Self { rng: Rng::new(seed), before: Vec::new() }
     }
@@ -147,8 +147,8 @@ mod tests {
     fn a_seed_replays_and_alters_most_pieces_in_many_ways() {
         let piece = |n: u64| format!("*3\r\n:1\r\n:{n}\r\n$5\r\nabcde\r\n").into_bytes();
         let run = |seed| {
-            let mut mangler = Mangler::new(seed);
-            (0..3_000).map(|n| mangler.mangle(piece(n))).map(|m| (m.bytes, m.altered)).collect::<Vec<_>>()
+            let mut corruptor = Corruptor::new(seed);
+            (0..3_000).map(|n| corruptor.mangle(piece(n))).map(|m| (m.bytes, m.altered)).collect::<Vec<_>>()
         };
         let (first, again, other) = (run(7), run(7), run(8));
         assert_eq!(first, again);
@@ -174,10 +174,10 @@ mod tests {
 
     #[test]
     fn nothing_is_too_short_to_be_altered() {
-        let mut mangler = Mangler::new(1);
+        let mut corruptor = Corruptor::new(1);
         for size in [0, 1, 2, 3, 4, 5] {
             for _ in 0..2_000 {
-                let _ = mangler.mangle(vec![b'7'; size]).bytes.len();
+                let _ = corruptor.mangle(vec![b'7'; size]).bytes.len();
             }
         }
     }

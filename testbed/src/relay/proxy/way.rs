@@ -154,7 +154,7 @@ impl Lane<'_> {
         let now = link.now();
         match now.fault {
             Fault::Mangle(_) => {
-                let mangled = link.mangler().mangle(piece);
+                let mangled = link.corruptor().mangle(piece);
                 if mangled.altered {
                     link.hit();
                 }

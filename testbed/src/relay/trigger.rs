@@ -3,7 +3,7 @@
 /// Lies in wait for one request.
 #[derive(Clone, Debug)]
 pub struct Trigger {
-    /// What to look for in the stream of requests. A [`Gate`](super::Gate) sees no bytes: it looks into the name of the
+    /// What to look for in the stream of requests. A gate around a backend sees no bytes: it looks into the name of the
     /// verb (`acquire`, `renew`, `release`, …).
     pub pattern: Vec<u8>,
     /// Which match is meant: 1 is the first, counted over all connections of the link.

@@ -1,114 +1,21 @@
-//! Power cuts: the server loses what was not synced. A small program runs it and keeps aside what was (`power.c`).
-//!
-//! A server runs so when its folder was prepared before its first start; what its data is at a start counts as synced.
+//! What a power cut must not take: holds, renewed leases and numbers that were answered.
 
-use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use onelock_core::{
     Backend, ErrorKind, FencingToken, HolderId, LockName, Mode, Note, Release, Renewal, Request, Standing,
     Ticket,
 };
-use rustix::fs::{FlockOperation, flock};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use super::compiled;
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
 use crate::{ensure, ensure_eq};
 
-const SHADOW: &str = "shadow";
-/// How long a killed server may take to be gone.
+/// How long answers may take to come.
 const END: Duration = Duration::from_secs(30);
-
-/// From its first start on, the server in `folder` can lose its power.
-///
-/// # Errors
-/// When the folder cannot be written.
-pub fn prepare(folder: &Path) -> Verdict {
-    Ok(std::fs::create_dir(folder.join(SHADOW))?)
-}
-
-/// What to put before the command that starts the server with its data in `folder/data`: nothing if it was not prepared.
-///
-/// # Errors
-/// When the program cannot be built, or the data cannot be copied.
-pub fn words(folder: &Path, data: &str) -> Verdict<Vec<OsString>> {
-    let (shadow, data) = (folder.join(SHADOW), folder.join(data));
-    if !shadow.is_dir() {
-        return Ok(Vec::new());
-    }
-    std::fs::remove_dir_all(&shadow)?;
-    std::fs::create_dir_all(&data)?;
-    let (tree, objects) = (shadow.join("tree"), shadow.join("objects"));
-    std::fs::create_dir_all(&objects)?;
-    copy(&data, &tree)?;
-    name_objects(&data, &tree, &objects)?;
-    // The server may be another user.
-    run(Command::new("chown").arg("-R").arg("--reference").args([&data, &shadow]))?;
-    Ok(vec![program()?.into(), data.into(), shadow.into()])
-}
-
-/// Takes from the data in `folder/data` what was not synced. The server has been killed, or is about to end.
-///
-/// # Errors
-/// When it does not end.
-pub async fn lose(folder: &Path, data: &str) -> Verdict {
-    let (shadow, data) = (folder.join(SHADOW), folder.join(data));
-    // Held until the last process of the server has ended.
-    let lock = std::fs::File::open(shadow.join("lock")).context("a server that was prepared for this")?;
-    let end = Instant::now() + END;
-    while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        ensure!(Instant::now() < end, "the server does not end");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    std::fs::remove_dir_all(&data)?;
-    copy(&shadow.join("tree"), &data)
-}
-
-fn copy(from: &Path, to: &Path) -> Verdict {
-    run(Command::new("cp")
-        .args(["-r", "--preserve=mode,ownership,timestamps", "--sparse=always"])
-        .args([from, to]))
-}
-
-fn run(command: &mut Command) -> Verdict {
-    let output = command.output()?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
-}
-
-/// Gives the copy of each file the name by which `power.c` knows its object.
-fn name_objects(data: &Path, tree: &Path, objects: &Path) -> Verdict {
-    for entry in std::fs::read_dir(data)? {
-        let entry = entry?;
-        let (about, copy) = (entry.metadata()?, tree.join(entry.file_name()));
-        if about.is_dir() {
-            name_objects(&entry.path(), &copy, objects)?;
-        } else if about.is_file() {
-            let made = about.created()?.duration_since(UNIX_EPOCH)?;
-            let name = format!("{}-{}-{}", about.ino(), made.as_secs(), made.subsec_nanos());
-            std::fs::hard_link(copy, objects.join(name))?;
-        }
-    }
-    Ok(())
-}
-
-/// Built once in a process.
-fn program() -> Verdict<&'static Path> {
-    static BUILT: OnceLock<Result<(tempfile::TempDir, PathBuf), String>> = OnceLock::new();
-    let build = || compiled(include_str!("power.c"), "power", &["-O2", "-Wall", "-Werror"]);
-    match BUILT.get_or_init(|| build().map_err(|stop| stop.to_string())) {
-        Ok((_, program)) => Ok(program),
-        Err(text) => Err(Stop::failed(text)),
-    }
-}
 
 /// A server that can lose its power.
 #[async_trait]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, watch};
 
 use super::Fault;
-use super::mangler::Mangler;
+use super::corruptor::Corruptor;
 use super::trigger::{Act, Trap, Trigger};
 
 /// The way of some clients to their store.
@@ -19,7 +19,7 @@ pub struct Link {
     trap: watch::Sender<Trap>,
     /// How many pieces may go through although their way stands still.
     singles: Semaphore,
-    mangler: Mutex<Mangler>,
+    corruptor: Mutex<Corruptor>,
 }
 
 /// The fault, and the how manieth it is: the same one set again starts anew.
@@ -40,14 +40,14 @@ impl Link {
             hits: AtomicU64::new(0),
             trap: watch::Sender::default(),
             singles: Semaphore::new(0),
-            mangler: Mutex::new(Mangler::new(0)),
+            corruptor: Mutex::new(Corruptor::new(0)),
         })
     }
 
     /// From now on this happens.
     pub fn set(&self, fault: Fault) {
         if let Fault::Mangle(seed) = fault {
-            *self.mangler() = Mangler::new(seed);
+            *self.corruptor() = Corruptor::new(seed);
         }
         self.singles.forget_permits(usize::MAX);
         self.now.send_modify(|now| *now = Now { fault, round: now.round + 1 });
@@ -87,7 +87,7 @@ impl Link {
         let _ = self.trap.subscribe().wait_for(Trap::has_struck).await;
     }
 
-    /// How many requests went in. Counted by a [`Gate`](super::Gate) only: a [`Proxy`](super::Proxy) sees bytes.
+    /// How many requests went in. Counted by gates around backends only: a [`Proxy`](super::Proxy) sees bytes.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
@@ -106,7 +106,8 @@ impl Link {
         self.hits.load(Ordering::Relaxed)
     }
 
-    pub(super) fn count(&self) {
+    /// Counts a request.
+    pub fn count(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -114,8 +115,15 @@ impl Link {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn hit(&self) {
+    /// Counts something that was done to what was under way.
+    pub fn hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What happens now.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        self.now().fault
     }
 
     pub(super) fn now(&self) -> Now {
@@ -123,7 +131,7 @@ impl Link {
     }
 
     /// Ends when the fault is one that `pick` wants.
-    pub(super) async fn until(&self, mut pick: impl FnMut(Fault) -> bool) {
+    pub async fn until(&self, mut pick: impl FnMut(Fault) -> bool) {
         let _ = self.now.subscribe().wait_for(|now| pick(now.fault)).await;
     }
 
@@ -132,13 +140,13 @@ impl Link {
         let _ = self.now.subscribe().wait_for(|now| now.round != round).await;
     }
 
-    pub(super) fn mangler(&self) -> MutexGuard<'_, Mangler> {
-        self.mangler.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn corruptor(&self) -> MutexGuard<'_, Corruptor> {
+        self.corruptor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the trigger looks for something in this piece of a stream of requests, of which `seen` was there before,
     /// and strikes now.
-    pub(super) fn springs(&self, seen: &[u8], piece: &[u8]) -> Option<Act> {
+    pub fn springs(&self, seen: &[u8], piece: &[u8]) -> Option<Act> {
         if !self.trap.borrow().is_armed() {
             return None;
         }
@@ -159,7 +167,7 @@ impl Link {
     }
 
     /// Ends when nothing is held by a trigger.
-    pub(super) async fn released(&self) {
+    pub async fn released(&self) {
         let _ = self.trap.subscribe().wait_for(|trap| !trap.has_struck()).await;
     }
 }

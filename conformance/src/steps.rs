@@ -1,91 +1,18 @@
-//! A clock that a test steps, for one program: a small library that is preloaded into it.
-//!
-//! It reaches what asks the C library for the time, as the servers do. It does not reach
-//! [`BootClock`](onelock_core::BootClock), which asks the kernel.
+//! What steps of a server's clock may cost.
 
-use std::ffi::OsString;
-use std::fs::{File, Permissions};
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
+use onelock_core::client::Locks;
+use onelock_core::{Backend, LossReason, Settings};
+use onelock_testbed::servers::clock::SteppedClock;
 
-use super::compiled;
 use crate::churn::{Churn, Report};
 use crate::ctx::PATIENCE;
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
 use crate::{ensure, ensure_eq};
-use onelock_core::client::Locks;
-use onelock_core::{Backend, LossReason, Settings};
-
-const NAME: &str = "clock";
-
-/// The clock of the server whose data is in a folder.
-#[derive(Debug)]
-pub struct SteppedClock {
-    file: File,
-}
-
-impl SteppedClock {
-    /// Gives the server in `folder` a clock of its own, which is right at first. Before it is started, with [`words`].
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn new(folder: &Path) -> Verdict<Self> {
-        let file = File::options()
-            .create(true)
-            .truncate(true)
-            .read(true)
-            .write(true)
-            .open(folder.join(NAME))
-            .context("the file of a clock")?;
-        // The server may be another user.
-        file.set_permissions(Permissions::from_mode(0o644))?;
-        file.write_all_at(&[0; 16], 0)?;
-        Ok(Self { file })
-    }
-
-    /// From now on the wall clock is this many milliseconds ahead of the right time, or behind it.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn set_wall(&self, ahead: i64) -> Verdict {
-        Ok(self.file.write_all_at(&(ahead * 1_000_000).to_ne_bytes(), 0)?)
-    }
-}
-
-/// What to put before the command that starts the server in `folder`: nothing if it has no clock of its own.
-///
-/// # Errors
-/// When the library cannot be built.
-pub fn words(folder: &Path) -> Verdict<Vec<OsString>> {
-    let clock = folder.join(NAME);
-    if !clock.is_file() {
-        return Ok(Vec::new());
-    }
-    let with = |name: &str, path: &Path| {
-        let mut word = OsString::from(name);
-        word.push("=");
-        word.push(path);
-        word
-    };
-    Ok(vec!["env".into(), with("LD_PRELOAD", library()?), with("ONELOCK_CLOCK", &clock)])
-}
-
-/// Built once in a process.
-fn library() -> Verdict<&'static Path> {
-    static BUILT: OnceLock<Result<(tempfile::TempDir, PathBuf), String>> = OnceLock::new();
-    let build = || {
-        compiled(include_str!("clock_shim.c"), "shim.so", &["-O2", "-Wall", "-Werror", "-shared", "-fPIC"])
-    };
-    match BUILT.get_or_init(|| build().map_err(|stop| stop.to_string())) {
-        Ok((_, library)) => Ok(library),
-        Err(text) => Err(Stop::failed(text)),
-    }
-}
 
 /// Which way a clock is stepped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
