@@ -23,3 +23,5 @@ mod show;
 mod surroundings;
 mod terminal;
 mod waiting;
+#[cfg(all(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zk"))]
+mod wrong_server;

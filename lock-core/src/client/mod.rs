@@ -48,6 +48,7 @@ use crate::lease::Margin;
 use crate::mode::Mode;
 use crate::name::{LockName, check_prefix};
 use crate::snapshot::{Listing, Page, Snapshot};
+use crate::store::greeting;
 use crate::token::FencingToken;
 use crate::url::StoreUrl;
 
@@ -194,7 +195,10 @@ impl Locks {
         let settings = defaults.merge_url(&mut url)?;
         let backend = match settings.lazy {
             true => lazy::backend(*driver, url, Arc::clone(&clock))?,
-            false => (driver.open)(url, Arc::clone(&clock)).await?,
+            false => match (driver.open)(url.clone(), Arc::clone(&clock)).await {
+                Ok(backend) => backend,
+                Err(error) => return Err(greeting::explained(error, &url).await),
+            },
         };
         Self::builder(backend).clock(clock).settings(settings).build()
     }

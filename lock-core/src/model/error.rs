@@ -167,6 +167,13 @@ impl Error {
         self
     }
 
+    /// Adds a remark to the message.
+    pub(crate) fn noting(mut self, remark: &str) -> Self {
+        self.0.message.push_str("; ");
+        self.0.message.push_str(remark);
+        self
+    }
+
     /// Says why a lock was lost.
     #[must_use]
     pub fn lost_by(mut self, reason: LossReason) -> Self {
