@@ -216,7 +216,7 @@ fault "quorum: releases go to one member" $quorum/renew.rs \
     's/entries\[i\]\.clone\(\)\.map\(\|ticket\| async move \{ member\.release/entries[i].clone().filter(|_| i == 0).map(|ticket| async move { member.release/' \
     quorum basic_cycle
 fault "quorum: one store has two votes" $quorum/opening.rs \
-    's/unwrap_or\(Quorum::QUARANTINE\), true\)/unwrap_or(Quorum::QUARANTINE), false)/' \
+    's/config\.quarantine, true\)/config.quarantine, false)/' \
     votes one_store_under_two_addresses_is_refused
 fault "quorum: a late member votes before it is compared" $quorum/acquire.rs \
     's/match shared\.vote\(i\)\.await \{/match Ok::<(), crate::error::Error>(()) {/' \

@@ -71,7 +71,7 @@ impl EtcdBackend {
         let runtime = Handle::try_current()
             .map_err(|_| Error::new(ErrorKind::Misuse, "an etcd client needs a tokio runtime around"))?;
         let info = Info { scheme: config.scheme().into(), address: config.address() };
-        let keys = Keys::new(&config.prefix);
+        let keys = Keys::new(&config.namespace);
         let cluster = Cluster::new(config, runtime.clone()).await?;
         let backend = Self {
             info,

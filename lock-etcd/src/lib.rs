@@ -18,7 +18,7 @@ mod tls;
 mod wait;
 
 pub use backend::EtcdBackend;
-pub use config::{EtcdConfig, OPTIONS};
+pub use config::EtcdConfig;
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ use onelock_core::{Backend, Driver};
 pub const DRIVER: Driver = Driver {
     name: "etcd",
     schemes: &["etcd", "etcds"],
-    example: "etcd://user:password@a:2379,b:2379,c:2379/?prefix=onelock/",
+    example: "etcd://user:password@a:2379,b:2379,c:2379/?namespace=onelock/",
     about: "an etcd cluster, 3.4 or later (in production 3.5.23 or later); etcds is the same over TLS",
     capabilities: EtcdBackend::declared(),
-    options: OPTIONS,
+    options: EtcdConfig::OPTIONS,
     open: |url, clock| {
         Box::pin(async move {
             let config = EtcdConfig::try_from(url)?;

@@ -67,16 +67,16 @@ impl RedisBackend {
             return Err(Error::new(ErrorKind::InvalidConfig, text));
         }
         let config = Arc::new(config);
-        let channel = format!("{}:inbox:{}", config.prefix, HolderId::random()?.to_hex());
+        let channel = format!("{}:inbox:{}", config.namespace, HolderId::random()?.to_hex());
         let inbox = Arc::new(Inbox::new(channel, config.replicas == 0));
         let servers = Servers::new(&config, &inbox);
-        check::rights(&servers, &config.prefix, inbox.channel()).await?;
+        check::rights(&servers, &config.namespace, inbox.channel()).await?;
         let declared = match config.topology {
             Topology::Single => Self::declared(),
             Topology::Sentinel { .. } | Topology::Cluster => Self::declared_of_many(),
         };
         let capabilities = check::capabilities(&servers, &config, declared).await?;
-        let keys = Keys::new(&config.prefix, config.gate == Gate::RunId);
+        let keys = Keys::new(&config.namespace, config.gate == Gate::RunId);
         Ok(Self { config, keys, capabilities, inbox, servers, walks: Walks::default() })
     }
 

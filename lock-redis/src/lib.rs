@@ -18,7 +18,7 @@ mod topology;
 mod wait;
 
 pub use backend::RedisBackend;
-pub use config::{Gate, Host, Layout, OPTIONS, RedisConfig, Topology};
+pub use config::{Gate, Host, Layout, RedisConfig, Topology};
 pub use plain::PlainBackend;
 pub use readmission::RedisGate;
 
@@ -32,10 +32,10 @@ use onelock_core::{Backend, Clock, Driver, StoreUrl};
 pub const DRIVER: Driver = Driver {
     name: "redis",
     schemes: &["redis", "rediss"],
-    example: "redis://user:password@127.0.0.1:6379/0?prefix=onelock",
+    example: "redis://user:password@127.0.0.1:6379/0?namespace=onelock",
     about: "one Redis server, 7.0 or later; rediss is the same over TLS",
     capabilities: RedisBackend::declared(),
-    options: OPTIONS,
+    options: RedisConfig::OPTIONS,
     open,
     gate: readmission::of_url,
 };
@@ -47,7 +47,7 @@ pub const SENTINEL_DRIVER: Driver = Driver {
     example: "redis+sentinel://user:password@host1:26379,host2,host3/master-name/0?replicas=1",
     about: "the Redis master that sentinels watch over; rediss+sentinel is the same over TLS",
     capabilities: RedisBackend::declared_of_many(),
-    options: OPTIONS,
+    options: RedisConfig::OPTIONS,
     open,
     gate: no_gate,
 };
@@ -59,7 +59,7 @@ pub const CLUSTER_DRIVER: Driver = Driver {
     example: "redis+cluster://user:password@host1:6379,host2,host3?replicas=1",
     about: "a Redis Cluster, names spread over its nodes; rediss+cluster is the same over TLS",
     capabilities: RedisBackend::declared_of_many(),
-    options: OPTIONS,
+    options: RedisConfig::OPTIONS,
     open,
     gate: no_gate,
 };

@@ -47,9 +47,9 @@ impl RedisGate {
     /// A call with the gate and all counters.
     fn command(&self, script: &Script) -> Cmd {
         let mut command = script.call(BUCKETS as usize + 1);
-        command.arg(keys::gate(&self.config.prefix));
+        command.arg(keys::gate(&self.config.namespace));
         for bucket in 0..BUCKETS {
-            command.arg(counter(&self.config.prefix, bucket));
+            command.arg(counter(&self.config.namespace, bucket));
         }
         command
     }

@@ -159,7 +159,7 @@ async fn what_one_key_cannot_keep_is_refused_and_said() {
     // Each layout has its backend.
     assert_eq!(RedisBackend::connect(config(&server)).await.unwrap_err().kind(), ErrorKind::InvalidConfig);
     let mut line = config(&server);
-    (line.layout, line.prefix) = (Layout::Line, "x".into());
+    (line.layout, line.namespace) = (Layout::Line, "x".into());
     assert_eq!(PlainBackend::connect(line).await.unwrap_err().kind(), ErrorKind::InvalidConfig);
 }
 

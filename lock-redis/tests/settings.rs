@@ -14,7 +14,7 @@ async fn an_old_server_is_refused() {
     let server = Server::start(&["--rename-command", "PEXPIRETIME", ""]).await;
     let line = RedisBackend::connect(server.config()).await.map(drop);
     let mut config = server.config();
-    (config.layout, config.prefix) = (Layout::Plain, String::new());
+    (config.layout, config.namespace) = (Layout::Plain, String::new());
     let plain = PlainBackend::connect(config).await.map(drop);
     for refused in [line, plain] {
         let error = refused.unwrap_err();

@@ -9,6 +9,7 @@ use crate::capabilities::Capabilities;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::store::gate::MemberGate;
+pub use crate::store::options::OptionSpec;
 use crate::url::StoreUrl;
 
 /// The future of [`Driver::open`].
@@ -36,15 +37,4 @@ pub struct Driver {
     /// The gate of this store as a member of a quorum, where the URL asks for one; [`no_gate`](crate::quorum::no_gate)
     /// for a store that has none. No I/O.
     pub gate: fn(&StoreUrl) -> Result<MemberGate>,
-}
-
-/// One option of a URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OptionSpec {
-    /// Its name.
-    pub name: &'static str,
-    /// Its default, as one would write it.
-    pub default: &'static str,
-    /// One line that says what it does.
-    pub about: &'static str,
 }

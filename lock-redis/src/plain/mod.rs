@@ -58,7 +58,7 @@ impl PlainBackend {
         }
         let config = Arc::new(config);
         let servers = Servers::new(&config, &Arc::new(Inbox::new(String::new(), false)));
-        let probe = format!("{}onelock-probe:{}", config.prefix, HolderId::random()?.to_hex());
+        let probe = format!("{}onelock-probe:{}", config.namespace, HolderId::random()?.to_hex());
         check::plain_rights(&servers, &probe, slot_of(&probe)).await?;
         let mut declared = RedisBackend::declared();
         (declared.shared, declared.permits, declared.fifo, declared.push) = (false, false, false, false);
@@ -70,7 +70,7 @@ impl PlainBackend {
     }
 
     fn key(&self, name: &LockName) -> String {
-        format!("{}{}", self.config.prefix, name.as_str())
+        format!("{}{}", self.config.namespace, name.as_str())
     }
 
     fn counter(name: &LockName) -> String {

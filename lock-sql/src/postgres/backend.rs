@@ -55,11 +55,11 @@ impl PostgresBackend {
         config.check()?;
         let address = config.address();
         let named = |error: Error| error.during("open").at(&address);
-        let sql = Sql::new(&config.schema, config.durability);
+        let sql = Sql::new(&config.namespace, config.durability);
         let prepared = [&sql.acquire, &sql.renew, &sql.release].map(|verb| verb.sql.clone()).to_vec();
         let pool = Arc::new(Pool::new(&config, prepared));
         let mut conn = pool.connect().await.map_err(named)?;
-        migrate::ensure(&mut conn, &config.schema, config.migrate).await.map_err(named)?;
+        migrate::ensure(&mut conn, &config.namespace, config.migrate).await.map_err(named)?;
         pool.take_in(conn);
         let inbox = Inbox::new(HolderId::random()?);
         let shared = Arc::new(Shared { pool, inbox, sql });

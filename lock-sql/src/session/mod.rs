@@ -81,11 +81,11 @@ impl<D: Dialect> Setup<D> {
 }
 
 /// The option that every kind of session lock has.
-const CONNECTIONS: OptionSpec = OptionSpec {
-    name: "connections",
-    default: "32",
-    about: "how many locks this client may hold or await at once; each has a connection of its own",
-};
+const CONNECTIONS: OptionSpec = OptionSpec::new(
+    "connections",
+    "32",
+    "How many locks this client may hold or await at once; each has a connection of its own",
+);
 
 fn connections(url: &mut StoreUrl) -> Result<u16> {
     let connections = url.take("connections")?.unwrap_or(32);

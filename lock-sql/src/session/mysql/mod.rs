@@ -53,21 +53,12 @@ const CAPABILITIES: Capabilities = {
     caps
 };
 
-const OPTIONS: &[OptionSpec] = &[
-    CONNECTIONS,
-    OptionSpec { name: "table_prefix", default: "onelock_", about: "what the name of the table begins with" },
-    OptionSpec {
-        name: "durability",
-        default: "durable",
-        about: "relaxed: take a server whose commits do not wait for the disk",
-    },
-    OptionSpec { name: "connect_timeout", default: "5s", about: "how long reaching the server may take" },
-    OptionSpec { name: "request_timeout", default: "5s", about: "how long the server may take to answer" },
-    OptionSpec { name: "tls", default: "prefer", about: "off, prefer, require, verify-ca or verify-full" },
-    OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
-    OptionSpec { name: "tls_cert", default: "none", about: "a PEM file with the client's certificate" },
-    OptionSpec { name: "tls_key", default: "none", about: "a PEM file with the client's key" },
-];
+const OPTIONS: &[OptionSpec] = {
+    let [namespace, durability, _, connect, request, _, _, tls, ca, cert, key] = *MySqlConfig::OPTIONS else {
+        unreachable!()
+    };
+    &[CONNECTIONS, namespace, durability, connect, request, tls, ca, cert, key]
+};
 
 /// How long each step of opening may take: nobody waits for a lock yet.
 const OPENING: Duration = Duration::from_secs(30);
@@ -163,7 +154,7 @@ impl MySql {
             request_timeout: config.request_timeout,
             mariadb,
             known: Known::default(),
-            sql: Sql::new(&config.table_prefix),
+            sql: Sql::new(&config.namespace),
         }
     }
 

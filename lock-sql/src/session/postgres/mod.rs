@@ -41,25 +41,13 @@ const CAPABILITIES: Capabilities = {
     caps
 };
 
-const OPTIONS: &[OptionSpec] = &[
-    CONNECTIONS,
-    OptionSpec { name: "schema", default: SCHEMA, about: "the schema of the counter" },
-    OptionSpec { name: "migrate", default: "true", about: "make the schema when it is missing" },
-    OptionSpec { name: "connect_timeout", default: "5s", about: "how long reaching the server may take" },
-    OptionSpec { name: "request_timeout", default: "5s", about: "how long the server may take to answer" },
-    OptionSpec {
-        name: "sslmode",
-        default: "prefer",
-        about: "disable, prefer, require, verify-ca or verify-full",
-    },
-    OptionSpec {
-        name: "sslrootcert",
-        default: "the system's",
-        about: "a PEM file with the authorities to trust",
-    },
-    OptionSpec { name: "sslcert", default: "none", about: "a PEM file with the client's certificate" },
-    OptionSpec { name: "sslkey", default: "none", about: "a PEM file with the client's key" },
-];
+const OPTIONS: &[OptionSpec] = {
+    let [schema, migrate, _, _, connect, request, sslmode, ca, cert, key] = *PostgresConfig::OPTIONS else {
+        unreachable!()
+    };
+    let namespace = OptionSpec::new("namespace", SCHEMA, "The schema of the counter").aliases(schema.aliases);
+    &[CONNECTIONS, namespace, migrate, connect, request, sslmode, ca, cert, key]
+};
 
 const SCHEMA: &str = "onelock_session";
 
@@ -67,9 +55,8 @@ fn open(mut url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
     Box::pin(async move {
         url.check_options(&[OPTIONS])?;
         let connections = connections(&mut url)?;
-        let schema: Option<String> = url.take("schema")?;
-        url.set("schema", schema.unwrap_or_else(|| SCHEMA.to_owned()));
-        let config = PostgresConfig::from_url(url)?;
+        let defaults = PostgresConfig { namespace: SCHEMA.to_owned(), ..PostgresConfig::default() };
+        let config = defaults.over(url)?;
         let backend = open_with(config, connections).await?;
         Ok(Arc::new(backend) as Arc<dyn Backend>)
     })
@@ -93,7 +80,7 @@ async fn open_with(config: PostgresConfig, connections: u16) -> Result<SessionSt
     let setup = Setup {
         info: Info { scheme: Postgres::SCHEME.into(), address },
         capabilities: CAPABILITIES,
-        space: config.schema.clone(),
+        space: config.namespace.clone(),
         connections,
         request_timeout: config.request_timeout,
         dialect,
