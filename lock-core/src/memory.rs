@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
-use crate::driver::{Driver, Opening, OptionSpec};
+use crate::driver::{Context, Driver, opening};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::{HolderId, HolderMap};
 use crate::line::{Line, Promoted};
@@ -25,18 +25,10 @@ use crate::url::StoreUrl;
 
 /// How `memory:` URLs are opened. `memory://` is a fresh store for this client alone; clients of `memory://NAME` in one
 /// process share the store of that name for as long as one of them lives.
-pub const DRIVER: Driver = Driver {
-    name: "memory",
-    schemes: &["memory"],
-    example: "memory://jobs",
-    about: "inside this process; always there",
-    capabilities: CAPABILITIES,
-    options: OPTIONS,
-    open,
-    gate: crate::quorum::no_gate,
-};
-
-const OPTIONS: &[OptionSpec] = &[];
+pub const DRIVER: Driver = Driver::new("memory", &["memory"], |url, context| opening(open(url, context)))
+    .example("memory://jobs")
+    .about("inside this process; always there")
+    .capabilities(CAPABILITIES);
 
 const CAPABILITIES: Capabilities = {
     let mut caps = Capabilities::full();
@@ -46,21 +38,13 @@ const CAPABILITIES: Capabilities = {
     caps
 };
 
-fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        let name = match &url.hosts[..] {
-            [] => String::new(),
-            [(name, None)] if url.path.is_empty() => name.clone(),
-            _ => {
-                return Err(Error::new(
-                    ErrorKind::InvalidConfig,
-                    "a memory URL is memory:// or memory://NAME",
-                ));
-            }
-        };
-        let store = if name.is_empty() { MemoryStore::new(clock) } else { MemoryStore::named(&name, clock)? };
-        Ok(Arc::new(MemoryBackend::new(&store)) as Arc<dyn Backend>)
-    })
+async fn open(url: StoreUrl, Context { clock, .. }: Context) -> Result<MemoryBackend> {
+    let store = match &url.hosts[..] {
+        [] => MemoryStore::new(clock),
+        [(name, None)] if url.path.is_empty() => MemoryStore::named(name, clock)?,
+        _ => return Err(Error::new(ErrorKind::InvalidConfig, "a memory URL is memory:// or memory://NAME")),
+    };
+    Ok(MemoryBackend::new(&store))
 }
 
 /// The lines of a memory store. Any number of [`MemoryBackend`]s, one per client, stand on one.

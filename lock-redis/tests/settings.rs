@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Server, held, renew_one, request, soon, token, waits};
+use onelock_core::driver::Context;
 use onelock_core::{Backend, ErrorKind, Page, Raise, Release, Renewed, StoreUrl, Wake};
 use onelock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
 
@@ -111,7 +112,7 @@ async fn passwords_users_and_databases_are_used_and_checked() {
     let server = Server::start(&["--requirepass", "hunter2"]).await;
     let open = async |url: String| {
         let url: StoreUrl = url.parse().unwrap();
-        (onelock_redis::DRIVER.open)(url, std::sync::Arc::new(onelock_core::BootClock)).await
+        onelock_redis::DRIVER.open(url, Context::new(std::sync::Arc::new(onelock_core::BootClock))).await
     };
     let at = |rest: &str| rest.replace("HOST", &format!("127.0.0.1:{}", server.port));
     let backend = open(at("redis://:hunter2@HOST/3")).await.unwrap();

@@ -1,29 +1,25 @@
 //! How to reach an ensemble and under which path to write there: from a URL or by serde.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::driver::Opening;
+use onelock_core::driver::opening;
 use onelock_core::toolkit::options;
 use onelock_core::url::host_port;
-use onelock_core::{Backend, Clock, Driver, Error, ErrorKind, Result, Secret, StoreUrl};
+use onelock_core::{Driver, Error, ErrorKind, Result, Secret, StoreUrl};
 
 use crate::backend::ZkBackend;
 use crate::keys;
 
 /// How `zk:`, `zookeeper:` and `zks:` URLs are opened. The path is the node above all names; a user and a password mean
 /// digest authentication, and nodes that only this user may touch. `zks` is TLS.
-pub const DRIVER: Driver = Driver {
-    name: "zookeeper",
-    schemes: &["zk", "zookeeper", "zks"],
-    example: "zk://zk1:2181,zk2:2181,zk3:2181/locks",
-    about: "Apache ZooKeeper, laid out as Curator's InterProcessMutex",
-    capabilities: ZkBackend::declared(Duration::from_secs(2), Duration::from_secs(32)),
-    options: ZkConfig::OPTIONS,
-    open,
-    gate: onelock_core::quorum::no_gate,
-};
+pub const DRIVER: Driver = Driver::new("zookeeper", &["zk", "zookeeper", "zks"], |url, context| {
+    opening(async move { ZkBackend::connect(ZkConfig::from_url(url)?, context.clock).await })
+})
+.example("zk://zk1:2181,zk2:2181,zk3:2181/locks")
+.about("Apache ZooKeeper, laid out as Curator's InterProcessMutex")
+.capabilities(ZkBackend::declared(Duration::from_secs(2), Duration::from_secs(32)))
+.options(ZkConfig::OPTIONS);
 
 const PORT: u16 = 2181;
 /// Where names are without a path in the URL.
@@ -150,13 +146,6 @@ impl ZkConfig {
     pub(crate) fn cluster(&self) -> String {
         vec![self.servers(); ROUND.div_ceil(self.hosts.len().max(1))].join(",")
     }
-}
-
-fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        let config = ZkConfig::from_url(url)?;
-        Ok(Arc::new(ZkBackend::connect(config, clock).await?) as Arc<dyn Backend>)
-    })
 }
 
 pub(crate) fn bad(why: &str) -> Error {

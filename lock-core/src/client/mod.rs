@@ -42,7 +42,7 @@ use crate::backend::{Backend, Info, Note, Release};
 use crate::capabilities::Capabilities;
 use crate::clock::{BootClock, Clock, sleep_until};
 use crate::config::Settings;
-use crate::driver::Driver;
+use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Margin;
 use crate::mode::Mode;
@@ -193,8 +193,8 @@ impl Locks {
         url.check_options(&[crate::config::OPTIONS, driver.options])?;
         let settings = defaults.merge_url(&mut url)?;
         let backend = match settings.lazy {
-            true => lazy::backend(*driver, url, Arc::clone(&clock))?,
-            false => (driver.open)(url, Arc::clone(&clock)).await?,
+            true => lazy::backend(*driver, url, Context::new(Arc::clone(&clock)))?,
+            false => driver.open(url, Context::new(Arc::clone(&clock))).await?,
         };
         Self::builder(backend).clock(clock).settings(settings).build()
     }

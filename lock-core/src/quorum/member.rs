@@ -7,15 +7,13 @@ use async_trait::async_trait;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use super::combined;
+use super::{GateOf, MemberGate, combined};
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
-use crate::clock::Clock;
-use crate::driver::Driver;
+use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
-use crate::store::gate::MemberGate;
 use crate::token::FencingToken;
 use crate::url::StoreUrl;
 
@@ -27,7 +25,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Member {
     driver: Driver,
     url: StoreUrl,
-    clock: Arc<dyn Clock>,
+    context: Context,
     backend: OnceCell<Arc<dyn Backend>>,
     /// What the quorum is at work with, once it is.
     counted_on: OnceLock<Capabilities>,
@@ -36,9 +34,9 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(driver: Driver, url: StoreUrl, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(driver: Driver, url: StoreUrl, context: Context) -> Self {
         let failed = tokio::sync::Mutex::new(None);
-        Self { driver, url, clock, backend: OnceCell::new(), counted_on: OnceLock::new(), failed }
+        Self { driver, url, context, backend: OnceCell::new(), counted_on: OnceLock::new(), failed }
     }
 
     /// The open store; opening it is tried again at most once a second.
@@ -56,7 +54,7 @@ impl Member {
             return Err(error.clone().unsent());
         }
         let open = async || {
-            let backend = (self.driver.open)(self.url.clone(), Arc::clone(&self.clock)).await?;
+            let backend = self.driver.open(self.url.clone(), self.context.clone()).await?;
             self.check(&backend.capabilities())?;
             Ok::<_, Error>(backend)
         };
@@ -157,14 +155,15 @@ fn read(nth: usize, text: &str, drivers: &[Driver]) -> Result<(Driver, StoreUrl)
     Ok((*driver, url))
 }
 
-/// The gates that the URLs of the members ask for, before any I/O.
+/// The gates that the URLs of the members ask for, before any I/O: of `gates`, by the name of the driver.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidConfig`] as for [`open_all`].
-pub(super) fn gates(urls: &[&str], drivers: &[Driver]) -> Result<Vec<MemberGate>> {
+pub(super) fn gates(urls: &[&str], drivers: &[Driver], gates: &[(&str, GateOf)]) -> Result<Vec<MemberGate>> {
     let gate = |(nth, text): (usize, &&str)| {
         let (driver, url) = read(nth, text, drivers)?;
-        (driver.gate)(&url)
+        let of = gates.iter().find(|(name, _)| *name == driver.name);
+        of.map_or(Ok(None), |(_, gate)| gate(&url))
     };
     urls.iter().enumerate().map(gate).collect()
 }
@@ -178,12 +177,12 @@ pub(super) fn gates(urls: &[&str], drivers: &[Driver]) -> Result<Vec<MemberGate>
 pub(super) async fn open_all(
     urls: &[&str],
     drivers: &[Driver],
-    clock: &Arc<dyn Clock>,
+    context: &Context,
 ) -> Result<Vec<Arc<Member>>> {
     let mut members = Vec::new();
     for (i, text) in urls.iter().enumerate() {
         let (driver, url) = read(i, text, drivers)?;
-        members.push(Arc::new(Member::new(driver, url, Arc::clone(clock))));
+        members.push(Arc::new(Member::new(driver, url, context.clone())));
     }
     let opening = members.iter().map(|member| {
         let member = Arc::clone(member);

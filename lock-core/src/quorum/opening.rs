@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{MOST_MEMBERS, Quorum, member};
+use super::{GateOf, MOST_MEMBERS, Quorum, member};
 use crate::backend::Backend;
 use crate::capabilities::Capabilities;
-use crate::clock::Clock;
-use crate::driver::Driver;
+use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::options::OptionSpec;
 use crate::url::StoreUrl;
@@ -38,8 +37,9 @@ pub const CAPABILITIES: Capabilities = {
     caps
 };
 
-/// Opens what a `quorum://?members=url|url|url` names, by the `drivers` of the members. A majority must be reachable;
-/// members that are not are opened when they come back.
+/// Opens what a `quorum://?members=url|url|url` names, by the `drivers` of the members, and with the `gates` of those
+/// that have one, by the names of the drivers. A majority must be reachable; members that are not are opened when they come
+/// back.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidConfig`] for a URL that is malformed or names something unknown, before any I/O, and for two
@@ -48,7 +48,12 @@ pub const CAPABILITIES: Capabilities = {
 ///
 /// # Cancel safety
 /// Safe.
-pub async fn open(mut url: StoreUrl, drivers: &[Driver], clock: Arc<dyn Clock>) -> Result<Quorum> {
+pub async fn open(
+    mut url: StoreUrl,
+    drivers: &[Driver],
+    gates: &[(&str, GateOf)],
+    context: Context,
+) -> Result<Quorum> {
     let bad = |text: &str| Error::new(ErrorKind::InvalidConfig, text);
     if !url.hosts.is_empty() || url.username.is_some() || !matches!(url.path.as_str(), "" | "/") {
         return Err(bad("a quorum has no host of its own: quorum://?members=url|url|url"));
@@ -60,8 +65,8 @@ pub async fn open(mut url: StoreUrl, drivers: &[Driver], clock: Arc<dyn Clock>) 
         let text = format!("a quorum has 2 to {MOST_MEMBERS} members, not {}", urls.len());
         return Err(bad(&text));
     }
-    let gates = member::gates(&urls, drivers)?;
-    let members = member::open_all(&urls, drivers, &clock).await?;
+    let gates = member::gates(&urls, drivers, gates)?;
+    let members = member::open_all(&urls, drivers, &context).await?;
     let members = members.into_iter().map(|member| member as Arc<dyn Backend>).zip(gates).collect();
     let quorum = Quorum::over(members, config.member_timeout, config.quarantine, true)?;
     quorum.shared.compare_all().await?;

@@ -3,6 +3,5 @@
 pub mod backend;
 pub mod capabilities;
 pub mod driver;
-pub mod gate;
 pub mod options;
 pub mod url;

@@ -1,13 +1,12 @@
 //! How to reach a server and which tables to use there, from a URL or a serde struct.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::driver::Opening;
+use onelock_core::driver::opening;
 use onelock_core::toolkit::options;
 use onelock_core::url::host_port;
-use onelock_core::{Backend, Capabilities, Clock, Driver, Error, ErrorKind, Result, Secret, StoreUrl};
+use onelock_core::{Capabilities, Driver, Error, ErrorKind, Result, Secret, StoreUrl};
 use serde::{Deserialize, Serialize};
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
@@ -16,16 +15,13 @@ use super::backend::MySqlBackend;
 use crate::Durability;
 
 /// The MySQL and MariaDB store: `mysql://user:password@host:3306/database?option=value`; `mariadb` means the same.
-pub const MYSQL_DRIVER: Driver = Driver {
-    name: "mysql",
-    schemes: &["mysql", "mariadb"],
-    example: "mysql://locks:secret@127.0.0.1:3306/app",
-    about: "three tables in a MariaDB or MySQL database",
-    capabilities: Capabilities::full(),
-    options: MySqlConfig::OPTIONS,
-    open,
-    gate: onelock_core::quorum::no_gate,
-};
+pub const MYSQL_DRIVER: Driver = Driver::new("mysql", &["mysql", "mariadb"], |url, _| {
+    opening(async move { MySqlBackend::connect(MySqlConfig::from_url(url)?).await })
+})
+.example("mysql://locks:secret@127.0.0.1:3306/app")
+.about("three tables in a MariaDB or MySQL database")
+.capabilities(Capabilities::full())
+.options(MySqlConfig::OPTIONS);
 
 /// How much TLS to ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,13 +211,6 @@ impl MySqlConfig {
     pub(super) fn address(&self) -> String {
         format!("mysql://{}/{}", host_port(&self.host, Some(self.port)), self.database)
     }
-}
-
-fn open(url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        let backend = MySqlBackend::connect(MySqlConfig::from_url(url)?).await?;
-        Ok(Arc::new(backend) as Arc<dyn Backend>)
-    })
 }
 
 fn bad(text: &str) -> Error {

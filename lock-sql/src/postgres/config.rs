@@ -1,13 +1,12 @@
 //! How to reach a server and where in it the tables are, from a URL or a serde struct.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::driver::Opening;
+use onelock_core::driver::opening;
 use onelock_core::toolkit::options;
 use onelock_core::url::host_port;
-use onelock_core::{Backend, Capabilities, Clock, Driver, Error, ErrorKind, Result, Secret, StoreUrl};
+use onelock_core::{Capabilities, Driver, Error, ErrorKind, Result, Secret, StoreUrl};
 use serde::{Deserialize, Serialize};
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -16,16 +15,13 @@ use super::PostgresBackend;
 use crate::Durability;
 
 /// The PostgreSQL store: `postgres://user:password@host:5432/database`.
-pub const POSTGRES_DRIVER: Driver = Driver {
-    name: "postgres",
-    schemes: &["postgres", "postgresql"],
-    example: "postgres://app:password@db.internal/app",
-    about: "tables and functions in a PostgreSQL database",
-    capabilities: Capabilities::full(),
-    options: PostgresConfig::OPTIONS,
-    open,
-    gate: onelock_core::quorum::no_gate,
-};
+pub const POSTGRES_DRIVER: Driver = Driver::new("postgres", &["postgres", "postgresql"], |url, _| {
+    opening(async move { PostgresBackend::open(PostgresConfig::from_url(url)?).await })
+})
+.example("postgres://app:password@db.internal/app")
+.about("tables and functions in a PostgreSQL database")
+.capabilities(Capabilities::full())
+.options(PostgresConfig::OPTIONS);
 
 /// How a connection is secured: as libpq's `sslmode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,13 +201,6 @@ pub(crate) fn check_schema(schema: &str) -> Result<()> {
     } else {
         Err(bad("namespace is a schema: 1 to 63 of a-z, 0-9 and `_`, not with a digit or `pg_` first"))
     }
-}
-
-fn open(url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        let backend = PostgresBackend::open(PostgresConfig::from_url(url)?).await?;
-        Ok(Arc::new(backend) as Arc<dyn Backend>)
-    })
 }
 
 fn bad(text: &str) -> Error {

@@ -1,12 +1,11 @@
 //! Where the file is and how patient to be, from a URL or a serde struct.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::driver::Opening;
+use onelock_core::driver::opening;
 use onelock_core::toolkit::options;
-use onelock_core::{Backend, Clock, Driver, Error, ErrorKind, Result, StoreUrl};
+use onelock_core::{Driver, Error, ErrorKind, Result, StoreUrl};
 
 use super::SqliteBackend;
 
@@ -15,16 +14,13 @@ use super::SqliteBackend;
 /// `sqlite:///var/lib/app/locks.db` names an absolute path, `sqlite://locks.db` and `sqlite://./data/locks.db` one
 /// that is relative to the working directory at the time of opening. Bytes other than letters, digits, `/`, `.`, `-`
 /// and `_` are written `%XX`. The folder must exist; the file is made when it does not.
-pub const SQLITE_DRIVER: Driver = Driver {
-    name: "sqlite",
-    schemes: &["sqlite"],
-    example: "sqlite:///var/lib/app/locks.db",
-    about: "one file, shared by the processes of one host",
-    capabilities: super::backend::CAPABILITIES,
-    options: SqliteConfig::OPTIONS,
-    open,
-    gate: onelock_core::quorum::no_gate,
-};
+pub const SQLITE_DRIVER: Driver = Driver::new("sqlite", &["sqlite"], |url, context| {
+    opening(async move { SqliteBackend::open(SqliteConfig::from_url(url)?, context.clock).await })
+})
+.example("sqlite:///var/lib/app/locks.db")
+.about("one file, shared by the processes of one host")
+.capabilities(super::backend::CAPABILITIES)
+.options(SqliteConfig::OPTIONS);
 
 options! {
     /// Where the file is and how patient to be.
@@ -100,13 +96,6 @@ fn path_of(url: &StoreUrl) -> Result<PathBuf> {
         return Err(bad("the SQLite store needs the path of a file: sqlite:///folder/locks.db"));
     }
     Ok(path.into())
-}
-
-fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        let backend = SqliteBackend::open(SqliteConfig::from_url(url)?, clock).await?;
-        Ok(Arc::new(backend) as Arc<dyn Backend>)
-    })
 }
 
 fn bad(text: &str) -> Error {

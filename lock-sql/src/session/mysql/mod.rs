@@ -9,14 +9,11 @@ mod life;
 mod look;
 mod words;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::driver::Opening;
+use onelock_core::driver::opening;
 use onelock_core::url::host_port;
-use onelock_core::{
-    Backend, Capabilities, Clock, Driver, Error, ErrorKind, Info, OptionSpec, Result, StoreUrl,
-};
+use onelock_core::{Capabilities, Driver, Error, ErrorKind, Info, OptionSpec, Result, StoreUrl};
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 
@@ -31,16 +28,12 @@ use asking::Conn;
 use life::Known;
 
 /// Session locks in MySQL and MariaDB: `mysql+session://user:password@host:3306/database`.
-pub const MYSQL_SESSION_DRIVER: Driver = Driver {
-    name: "mysql-session",
-    schemes: &["mysql+session", "mariadb+session"],
-    example: "mysql+session://app:password@db.internal/app?ttl=5s",
-    about: "GET_LOCK of MariaDB and MySQL sessions: fast, nothing is written down",
-    capabilities: CAPABILITIES,
-    options: OPTIONS,
-    open,
-    gate: onelock_core::quorum::no_gate,
-};
+pub const MYSQL_SESSION_DRIVER: Driver =
+    Driver::new("mysql-session", &["mysql+session", "mariadb+session"], |url, _| opening(open(url)))
+        .example("mysql+session://app:password@db.internal/app?ttl=5s")
+        .about("GET_LOCK of MariaDB and MySQL sessions: fast, nothing is written down")
+        .capabilities(CAPABILITIES)
+        .options(OPTIONS);
 
 const CAPABILITIES: Capabilities = {
     let mut caps = super::CAPABILITIES;
@@ -66,14 +59,10 @@ const OPENING: Duration = Duration::from_secs(30);
 /// As good as no limit: a year, the longest the server takes.
 const ENDLESS: i64 = 31_536_000;
 
-fn open(mut url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        url.check_options(&[OPTIONS])?;
-        let connections = connections(&mut url)?;
-        let config = MySqlConfig::from_url(url)?;
-        let backend = open_with(config, connections).await?;
-        Ok(Arc::new(backend) as Arc<dyn Backend>)
-    })
+async fn open(mut url: StoreUrl) -> Result<SessionStore<MySql>> {
+    url.check_options(&[OPTIONS])?;
+    let connections = connections(&mut url)?;
+    open_with(MySqlConfig::from_url(url)?, connections).await
 }
 
 async fn open_with(config: MySqlConfig, connections: u16) -> Result<SessionStore<MySql>> {
@@ -195,7 +184,7 @@ mod tests {
             "mysql+session://u@h",
             "mysql+session://h/db",
         ] {
-            let opened = open(url.parse().unwrap(), Arc::new(onelock_core::BootClock)).await;
+            let opened = open(url.parse().unwrap()).await;
             assert_eq!(opened.unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
         }
     }

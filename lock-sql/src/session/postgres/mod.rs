@@ -8,12 +8,11 @@ mod asking;
 mod opening;
 mod session;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::driver::Opening;
+use onelock_core::driver::opening;
 use onelock_core::url::host_port;
-use onelock_core::{Backend, Capabilities, Clock, Driver, Error, Info, OptionSpec, Result, StoreUrl};
+use onelock_core::{Capabilities, Driver, Error, Info, OptionSpec, Result, StoreUrl};
 
 use super::dialect::Dialect as _;
 use super::{CONNECTIONS, SessionStore, Setup, connections};
@@ -23,16 +22,12 @@ use opening::{OPENING, checked, ensure, refuse_pooler};
 use session::Postgres;
 
 /// Session locks in PostgreSQL: `postgres+session://user:password@host:5432/database`.
-pub const POSTGRES_SESSION_DRIVER: Driver = Driver {
-    name: "postgres-session",
-    schemes: &["postgres+session", "postgresql+session"],
-    example: "postgres+session://app:password@db.internal/app?ttl=5s",
-    about: "advisory locks of PostgreSQL sessions: fast, nothing is written down",
-    capabilities: CAPABILITIES,
-    options: OPTIONS,
-    open,
-    gate: onelock_core::quorum::no_gate,
-};
+pub const POSTGRES_SESSION_DRIVER: Driver =
+    Driver::new("postgres-session", &["postgres+session", "postgresql+session"], |url, _| opening(open(url)))
+        .example("postgres+session://app:password@db.internal/app?ttl=5s")
+        .about("advisory locks of PostgreSQL sessions: fast, nothing is written down")
+        .capabilities(CAPABILITIES)
+        .options(OPTIONS);
 
 const CAPABILITIES: Capabilities = {
     let mut caps = super::CAPABILITIES;
@@ -51,15 +46,11 @@ const OPTIONS: &[OptionSpec] = {
 
 const SCHEMA: &str = "onelock_session";
 
-fn open(mut url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        url.check_options(&[OPTIONS])?;
-        let connections = connections(&mut url)?;
-        let defaults = PostgresConfig { namespace: SCHEMA.to_owned(), ..PostgresConfig::default() };
-        let config = defaults.over(url)?;
-        let backend = open_with(config, connections).await?;
-        Ok(Arc::new(backend) as Arc<dyn Backend>)
-    })
+async fn open(mut url: StoreUrl) -> Result<SessionStore<Postgres>> {
+    url.check_options(&[OPTIONS])?;
+    let connections = connections(&mut url)?;
+    let defaults = PostgresConfig { namespace: SCHEMA.to_owned(), ..PostgresConfig::default() };
+    open_with(defaults.over(url)?, connections).await
 }
 
 async fn open_with(config: PostgresConfig, connections: u16) -> Result<SessionStore<Postgres>> {
@@ -104,7 +95,7 @@ mod tests {
             "postgres+session://h/db?durability=relaxed",
             "postgres+session://",
         ] {
-            let opened = open(url.parse().unwrap(), Arc::new(onelock_core::BootClock)).await;
+            let opened = open(url.parse().unwrap()).await;
             assert_eq!(opened.unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
         }
     }
