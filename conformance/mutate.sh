@@ -128,7 +128,7 @@ fault "an evicted waiter joins again" $client/acquire.rs \
     's/if reason == LossReason::NotHeld && cause\.is_none\(\) \{/if false {/' \
     slow an_evicted_waiter_does_not_join_again
 fault "renewals one by one" $client/renewer.rs \
-    's/const BATCH: usize = \d+;/const BATCH: usize = 1;/' \
+    's/client\.capabilities\.max_batch\.max\(1\)/1/' \
     memory renewals_are_batched
 fault "state: two give back what one owes" $client/entry.rs \
     's/std::mem::take\(&mut state\.owed\)\.then/state.owed.then/' \

@@ -30,13 +30,9 @@ pub const DRIVER: Driver = Driver::new("memory", &["memory"], |url, context| ope
     .about("inside this process; always there")
     .capabilities(CAPABILITIES);
 
-const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
-    caps.durable = false;
-    // One clock serves the store and the client.
-    caps.granularity = std::time::Duration::ZERO;
-    caps
-};
+/// One clock serves the store and the client.
+const CAPABILITIES: Capabilities =
+    Capabilities::of_lines().durable(false).granularity(std::time::Duration::ZERO);
 
 async fn open(url: StoreUrl, Context { clock, .. }: Context) -> Result<MemoryBackend> {
     let store = match &url.hosts[..] {

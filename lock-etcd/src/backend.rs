@@ -37,13 +37,12 @@ impl EtcdBackend {
     /// What every etcd cluster can do.
     #[must_use]
     pub const fn declared() -> Capabilities {
-        let mut caps = Capabilities::full();
         // A number is a revision of the cluster: nobody can lift it.
-        caps.raise = false;
-        caps.min_lease = Duration::from_secs(2);
-        caps.lease_step = Duration::from_secs(1);
-        caps.granularity = Duration::from_millis(50);
-        caps
+        Capabilities::of_lines()
+            .raise(false)
+            .min_lease(Duration::from_secs(2))
+            .lease_step(Duration::from_secs(1))
+            .granularity(Duration::from_millis(50))
     }
 
     /// Connects to a cluster, and sees that it answers and lets the user read under the prefix.

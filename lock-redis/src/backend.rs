@@ -32,18 +32,14 @@ pub struct RedisBackend {
 impl RedisBackend {
     /// What a server with its settings as they come can do.
     pub(crate) const fn declared() -> Capabilities {
-        let mut caps = Capabilities::full();
         // It keeps no append-only file unless told to.
-        caps.durable = false;
-        caps
+        Capabilities::of_lines().durable(false)
     }
 
     /// The same where a replica can be promoted.
     pub(crate) const fn declared_of_many() -> Capabilities {
-        let mut caps = Self::declared();
         // A replica may not have it: and numbers past those of the epoch are not made good by the next one.
-        caps.raise = false;
-        caps
+        Self::declared().raise(false)
     }
 
     /// Connects, and checks that the server can keep locks: rights, memory policy, role.

@@ -7,7 +7,7 @@ use onelock_core::{Capabilities, Driver};
 
 /// What the store must declare on a server that keeps an append-only file.
 const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
+    let mut caps = Capabilities::of_lines();
     caps.shared = false;
     caps.permits = false;
     caps.fifo = false;

@@ -23,7 +23,7 @@ const FEW: usize = 3;
 
 /// What the store must declare on servers that keep append-only files.
 const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
+    let mut caps = Capabilities::of_lines();
     caps.permits = false;
     caps.fifo = false;
     caps.push = false;

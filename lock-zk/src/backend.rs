@@ -39,14 +39,12 @@ pub struct ZkBackend {
 impl ZkBackend {
     /// What servers with this `tickTime` can do, whose sessions carry leases up to `longest`.
     pub(crate) const fn declared(tick: Duration, longest: Duration) -> Capabilities {
-        let mut capabilities = Capabilities::full();
-        // The number is the server's transaction count: nobody can lift it.
-        capabilities.raise = false;
-        // A node belongs to the session that made it.
-        capabilities.resume = false;
-        capabilities.min_lease = tick.saturating_mul(2);
-        capabilities.max_lease = Duration::from_millis(longest.as_millis() as u64);
-        capabilities
+        // The number is the server's transaction count: nobody can lift it. A node belongs to the session that made it.
+        Capabilities::of_lines()
+            .raise(false)
+            .resume(false)
+            .min_lease(tick.saturating_mul(2))
+            .max_lease(Duration::from_millis(longest.as_millis() as u64))
     }
 
     /// Opens a session and looks at the node above all names.

@@ -112,7 +112,7 @@ impl Store for Fresh {
 
 /// Nothing that a store may do without.
 pub(crate) fn none() -> Capabilities {
-    let mut capabilities = Capabilities::full();
+    let mut capabilities = Capabilities::of_lines();
     capabilities.shared = false;
     capabilities.permits = false;
     capabilities.fifo = false;

@@ -155,7 +155,7 @@ mod tests {
     /// A store that offers less than it declares.
     const LESS: Driver = Driver::new("less", &["less"], |url, context| memory::DRIVER.open(url, context))
         .capabilities({
-            let mut more = Capabilities::full();
+            let mut more = Capabilities::of_lines();
             more.granularity = Duration::ZERO;
             more.min_lease = Duration::ZERO;
             more

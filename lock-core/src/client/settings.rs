@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn hostile_settings_are_refused() {
-        let caps = Capabilities::full();
+        let caps = Capabilities::of_lines();
         let with = |change: fn(&mut Settings)| {
             let mut settings = Settings::default();
             change(&mut settings);

@@ -244,23 +244,20 @@ impl Shared {
 /// What all members can do together.
 fn combined(all: &[Capabilities]) -> Capabilities {
     let every = |has: fn(&Capabilities) -> bool| all.iter().all(has);
-    let mut caps = Capabilities::full();
-    caps.shared = every(|caps| caps.shared);
-    caps.permits = false;
-    caps.fifo = false;
-    caps.push = false;
-    caps.list = false;
-    caps.resume = false;
-    caps.fencing = every(|caps| caps.fencing && caps.raise);
-    caps.raise = caps.fencing;
-    caps.delay = every(|caps| caps.delay);
-    caps.durable = every(|caps| caps.durable);
+    let fencing = every(|caps| caps.fencing && caps.raise);
     let max = |time: fn(&Capabilities) -> Duration| all.iter().map(time).max().unwrap_or_default();
-    caps.lease_step = max(|caps| caps.lease_step);
-    caps.min_lease = round_up(max(|caps| caps.min_lease), caps.lease_step);
-    caps.max_lease = all.iter().map(|caps| caps.max_lease).min().unwrap_or_default();
-    caps.granularity = max(|caps| caps.granularity);
-    caps
+    let lease_step = max(|caps| caps.lease_step);
+    Capabilities::minimal()
+        .shared(every(|caps| caps.shared))
+        .fencing(fencing)
+        .raise(fencing)
+        .delay(every(|caps| caps.delay))
+        .durable(every(|caps| caps.durable))
+        .lease_step(lease_step)
+        .min_lease(round_up(max(|caps| caps.min_lease), lease_step))
+        .max_lease(all.iter().map(|caps| caps.max_lease).min().unwrap_or_default())
+        .granularity(max(|caps| caps.granularity))
+        .max_batch(all.iter().map(|caps| caps.max_batch).min().unwrap_or_default())
 }
 
 #[async_trait]

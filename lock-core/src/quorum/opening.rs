@@ -27,15 +27,8 @@ crate::toolkit::options! {
 }
 
 /// What a quorum of stores that can do everything can do.
-pub const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
-    caps.permits = false;
-    caps.fifo = false;
-    caps.push = false;
-    caps.list = false;
-    caps.resume = false;
-    caps
-};
+pub const CAPABILITIES: Capabilities =
+    Capabilities::minimal().shared(true).fencing(true).raise(true).delay(true).durable(true);
 
 /// Opens what a `quorum://?members=url|url|url` names, by the `drivers` of the members, and with the `gates` of those
 /// that have one, by the names of the drivers. A majority must be reachable; members that are not are opened when they come

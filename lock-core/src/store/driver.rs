@@ -49,7 +49,7 @@ impl Context {
 /// })
 /// .about("a store of my own")
 /// .example("mine://host:7000")
-/// .capabilities(Capabilities::full());
+/// .capabilities(Capabilities::of_lines());
 /// assert_eq!(MINE.schemes, ["mine"]);
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ impl Driver {
     /// A driver that opens by `open`: it checks the URL before any I/O, then connects. See [`opening`].
     #[must_use]
     pub const fn new(name: &'static str, schemes: &'static [&'static str], open: Open) -> Self {
-        let capabilities = Capabilities::full();
+        let capabilities = Capabilities::minimal();
         Self { name, schemes, example: "", about: "", capabilities, options: &[], open }
     }
 

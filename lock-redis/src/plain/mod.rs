@@ -13,7 +13,6 @@ use onelock_core::{
 };
 
 use crate::acquire::Times;
-use crate::backend::RedisBackend;
 use crate::config::{Layout, RedisConfig, Topology};
 use crate::connection::check;
 use crate::error::{closed, too_few};
@@ -42,7 +41,7 @@ impl PlainBackend {
     /// Connects, and checks that the server can keep locks: rights, memory policy, role.
     ///
     /// # Errors
-    /// As [`RedisBackend::connect`]; a right on the keys of a lock is found missing by the verb that needs it.
+    /// As [`RedisBackend::connect`](crate::RedisBackend::connect); a right on the keys of a lock is found missing by the verb that needs it.
     ///
     /// # Cancel safety
     /// Safe: a connection half made is closed.
@@ -60,11 +59,9 @@ impl PlainBackend {
         let servers = Servers::new(&config, &Arc::new(Inbox::new(String::new(), false)));
         let probe = format!("{}onelock-probe:{}", config.namespace, HolderId::random()?.to_hex());
         check::plain_rights(&servers, &probe, slot_of(&probe)).await?;
-        let mut declared = RedisBackend::declared();
-        (declared.shared, declared.permits, declared.fifo, declared.push) = (false, false, false, false);
-        (declared.raise, declared.list) = (false, false);
         // The counter is another key, and in a cluster perhaps on another node.
-        declared.fencing = config.topology != Topology::Cluster;
+        let fencing = config.topology != Topology::Cluster;
+        let declared = Capabilities::minimal().fencing(fencing).delay(true).resume(true);
         let capabilities = check::capabilities(&servers, &config, declared).await?;
         Ok(Self { config, capabilities, servers, open: tokio::sync::watch::Sender::new(true) })
     }

@@ -19,6 +19,9 @@ use super::release::{evict, release, sweep};
 use super::renew::{raise, renew};
 use super::wait::Poller;
 
+/// The counters of a request's entries are locked together: a larger batch would keep others out of more of them for longer.
+pub(super) const CAPABILITIES: Capabilities = Capabilities::of_lines().max_batch(128);
+
 /// Locks in a MySQL or MariaDB database.
 ///
 /// Every verb is one request. A client has a few connections for all its locks and one more for all its waiters.
@@ -85,9 +88,7 @@ impl Backend for MySqlBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut all = Capabilities::full();
-        all.durable = self.durable;
-        all
+        CAPABILITIES.durable(self.durable)
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use onelock_core::driver::opening;
 use onelock_core::toolkit::options;
 use onelock_core::url::host_port;
-use onelock_core::{Capabilities, Driver, Error, ErrorKind, Result, Secret, StoreUrl};
+use onelock_core::{Driver, Error, ErrorKind, Result, Secret, StoreUrl};
 use serde::{Deserialize, Serialize};
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
@@ -20,7 +20,7 @@ pub const MYSQL_DRIVER: Driver = Driver::new("mysql", &["mysql", "mariadb"], |ur
 })
 .example("mysql://locks:secret@127.0.0.1:3306/app")
 .about("three tables in a MariaDB or MySQL database")
-.capabilities(Capabilities::full())
+.capabilities(super::backend::CAPABILITIES)
 .options(MySqlConfig::OPTIONS);
 
 /// How much TLS to ask for.

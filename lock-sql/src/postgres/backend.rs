@@ -128,9 +128,7 @@ impl Backend for PostgresBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut all = Capabilities::full();
-        all.durable = self.durability == Durability::Durable;
-        all
+        Capabilities::of_lines().durable(self.durability == Durability::Durable)
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {

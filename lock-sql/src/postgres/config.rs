@@ -20,7 +20,7 @@ pub const POSTGRES_DRIVER: Driver = Driver::new("postgres", &["postgres", "postg
 })
 .example("postgres://app:password@db.internal/app")
 .about("tables and functions in a PostgreSQL database")
-.capabilities(Capabilities::full())
+.capabilities(Capabilities::of_lines())
 .options(PostgresConfig::OPTIONS);
 
 /// How a connection is secured: as libpq's `sslmode`.

@@ -9,22 +9,13 @@ use super::error::explain;
 use super::line::{State, read_states};
 use super::pool::Again;
 
-/// How many renewals share a request at most: the names of a request are locked together.
-const RENEWED_TOGETHER: usize = 1_000;
-
 impl PostgresBackend {
     pub(super) async fn renew_all(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let mut answers = Vec::with_capacity(due.len());
-        for part in due.chunks(RENEWED_TOGETHER) {
-            match self.renew_some(part).await {
-                Ok(some) => answers.extend(some),
-                Err(error) => answers.extend(part.iter().map(|_| Err(error.clone()))),
-            }
-        }
-        answers
+        let renewed = self.renew_together(due).await;
+        renewed.unwrap_or_else(|error| vec![Err(error); due.len()])
     }
 
-    async fn renew_some(&self, due: &[Renewal]) -> Result<Vec<Result<Renewed>>> {
+    async fn renew_together(&self, due: &[Renewal]) -> Result<Vec<Result<Renewed>>> {
         // Those of one name together, and in the order of its line: as those who promote lock the rows.
         let mut order: Vec<_> = due.iter().enumerate().collect();
         order.sort_by(|(_, a), (_, b)| {

@@ -35,21 +35,16 @@ use dialect::Dialect;
 use sessions::Sessions;
 
 /// What every kind of session lock can do; the rest is for the dialect to say.
-pub(crate) const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
-    caps.permits = false;
-    caps.raise = false;
-    // A session that ends frees its lock at once.
-    caps.delay = false;
-    // A key cannot be read back into a name.
-    caps.list = false;
-    // A lock ends with the server's process, and with its client's connection. Numbers survive.
-    caps.durable = false;
-    caps.resume = false;
-    // A session that is ended takes its connection with it: not for a client that was late by a moment.
-    caps.min_lease = Duration::from_millis(200);
-    caps
-};
+///
+/// A session that ends frees its lock at once (no delay), a key cannot be read back into a name (no list), and a lock ends with
+/// the server's process and its client's connection. A session that is ended takes its connection with it: not for a client
+/// that was late by a moment.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities::minimal()
+    .shared(true)
+    .fifo(true)
+    .fencing(true)
+    .push(true)
+    .min_lease(Duration::from_millis(200));
 
 /// What a store of session locks is opened with.
 struct Setup<D: Dialect> {

@@ -14,12 +14,8 @@ use super::config::SqliteConfig;
 use super::thread::{Effect, Queue};
 use super::{acquire, file, inspect, release, renew};
 
-pub(super) const CAPABILITIES: Capabilities = {
-    let mut all = Capabilities::full();
-    // The store's clock is the client's own.
-    all.granularity = Duration::ZERO;
-    all
-};
+/// The store's clock is the client's own.
+pub(super) const CAPABILITIES: Capabilities = Capabilities::of_lines().granularity(Duration::ZERO);
 
 /// Locks in one SQLite file.
 ///

@@ -35,16 +35,12 @@ pub const MYSQL_SESSION_DRIVER: Driver =
         .capabilities(CAPABILITIES)
         .options(OPTIONS);
 
-const CAPABILITIES: Capabilities = {
-    let mut caps = super::CAPABILITIES;
-    // Each of these locks is held by one session.
-    caps.shared = false;
-    // The server's time-out is in whole seconds.
-    caps.min_lease = Duration::from_secs(1);
-    caps.lease_step = Duration::from_secs(1);
-    caps.max_lease = Duration::from_secs(24 * 24 * 3600);
-    caps
-};
+/// Each of these locks is held by one session, and the server's time-out is in whole seconds.
+const CAPABILITIES: Capabilities = super::CAPABILITIES
+    .shared(false)
+    .min_lease(Duration::from_secs(1))
+    .lease_step(Duration::from_secs(1))
+    .max_lease(Duration::from_secs(24 * 24 * 3600));
 
 const OPTIONS: &[OptionSpec] = {
     let [namespace, durability, _, connect, request, _, _, tls, ca, cert, key] = *MySqlConfig::OPTIONS else {

@@ -29,12 +29,8 @@ pub const POSTGRES_SESSION_DRIVER: Driver =
         .capabilities(CAPABILITIES)
         .options(OPTIONS);
 
-const CAPABILITIES: Capabilities = {
-    let mut caps = super::CAPABILITIES;
-    // What the server's setting takes.
-    caps.max_lease = Duration::from_secs(24 * 24 * 3600);
-    caps
-};
+/// The longest lease is what the server's setting takes.
+const CAPABILITIES: Capabilities = super::CAPABILITIES.max_lease(Duration::from_secs(24 * 24 * 3600));
 
 const OPTIONS: &[OptionSpec] = {
     let [schema, migrate, _, _, connect, request, sslmode, ca, cert, key] = *PostgresConfig::OPTIONS else {
