@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
@@ -18,8 +17,9 @@ use crate::driver::{Context, Driver, opening};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::{HolderId, HolderMap};
 use crate::line::{Line, Promoted};
-use crate::name::{LockName, check_prefix};
+use crate::name::LockName;
 use crate::snapshot::{ListedName, Listing, Page, Snapshot};
+use crate::store::Checked;
 use crate::token::{FencingToken, TokenEpoch};
 use crate::url::StoreUrl;
 
@@ -141,33 +141,26 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// A client's view of a [`MemoryStore`].
+/// A client of a [`MemoryStore`].
+pub type MemoryBackend = Checked<Memory>;
+
+/// The verbs of [`MemoryBackend`].
 #[derive(Debug)]
-pub struct MemoryBackend {
-    store: Arc<MemoryStore>,
-    closed: AtomicBool,
-}
+pub struct Memory(Arc<MemoryStore>);
 
 impl MemoryBackend {
     /// A new client of `store`.
     #[must_use]
     pub fn new(store: &Arc<MemoryStore>) -> Self {
-        Self { store: Arc::clone(store), closed: AtomicBool::new(false) }
-    }
-
-    fn open(&self) -> Result<&MemoryStore> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Closed, "the memory store's client has been closed"));
-        }
-        Ok(&self.store)
+        Self::over(Memory(Arc::clone(store)))
     }
 }
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl Backend for MemoryBackend {
+impl Backend for Memory {
     fn info(&self) -> Info {
-        Info { scheme: "memory".into(), address: format!("memory://{}", self.store.name) }
+        Info { scheme: "memory".into(), address: format!("memory://{}", self.0.name) }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -175,7 +168,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        let store = self.open()?;
+        let store = &self.0;
         store.with_line(&request.name, |line, counter| {
             let next = request.epoch.next(*counter)?;
             Ok(line.acquire(store.clock.now(), request, || {
@@ -186,7 +179,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        let store = self.open()?;
+        let store = &self.0;
         let notify = Arc::new(Notify::new());
         // Looking at the line and standing ready to be woken is one step, so no wake-up falls between.
         let look = |ready: bool| {
@@ -208,26 +201,25 @@ impl Backend for MemoryBackend {
         }
         let _waiting = Waiting { store, holder: ticket.holder };
         notify.notified().await;
-        self.open()?;
         Ok(look(false).unwrap_or(Wake::Ask))
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
         let one = |renewal: &Renewal| {
-            let store = self.open()?;
-            Ok(store.with_line(&renewal.ticket.name, |line, _| line.renew(store.clock.now(), renewal)))
+            let store = &self.0;
+            Ok(store.with_line(&renewal.ticket.name, |line, _| line.renew(self.0.clock.now(), renewal)))
         };
         due.iter().map(one).collect()
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let store = self.open()?;
+        let store = &self.0;
         let was = store.with_line(&ticket.name, |line, _| line.remove(ticket.holder));
         Ok(if was { Release::Released } else { Release::NotHeld })
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        let store = self.open()?;
+        let store = &self.0;
         store.with_line(&ticket.name, |line, counter| {
             if !line.contains(ticket.holder) {
                 return Ok(Raise::NotHeld);
@@ -240,14 +232,13 @@ impl Backend for MemoryBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        let store = self.open()?;
+        let store = &self.0;
         let (holders, waiters) = store.with_line(name, |line, _| line.view(store.clock.now()));
         Ok(Snapshot { holders, waiters, ..Snapshot::empty(name.clone()) })
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        check_prefix(prefix)?;
-        let store = self.open()?;
+        let store = &self.0;
         let now = store.clock.now();
         let (mut promoted, mut listing) = (Vec::new(), Listing::default());
         let mut state = store.lock();
@@ -279,7 +270,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let store = self.open()?;
+        let store = &self.0;
         let holder =
             store.with_line(name, |line, _| line.by_token(token).filter(|holder| line.remove(*holder)));
         let Some(holder) = holder else { return Ok(Release::NotHeld) };
@@ -290,7 +281,6 @@ impl Backend for MemoryBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        self.closed.store(true, Ordering::Release);
         Ok(())
     }
 }

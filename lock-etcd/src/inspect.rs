@@ -3,7 +3,7 @@
 use etcd_client::GetOptions;
 use etcd_client::proto::PbKeyValue;
 use onelock_core::mode::holders;
-use onelock_core::name::{check_prefix, encode};
+use onelock_core::name::encode;
 use onelock_core::{
     EntryView, Error, ErrorKind, FencingToken, ListedName, Listing, LockName, Note, Page, Result, Snapshot,
 };
@@ -25,7 +25,6 @@ pub(crate) async fn inspect(keys: &Keys, cluster: &Cluster, name: &LockName) -> 
 }
 
 pub(crate) async fn list(keys: &Keys, cluster: &Cluster, prefix: &str, page: &Page) -> Result<Listing> {
-    check_prefix(prefix)?;
     let mut span = keys.lines(&encode(prefix));
     if let Some(cursor) = &page.cursor {
         let known = LockName::decode(cursor).filter(|name| name.as_str().starts_with(prefix));

@@ -87,7 +87,6 @@ pub(crate) async fn list(
     names: &str,
     page: &Page,
 ) -> Result<Listing> {
-    onelock_core::name::check_prefix(names)?;
     let limit = page.limit.clamp(1, Page::MAX);
     let mut walk = walks.begin(names, page.cursor.as_deref())?;
     let from = walk.scan.unwrap_or_default();

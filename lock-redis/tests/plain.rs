@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{HOUR, Raw, Server, held, name, renew_one, request, soon, token};
+use onelock_core::store::Checked;
 use onelock_core::{
     Backend, BootClock, ErrorKind, Locks, Page, Release, Renewed, Request, Settings, Standing, StoreUrl,
 };
@@ -25,7 +26,7 @@ fn config(server: &Server) -> RedisConfig {
     RedisConfig::try_from(url.parse::<StoreUrl>().unwrap()).unwrap()
 }
 
-async fn plain(server: &Server) -> Arc<PlainBackend> {
+async fn plain(server: &Server) -> Arc<Checked<PlainBackend>> {
     Arc::new(PlainBackend::connect(config(server)).await.unwrap())
 }
 
@@ -176,7 +177,7 @@ async fn a_restricted_user_is_enough() {
     (config.username, config.password) =
         (Some("locker".into()), Some(onelock_core::Secret::new("lockers-never-printed")));
     let backend = PlainBackend::connect(config.clone()).await.unwrap();
-    let cycle = async |backend: &PlainBackend| {
+    let cycle = async |backend: &Checked<PlainBackend>| {
         let ask = request("orders/1", "x");
         let standing = backend.acquire(&ask).await?;
         let again = Request { lease: HOUR * 2, ..ask.clone() };

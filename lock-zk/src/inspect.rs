@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
-use onelock_core::name::{check_prefix, encode};
+use onelock_core::name::encode;
 use onelock_core::{
     EntryView, ErrorKind, FencingToken, ListedName, Listing, LockName, Page, Result, Snapshot,
 };
@@ -44,7 +44,6 @@ pub(crate) async fn inspect(sessions: &Arc<Sessions>, name: &LockName) -> Result
 
 /// Names with entries, in the order of their encoded form.
 pub(crate) async fn list(sessions: &Arc<Sessions>, prefix: &str, page: &Page) -> Result<Listing> {
-    check_prefix(prefix)?;
     let servers = &sessions.servers;
     let desk = sessions.desk().await?;
     let mut names = match desk.children(servers.root()).await {

@@ -2,6 +2,9 @@
 
 pub mod backend;
 pub mod capabilities;
+mod checked;
 pub mod driver;
 pub mod options;
 pub mod url;
+
+pub use checked::{Checked, undeclared};

@@ -1,7 +1,6 @@
 //! Looking at one line, and at the names that have one.
 
 use onelock_core::mode::holders;
-use onelock_core::name::check_prefix;
 use onelock_core::{EntryView, ListedName, Listing, LockName, Mode, Note, Page, Result, Snapshot};
 
 use super::keys::{self, key};
@@ -32,7 +31,6 @@ fn snapshot(answer: &Answer, name: &LockName) -> Result<Snapshot> {
 }
 
 pub(super) async fn list(pool: &Pool, prefix: &str, page: &Page) -> Result<Listing> {
-    check_prefix(prefix)?;
     let after = page.cursor.as_deref().map(LockName::new).transpose()?;
     let after = after.as_ref().map(key).unwrap_or_default();
     let limit = page.limit.clamp(1, Page::MAX);

@@ -32,7 +32,7 @@ impl PostgresBackend {
         ];
         let holders: Vec<_> = sorted().map(|r| r.ticket.holder).collect();
         let call = Call::new(&self.shared.sql.renew, values);
-        let states = self.one("renew", Again::Yes, call, |row| read_states(row, &holders)).await?;
+        let states = self.one(Again::Yes, call, |row| read_states(row, &holders)).await?;
         let mut answers: Vec<_> =
             order.iter().zip(states).map(|((i, due), state)| (*i, Ok(self.renewed(due, state)))).collect();
         answers.sort_by_key(|(i, _)| *i);
@@ -64,7 +64,7 @@ impl PostgresBackend {
             Value::Blob(blob(ticket.holder)),
             Value::Big(token.get()),
         ];
-        self.one("raise", Again::Yes, Call::new(&self.shared.sql.raise, values), |row| {
+        self.one(Again::Yes, Call::new(&self.shared.sql.raise, values), |row| {
             let raised: bool = row.try_get(0).map_err(explain)?;
             Ok(if raised { Raise::Raised } else { Raise::NotHeld })
         })

@@ -24,11 +24,12 @@ mod renew;
 mod sessions;
 mod wait;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use onelock_core::store::Checked;
 use onelock_core::{Capabilities, Error, ErrorKind, HolderMap, Info, OptionSpec, Result, StoreUrl};
-use tokio::sync::watch;
 
 use backend::SessionStore;
 use dialect::Dialect;
@@ -60,18 +61,18 @@ struct Setup<D: Dialect> {
 }
 
 impl<D: Dialect> Setup<D> {
-    fn store(self) -> SessionStore<D> {
+    fn store(self) -> Checked<SessionStore<D>> {
         let [first, side] = self.opened;
         let sessions = Sessions::new(self.dialect, self.connections, self.request_timeout, first, side);
-        SessionStore {
+        Checked::over(SessionStore {
             info: self.info,
             capabilities: self.capabilities,
             space: self.space,
             sessions: Arc::new(sessions),
             entries: Mutex::new(HolderMap::default()),
             lost: Mutex::new(HolderMap::default()),
-            closed: watch::Sender::new(false),
-        }
+            closed: AtomicBool::new(false),
+        })
     }
 }
 

@@ -12,6 +12,7 @@ mod words;
 use std::time::Duration;
 
 use onelock_core::driver::opening;
+use onelock_core::store::Checked;
 use onelock_core::url::host_port;
 use onelock_core::{Capabilities, Driver, Error, ErrorKind, Info, OptionSpec, Result, StoreUrl};
 use sqlx::ConnectOptions as _;
@@ -55,13 +56,13 @@ const OPENING: Duration = Duration::from_secs(30);
 /// As good as no limit: a year, the longest the server takes.
 const ENDLESS: i64 = 31_536_000;
 
-async fn open(mut url: StoreUrl) -> Result<SessionStore<MySql>> {
+async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<MySql>>> {
     url.check_options(&[OPTIONS])?;
     let connections = connections(&mut url)?;
     open_with(MySqlConfig::from_url(url)?, connections).await
 }
 
-async fn open_with(config: MySqlConfig, connections: u16) -> Result<SessionStore<MySql>> {
+async fn open_with(config: MySqlConfig, connections: u16) -> Result<Checked<SessionStore<MySql>>> {
     let address =
         format!("{}://{}/{}", MySql::SCHEME, host_port(&config.host, Some(config.port)), config.database);
     let opened = async {

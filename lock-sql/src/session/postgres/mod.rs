@@ -11,6 +11,7 @@ mod session;
 use std::time::Duration;
 
 use onelock_core::driver::opening;
+use onelock_core::store::Checked;
 use onelock_core::url::host_port;
 use onelock_core::{Capabilities, Driver, Error, Info, OptionSpec, Result, StoreUrl};
 
@@ -42,14 +43,14 @@ const OPTIONS: &[OptionSpec] = {
 
 const SCHEMA: &str = "onelock_session";
 
-async fn open(mut url: StoreUrl) -> Result<SessionStore<Postgres>> {
+async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<Postgres>>> {
     url.check_options(&[OPTIONS])?;
     let connections = connections(&mut url)?;
     let defaults = PostgresConfig { namespace: SCHEMA.to_owned(), ..PostgresConfig::default() };
     open_with(defaults.over(url)?, connections).await
 }
 
-async fn open_with(config: PostgresConfig, connections: u16) -> Result<SessionStore<Postgres>> {
+async fn open_with(config: PostgresConfig, connections: u16) -> Result<Checked<SessionStore<Postgres>>> {
     let database = config.database.clone().unwrap_or_default();
     let address = format!("{}://{}/{database}", Postgres::SCHEME, host_port(&config.host, Some(config.port)));
     let opened = async {
