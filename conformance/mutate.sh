@@ -255,5 +255,26 @@ fault "owner: who is not polled keeps the others waiting" $client/owner.rs \
 fault "owner: slots let go at one moment stay" $client/owner.rs \
     's/\*uses -= 1;\n(\s*)if \*uses == 0 \{/if Arc::strong_count(\&self.slot) == 2 {/; s/if let Some\(\(_, uses\)\) = slots\.get_mut/if let Some((_, _)) = slots.get_mut/' \
     unit client::owner::tests::slots_that_are_let_go_at_the_same_moment_leave_the_map
+fault "seam: a closed store is asked" lock-core/src/store/checked.rs \
+    's/match \*self\.closed\.borrow\(\) \{/match false {/' \
+    memory closed_backend_refuses
+fault "seam: a wait outlives its client" lock-core/src/store/checked.rs \
+    's/closing\.wait_for\(\|closed\| \*closed\)/std::future::pending::<()>()/' \
+    unit store::checked::tests::a_closed_store_is_not_asked
+fault "seam: a mode that is not declared is asked for" lock-core/src/store/checked.rs \
+    's/has\.check_mode\(request\.mode, store\)\?;//' \
+    unit store::checked::tests::what_is_not_declared_is_refused
+fault "seam: an error has no address" lock-core/src/store/checked.rs \
+    's/error\.during\(verb\)\.at\(&self\.info\.address\)/error.during(verb)/' \
+    unit store::checked::tests::an_error_names_the_verb_and_the_address
+fault "seam: renewals come in one part" lock-core/src/store/checked.rs \
+    's/max_batch\.max\(1\)/max_batch.max(usize::MAX)/' \
+    unit store::checked::tests::renewals_come_in_parts
+fault "options: serde reads no other spelling" lock-core/src/toolkit/options.rs \
+    's/\(\$name\) \$\(\| \$alias\)\* => \{/(\$name) => {/' \
+    unit toolkit::options::tests::a_url_and_serde_read_the_same
+fault "options: two spellings at once" lock-core/src/store/url.rs \
+    's/if given\.next\(\)\.is_some\(\) \{/if false {/' \
+    unit toolkit::options::tests::a_spelling_too_many_is_refused
 
 [ "$survivors" -eq 0 ] || { echo "$survivors faults were not named"; exit 1; }

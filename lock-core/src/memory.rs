@@ -160,7 +160,7 @@ impl MemoryBackend {
 #[deny(clippy::missing_trait_methods)]
 impl Backend for Memory {
     fn info(&self) -> Info {
-        Info { scheme: "memory".into(), address: format!("memory://{}", self.0.name) }
+        Info::new("memory", format!("memory://{}", self.0.name))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -234,7 +234,7 @@ impl Backend for Memory {
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
         let store = &self.0;
         let (holders, waiters) = store.with_line(name, |line, _| line.view(store.clock.now()));
-        Ok(Snapshot { holders, waiters, ..Snapshot::empty(name.clone()) })
+        Ok(Snapshot::new(name.clone(), holders, waiters))
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
@@ -263,7 +263,7 @@ impl Backend for Memory {
             }
             let holders = line.holders();
             let waiters = line.entries().len() - holders;
-            listing.names.push(ListedName { name: name.clone(), holders, waiters });
+            listing.names.push(ListedName::new(name.clone(), holders, waiters));
         }
         wake(waiting, &promoted);
         Ok(listing)

@@ -100,7 +100,7 @@ async fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Result<Other> {
 #[async_trait]
 impl Backend for Other {
     fn info(&self) -> Info {
-        Info { scheme: self.1.scheme.clone(), address: self.1.address() }
+        Info::new(self.1.scheme.clone(), self.1.address())
     }
     fn capabilities(&self) -> Capabilities {
         let mut caps = self.0.capabilities();
@@ -200,7 +200,7 @@ impl Stopped {
 #[async_trait]
 impl Backend for Stopped {
     fn info(&self) -> Info {
-        Info { scheme: "memory".into(), address: format!("memory {}", self.2) }
+        Info::new("memory", format!("memory {}", self.2))
     }
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities()

@@ -70,7 +70,7 @@ impl EtcdBackend {
     pub async fn connect_on(config: EtcdConfig, clock: Arc<dyn Clock>) -> Result<Checked<Self>> {
         let runtime = Handle::try_current()
             .map_err(|_| Error::new(ErrorKind::Misuse, "an etcd client needs a tokio runtime around"))?;
-        let info = Info { scheme: config.scheme().into(), address: config.address() };
+        let info = Info::new(config.scheme(), config.address());
         let keys = Keys::new(&config.namespace);
         let cluster = Cluster::new(config, runtime.clone()).await?;
         let backend = Self {

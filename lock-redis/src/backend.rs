@@ -82,7 +82,7 @@ impl RedisBackend {
 #[deny(clippy::missing_trait_methods)]
 impl Backend for RedisBackend {
     fn info(&self) -> Info {
-        Info { scheme: self.config.scheme(), address: self.config.address() }
+        Info::new(self.config.scheme(), self.config.address())
     }
 
     fn capabilities(&self) -> Capabilities {

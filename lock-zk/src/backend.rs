@@ -124,7 +124,7 @@ impl Backend for ZkBackend {
     fn info(&self) -> Info {
         let servers = &self.sessions.servers;
         let scheme = if servers.config.tls { "zks" } else { "zk" };
-        Info { scheme: scheme.into(), address: servers.address.clone() }
+        Info::new(scheme, servers.address.clone())
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -92,7 +92,7 @@ fn lacks(declared: &Capabilities, has: &Capabilities) -> Option<&'static str> {
 #[async_trait]
 impl Way for Lazy {
     fn info(&self) -> Info {
-        Info { scheme: self.inner.url.scheme.clone(), address: self.inner.url.address() }
+        Info::new(self.inner.url.scheme.clone(), self.inner.url.address())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -108,10 +108,6 @@ impl Way for Lazy {
         let inner = Arc::clone(&self.inner);
         let opened = self.opening.join(&self.runtime, || inner.connect()).await;
         opened.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the runtime of this client has ended")))
-    }
-
-    async fn broken(&self) -> Error {
-        std::future::pending().await
     }
 
     async fn close(&self) -> Result<()> {

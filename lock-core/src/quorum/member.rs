@@ -8,13 +8,11 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::{GateOf, MemberGate, combined};
-use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
+use crate::around::through::{Through, Way};
+use crate::backend::{Backend, Info};
 use crate::capabilities::Capabilities;
 use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::LockName;
-use crate::snapshot::{Listing, Page, Snapshot};
-use crate::token::FencingToken;
 use crate::url::StoreUrl;
 
 /// The least time between two attempts to open a member that is not there.
@@ -90,49 +88,17 @@ impl Member {
 }
 
 #[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Member {
+impl Way for Member {
     fn info(&self) -> Info {
-        Info { scheme: self.url.scheme.clone(), address: self.url.address() }
+        Info::new(self.url.scheme.clone(), self.url.address())
     }
 
     fn capabilities(&self) -> Capabilities {
         self.backend.get().map_or(self.driver.capabilities, |backend| backend.capabilities())
     }
 
-    async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.open().await?.acquire(request).await
-    }
-
-    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.open().await?.wait(ticket).await
-    }
-
-    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        match self.open().await {
-            Ok(backend) => backend.renew(due).await,
-            Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.open().await?.release(ticket).await
-    }
-
-    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.open().await?.raise(ticket, token).await
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.open().await?.inspect(name).await
-    }
-
-    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.open().await?.list(prefix, page).await
-    }
-
-    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.open().await?.evict(name, token).await
+    async fn store(&self) -> Result<Arc<dyn Backend>> {
+        self.open().await.cloned()
     }
 
     async fn close(&self) -> Result<()> {
@@ -178,15 +144,15 @@ pub(super) async fn open_all(
     urls: &[&str],
     drivers: &[Driver],
     context: &Context,
-) -> Result<Vec<Arc<Member>>> {
+) -> Result<Vec<Arc<Through<Member>>>> {
     let mut members = Vec::new();
     for (i, text) in urls.iter().enumerate() {
         let (driver, url) = read(i, text, drivers)?;
-        members.push(Arc::new(Member::new(driver, url, context.clone())));
+        members.push(Arc::new(Through(Member::new(driver, url, context.clone()))));
     }
     let opening = members.iter().map(|member| {
         let member = Arc::clone(member);
-        tokio::spawn(async move { member.open().await.map(|_| ()) })
+        tokio::spawn(async move { member.0.open().await.map(|_| ()) })
     });
     let (mut open, mut errors) = (0, Vec::new());
     for opened in opening.collect::<Vec<_>>() {
@@ -203,6 +169,6 @@ pub(super) async fn open_all(
     }
     let all: Vec<_> = members.iter().map(|member| member.capabilities()).collect();
     let counted = combined(&all);
-    members.iter().for_each(|member| _ = member.counted_on.set(counted));
+    members.iter().for_each(|member| _ = member.0.counted_on.set(counted));
     Ok(members)
 }

@@ -195,10 +195,7 @@ impl Quorum {
             gates: gates.into_iter().map(|gate| gate.map(readmission::Watched::new)).collect(),
             quarantine,
             member_timeout,
-            info: Info {
-                scheme: "quorum".to_owned(),
-                address: format!("quorum of {}", addresses.join(", ")),
-            },
+            info: Info::new("quorum", format!("quorum of {}", addresses.join(", "))),
             runtime,
             holds: Mutex::default(),
             background: Background::default(),
@@ -374,7 +371,7 @@ mod tests {
     #[async_trait]
     impl Backend for Renamed {
         fn info(&self) -> Info {
-            Info { scheme: "memory".into(), address: "another".into() }
+            Info::new("memory", "another")
         }
         fn capabilities(&self) -> Capabilities {
             let mut caps = self.0.capabilities();

@@ -160,3 +160,7 @@ impl<B: Backend> fmt::Debug for Checked<B> {
         self.store.fmt(f)
     }
 }
+
+#[cfg(test)]
+#[path = "checked_tests.rs"]
+mod tests;

@@ -156,7 +156,7 @@ fn slot_of(key: &str) -> u16 {
 #[deny(clippy::missing_trait_methods)]
 impl Backend for PlainBackend {
     fn info(&self) -> Info {
-        Info { scheme: self.config.scheme(), address: self.config.address() }
+        Info::new(self.config.scheme(), self.config.address())
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -54,7 +54,7 @@ impl MySqlBackend {
         let pool = Arc::new(Pool::new(&config));
         let found = open(&pool, &config).await.map_err(|error| error.during("open").at(&address))?;
         tokio::spawn(sweep(Arc::downgrade(&pool)));
-        let info = Info { scheme: "mysql".into(), address };
+        let info = Info::new("mysql", address);
         let poller = Arc::new(Poller::new(config.poll));
         Ok(Checked::over(Self { info, durable: found.durable, pool, poller }))
     }

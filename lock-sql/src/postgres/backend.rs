@@ -67,7 +67,7 @@ impl PostgresBackend {
         // So that the first waiter need not be polled for. Where listening does not work it is done without.
         let _ = tokio::time::timeout(config.connect_timeout, shared.inbox.tried.notified()).await;
         shared.pool.warm().await.map_err(named)?;
-        let info = Info { scheme: "postgres".into(), address };
+        let info = Info::new("postgres", address);
         Ok(Checked::over(Self { info, durability: config.durability, shared, tasks }))
     }
 

@@ -14,7 +14,7 @@ impl PostgresBackend {
         let read = |rows: &[PgRow]| rows.iter().map(read_view).collect::<Result<Vec<_>>>();
         let mut holders = self.fetch(Again::Yes, call, read).await?;
         let waiters = holders.split_off(onelock_core::mode::holders(holders.iter().map(|view| view.mode)));
-        Ok(Snapshot { holders, waiters, ..Snapshot::empty(name.clone()) })
+        Ok(Snapshot::new(name.clone(), holders, waiters))
     }
 
     pub(super) async fn names(&self, prefix: &str, page: &Page) -> Result<Listing> {
@@ -33,6 +33,6 @@ impl PostgresBackend {
         let call = Call::new(&self.shared.sql.list, values);
         let (names, more) = self.fetch(Again::Yes, call, read).await?;
         let next = if more { names.last().map(|listed| listed.name.encoded().into_owned()) } else { None };
-        Ok(Listing { names, next })
+        Ok(Listing::new(names, next))
     }
 }

@@ -13,7 +13,7 @@ impl<D: Dialect> SessionStore<D> {
             _ => Vec::new(),
         };
         holders.sort_by_key(|holder| holder.token);
-        Ok(Snapshot { holders, ..Snapshot::empty(name.clone()) })
+        Ok(Snapshot::new(name.clone(), holders, Vec::new()))
     }
 
     pub(super) async fn end_holder(&self, name: &LockName, token: FencingToken) -> Result<Release> {

@@ -50,7 +50,7 @@ impl SqliteBackend {
         config.path = file::absolute(&config.path)?;
         let address = format!("sqlite://{}", config.path.display());
         let queue = Queue::start(config, clock).await.map_err(|e| e.during("open").at(&address))?;
-        Ok(Checked::over(Self { info: Info { scheme: "sqlite".into(), address }, queue }))
+        Ok(Checked::over(Self { info: Info::new("sqlite", address), queue }))
     }
 }
 

@@ -78,7 +78,7 @@ async fn open_with(config: MySqlConfig, connections: u16) -> Result<Checked<Sess
     let (dialect, space, opened) =
         opened.await.map_err(|error: Error| error.during("open").at(address.clone()))?;
     let setup = Setup {
-        info: Info { scheme: MySql::SCHEME.into(), address },
+        info: Info::new(MySql::SCHEME, address),
         capabilities: CAPABILITIES,
         space,
         connections,

@@ -66,7 +66,7 @@ async fn open_with(config: PostgresConfig, connections: u16) -> Result<Checked<S
     };
     let (dialect, opened) = opened.await.map_err(|error: Error| error.during("open").at(address.clone()))?;
     let setup = Setup {
-        info: Info { scheme: Postgres::SCHEME.into(), address },
+        info: Info::new(Postgres::SCHEME, address),
         capabilities: CAPABILITIES,
         space: config.namespace.clone(),
         connections,
