@@ -132,7 +132,7 @@ fault "an evicted waiter joins again" $client/acquire.rs \
     's/if reason == LossReason::NotHeld && cause\.is_none\(\) \{/if false {/' \
     slow an_evicted_waiter_does_not_join_again
 fault "renewals one by one" $client/renewer.rs \
-    's/const BATCH: usize = \d+;/const BATCH: usize = 1;/' \
+    's/client\.capabilities\.max_batch\.max\(1\)/1/' \
     memory renewals_are_batched
 fault "state: two give back what one owes" $client/entry.rs \
     's/std::mem::take\(&mut state\.owed\)\.then/state.owed.then/' \
@@ -220,7 +220,7 @@ fault "quorum: releases go to one member" $quorum/renew.rs \
     's/entries\[i\]\.clone\(\)\.map\(\|ticket\| async move \{ member\.release/entries[i].clone().filter(|_| i == 0).map(|ticket| async move { member.release/' \
     quorum basic_cycle
 fault "quorum: one store has two votes" $quorum/opening.rs \
-    's/unwrap_or\(Quorum::QUARANTINE\), true\)/unwrap_or(Quorum::QUARANTINE), false)/' \
+    's/config\.quarantine, true\)/config.quarantine, false)/' \
     votes one_store_under_two_addresses_is_refused
 fault "quorum: a late member votes before it is compared" $quorum/acquire.rs \
     's/match shared\.vote\(i\)\.await \{/match Ok::<(), crate::error::Error>(()) {/' \
@@ -259,5 +259,26 @@ fault "owner: who is not polled keeps the others waiting" $client/owner.rs \
 fault "owner: slots let go at one moment stay" $client/owner.rs \
     's/\*uses -= 1;\n(\s*)if \*uses == 0 \{/if Arc::strong_count(\&self.slot) == 2 {/; s/if let Some\(\(_, uses\)\) = slots\.get_mut/if let Some((_, _)) = slots.get_mut/' \
     unit client::owner::tests::slots_that_are_let_go_at_the_same_moment_leave_the_map
+fault "seam: a closed store is asked" lock-core/src/store/checked.rs \
+    's/match \*self\.closed\.borrow\(\) \{/match false {/' \
+    memory closed_backend_refuses
+fault "seam: a wait outlives its client" lock-core/src/store/checked.rs \
+    's/closing\.wait_for\(\|closed\| \*closed\)/std::future::pending::<()>()/' \
+    unit store::checked::tests::a_closed_store_is_not_asked
+fault "seam: a mode that is not declared is asked for" lock-core/src/store/checked.rs \
+    's/has\.check_mode\(request\.mode, store\)\?;//' \
+    unit store::checked::tests::what_is_not_declared_is_refused
+fault "seam: an error has no address" lock-core/src/store/checked.rs \
+    's/error\.during\(verb\)\.at\(&self\.info\.address\)/error.during(verb)/' \
+    unit store::checked::tests::an_error_names_the_verb_and_the_address
+fault "seam: renewals come in one part" lock-core/src/store/checked.rs \
+    's/max_batch\.max\(1\)/max_batch.max(usize::MAX)/' \
+    unit store::checked::tests::renewals_come_in_parts
+fault "options: serde reads no other spelling" lock-core/src/toolkit/options.rs \
+    's/\(\$name\) \$\(\| \$alias\)\* => \{/(\$name) => {/' \
+    unit toolkit::options::tests::a_url_and_serde_read_the_same
+fault "options: two spellings at once" lock-core/src/store/url.rs \
+    's/if given\.next\(\)\.is_some\(\) \{/if false {/' \
+    unit toolkit::options::tests::a_spelling_too_many_is_refused
 
 [ "$survivors" -eq 0 ] || { echo "$survivors faults were not named"; exit 1; }

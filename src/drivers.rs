@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use onelock_core::{Backend, BootClock, Clock, Driver, Error, Result, StoreUrl, TokioClock, memory, quorum};
+use onelock_core::driver::opening;
+use onelock_core::{BootClock, Clock, Driver, Error, Result, StoreUrl, TokioClock, memory, quorum};
 
 /// A store this project knows, compiled in or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,18 +46,19 @@ pub fn families() -> &'static [Family] {
 }
 
 /// A majority of several stores.
-pub(crate) const QUORUM: Driver = Driver {
-    name: "quorum",
-    schemes: &["quorum"],
-    example: "quorum://?members=redis://a|redis://b|redis://c",
-    about: "a majority of several independent stores, of any kinds: Redlock, fenced",
-    capabilities: quorum::CAPABILITIES,
-    options: quorum::OPTIONS,
-    open: |url, clock| {
-        Box::pin(async move { Ok(Arc::new(quorum::open(url, &members(), clock).await?) as Arc<dyn Backend>) })
-    },
-    gate: quorum::no_gate,
-};
+pub(crate) const QUORUM: Driver = Driver::new("quorum", &["quorum"], |url, context| {
+    opening(async move { quorum::open(url, &members(), GATES, context).await })
+})
+.example("quorum://?members=redis://a|redis://b|redis://c")
+.about("a majority of several independent stores, of any kinds: Redlock, fenced")
+.capabilities(quorum::CAPABILITIES)
+.options(quorum::OPTIONS);
+
+/// What keeps a member of a quorum from voting after a restart, by the name of its driver.
+pub(crate) const GATES: &[(&str, quorum::GateOf)] = &[
+    #[cfg(feature = "redis")]
+    ("redis", onelock_redis::RedisGate::of_url),
+];
 
 /// The stores compiled into this build.
 #[must_use]

@@ -101,8 +101,8 @@ pub async fn connect_quorum(url: &str) -> Result<Quorum> {
     drivers::check_compiled(&url)?;
     url.check_options(&[config::OPTIONS, quorum::OPTIONS])?;
     Settings::default().merge_url(&mut url)?;
-    let clock = drivers::clock(&url);
-    quorum::open(url, &drivers::members(), clock).await
+    let context = driver::Context::new(drivers::clock(&url));
+    quorum::open(url, &drivers::members(), drivers::GATES, context).await
 }
 
 /// A client's configuration, for serde. Options in the URL override `settings`.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use onelock::driver::Context;
 use onelock::{BootClock, Clock, Driver, Error, ErrorKind, Guard, Locks, Settings, StoreUrl, config};
 use tempfile::TempDir;
 
@@ -111,7 +112,7 @@ impl Ours {
         settings.ttl = lease;
         let settings = settings.merge_url(&mut url)?;
         let clock: Arc<dyn Clock> = Arc::new(BootClock);
-        let backend = (self.driver.open)(url, Arc::clone(&clock)).await?;
+        let backend = self.driver.open(url, Context::new(Arc::clone(&clock))).await?;
         let locks = Locks::builder(backend).clock(clock).settings(settings).build()?;
         Ok(Arc::new(OurClient(locks)))
     }

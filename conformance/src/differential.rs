@@ -269,7 +269,7 @@ impl<S: Subject> Game<'_, S> {
             let holders = line.holders();
             let waiters = line.entries().len() - holders;
             if !line.is_empty() {
-                expected.push(ListedName { name: LockName::new(on)?, holders, waiters });
+                expected.push(ListedName::new(LockName::new(on)?, holders, waiters));
             }
         }
         expected.sort_by_key(|listed| listed.name.encoded().into_owned());

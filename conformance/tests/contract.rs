@@ -55,7 +55,7 @@ fn every_clause_has_a_case_and_every_named_case_exists() {
 fn names_are_unique_and_needs_are_known() {
     let mut names = BTreeSet::new();
     let flags: BTreeSet<_> =
-        onelock_core::Capabilities::full().flags().into_iter().map(|(name, _)| name).collect();
+        onelock_core::Capabilities::of_lines().flags().into_iter().map(|(name, _)| name).collect();
     for case in case::all() {
         assert!(names.insert(case.name), "`{}` is there twice", case.name);
         for need in case.needs {

@@ -19,7 +19,7 @@ impl Harness for Three {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::full();
+        let mut capabilities = Capabilities::of_lines();
         capabilities.permits = false;
         capabilities.fifo = false;
         capabilities.push = false;

@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
@@ -14,53 +13,34 @@ use tokio::sync::Notify;
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
-use crate::driver::{Driver, Opening, OptionSpec};
+use crate::driver::{Context, Driver, opening};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::{HolderId, HolderMap};
 use crate::line::{Line, Promoted};
-use crate::name::{LockName, check_prefix};
+use crate::name::LockName;
 use crate::snapshot::{ListedName, Listing, Page, Snapshot};
+use crate::store::Checked;
 use crate::token::{FencingToken, TokenEpoch};
 use crate::url::StoreUrl;
 
 /// How `memory:` URLs are opened. `memory://` is a fresh store for this client alone; clients of `memory://NAME` in one
 /// process share the store of that name for as long as one of them lives.
-pub const DRIVER: Driver = Driver {
-    name: "memory",
-    schemes: &["memory"],
-    example: "memory://jobs",
-    about: "inside this process; always there",
-    capabilities: CAPABILITIES,
-    options: OPTIONS,
-    open,
-    gate: crate::quorum::no_gate,
-};
+pub const DRIVER: Driver = Driver::new("memory", &["memory"], |url, context| opening(open(url, context)))
+    .example("memory://jobs")
+    .about("inside this process; always there")
+    .capabilities(CAPABILITIES);
 
-const OPTIONS: &[OptionSpec] = &[];
+/// One clock serves the store and the client.
+const CAPABILITIES: Capabilities =
+    Capabilities::of_lines().durable(false).granularity(std::time::Duration::ZERO);
 
-const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
-    caps.durable = false;
-    // One clock serves the store and the client.
-    caps.granularity = std::time::Duration::ZERO;
-    caps
-};
-
-fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        let name = match &url.hosts[..] {
-            [] => String::new(),
-            [(name, None)] if url.path.is_empty() => name.clone(),
-            _ => {
-                return Err(Error::new(
-                    ErrorKind::InvalidConfig,
-                    "a memory URL is memory:// or memory://NAME",
-                ));
-            }
-        };
-        let store = if name.is_empty() { MemoryStore::new(clock) } else { MemoryStore::named(&name, clock)? };
-        Ok(Arc::new(MemoryBackend::new(&store)) as Arc<dyn Backend>)
-    })
+async fn open(url: StoreUrl, Context { clock, .. }: Context) -> Result<MemoryBackend> {
+    let store = match &url.hosts[..] {
+        [] => MemoryStore::new(clock),
+        [(name, None)] if url.path.is_empty() => MemoryStore::named(name, clock)?,
+        _ => return Err(Error::new(ErrorKind::InvalidConfig, "a memory URL is memory:// or memory://NAME")),
+    };
+    Ok(MemoryBackend::new(&store))
 }
 
 /// The lines of a memory store. Any number of [`MemoryBackend`]s, one per client, stand on one.
@@ -161,33 +141,26 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// A client's view of a [`MemoryStore`].
+/// A client of a [`MemoryStore`].
+pub type MemoryBackend = Checked<Memory>;
+
+/// The verbs of [`MemoryBackend`].
 #[derive(Debug)]
-pub struct MemoryBackend {
-    store: Arc<MemoryStore>,
-    closed: AtomicBool,
-}
+pub struct Memory(Arc<MemoryStore>);
 
 impl MemoryBackend {
     /// A new client of `store`.
     #[must_use]
     pub fn new(store: &Arc<MemoryStore>) -> Self {
-        Self { store: Arc::clone(store), closed: AtomicBool::new(false) }
-    }
-
-    fn open(&self) -> Result<&MemoryStore> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Closed, "the memory store's client has been closed"));
-        }
-        Ok(&self.store)
+        Self::over(Memory(Arc::clone(store)))
     }
 }
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl Backend for MemoryBackend {
+impl Backend for Memory {
     fn info(&self) -> Info {
-        Info { scheme: "memory".into(), address: format!("memory://{}", self.store.name) }
+        Info::new("memory", format!("memory://{}", self.0.name))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -195,7 +168,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        let store = self.open()?;
+        let store = &self.0;
         store.with_line(&request.name, |line, counter| {
             let next = request.epoch.next(*counter)?;
             Ok(line.acquire(store.clock.now(), request, || {
@@ -206,7 +179,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        let store = self.open()?;
+        let store = &self.0;
         let notify = Arc::new(Notify::new());
         // Looking at the line and standing ready to be woken is one step, so no wake-up falls between.
         let look = |ready: bool| {
@@ -228,26 +201,25 @@ impl Backend for MemoryBackend {
         }
         let _waiting = Waiting { store, holder: ticket.holder };
         notify.notified().await;
-        self.open()?;
         Ok(look(false).unwrap_or(Wake::Ask))
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
         let one = |renewal: &Renewal| {
-            let store = self.open()?;
-            Ok(store.with_line(&renewal.ticket.name, |line, _| line.renew(store.clock.now(), renewal)))
+            let store = &self.0;
+            Ok(store.with_line(&renewal.ticket.name, |line, _| line.renew(self.0.clock.now(), renewal)))
         };
         due.iter().map(one).collect()
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let store = self.open()?;
+        let store = &self.0;
         let was = store.with_line(&ticket.name, |line, _| line.remove(ticket.holder));
         Ok(if was { Release::Released } else { Release::NotHeld })
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        let store = self.open()?;
+        let store = &self.0;
         store.with_line(&ticket.name, |line, counter| {
             if !line.contains(ticket.holder) {
                 return Ok(Raise::NotHeld);
@@ -260,14 +232,13 @@ impl Backend for MemoryBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        let store = self.open()?;
+        let store = &self.0;
         let (holders, waiters) = store.with_line(name, |line, _| line.view(store.clock.now()));
-        Ok(Snapshot { holders, waiters, ..Snapshot::empty(name.clone()) })
+        Ok(Snapshot::new(name.clone(), holders, waiters))
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        check_prefix(prefix)?;
-        let store = self.open()?;
+        let store = &self.0;
         let now = store.clock.now();
         let (mut promoted, mut listing) = (Vec::new(), Listing::default());
         let mut state = store.lock();
@@ -292,14 +263,14 @@ impl Backend for MemoryBackend {
             }
             let holders = line.holders();
             let waiters = line.entries().len() - holders;
-            listing.names.push(ListedName { name: name.clone(), holders, waiters });
+            listing.names.push(ListedName::new(name.clone(), holders, waiters));
         }
         wake(waiting, &promoted);
         Ok(listing)
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let store = self.open()?;
+        let store = &self.0;
         let holder =
             store.with_line(name, |line, _| line.by_token(token).filter(|holder| line.remove(*holder)));
         let Some(holder) = holder else { return Ok(Release::NotHeld) };
@@ -310,7 +281,6 @@ impl Backend for MemoryBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        self.closed.store(true, Ordering::Release);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use onelock_core::driver::Opening;
+use onelock_core::driver::{Context, opening};
 use onelock_core::quorum::{Gate, GateView};
 use onelock_core::{
     Backend, Capabilities, Clock, Driver, Error, ErrorKind, FencingToken, Info, Listing, LockName, Locks,
@@ -86,22 +86,21 @@ struct Other(MemoryBackend, StoreUrl);
 static LATE_IS_THERE: AtomicBool = AtomicBool::new(false);
 
 const OTHER: Driver =
-    Driver { name: "other", schemes: &["other", "late"], open, ..onelock_core::memory::DRIVER };
+    Driver::new("other", &["other", "late"], |url, context| opening(open(url, context.clock)))
+        .capabilities(onelock_core::memory::DRIVER.capabilities);
 
-fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        if url.scheme == "late" && !LATE_IS_THERE.load(Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Unavailable, "not there yet"));
-        }
-        let store = MemoryStore::named(url.single_host()?.0, clock)?;
-        Ok(Arc::new(Other(MemoryBackend::new(&store), url)) as Arc<dyn Backend>)
-    })
+async fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Result<Other> {
+    if url.scheme == "late" && !LATE_IS_THERE.load(Ordering::Relaxed) {
+        return Err(Error::new(ErrorKind::Unavailable, "not there yet"));
+    }
+    let store = MemoryStore::named(url.single_host()?.0, clock)?;
+    Ok(Other(MemoryBackend::new(&store), url))
 }
 
 #[async_trait]
 impl Backend for Other {
     fn info(&self) -> Info {
-        Info { scheme: self.1.scheme.clone(), address: self.1.address() }
+        Info::new(self.1.scheme.clone(), self.1.address())
     }
     fn capabilities(&self) -> Capabilities {
         let mut caps = self.0.capabilities();
@@ -144,7 +143,8 @@ async fn quorum(members: &str) -> Result<Quorum> {
     onelock_core::quorum::open(
         url.parse()?,
         &[onelock_core::memory::DRIVER, OTHER],
-        Arc::new(TokioClock::new()),
+        &[],
+        Context::new(Arc::new(TokioClock::new())),
     )
     .await
 }
@@ -200,7 +200,7 @@ impl Stopped {
 #[async_trait]
 impl Backend for Stopped {
     fn info(&self) -> Info {
-        Info { scheme: "memory".into(), address: format!("memory {}", self.2) }
+        Info::new("memory", format!("memory {}", self.2))
     }
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities()

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{Client, GetOptions};
+use onelock_core::store::{Checked, undeclared};
 use onelock_core::{
     Backend, BootClock, Capabilities, Clock, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page,
     Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
@@ -37,13 +38,12 @@ impl EtcdBackend {
     /// What every etcd cluster can do.
     #[must_use]
     pub const fn declared() -> Capabilities {
-        let mut caps = Capabilities::full();
         // A number is a revision of the cluster: nobody can lift it.
-        caps.raise = false;
-        caps.min_lease = Duration::from_secs(2);
-        caps.lease_step = Duration::from_secs(1);
-        caps.granularity = Duration::from_millis(50);
-        caps
+        Capabilities::of_lines()
+            .raise(false)
+            .min_lease(Duration::from_secs(2))
+            .lease_step(Duration::from_secs(1))
+            .granularity(Duration::from_millis(50))
     }
 
     /// Connects to a cluster, and sees that it answers and lets the user read under the prefix.
@@ -56,7 +56,7 @@ impl EtcdBackend {
     ///
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
-    pub async fn connect(config: EtcdConfig) -> Result<Self> {
+    pub async fn connect(config: EtcdConfig) -> Result<Checked<Self>> {
         Self::connect_on(config, Arc::new(BootClock)).await
     }
 
@@ -67,11 +67,11 @@ impl EtcdBackend {
     ///
     /// # Cancel safety
     /// Safe: a dropped call leaves nothing behind.
-    pub async fn connect_on(config: EtcdConfig, clock: Arc<dyn Clock>) -> Result<Self> {
+    pub async fn connect_on(config: EtcdConfig, clock: Arc<dyn Clock>) -> Result<Checked<Self>> {
         let runtime = Handle::try_current()
             .map_err(|_| Error::new(ErrorKind::Misuse, "an etcd client needs a tokio runtime around"))?;
-        let info = Info { scheme: config.scheme().into(), address: config.address() };
-        let keys = Keys::new(&config.prefix);
+        let info = Info::new(config.scheme(), config.address());
+        let keys = Keys::new(&config.namespace);
         let cluster = Cluster::new(config, runtime.clone()).await?;
         let backend = Self {
             info,
@@ -81,10 +81,10 @@ impl EtcdBackend {
             watches: Watches::new(Arc::clone(&cluster), runtime.clone()),
             cluster,
         };
-        backend.probe().await.map_err(|error| backend.place(error, "connect"))?;
+        backend.probe().await.map_err(|error| error.during("connect").at(&backend.info.address))?;
         let (cluster, leases) = (Arc::clone(&backend.cluster), Arc::clone(&backend.leases));
         runtime.spawn(release::sweep(cluster, leases, Arc::clone(&backend.entries)));
-        Ok(backend)
+        Ok(Checked::over(backend))
     }
 
     /// Reads one key under the prefix: the cluster answers, and the user may read.
@@ -100,10 +100,6 @@ impl EtcdBackend {
             }
             answer => answer.map(|_| ()),
         }
-    }
-
-    fn place(&self, error: Error, verb: &'static str) -> Error {
-        error.during(verb).at(&self.info.address)
     }
 
     /// Ends the tasks.
@@ -133,45 +129,36 @@ impl Backend for EtcdBackend {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        let answer = acquire::acquire(&self.keys, &self.leases, &self.entries, request).await;
-        answer.map_err(|error| self.place(error, "acquire"))
+        acquire::acquire(&self.keys, &self.leases, &self.entries, request).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        let answer = wait::wait(&self.keys, &self.watches, &self.entries, ticket).await;
-        answer.map_err(|error| self.place(error, "wait"))
+        wait::wait(&self.keys, &self.watches, &self.entries, ticket).await
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let answers = renew::renew(&self.keys, &self.leases, &self.entries, due).await;
-        answers.into_iter().map(|answer| answer.map_err(|error| self.place(error, "renew"))).collect()
+        renew::renew(&self.keys, &self.leases, &self.entries, due).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let known = (&*self.entries, &*self.watches);
-        let answer = release::release(&self.keys, &self.leases, known, ticket).await;
-        answer.map_err(|error| self.place(error, "release"))
+        release::release(&self.keys, &self.leases, known, ticket).await
     }
 
     async fn raise(&self, _ticket: &Ticket, _token: FencingToken) -> Result<Raise> {
-        self.cluster.open().map_err(|error| self.place(error, "raise"))?;
-        let text = "etcd does not offer `raise`: its numbers are revisions of the cluster";
-        Err(self.place(Error::new(ErrorKind::Unsupported, text), "raise"))
+        undeclared()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        let answer = inspect::inspect(&self.keys, &self.cluster, name).await;
-        answer.map_err(|error| self.place(error, "inspect"))
+        inspect::inspect(&self.keys, &self.cluster, name).await
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        let answer = inspect::list(&self.keys, &self.cluster, prefix, page).await;
-        answer.map_err(|error| self.place(error, "list"))
+        inspect::list(&self.keys, &self.cluster, prefix, page).await
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let answer = release::evict(&self.keys, &self.cluster, name, token).await;
-        answer.map_err(|error| self.place(error, "evict"))
+        release::evict(&self.keys, &self.cluster, name, token).await
     }
 
     /// Gives back every lease that no living entry can be on. The others run out, or another client resumes what is on them.
@@ -181,6 +168,6 @@ impl Backend for EtcdBackend {
         }
         let given_back = self.leases.revoke_but(&self.entries.take_all()).await;
         self.end();
-        given_back.map_err(|error| self.place(error, "close"))
+        given_back
     }
 }

@@ -250,7 +250,7 @@ impl Cluster {
 
     /// Reads an error of the driver.
     pub(crate) fn failure(&self, error: etcd_client::Error) -> Failure {
-        failure(error, &self.config.prefix)
+        failure(error, &self.config.namespace)
     }
 
     pub(crate) fn late(&self, limit: Duration) -> Error {

@@ -3,7 +3,7 @@
 use etcd_client::GetOptions;
 use etcd_client::proto::PbKeyValue;
 use onelock_core::mode::holders;
-use onelock_core::name::{check_prefix, encode};
+use onelock_core::name::encode;
 use onelock_core::{
     EntryView, Error, ErrorKind, FencingToken, ListedName, Listing, LockName, Note, Page, Result, Snapshot,
 };
@@ -21,11 +21,10 @@ pub(crate) async fn inspect(keys: &Keys, cluster: &Cluster, name: &LockName) -> 
     let count = holders(line.iter().map(|entry| entry.mode));
     let mut views = line.iter().map(view).collect::<Result<Vec<_>>>()?;
     let waiters = views.split_off(count);
-    Ok(Snapshot { holders: views, waiters, ..Snapshot::empty(name.clone()) })
+    Ok(Snapshot::new(name.clone(), views, waiters))
 }
 
 pub(crate) async fn list(keys: &Keys, cluster: &Cluster, prefix: &str, page: &Page) -> Result<Listing> {
-    check_prefix(prefix)?;
     let mut span = keys.lines(&encode(prefix));
     if let Some(cursor) = &page.cursor {
         let known = LockName::decode(cursor).filter(|name| name.as_str().starts_with(prefix));
@@ -69,7 +68,7 @@ fn finish(listing: &mut Listing, keys: &Keys, name: Option<(String, LockName)>, 
     let Some((_, name)) = name else { return };
     let line = keys.line(&name).entries(line);
     let holders = holders(line.iter().map(|entry| entry.mode));
-    listing.names.push(ListedName { name, holders, waiters: line.len() - holders });
+    listing.names.push(ListedName::new(name, holders, line.len() - holders));
 }
 
 /// What people see of an entry. A value that is no note of ours is shown as far as it is text.
@@ -79,5 +78,5 @@ fn view(entry: &Entry) -> Result<EntryView> {
     let note = if Note::new(&text).is_ok() { text.into_owned() } else { note };
     let token =
         FencingToken::new(entry.number).map_err(|_| protocol("etcd gave a key without a revision"))?;
-    Ok(EntryView { token, mode: entry.mode, note, age: None, expires_in: None })
+    Ok(EntryView::new(token, entry.mode, note))
 }

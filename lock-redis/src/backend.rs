@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use onelock_core::store::Checked;
 use onelock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName, Page, Raise,
     Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
@@ -32,18 +33,14 @@ pub struct RedisBackend {
 impl RedisBackend {
     /// What a server with its settings as they come can do.
     pub(crate) const fn declared() -> Capabilities {
-        let mut caps = Capabilities::full();
         // It keeps no append-only file unless told to.
-        caps.durable = false;
-        caps
+        Capabilities::of_lines().durable(false)
     }
 
     /// The same where a replica can be promoted.
     pub(crate) const fn declared_of_many() -> Capabilities {
-        let mut caps = Self::declared();
         // A replica may not have it: and numbers past those of the epoch are not made good by the next one.
-        caps.raise = false;
-        caps
+        Self::declared().raise(false)
     }
 
     /// Connects, and checks that the server can keep locks: rights, memory policy, role.
@@ -55,10 +52,10 @@ impl RedisBackend {
     ///
     /// # Cancel safety
     /// Safe: a connection half made is closed.
-    pub async fn connect(config: RedisConfig) -> Result<Self> {
+    pub async fn connect(config: RedisConfig) -> Result<Checked<Self>> {
         config.check()?;
         let at = config.address();
-        Self::open(config).await.map_err(|e| e.during("connect").at(at))
+        Self::open(config).await.map(Checked::over).map_err(|e| e.during("connect").at(at))
     }
 
     async fn open(config: RedisConfig) -> Result<Self> {
@@ -67,21 +64,17 @@ impl RedisBackend {
             return Err(Error::new(ErrorKind::InvalidConfig, text));
         }
         let config = Arc::new(config);
-        let channel = format!("{}:inbox:{}", config.prefix, HolderId::random()?.to_hex());
+        let channel = format!("{}:inbox:{}", config.namespace, HolderId::random()?.to_hex());
         let inbox = Arc::new(Inbox::new(channel, config.replicas == 0));
         let servers = Servers::new(&config, &inbox);
-        check::rights(&servers, &config.prefix, inbox.channel()).await?;
+        check::rights(&servers, &config.namespace, inbox.channel()).await?;
         let declared = match config.topology {
             Topology::Single => Self::declared(),
             Topology::Sentinel { .. } | Topology::Cluster => Self::declared_of_many(),
         };
         let capabilities = check::capabilities(&servers, &config, declared).await?;
-        let keys = Keys::new(&config.prefix, config.gate == Gate::RunId);
+        let keys = Keys::new(&config.namespace, config.gate == Gate::RunId);
         Ok(Self { config, keys, capabilities, inbox, servers, walks: Walks::default() })
-    }
-
-    fn named<T>(&self, verb: &'static str, result: Result<T>) -> Result<T> {
-        result.map_err(|e| e.during(verb).at(self.config.address()))
     }
 }
 
@@ -89,7 +82,7 @@ impl RedisBackend {
 #[deny(clippy::missing_trait_methods)]
 impl Backend for RedisBackend {
     fn info(&self) -> Info {
-        Info { scheme: self.config.scheme(), address: self.config.address() }
+        Info::new(self.config.scheme(), self.config.address())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -109,50 +102,42 @@ impl Backend for RedisBackend {
         if request.queue && !may_wait {
             self.inbox.forget(request.holder);
         }
-        self.named("acquire", result)
+        result
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
         let slot = self.keys.of(&ticket.name).slot();
-        self.named("wait", self.inbox.wait(ticket.holder, || self.servers.reach(slot)).await)
+        self.inbox.wait(ticket.holder, || self.servers.reach(slot)).await
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        if due.is_empty() {
-            return Vec::new();
-        }
         let answers = renew::renew(&self.servers, &self.keys, due).await;
         let ended = |answer: &Result<Renewed>| matches!(answer, Ok(Renewed::Held(_) | Renewed::NotHeld));
         for (item, _) in due.iter().zip(&answers).filter(|(_, answer)| ended(answer)) {
             self.inbox.forget(item.ticket.holder);
         }
-        answers.into_iter().map(|answer| self.named("renew", answer)).collect()
+        answers
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         self.inbox.forget(ticket.holder);
-        self.named("release", release::release(&self.servers, &self.keys, ticket).await)
+        release::release(&self.servers, &self.keys, ticket).await
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        if !self.capabilities.raise {
-            self.named("raise", self.inbox.check_open())?;
-            let text = "a raise can be lost in a failover, or with a counter that is evicted";
-            return self.named("raise", Err(Error::new(ErrorKind::Unsupported, text)));
-        }
-        self.named("raise", renew::raise(&self.servers, &self.keys, ticket, token).await)
+        renew::raise(&self.servers, &self.keys, ticket, token).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.named("inspect", inspect::inspect(&self.servers, &self.keys, name).await)
+        inspect::inspect(&self.servers, &self.keys, name).await
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.named("list", inspect::list(&self.servers, &self.keys, &self.walks, prefix, page).await)
+        inspect::list(&self.servers, &self.keys, &self.walks, prefix, page).await
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.named("evict", release::evict(&self.servers, &self.keys, name, token).await)
+        release::evict(&self.servers, &self.keys, name, token).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -87,7 +87,6 @@ pub(crate) async fn list(
     names: &str,
     page: &Page,
 ) -> Result<Listing> {
-    onelock_core::name::check_prefix(names)?;
     let limit = page.limit.clamp(1, Page::MAX);
     let mut walk = walks.begin(names, page.cursor.as_deref())?;
     let from = walk.scan.unwrap_or_default();
@@ -113,7 +112,7 @@ pub(crate) async fn list(
     if more {
         walks.keep(walk);
     }
-    Ok(Listing { names, next })
+    Ok(Listing::new(names, next))
 }
 
 impl Walk {
@@ -164,7 +163,7 @@ async fn counted(servers: &Servers, keys: &Keys, names: Vec<LockName>) -> Result
     }
     let living = |(name, count): (LockName, Option<(usize, usize)>)| {
         let (holders, waiters) = count.filter(|(h, w)| h + w > 0)?;
-        Some(ListedName { name, holders, waiters })
+        Some(ListedName::new(name, holders, waiters))
     };
     Ok(names.into_iter().zip(counts).filter_map(living).collect())
 }

@@ -18,53 +18,38 @@ mod topology;
 mod wait;
 
 pub use backend::RedisBackend;
-pub use config::{Gate, Host, Layout, OPTIONS, RedisConfig, Topology};
+pub use config::{Gate, Host, Layout, RedisConfig, Topology};
 pub use plain::PlainBackend;
 pub use readmission::RedisGate;
 
 use std::sync::Arc;
 
-use onelock_core::driver::Opening;
-use onelock_core::quorum::no_gate;
-use onelock_core::{Backend, Clock, Driver, StoreUrl};
+use onelock_core::driver::{Context, Opening};
+use onelock_core::{Backend, Driver, StoreUrl};
 
 /// How a `redis://` or `rediss://` URL becomes a backend.
-pub const DRIVER: Driver = Driver {
-    name: "redis",
-    schemes: &["redis", "rediss"],
-    example: "redis://user:password@127.0.0.1:6379/0?prefix=onelock",
-    about: "one Redis server, 7.0 or later; rediss is the same over TLS",
-    capabilities: RedisBackend::declared(),
-    options: OPTIONS,
-    open,
-    gate: readmission::of_url,
-};
+pub const DRIVER: Driver = Driver::new("redis", &["redis", "rediss"], open)
+    .example("redis://user:password@127.0.0.1:6379/0?namespace=onelock")
+    .about("one Redis server, 7.0 or later; rediss is the same over TLS")
+    .capabilities(RedisBackend::declared())
+    .options(RedisConfig::OPTIONS);
 
 /// How a `redis+sentinel://` or `rediss+sentinel://` URL becomes a backend.
-pub const SENTINEL_DRIVER: Driver = Driver {
-    name: "redis-sentinel",
-    schemes: &["redis+sentinel", "rediss+sentinel"],
-    example: "redis+sentinel://user:password@host1:26379,host2,host3/master-name/0?replicas=1",
-    about: "the Redis master that sentinels watch over; rediss+sentinel is the same over TLS",
-    capabilities: RedisBackend::declared_of_many(),
-    options: OPTIONS,
-    open,
-    gate: no_gate,
-};
+pub const SENTINEL_DRIVER: Driver =
+    Driver::new("redis-sentinel", &["redis+sentinel", "rediss+sentinel"], open)
+        .example("redis+sentinel://user:password@host1:26379,host2,host3/master-name/0?replicas=1")
+        .about("the Redis master that sentinels watch over; rediss+sentinel is the same over TLS")
+        .capabilities(RedisBackend::declared_of_many())
+        .options(RedisConfig::OPTIONS);
 
 /// How a `redis+cluster://` or `rediss+cluster://` URL becomes a backend.
-pub const CLUSTER_DRIVER: Driver = Driver {
-    name: "redis-cluster",
-    schemes: &["redis+cluster", "rediss+cluster"],
-    example: "redis+cluster://user:password@host1:6379,host2,host3?replicas=1",
-    about: "a Redis Cluster, names spread over its nodes; rediss+cluster is the same over TLS",
-    capabilities: RedisBackend::declared_of_many(),
-    options: OPTIONS,
-    open,
-    gate: no_gate,
-};
+pub const CLUSTER_DRIVER: Driver = Driver::new("redis-cluster", &["redis+cluster", "rediss+cluster"], open)
+    .example("redis+cluster://user:password@host1:6379,host2,host3?replicas=1")
+    .about("a Redis Cluster, names spread over its nodes; rediss+cluster is the same over TLS")
+    .capabilities(RedisBackend::declared_of_many())
+    .options(RedisConfig::OPTIONS);
 
-fn open(url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
+fn open(url: StoreUrl, _: Context) -> Opening {
     Box::pin(async move {
         let config = RedisConfig::try_from(url)?;
         Ok(match config.layout {

@@ -21,16 +21,19 @@ pub struct RedisGate {
     config: Arc<RedisConfig>,
 }
 
-/// The gate that a URL asks for.
-pub(crate) fn of_url(url: &StoreUrl) -> Result<MemberGate> {
-    let config = RedisConfig::try_from(url.clone())?;
-    match config.gate {
-        config::Gate::None => Ok(None),
-        config::Gate::RunId => Ok(Some(Arc::new(RedisGate::new(config)?))),
-    }
-}
-
 impl RedisGate {
+    /// The gate that a URL asks for, if it asks for one; what a quorum is opened with for its members on Redis.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`] for a URL that cannot work.
+    pub fn of_url(url: &StoreUrl) -> Result<MemberGate> {
+        let config = RedisConfig::try_from(url.clone())?;
+        match config.gate {
+            config::Gate::None => Ok(None),
+            config::Gate::RunId => Ok(Some(Arc::new(Self::new(config)?))),
+        }
+    }
+
     /// The gate of the server of `config`, which must ask for one; its backends must be made with the same prefix and
     /// [`gate`](RedisConfig::gate). Does not connect.
     ///
@@ -47,9 +50,9 @@ impl RedisGate {
     /// A call with the gate and all counters.
     fn command(&self, script: &Script) -> Cmd {
         let mut command = script.call(BUCKETS as usize + 1);
-        command.arg(keys::gate(&self.config.prefix));
+        command.arg(keys::gate(&self.config.namespace));
         for bucket in 0..BUCKETS {
-            command.arg(counter(&self.config.prefix, bucket));
+            command.arg(counter(&self.config.namespace, bucket));
         }
         command
     }

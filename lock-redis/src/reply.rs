@@ -105,17 +105,13 @@ pub(crate) fn snapshot(value: &Value, name: &LockName) -> Result<Snapshot> {
         let [status, ends, entry] = words(string(entry)?)?;
         let ends: i64 = number(ends)?;
         if status == "3" {
-            snapshot.foreign.push(ForeignView { expires_in: (ends >= 0).then(|| since(now, ends)) });
+            snapshot.foreign.push(ForeignView::new((ends >= 0).then(|| since(now, ends))));
             continue;
         }
         let [token, mode, joined, note] = words(entry)?;
-        let view = EntryView {
-            token: number(token)?,
-            mode: mode.parse::<Mode>()?,
-            note: note.to_owned(),
-            age: Some(since(number(joined)?, now)),
-            expires_in: Some(since(now, ends)),
-        };
+        let view = EntryView::new(number(token)?, mode.parse::<Mode>()?, note)
+            .age(since(number(joined)?, now))
+            .expires_in(since(now, ends));
         match status {
             "1" => snapshot.holders.push(view),
             "2" => snapshot.waiters.push(view),

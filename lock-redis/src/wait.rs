@@ -87,11 +87,6 @@ impl Inbox {
         self.all().iter().for_each(|waiter| waiter.post(Mail::ask));
     }
 
-    /// Fails once it is closed.
-    pub(crate) fn check_open(&self) -> Result<()> {
-        if lock(&self.state).closed { Err(closed()) } else { Ok(()) }
-    }
-
     /// Ends every wait, now and later.
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;

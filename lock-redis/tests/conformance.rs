@@ -8,7 +8,7 @@ use onelock_conformance::harness::redis::Redis;
 use onelock_core::Capabilities;
 
 /// What the store must declare on a server that keeps an append-only file.
-const CAPABILITIES: Capabilities = Capabilities::full();
+const CAPABILITIES: Capabilities = Capabilities::of_lines();
 
 fn main() -> ExitCode {
     let page = include_str!("../README.md");

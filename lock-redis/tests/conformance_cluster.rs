@@ -9,7 +9,7 @@ use onelock_core::Capabilities;
 
 /// What the store must declare on servers that keep an append-only file.
 const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
+    let mut caps = Capabilities::of_lines();
     caps.raise = false;
     caps
 };

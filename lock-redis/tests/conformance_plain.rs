@@ -7,7 +7,7 @@ use onelock_core::{Capabilities, Driver};
 
 /// What the store must declare on a server that keeps an append-only file.
 const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
+    let mut caps = Capabilities::of_lines();
     caps.shared = false;
     caps.permits = false;
     caps.fifo = false;
@@ -17,14 +17,12 @@ const CAPABILITIES: Capabilities = {
     caps
 };
 
-const DRIVER: Driver = Driver {
-    capabilities: CAPABILITIES,
-    open: |mut url, clock| {
-        url.set("layout", "plain");
-        (onelock_redis::DRIVER.open)(url, clock)
-    },
-    ..onelock_redis::DRIVER
-};
+const DRIVER: Driver = Driver::new("redis", &["redis", "rediss"], |mut url, context| {
+    url.set("layout", "plain");
+    onelock_redis::DRIVER.open(url, context)
+})
+.capabilities(CAPABILITIES)
+.options(onelock_redis::DRIVER.options);
 
 fn is_counter(key: &str) -> bool {
     let bucket = key.strip_prefix("onelock:plain:{").and_then(|rest| rest.strip_suffix("}:n"));

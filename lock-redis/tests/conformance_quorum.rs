@@ -14,6 +14,7 @@ use onelock_conformance::servers::free_port;
 use onelock_conformance::servers::redis::{RedisServer, Setup};
 use onelock_conformance::servers::resp::Resp;
 use onelock_conformance::verdict::Verdict;
+use onelock_core::driver::opening;
 use onelock_core::{Backend, Capabilities, Driver, quorum};
 
 const MEMBERS: usize = 5;
@@ -22,7 +23,7 @@ const FEW: usize = 3;
 
 /// What the store must declare on servers that keep append-only files.
 const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
+    let mut caps = Capabilities::of_lines();
     caps.permits = false;
     caps.fifo = false;
     caps.push = false;
@@ -31,21 +32,11 @@ const CAPABILITIES: Capabilities = {
     caps
 };
 
-const DRIVER: Driver = Driver {
-    name: "quorum",
-    schemes: &["quorum"],
-    example: "quorum://?members=redis://a|redis://b|redis://c",
-    about: "a majority of Redis servers",
-    capabilities: CAPABILITIES,
-    options: quorum::OPTIONS,
-    open: |url, clock| {
-        Box::pin(async move {
-            let quorum = quorum::open(url, &[onelock_redis::DRIVER], clock).await?;
-            Ok(Arc::new(quorum) as Arc<dyn Backend>)
-        })
-    },
-    gate: quorum::no_gate,
-};
+const DRIVER: Driver = Driver::new("quorum", &["quorum"], |url, context| {
+    opening(async move { quorum::open(url, &[onelock_redis::DRIVER], &[], context).await })
+})
+.capabilities(CAPABILITIES)
+.options(quorum::OPTIONS);
 
 /// What a loaded machine may need to answer: a busy member is not a dead one.
 const PATIENT: (&str, &str) = ("request_timeout=5s", "5s");

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::common::{HOUR, Raw, Server, request, soon};
 use onelock_core::line::Line;
+use onelock_core::store::Checked;
 use onelock_core::{Backend, FencingToken, Release, Renewal, Renewed, Request, Standing, Timestamp, Wake};
 use onelock_redis::RedisBackend;
 
@@ -35,7 +36,7 @@ fn near(a: Option<Duration>, b: Option<Duration>) -> bool {
 }
 
 struct Pair<'a> {
-    backend: &'a RedisBackend,
+    backend: &'a Checked<RedisBackend>,
     raw: Raw,
     line: Line,
     next: i64,

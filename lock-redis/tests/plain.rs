@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{HOUR, Raw, Server, held, name, renew_one, request, soon, token};
+use onelock_core::store::Checked;
 use onelock_core::{
     Backend, BootClock, ErrorKind, Locks, Page, Release, Renewed, Request, Settings, Standing, StoreUrl,
 };
@@ -21,7 +22,7 @@ fn config(server: &Server) -> RedisConfig {
     RedisConfig::try_from(url.parse::<StoreUrl>().unwrap()).unwrap()
 }
 
-async fn plain(server: &Server) -> Arc<PlainBackend> {
+async fn plain(server: &Server) -> Arc<Checked<PlainBackend>> {
     Arc::new(PlainBackend::connect(config(server)).await.unwrap())
 }
 
@@ -141,7 +142,7 @@ async fn what_one_key_cannot_keep_is_refused_and_said() {
     for refused in [
         locks.lock("a", onelock_core::Mode::Shared).map(drop),
         locks.semaphore("a", 2).map(drop),
-        locks.list("", &Page { cursor: None, limit: 1 }).await.map(drop),
+        locks.list("", &Page::first(1).unwrap()).await.map(drop),
     ] {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported);
     }
@@ -155,7 +156,7 @@ async fn what_one_key_cannot_keep_is_refused_and_said() {
     // Each layout has its backend.
     assert_eq!(RedisBackend::connect(config(&server)).await.unwrap_err().kind(), ErrorKind::InvalidConfig);
     let mut line = config(&server);
-    (line.layout, line.prefix) = (Layout::Line, "x".into());
+    (line.layout, line.namespace) = (Layout::Line, "x".into());
     assert_eq!(PlainBackend::connect(line).await.unwrap_err().kind(), ErrorKind::InvalidConfig);
 }
 
@@ -172,7 +173,7 @@ async fn a_restricted_user_is_enough() {
     (config.username, config.password) =
         (Some("locker".into()), Some(onelock_core::Secret::new("lockers-never-printed")));
     let backend = PlainBackend::connect(config.clone()).await.unwrap();
-    let cycle = async |backend: &PlainBackend| {
+    let cycle = async |backend: &Checked<PlainBackend>| {
         let ask = request("orders/1", "x");
         let standing = backend.acquire(&ask).await?;
         let again = Request { lease: HOUR * 2, ..ask.clone() };

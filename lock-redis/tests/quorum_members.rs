@@ -3,12 +3,19 @@
 use std::sync::Arc;
 
 use crate::common::{Server, request, soon};
+use onelock_core::driver::Context;
 use onelock_core::{Backend, BootClock, Error, ErrorKind, Quorum, Request, Standing};
 use tokio::net::{TcpListener, TcpStream};
 
 async fn open(members: [String; 3]) -> Result<Quorum, Error> {
     let url = format!("quorum://?members={}&member_timeout=500ms", members.join("|"));
-    onelock_core::quorum::open(url.parse().unwrap(), &[onelock_redis::DRIVER], Arc::new(BootClock)).await
+    onelock_core::quorum::open(
+        url.parse().unwrap(),
+        &[onelock_redis::DRIVER],
+        &[("redis", onelock_redis::RedisGate::of_url)],
+        Context::new(Arc::new(BootClock)),
+    )
+    .await
 }
 
 fn at(host: &str, port: u16) -> String {

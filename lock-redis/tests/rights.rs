@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::common::{held, renew_one, request, soon, token, waits};
 use onelock_conformance::servers::redis_group::{Group, Plan};
+use onelock_core::store::Checked;
 use onelock_core::{Backend, ErrorKind, Page, Release, Renewed, Secret, StoreUrl, Wake};
 use onelock_redis::{RedisBackend, RedisConfig};
 
@@ -28,7 +29,7 @@ async fn allow(group: &Group, servers: &[SocketAddr], user: &str, rights: &str) 
     }
 }
 
-async fn connect(config: RedisConfig) -> onelock_core::Result<RedisBackend> {
+async fn connect(config: RedisConfig) -> onelock_core::Result<Checked<RedisBackend>> {
     soon(RedisBackend::connect(config)).await
 }
 
@@ -39,7 +40,7 @@ fn config(url: &str, user: &str) -> RedisConfig {
 }
 
 /// Every verb, on names of several nodes.
-async fn all_verbs(backend: &RedisBackend) {
+async fn all_verbs(backend: &Checked<RedisBackend>) {
     for lock in ["a", "b", "c", "d"] {
         let (ask, next) = (request(lock, "x"), request(lock, "x"));
         let grant = held(backend.acquire(&ask).await.unwrap());

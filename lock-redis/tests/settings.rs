@@ -1,6 +1,7 @@
 //! What a server must be, and which settings of it are checked: version, rights, passwords, memory.
 
 use crate::common::{Server, held, renew_one, request, soon, token, waits};
+use onelock_core::driver::Context;
 use onelock_core::{Backend, ErrorKind, Page, Raise, Release, Renewed, StoreUrl, Wake};
 use onelock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
 
@@ -10,7 +11,7 @@ async fn an_old_server_is_refused() {
     let server = Server::start(&["--rename-command", "PEXPIRETIME", ""]).await;
     let line = RedisBackend::connect(server.config()).await.map(drop);
     let mut config = server.config();
-    (config.layout, config.prefix) = (Layout::Plain, String::new());
+    (config.layout, config.namespace) = (Layout::Plain, String::new());
     let plain = PlainBackend::connect(config).await.map(drop);
     for refused in [line, plain] {
         let error = refused.unwrap_err();
@@ -107,7 +108,7 @@ async fn passwords_users_and_databases_are_used_and_checked() {
     let server = Server::start(&["--requirepass", "hunter2"]).await;
     let open = async |url: String| {
         let url: StoreUrl = url.parse().unwrap();
-        (onelock_redis::DRIVER.open)(url, std::sync::Arc::new(onelock_core::BootClock)).await
+        onelock_redis::DRIVER.open(url, Context::new(std::sync::Arc::new(onelock_core::BootClock))).await
     };
     let at = |rest: &str| rest.replace("HOST", &format!("127.0.0.1:{}", server.port));
     let backend = open(at("redis://:hunter2@HOST/3")).await.unwrap();

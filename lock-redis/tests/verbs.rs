@@ -249,7 +249,7 @@ async fn a_listing_shows_each_living_name_once_and_no_other() {
     let server = Server::start(&[]).await;
     let (backend, mut raw) = (server.backend().await, server.raw().await);
     let mut other = server.config();
-    other.prefix = "onelock2".into();
+    other.namespace = "onelock2".into();
     let other = RedisBackend::connect(other).await.unwrap();
     held(other.acquire(&request("x/elsewhere", "x")).await.unwrap());
     for foreign in

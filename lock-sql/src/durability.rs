@@ -1,6 +1,5 @@
 //! What an answer waits for.
 
-use onelock_core::url::FromOption;
 use serde::{Deserialize, Serialize};
 
 /// What an answer to a join or a renewal waits for: an option of the SQL stores. What it means when the server, or the
@@ -15,14 +14,4 @@ pub enum Durability {
     /// For no disk. After a crash the last entries may be forgotten while their holders still believe in them, so two may
     /// hold for a while; their tokens still tell them apart.
     Relaxed,
-}
-
-impl FromOption for Durability {
-    fn from_option(text: &str) -> Result<Self, &'static str> {
-        match text {
-            "durable" => Ok(Self::Durable),
-            "relaxed" => Ok(Self::Relaxed),
-            _ => Err("durable or relaxed"),
-        }
-    }
 }

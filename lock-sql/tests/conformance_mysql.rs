@@ -15,7 +15,7 @@ use onelock_conformance::verdict::Verdict;
 use onelock_core::{Backend, Capabilities};
 
 /// What the store must declare on a server that flushes its log at every commit.
-const CAPABILITIES: Capabilities = Capabilities::full();
+const CAPABILITIES: Capabilities = Capabilities::of_lines().max_batch(128);
 
 /// The store's tables.
 const TABLES: Kind = Kind {

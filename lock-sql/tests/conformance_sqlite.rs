@@ -11,7 +11,7 @@ use onelock_core::Capabilities;
 
 /// What the store must declare.
 const CAPABILITIES: Capabilities = {
-    let mut capabilities = Capabilities::full();
+    let mut capabilities = Capabilities::of_lines();
     capabilities.granularity = Duration::ZERO;
     capabilities
 };

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use onelock_core::store::{Checked, undeclared};
 use onelock_core::{
     Backend, Capabilities, Clock, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise,
     Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
@@ -39,14 +40,12 @@ pub struct ZkBackend {
 impl ZkBackend {
     /// What servers with this `tickTime` can do, whose sessions carry leases up to `longest`.
     pub(crate) const fn declared(tick: Duration, longest: Duration) -> Capabilities {
-        let mut capabilities = Capabilities::full();
-        // The number is the server's transaction count: nobody can lift it.
-        capabilities.raise = false;
-        // A node belongs to the session that made it.
-        capabilities.resume = false;
-        capabilities.min_lease = tick.saturating_mul(2);
-        capabilities.max_lease = Duration::from_millis(longest.as_millis() as u64);
-        capabilities
+        // The number is the server's transaction count: nobody can lift it. A node belongs to the session that made it.
+        Capabilities::of_lines()
+            .raise(false)
+            .resume(false)
+            .min_lease(tick.saturating_mul(2))
+            .max_lease(Duration::from_millis(longest.as_millis() as u64))
     }
 
     /// Opens a session and looks at the node above all names.
@@ -57,7 +56,7 @@ impl ZkBackend {
     ///
     /// # Cancel safety
     /// Safe: a session that was half opened is closed.
-    pub async fn connect(config: ZkConfig, clock: Arc<dyn Clock>) -> Result<Self> {
+    pub async fn connect(config: ZkConfig, clock: Arc<dyn Clock>) -> Result<Checked<Self>> {
         config.check()?;
         let base = keys::base(&config.path)?;
         let runtime = Handle::try_current()
@@ -89,10 +88,11 @@ impl ZkBackend {
         servers.runtime.spawn(release::reap(Arc::clone(&sessions), Arc::clone(&entries)));
         let longest = capacity(desk.timeout(), servers.config.tick);
         let (epochs, used) = (Epochs::default(), Used::default());
-        Ok(Self { sessions, entries, epochs, used, longest, closed: watch::Sender::new(false) })
+        let closed = watch::Sender::new(false);
+        Ok(Checked::over(Self { sessions, entries, epochs, used, longest, closed }))
     }
 
-    /// Does what a verb does, unless the client is closed, and until it is.
+    /// Ends what a verb does when the client is closed: else it would open a session anew.
     async fn open<T>(&self, verb: impl Future<Output = Result<T>>) -> Result<T> {
         let mut closed = self.closed.subscribe();
         tokio::select! {
@@ -124,7 +124,7 @@ impl Backend for ZkBackend {
     fn info(&self) -> Info {
         let servers = &self.sessions.servers;
         let scheme = if servers.config.tls { "zks" } else { "zk" };
-        Info { scheme: scheme.into(), address: servers.address.clone() }
+        Info::new(scheme, servers.address.clone())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -137,7 +137,7 @@ impl Backend for ZkBackend {
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.open(wait::wait(&self.sessions.servers, &self.entries, ticket)).await
+        wait::wait(&self.sessions.servers, &self.entries, ticket).await
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
@@ -150,18 +150,15 @@ impl Backend for ZkBackend {
     }
 
     async fn raise(&self, _: &Ticket, _: FencingToken) -> Result<Raise> {
-        let capabilities = self.capabilities();
-        let raise = async { capabilities.require(capabilities.raise, "raise", "zookeeper") };
-        self.open(raise).await?;
-        Err(Error::new(ErrorKind::Unsupported, "zookeeper cannot raise a number"))
+        undeclared()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.open(inspect::inspect(&self.sessions, name)).await
+        inspect::inspect(&self.sessions, name).await
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.open(inspect::list(&self.sessions, prefix, page)).await
+        inspect::list(&self.sessions, prefix, page).await
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {

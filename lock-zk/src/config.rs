@@ -1,101 +1,60 @@
 //! How to reach an ensemble and under which path to write there: from a URL or by serde.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::driver::Opening;
+use onelock_core::driver::opening;
+use onelock_core::toolkit::options;
 use onelock_core::url::host_port;
-use onelock_core::{Backend, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl};
-use serde::{Deserialize, Deserializer, Serialize};
+use onelock_core::{Driver, Error, ErrorKind, Result, Secret, StoreUrl};
 
 use crate::backend::ZkBackend;
 use crate::keys;
 
 /// How `zk:`, `zookeeper:` and `zks:` URLs are opened. The path is the node above all names; a user and a password mean
 /// digest authentication, and nodes that only this user may touch. `zks` is TLS.
-pub const DRIVER: Driver = Driver {
-    name: "zookeeper",
-    schemes: &["zk", "zookeeper", "zks"],
-    example: "zk://zk1:2181,zk2:2181,zk3:2181/locks",
-    about: "Apache ZooKeeper, laid out as Curator's InterProcessMutex",
-    capabilities: ZkBackend::declared(Duration::from_secs(2), Duration::from_secs(32)),
-    options: OPTIONS,
-    open,
-    gate: onelock_core::quorum::no_gate,
-};
-
-/// The options of a URL, beside those of every store.
-pub const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "tick",
-        default: "2s",
-        about: "the tickTime of the servers, or more; leases start at two ticks",
-    },
-    OptionSpec { name: "connect_timeout", default: "5s", about: "how long opening a session may take" },
-    OptionSpec { name: "request_timeout", default: "5s", about: "how long the server may take to answer" },
-    OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
-    OptionSpec { name: "tls_cert", default: "none", about: "a PEM file with the client's certificate" },
-    OptionSpec { name: "tls_key", default: "none", about: "a PEM file with the client's key" },
-];
+pub const DRIVER: Driver = Driver::new("zookeeper", &["zk", "zookeeper", "zks"], |url, context| {
+    opening(async move { ZkBackend::connect(ZkConfig::from_url(url)?, context.clock).await })
+})
+.example("zk://zk1:2181,zk2:2181,zk3:2181/locks")
+.about("Apache ZooKeeper, laid out as Curator's InterProcessMutex")
+.capabilities(ZkBackend::declared(Duration::from_secs(2), Duration::from_secs(32)))
+.options(ZkConfig::OPTIONS);
 
 const PORT: u16 = 2181;
 /// Where names are without a path in the URL.
 const PATH: &str = "/onelock";
 
-/// How to reach a ZooKeeper ensemble. Its `Debug` shows no password.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct ZkConfig {
-    /// Host names or addresses (IPv6 without brackets) and ports.
-    pub hosts: Vec<(String, u16)>,
-    /// The node above all names. Created on demand. `/` puts names at the root.
-    pub path: String,
-    /// The user of digest authentication. With one, nodes are made so that only this user may touch them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub username: Option<String>,
-    /// The password. It is read by serde and never written.
-    #[serde(skip_serializing, deserialize_with = "secret")]
-    pub password: Option<Secret>,
-    /// The `tickTime` of the servers, or more. Sessions are asked for with two ticks to spare.
-    #[serde(with = "onelock_core::toolkit::human_time")]
-    pub tick: Duration,
-    /// How long opening a session may take.
-    #[serde(with = "onelock_core::toolkit::human_time")]
-    pub connect_timeout: Duration,
-    /// How long the server may take to answer; a connection that says nothing for so long is replaced.
-    #[serde(with = "onelock_core::toolkit::human_time")]
-    pub request_timeout: Duration,
-    /// Whether to speak TLS.
-    pub tls: bool,
-    /// A PEM file with the authorities to trust, instead of the system's.
-    pub tls_ca: Option<PathBuf>,
-    /// A PEM file with the client's certificate, for servers that ask for one.
-    pub tls_cert: Option<PathBuf>,
-    /// A PEM file with the client's key.
-    pub tls_key: Option<PathBuf>,
-}
-
-fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
-    Ok(Option::<String>::deserialize(deserializer)?.map(Secret::new))
-}
-
-impl Default for ZkConfig {
-    fn default() -> Self {
-        Self {
-            hosts: vec![("127.0.0.1".into(), PORT)],
-            path: PATH.into(),
-            username: None,
-            password: None,
-            tick: Duration::from_secs(2),
-            connect_timeout: Duration::from_secs(5),
-            request_timeout: Duration::from_secs(5),
-            tls: false,
-            tls_ca: None,
-            tls_cert: None,
-            tls_key: None,
-        }
+options! {
+    /// How to reach a ZooKeeper ensemble. Its `Debug` shows no password.
+    #[derive(Eq)]
+    pub struct ZkConfig {
+        /// Host names or addresses (IPv6 without brackets) and ports.
+        pub hosts: Vec<(String, u16)> = vec![("127.0.0.1".into(), PORT)],
+        /// The node above all names. Created on demand. `/` puts names at the root.
+        pub path: String = PATH.into(),
+        /// The user of digest authentication. With one, nodes are made so that only this user may touch them.
+        pub username: Option<String> = None,
+        /// The password. It is read by serde and never written.
+        pub password: Option<Secret> = None,
+        /// Whether to speak TLS.
+        pub tls: bool = false,
+    }
+    options {
+        /// The tickTime of the servers, or more; leases start at two ticks.
+        tick: Duration = "2s",
+        /// How long opening a session may take.
+        connect_timeout: Duration = "5s",
+        /// How long the server may take to answer.
+        ///
+        /// A connection that says nothing for so long is replaced.
+        request_timeout: Duration = "5s",
+        /// A PEM file with the authorities to trust.
+        tls_ca: Option<PathBuf> = "the system's",
+        /// A PEM file with the client's certificate.
+        tls_cert: Option<PathBuf> = "none",
+        /// A PEM file with the client's key.
+        tls_key: Option<PathBuf> = "none",
     }
 }
 
@@ -125,24 +84,7 @@ impl ZkConfig {
         config.username = url.username.take();
         config.password = url.password.take();
         config.tls = url.scheme == "zks";
-        let times = [
-            ("tick", &mut config.tick),
-            ("connect_timeout", &mut config.connect_timeout),
-            ("request_timeout", &mut config.request_timeout),
-        ];
-        for (name, time) in times {
-            if let Some(value) = url.take(name)? {
-                *time = value;
-            }
-        }
-        let files = [
-            ("tls_ca", &mut config.tls_ca),
-            ("tls_cert", &mut config.tls_cert),
-            ("tls_key", &mut config.tls_key),
-        ];
-        for (name, file) in files {
-            *file = url.take::<String>(name)?.map(PathBuf::from);
-        }
+        config = config.merge_url(&mut url)?;
         config.check()?;
         Ok(config)
     }
@@ -204,13 +146,6 @@ impl ZkConfig {
     pub(crate) fn cluster(&self) -> String {
         vec![self.servers(); ROUND.div_ceil(self.hosts.len().max(1))].join(",")
     }
-}
-
-fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        let config = ZkConfig::from_url(url)?;
-        Ok(Arc::new(ZkBackend::connect(config, clock).await?) as Arc<dyn Backend>)
-    })
 }
 
 pub(crate) fn bad(why: &str) -> Error {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
-use onelock_core::name::{check_prefix, encode};
+use onelock_core::name::encode;
 use onelock_core::{
     EntryView, ErrorKind, FencingToken, ListedName, Listing, LockName, Page, Result, Snapshot,
 };
@@ -30,21 +30,15 @@ pub(crate) async fn inspect(sessions: &Arc<Sessions>, name: &LockName) -> Result
         let Some((data, stat)) = read.get(&entry.name) else { continue };
         // By two wall clocks: for people, not for decisions.
         let born = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or(0));
-        views.push(EntryView {
-            token: FencingToken::new(stat.czxid)?,
-            mode: entry.mode,
-            note: keys::note(data),
-            age: Some(now.saturating_sub(born)),
-            expires_in: None,
-        });
+        let view = EntryView::new(FencingToken::new(stat.czxid)?, entry.mode, keys::note(data));
+        views.push(view.age(now.saturating_sub(born)));
     }
     let waiters = views.split_off(line.holders().min(views.len()));
-    Ok(Snapshot { holders: views, waiters, ..Snapshot::empty(name.clone()) })
+    Ok(Snapshot::new(name.clone(), views, waiters))
 }
 
 /// Names with entries, in the order of their encoded form.
 pub(crate) async fn list(sessions: &Arc<Sessions>, prefix: &str, page: &Page) -> Result<Listing> {
-    check_prefix(prefix)?;
     let servers = &sessions.servers;
     let desk = sessions.desk().await?;
     let mut names = match desk.children(servers.root()).await {
@@ -77,7 +71,7 @@ pub(crate) async fn list(sessions: &Arc<Sessions>, prefix: &str, page: &Page) ->
         };
         let (holders, all) = (line.holders(), line.entries().len());
         if all > 0 {
-            listing.names.push(ListedName { name: name.clone(), holders, waiters: all - holders });
+            listing.names.push(ListedName::new(name.clone(), holders, all - holders));
         }
     }
     // The last name that was looked at, though it may have had no entry.

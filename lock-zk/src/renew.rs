@@ -20,8 +20,7 @@ use crate::session::Session;
 use crate::sessions::Sessions;
 use crate::wait::stands;
 
-/// The most entries in a request, and about how many bytes: servers may take less than their default of a megabyte.
-const BATCH: usize = 256;
+/// About how many bytes are in a request: servers may take less than their default of a megabyte.
 const BYTES: usize = 32 * 1024;
 
 /// Leases are with the lock-delay in here.
@@ -59,7 +58,7 @@ pub(crate) async fn renew(
         let (lease, waiter_lease) = (renewal.lease + ticket.delay, renewal.waiter_lease + ticket.delay);
         let of_session = batches.entry(entry.room.id()).or_default();
         // A waiter's node, and the one that it waits for.
-        let most = BATCH.min(BYTES / (2 * (16 + node.path.len())));
+        let most = BYTES / (2 * (16 + node.path.len()));
         let item = Item { index, entry, path: node.path, lease, waiter_lease };
         match of_session.last_mut().filter(|batch| batch.len() < most) {
             Some(batch) => batch.push(item),

@@ -274,25 +274,18 @@ mod tests {
 
     #[test]
     fn a_holder_is_described_in_words() {
-        let entry = |token| EntryView {
-            token: FencingToken::new(token).unwrap(),
-            mode: Mode::Shared,
-            note: "me@host:1 sleep".into(),
-            age: Some(Duration::from_secs(192)),
-            expires_in: None,
+        let entry = |token| {
+            let view = EntryView::new(FencingToken::new(token).unwrap(), Mode::Shared, "me@host:1 sleep");
+            view.age(Duration::from_secs(192))
         };
         let name = LockName::new("a").unwrap();
-        let line = Snapshot {
-            holders: vec![entry(7), entry(8)],
-            waiters: vec![entry(9)],
-            ..Snapshot::empty(name.clone())
-        };
+        let line = Snapshot::new(name.clone(), vec![entry(7), entry(8)], vec![entry(9)]);
         let text = news(&line);
         assert!(text.starts_with(", held by me@host:1 sleep, token 7 for 3m 12s (since 20"), "{text}");
         assert!(text.ends_with(") and 1 more; 1 in line"), "{text}");
         assert_eq!(describe(&Snapshot::empty(name.clone())), "");
-        let foreign = vec![ForeignView { expires_in: Some(Duration::from_secs(9)) }];
-        let line = Snapshot { foreign, ..Snapshot::empty(name) };
+        let mut line = Snapshot::empty(name);
+        line.foreign.push(ForeignView::new(Some(Duration::from_secs(9))));
         assert_eq!(describe(&line), ", held by a program that is not onelock, for 9s yet");
     }
 }

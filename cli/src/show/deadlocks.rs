@@ -236,11 +236,11 @@ mod tests {
 
     fn entry(token: i64, note: &str, mode: Mode) -> EntryView {
         let token = FencingToken::new(token).unwrap();
-        EntryView { token, mode, note: note.into(), age: None, expires_in: None }
+        EntryView::new(token, mode, note)
     }
 
     fn line(name: &str, holders: Vec<EntryView>, waiters: Vec<EntryView>) -> Snapshot {
-        Snapshot { holders, waiters, ..Snapshot::empty(LockName::new(name).unwrap()) }
+        Snapshot::new(LockName::new(name).unwrap(), holders, waiters)
     }
 
     fn exclusive(name: &str, clients: &[&str]) -> Snapshot {

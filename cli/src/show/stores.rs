@@ -30,6 +30,8 @@ struct StoreJson<'a> {
 #[derive(Serialize)]
 struct OptionJson<'a> {
     name: &'a str,
+    /// Other spellings.
+    aliases: &'a [&'a str],
     default: &'a str,
     about: &'a str,
 }
@@ -42,7 +44,12 @@ pub(crate) fn stores(args: &StoresArgs) -> Outcome {
         let specs = driver.map_or(&[][..], |driver| driver.options);
         if args.json {
             let common = if driver.is_some() { onelock::config::OPTIONS } else { &[] };
-            let option = |spec: &onelock::OptionSpec| (spec.name, spec.default, spec.about);
+            let option = |spec: &onelock::OptionSpec| OptionJson {
+                name: spec.name,
+                aliases: spec.aliases,
+                default: spec.default,
+                about: spec.about,
+            };
             json(&StoreJson {
                 name: family.name,
                 compiled_in: driver.is_some(),
@@ -51,9 +58,7 @@ pub(crate) fn stores(args: &StoresArgs) -> Outcome {
                 about: driver.map(|driver| driver.about),
                 example: driver.map(|driver| driver.example),
                 capabilities: driver.map(|driver| &driver.capabilities),
-                options: (specs.iter().chain(common).map(option))
-                    .map(|(name, default, about)| OptionJson { name, default, about })
-                    .collect(),
+                options: specs.iter().chain(common).map(option).collect(),
             })?;
             continue;
         }

@@ -155,18 +155,9 @@ mod tests {
     use onelock::Mode;
 
     fn line(holders: &[i64], waiters: &[i64]) -> Line {
-        let view = |token: &i64| EntryView {
-            token: FencingToken::new(*token).unwrap(),
-            mode: Mode::Exclusive,
-            note: String::new(),
-            age: None,
-            expires_in: None,
-        };
-        Line::of(Snapshot {
-            holders: holders.iter().map(view).collect(),
-            waiters: waiters.iter().map(view).collect(),
-            ..Snapshot::empty(LockName::new("a").unwrap())
-        })
+        let view = |token: &i64| EntryView::new(FencingToken::new(*token).unwrap(), Mode::Exclusive, "");
+        let views = |tokens: &[i64]| tokens.iter().map(view).collect();
+        Line::of(Snapshot::new(LockName::new("a").unwrap(), views(holders), views(waiters)))
     }
 
     fn told(before: Option<&Line>, now: &Line) -> Vec<String> {

@@ -74,7 +74,7 @@ async fn list(
 ) -> Verdict<Vec<(String, usize, usize)>> {
     let (mut page, mut all) = (Page::first(limit)?, Vec::new());
     for _ in 0..100_000 {
-        let Listing { names, next } = backend.list(prefix, &page).await?;
+        let Listing { names, next, .. } = backend.list(prefix, &page).await?;
         all.extend(names.into_iter().map(|n| (n.name.as_str().to_owned(), n.holders, n.waiters)));
         match next {
             Some(cursor) => page = page.after(cursor),

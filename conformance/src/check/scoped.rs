@@ -71,8 +71,9 @@ impl Backend for Scoped {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        let shown = self.inner.inspect(&self.there(name)?).await?;
-        Ok(Snapshot { name: self.here(&shown.name)?, ..shown })
+        let mut shown = self.inner.inspect(&self.there(name)?).await?;
+        shown.name = self.here(&shown.name)?;
+        Ok(shown)
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {

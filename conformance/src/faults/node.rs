@@ -183,7 +183,7 @@ impl Node {
 #[deny(clippy::missing_trait_methods)]
 impl Backend for Node {
     fn info(&self) -> Info {
-        Info { address: self.address.clone(), ..self.inner.info() }
+        Info::new(self.inner.info().scheme, &*self.address)
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -50,7 +50,7 @@ impl Harness for Memory {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::full();
+        let mut capabilities = Capabilities::of_lines();
         capabilities.durable = false;
         capabilities.granularity = Duration::ZERO;
         capabilities

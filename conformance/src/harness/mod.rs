@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use onelock_core::driver::Context;
 use onelock_core::{Backend, BootClock, Capabilities, Clock, Driver, Settings, StoreUrl};
 
 use crate::case::Need;
@@ -183,7 +184,7 @@ pub async fn open_by(driver: &Driver, url: &str) -> onelock_core::Result<Arc<dyn
     let mut url: StoreUrl = url.parse()?;
     url.check_options(&[onelock_core::config::OPTIONS, driver.options])?;
     Settings::default().merge_url(&mut url)?;
-    (driver.open)(url, Arc::new(BootClock)).await
+    driver.open(url, Context::new(Arc::new(BootClock))).await
 }
 
 fn undone(need: Need) -> Stop {

@@ -112,7 +112,7 @@ impl Store for Fresh {
 
 /// Nothing that a store may do without.
 pub(crate) fn none() -> Capabilities {
-    let mut capabilities = Capabilities::full();
+    let mut capabilities = Capabilities::of_lines();
     capabilities.shared = false;
     capabilities.permits = false;
     capabilities.fifo = false;
@@ -126,7 +126,7 @@ pub(crate) fn none() -> Capabilities {
 }
 
 pub(crate) fn info() -> Info {
-    Info { scheme: "literature".to_owned(), address: "in memory".to_owned() }
+    Info::new("literature", "in memory")
 }
 
 pub(crate) fn unsupported() -> Error {
@@ -135,5 +135,5 @@ pub(crate) fn unsupported() -> Error {
 
 /// An entry as people see it.
 pub(crate) fn view(token: FencingToken) -> EntryView {
-    EntryView { token, mode: Mode::Exclusive, note: String::new(), age: None, expires_in: None }
+    EntryView::new(token, Mode::Exclusive, String::new())
 }

@@ -322,7 +322,9 @@ impl Backend for Mutant {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        Ok(Snapshot { name: name.clone(), ..self.inner.inspect(&self.name(name)).await? })
+        let mut shown = self.inner.inspect(&self.name(name)).await?;
+        shown.name.clone_from(name);
+        Ok(shown)
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {

@@ -10,8 +10,7 @@ use tokio::runtime::Handle;
 use super::through::{Through, Way};
 use crate::backend::{Backend, Info};
 use crate::capabilities::Capabilities;
-use crate::clock::Clock;
-use crate::driver::Driver;
+use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::toolkit::single_flight::SingleFlight;
 use crate::url::StoreUrl;
@@ -27,16 +26,16 @@ struct Lazy {
 struct Inner {
     driver: Driver,
     url: StoreUrl,
-    clock: Arc<dyn Clock>,
+    context: Context,
     store: OnceLock<Arc<dyn Backend>>,
     closed: AtomicBool,
 }
 
 /// The store that `url` names, not connected to.
-pub(crate) fn backend(driver: Driver, url: StoreUrl, clock: Arc<dyn Clock>) -> Opened {
+pub(crate) fn backend(driver: Driver, url: StoreUrl, context: Context) -> Opened {
     let runtime = Handle::try_current()
         .map_err(|_| Error::new(ErrorKind::Misuse, "a client is made inside a Tokio runtime"))?;
-    let inner = Inner { driver, url, clock, store: OnceLock::new(), closed: AtomicBool::new(false) };
+    let inner = Inner { driver, url, context, store: OnceLock::new(), closed: AtomicBool::new(false) };
     Ok(Arc::new(Through(Lazy { inner: Arc::new(inner), opening: SingleFlight::default(), runtime })))
 }
 
@@ -53,7 +52,7 @@ impl Inner {
             return Ok(Arc::clone(store));
         }
         // Nothing was sent for the verb that connects.
-        let store = (self.driver.open)(self.url.clone(), Arc::clone(&self.clock)).await;
+        let store = self.driver.open(self.url.clone(), self.context.clone()).await;
         let store = store.map_err(Error::unsent)?;
         let lacks = lacks(&self.driver.capabilities, &store.capabilities());
         let refused = match lacks {
@@ -93,7 +92,7 @@ fn lacks(declared: &Capabilities, has: &Capabilities) -> Option<&'static str> {
 #[async_trait]
 impl Way for Lazy {
     fn info(&self) -> Info {
-        Info { scheme: self.inner.url.scheme.clone(), address: self.inner.url.address() }
+        Info::new(self.inner.url.scheme.clone(), self.inner.url.address())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -109,10 +108,6 @@ impl Way for Lazy {
         let inner = Arc::clone(&self.inner);
         let opened = self.opening.join(&self.runtime, || inner.connect()).await;
         opened.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the runtime of this client has ended")))
-    }
-
-    async fn broken(&self) -> Error {
-        std::future::pending().await
     }
 
     async fn close(&self) -> Result<()> {
@@ -145,28 +140,22 @@ mod tests {
     static OPENED: AtomicU32 = AtomicU32::new(0);
 
     /// The memory store; the first two connections are refused.
-    const DRIVER: Driver = Driver {
-        schemes: &["slow"],
-        open: |_, clock| {
-            if OPENED.fetch_add(1, Ordering::SeqCst) < 2 {
-                return Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "refused")) });
-            }
-            (memory::DRIVER.open)("memory://".parse().unwrap(), clock)
-        },
-        ..memory::DRIVER
-    };
+    const DRIVER: Driver = Driver::new("slow", &["slow"], |_, context| {
+        if OPENED.fetch_add(1, Ordering::SeqCst) < 2 {
+            return Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "refused")) });
+        }
+        memory::DRIVER.open("memory://".parse().unwrap(), context)
+    })
+    .capabilities(memory::DRIVER.capabilities);
 
     /// A store that offers less than it declares.
-    const LESS: Driver = Driver {
-        schemes: &["less"],
-        capabilities: {
-            let mut more = Capabilities::full();
+    const LESS: Driver = Driver::new("less", &["less"], |url, context| memory::DRIVER.open(url, context))
+        .capabilities({
+            let mut more = Capabilities::of_lines();
             more.granularity = Duration::ZERO;
             more.min_lease = Duration::ZERO;
             more
-        },
-        ..memory::DRIVER
-    };
+        });
 
     async fn open(url: &str) -> Result<Locks> {
         Locks::open(url, &[DRIVER, LESS], Settings::default(), Arc::new(BootClock)).await

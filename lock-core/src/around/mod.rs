@@ -15,4 +15,4 @@ pub mod progress;
 pub mod risk;
 pub mod sets;
 pub mod testing;
-mod through;
+pub(crate) mod through;

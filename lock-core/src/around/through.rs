@@ -20,7 +20,9 @@ pub(crate) trait Way: Debug + Send + Sync + 'static {
     /// The store, for one call.
     async fn store(&self) -> Result<Arc<dyn Backend>>;
     /// Ends when calls under way must fail.
-    async fn broken(&self) -> Error;
+    async fn broken(&self) -> Error {
+        std::future::pending().await
+    }
     async fn close(&self) -> Result<()>;
 }
 

@@ -42,7 +42,7 @@ use crate::backend::{Backend, Info, Note, Release};
 use crate::capabilities::Capabilities;
 use crate::clock::{BootClock, Clock, sleep_until};
 use crate::config::Settings;
-use crate::driver::Driver;
+use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Margin;
 use crate::mode::Mode;
@@ -194,8 +194,8 @@ impl Locks {
         url.check_options(&[crate::config::OPTIONS, driver.options])?;
         let settings = defaults.merge_url(&mut url)?;
         let backend = match settings.lazy {
-            true => lazy::backend(*driver, url, Arc::clone(&clock))?,
-            false => match (driver.open)(url.clone(), Arc::clone(&clock)).await {
+            true => lazy::backend(*driver, url, Context::new(Arc::clone(&clock)))?,
+            false => match driver.open(url.clone(), Context::new(Arc::clone(&clock))).await {
                 Ok(backend) => backend,
                 Err(error) => return Err(greeting::explained(error, &url).await),
             },

@@ -12,8 +12,8 @@ use crate::backend::Renewal;
 use crate::clock::{Timestamp, sleep_until};
 use crate::error::{Error, ErrorKind};
 
-/// The most entries one call renews.
-const BATCH: usize = 256;
+/// How many entries that are not due are looked past for those with more slack.
+const SPARED: usize = 256;
 
 /// Where the renewer has an entry: the moment of its next event, and a number that makes it unique.
 pub(crate) type Key = (Timestamp, u64);
@@ -86,7 +86,7 @@ impl Renewer {
             if *at > now + entry.slack() {
                 // Entries of different leases mix in the order; look a little further for those with more slack.
                 spared += 1;
-                if *at > now && spared > BATCH {
+                if *at > now && spared > SPARED {
                     break;
                 }
                 continue;
@@ -155,7 +155,8 @@ fn round(client: &Weak<Client>) -> Option<Option<Timestamp>> {
         }
     }
     // Side by side: a call that hangs starves nobody else.
-    for (entries, due) in entries.chunks(BATCH).zip(due.chunks(BATCH)) {
+    let size = client.capabilities.max_batch.max(1);
+    for (entries, due) in entries.chunks(size).zip(due.chunks(size)) {
         client.runtime.spawn(renew(Arc::clone(&client), now, entries.to_vec(), due.to_vec()));
     }
     Some(client.renewer.next())

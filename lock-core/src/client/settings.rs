@@ -2,130 +2,61 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::around::observer::Wanted;
 use crate::backend::Note;
 use crate::capabilities::Capabilities;
-use crate::driver::OptionSpec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{self, Margin};
+use crate::store::options::OptionSpec;
 use crate::token::TokenEpoch;
-use crate::url::StoreUrl;
 
 /// The options every store's URL takes.
-pub const OPTIONS: &[OptionSpec] = &[
-    OptionSpec { name: "ttl", default: "30s", about: "the lease of a holder" },
-    OptionSpec { name: "waiter_lease", default: "10s", about: "the lease of a waiter, at most the ttl" },
-    OptionSpec { name: "max_ttl", default: "1d", about: "the longest lease that may be asked for" },
-    OptionSpec { name: "margin", default: "0.1", about: "the share of a lease the client does not count on" },
-    OptionSpec { name: "auto_renew", default: "true", about: "renew leases while the guard lives" },
-    OptionSpec { name: "max_hold", default: "none", about: "the longest time a lock may be held in all" },
-    OptionSpec {
-        name: "lock_delay",
-        default: "0s",
-        about: "how long a lock stays blocked after a lost holder",
-    },
-    OptionSpec { name: "note", default: "host and process", about: "the holder's label for people" },
-    OptionSpec { name: "lazy", default: "false", about: "connect at the first call instead of at once" },
-    OptionSpec { name: "token_epoch", default: "0", about: "the high bits of tokens; raise after a restore" },
-];
+pub const OPTIONS: &[OptionSpec] = Settings::OPTIONS;
 
-/// The settings of a client. Every lock starts from them and may differ.
-///
-/// ```
-/// use std::time::Duration;
-/// use onelock_core::Settings;
-///
-/// let mut settings = Settings::default();
-/// settings.ttl = Duration::from_secs(15);
-/// settings.max_hold = Some(Duration::from_secs(3600));
-/// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct Settings {
-    /// The lease of a holder.
-    #[serde(with = "crate::toolkit::human_time")]
-    pub ttl: Duration,
-    /// The lease of a waiter; the ttl when that is shorter.
-    #[serde(with = "crate::toolkit::human_time")]
-    pub waiter_lease: Duration,
-    /// The longest lease that may be asked for.
-    #[serde(with = "crate::toolkit::human_time")]
-    pub max_ttl: Duration,
-    /// The share of a lease the client does not count on, from 0 to 0.5.
-    pub margin: f64,
-    /// Whether leases are renewed while the guard lives.
-    pub auto_renew: bool,
-    /// The longest time a lock may be held in all.
-    #[serde(with = "crate::toolkit::human_time::option")]
-    pub max_hold: Option<Duration>,
-    /// How long a lock stays blocked after its holder was lost.
-    #[serde(with = "crate::toolkit::human_time")]
-    pub lock_delay: Duration,
-    /// The holder's label for people; host and process id when there is none.
-    pub note: Option<Note>,
-    /// The high bits of every token.
-    pub token_epoch: TokenEpoch,
-    /// Whether the client connects at the first call to the store instead of when it is made. The store must offer what its driver
-    /// declares: a server that is set up to offer less is an error of the first call.
-    pub lazy: bool,
-    #[serde(skip)]
-    pub(crate) wanted: Wanted,
+crate::toolkit::options! {
+    /// The settings of a client. Every lock starts from them and may differ.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use onelock_core::Settings;
+    ///
+    /// let mut settings = Settings::default();
+    /// settings.ttl = Duration::from_secs(15);
+    /// settings.max_hold = Some(Duration::from_secs(3600));
+    /// ```
+    pub struct Settings {}
+    options {
+        /// The lease of a holder.
+        ttl: Duration = "30s",
+        /// The lease of a waiter, at most the ttl.
+        waiter_lease: Duration = "10s",
+        /// The longest lease that may be asked for.
+        max_ttl: Duration = "1d",
+        /// The share of a lease the client does not count on, from 0 to 0.5.
+        margin: f64 = "0.1",
+        /// Whether leases are renewed while the guard lives.
+        auto_renew: bool = "true",
+        /// The longest time a lock may be held in all.
+        max_hold: Option<Duration> = "none",
+        /// How long a lock stays blocked after its holder was lost.
+        lock_delay: Duration = "0s",
+        /// The holder's label for people.
+        note: Option<Note> = "host and process",
+        /// Connect at the first call to the store instead of when the client is made.
+        ///
+        /// The store must offer what its driver declares: a server that is set up to offer less is an error of the first call.
+        lazy: bool = "false",
+        /// The high bits of tokens; raise after a restore.
+        token_epoch: TokenEpoch = "0",
+    }
+    skip {
+        pub(crate) wanted: Wanted,
+    }
 }
 
 const WAITER_LEASE: Duration = Duration::from_secs(10);
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            ttl: Duration::from_secs(30),
-            waiter_lease: WAITER_LEASE,
-            max_ttl: Duration::from_secs(24 * 3600),
-            margin: Margin::DEFAULT_RATE,
-            auto_renew: true,
-            max_hold: None,
-            lock_delay: Duration::ZERO,
-            note: None,
-            token_epoch: TokenEpoch::default(),
-            lazy: false,
-            wanted: Wanted::default(),
-        }
-    }
-}
-
 impl Settings {
-    /// Takes the common options out of `url`, over `self` as the defaults.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidConfig`] when one cannot be read.
-    pub fn merge_url(mut self, url: &mut StoreUrl) -> Result<Self> {
-        fn over<T: crate::url::FromOption>(url: &mut StoreUrl, key: &str, field: &mut T) -> Result<()> {
-            if let Some(value) = url.take(key)? {
-                *field = value;
-            }
-            Ok(())
-        }
-        over(url, "ttl", &mut self.ttl)?;
-        over(url, "waiter_lease", &mut self.waiter_lease)?;
-        over(url, "max_ttl", &mut self.max_ttl)?;
-        over(url, "margin", &mut self.margin)?;
-        over(url, "auto_renew", &mut self.auto_renew)?;
-        over(url, "lock_delay", &mut self.lock_delay)?;
-        over(url, "lazy", &mut self.lazy)?;
-        if let Some(hold) = url.take("max_hold")? {
-            self.max_hold = Some(hold);
-        }
-        if let Some(note) = url.take::<String>("note")? {
-            self.note = Some(Note::new(note)?);
-        }
-        if let Some(epoch) = url.take::<u16>("token_epoch")? {
-            self.token_epoch = TokenEpoch::new(epoch)?;
-        }
-        Ok(self)
-    }
-
     /// Checks the settings for a store and rounds their times up to what it gives.
     ///
     /// # Errors
@@ -172,6 +103,7 @@ pub(crate) fn check_hold(hold: Duration) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::url::StoreUrl;
 
     #[test]
     fn a_url_overrides_the_defaults() {
@@ -206,7 +138,7 @@ mod tests {
 
     #[test]
     fn hostile_settings_are_refused() {
-        let caps = Capabilities::full();
+        let caps = Capabilities::of_lines();
         let with = |change: fn(&mut Settings)| {
             let mut settings = Settings::default();
             change(&mut settings);

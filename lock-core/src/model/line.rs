@@ -171,12 +171,8 @@ impl Line {
 
 impl Entry {
     fn view(&self, now: Timestamp) -> EntryView {
-        EntryView {
-            token: self.token,
-            mode: self.mode,
-            note: self.note.as_str().to_owned(),
-            age: Some(now.saturating_since(self.joined)),
-            expires_in: Some(self.ends.saturating_since(now)),
-        }
+        EntryView::new(self.token, self.mode, self.note.as_str())
+            .age(now.saturating_since(self.joined))
+            .expires_in(self.ends.saturating_since(now))
     }
 }

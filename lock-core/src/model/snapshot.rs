@@ -11,6 +11,7 @@ use crate::model::token::FencingToken;
 
 /// The line of one name at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// The name.
     pub name: LockName,
@@ -24,10 +25,16 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The line of these entries, and nobody else.
+    #[must_use]
+    pub fn new(name: LockName, holders: Vec<EntryView>, waiters: Vec<EntryView>) -> Self {
+        Self { name, holders, waiters, foreign: Vec::new() }
+    }
+
     /// The line of a name nobody asked for.
     #[must_use]
     pub fn empty(name: LockName) -> Self {
-        Self { name, holders: Vec::new(), waiters: Vec::new(), foreign: Vec::new() }
+        Self::new(name, Vec::new(), Vec::new())
     }
 
     /// Whether anybody holds it.
@@ -39,14 +46,24 @@ impl Snapshot {
 
 /// A holder that is not of this library.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ForeignView {
     /// How long it lasts yet; `None` where it has no end.
     #[serde(with = "crate::toolkit::human_time::option", default, skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<Duration>,
 }
 
+impl ForeignView {
+    /// One that lasts so long yet; `None` where it has no end.
+    #[must_use]
+    pub fn new(expires_in: Option<Duration>) -> Self {
+        Self { expires_in }
+    }
+}
+
 /// One entry of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct EntryView {
     /// Its number.
     pub token: FencingToken,
@@ -62,8 +79,29 @@ pub struct EntryView {
     pub expires_in: Option<Duration>,
 }
 
+impl EntryView {
+    /// An entry of which no times are known.
+    #[must_use]
+    pub fn new(token: FencingToken, mode: Mode, note: impl Into<String>) -> Self {
+        Self { token, mode, note: note.into(), age: None, expires_in: None }
+    }
+
+    /// One that joined so long ago.
+    #[must_use]
+    pub fn age(self, age: Duration) -> Self {
+        Self { age: Some(age), ..self }
+    }
+
+    /// One whose lease lasts so long yet.
+    #[must_use]
+    pub fn expires_in(self, left: Duration) -> Self {
+        Self { expires_in: Some(left), ..self }
+    }
+}
+
 /// Which part of a listing to give.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Page {
     /// Where the page before this one ended: [`Listing::next`].
     pub cursor: Option<String>,
@@ -97,6 +135,7 @@ impl Page {
 
 /// A page of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Listing {
     /// The names, each once within a listing.
     pub names: Vec<ListedName>,
@@ -104,8 +143,17 @@ pub struct Listing {
     pub next: Option<String>,
 }
 
+impl Listing {
+    /// These names, and where the next page begins.
+    #[must_use]
+    pub fn new(names: Vec<ListedName>, next: Option<String>) -> Self {
+        Self { names, next }
+    }
+}
+
 /// One name of a listing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ListedName {
     /// The name.
     pub name: LockName,
@@ -113,4 +161,12 @@ pub struct ListedName {
     pub holders: usize,
     /// How many entries wait.
     pub waiters: usize,
+}
+
+impl ListedName {
+    /// A name with so many entries.
+    #[must_use]
+    pub fn new(name: LockName, holders: usize, waiters: usize) -> Self {
+        Self { name, holders, waiters }
+    }
 }

@@ -27,7 +27,7 @@ struct Seen {
 pub(super) async fn inspect(shared: &Arc<Shared>, name: &LockName) -> Result<Snapshot> {
     let seen = look(shared, name).await?;
     let holders = seen.groups.iter().filter_map(view).collect();
-    Ok(Snapshot { holders, ..Snapshot::empty(name.clone()) })
+    Ok(Snapshot::new(name.clone(), holders, Vec::new()))
 }
 
 /// Evicts the hold that `inspect` shows with this token, on every member that has it.

@@ -7,16 +7,12 @@ use async_trait::async_trait;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use super::combined;
-use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
+use super::{GateOf, MemberGate, combined};
+use crate::around::through::{Through, Way};
+use crate::backend::{Backend, Info};
 use crate::capabilities::Capabilities;
-use crate::clock::Clock;
-use crate::driver::Driver;
+use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::LockName;
-use crate::snapshot::{Listing, Page, Snapshot};
-use crate::store::gate::MemberGate;
-use crate::token::FencingToken;
 use crate::url::StoreUrl;
 
 /// The least time between two attempts to open a member that is not there.
@@ -27,7 +23,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Member {
     driver: Driver,
     url: StoreUrl,
-    clock: Arc<dyn Clock>,
+    context: Context,
     backend: OnceCell<Arc<dyn Backend>>,
     /// What the quorum is at work with, once it is.
     counted_on: OnceLock<Capabilities>,
@@ -36,9 +32,9 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(driver: Driver, url: StoreUrl, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(driver: Driver, url: StoreUrl, context: Context) -> Self {
         let failed = tokio::sync::Mutex::new(None);
-        Self { driver, url, clock, backend: OnceCell::new(), counted_on: OnceLock::new(), failed }
+        Self { driver, url, context, backend: OnceCell::new(), counted_on: OnceLock::new(), failed }
     }
 
     /// The open store; opening it is tried again at most once a second.
@@ -56,7 +52,7 @@ impl Member {
             return Err(error.clone().unsent());
         }
         let open = async || {
-            let backend = (self.driver.open)(self.url.clone(), Arc::clone(&self.clock)).await?;
+            let backend = self.driver.open(self.url.clone(), self.context.clone()).await?;
             self.check(&backend.capabilities())?;
             Ok::<_, Error>(backend)
         };
@@ -92,49 +88,17 @@ impl Member {
 }
 
 #[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Member {
+impl Way for Member {
     fn info(&self) -> Info {
-        Info { scheme: self.url.scheme.clone(), address: self.url.address() }
+        Info::new(self.url.scheme.clone(), self.url.address())
     }
 
     fn capabilities(&self) -> Capabilities {
         self.backend.get().map_or(self.driver.capabilities, |backend| backend.capabilities())
     }
 
-    async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.open().await?.acquire(request).await
-    }
-
-    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.open().await?.wait(ticket).await
-    }
-
-    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        match self.open().await {
-            Ok(backend) => backend.renew(due).await,
-            Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.open().await?.release(ticket).await
-    }
-
-    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.open().await?.raise(ticket, token).await
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.open().await?.inspect(name).await
-    }
-
-    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.open().await?.list(prefix, page).await
-    }
-
-    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.open().await?.evict(name, token).await
+    async fn store(&self) -> Result<Arc<dyn Backend>> {
+        self.open().await.cloned()
     }
 
     async fn close(&self) -> Result<()> {
@@ -157,14 +121,15 @@ fn read(nth: usize, text: &str, drivers: &[Driver]) -> Result<(Driver, StoreUrl)
     Ok((*driver, url))
 }
 
-/// The gates that the URLs of the members ask for, before any I/O.
+/// The gates that the URLs of the members ask for, before any I/O: of `gates`, by the name of the driver.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidConfig`] as for [`open_all`].
-pub(super) fn gates(urls: &[&str], drivers: &[Driver]) -> Result<Vec<MemberGate>> {
+pub(super) fn gates(urls: &[&str], drivers: &[Driver], gates: &[(&str, GateOf)]) -> Result<Vec<MemberGate>> {
     let gate = |(nth, text): (usize, &&str)| {
         let (driver, url) = read(nth, text, drivers)?;
-        (driver.gate)(&url)
+        let of = gates.iter().find(|(name, _)| *name == driver.name);
+        of.map_or(Ok(None), |(_, gate)| gate(&url))
     };
     urls.iter().enumerate().map(gate).collect()
 }
@@ -178,16 +143,16 @@ pub(super) fn gates(urls: &[&str], drivers: &[Driver]) -> Result<Vec<MemberGate>
 pub(super) async fn open_all(
     urls: &[&str],
     drivers: &[Driver],
-    clock: &Arc<dyn Clock>,
-) -> Result<Vec<Arc<Member>>> {
+    context: &Context,
+) -> Result<Vec<Arc<Through<Member>>>> {
     let mut members = Vec::new();
     for (i, text) in urls.iter().enumerate() {
         let (driver, url) = read(i, text, drivers)?;
-        members.push(Arc::new(Member::new(driver, url, Arc::clone(clock))));
+        members.push(Arc::new(Through(Member::new(driver, url, context.clone()))));
     }
     let opening = members.iter().map(|member| {
         let member = Arc::clone(member);
-        tokio::spawn(async move { member.open().await.map(|_| ()) })
+        tokio::spawn(async move { member.0.open().await.map(|_| ()) })
     });
     let (mut open, mut errors) = (0, Vec::new());
     for opened in opening.collect::<Vec<_>>() {
@@ -204,6 +169,6 @@ pub(super) async fn open_all(
     }
     let all: Vec<_> = members.iter().map(|member| member.capabilities()).collect();
     let counted = combined(&all);
-    members.iter().for_each(|member| _ = member.counted_on.set(counted));
+    members.iter().for_each(|member| _ = member.0.counted_on.set(counted));
     Ok(members)
 }

@@ -58,6 +58,7 @@
 mod acquire;
 mod distinct;
 mod fanout;
+mod gate;
 mod hold;
 mod inspect;
 mod member;
@@ -80,10 +81,10 @@ use crate::lease::round_up;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
-pub use crate::store::gate::{Gate, GateView, MemberGate, no_gate};
 use crate::token::FencingToken;
 use distinct::Distinct;
 use fanout::Background;
+pub use gate::{Gate, GateOf, GateView, MemberGate};
 use hold::Hold;
 pub use opening::{CAPABILITIES, OPTIONS, open};
 pub use readmission::SeenGate;
@@ -194,10 +195,7 @@ impl Quorum {
             gates: gates.into_iter().map(|gate| gate.map(readmission::Watched::new)).collect(),
             quarantine,
             member_timeout,
-            info: Info {
-                scheme: "quorum".to_owned(),
-                address: format!("quorum of {}", addresses.join(", ")),
-            },
+            info: Info::new("quorum", format!("quorum of {}", addresses.join(", "))),
             runtime,
             holds: Mutex::default(),
             background: Background::default(),
@@ -243,23 +241,20 @@ impl Shared {
 /// What all members can do together.
 fn combined(all: &[Capabilities]) -> Capabilities {
     let every = |has: fn(&Capabilities) -> bool| all.iter().all(has);
-    let mut caps = Capabilities::full();
-    caps.shared = every(|caps| caps.shared);
-    caps.permits = false;
-    caps.fifo = false;
-    caps.push = false;
-    caps.list = false;
-    caps.resume = false;
-    caps.fencing = every(|caps| caps.fencing && caps.raise);
-    caps.raise = caps.fencing;
-    caps.delay = every(|caps| caps.delay);
-    caps.durable = every(|caps| caps.durable);
+    let fencing = every(|caps| caps.fencing && caps.raise);
     let max = |time: fn(&Capabilities) -> Duration| all.iter().map(time).max().unwrap_or_default();
-    caps.lease_step = max(|caps| caps.lease_step);
-    caps.min_lease = round_up(max(|caps| caps.min_lease), caps.lease_step);
-    caps.max_lease = all.iter().map(|caps| caps.max_lease).min().unwrap_or_default();
-    caps.granularity = max(|caps| caps.granularity);
-    caps
+    let lease_step = max(|caps| caps.lease_step);
+    Capabilities::minimal()
+        .shared(every(|caps| caps.shared))
+        .fencing(fencing)
+        .raise(fencing)
+        .delay(every(|caps| caps.delay))
+        .durable(every(|caps| caps.durable))
+        .lease_step(lease_step)
+        .min_lease(round_up(max(|caps| caps.min_lease), lease_step))
+        .max_lease(all.iter().map(|caps| caps.max_lease).min().unwrap_or_default())
+        .granularity(max(|caps| caps.granularity))
+        .max_batch(all.iter().map(|caps| caps.max_batch).min().unwrap_or_default())
 }
 
 #[async_trait]
@@ -376,7 +371,7 @@ mod tests {
     #[async_trait]
     impl Backend for Renamed {
         fn info(&self) -> Info {
-            Info { scheme: "memory".into(), address: "another".into() }
+            Info::new("memory", "another")
         }
         fn capabilities(&self) -> Capabilities {
             let mut caps = self.0.capabilities();

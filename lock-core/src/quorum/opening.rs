@@ -3,42 +3,36 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{MOST_MEMBERS, Quorum, member};
+use super::{GateOf, MOST_MEMBERS, Quorum, member};
 use crate::backend::Backend;
 use crate::capabilities::Capabilities;
-use crate::clock::Clock;
-use crate::driver::{Driver, OptionSpec};
+use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::options::OptionSpec;
 use crate::url::StoreUrl;
 
 /// The options of a `quorum:` URL, beside those of every store.
-pub const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "members",
-        default: "none",
-        about: "the URLs of the members, separated by `|`; in them `&` and `%` are written %26 and %25",
-    },
-    OptionSpec { name: "member_timeout", default: "200ms", about: "how long a member may take to answer" },
-    OptionSpec {
-        name: "quarantine",
-        default: "1m",
-        about: "how long a member with a gate stays away after a restart; no lease may be longer than nine tenths of it",
-    },
-];
+pub const OPTIONS: &[OptionSpec] = QuorumConfig::OPTIONS;
+
+crate::toolkit::options! {
+    struct QuorumConfig {}
+    options {
+        /// The URLs of the members, separated by `|`; in them `&` and `%` are written %26 and %25.
+        members: Option<String> = "none",
+        /// How long a member may take to answer.
+        member_timeout: Duration = "200ms",
+        /// How long a member with a gate stays away after a restart; no lease may be longer than nine tenths of it.
+        quarantine: Duration = "1m",
+    }
+}
 
 /// What a quorum of stores that can do everything can do.
-pub const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
-    caps.permits = false;
-    caps.fifo = false;
-    caps.push = false;
-    caps.list = false;
-    caps.resume = false;
-    caps
-};
+pub const CAPABILITIES: Capabilities =
+    Capabilities::minimal().shared(true).fencing(true).raise(true).delay(true).durable(true);
 
-/// Opens what a `quorum://?members=url|url|url` names, by the `drivers` of the members. A majority must be reachable;
-/// members that are not are opened when they come back.
+/// Opens what a `quorum://?members=url|url|url` names, by the `drivers` of the members, and with the `gates` of those
+/// that have one, by the names of the drivers. A majority must be reachable; members that are not are opened when they come
+/// back.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidConfig`] for a URL that is malformed or names something unknown, before any I/O, and for two
@@ -47,24 +41,27 @@ pub const CAPABILITIES: Capabilities = {
 ///
 /// # Cancel safety
 /// Safe.
-pub async fn open(mut url: StoreUrl, drivers: &[Driver], clock: Arc<dyn Clock>) -> Result<Quorum> {
+pub async fn open(
+    mut url: StoreUrl,
+    drivers: &[Driver],
+    gates: &[(&str, GateOf)],
+    context: Context,
+) -> Result<Quorum> {
     let bad = |text: &str| Error::new(ErrorKind::InvalidConfig, text);
     if !url.hosts.is_empty() || url.username.is_some() || !matches!(url.path.as_str(), "" | "/") {
         return Err(bad("a quorum has no host of its own: quorum://?members=url|url|url"));
     }
-    let members: String = url.take("members")?.ok_or_else(|| bad("a quorum needs the option `members`"))?;
-    let member_timeout: Option<Duration> = url.take("member_timeout")?;
-    let quarantine: Option<Duration> = url.take("quarantine")?;
+    let config = QuorumConfig::default().merge_url(&mut url)?;
+    let members = config.members.ok_or_else(|| bad("a quorum needs the option `members`"))?;
     let urls: Vec<_> = members.split('|').collect();
     if !(2..=MOST_MEMBERS).contains(&urls.len()) {
         let text = format!("a quorum has 2 to {MOST_MEMBERS} members, not {}", urls.len());
         return Err(bad(&text));
     }
-    let gates = member::gates(&urls, drivers)?;
-    let members = member::open_all(&urls, drivers, &clock).await?;
+    let gates = member::gates(&urls, drivers, gates)?;
+    let members = member::open_all(&urls, drivers, &context).await?;
     let members = members.into_iter().map(|member| member as Arc<dyn Backend>).zip(gates).collect();
-    let member_timeout = member_timeout.unwrap_or(Quorum::MEMBER_TIMEOUT);
-    let quorum = Quorum::over(members, member_timeout, quarantine.unwrap_or(Quorum::QUARANTINE), true)?;
+    let quorum = Quorum::over(members, config.member_timeout, config.quarantine, true)?;
     quorum.shared.compare_all().await?;
     Ok(quorum)
 }

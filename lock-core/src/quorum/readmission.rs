@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
+use super::gate::{Gate, GateView};
 use super::{Quorum, Shared};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::gate::{Gate, GateView};
 
 /// The gate of a member, and how its task is told to look at it now.
 #[derive(Debug)]

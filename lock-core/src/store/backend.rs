@@ -55,10 +55,10 @@
 //!   `cancelled_acquires_leave_nothing`)
 //! - **C17** `raise` lifts the counter only while the entry is ours; later entries get larger numbers.
 //!   (cases: `raise_while_ours`)
-//! - **C18** `capabilities` are true, and what is not declared is refused with `Unsupported`.
+//! - **C18** `capabilities` are true, and what is not declared is refused with `Unsupported`, by [`Checked`](crate::store::Checked).
 //!   (cases: `capabilities_are_as_declared`)
 //! - **C19** What is not ours under our keys is answered with `Foreign` and left alone. (cases: `foreign_data`)
-//! - **C20** After `close` every verb fails with `Closed`. (cases: `close_drains`, `closed_backend_refuses`)
+//! - **C20** After `close` every verb fails with `Closed`, by [`Checked`](crate::store::Checked). (cases: `close_drains`, `closed_backend_refuses`)
 //!
 //! `acquire`, `renew` and `release` are never cut half way by the core once they were polled: an acquire whose caller
 //! went away is finished in the background and given back. The other verbs may be dropped at any await.
@@ -79,6 +79,9 @@ pub use crate::model::request::{
 };
 
 /// A store of locks. No method has a default: a decorator that forgets one must not compile.
+///
+/// What every store answers in the same way ([`Checked`](crate::store::Checked): closed, undeclared, the verb and address of
+/// errors) need not be written again: constructors and drivers give the store behind it.
 #[async_trait]
 pub trait Backend: Debug + Send + Sync + 'static {
     /// Which store this is: for messages, so without secrets.
@@ -94,7 +97,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     async fn wait(&self, ticket: &Ticket) -> Result<Wake>;
 
     /// Renews all that is due, holders and waiters, in as few requests as the store allows (C7). The answers are in
-    /// the order of `due` and as many.
+    /// the order of `due` and as many. The core asks for at most [`Capabilities::max_batch`] at once.
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>>;
 
     /// Leaves the line (C8), and promotes the entries that hold then.
@@ -118,9 +121,18 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
 /// Which store a backend talks to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Info {
     /// The scheme of its URL.
     pub scheme: String,
     /// Its address without user, password or secret options.
     pub address: String,
+}
+
+impl Info {
+    /// The store of this scheme at this address.
+    #[must_use]
+    pub fn new(scheme: impl Into<String>, address: impl Into<String>) -> Self {
+        Self { scheme: scheme.into(), address: address.into() }
+    }
 }

@@ -8,81 +8,118 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lease;
 use crate::mode::Mode;
 
-/// What a store can do. Start from [`Capabilities::full`] and take away what is not true.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Capabilities {
+/// Declares the flags: a field, a setter and a line of the table for each.
+macro_rules! flags {
+    ($count:literal: $($(#[$doc:meta])* $flag:ident,)*) => {
+        /// What a store can do: [`Capabilities::minimal`] and what its setters add.
+        ///
+        /// ```
+        /// use std::time::Duration;
+        /// use onelock_core::Capabilities;
+        ///
+        /// const CAPABILITIES: Capabilities =
+        ///     Capabilities::minimal().fencing(true).durable(true).min_lease(Duration::from_secs(2));
+        /// assert!(CAPABILITIES.fencing && !CAPABILITIES.fifo);
+        /// ```
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+        #[non_exhaustive]
+        pub struct Capabilities {
+            $($(#[$doc])* pub $flag: bool,)*
+            /// The shortest lease; a shorter one is rounded up to it.
+            #[serde(with = "crate::toolkit::human_time")]
+            pub min_lease: Duration,
+            /// The longest lease.
+            #[serde(with = "crate::toolkit::human_time")]
+            pub max_lease: Duration,
+            /// Leases are whole multiples of this; others are rounded up.
+            #[serde(with = "crate::toolkit::human_time")]
+            pub lease_step: Duration,
+            /// How much sooner than the lease the store's clock may end an entry; the client's deadline is this much earlier.
+            #[serde(with = "crate::toolkit::human_time")]
+            pub granularity: Duration,
+            /// How many renewals one call takes at most; the core asks in parts of this size.
+            pub max_batch: usize,
+        }
+
+        impl Capabilities {
+            /// Exclusive locks, for whoever asks again and again; leases in milliseconds, and 256 renewals in a call. What is
+            /// added to this type later is false here.
+            #[must_use]
+            pub const fn minimal() -> Self {
+                Self {
+                    $($flag: false,)*
+                    min_lease: Duration::from_millis(10),
+                    max_lease: Duration::from_secs(366 * 24 * 3600),
+                    lease_step: Duration::from_millis(1),
+                    granularity: Duration::from_millis(2),
+                    max_batch: 256,
+                }
+            }
+
+            /// Each yes-or-no capability by name, for tables.
+            #[must_use]
+            pub fn flags(&self) -> [(&'static str, bool); $count] {
+                [$((stringify!($flag), self.$flag),)*]
+            }
+
+            setters! { $($(#[$doc])* $flag: bool,)* }
+        }
+    };
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub const fn $field(mut self, $field: $type) -> Self {
+            self.$field = $field;
+            self
+        }
+    )*};
+}
+
+flags! { 10:
     /// Shared entries.
-    pub shared: bool,
+    shared,
     /// Permits.
-    pub permits: bool,
+    permits,
     /// Waiting in the line, granted in its order.
-    pub fifo: bool,
+    fifo,
     /// Fencing tokens that grow for ever.
-    pub fencing: bool,
+    fencing,
     /// `raise`, which a fenced quorum needs.
-    pub raise: bool,
+    raise,
     /// A lock-delay.
-    pub delay: bool,
+    delay,
     /// The promoted waiter is told, and nobody else.
-    pub push: bool,
+    push,
     /// `list` by prefix.
-    pub list: bool,
+    list,
     /// Tokens and entries survive a restart of the store.
-    pub durable: bool,
+    durable,
     /// Entries outlive the session that made them, so a lease can be resumed elsewhere.
-    pub resume: bool,
-    /// The shortest lease; a shorter one is rounded up to it.
-    #[serde(with = "crate::toolkit::human_time")]
-    pub min_lease: Duration,
-    /// The longest lease.
-    #[serde(with = "crate::toolkit::human_time")]
-    pub max_lease: Duration,
-    /// Leases are whole multiples of this; others are rounded up.
-    #[serde(with = "crate::toolkit::human_time")]
-    pub lease_step: Duration,
-    /// How much sooner than the lease the store's clock may end an entry; the client's deadline is this much earlier.
-    #[serde(with = "crate::toolkit::human_time")]
-    pub granularity: Duration,
+    resume,
 }
 
 impl Capabilities {
-    /// Everything, with leases in milliseconds.
+    /// What a durable store of whole lines offers ([`line`](crate::line)), with a counter that can be lifted.
     #[must_use]
-    pub const fn full() -> Self {
-        Self {
-            shared: true,
-            permits: true,
-            fifo: true,
-            fencing: true,
-            raise: true,
-            delay: true,
-            push: true,
-            list: true,
-            durable: true,
-            resume: true,
-            min_lease: Duration::from_millis(10),
-            max_lease: Duration::from_secs(366 * 24 * 3600),
-            lease_step: Duration::from_millis(1),
-            granularity: Duration::from_millis(2),
-        }
+    pub const fn of_lines() -> Self {
+        let line = Self::minimal().shared(true).permits(true).fifo(true).push(true).delay(true);
+        line.fencing(true).raise(true).list(true).durable(true).resume(true)
     }
 
-    /// Each yes-or-no capability by name, for tables.
-    #[must_use]
-    pub fn flags(&self) -> [(&'static str, bool); 10] {
-        [
-            ("shared", self.shared),
-            ("permits", self.permits),
-            ("fifo", self.fifo),
-            ("fencing", self.fencing),
-            ("raise", self.raise),
-            ("delay", self.delay),
-            ("push", self.push),
-            ("list", self.list),
-            ("durable", self.durable),
-            ("resume", self.resume),
-        ]
+    setters! {
+        /// The shortest lease.
+        min_lease: Duration,
+        /// The longest lease.
+        max_lease: Duration,
+        /// What leases are whole multiples of.
+        lease_step: Duration,
+        /// How much sooner than the lease an entry may end.
+        granularity: Duration,
+        /// How many renewals one call takes, at least one.
+        max_batch: usize,
     }
 
     /// Checks a lease against what is sensible and what the store can, and rounds it up to what the store will give.
@@ -131,7 +168,7 @@ mod tests {
 
     #[test]
     fn leases_are_rounded_up_never_down() {
-        let mut caps = Capabilities::full();
+        let mut caps = Capabilities::of_lines();
         caps.min_lease = Duration::from_secs(2);
         caps.lease_step = Duration::from_secs(1);
         let day = Duration::from_secs(86_400);
@@ -142,7 +179,7 @@ mod tests {
 
     #[test]
     fn hostile_leases_are_typed_errors() {
-        let caps = Capabilities::full();
+        let caps = Capabilities::of_lines();
         let day = Duration::from_secs(86_400);
         for bad in
             [Duration::ZERO, Duration::from_nanos(1), MS(9), Duration::MAX, Duration::from_millis(u64::MAX)]

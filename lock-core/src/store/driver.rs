@@ -8,14 +8,52 @@ use crate::backend::Backend;
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
 use crate::error::Result;
-use crate::store::gate::MemberGate;
+pub use crate::store::options::OptionSpec;
 use crate::url::StoreUrl;
 
 /// The future of [`Driver::open`].
 pub type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Backend>>> + Send>>;
 
+/// What opens a backend.
+type Open = fn(StoreUrl, Context) -> Opening;
+
+/// The future of a driver that opens by `connect`.
+pub fn opening<B: Backend>(connect: impl Future<Output = Result<B>> + Send + 'static) -> Opening {
+    Box::pin(async move { Ok(Arc::new(connect.await?) as Arc<dyn Backend>) })
+}
+
+/// What a backend is opened in.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Context {
+    /// The client's clock; a store that runs in this process keeps its leases on it.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Context {
+    /// On this clock.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock }
+    }
+}
+
 /// One store family member: its schemes, its options and how to open it.
+///
+/// ```
+/// use onelock_core::driver::{Driver, opening};
+/// use onelock_core::{Capabilities, MemoryBackend, MemoryStore};
+///
+/// const MINE: Driver = Driver::new("mine", &["mine"], |_url, context| {
+///     opening(async move { Ok(MemoryBackend::new(&MemoryStore::new(context.clock))) })
+/// })
+/// .about("a store of my own")
+/// .example("mine://host:7000")
+/// .capabilities(Capabilities::of_lines());
+/// assert_eq!(MINE.schemes, ["mine"]);
+/// ```
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Driver {
     /// The name people use: `redis`, `sqlite`.
     pub name: &'static str,
@@ -30,21 +68,50 @@ pub struct Driver {
     pub capabilities: Capabilities,
     /// Its own options, beside those of [`crate::config::OPTIONS`].
     pub options: &'static [OptionSpec],
-    /// Opens a backend: checks the URL before any I/O, then connects. The clock is the client's; a store that runs
-    /// in this process keeps its leases on it.
-    pub open: fn(StoreUrl, Arc<dyn Clock>) -> Opening,
-    /// The gate of this store as a member of a quorum, where the URL asks for one; [`no_gate`](crate::quorum::no_gate)
-    /// for a store that has none. No I/O.
-    pub gate: fn(&StoreUrl) -> Result<MemberGate>,
+    open: Open,
 }
 
-/// One option of a URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OptionSpec {
-    /// Its name.
-    pub name: &'static str,
-    /// Its default, as one would write it.
-    pub default: &'static str,
-    /// One line that says what it does.
-    pub about: &'static str,
+impl Driver {
+    /// A driver that opens by `open`: it checks the URL before any I/O, then connects. See [`opening`].
+    #[must_use]
+    pub const fn new(name: &'static str, schemes: &'static [&'static str], open: Open) -> Self {
+        let capabilities = Capabilities::minimal();
+        Self { name, schemes, example: "", about: "", capabilities, options: &[], open }
+    }
+
+    /// With an example URL.
+    #[must_use]
+    pub const fn example(mut self, example: &'static str) -> Self {
+        self.example = example;
+        self
+    }
+
+    /// With a line that says what it is.
+    #[must_use]
+    pub const fn about(mut self, about: &'static str) -> Self {
+        self.about = about;
+        self
+    }
+
+    /// With what it can do.
+    #[must_use]
+    pub const fn capabilities(mut self, capabilities: Capabilities) -> Self {
+        self.capabilities = capabilities;
+        self
+    }
+
+    /// With options of its own.
+    #[must_use]
+    pub const fn options(mut self, options: &'static [OptionSpec]) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Opens a backend.
+    ///
+    /// # Errors
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) for a URL that cannot work, before any I/O; what connecting says.
+    pub fn open(&self, url: StoreUrl, context: Context) -> Opening {
+        (self.open)(url, context)
+    }
 }

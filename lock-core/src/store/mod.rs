@@ -2,7 +2,10 @@
 
 pub mod backend;
 pub mod capabilities;
+mod checked;
 pub mod driver;
-pub mod gate;
 pub(crate) mod greeting;
+pub mod options;
 pub mod url;
+
+pub use checked::{Checked, undeclared};

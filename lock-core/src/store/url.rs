@@ -5,15 +5,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
-use crate::driver::OptionSpec;
+use super::options::{self, OptionSpec};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A text that is never printed.
-#[derive(Clone, PartialEq, Eq)]
+/// A text that is never printed. It is read by serde and never written.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 pub struct Secret(String);
 
 impl Secret {
@@ -72,15 +73,25 @@ impl StoreUrl {
         format!("{}://{}{}", self.scheme, hosts.join(","), self.path)
     }
 
-    /// Takes an option out and parses it.
+    /// Takes an option out and reads it as serde reads a `T`.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidConfig`] when its value is not a `T`; the value itself is not shown.
-    pub fn take<T: FromOption>(&mut self, key: &str) -> Result<Option<T>> {
+    pub fn take<T: DeserializeOwned>(&mut self, key: &str) -> Result<Option<T>> {
         let Some(value) = self.options.remove(key) else { return Ok(None) };
-        T::from_option(value.reveal())
-            .map(Some)
-            .map_err(|expected| bad(format!("option `{key}` is not {expected}")))
+        let read = options::read(value.reveal());
+        read.map(Some).map_err(|why| bad(format!("option `{key}` {why}")))
+    }
+
+    /// Takes an option out, under whichever spelling it was given.
+    pub(crate) fn take_option(&mut self, spec: &OptionSpec) -> Result<Option<Secret>> {
+        let names = std::iter::once(&spec.name).chain(spec.aliases);
+        let mut given = names.filter_map(|name| self.options.remove(*name));
+        let value = given.next();
+        if given.next().is_some() {
+            return Err(bad(format!("option `{}` is given twice", spec.name)));
+        }
+        Ok(value)
     }
 
     /// Sets an option, replacing what the URL said.
@@ -98,9 +109,10 @@ impl StoreUrl {
     /// # Errors
     /// [`ErrorKind::InvalidConfig`] for the first unknown option.
     pub fn check_options(&self, known: &[&[OptionSpec]]) -> Result<()> {
-        let names = || known.iter().flat_map(|part| part.iter().map(|spec| spec.name));
+        let specs = || known.iter().flat_map(|part| part.iter());
+        let names = || specs().map(|spec| spec.name);
         for given in self.options.keys() {
-            if !names().any(|name| name == given) {
+            if !specs().any(|spec| spec.is(given)) {
                 let list = names().collect::<Vec<_>>().join(", ");
                 let given: String = given.chars().filter(|c| !c.is_control()).take(40).collect();
                 let meant = nearest(&given, names())
@@ -270,37 +282,6 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// A type that an option's text can be read as.
-pub trait FromOption: Sized {
-    /// Reads `text`.
-    ///
-    /// # Errors
-    /// What was expected, for a message.
-    fn from_option(text: &str) -> Result<Self, &'static str>;
-}
-
-macro_rules! from_option {
-    ($($type:ty: $expected:literal, $parse:expr;)*) => {$(
-        impl FromOption for $type {
-            fn from_option(text: &str) -> Result<Self, &'static str> {
-                let parse: fn(&str) -> Option<$type> = $parse;
-                parse(text).ok_or($expected)
-            }
-        }
-    )*};
-}
-
-from_option! {
-    String: "a text", |t| Some(t.to_owned());
-    Secret: "a text", |t| Some(Secret::new(t));
-    bool: "true or false", |t| match t { "true" | "1" | "" => Some(true), "false" | "0" => Some(false), _ => None };
-    u16: "a number from 0 to 65535", |t| t.parse().ok();
-    u32: "a number from 0 to 4294967295", |t| t.parse().ok();
-    usize: "a number", |t| t.parse().ok();
-    f64: "a number", |t| t.parse().ok().filter(|n: &f64| n.is_finite());
-    Duration: "a time such as 500ms, 15s or 2m", |t| humantime::parse_duration(t).ok();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,7 +294,7 @@ mod tests {
         assert_eq!(url.password.as_ref().unwrap().reveal(), "p:w");
         assert_eq!(url.hosts, [("h1".into(), Some(7)), ("::1".into(), Some(8)), ("h3".into(), None)]);
         assert_eq!(url.path, "/0");
-        assert_eq!(url.take::<Duration>("ttl").unwrap(), Some(Duration::from_secs(15)));
+        assert_eq!(url.take::<String>("ttl").unwrap().as_deref(), Some("15s"));
         assert_eq!(url.take::<String>("x").unwrap().as_deref(), Some(" "));
         assert_eq!(url.address(), "redis://h1:7,[::1]:8,h3/0");
     }
@@ -389,7 +370,7 @@ mod tests {
 
     #[test]
     fn unknown_options_name_the_known() {
-        const KNOWN: &[OptionSpec] = &[OptionSpec { name: "ttl", default: "30s", about: "" }];
+        const KNOWN: &[OptionSpec] = &[OptionSpec::new("ttl", "30s", "")];
         let url: StoreUrl = "x://h?tll=1".parse().unwrap();
         let text = url.check_options(&[KNOWN]).unwrap_err().to_string();
         assert!(text.contains("x has no option `tll`; did you mean `ttl`? it has: ttl"), "{text}");

@@ -18,6 +18,7 @@
 
 use std::time::Duration;
 
+use serde::de::Unexpected;
 use serde::{Deserialize as _, Deserializer, Serializer};
 
 /// Writes it as text.
@@ -37,7 +38,8 @@ pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Er
 }
 
 fn read<E: serde::de::Error>(text: &str) -> Result<Duration, E> {
-    humantime::parse_duration(text).map_err(|error| E::custom(format_args!("{text:?} is no time: {error}")))
+    let unread = |_| E::invalid_value(Unexpected::Str(text), &"a time such as 500ms, 15s or 2m");
+    humantime::parse_duration(text).map_err(unread)
 }
 
 /// The same for what may be missing.

@@ -1,4 +1,8 @@
 //! What more than one store needs, for those who write a store.
 
 pub mod human_time;
+pub mod options;
 pub mod single_flight;
+
+#[doc(inline)]
+pub use options::options;

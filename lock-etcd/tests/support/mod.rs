@@ -10,7 +10,7 @@ use onelock_core::Capabilities;
 
 /// What the store must declare.
 pub(crate) fn capabilities() -> Capabilities {
-    let mut caps = Capabilities::full();
+    let mut caps = Capabilities::of_lines();
     caps.raise = false;
     caps.min_lease = Duration::from_secs(2);
     caps.lease_step = Duration::from_secs(1);

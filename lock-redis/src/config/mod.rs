@@ -5,11 +5,10 @@ mod url;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use onelock_core::toolkit::options;
 use onelock_core::url::host_port;
 use onelock_core::{Error, ErrorKind, Result, Secret};
-use serde::{Deserialize, Deserializer, Serialize};
-
-pub use url::OPTIONS;
+use serde::{Deserialize, Serialize};
 
 /// How the servers stand together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,90 +75,65 @@ impl std::fmt::Display for Host {
     }
 }
 
-/// How to reach Redis. Its `Debug` shows no password.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct RedisConfig {
-    /// The server, the sentinels, or some nodes of the cluster.
-    pub hosts: Vec<Host>,
-    /// How the servers stand together.
-    pub topology: Topology,
-    /// How a lock is written.
-    pub layout: Layout,
-    /// Whether a start of the server shuts it until a quorum opens it again.
-    pub gate: Gate,
-    /// The number of the database; a cluster has only 0.
-    pub database: u32,
-    /// The user of the access list; the server's default user when there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub username: Option<String>,
-    /// The password. It is read by serde and never written.
-    #[serde(skip_serializing, deserialize_with = "secret")]
-    pub password: Option<Secret>,
-    /// The user of the sentinels' access list.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sentinel_username: Option<String>,
-    /// The sentinels' password. It is read by serde and never written.
-    #[serde(skip_serializing, deserialize_with = "secret")]
-    pub sentinel_password: Option<Secret>,
-    /// Whether to speak TLS, to sentinels too.
-    pub tls: bool,
-    /// A PEM file with the authorities to trust, instead of the system's.
-    pub tls_ca: Option<PathBuf>,
-    /// A PEM file with the client's certificate, for servers that ask for one.
-    pub tls_cert: Option<PathBuf>,
-    /// A PEM file with the client's key.
-    pub tls_key: Option<PathBuf>,
-    /// Whether to accept any certificate. Anyone in between can then take and break locks.
-    pub tls_insecure: bool,
-    /// What every key and channel starts with: 1 to 64 of ASCII letters, digits, `-`, `_`, `.` and `:`. In the plain
-    /// layout it may be empty: a lock's key is this and its name, nothing between.
-    pub prefix: String,
-    /// How many replicas must have an acquired or renewed entry before it counts.
-    pub replicas: u32,
-    /// How long they may take to say so.
-    #[serde(with = "onelock_core::toolkit::human_time")]
-    pub replicas_timeout: Duration,
-    /// How long reaching the server may take, the wait between attempts included.
-    #[serde(with = "onelock_core::toolkit::human_time")]
-    pub connect_timeout: Duration,
-    /// How long the server may take to answer. A connection that does not answer is replaced.
-    #[serde(with = "onelock_core::toolkit::human_time")]
-    pub request_timeout: Duration,
-    /// Whether to use a server whose `maxmemory-policy` may evict locks, or their counters, when its memory is full.
-    pub allow_eviction: bool,
-    /// Whether a single server stays the master: its replicas, where it has some, are for reading and never promoted. A
-    /// promoted replica may have an older counter, so without this or [`replicas`](Self::replicas) a server with replicas
-    /// declares no fencing.
-    pub never_promoted: bool,
-}
-
-impl Default for RedisConfig {
-    fn default() -> Self {
-        Self {
-            hosts: vec![Host::new("127.0.0.1", 6379)],
-            topology: Topology::Single,
-            layout: Layout::Line,
-            gate: Gate::None,
-            database: 0,
-            username: None,
-            password: None,
-            sentinel_username: None,
-            sentinel_password: None,
-            tls: false,
-            tls_ca: None,
-            tls_cert: None,
-            tls_key: None,
-            tls_insecure: false,
-            prefix: "onelock".into(),
-            replicas: 0,
-            replicas_timeout: Duration::from_millis(500),
-            connect_timeout: Duration::from_secs(2),
-            request_timeout: Duration::from_secs(2),
-            allow_eviction: false,
-            never_promoted: false,
-        }
+options! {
+    /// How to reach Redis. Its `Debug` shows no password.
+    #[derive(Eq)]
+    pub struct RedisConfig {
+        /// The server, the sentinels, or some nodes of the cluster.
+        pub hosts: Vec<Host> = vec![Host::new("127.0.0.1", 6379)],
+        /// How the servers stand together.
+        pub topology: Topology = Topology::Single,
+        /// The number of the database; a cluster has only 0.
+        pub database: u32 = 0,
+        /// The user of the access list; the server's default user when there is none.
+        pub username: Option<String> = None,
+        /// The password. It is read by serde and never written.
+        pub password: Option<Secret> = None,
+        /// Whether to speak TLS, to sentinels too.
+        pub tls: bool = false,
+    }
+    options {
+        /// What every key and channel starts with.
+        ///
+        /// 1 to 64 of ASCII letters, digits, `-`, `_`, `.` and `:`. In the plain layout it may be empty, and is so in a URL
+        /// that does not give it: a lock's key is this and its name, nothing between.
+        #[alias = "prefix"]
+        namespace: String = "onelock",
+        /// How long reaching the server may take, the wait between attempts included.
+        connect_timeout: Duration = "2s",
+        /// How long the server may take to answer.
+        ///
+        /// A connection that does not answer is replaced.
+        request_timeout: Duration = "2s",
+        /// How many replicas must have a lock before it counts as held or renewed.
+        replicas: u32 = "0",
+        /// How long they may take to say so.
+        replicas_timeout: Duration = "500ms",
+        /// How a lock is written; plain: one key, shared with users of SET NX PX (redis-py, redsync, node-redlock).
+        layout: Layout = "line",
+        /// As a member of a quorum; run_id: no vote after a restart until the others vouch for it.
+        gate: Gate = "none",
+        /// The user of the sentinels' access list.
+        sentinel_username: Option<String> = "none",
+        /// The password of the sentinels. It is read by serde and never written.
+        sentinel_password: Option<Secret> = "none",
+        /// A PEM file with the authorities to trust.
+        tls_ca: Option<PathBuf> = "the system's",
+        /// A PEM file with the client's certificate.
+        tls_cert: Option<PathBuf> = "none",
+        /// A PEM file with the client's key.
+        tls_key: Option<PathBuf> = "none",
+        /// Do not check the server's certificate: tests only.
+        ///
+        /// Anyone in between can then take and break locks.
+        tls_insecure: bool = "false",
+        /// Use a server that may evict locks, or their counters, when its memory is full.
+        allow_eviction: bool = "false",
+        /// The replicas of a single server are never promoted: tokens are fencing although it has some.
+        ///
+        /// A promoted replica may have an older counter, so without this or [`replicas`](Self::replicas) a server with
+        /// replicas declares no fencing.
+        never_promoted: bool = "false",
     }
 }
 
@@ -178,7 +152,7 @@ impl RedisConfig {
         let (line, single) = (self.layout == Layout::Line, self.topology == Topology::Single);
         let spaced =
             |text: &str| text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control());
-        let letters = self.prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
+        let letters = self.namespace.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
         let times = Duration::from_millis(1)..=Duration::from_secs(600);
         let in_time = Duration::from_millis(1)..self.request_timeout;
         let (is_sentinel, nameless) = match &self.topology {
@@ -190,8 +164,8 @@ impl RedisConfig {
             self.tls_insecure || self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
         let wrong = [
             (
-                !letters || !(usize::from(line)..=64).contains(&self.prefix.len()),
-                "the prefix is 1 to 64 of ASCII letters, digits, `-`, `_`, `.` and `:`",
+                !letters || !(usize::from(line)..=64).contains(&self.namespace.len()),
+                "namespace is 1 to 64 of ASCII letters, digits, `-`, `_`, `.` and `:`",
             ),
             (
                 self.hosts.is_empty() || (self.hosts.len() > 1 && single),
@@ -257,10 +231,6 @@ impl RedisConfig {
         };
         format!("{}://{}{path}", self.scheme(), hosts.join(","))
     }
-}
-
-fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
-    Ok(Option::<String>::deserialize(deserializer)?.map(Secret::new))
 }
 
 /// Says which features bring `what`.

@@ -1,46 +1,8 @@
 //! A store URL as a configuration.
 
-use std::path::PathBuf;
+use onelock_core::{Error, Result, StoreUrl};
 
-use onelock_core::url::FromOption;
-use onelock_core::{Error, OptionSpec, Result, StoreUrl};
-
-use super::{Gate, Host, Layout, RedisConfig, Topology, bad};
-
-/// The options of the URLs, beside those of every store.
-pub const OPTIONS: &[OptionSpec] = &[
-    option("prefix", "onelock", "what every key and channel starts with"),
-    option("connect_timeout", "2s", "how long reaching the server may take"),
-    option("request_timeout", "2s", "how long the server may take to answer"),
-    option("replicas", "0", "how many replicas must have a lock before it counts as held or renewed"),
-    option("replicas_timeout", "500ms", "how long they may take to say so"),
-    option(
-        "layout",
-        "line",
-        "plain: one key per lock, shared with users of SET NX PX (redis-py, redsync, node-redlock)",
-    ),
-    option(
-        "gate",
-        "none",
-        "run_id: as a member of a quorum, no vote after a restart until the others vouch for it",
-    ),
-    option("sentinel_username", "none", "the user of the sentinels"),
-    option("sentinel_password", "none", "the password of the sentinels"),
-    option("tls_ca", "the system's", "a PEM file with the authorities to trust"),
-    option("tls_cert", "none", "a PEM file with the client's certificate"),
-    option("tls_key", "none", "a PEM file with the client's key"),
-    option("tls_insecure", "false", "do not check the server's certificate: tests only"),
-    option("allow_eviction", "false", "use a server that may evict locks when its memory is full"),
-    option(
-        "never_promoted",
-        "false",
-        "the replicas of a single server are never promoted: tokens are fencing although it has some",
-    ),
-];
-
-const fn option(name: &'static str, default: &'static str, about: &'static str) -> OptionSpec {
-    OptionSpec { name, default, about }
-}
+use super::{Host, Layout, RedisConfig, Topology, bad};
 
 /// Where sentinels listen when the URL does not say.
 const SENTINEL_PORT: u16 = 26379;
@@ -52,13 +14,7 @@ impl TryFrom<StoreUrl> for RedisConfig {
     /// Reads `redis://user:password@host:port/database?option=value`,
     /// `redis+sentinel://host,host/master-name/database` and `redis+cluster://host,host`; `rediss…` is the same over TLS.
     fn try_from(mut url: StoreUrl) -> Result<Self> {
-        fn over<T: FromOption>(url: &mut StoreUrl, key: &str, field: &mut T) -> Result<()> {
-            if let Some(value) = url.take(key)? {
-                *field = value;
-            }
-            Ok(())
-        }
-        url.check_options(&[OPTIONS, onelock_core::config::OPTIONS])?;
+        url.check_options(&[Self::OPTIONS, onelock_core::config::OPTIONS])?;
         let (scheme, kind) = url.scheme.split_once('+').unwrap_or((&url.scheme, ""));
         if !matches!(scheme, "redis" | "rediss") || !matches!(kind, "" | "sentinel" | "cluster") {
             let text = "is not a scheme of Redis; those are redis, redis+sentinel, redis+cluster, and rediss… for TLS";
@@ -94,36 +50,16 @@ impl TryFrom<StoreUrl> for RedisConfig {
         }
         config.username = url.username.take();
         config.password = url.password.take();
-        config.sentinel_username = url.take("sentinel_username")?;
-        config.sentinel_password = url.take("sentinel_password")?;
-        config.layout = match url.take::<String>("layout")?.as_deref() {
-            None | Some("line") => Layout::Line,
-            Some("plain") => Layout::Plain,
-            Some(_) => return Err(bad("layout is line or plain")),
-        };
-        if config.layout == Layout::Plain {
+        let given = |url: &StoreUrl, names: &[&str]| url.option_names().any(|name| names.contains(&name));
+        let (named, timed) = (given(&url, &["namespace", "prefix"]), given(&url, &["replicas_timeout"]));
+        config = config.merge_url(&mut url)?;
+        if config.layout == Layout::Plain && !named {
             // Others write the bare name.
-            config.prefix.clear();
+            config.namespace.clear();
         }
-        config.gate = match url.take::<String>("gate")?.as_deref() {
-            None | Some("none") => Gate::None,
-            Some("run_id") => Gate::RunId,
-            Some(_) => return Err(bad("gate is none or run_id")),
-        };
-        over(&mut url, "prefix", &mut config.prefix)?;
-        over(&mut url, "connect_timeout", &mut config.connect_timeout)?;
-        over(&mut url, "request_timeout", &mut config.request_timeout)?;
-        over(&mut url, "replicas", &mut config.replicas)?;
-        match url.take("replicas_timeout")? {
-            Some(timeout) => config.replicas_timeout = timeout,
-            None => config.replicas_timeout = config.replicas_timeout.min(config.request_timeout / 2),
+        if !timed {
+            config.replicas_timeout = config.replicas_timeout.min(config.request_timeout / 2);
         }
-        over(&mut url, "tls_insecure", &mut config.tls_insecure)?;
-        over(&mut url, "allow_eviction", &mut config.allow_eviction)?;
-        over(&mut url, "never_promoted", &mut config.never_promoted)?;
-        config.tls_ca = url.take::<String>("tls_ca")?.map(PathBuf::from);
-        config.tls_cert = url.take::<String>("tls_cert")?.map(PathBuf::from);
-        config.tls_key = url.take::<String>("tls_key")?.map(PathBuf::from);
         config.check()?;
         Ok(config)
     }
@@ -144,7 +80,7 @@ mod tests {
     #[test]
     fn a_full_url_is_read() {
         let config = read(
-            "rediss://app:p%40ss@db.example:7000/3?prefix=shop&request_timeout=700ms&tls_ca=/ca.pem&ttl=15s",
+            "rediss://app:p%40ss@db.example:7000/3?namespace=shop&request_timeout=700ms&tls_ca=/ca.pem&ttl=15s",
         )
         .unwrap();
         assert_eq!((&config.hosts[..], config.database), (&[Host::new("db.example", 7000)][..], 3));
@@ -156,6 +92,7 @@ mod tests {
         assert_eq!(config.request_timeout, Duration::from_millis(700));
         assert_eq!(config.address(), "rediss://db.example:7000/3");
         assert_eq!(read("redis://").unwrap(), RedisConfig::default());
+        assert_eq!(read("redis://h?prefix=shop").unwrap().namespace, "shop");
         assert_eq!(read("redis://[::1]/").unwrap().address(), "redis://[::1]:6379/0");
     }
 
@@ -174,7 +111,7 @@ mod tests {
         assert_eq!(config.address(), "rediss+cluster://h1:6379,h2:7");
         assert!(config.replicas_timeout < config.request_timeout);
         let config = read("redis://h?layout=plain").unwrap();
-        assert_eq!((config.layout, config.prefix.as_str()), (Layout::Plain, ""));
+        assert_eq!((config.layout, config.namespace.as_str()), (Layout::Plain, ""));
     }
 
     #[test]
@@ -186,7 +123,8 @@ mod tests {
             "redis://h/1/2",
             "redis://a,b",
             "redis://user@h",
-            "redis://h?prefix=",
+            "redis://h?namespace=",
+            "redis://h?namespace=a&prefix=a",
             "redis://h?prefix=a{b}",
             "redis://h?prefix=a*",
             "redis://h?tls_ca=/x",
@@ -214,6 +152,6 @@ mod tests {
             assert_eq!(read(url).unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
         }
         let text = read("redis://h?prefx=a").unwrap_err().to_string();
-        assert!(text.contains("`prefx`") && text.contains("prefix") && text.contains("ttl"), "{text}");
+        assert!(text.contains("`prefx`") && text.contains("namespace") && text.contains("ttl"), "{text}");
     }
 }

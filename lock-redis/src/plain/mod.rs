@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use onelock_core::store::{Checked, undeclared};
 use onelock_core::{
-    Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName, Mode, Page,
-    Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+    Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName, Page, Raise,
+    Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 
 use crate::acquire::Times;
-use crate::backend::RedisBackend;
 use crate::config::{Layout, RedisConfig, Topology};
 use crate::connection::check;
-use crate::error::{closed, too_few};
+use crate::error::too_few;
 use crate::keys::{bucket, slot};
 use crate::renew::BATCH;
 use crate::reply::Asked;
@@ -35,21 +35,20 @@ pub struct PlainBackend {
     config: Arc<RedisConfig>,
     capabilities: Capabilities,
     servers: Servers,
-    open: tokio::sync::watch::Sender<bool>,
 }
 
 impl PlainBackend {
     /// Connects, and checks that the server can keep locks: rights, memory policy, role.
     ///
     /// # Errors
-    /// As [`RedisBackend::connect`]; a right on the keys of a lock is found missing by the verb that needs it.
+    /// As [`RedisBackend::connect`](crate::RedisBackend::connect); a right on the keys of a lock is found missing by the verb that needs it.
     ///
     /// # Cancel safety
     /// Safe: a connection half made is closed.
-    pub async fn connect(config: RedisConfig) -> Result<Self> {
+    pub async fn connect(config: RedisConfig) -> Result<Checked<Self>> {
         config.check()?;
         let at = config.address();
-        Self::open(config).await.map_err(|e| e.during("connect").at(at))
+        Self::open(config).await.map(Checked::over).map_err(|e| e.during("connect").at(at))
     }
 
     async fn open(config: RedisConfig) -> Result<Self> {
@@ -58,36 +57,21 @@ impl PlainBackend {
         }
         let config = Arc::new(config);
         let servers = Servers::new(&config, &Arc::new(Inbox::new(String::new(), false)));
-        let probe = format!("{}onelock-probe:{}", config.prefix, HolderId::random()?.to_hex());
+        let probe = format!("{}onelock-probe:{}", config.namespace, HolderId::random()?.to_hex());
         check::plain_rights(&servers, &probe, slot_of(&probe)).await?;
-        let mut declared = RedisBackend::declared();
-        (declared.shared, declared.permits, declared.fifo, declared.push) = (false, false, false, false);
-        (declared.raise, declared.list) = (false, false);
         // The counter is another key, and in a cluster perhaps on another node.
-        declared.fencing = config.topology != Topology::Cluster;
+        let fencing = config.topology != Topology::Cluster;
+        let declared = Capabilities::minimal().fencing(fencing).delay(true).resume(true);
         let capabilities = check::capabilities(&servers, &config, declared).await?;
-        Ok(Self { config, capabilities, servers, open: tokio::sync::watch::Sender::new(true) })
+        Ok(Self { config, capabilities, servers })
     }
 
     fn key(&self, name: &LockName) -> String {
-        format!("{}{}", self.config.prefix, name.as_str())
+        format!("{}{}", self.config.namespace, name.as_str())
     }
 
     fn counter(name: &LockName) -> String {
         format!("onelock:plain:{{{}}}:n", bucket(&name.encoded()))
-    }
-
-    fn check_open(&self) -> Result<()> {
-        if *self.open.borrow() { Ok(()) } else { Err(closed()) }
-    }
-
-    fn named<T>(&self, verb: &'static str, result: Result<T>) -> Result<T> {
-        result.map_err(|e| e.during(verb).at(self.config.address()))
-    }
-
-    fn unsupported<T>(&self, verb: &'static str, what: &str) -> Result<T> {
-        let text = format!("layout=plain does not offer {what}; layout=line does");
-        self.named(verb, Err(Error::new(ErrorKind::Unsupported, text)))
     }
 
     async fn try_acquire(&self, request: &Request) -> Result<Standing> {
@@ -172,7 +156,7 @@ fn slot_of(key: &str) -> u16 {
 #[deny(clippy::missing_trait_methods)]
 impl Backend for PlainBackend {
     fn info(&self) -> Info {
-        Info { scheme: self.config.scheme(), address: self.config.address() }
+        Info::new(self.config.scheme(), self.config.address())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -180,55 +164,45 @@ impl Backend for PlainBackend {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        if request.mode != Mode::Exclusive {
-            return self.unsupported("acquire", "shared locks and permits");
-        }
-        self.named("acquire", self.try_acquire(request).await)
+        self.try_acquire(request).await
     }
 
     /// There is no line to wait in and nobody who tells: asking again after a while may help.
     async fn wait(&self, _ticket: &Ticket) -> Result<Wake> {
-        let mut open = self.open.subscribe();
-        let over = tokio::time::timeout(POLL, open.wait_for(|open| !open)).await.is_ok();
-        self.named("wait", if over { Err(closed()) } else { Ok(Wake::Ask) })
+        tokio::time::sleep(POLL).await;
+        Ok(Wake::Ask)
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        if due.is_empty() {
-            return Vec::new();
-        }
-        let answers = self.renew_all(due).await;
-        answers.into_iter().map(|answer| self.named("renew", answer)).collect()
+        self.renew_all(due).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.named("release", self.remove(&ticket.name, &ticket.holder.to_hex()).await)
+        self.remove(&ticket.name, &ticket.holder.to_hex()).await
     }
 
     async fn raise(&self, _ticket: &Ticket, _token: FencingToken) -> Result<Raise> {
-        self.named("raise", self.check_open())?;
-        self.unsupported("raise", "`raise`")
+        undeclared()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
         let key = self.key(name);
         let mut command = scripts::PLAIN_INSPECT.call(1);
         command.arg(&key);
-        let answer = self.servers.call(slot_of(&key), &scripts::PLAIN_INSPECT, command).await;
-        self.named("inspect", answer.and_then(|answer| reply::snapshot(&answer.value()?, name)))
+        let answer = self.servers.call(slot_of(&key), &scripts::PLAIN_INSPECT, command).await?;
+        reply::snapshot(&answer.value()?, name)
     }
 
+    /// Nothing tells a lock's key from any other.
     async fn list(&self, _prefix: &str, _page: &Page) -> Result<Listing> {
-        self.named("list", self.check_open())?;
-        self.unsupported("list", "`list`: nothing tells a lock's key from any other")
+        undeclared()
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.named("evict", self.remove(name, &format!("#{token}")).await)
+        self.remove(name, &format!("#{token}")).await
     }
 
     async fn close(&self) -> Result<()> {
-        self.open.send_replace(false);
         self.servers.close();
         Ok(())
     }

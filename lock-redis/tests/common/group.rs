@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onelock_conformance::servers::redis_group::{Group, Plan};
 use onelock_core::StoreUrl;
+use onelock_core::store::Checked;
 use onelock_redis::{RedisBackend, RedisConfig};
 
 /// How long a server may be silent before it is replaced.
@@ -16,7 +17,7 @@ pub async fn group(plan: Plan) -> Group {
     Group::start(plan).await.unwrap()
 }
 
-pub async fn backend(url: &str) -> Arc<RedisBackend> {
+pub async fn backend(url: &str) -> Arc<Checked<RedisBackend>> {
     let config = RedisConfig::try_from(url.parse::<StoreUrl>().unwrap()).unwrap();
     Arc::new(RedisBackend::connect(config).await.unwrap())
 }

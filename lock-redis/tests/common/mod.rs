@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use onelock_core::store::Checked;
 use onelock_core::{
     Backend, FencingToken, Grant, HolderId, LockName, Mode, Note, Place, Renewal, Renewed, Request, Standing,
     Ticket,
@@ -99,7 +100,7 @@ impl Server {
         RedisConfig::new("127.0.0.1", self.port)
     }
 
-    pub async fn backend(&self) -> Arc<RedisBackend> {
+    pub async fn backend(&self) -> Arc<Checked<RedisBackend>> {
         Arc::new(RedisBackend::connect(self.config()).await.unwrap())
     }
 

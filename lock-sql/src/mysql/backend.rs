@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use onelock_core::store::Checked;
 use onelock_core::{
-    Backend, Capabilities, Error, FencingToken, Info, Listing, LockName, Page, Raise, Release, Renewal,
-    Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+    Backend, Capabilities, FencingToken, Info, Listing, LockName, Page, Raise, Release, Renewal, Renewed,
+    Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 
 use super::acquire::acquire;
@@ -18,6 +19,9 @@ use super::pool::Pool;
 use super::release::{evict, release, sweep};
 use super::renew::{raise, renew};
 use super::wait::Poller;
+
+/// The counters of a request's entries are locked together: a larger batch would keep others out of more of them for longer.
+pub(super) const CAPABILITIES: Capabilities = Capabilities::of_lines().max_batch(128);
 
 /// Locks in a MySQL or MariaDB database.
 ///
@@ -44,18 +48,15 @@ impl MySqlBackend {
     ///
     /// # Cancel safety
     /// Safe: the connections are closed.
-    pub async fn connect(config: MySqlConfig) -> Result<Self> {
+    pub async fn connect(config: MySqlConfig) -> Result<Checked<Self>> {
         config.check()?;
         let address = config.address();
         let pool = Arc::new(Pool::new(&config));
         let found = open(&pool, &config).await.map_err(|error| error.during("open").at(&address))?;
         tokio::spawn(sweep(Arc::downgrade(&pool)));
-        let info = Info { scheme: "mysql".into(), address };
-        Ok(Self { info, durable: found.durable, pool, poller: Arc::new(Poller::new(config.poll)) })
-    }
-
-    fn explain(&self, operation: &'static str) -> impl Fn(Error) -> Error {
-        move |error| error.during(operation).at(&self.info.address)
+        let info = Info::new("mysql", address);
+        let poller = Arc::new(Poller::new(config.poll));
+        Ok(Checked::over(Self { info, durable: found.durable, pool, poller }))
     }
 
     fn end(&self) {
@@ -85,44 +86,41 @@ impl Backend for MySqlBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut all = Capabilities::full();
-        all.durable = self.durable;
-        all
+        CAPABILITIES.durable(self.durable)
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        acquire(&self.pool, request).await.map_err(self.explain("acquire"))
+        acquire(&self.pool, request).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.poller.wait(&self.pool, ticket).await.map_err(self.explain("wait"))
+        self.poller.wait(&self.pool, ticket).await
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let answers = renew(&self.pool, due).await;
-        answers.into_iter().map(|answer| answer.map_err(self.explain("renew"))).collect()
+        renew(&self.pool, due).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let released = release(&self.pool, ticket).await.map_err(self.explain("release"));
+        let released = release(&self.pool, ticket).await;
         self.poller.released(&ticket.name);
         released
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        raise(&self.pool, ticket, token).await.map_err(self.explain("raise"))
+        raise(&self.pool, ticket, token).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        inspect(&self.pool, name).await.map_err(self.explain("inspect"))
+        inspect(&self.pool, name).await
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        list(&self.pool, prefix, page).await.map_err(self.explain("list"))
+        list(&self.pool, prefix, page).await
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let evicted = evict(&self.pool, name, token).await.map_err(self.explain("evict"))?;
+        let evicted = evict(&self.pool, name, token).await?;
         if evicted == Release::Released {
             // A waiter of this client learns that it is gone; those of others by their next poll or renewal.
             self.poller.wake(&key(name), token, Wake::Ask);

@@ -1,15 +1,13 @@
 //! How to reach a server and which tables to use there, from a URL or a serde struct.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::driver::Opening;
-use onelock_core::url::{FromOption, host_port};
-use onelock_core::{
-    Backend, Capabilities, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl,
-};
-use serde::{Deserialize, Deserializer, Serialize};
+use onelock_core::driver::opening;
+use onelock_core::toolkit::options;
+use onelock_core::url::host_port;
+use onelock_core::{Driver, Error, ErrorKind, Result, Secret, StoreUrl};
+use serde::{Deserialize, Serialize};
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
@@ -17,50 +15,13 @@ use super::backend::MySqlBackend;
 use crate::Durability;
 
 /// The MySQL and MariaDB store: `mysql://user:password@host:3306/database?option=value`; `mariadb` means the same.
-pub const MYSQL_DRIVER: Driver = Driver {
-    name: "mysql",
-    schemes: &["mysql", "mariadb"],
-    example: "mysql://locks:secret@127.0.0.1:3306/app",
-    about: "three tables in a MariaDB or MySQL database",
-    capabilities: Capabilities::full(),
-    options: OPTIONS,
-    open,
-    gate: onelock_core::quorum::no_gate,
-};
-
-const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "table_prefix",
-        default: "onelock_",
-        about: "what the names of the tables begin with",
-    },
-    OptionSpec {
-        name: "durability",
-        default: "durable",
-        about: "relaxed: take a server whose commits do not wait for the disk",
-    },
-    OptionSpec {
-        name: "pool",
-        default: "8",
-        about: "connections for the verbs; one more is for the waiters",
-    },
-    OptionSpec { name: "connect_timeout", default: "5s", about: "how long reaching the server may take" },
-    OptionSpec { name: "request_timeout", default: "5s", about: "how long a verb may take" },
-    OptionSpec {
-        name: "poll",
-        default: "10ms",
-        about: "the longest pause between polls for the waiter that is next",
-    },
-    OptionSpec {
-        name: "blocks",
-        default: "true",
-        about: "on MariaDB, send a verb as one compound block: faster",
-    },
-    OptionSpec { name: "tls", default: "prefer", about: "off, prefer, require, verify-ca or verify-full" },
-    OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
-    OptionSpec { name: "tls_cert", default: "none", about: "a PEM file with the client's certificate" },
-    OptionSpec { name: "tls_key", default: "none", about: "a PEM file with the client's key" },
-];
+pub const MYSQL_DRIVER: Driver = Driver::new("mysql", &["mysql", "mariadb"], |url, _| {
+    opening(async move { MySqlBackend::connect(MySqlConfig::from_url(url)?).await })
+})
+.example("mysql://locks:secret@127.0.0.1:3306/app")
+.about("three tables in a MariaDB or MySQL database")
+.capabilities(super::backend::CAPABILITIES)
+.options(MySqlConfig::OPTIONS);
 
 /// How much TLS to ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,87 +41,61 @@ pub enum MySqlTls {
     VerifyFull,
 }
 
-impl FromOption for MySqlTls {
-    fn from_option(text: &str) -> Result<Self, &'static str> {
-        Ok(match text {
-            "off" => Self::Off,
-            "prefer" => Self::Prefer,
-            "require" => Self::Require,
-            "verify-ca" => Self::VerifyCa,
-            "verify-full" => Self::VerifyFull,
-            _ => return Err("one of off, prefer, require, verify-ca, verify-full"),
-        })
+options! {
+    /// How to reach one server. Its `Debug` shows no password.
+    #[derive(Eq)]
+    pub struct MySqlConfig {
+        /// A host name or an address (IPv6 without brackets).
+        pub host: String = "127.0.0.1".into(),
+        /// The port.
+        pub port: u16 = 3306,
+        /// The user. It needs SELECT, INSERT, UPDATE and DELETE on the table of the lines, SELECT and UPDATE on the two
+        /// others, and CREATE and INSERT where they are to be made.
+        pub username: String = String::new(),
+        /// The password. It is read by serde and never written.
+        pub password: Option<Secret> = None,
+        /// The database, which must exist.
+        pub database: String = String::new(),
     }
-}
-
-/// How to reach one server. Its `Debug` shows no password.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct MySqlConfig {
-    /// A host name or an address (IPv6 without brackets).
-    pub host: String,
-    /// The port.
-    pub port: u16,
-    /// The user. It needs SELECT, INSERT, UPDATE and DELETE on the table of the lines, SELECT and UPDATE on the two others,
-    /// and CREATE and INSERT where they are to be made.
-    pub username: String,
-    /// The password. It is read by serde and never written.
-    #[serde(skip_serializing, deserialize_with = "secret")]
-    pub password: Option<Secret>,
-    /// The database, which must exist.
-    pub database: String,
-    /// What the names of the tables begin with: a lower-case ASCII letter or `_`, then those and
-    /// digits, at most 48 (servers differ in how they treat upper-case letters).
-    pub table_prefix: String,
-    /// Whether the server must have what it answers on its disk. It is the server that decides that, for all sessions
-    /// (`innodb_flush_log_at_trx_commit`): without `relaxed` one that does not is refused.
-    pub durability: Durability,
-    /// How many connections the verbs share, from 1 to 100. Waiting takes one more, whatever the number of waiters.
-    pub pool: u32,
-    /// How long reaching the server may take.
-    #[serde(with = "onelock_core::toolkit::human_time")]
-    pub connect_timeout: Duration,
-    /// How long a verb may take, waiting for row locks included. A connection that does not answer is replaced.
-    #[serde(with = "onelock_core::toolkit::human_time")]
-    pub request_timeout: Duration,
-    /// The pause between two polls of a waiter whose turn is next while nothing moves, from 1ms to 1s. All waiters of a
-    /// client share one poll; it comes after 2 ms when something has moved.
-    #[serde(with = "onelock_core::toolkit::human_time")]
-    pub poll: Duration,
-    /// Whether a verb is sent as one compound block where the server is MariaDB, in about half the time. Without it, and
-    /// on MySQL, it is several statements in one request: for a proxy that does not understand blocks.
-    pub blocks: bool,
-    /// How much TLS to ask for.
-    pub tls: MySqlTls,
-    /// A PEM file with the authorities to trust, instead of the system's.
-    pub tls_ca: Option<PathBuf>,
-    /// A PEM file with the client's certificate, for servers that ask for one.
-    pub tls_cert: Option<PathBuf>,
-    /// A PEM file with the client's key.
-    pub tls_key: Option<PathBuf>,
-}
-
-impl Default for MySqlConfig {
-    fn default() -> Self {
-        Self {
-            host: "127.0.0.1".into(),
-            port: 3306,
-            username: String::new(),
-            password: None,
-            database: String::new(),
-            table_prefix: "onelock_".into(),
-            durability: Durability::default(),
-            pool: 8,
-            connect_timeout: Duration::from_secs(5),
-            request_timeout: Duration::from_secs(5),
-            poll: Duration::from_millis(10),
-            blocks: true,
-            tls: MySqlTls::default(),
-            tls_ca: None,
-            tls_cert: None,
-            tls_key: None,
-        }
+    options {
+        /// What the names of the tables begin with.
+        ///
+        /// A lower-case ASCII letter or `_`, then those and digits, at most 48 (servers differ in how they treat upper-case
+        /// letters).
+        #[alias = "table_prefix"]
+        namespace: String = "onelock_",
+        /// Whether commits must wait for the disk; relaxed: take a server whose commits do not.
+        ///
+        /// It is the server that decides that, for all sessions (`innodb_flush_log_at_trx_commit`): without `relaxed` one
+        /// that does not wait is refused.
+        durability: Durability = "durable",
+        /// Connections for the verbs; one more is for the waiters.
+        ///
+        /// From 1 to 100.
+        #[alias = "pool"]
+        connections: u16 = "8",
+        /// How long reaching the server may take.
+        connect_timeout: Duration = "5s",
+        /// How long a verb may take.
+        ///
+        /// Waiting for row locks is included. A connection that does not answer is replaced.
+        request_timeout: Duration = "5s",
+        /// The longest pause between polls for the waiter that is next.
+        ///
+        /// From 1ms to 1s. All waiters of a client share one poll; it comes after 2 ms when something has moved.
+        poll: Duration = "10ms",
+        /// On MariaDB, send a verb as one compound block: faster.
+        ///
+        /// Without it, and on MySQL, it is several statements in one request: for a proxy that does not understand blocks.
+        blocks: bool = "true",
+        /// How much TLS to ask for: off, prefer, require, verify-ca or verify-full.
+        tls: MySqlTls = "prefer",
+        /// A PEM file with the authorities to trust.
+        tls_ca: Option<PathBuf> = "the system's",
+        /// A PEM file with the client's certificate.
+        tls_cert: Option<PathBuf> = "none",
+        /// A PEM file with the client's key.
+        tls_key: Option<PathBuf> = "none",
     }
 }
 
@@ -176,13 +111,7 @@ impl MySqlConfig {
     /// # Errors
     /// [`ErrorKind::InvalidConfig`], saying what is wrong.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
-        fn over<T: FromOption>(url: &mut StoreUrl, key: &str, field: &mut T) -> Result<()> {
-            if let Some(value) = url.take(key)? {
-                *field = value;
-            }
-            Ok(())
-        }
-        url.check_options(&[OPTIONS, onelock_core::config::OPTIONS])?;
+        url.check_options(&[Self::OPTIONS, onelock_core::config::OPTIONS])?;
         let mut config = Self::default();
         let (host, port) = url.single_host()?;
         config.host = host.to_owned();
@@ -190,17 +119,7 @@ impl MySqlConfig {
         config.database = url.path.strip_prefix('/').unwrap_or_default().to_owned();
         config.username = url.username.take().unwrap_or_default();
         config.password = url.password.take();
-        over(&mut url, "table_prefix", &mut config.table_prefix)?;
-        over(&mut url, "durability", &mut config.durability)?;
-        over(&mut url, "pool", &mut config.pool)?;
-        over(&mut url, "connect_timeout", &mut config.connect_timeout)?;
-        over(&mut url, "request_timeout", &mut config.request_timeout)?;
-        over(&mut url, "poll", &mut config.poll)?;
-        over(&mut url, "blocks", &mut config.blocks)?;
-        over(&mut url, "tls", &mut config.tls)?;
-        config.tls_ca = url.take::<String>("tls_ca")?.map(PathBuf::from);
-        config.tls_cert = url.take::<String>("tls_cert")?.map(PathBuf::from);
-        config.tls_key = url.take::<String>("tls_key")?.map(PathBuf::from);
+        config = config.merge_url(&mut url)?;
         config.check()?;
         Ok(config)
     }
@@ -223,17 +142,17 @@ impl MySqlConfig {
         if self.database.is_empty() || self.database.contains('/') || !plain(&self.database) {
             return Err(bad("the MySQL store needs a database: mysql://user:password@host/database"));
         }
-        let first = self.table_prefix.bytes().next();
-        let prefix_ok = (1..=48).contains(&self.table_prefix.len())
+        let first = self.namespace.bytes().next();
+        let prefix_ok = (1..=48).contains(&self.namespace.len())
             && first.is_some_and(|b| b.is_ascii_lowercase() || b == b'_')
-            && self.table_prefix.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+            && self.namespace.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
         if !prefix_ok {
             return Err(bad(
-                "table_prefix is 1 to 48 of lower-case ASCII letters, digits and `_`, the first no digit",
+                "namespace is 1 to 48 of lower-case ASCII letters, digits and `_`, the first no digit",
             ));
         }
-        if !(1..=100).contains(&self.pool) {
-            return Err(bad("pool is from 1 to 100"));
+        if !(1..=100).contains(&self.connections) {
+            return Err(bad("connections is from 1 to 100"));
         }
         let times = Duration::from_millis(1)..=Duration::from_secs(600);
         if !times.contains(&self.connect_timeout) || !times.contains(&self.request_timeout) {
@@ -294,17 +213,6 @@ impl MySqlConfig {
     }
 }
 
-fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
-    Ok(Option::<String>::deserialize(deserializer)?.map(Secret::new))
-}
-
-fn open(url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        let backend = MySqlBackend::connect(MySqlConfig::from_url(url)?).await?;
-        Ok(Arc::new(backend) as Arc<dyn Backend>)
-    })
-}
-
 fn bad(text: &str) -> Error {
     Error::new(ErrorKind::InvalidConfig, text)
 }
@@ -320,15 +228,17 @@ mod tests {
     #[test]
     fn a_url_is_read() {
         let config = read(
-            "mariadb://us%40er:p%3Aw@h:3307/app?table_prefix=l_&pool=3&poll=2ms&request_timeout=1s\
+            "mariadb://us%40er:p%3Aw@h:3307/app?namespace=l_&pool=3&poll=2ms&request_timeout=1s\
              &connect_timeout=2s&tls=verify-full&tls_ca=/ca.pem",
         )
         .unwrap();
-        assert_eq!((config.host.as_str(), config.port, config.pool), ("h", 3307, 3));
+        assert_eq!((config.host.as_str(), config.port, config.connections), ("h", 3307, 3));
         assert_eq!((config.username.as_str(), config.database.as_str()), ("us@er", "app"));
         assert_eq!(config.password.as_ref().unwrap().reveal(), "p:w");
-        assert_eq!((config.tls, config.table_prefix.as_str()), (MySqlTls::VerifyFull, "l_"));
+        assert_eq!((config.tls, config.namespace.as_str()), (MySqlTls::VerifyFull, "l_"));
         assert_eq!(config.address(), "mysql://h:3307/app");
+        let old = read("mysql://u@h/app?table_prefix=a_&pool=3").unwrap();
+        assert_eq!(read("mysql://u@h/app?namespace=a_&connections=3").unwrap(), old);
         assert!(!format!("{config:?} {}", config.address()).contains("p:w"));
     }
 
@@ -348,7 +258,8 @@ mod tests {
             "mysql://u@h/app?request_timeout=0s",
             "mysql://u@h/app?connect_timeout=1h",
             "mysql://u@h/app?table_prefix=a%60b",
-            "mysql://u@h/app?table_prefix=",
+            "mysql://u@h/app?namespace=",
+            "mysql://u@h/app?namespace=a&table_prefix=a",
             "mysql://u@h/app?table_prefix=1a",
             "mysql://u@h/app?table_prefix=Aa",
             "mysql://u@h/app?tls=maybe",
@@ -360,7 +271,7 @@ mod tests {
             assert_eq!(read(url).unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
         }
         let text = read("mysql://u@h/app?tsl=off").unwrap_err().to_string();
-        assert!(text.contains("`tsl`") && text.contains("table_prefix"), "{text}");
+        assert!(text.contains("`tsl`") && text.contains("namespace"), "{text}");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Looking at one line, and at the names that have one.
 
 use onelock_core::mode::holders;
-use onelock_core::name::check_prefix;
 use onelock_core::{EntryView, ListedName, Listing, LockName, Mode, Note, Page, Result, Snapshot};
 
 use super::keys::{self, key};
@@ -18,21 +17,18 @@ fn snapshot(answer: &Answer, name: &LockName) -> Result<Snapshot> {
     let mut views = Vec::with_capacity(answer.rows.len());
     for row in answer.rows.iter().map(Cells) {
         let note = Note::new(row.text(2)?).map_err(|_| foreign("a malformed note"))?;
-        views.push(EntryView {
-            token: row.token(0)?,
-            mode: row.text(1)?.parse()?,
-            note: note.as_str().to_owned(),
-            age: Some(duration(row.int(3)?)),
-            expires_in: Some(duration(row.int(4)?)),
-        });
+        views.push(
+            EntryView::new(row.token(0)?, row.text(1)?.parse()?, note.as_str())
+                .age(duration(row.int(3)?))
+                .expires_in(duration(row.int(4)?)),
+        );
     }
     let count = holders(views.iter().map(|view| view.mode));
     let waiters = views.split_off(count);
-    Ok(Snapshot { holders: views, waiters, ..Snapshot::empty(name.clone()) })
+    Ok(Snapshot::new(name.clone(), views, waiters))
 }
 
 pub(super) async fn list(pool: &Pool, prefix: &str, page: &Page) -> Result<Listing> {
-    check_prefix(prefix)?;
     let after = page.cursor.as_deref().map(LockName::new).transpose()?;
     let after = after.as_ref().map(key).unwrap_or_default();
     let limit = page.limit.clamp(1, Page::MAX);
@@ -62,7 +58,7 @@ fn listing(answer: &Answer, limit: usize) -> Result<Listing> {
     let next = lines.last().filter(|_| more).map(|(name, _)| name.as_str().to_owned());
     let listed = |(name, modes): (LockName, Vec<Mode>)| {
         let holders = holders(modes.iter().copied());
-        ListedName { name, holders, waiters: modes.len() - holders }
+        ListedName::new(name, holders, modes.len() - holders)
     };
-    Ok(Listing { names: lines.into_iter().map(listed).collect(), next })
+    Ok(Listing::new(lines.into_iter().map(listed).collect(), next))
 }

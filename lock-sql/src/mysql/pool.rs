@@ -95,11 +95,11 @@ impl Slots {
 impl Pool {
     pub(super) fn new(config: &MySqlConfig) -> Self {
         Self {
-            sql: Sql::new(&config.table_prefix),
+            sql: Sql::new(&config.namespace),
             options: config.options(),
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
-            verbs: Slots::new(config.pool as usize, 1),
+            verbs: Slots::new(config.connections.into(), 1),
             polls: Slots::new(1, 0),
             blocks: AtomicBool::new(false),
             closed: AtomicBool::new(false),

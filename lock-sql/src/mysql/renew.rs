@@ -9,10 +9,6 @@ use super::line::{Cells, Found, found, micros, one, protocol};
 use super::pool::{Answer, Lane, Pool};
 use super::sql::Value;
 
-/// How many entries one request renews. Their counters are locked together, so a larger batch would keep others out of
-/// more of them for longer.
-const BATCH: usize = 128;
-
 pub(super) async fn renew(pool: &Pool, due: &[Renewal]) -> Vec<Result<Renewed>> {
     let mut answers = Vec::with_capacity(due.len());
     let mut rest = due;
@@ -31,7 +27,7 @@ pub(super) async fn renew(pool: &Pool, due: &[Renewal]) -> Vec<Result<Renewed>> 
 fn batch(due: &[Renewal]) -> usize {
     let mut seen = HashSet::new();
     let keys = due.iter().map(|renewal| (&renewal.ticket.name, renewal.ticket.holder));
-    keys.take(BATCH).take_while(|key| seen.insert(*key)).count()
+    keys.take_while(|key| seen.insert(*key)).count()
 }
 
 async fn renew_batch(pool: &Pool, due: &[Renewal]) -> Result<Vec<Renewed>> {

@@ -35,7 +35,7 @@ impl PostgresBackend {
             Value::Int(u16::from(request.epoch).into()),
         ];
         let call = Call::new(&self.shared.sql.acquire, values);
-        let state = self.one("acquire", Again::Yes, call, |row| read_state(row, request.holder)).await?;
+        let state = self.one(Again::Yes, call, |row| read_state(row, request.holder)).await?;
         Ok(match state {
             State::Held(token) => Standing::Held(Grant { token, lease: request.lease }),
             State::Waiting(token, retry_after) => {

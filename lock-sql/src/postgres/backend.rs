@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use onelock_core::store::Checked;
 use onelock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName, Page, Raise,
     Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
@@ -28,7 +28,6 @@ pub struct PostgresBackend {
     info: Info,
     durability: Durability,
     pub(super) shared: Arc<Shared>,
-    closed: AtomicBool,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -51,15 +50,15 @@ impl PostgresBackend {
     ///
     /// # Cancel safety
     /// Safe: a migration is one transaction.
-    pub async fn open(config: PostgresConfig) -> Result<Self> {
+    pub async fn open(config: PostgresConfig) -> Result<Checked<Self>> {
         config.check()?;
         let address = config.address();
         let named = |error: Error| error.during("open").at(&address);
-        let sql = Sql::new(&config.schema, config.durability);
+        let sql = Sql::new(&config.namespace, config.durability);
         let prepared = [&sql.acquire, &sql.renew, &sql.release].map(|verb| verb.sql.clone()).to_vec();
         let pool = Arc::new(Pool::new(&config, prepared));
         let mut conn = pool.connect().await.map_err(named)?;
-        migrate::ensure(&mut conn, &config.schema, config.migrate).await.map_err(named)?;
+        migrate::ensure(&mut conn, &config.namespace, config.migrate).await.map_err(named)?;
         pool.take_in(conn);
         let inbox = Inbox::new(HolderId::random()?);
         let shared = Arc::new(Shared { pool, inbox, sql });
@@ -68,41 +67,27 @@ impl PostgresBackend {
         // So that the first waiter need not be polled for. Where listening does not work it is done without.
         let _ = tokio::time::timeout(config.connect_timeout, shared.inbox.tried.notified()).await;
         shared.pool.warm().await.map_err(named)?;
-        let info = Info { scheme: "postgres".into(), address };
-        Ok(Self { info, durability: config.durability, shared, closed: AtomicBool::new(false), tasks })
+        let info = Info::new("postgres", address);
+        Ok(Checked::over(Self { info, durability: config.durability, shared, tasks }))
     }
 
     pub(super) async fn fetch<T>(
         &self,
-        operation: &'static str,
         again: Again,
         call: Call<'_>,
         read: impl Fn(&[PgRow]) -> Result<T> + Send,
     ) -> Result<T> {
-        self.check_open().map_err(|e| self.named(operation, e))?;
-        self.shared.pool.fetch(again, &call, read).await.map_err(|e| self.named(operation, e))
+        self.shared.pool.fetch(again, &call, read).await
     }
 
     /// The only row of an answer, read.
     pub(super) async fn one<T>(
         &self,
-        operation: &'static str,
         again: Again,
         call: Call<'_>,
         read: impl Fn(&PgRow) -> Result<T> + Send,
     ) -> Result<T> {
-        self.fetch(operation, again, call, only(read)).await
-    }
-
-    pub(super) fn named(&self, operation: &'static str, error: Error) -> Error {
-        error.during(operation).at(&self.info.address)
-    }
-
-    pub(super) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Closed, "the PostgreSQL store was closed"));
-        }
-        Ok(())
+        self.fetch(again, call, only(read)).await
     }
 }
 
@@ -128,9 +113,7 @@ impl Backend for PostgresBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut all = Capabilities::full();
-        all.durable = self.durability == Durability::Durable;
-        all
+        Capabilities::of_lines().durable(self.durability == Durability::Durable)
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
@@ -166,7 +149,6 @@ impl Backend for PostgresBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        self.closed.store(true, Ordering::Release);
         for task in &self.tasks {
             task.abort();
         }

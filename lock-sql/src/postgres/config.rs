@@ -1,15 +1,13 @@
 //! How to reach a server and where in it the tables are, from a URL or a serde struct.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::driver::Opening;
+use onelock_core::driver::opening;
+use onelock_core::toolkit::options;
 use onelock_core::url::host_port;
-use onelock_core::{
-    Backend, Capabilities, Clock, Driver, Error, ErrorKind, OptionSpec, Result, Secret, StoreUrl,
-};
-use serde::{Deserialize, Deserializer, Serialize};
+use onelock_core::{Capabilities, Driver, Error, ErrorKind, Result, Secret, StoreUrl};
+use serde::{Deserialize, Serialize};
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
@@ -17,45 +15,13 @@ use super::PostgresBackend;
 use crate::Durability;
 
 /// The PostgreSQL store: `postgres://user:password@host:5432/database`.
-pub const POSTGRES_DRIVER: Driver = Driver {
-    name: "postgres",
-    schemes: &["postgres", "postgresql"],
-    example: "postgres://app:password@db.internal/app",
-    about: "tables and functions in a PostgreSQL database",
-    capabilities: Capabilities::full(),
-    options: OPTIONS,
-    open,
-    gate: onelock_core::quorum::no_gate,
-};
-
-const OPTIONS: &[OptionSpec] = &[
-    OptionSpec { name: "schema", default: "onelock", about: "the schema of the tables and functions" },
-    OptionSpec {
-        name: "migrate",
-        default: "true",
-        about: "make the tables and functions when they are missing",
-    },
-    OptionSpec {
-        name: "durability",
-        default: "durable",
-        about: "whether joins and renewals wait for the disk: durable or relaxed",
-    },
-    OptionSpec { name: "connections", default: "4", about: "how many connections at most serve the verbs" },
-    OptionSpec { name: "connect_timeout", default: "5s", about: "how long reaching the server may take" },
-    OptionSpec { name: "request_timeout", default: "5s", about: "how long the server may take to answer" },
-    OptionSpec {
-        name: "sslmode",
-        default: "prefer",
-        about: "disable, prefer, require, verify-ca or verify-full",
-    },
-    OptionSpec {
-        name: "sslrootcert",
-        default: "the system's",
-        about: "a PEM file with the authorities to trust",
-    },
-    OptionSpec { name: "sslcert", default: "none", about: "a PEM file with the client's certificate" },
-    OptionSpec { name: "sslkey", default: "none", about: "a PEM file with the client's key" },
-];
+pub const POSTGRES_DRIVER: Driver = Driver::new("postgres", &["postgres", "postgresql"], |url, _| {
+    opening(async move { PostgresBackend::open(PostgresConfig::from_url(url)?).await })
+})
+.example("postgres://app:password@db.internal/app")
+.about("tables and functions in a PostgreSQL database")
+.capabilities(Capabilities::of_lines())
+.options(PostgresConfig::OPTIONS);
 
 /// How a connection is secured: as libpq's `sslmode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,70 +41,54 @@ pub enum SslMode {
     VerifyFull,
 }
 
-/// How to reach one PostgreSQL server. Its `Debug` shows no password.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct PostgresConfig {
-    /// A host name or an address (IPv6 without brackets).
-    pub host: String,
-    /// The port.
-    pub port: u16,
-    /// The database; the user's name when there is none.
-    pub database: Option<String>,
-    /// The user; what `PGUSER` or the operating system says when there is none.
-    pub username: Option<String>,
-    /// The password. It is read by serde and never written.
-    #[serde(skip_serializing, deserialize_with = "secret")]
-    pub password: Option<Secret>,
-    /// The schema of the tables and functions: a letter or `_`, then letters, digits and `_`, at most 63.
-    pub schema: String,
-    /// Whether to make the tables and functions when they are missing. Without it somebody else does, with what
-    /// [`super::migration`] gives.
-    pub migrate: bool,
-    /// Whether joins and renewals wait for the disk.
-    pub durability: Durability,
-    /// How many connections at most serve the verbs. One more renews when all are busy, and one more listens.
-    pub connections: u16,
-    /// How long reaching the server may take.
-    #[serde(with = "onelock_core::toolkit::human_time")]
-    pub connect_timeout: Duration,
-    /// How long the server may take to answer. A connection that does not answer is replaced.
-    #[serde(with = "onelock_core::toolkit::human_time")]
-    pub request_timeout: Duration,
-    /// How a connection is secured.
-    pub sslmode: SslMode,
-    /// A PEM file with the authorities to trust, instead of the system's.
-    pub sslrootcert: Option<PathBuf>,
-    /// A PEM file with the client's certificate, for servers that ask for one.
-    pub sslcert: Option<PathBuf>,
-    /// A PEM file with the client's key.
-    pub sslkey: Option<PathBuf>,
-}
-
-fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<Secret>, D::Error> {
-    Ok(Option::<String>::deserialize(deserializer)?.map(Secret::new))
-}
-
-impl Default for PostgresConfig {
-    fn default() -> Self {
-        Self {
-            host: "127.0.0.1".into(),
-            port: 5432,
-            database: None,
-            username: None,
-            password: None,
-            schema: "onelock".into(),
-            migrate: true,
-            durability: Durability::default(),
-            connections: 4,
-            connect_timeout: Duration::from_secs(5),
-            request_timeout: Duration::from_secs(5),
-            sslmode: SslMode::default(),
-            sslrootcert: None,
-            sslcert: None,
-            sslkey: None,
-        }
+options! {
+    /// How to reach one PostgreSQL server. Its `Debug` shows no password.
+    #[derive(Eq)]
+    pub struct PostgresConfig {
+        /// A host name or an address (IPv6 without brackets).
+        pub host: String = "127.0.0.1".into(),
+        /// The port.
+        pub port: u16 = 5432,
+        /// The database; the user's name when there is none.
+        pub database: Option<String> = None,
+        /// The user; what `PGUSER` or the operating system says when there is none.
+        pub username: Option<String> = None,
+        /// The password. It is read by serde and never written.
+        pub password: Option<Secret> = None,
+    }
+    options {
+        /// The schema of the tables and functions.
+        ///
+        /// A letter or `_`, then letters, digits and `_`, at most 63.
+        #[alias = "schema"]
+        namespace: String = "onelock",
+        /// Make the tables and functions when they are missing.
+        ///
+        /// Without it somebody else does, with what [`super::migration`] gives.
+        migrate: bool = "true",
+        /// Whether joins and renewals wait for the disk: durable or relaxed.
+        durability: Durability = "durable",
+        /// How many connections at most serve the verbs.
+        ///
+        /// One more renews when all are busy, and one more listens.
+        connections: u16 = "4",
+        /// How long reaching the server may take.
+        connect_timeout: Duration = "5s",
+        /// How long the server may take to answer.
+        ///
+        /// A connection that does not answer is replaced.
+        request_timeout: Duration = "5s",
+        /// How a connection is secured: disable, prefer, require, verify-ca or verify-full.
+        sslmode: SslMode = "prefer",
+        /// A PEM file with the authorities to trust.
+        #[alias = "sslrootcert"]
+        tls_ca: Option<PathBuf> = "the system's",
+        /// A PEM file with the client's certificate.
+        #[alias = "sslcert"]
+        tls_cert: Option<PathBuf> = "none",
+        /// A PEM file with the client's key.
+        #[alias = "sslkey"]
+        tls_key: Option<PathBuf> = "none",
     }
 }
 
@@ -153,35 +103,23 @@ impl PostgresConfig {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidConfig`], saying what is wrong.
-    pub fn from_url(mut url: StoreUrl) -> Result<Self> {
-        url.check_options(&[OPTIONS])?;
+    pub fn from_url(url: StoreUrl) -> Result<Self> {
+        Self::default().over(url)
+    }
+
+    /// What the URL says, over these defaults.
+    pub(crate) fn over(mut self, mut url: StoreUrl) -> Result<Self> {
+        url.check_options(&[Self::OPTIONS])?;
         let (host, port) = url.single_host()?;
-        let mut config = Self::new(host, port.unwrap_or(5432));
+        (self.host, self.port) = (host.to_owned(), port.unwrap_or(self.port));
         let database = url.path.trim_start_matches('/');
         if database.contains('/') {
             return Err(bad("the path of a PostgreSQL URL is one database name"));
         }
-        config.database = (!database.is_empty()).then(|| database.to_owned());
-        config.username = url.username.take();
-        config.password = url.password.take();
-        config.schema = url.take("schema")?.unwrap_or(config.schema);
-        config.migrate = url.take("migrate")?.unwrap_or(config.migrate);
-        config.durability = url.take("durability")?.unwrap_or_default();
-        config.connections = url.take("connections")?.unwrap_or(config.connections);
-        config.connect_timeout = url.take("connect_timeout")?.unwrap_or(config.connect_timeout);
-        config.request_timeout = url.take("request_timeout")?.unwrap_or(config.request_timeout);
-        config.sslmode = match url.take::<String>("sslmode")?.as_deref() {
-            None => config.sslmode,
-            Some("disable") => SslMode::Disable,
-            Some("prefer") => SslMode::Prefer,
-            Some("require") => SslMode::Require,
-            Some("verify-ca") => SslMode::VerifyCa,
-            Some("verify-full") => SslMode::VerifyFull,
-            Some(_) => return Err(bad("sslmode is disable, prefer, require, verify-ca or verify-full")),
-        };
-        config.sslrootcert = url.take::<String>("sslrootcert")?.map(PathBuf::from);
-        config.sslcert = url.take::<String>("sslcert")?.map(PathBuf::from);
-        config.sslkey = url.take::<String>("sslkey")?.map(PathBuf::from);
+        self.database = (!database.is_empty()).then(|| database.to_owned());
+        self.username = url.username.take();
+        self.password = url.password.take();
+        let config = self.merge_url(&mut url)?;
         config.check()?;
         Ok(config)
     }
@@ -191,7 +129,7 @@ impl PostgresConfig {
     /// # Errors
     /// [`ErrorKind::InvalidConfig`], saying what is wrong.
     pub fn check(&self) -> Result<()> {
-        check_schema(&self.schema)?;
+        check_schema(&self.namespace)?;
         if self.host.is_empty() || self.host.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(bad("the host is malformed"));
         }
@@ -205,8 +143,8 @@ impl PostgresConfig {
         if !times.contains(&self.connect_timeout) || !times.contains(&self.request_timeout) {
             return Err(bad("connect_timeout and request_timeout are from 1ms to 10m"));
         }
-        if self.sslcert.is_some() != self.sslkey.is_some() {
-            return Err(bad("sslcert and sslkey go together"));
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
+            return Err(bad("tls_cert and tls_key go together"));
         }
         crate::tls::check("PostgreSQL", !matches!(self.sslmode, SslMode::Disable | SslMode::Prefer))
     }
@@ -242,10 +180,10 @@ impl PostgresConfig {
         if let Some(database) = &self.database {
             options = options.database(database);
         }
-        if let Some(file) = &self.sslrootcert {
+        if let Some(file) = &self.tls_ca {
             options = options.ssl_root_cert(file);
         }
-        if let (Some(cert), Some(key)) = (&self.sslcert, &self.sslkey) {
+        if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
             options = options.ssl_client_cert(cert).ssl_client_key(key);
         }
         options
@@ -261,15 +199,8 @@ pub(crate) fn check_schema(schema: &str) -> Result<()> {
     if ok {
         Ok(())
     } else {
-        Err(bad("schema is 1 to 63 of a-z, 0-9 and `_`, not with a digit or `pg_` first"))
+        Err(bad("namespace is a schema: 1 to 63 of a-z, 0-9 and `_`, not with a digit or `pg_` first"))
     }
-}
-
-fn open(url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        let backend = PostgresBackend::open(PostgresConfig::from_url(url)?).await?;
-        Ok(Arc::new(backend) as Arc<dyn Backend>)
-    })
 }
 
 fn bad(text: &str) -> Error {
@@ -286,16 +217,19 @@ mod tests {
 
     #[test]
     fn a_url_says_it_all_and_shows_no_password() {
-        let config =
-            read("postgres://us:hunter2@h:7/db?schema=a_1&connections=2&sslmode=verify-full&migrate=false")
-                .unwrap();
+        let config = read(
+            "postgres://us:hunter2@h:7/db?namespace=a_1&connections=2&sslmode=verify-full&migrate=false",
+        )
+        .unwrap();
         assert_eq!((config.host.as_str(), config.port, config.connections), ("h", 7, 2));
         assert_eq!(
-            (config.schema.as_str(), config.sslmode, config.migrate),
+            (config.namespace.as_str(), config.sslmode, config.migrate),
             ("a_1", SslMode::VerifyFull, false)
         );
         assert_eq!(config.address(), "postgres://h:7/db");
         assert_eq!(config.durability, Durability::Durable);
+        let libpq = read("postgres://h?schema=a&sslrootcert=/ca&sslcert=/c&sslkey=/k").unwrap();
+        assert_eq!(read("postgres://h?namespace=a&tls_ca=/ca&tls_cert=/c&tls_key=/k").unwrap(), libpq);
         assert_eq!(read("postgres://h?durability=relaxed").unwrap().durability, Durability::Relaxed);
         let json = serde_json::to_string(&config).unwrap();
         assert!(!format!("{config:?}{json}").contains("hunter2"));
@@ -311,7 +245,8 @@ mod tests {
             "postgres://h/db?schema=%22x",
             "postgres://h/db?schema=1a",
             "postgres://h/db?schema=pg_x",
-            "postgres://h/db?schema=",
+            "postgres://h/db?namespace=",
+            "postgres://h/db?namespace=a&schema=a",
             "postgres://h/db?durability=off",
             "postgres://h/db?connections=0",
             "postgres://h/db?sslmode=maybe",

@@ -12,13 +12,12 @@ impl PostgresBackend {
     pub(super) async fn line(&self, name: &LockName) -> Result<Snapshot> {
         let call = Call::new(&self.shared.sql.inspect, vec![Value::Text(name.encoded().into_owned())]);
         let read = |rows: &[PgRow]| rows.iter().map(read_view).collect::<Result<Vec<_>>>();
-        let mut holders = self.fetch("inspect", Again::Yes, call, read).await?;
+        let mut holders = self.fetch(Again::Yes, call, read).await?;
         let waiters = holders.split_off(onelock_core::mode::holders(holders.iter().map(|view| view.mode)));
-        Ok(Snapshot { holders, waiters, ..Snapshot::empty(name.clone()) })
+        Ok(Snapshot::new(name.clone(), holders, waiters))
     }
 
     pub(super) async fn names(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        onelock_core::name::check_prefix(prefix)?;
         let limit = page.limit.clamp(1, Page::MAX);
         let first = onelock_core::name::encode(prefix);
         // Encoded names are of ASCII below 0x7F, so this is just behind all that begin with `first`.
@@ -32,8 +31,8 @@ impl PostgresBackend {
             Ok((names, rows.len() > limit))
         };
         let call = Call::new(&self.shared.sql.list, values);
-        let (names, more) = self.fetch("list", Again::Yes, call, read).await?;
+        let (names, more) = self.fetch(Again::Yes, call, read).await?;
         let next = if more { names.last().map(|listed| listed.name.encoded().into_owned()) } else { None };
-        Ok(Listing { names, next })
+        Ok(Listing::new(names, next))
     }
 }

@@ -60,13 +60,8 @@ pub(super) fn read_view(row: &PgRow) -> Result<EntryView> {
         Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?))
     };
     let (token, mode, note, age, expires) = read().map_err(explain)?;
-    Ok(EntryView {
-        token: FencingToken::new(token)?,
-        mode: mode.parse()?,
-        note,
-        age: Some(span(age)),
-        expires_in: Some(span(expires)),
-    })
+    let view = EntryView::new(FencingToken::new(token)?, mode.parse()?, note);
+    Ok(view.age(span(age)).expires_in(span(expires)))
 }
 
 pub(super) fn read_listed(row: &PgRow) -> Result<ListedName> {
@@ -76,7 +71,7 @@ pub(super) fn read_listed(row: &PgRow) -> Result<ListedName> {
     let holders = onelock_core::mode::holders(modes.iter().copied());
     let name = LockName::decode(encoded)
         .ok_or_else(|| Error::new(ErrorKind::Foreign, "the table holds a name that is none"))?;
-    Ok(ListedName { name, holders, waiters: modes.len() - holders })
+    Ok(ListedName::new(name, holders, modes.len() - holders))
 }
 
 fn span(micros: i64) -> Duration {

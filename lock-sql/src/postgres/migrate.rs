@@ -97,7 +97,8 @@ async fn make(conn: &mut PgConnection, schema: &str) -> Result<()> {
         };
     }
     if things > 0 {
-        let text = format!("schema {schema} holds what onelock did not make; choose another with `schema=…`");
+        let text =
+            format!("schema {schema} holds what onelock did not make; choose another with `namespace=…`");
         return Err(Error::new(ErrorKind::Foreign, text));
     }
     let needs =

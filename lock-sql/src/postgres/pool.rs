@@ -101,7 +101,7 @@ impl Pool {
         Self {
             prepared,
             options: config.options(),
-            schema: config.schema.clone(),
+            schema: config.namespace.clone(),
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
             state: Mutex::new(State {

@@ -11,11 +11,11 @@ impl PostgresBackend {
     pub(super) async fn remove(&self, ticket: &Ticket) -> Result<Release> {
         self.shared.inbox.settle(ticket.holder, Wake::Ask);
         let values = vec![Value::Text(ticket.name.encoded().into_owned()), Value::Blob(blob(ticket.holder))];
-        self.one("release", Again::No, Call::new(&self.shared.sql.release, values), read_release).await
+        self.one(Again::No, Call::new(&self.shared.sql.release, values), read_release).await
     }
 
     pub(super) async fn remove_number(&self, name: &LockName, token: FencingToken) -> Result<Release> {
         let values = vec![Value::Text(name.encoded().into_owned()), Value::Big(token.get())];
-        self.one("evict", Again::No, Call::new(&self.shared.sql.evict, values), read_release).await
+        self.one(Again::No, Call::new(&self.shared.sql.evict, values), read_release).await
     }
 }

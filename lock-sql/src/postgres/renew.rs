@@ -9,22 +9,13 @@ use super::error::explain;
 use super::line::{State, read_states};
 use super::pool::Again;
 
-/// How many renewals share a request at most: the names of a request are locked together.
-const RENEWED_TOGETHER: usize = 1_000;
-
 impl PostgresBackend {
     pub(super) async fn renew_all(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let mut answers = Vec::with_capacity(due.len());
-        for part in due.chunks(RENEWED_TOGETHER) {
-            match self.renew_some(part).await {
-                Ok(some) => answers.extend(some),
-                Err(error) => answers.extend(part.iter().map(|_| Err(error.clone()))),
-            }
-        }
-        answers
+        let renewed = self.renew_together(due).await;
+        renewed.unwrap_or_else(|error| vec![Err(error); due.len()])
     }
 
-    async fn renew_some(&self, due: &[Renewal]) -> Result<Vec<Result<Renewed>>> {
+    async fn renew_together(&self, due: &[Renewal]) -> Result<Vec<Result<Renewed>>> {
         // Those of one name together, and in the order of its line: as those who promote lock the rows.
         let mut order: Vec<_> = due.iter().enumerate().collect();
         order.sort_by(|(_, a), (_, b)| {
@@ -41,7 +32,7 @@ impl PostgresBackend {
         ];
         let holders: Vec<_> = sorted().map(|r| r.ticket.holder).collect();
         let call = Call::new(&self.shared.sql.renew, values);
-        let states = self.one("renew", Again::Yes, call, |row| read_states(row, &holders)).await?;
+        let states = self.one(Again::Yes, call, |row| read_states(row, &holders)).await?;
         let mut answers: Vec<_> =
             order.iter().zip(states).map(|((i, due), state)| (*i, Ok(self.renewed(due, state)))).collect();
         answers.sort_by_key(|(i, _)| *i);
@@ -73,7 +64,7 @@ impl PostgresBackend {
             Value::Blob(blob(ticket.holder)),
             Value::Big(token.get()),
         ];
-        self.one("raise", Again::Yes, Call::new(&self.shared.sql.raise, values), |row| {
+        self.one(Again::Yes, Call::new(&self.shared.sql.raise, values), |row| {
             let raised: bool = row.try_get(0).map_err(explain)?;
             Ok(if raised { Raise::Raised } else { Raise::NotHeld })
         })

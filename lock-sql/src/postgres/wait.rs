@@ -12,7 +12,6 @@ use super::pool::Again;
 impl PostgresBackend {
     /// Waits for the notification of a promotion.
     pub(super) async fn until_held(&self, ticket: &Ticket) -> Result<Wake> {
-        self.check_open().map_err(|e| self.named("wait", e))?;
         let (slot, known) = self.shared.inbox.slot(&ticket.name, ticket.holder);
         self.shared.inbox.waits(&slot);
         if !known {
@@ -23,7 +22,7 @@ impl PostgresBackend {
             ];
             let call = Call::new(&self.shared.sql.watched, values);
             // In a box, which goes when it is answered: a wait is kept for long, and its future with it.
-            let asked = self.one("wait", Again::Yes, call, |row| row.try_get(0).map_err(explain));
+            let asked = self.one(Again::Yes, call, |row| row.try_get(0).map_err(explain));
             let stands: Option<String> = Box::pin(asked).await?;
             match seen(stands.as_deref(), ticket.holder) {
                 None => {}
@@ -34,8 +33,6 @@ impl PostgresBackend {
                 Some(held) => slot.notify(held),
             }
         }
-        let wake = slot.wait().await;
-        self.check_open().map_err(|e| self.named("wait", e))?;
-        Ok(wake)
+        Ok(slot.wait().await)
     }
 }

@@ -18,8 +18,6 @@ const FIRST: Duration = Duration::from_millis(3);
 
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn join(&self, request: &Request) -> Result<Standing> {
-        self.check_open()?;
-        self.capabilities.check_mode(request.mode, D::SCHEME)?;
         if self.find(&request.ticket()).is_some()
             && let Some(standing) = Box::pin(self.again(request)).await?
         {

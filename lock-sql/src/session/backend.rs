@@ -1,14 +1,15 @@
 //! The store: its verbs, over one dialect, and what this client's locks are.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use async_trait::async_trait;
+use onelock_core::store::undeclared;
 use onelock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, HolderMap, Info, Listing, LockName,
     Mode, Page, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
-use tokio::sync::watch;
 
 use super::dialect::{Answer, Ask, Dialect, Id};
 use super::names::Key;
@@ -24,7 +25,7 @@ pub(super) struct SessionStore<D: Dialect> {
     pub(super) entries: Mutex<HolderMap<Arc<Entry<D::Conn>>>>,
     /// Sessions whose connection was given up while they might have held or waited for something.
     pub(super) lost: Mutex<HolderMap<Id>>,
-    pub(super) closed: watch::Sender<bool>,
+    pub(super) closed: AtomicBool,
 }
 
 /// A lock that a session of this client holds or waits for.
@@ -90,7 +91,7 @@ pub(super) fn gone() -> Error {
 
 impl<D: Dialect> SessionStore<D> {
     pub(super) fn check_open(&self) -> Result<()> {
-        if *self.closed.borrow() { Err(closed()) } else { Ok(()) }
+        if self.closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(()) }
     }
 
     pub(super) fn entries(&self) -> MutexGuard<'_, HolderMap<Arc<Entry<D::Conn>>>> {
@@ -116,16 +117,6 @@ impl<D: Dialect> SessionStore<D> {
     pub(super) fn key(&self, name: &LockName) -> Key {
         Key::new(&self.space, name)
     }
-
-    fn named<T>(&self, operation: &'static str, result: Result<T>) -> Result<T> {
-        result.map_err(|error| error.during(operation).at(&self.info.address))
-    }
-
-    fn unsupported<T>(&self, operation: &'static str, what: &str) -> Result<T> {
-        self.named(operation, self.check_open())?;
-        let text = format!("{} has no {what}; `onelock stores` shows which stores do", D::SCHEME);
-        self.named(operation, Err(Error::new(ErrorKind::Unsupported, text)))
-    }
 }
 
 impl<D: Dialect> fmt::Debug for SessionStore<D> {
@@ -146,40 +137,41 @@ impl<D: Dialect> Backend for SessionStore<D> {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.named("acquire", self.join(request).await)
+        self.join(request).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.named("wait", self.until_held(ticket).await)
+        self.until_held(ticket).await
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let answers = self.renew_all(due).await;
-        answers.into_iter().map(|answer| self.named("renew", answer)).collect()
+        self.renew_all(due).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.named("release", self.give_back(ticket).await)
+        self.give_back(ticket).await
     }
 
+    /// All locks share the source of their numbers.
     async fn raise(&self, _ticket: &Ticket, _token: FencingToken) -> Result<Raise> {
-        self.unsupported("raise", "`raise`: all locks share the source of their numbers")
+        undeclared()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.named("inspect", self.holders(name).await)
+        self.holders(name).await
     }
 
+    /// The server knows keys, not names.
     async fn list(&self, _prefix: &str, _page: &Page) -> Result<Listing> {
-        self.unsupported("list", "`list`: the server knows keys, not names")
+        undeclared()
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.named("evict", self.end_holder(name, token).await)
+        self.end_holder(name, token).await
     }
 
     async fn close(&self) -> Result<()> {
-        self.closed.send_replace(true);
+        self.closed.store(true, Ordering::Release);
         // The server ends sessions whose connection has gone, and what they hold with them.
         self.entries().clear();
         self.sessions.close().await;

@@ -8,17 +8,15 @@ use super::dialect::{Answer, Ask, Dialect};
 impl<D: Dialect> SessionStore<D> {
     /// Those who hold. Of those who wait the server shows neither number nor note.
     pub(super) async fn holders(&self, name: &LockName) -> Result<Snapshot> {
-        self.check_open()?;
         let mut holders = match self.sessions.aside(Ask::Holders(self.key(name))).await? {
             Answer::Holders(holders) => holders,
             _ => Vec::new(),
         };
         holders.sort_by_key(|holder| holder.token);
-        Ok(Snapshot { holders, ..Snapshot::empty(name.clone()) })
+        Ok(Snapshot::new(name.clone(), holders, Vec::new()))
     }
 
     pub(super) async fn end_holder(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.check_open()?;
         let Answer::Done(true) = self.sessions.aside(Ask::Evict(self.key(name), token)).await? else {
             return Ok(Release::NotHeld);
         };

@@ -24,32 +24,28 @@ mod renew;
 mod sessions;
 mod wait;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use onelock_core::store::Checked;
 use onelock_core::{Capabilities, Error, ErrorKind, HolderMap, Info, OptionSpec, Result, StoreUrl};
-use tokio::sync::watch;
 
 use backend::SessionStore;
 use dialect::Dialect;
 use sessions::Sessions;
 
 /// What every kind of session lock can do; the rest is for the dialect to say.
-pub(crate) const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
-    caps.permits = false;
-    caps.raise = false;
-    // A session that ends frees its lock at once.
-    caps.delay = false;
-    // A key cannot be read back into a name.
-    caps.list = false;
-    // A lock ends with the server's process, and with its client's connection. Numbers survive.
-    caps.durable = false;
-    caps.resume = false;
-    // A session that is ended takes its connection with it: not for a client that was late by a moment.
-    caps.min_lease = Duration::from_millis(200);
-    caps
-};
+///
+/// A session that ends frees its lock at once (no delay), a key cannot be read back into a name (no list), and a lock ends with
+/// the server's process and its client's connection. A session that is ended takes its connection with it: not for a client
+/// that was late by a moment.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities::minimal()
+    .shared(true)
+    .fifo(true)
+    .fencing(true)
+    .push(true)
+    .min_lease(Duration::from_millis(200));
 
 /// What a store of session locks is opened with.
 struct Setup<D: Dialect> {
@@ -65,27 +61,27 @@ struct Setup<D: Dialect> {
 }
 
 impl<D: Dialect> Setup<D> {
-    fn store(self) -> SessionStore<D> {
+    fn store(self) -> Checked<SessionStore<D>> {
         let [first, side] = self.opened;
         let sessions = Sessions::new(self.dialect, self.connections, self.request_timeout, first, side);
-        SessionStore {
+        Checked::over(SessionStore {
             info: self.info,
             capabilities: self.capabilities,
             space: self.space,
             sessions: Arc::new(sessions),
             entries: Mutex::new(HolderMap::default()),
             lost: Mutex::new(HolderMap::default()),
-            closed: watch::Sender::new(false),
-        }
+            closed: AtomicBool::new(false),
+        })
     }
 }
 
 /// The option that every kind of session lock has.
-const CONNECTIONS: OptionSpec = OptionSpec {
-    name: "connections",
-    default: "32",
-    about: "how many locks this client may hold or await at once; each has a connection of its own",
-};
+const CONNECTIONS: OptionSpec = OptionSpec::new(
+    "connections",
+    "32",
+    "How many locks this client may hold or await at once; each has a connection of its own",
+);
 
 fn connections(url: &mut StoreUrl) -> Result<u16> {
     let connections = url.take("connections")?.unwrap_or(32);

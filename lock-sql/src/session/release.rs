@@ -10,7 +10,6 @@ use super::sessions::silent;
 
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn give_back(&self, ticket: &Ticket) -> Result<Release> {
-        self.check_open()?;
         let entry = self.find(ticket);
         let mut unclear = None;
         if let Some(entry) = entry {

@@ -12,9 +12,6 @@ use super::sessions::{Session, silent};
 
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn renew_all(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        if let Err(closed) = self.check_open() {
-            return due.iter().map(|_| Err(closed.clone())).collect();
-        }
         let found: Vec<_> = due.iter().map(|renewal| (renewal, self.find(&renewal.ticket))).collect();
         let waits = |entry: &Arc<Entry<D::Conn>>| entry.token.get().is_none().then_some(entry.id.process);
         let asked: Vec<_> = found.iter().filter_map(|(_, entry)| entry.as_ref().and_then(waits)).collect();

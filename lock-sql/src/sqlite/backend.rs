@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use onelock_core::store::Checked;
 use onelock_core::{
     Backend, Capabilities, Clock, FencingToken, Info, Listing, LockName, Page, Raise, Release, Renewal,
     Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
@@ -14,12 +15,8 @@ use super::config::SqliteConfig;
 use super::thread::{Effect, Queue};
 use super::{acquire, file, inspect, release, renew};
 
-pub(super) const CAPABILITIES: Capabilities = {
-    let mut all = Capabilities::full();
-    // The store's clock is the client's own.
-    all.granularity = Duration::ZERO;
-    all
-};
+/// The store's clock is the client's own.
+pub(super) const CAPABILITIES: Capabilities = Capabilities::of_lines().granularity(Duration::ZERO);
 
 /// Locks in one SQLite file.
 ///
@@ -48,16 +45,12 @@ impl SqliteBackend {
     ///
     /// # Cancel safety
     /// Safe: the thread ends when nobody waits for it any more.
-    pub async fn open(mut config: SqliteConfig, clock: Arc<dyn Clock>) -> Result<Self> {
+    pub async fn open(mut config: SqliteConfig, clock: Arc<dyn Clock>) -> Result<Checked<Self>> {
         config.check()?;
         config.path = file::absolute(&config.path)?;
         let address = format!("sqlite://{}", config.path.display());
         let queue = Queue::start(config, clock).await.map_err(|e| e.during("open").at(&address))?;
-        Ok(Self { info: Info { scheme: "sqlite".into(), address }, queue })
-    }
-
-    async fn call<T>(&self, operation: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
-        call.await.map_err(|e| e.during(operation).at(&self.info.address))
+        Ok(Checked::over(Self { info: Info::new("sqlite", address), queue }))
     }
 }
 
@@ -79,44 +72,42 @@ impl Backend for SqliteBackend {
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
         let request = request.clone();
-        self.call("acquire", self.queue.run(Effect::Joins, move |tx| acquire::acquire(tx, &request))).await
+        self.queue.run(Effect::Joins, move |tx| acquire::acquire(tx, &request)).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.call("wait", self.queue.wait(ticket)).await
+        self.queue.wait(ticket).await
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
         let (all, count) = (due.to_vec(), due.len());
-        let renewed =
-            self.call("renew", self.queue.run(Effect::Renews, move |tx| renew::renew(tx, &all))).await;
+        let renewed = self.queue.run(Effect::Renews, move |tx| renew::renew(tx, &all)).await;
         renewed.unwrap_or_else(|error| vec![Err(error); count])
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let ticket = ticket.clone();
-        self.call("release", self.queue.run(Effect::Frees, move |tx| release::release(tx, &ticket))).await
+        self.queue.run(Effect::Frees, move |tx| release::release(tx, &ticket)).await
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
         let ticket = ticket.clone();
-        self.call("raise", self.queue.run(Effect::Joins, move |tx| acquire::raise(tx, &ticket, token))).await
+        self.queue.run(Effect::Joins, move |tx| acquire::raise(tx, &ticket, token)).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
         let name = name.clone();
-        self.call("inspect", self.queue.run(Effect::Reads, move |tx| inspect::inspect(tx, &name))).await
+        self.queue.run(Effect::Reads, move |tx| inspect::inspect(tx, &name)).await
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        onelock_core::name::check_prefix(prefix)?;
         let (prefix, page) = (prefix.to_owned(), page.clone());
-        self.call("list", self.queue.run(Effect::Reads, move |tx| inspect::list(tx, &prefix, &page))).await
+        self.queue.run(Effect::Reads, move |tx| inspect::list(tx, &prefix, &page)).await
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
         let name = name.clone();
-        self.call("evict", self.queue.run(Effect::Frees, move |tx| release::evict(tx, &name, token))).await
+        self.queue.run(Effect::Frees, move |tx| release::evict(tx, &name, token)).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -1,12 +1,11 @@
 //! Where the file is and how patient to be, from a URL or a serde struct.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::driver::Opening;
-use onelock_core::{Backend, Clock, Driver, Error, ErrorKind, OptionSpec, Result, StoreUrl};
-use serde::{Deserialize, Serialize};
+use onelock_core::driver::opening;
+use onelock_core::toolkit::options;
+use onelock_core::{Driver, Error, ErrorKind, Result, StoreUrl};
 
 use super::SqliteBackend;
 
@@ -15,57 +14,41 @@ use super::SqliteBackend;
 /// `sqlite:///var/lib/app/locks.db` names an absolute path, `sqlite://locks.db` and `sqlite://./data/locks.db` one
 /// that is relative to the working directory at the time of opening. Bytes other than letters, digits, `/`, `.`, `-`
 /// and `_` are written `%XX`. The folder must exist; the file is made when it does not.
-pub const SQLITE_DRIVER: Driver = Driver {
-    name: "sqlite",
-    schemes: &["sqlite"],
-    example: "sqlite:///var/lib/app/locks.db",
-    about: "one file, shared by the processes of one host",
-    capabilities: super::backend::CAPABILITIES,
-    options: OPTIONS,
-    open,
-    gate: onelock_core::quorum::no_gate,
-};
+pub const SQLITE_DRIVER: Driver = Driver::new("sqlite", &["sqlite"], |url, context| {
+    opening(async move { SqliteBackend::open(SqliteConfig::from_url(url)?, context.clock).await })
+})
+.example("sqlite:///var/lib/app/locks.db")
+.about("one file, shared by the processes of one host")
+.capabilities(super::backend::CAPABILITIES)
+.options(SqliteConfig::OPTIONS);
 
-const OPTIONS: &[OptionSpec] = &[
-    OptionSpec { name: "busy_timeout", default: "5s", about: "how long a call waits for other writers" },
-    OptionSpec {
-        name: "poll",
-        default: "10ms",
-        about: "how often at least waiters look for other processes where the kernel does not tell of them",
-    },
-];
-
-/// Where the file is and how patient to be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[non_exhaustive]
-pub struct SqliteConfig {
-    /// The file; made when it does not exist, in a folder that does. A relative path is taken from the working
-    /// directory at the time of opening.
-    pub path: PathBuf,
-    /// How long a call waits for other writers of the file before it fails with [`ErrorKind::Unavailable`].
-    #[serde(with = "onelock_core::toolkit::human_time", default = "default_busy_timeout")]
-    pub busy_timeout: Duration,
-    /// How long at most a waiter takes to see what another process did where the kernel does not tell of it. Waiters of
-    /// one backend share one look; it comes about every millisecond after a change and ever more rarely, down to this,
-    /// while nothing happens. Where the kernel tells, the look is only for what was not told, a hundred times less often.
-    #[serde(with = "onelock_core::toolkit::human_time", default = "default_poll")]
-    pub poll: Duration,
-}
-
-fn default_busy_timeout() -> Duration {
-    Duration::from_secs(5)
-}
-
-fn default_poll() -> Duration {
-    Duration::from_millis(10)
+options! {
+    /// Where the file is and how patient to be.
+    #[derive(Eq)]
+    pub struct SqliteConfig {
+        /// The file; made when it does not exist, in a folder that does. A relative path is taken from the working
+        /// directory at the time of opening.
+        pub path: PathBuf = PathBuf::new(),
+    }
+    options {
+        /// How long a call waits for other writers.
+        ///
+        /// After it, the call fails with [`ErrorKind::Unavailable`].
+        busy_timeout: Duration = "5s",
+        /// How often at least waiters look for other processes where the kernel does not tell of them.
+        ///
+        /// Waiters of one backend share one look; it comes about every millisecond after a change and ever more rarely, down
+        /// to this, while nothing happens. Where the kernel tells, the look is only for what was not told, a hundred times
+        /// less often.
+        poll: Duration = "10ms",
+    }
 }
 
 impl SqliteConfig {
     /// The defaults for the file at `path`.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), busy_timeout: default_busy_timeout(), poll: default_poll() }
+        Self { path: path.into(), ..Self::default() }
     }
 
     /// Reads a URL, whose common options have been taken out.
@@ -74,14 +57,8 @@ impl SqliteConfig {
     /// [`ErrorKind::InvalidConfig`] when it names no file, has a user, a port or several hosts, or an option that is
     /// not known or out of range.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
-        url.check_options(&[OPTIONS])?;
-        let mut config = Self::new(path_of(&url)?);
-        if let Some(timeout) = url.take("busy_timeout")? {
-            config.busy_timeout = timeout;
-        }
-        if let Some(poll) = url.take("poll")? {
-            config.poll = poll;
-        }
+        url.check_options(&[Self::OPTIONS])?;
+        let config = Self::new(path_of(&url)?).merge_url(&mut url)?;
         config.check()?;
         Ok(config)
     }
@@ -119,13 +96,6 @@ fn path_of(url: &StoreUrl) -> Result<PathBuf> {
         return Err(bad("the SQLite store needs the path of a file: sqlite:///folder/locks.db"));
     }
     Ok(path.into())
-}
-
-fn open(url: StoreUrl, clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        let backend = SqliteBackend::open(SqliteConfig::from_url(url)?, clock).await?;
-        Ok(Arc::new(backend) as Arc<dyn Backend>)
-    })
 }
 
 fn bad(text: &str) -> Error {

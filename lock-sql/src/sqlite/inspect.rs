@@ -9,7 +9,7 @@ use super::line::Transaction;
 
 pub(super) fn inspect(tx: &mut Transaction<'_>, name: &LockName) -> Result<Snapshot, Fault> {
     let (holders, waiters) = line(tx, &name.encoded())?.view(tx.now);
-    Ok(Snapshot { holders, waiters, ..Snapshot::empty(name.clone()) })
+    Ok(Snapshot::new(name.clone(), holders, waiters))
 }
 
 /// The cursor is the encoded name that the page before ended with.
@@ -27,7 +27,7 @@ pub(super) fn list(tx: &mut Transaction<'_>, prefix: &str, page: &Page) -> Resul
         let (holders, waiters) = (line.holders(), line.entries().len() - line.holders());
         let name = LockName::decode(encoded)
             .ok_or_else(|| Error::new(ErrorKind::Foreign, "the file holds a name that is none"))?;
-        listing.names.push(ListedName { name, holders, waiters });
+        listing.names.push(ListedName::new(name, holders, waiters));
     }
     listing.next = (names.len() > limit).then(|| names[limit - 1].clone());
     Ok(listing)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use onelock_core::store::Checked;
 use onelock_core::{Backend as _, Mode, Renewal, Renewed, Wake};
 use onelock_sql::MySqlBackend;
 use sqlx::{Executor as _, Row as _};
@@ -25,14 +26,14 @@ async fn work(server: &MariaDb) -> [u64; 2] {
     sums
 }
 
-async fn cycle(store: &MySqlBackend, on: &str) {
+async fn cycle(store: &Checked<MySqlBackend>, on: &str) {
     let entry = request(on, Mode::Exclusive);
     let token = held(store, &entry).await.token;
     store.release(&ticket(&entry, token)).await.unwrap();
 }
 
 /// One client takes over from another: a join, a wait, a release, a renewal, a release.
-async fn hand_over(store: &Arc<MySqlBackend>, other: &MySqlBackend, on: &str) {
+async fn hand_over(store: &Arc<Checked<MySqlBackend>>, other: &Checked<MySqlBackend>, on: &str) {
     let (first, second) = (request(on, Mode::Exclusive), request(on, Mode::Exclusive));
     let token = held(other, &first).await.token;
     let place = waiting(&**store, &second).await;
@@ -49,7 +50,11 @@ async fn hand_over(store: &Arc<MySqlBackend>, other: &MySqlBackend, on: &str) {
 }
 
 /// The least that a hand-over takes, of some: house-keeping in the background only adds.
-async fn least(server: &MariaDb, store: &Arc<MySqlBackend>, other: &MySqlBackend) -> [u64; 2] {
+async fn least(
+    server: &MariaDb,
+    store: &Arc<Checked<MySqlBackend>>,
+    other: &Checked<MySqlBackend>,
+) -> [u64; 2] {
     let mut least = [u64::MAX; 2];
     for _ in 0..20 {
         let before = work(server).await;

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use onelock_core::store::Checked;
 use onelock_core::{Backend, Grant, HolderId, LockName, Mode, Note, Place, Request, Standing, Ticket};
 use onelock_sql::{MySqlBackend, MySqlConfig};
 
@@ -20,12 +21,12 @@ pub(crate) fn config(url: &str) -> MySqlConfig {
     MySqlConfig::from_url(url.parse().unwrap()).unwrap()
 }
 
-pub(crate) async fn connect(url: &str) -> MySqlBackend {
+pub(crate) async fn connect(url: &str) -> Checked<MySqlBackend> {
     MySqlBackend::connect(config(url)).await.unwrap()
 }
 
 /// A client whose requests are counted, with these further options.
-pub(crate) async fn counted(server: &MariaDb, options: &str) -> (Counter, MySqlBackend) {
+pub(crate) async fn counted(server: &MariaDb, options: &str) -> (Counter, Checked<MySqlBackend>) {
     let counter = Counter::start((Ipv4Addr::LOCALHOST, server.port()).into()).unwrap();
     // What is encrypted cannot be counted.
     let url = format!("mysql://root@127.0.0.1:{}/locks?tls=off{options}", counter.port());

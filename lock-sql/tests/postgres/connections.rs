@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use onelock_core::store::Checked;
 use onelock_core::{Backend as _, Release, Standing};
 use onelock_sql::PostgresBackend;
 use sqlx::postgres::PgConnection;
@@ -16,7 +17,7 @@ use crate::sharing::request;
 const FEW: &[&str] = &["max_connections=8", "superuser_reserved_connections=3", "max_wal_senders=0"];
 
 /// Takes and gives back so many locks at once.
-async fn at_once(store: &PostgresBackend, many: usize) {
+async fn at_once(store: &Checked<PostgresBackend>, many: usize) {
     let cycles = (0..many).map(|i| async move {
         let one = request(&format!("n-{i}-{:p}", store));
         let Standing::Held(_) = store.acquire(&one).await? else { panic!("busy") };

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use onelock_core::store::Checked;
 use onelock_core::{Backend, FencingToken, Release, Renewal, Renewed, Request, Standing};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
@@ -13,7 +14,7 @@ use crate::sharing::request;
 /// The log is written when a commit waits for it, or when pages are full.
 const RARELY: &[&str] = &["wal_writer_delay=10s", "autovacuum=off"];
 
-async fn held(store: &onelock_sql::PostgresBackend, request: &Request) -> FencingToken {
+async fn held(store: &Checked<onelock_sql::PostgresBackend>, request: &Request) -> FencingToken {
     match store.acquire(request).await.unwrap() {
         Standing::Held(grant) => grant.token,
         other => panic!("{other:?}"),

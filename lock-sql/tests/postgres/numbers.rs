@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use onelock_core::store::Checked;
 use onelock_core::{Backend as _, ErrorKind, FencingToken, Raise, Release, Standing};
 use onelock_sql::PostgresBackend;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
@@ -10,7 +11,7 @@ use crate::postgres_server::{Admin as _, PostgresServer};
 use crate::server::open;
 use crate::sharing::request;
 
-async fn cycle(store: &PostgresBackend) -> i64 {
+async fn cycle(store: &Checked<PostgresBackend>) -> i64 {
     let one = request("n");
     let Standing::Held(grant) = store.acquire(&one).await.unwrap() else { panic!("busy") };
     assert_eq!(store.release(&one.ticket()).await.unwrap(), Release::Released);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use onelock_core::store::Checked;
 use onelock_core::{Backend, Release, Renewal, Renewed, Standing, Wake};
 use onelock_sql::PostgresBackend;
 use sqlx::{Executor as _, Row as _};
@@ -12,7 +13,7 @@ use crate::sharing::request;
 use onelock_conformance::servers::pgbouncer::PgBouncer;
 
 /// One client holds, another waits, is promoted and renews; both give back.
-async fn hand_over(here: &PostgresBackend, there: &PostgresBackend) {
+async fn hand_over(here: &Checked<PostgresBackend>, there: &Checked<PostgresBackend>) {
     let (first, second) = (request("it's \\ a 'name'"), request("it's \\ a 'name'"));
     let Standing::Held(grant) = here.acquire(&first).await.unwrap() else { panic!() };
     let Standing::Waiting(place) = there.acquire(&second).await.unwrap() else { panic!() };

@@ -2,6 +2,7 @@
 //! shown by the suite: it runs as such a role.
 
 use onelock_conformance::servers::pgbouncer::PgBouncer;
+use onelock_core::store::Checked;
 use onelock_core::{Backend, Error, ErrorKind, FencingToken, Page, Renewal, Standing};
 use onelock_sql::PostgresBackend;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
@@ -57,7 +58,7 @@ async fn each_right_that_is_missing_at_the_start_is_named() {
 }
 
 /// Each verb, with the function that it calls.
-async fn each_verb(store: &PostgresBackend) -> Vec<(&'static str, Option<Error>)> {
+async fn each_verb(store: &Checked<PostgresBackend>) -> Vec<(&'static str, Option<Error>)> {
     let held = request("n");
     let token = FencingToken::new(1).unwrap();
     let due = [Renewal { ticket: held.ticket(), lease: held.lease, waiter_lease: held.waiter_lease }];

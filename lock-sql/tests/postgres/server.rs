@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use onelock_core::store::Checked;
 use onelock_core::{Backend, ErrorKind, Renewal, Renewed, Standing, StoreUrl, Wake};
 use onelock_sql::{PostgresBackend, PostgresConfig};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
@@ -11,11 +12,11 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 use crate::postgres_server::{Admin as _, PostgresServer};
 use crate::sharing::request;
 
-pub(crate) async fn open(url: &str) -> PostgresBackend {
+pub(crate) async fn open(url: &str) -> Checked<PostgresBackend> {
     try_open(url).await.unwrap()
 }
 
-pub(crate) async fn try_open(url: &str) -> onelock_core::Result<PostgresBackend> {
+pub(crate) async fn try_open(url: &str) -> onelock_core::Result<Checked<PostgresBackend>> {
     PostgresBackend::open(PostgresConfig::from_url(url.parse::<StoreUrl>()?)?).await
 }
 

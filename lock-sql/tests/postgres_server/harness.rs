@@ -15,7 +15,7 @@ use super::running::{Kind, Running};
 use super::{Admin as _, PostgresServer};
 
 /// What the store must declare.
-const CAPABILITIES: Capabilities = Capabilities::full();
+const CAPABILITIES: Capabilities = Capabilities::of_lines();
 
 /// A server for each case. The clients' role has the rights of the store's page and no other.
 #[derive(Default)]

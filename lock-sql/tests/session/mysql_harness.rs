@@ -17,7 +17,7 @@ use crate::mysql_server::{Admin as _, MariaDb};
 
 /// What the store must declare.
 const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
+    let mut caps = Capabilities::of_lines();
     caps.shared = false;
     caps.permits = false;
     caps.raise = false;

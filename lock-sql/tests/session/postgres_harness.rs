@@ -17,7 +17,7 @@ use crate::postgres_server::{Admin as _, PostgresServer};
 
 /// What the store must declare.
 const CAPABILITIES: Capabilities = {
-    let mut caps = Capabilities::full();
+    let mut caps = Capabilities::of_lines();
     caps.permits = false;
     caps.raise = false;
     caps.delay = false;

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use onelock_conformance::servers::{Place, folder_in, power};
+use onelock_core::store::Checked;
 use onelock_core::{Backend as _, HolderId, Request, Standing};
 use onelock_sql::SqliteBackend;
 
@@ -13,7 +14,7 @@ use crate::support::{open, release, request};
 const CLIENT: &str = "ONELOCK_SQLITE_POWER";
 const TEST: &str = "power::numbers_that_were_answered_survive_a_power_cut";
 
-async fn join(store: &SqliteBackend) -> (Request, i64) {
+async fn join(store: &Checked<SqliteBackend>) -> (Request, i64) {
     let request = Request { holder: HolderId::random().unwrap(), ..request("power", 0) };
     // What was held at an earlier cut may be there yet.
     let token = match store.acquire(&request).await.unwrap() {

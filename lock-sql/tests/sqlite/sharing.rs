@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use onelock_core::store::Checked;
 use onelock_core::{Backend, BootClock, ErrorKind, HolderId, Standing, Wake};
 use onelock_sql::{SqliteBackend, SqliteConfig};
 
@@ -37,7 +38,7 @@ trait Tap: Sized {
 impl<T> Tap for T {}
 
 /// Cycles of acquire, wait and release on one name; checks that it is alone inside and that tokens grow.
-async fn cycle(store: &SqliteBackend, rounds: usize, inside: &AtomicUsize, last: &AtomicI64) {
+async fn cycle(store: &Checked<SqliteBackend>, rounds: usize, inside: &AtomicUsize, last: &AtomicI64) {
     for _ in 0..rounds {
         let request = request("hot", HolderId::random().unwrap().as_u128());
         let ticket = request.ticket();

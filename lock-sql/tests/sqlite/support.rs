@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use onelock_core::store::Checked;
 use onelock_core::{
     Backend, BootClock, Clock, Error, FencingToken, HolderId, LockName, Mode, Note, Release, Renewal,
     Request, Standing, Ticket, Timestamp,
@@ -40,11 +41,11 @@ pub(crate) fn file(folder: &TempDir) -> PathBuf {
     folder.path().join("locks.db")
 }
 
-pub(crate) async fn open(path: &Path) -> SqliteBackend {
+pub(crate) async fn open(path: &Path) -> Checked<SqliteBackend> {
     SqliteBackend::open(SqliteConfig::new(path), Arc::new(BootClock)).await.unwrap()
 }
 
-pub(crate) async fn open_with(path: &Path, clock: &Arc<HandClock>) -> SqliteBackend {
+pub(crate) async fn open_with(path: &Path, clock: &Arc<HandClock>) -> Checked<SqliteBackend> {
     SqliteBackend::open(SqliteConfig::new(path), clock.clone()).await.unwrap()
 }
 

@@ -11,7 +11,7 @@ use onelock_core::Capabilities;
 
 /// What the store must declare on the test servers: their tick is 200 ms and their longest session two hours.
 pub(crate) fn capabilities() -> Capabilities {
-    let mut capabilities = Capabilities::full();
+    let mut capabilities = Capabilities::of_lines();
     capabilities.raise = false;
     capabilities.resume = false;
     capabilities.min_lease = TICK * 2;

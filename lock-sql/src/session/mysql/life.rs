@@ -181,13 +181,13 @@ fn taken_over() -> Error {
 /// Makes sure that the table is there, of the version this program knows. What keeps its locks apart from others.
 pub(super) async fn ensure(conn: &mut MySqlConnection, config: &MySqlConfig) -> Result<String> {
     // The server's default may be that nothing is committed.
-    let settings = Template::new(include_str!("../../mysql/sql/session.sql"), &config.table_prefix);
+    let settings = Template::new(include_str!("../../mysql/sql/session.sql"), &config.namespace);
     unharmed(run(conn, settings.fill(&[("lock_wait", Value::Int(LOCK_WAIT))]))).await.map_err(explain)?;
     if let Some(space) = space(conn, config).await? {
         return Ok(space);
     }
     let migration =
-        Template::new(include_str!("../../../migrations/mysql_session/0001.sql"), &config.table_prefix);
+        Template::new(include_str!("../../../migrations/mysql_session/0001.sql"), &config.namespace);
     if let Err(error) = unharmed(run(conn, migration.fill(&[]))).await {
         let error = explain(error);
         if error.kind() != ErrorKind::Denied {
@@ -196,7 +196,7 @@ pub(super) async fn ensure(conn: &mut MySqlConnection, config: &MySqlConfig) -> 
         let text = format!(
             "the table `{0}session` is missing or this user has no right on it, and it may not make it: let an \
              administrator run migrations/mysql_session/0001.sql and grant SELECT and UPDATE on it ({error})",
-            config.table_prefix
+            config.namespace
         );
         return Err(Error::new(ErrorKind::Denied, text).caused_by(error));
     }
@@ -205,8 +205,8 @@ pub(super) async fn ensure(conn: &mut MySqlConnection, config: &MySqlConfig) -> 
 }
 
 async fn space(conn: &mut MySqlConnection, config: &MySqlConfig) -> Result<Option<String>> {
-    let table = format!("{}session", config.table_prefix);
-    let engine = Template::new(include_str!("../../mysql/sql/tables.sql"), &config.table_prefix);
+    let table = format!("{}session", config.namespace);
+    let engine = Template::new(include_str!("../../mysql/sql/tables.sql"), &config.namespace);
     let list = [("tables", Value::List(&[table.as_str()]))];
     let rows = unharmed(run(conn, engine.fill(&list))).await.map_err(explain)?;
     if let Some(row) = rows.first() {
@@ -216,7 +216,7 @@ async fn space(conn: &mut MySqlConnection, config: &MySqlConfig) -> Result<Optio
             return Err(Error::new(ErrorKind::Foreign, text));
         }
     }
-    let sql = Template::new(include_str!("sql/table.sql"), &config.table_prefix).fill(&[]);
+    let sql = Template::new(include_str!("sql/table.sql"), &config.namespace).fill(&[]);
     // Of a table that one may not see, servers do not say whether it is there.
     let rows = match unharmed(run(conn, sql)).await {
         Ok(rows) => rows,

@@ -49,7 +49,7 @@ impl MySql {
             let Some(row) = self.sessions(conn, &[holder]).await?.pop() else { continue };
             let note = String::from_utf8_lossy(&legible(|| bytes(&row, 2))?).into_owned();
             let (token, mode) = (FencingToken::new(number)?, Mode::Exclusive);
-            return Ok(Answer::Holders(vec![EntryView { token, mode, note, age: None, expires_in: None }]));
+            return Ok(Answer::Holders(vec![EntryView::new(token, mode, note)]));
         }
         Err(Error::new(ErrorKind::Unavailable, "the lock changes hands faster than it can be looked at"))
     }

@@ -9,14 +9,12 @@ mod life;
 mod look;
 mod words;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::driver::Opening;
+use onelock_core::driver::opening;
+use onelock_core::store::Checked;
 use onelock_core::url::host_port;
-use onelock_core::{
-    Backend, Capabilities, Clock, Driver, Error, ErrorKind, Info, OptionSpec, Result, StoreUrl,
-};
+use onelock_core::{Capabilities, Driver, Error, ErrorKind, Info, OptionSpec, Result, StoreUrl};
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 
@@ -31,43 +29,26 @@ use asking::Conn;
 use life::Known;
 
 /// Session locks in MySQL and MariaDB: `mysql+session://user:password@host:3306/database`.
-pub const MYSQL_SESSION_DRIVER: Driver = Driver {
-    name: "mysql-session",
-    schemes: &["mysql+session", "mariadb+session"],
-    example: "mysql+session://app:password@db.internal/app?ttl=5s",
-    about: "GET_LOCK of MariaDB and MySQL sessions: fast, nothing is written down",
-    capabilities: CAPABILITIES,
-    options: OPTIONS,
-    open,
-    gate: onelock_core::quorum::no_gate,
-};
+pub const MYSQL_SESSION_DRIVER: Driver =
+    Driver::new("mysql-session", &["mysql+session", "mariadb+session"], |url, _| opening(open(url)))
+        .example("mysql+session://app:password@db.internal/app?ttl=5s")
+        .about("GET_LOCK of MariaDB and MySQL sessions: fast, nothing is written down")
+        .capabilities(CAPABILITIES)
+        .options(OPTIONS);
 
-const CAPABILITIES: Capabilities = {
-    let mut caps = super::CAPABILITIES;
-    // Each of these locks is held by one session.
-    caps.shared = false;
-    // The server's time-out is in whole seconds.
-    caps.min_lease = Duration::from_secs(1);
-    caps.lease_step = Duration::from_secs(1);
-    caps.max_lease = Duration::from_secs(24 * 24 * 3600);
-    caps
-};
+/// Each of these locks is held by one session, and the server's time-out is in whole seconds.
+const CAPABILITIES: Capabilities = super::CAPABILITIES
+    .shared(false)
+    .min_lease(Duration::from_secs(1))
+    .lease_step(Duration::from_secs(1))
+    .max_lease(Duration::from_secs(24 * 24 * 3600));
 
-const OPTIONS: &[OptionSpec] = &[
-    CONNECTIONS,
-    OptionSpec { name: "table_prefix", default: "onelock_", about: "what the name of the table begins with" },
-    OptionSpec {
-        name: "durability",
-        default: "durable",
-        about: "relaxed: take a server whose commits do not wait for the disk",
-    },
-    OptionSpec { name: "connect_timeout", default: "5s", about: "how long reaching the server may take" },
-    OptionSpec { name: "request_timeout", default: "5s", about: "how long the server may take to answer" },
-    OptionSpec { name: "tls", default: "prefer", about: "off, prefer, require, verify-ca or verify-full" },
-    OptionSpec { name: "tls_ca", default: "the system's", about: "a PEM file with the authorities to trust" },
-    OptionSpec { name: "tls_cert", default: "none", about: "a PEM file with the client's certificate" },
-    OptionSpec { name: "tls_key", default: "none", about: "a PEM file with the client's key" },
-];
+const OPTIONS: &[OptionSpec] = {
+    let [namespace, durability, _, connect, request, _, _, tls, ca, cert, key] = *MySqlConfig::OPTIONS else {
+        unreachable!()
+    };
+    &[CONNECTIONS, namespace, durability, connect, request, tls, ca, cert, key]
+};
 
 /// How long each step of opening may take: nobody waits for a lock yet.
 const OPENING: Duration = Duration::from_secs(30);
@@ -75,17 +56,13 @@ const OPENING: Duration = Duration::from_secs(30);
 /// As good as no limit: a year, the longest the server takes.
 const ENDLESS: i64 = 31_536_000;
 
-fn open(mut url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        url.check_options(&[OPTIONS])?;
-        let connections = connections(&mut url)?;
-        let config = MySqlConfig::from_url(url)?;
-        let backend = open_with(config, connections).await?;
-        Ok(Arc::new(backend) as Arc<dyn Backend>)
-    })
+async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<MySql>>> {
+    url.check_options(&[OPTIONS])?;
+    let connections = connections(&mut url)?;
+    open_with(MySqlConfig::from_url(url)?, connections).await
 }
 
-async fn open_with(config: MySqlConfig, connections: u16) -> Result<SessionStore<MySql>> {
+async fn open_with(config: MySqlConfig, connections: u16) -> Result<Checked<SessionStore<MySql>>> {
     let address =
         format!("{}://{}/{}", MySql::SCHEME, host_port(&config.host, Some(config.port)), config.database);
     let opened = async {
@@ -101,7 +78,7 @@ async fn open_with(config: MySqlConfig, connections: u16) -> Result<SessionStore
     let (dialect, space, opened) =
         opened.await.map_err(|error: Error| error.during("open").at(address.clone()))?;
     let setup = Setup {
-        info: Info { scheme: MySql::SCHEME.into(), address },
+        info: Info::new(MySql::SCHEME, address),
         capabilities: CAPABILITIES,
         space,
         connections,
@@ -163,7 +140,7 @@ impl MySql {
             request_timeout: config.request_timeout,
             mariadb,
             known: Known::default(),
-            sql: Sql::new(&config.table_prefix),
+            sql: Sql::new(&config.namespace),
         }
     }
 
@@ -204,7 +181,7 @@ mod tests {
             "mysql+session://u@h",
             "mysql+session://h/db",
         ] {
-            let opened = open(url.parse().unwrap(), Arc::new(onelock_core::BootClock)).await;
+            let opened = open(url.parse().unwrap()).await;
             assert_eq!(opened.unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
         }
     }

@@ -199,7 +199,7 @@ fn answered_by(own: Id, row: &PgRow) -> Result<()> {
 fn holder(lock: Option<&str>, name: Option<&str>) -> Option<EntryView> {
     let (token, note) = numbered(name?)?;
     let mode = if lock? == "ShareLock" { Mode::Shared } else { Mode::Exclusive };
-    Some(EntryView { token, mode, note: note.to_owned(), age: None, expires_in: None })
+    Some(EntryView::new(token, mode, note))
 }
 
 /// What follows the number in a session's name; servers show printable ASCII of it.

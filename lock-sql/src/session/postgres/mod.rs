@@ -8,12 +8,12 @@ mod asking;
 mod opening;
 mod session;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::driver::Opening;
+use onelock_core::driver::opening;
+use onelock_core::store::Checked;
 use onelock_core::url::host_port;
-use onelock_core::{Backend, Capabilities, Clock, Driver, Error, Info, OptionSpec, Result, StoreUrl};
+use onelock_core::{Capabilities, Driver, Error, Info, OptionSpec, Result, StoreUrl};
 
 use super::dialect::Dialect as _;
 use super::{CONNECTIONS, SessionStore, Setup, connections};
@@ -23,59 +23,34 @@ use opening::{OPENING, checked, ensure, refuse_pooler};
 use session::Postgres;
 
 /// Session locks in PostgreSQL: `postgres+session://user:password@host:5432/database`.
-pub const POSTGRES_SESSION_DRIVER: Driver = Driver {
-    name: "postgres-session",
-    schemes: &["postgres+session", "postgresql+session"],
-    example: "postgres+session://app:password@db.internal/app?ttl=5s",
-    about: "advisory locks of PostgreSQL sessions: fast, nothing is written down",
-    capabilities: CAPABILITIES,
-    options: OPTIONS,
-    open,
-    gate: onelock_core::quorum::no_gate,
-};
+pub const POSTGRES_SESSION_DRIVER: Driver =
+    Driver::new("postgres-session", &["postgres+session", "postgresql+session"], |url, _| opening(open(url)))
+        .example("postgres+session://app:password@db.internal/app?ttl=5s")
+        .about("advisory locks of PostgreSQL sessions: fast, nothing is written down")
+        .capabilities(CAPABILITIES)
+        .options(OPTIONS);
 
-const CAPABILITIES: Capabilities = {
-    let mut caps = super::CAPABILITIES;
-    // What the server's setting takes.
-    caps.max_lease = Duration::from_secs(24 * 24 * 3600);
-    caps
-};
+/// The longest lease is what the server's setting takes.
+const CAPABILITIES: Capabilities = super::CAPABILITIES.max_lease(Duration::from_secs(24 * 24 * 3600));
 
-const OPTIONS: &[OptionSpec] = &[
-    CONNECTIONS,
-    OptionSpec { name: "schema", default: SCHEMA, about: "the schema of the counter" },
-    OptionSpec { name: "migrate", default: "true", about: "make the schema when it is missing" },
-    OptionSpec { name: "connect_timeout", default: "5s", about: "how long reaching the server may take" },
-    OptionSpec { name: "request_timeout", default: "5s", about: "how long the server may take to answer" },
-    OptionSpec {
-        name: "sslmode",
-        default: "prefer",
-        about: "disable, prefer, require, verify-ca or verify-full",
-    },
-    OptionSpec {
-        name: "sslrootcert",
-        default: "the system's",
-        about: "a PEM file with the authorities to trust",
-    },
-    OptionSpec { name: "sslcert", default: "none", about: "a PEM file with the client's certificate" },
-    OptionSpec { name: "sslkey", default: "none", about: "a PEM file with the client's key" },
-];
+const OPTIONS: &[OptionSpec] = {
+    let [schema, migrate, _, _, connect, request, sslmode, ca, cert, key] = *PostgresConfig::OPTIONS else {
+        unreachable!()
+    };
+    let namespace = OptionSpec::new("namespace", SCHEMA, "The schema of the counter").aliases(schema.aliases);
+    &[CONNECTIONS, namespace, migrate, connect, request, sslmode, ca, cert, key]
+};
 
 const SCHEMA: &str = "onelock_session";
 
-fn open(mut url: StoreUrl, _clock: Arc<dyn Clock>) -> Opening {
-    Box::pin(async move {
-        url.check_options(&[OPTIONS])?;
-        let connections = connections(&mut url)?;
-        let schema: Option<String> = url.take("schema")?;
-        url.set("schema", schema.unwrap_or_else(|| SCHEMA.to_owned()));
-        let config = PostgresConfig::from_url(url)?;
-        let backend = open_with(config, connections).await?;
-        Ok(Arc::new(backend) as Arc<dyn Backend>)
-    })
+async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<Postgres>>> {
+    url.check_options(&[OPTIONS])?;
+    let connections = connections(&mut url)?;
+    let defaults = PostgresConfig { namespace: SCHEMA.to_owned(), ..PostgresConfig::default() };
+    open_with(defaults.over(url)?, connections).await
 }
 
-async fn open_with(config: PostgresConfig, connections: u16) -> Result<SessionStore<Postgres>> {
+async fn open_with(config: PostgresConfig, connections: u16) -> Result<Checked<SessionStore<Postgres>>> {
     let database = config.database.clone().unwrap_or_default();
     let address = format!("{}://{}/{database}", Postgres::SCHEME, host_port(&config.host, Some(config.port)));
     let opened = async {
@@ -91,9 +66,9 @@ async fn open_with(config: PostgresConfig, connections: u16) -> Result<SessionSt
     };
     let (dialect, opened) = opened.await.map_err(|error: Error| error.during("open").at(address.clone()))?;
     let setup = Setup {
-        info: Info { scheme: Postgres::SCHEME.into(), address },
+        info: Info::new(Postgres::SCHEME, address),
         capabilities: CAPABILITIES,
-        space: config.schema.clone(),
+        space: config.namespace.clone(),
         connections,
         request_timeout: config.request_timeout,
         dialect,
@@ -117,7 +92,7 @@ mod tests {
             "postgres+session://h/db?durability=relaxed",
             "postgres+session://",
         ] {
-            let opened = open(url.parse().unwrap(), Arc::new(onelock_core::BootClock)).await;
+            let opened = open(url.parse().unwrap()).await;
             assert_eq!(opened.unwrap_err().kind(), ErrorKind::InvalidConfig, "{url}");
         }
     }

@@ -69,7 +69,7 @@ pub(super) async fn refuse_pooler(a: &mut PgConnection, b: &mut PgConnection) ->
 
 /// Makes sure that the schema is there, of the version this program knows.
 pub(super) async fn ensure(conn: &mut PgConnection, config: &PostgresConfig) -> Result<()> {
-    let schema = &config.schema;
+    let schema = &config.namespace;
     let version = async |conn: &mut PgConnection| -> Result<Option<i32>> {
         let sql = format!("SELECT \"{schema}\".onelock_version()");
         match unharmed(conn.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql)))).await {
@@ -108,7 +108,8 @@ pub(super) async fn ensure(conn: &mut PgConnection, config: &PostgresConfig) -> 
     let done = if there {
         Ok(())
     } else if things {
-        let text = format!("schema {schema} holds what onelock did not make; choose another with `schema=…`");
+        let text =
+            format!("schema {schema} holds what onelock did not make; choose another with `namespace=…`");
         Err(Error::new(ErrorKind::Foreign, text))
     } else {
         let sql = sqlx::raw_sql(AssertSqlSafe(migration(schema)?));

@@ -38,11 +38,11 @@ impl Postgres {
     pub(super) fn new(config: &PostgresConfig) -> Self {
         Self {
             options: Hidden(config.options()),
-            schema: config.schema.clone(),
+            schema: config.namespace.clone(),
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
             settings: "".into(),
-            sql: Sql::new(&config.schema),
+            sql: Sql::new(&config.namespace),
         }
     }
 

@@ -38,10 +38,5 @@ pub struct GateView {
     pub highest: i64,
 }
 
-/// The gate of a store that has none.
-///
-/// # Errors
-/// None; the signature is that of [`Driver::gate`](crate::Driver::gate).
-pub fn no_gate(_url: &StoreUrl) -> Result<MemberGate> {
-    Ok(None)
-}
+/// The gate that the URL of a member asks for, if it asks for one. No I/O.
+pub type GateOf = fn(&StoreUrl) -> Result<MemberGate>;
