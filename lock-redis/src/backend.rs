@@ -142,7 +142,6 @@ impl Backend for RedisBackend {
 
     async fn close(&self) -> Result<()> {
         self.servers.close();
-        self.inbox.close();
         Ok(())
     }
 }

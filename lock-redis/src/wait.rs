@@ -6,8 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use onelock_core::{FencingToken, HolderId, HolderMap, Result, Wake};
 use tokio::sync::Notify;
 
-use crate::error::closed;
-
 /// The channel of one client and its waiters.
 #[derive(Debug)]
 pub(crate) struct Inbox {
@@ -21,7 +19,6 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct State {
     waiters: HolderMap<Arc<Waiter>>,
-    closed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +33,6 @@ struct Mail {
     /// How many reasons to ask there were, and how many of them the waiter has acted on.
     reasons: u64,
     asked: u64,
-    closed: bool,
 }
 
 impl Mail {
@@ -87,12 +83,6 @@ impl Inbox {
         self.all().iter().for_each(|waiter| waiter.post(Mail::ask));
     }
 
-    /// Ends every wait, now and later.
-    pub(crate) fn close(&self) {
-        lock(&self.state).closed = true;
-        self.all().iter().for_each(|waiter| waiter.post(|mail| mail.closed = true));
-    }
-
     fn all(&self) -> Vec<Arc<Waiter>> {
         lock(&self.state).waiters.values().cloned().collect()
     }
@@ -106,9 +96,6 @@ impl Inbox {
     ) -> Result<Wake> {
         let waiter = {
             let mut state = lock(&self.state);
-            if state.closed {
-                return Err(closed());
-            }
             match state.waiters.get(&holder) {
                 Some(waiter) => waiter.clone(),
                 None => {
@@ -120,7 +107,7 @@ impl Inbox {
         loop {
             let mut arrived = std::pin::pin!(waiter.arrived.notified());
             arrived.as_mut().enable();
-            match waiter.read()? {
+            match waiter.read() {
                 Some(Wake::Held(token)) => return Ok(Wake::Held(token)),
                 Some(Wake::Ask) => {
                     let reasons = lock(&waiter.mail).reasons;
@@ -147,12 +134,9 @@ impl Waiter {
     }
 
     /// A grant stays: it is as true the next time.
-    fn read(&self) -> Result<Option<Wake>> {
+    fn read(&self) -> Option<Wake> {
         let mail = lock(&self.mail);
-        if mail.closed {
-            return Err(closed());
-        }
-        Ok(mail.held.map(Wake::Held).or((mail.reasons > mail.asked).then_some(Wake::Ask)))
+        mail.held.map(Wake::Held).or((mail.reasons > mail.asked).then_some(Wake::Ask))
     }
 }
 
@@ -232,18 +216,5 @@ mod tests {
         }
         assert_eq!(inbox.wait(A, reached).await.unwrap(), Wake::Ask);
         assert!(is_idle(&inbox, A).await);
-    }
-
-    #[tokio::test]
-    async fn closing_ends_every_wait() {
-        let inbox = Arc::new(inbox());
-        let waiting = tokio::spawn({
-            let inbox = inbox.clone();
-            async move { inbox.wait(A, reached).await }
-        });
-        tokio::task::yield_now().await;
-        inbox.close();
-        assert_eq!(waiting.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
-        assert_eq!(inbox.wait(HolderId::from_u128(9), reached).await.unwrap_err().kind(), ErrorKind::Closed);
     }
 }

@@ -153,7 +153,6 @@ impl Backend for PostgresBackend {
             task.abort();
         }
         self.shared.pool.close().await;
-        self.shared.inbox.notify_all();
         Ok(())
     }
 }
