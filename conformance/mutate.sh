@@ -173,6 +173,40 @@ fault "model: numbers start again" lock-core/src/memory.rs \
 fault "model: a busy lock is given to a second one" lock-core/src/model/mode.rs \
     's/_ => false,\n/_ => self.count < 2,\n/' \
     models an_owner_aware_mutex
+around=lock-core/src/around
+fault "sets in any order" $around/sets.rs \
+    's/fn new\(locks: Vec<Lock>\) -> Result<Self> \{/fn new(mut locks: Vec<Lock>) -> Result<Self> {\n        if std::time::Instant::now().elapsed().as_nanos() % 2 == 0 { locks.reverse() }/' \
+    memory crossing_sets_all_end
+fault "a set that is not completed keeps what it has" $around/sets.rs \
+    's/(acquire_timeout\(until.*?else \{\n)/$1std::mem::forget(guards);\n/s' \
+    memory sets_are_all_or_none
+fault "a set works on without its second lock" $around/sets.rs \
+    's/self\.guards\.iter\(\)\.map\(\|guard\| \(guard, Box::pin/self.guards.iter().take(1).map(|guard| (guard, Box::pin/' \
+    memory sets_are_all_or_none
+fault "a leader gives back before its work has ended" $around/election.rs \
+    's/self\.stepping_down\.asked\.store/let _ = self.guard.give_back().await;\n        self.stepping_down.asked.store/; s/_ = self\.lost\(\) => \{\}/_ = std::future::pending::<()>() => {}/' \
+    memory terms_end_in_every_way
+fault "a leader works on when its term is lost" $around/election.rs \
+    's/_ = self\.lost\(\) => \{\}/_ = std::future::pending::<()>() => {}/' \
+    memory work_is_alone_whatever_breaks
+fault "a leader that is cut off works on" $around/election.rs \
+    's/self\.stepping_down\.wait\(\)\.await;/std::future::pending::<()>().await;/; s/_ = self\.lost\(\) => \{\}/_ = std::future::pending::<()>() => {}/' \
+    memory step_down_while_cut_off
+fault "a failed request ends what an observer sees" $around/election.rs \
+    's/if let Ok\(leader\) = election\.leader\(\)\.await\n/let leader = election.leader().await;\n        if leader.is_err() { std::future::pending::<()>().await }\n        if let Ok(leader) = leader\n/' \
+    redis observers_outlive_a_restart
+fault "a hand-over is taken twice" $around/hand_over.rs \
+    's/== Release::NotHeld \{/== Release::NotHeld \&\& false {/' \
+    memory used_hand_overs_are_refused
+fault "who hands over releases" $around/hand_over.rs \
+    's/hand_over\.raw = /client.release_later(hand_over.ticket.clone(), lease, None);\n        hand_over.raw = /' \
+    redis hand_over_survives_its_giver
+fault "at_least: only the client keeps it" $client/acquire.rs \
+    's/self\.upkeep\.at_least\.map_or\(self\.lease, .*?\)\),/self.lease,/' \
+    redis at_least_after_a_crash
+fault "at_least: a release ends it" $client/background.rs \
+    's/stay\.filter\(.*?clock\.now\(\)\)/stay.filter(|_| false)/' \
+    redis at_least_after_a_crash
 fault "Redis: release without the owner check" lock-redis/src/scripts/release.lua \
     "s/if string\.sub\(alone, 1, 33\) == holder \.\. ' ' then/if true then/" \
     redis owner_only

@@ -31,7 +31,7 @@ suite() {
     # Everything runs, also after a failure.
     ok=1
     for part in "$((25 * soak)) 0 everything_breaks" "$((5 * soak)) 0 work_is_alone" "1 $cycles churn_exclusive" "3 0 cancelled_acquires_leave_nothing" \
-        "100 0 lost_reply_to" "1 20000 nothing_leaks" "25 0 mangled_replies"; do
+        "100 0 lost_reply_to" "1 20000 nothing_leaks" "25 0 mangled_replies" "10 0 crossing_sets_all_end"; do
         # shellcheck disable=SC2086 # three words
         run $part || ok=
     done >"$folder/$store.log" 2>&1

@@ -262,6 +262,20 @@ impl Ctx {
         .await
     }
 
+    /// Waits until these clients owe nothing and, where that can be counted, nothing is left in the store.
+    ///
+    /// # Errors
+    /// When something stays.
+    pub async fn nothing_left(&self, clients: &[Locks]) -> Verdict {
+        for locks in clients {
+            self.eventually("nothing is owed", async || Ok((locks.pending() == 0).then_some(()))).await?;
+        }
+        match self.harness.lacks(Need::Residue) {
+            None => self.until_empty().await,
+            Some(_) => Ok(()),
+        }
+    }
+
     /// Waits until nothing is left in the store beside counters.
     ///
     /// # Errors

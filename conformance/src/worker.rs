@@ -67,12 +67,19 @@ async fn answer(locks: &Locks, guards: &mut HashMap<String, Guard>, line: &str) 
     let (command, name) = line.split_once(' ').unwrap_or((line, ""));
     let mut guard = || guards.remove(name).context("this lock was not asked for");
     match command {
-        "acquire" => {
-            let guard = locks.mutex(name)?.acquire().await?;
+        "acquire" | "least" => {
+            let (name, least) = name.split_once(' ').map_or((name, None), |(name, ms)| (name, Some(ms)));
+            let lock = locks.mutex(name)?;
+            let lock = match least {
+                Some(ms) => lock.at_least(Duration::from_millis(ms.parse()?))?,
+                None => lock,
+            };
+            let guard = lock.acquire().await?;
             let answer = format!("{} {}", guard.token()?, guard.deadline().since_origin().as_nanos());
             guards.insert(name.to_owned(), guard);
             Ok(answer)
         }
+        "hand" => Ok(guard()?.hand_over().await?.into()),
         "held" => {
             let guard = guard()?;
             let answer = format!("{} {}", guard.is_held(), guard.token().is_ok());

@@ -29,13 +29,10 @@ table! {
 
 /// Waits until this client owes nothing, the lines are empty, no task is left, and the store has counters only.
 async fn until_nothing_is_left(ctx: &Ctx, locks: &Locks, names: &[String], tasks: usize) -> Verdict {
-    ctx.eventually("nothing is owed", async || Ok((locks.pending() == 0).then_some(()))).await?;
     for text in names {
         ctx.until_line_has(locks.backend(), &name(text)?, 0).await?;
     }
-    if ctx.harness().lacks(Need::Residue).is_none() {
-        ctx.until_empty().await?;
-    }
+    ctx.nothing_left(std::slice::from_ref(locks)).await?;
     let metrics = tokio::runtime::Handle::current().metrics();
     ctx.eventually("no task is left", async || Ok((metrics.num_alive_tasks() <= tasks).then_some(()))).await
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::client::Locks;
 use onelock_core::client::guard::Guard;
 use onelock_core::client::lock::Lock;
 use onelock_core::client::retry::Retry;
@@ -71,16 +70,6 @@ fn verdict(holds: &[Hold], fifo: bool) -> Verdict {
     found.map_or(Ok(()), |violation| Err(Stop::failed(violation)))
 }
 
-async fn finish(ctx: &Ctx, clients: &[Locks]) -> Verdict {
-    for locks in clients {
-        ctx.eventually("nothing is owed", async || Ok((locks.pending() == 0).then_some(()))).await?;
-    }
-    if ctx.harness().lacks(Need::Residue).is_none() {
-        ctx.until_empty().await?;
-    }
-    Ok(())
-}
-
 /// Eight tasks on three clients take four locks again and again; the holds never overlap and tokens grow.
 async fn churn_exclusive(ctx: &Ctx) -> Verdict {
     let clients = [ctx.locks().await?, ctx.locks().await?, ctx.locks().await?];
@@ -109,7 +98,7 @@ async fn churn_exclusive(ctx: &Ctx) -> Verdict {
     ensure_eq!(holds.len() as u64, ctx.cycles(2000), "cycles");
     ctx.notes().cycles(holds.len() as u64);
     verdict(&holds, ctx.harness().capabilities().fifo)?;
-    finish(ctx, &clients).await
+    ctx.nothing_left(&clients).await
 }
 
 /// The same with all modes, waiting, trying, unfair and with time limits, on two names.
@@ -152,7 +141,7 @@ async fn churn_modes(ctx: &Ctx) -> Verdict {
     }
     ensure!(holds.len() as u64 > ctx.volume(500), "only {} holds", holds.len());
     verdict(&holds, false)?;
-    finish(ctx, &clients).await
+    ctx.nothing_left(&clients).await
 }
 
 /// Never gives up for errors or lost places.
@@ -226,7 +215,7 @@ async fn crowd_is_served_in_order(ctx: &Ctx) -> Verdict {
             "{cost} requests for {hand_overs} hand-overs"
         );
     }
-    finish(ctx, &clients).await
+    ctx.nothing_left(&clients).await
 }
 
 /// Clients that sleep past their lease and write anyway: a resource that checks tokens loses nothing, its twin does.

@@ -2,6 +2,7 @@
 
 use crate::case::Case;
 
+mod around;
 mod believing;
 mod cancelling;
 mod churning;
@@ -41,4 +42,5 @@ pub const ALL: &[&[Case]] = &[
     churning::TABLE,
     trying::TABLE,
     working::TABLE,
+    around::TABLE,
 ];

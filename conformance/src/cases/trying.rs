@@ -3,6 +3,7 @@
 use crate::case::{Need, table};
 use crate::ctx::Ctx;
 use crate::ensure;
+use crate::trial::judge::Findings;
 use crate::trial::{self, Goal, Scene, nemesis};
 use crate::verdict::Verdict;
 
@@ -16,15 +17,26 @@ fn clients(ctx: &Ctx) -> u32 {
     if ctx.volume(1) > 1 { 6 } else { 3 }
 }
 
+/// No violation; and the run proves something.
+fn sound(ctx: &Ctx, findings: &Findings, scene: Scene) -> Verdict {
+    ctx.notes().trial(findings);
+    ensure!(findings.violations.is_empty(), "{}", findings.violations.join("\n"));
+    nemesis::all_kinds(ctx, scene, &findings.faults)?;
+    let (terms, deposed, seen) = (findings.terms, findings.deposed, findings.observed);
+    ensure!(
+        terms > 4 && seen > 2 && (!nemesis::deposes(ctx, scene) || deposed > 0),
+        "{terms} terms, {deposed} of them lost, {seen} leaders seen: the run proves nothing"
+    );
+    Ok(())
+}
+
 /// Clients that are stopped, killed and cut off, on a server that is stopped and killed: no two hold at once, tokens
 /// grow, the line keeps its order, a resource that checks tokens loses nothing, and in the end everybody works again and
 /// nothing is left.
 async fn everything_breaks(ctx: &Ctx) -> Verdict {
     let goal = Goal { cycles: ctx.cycles(200), faults: ctx.volume(24) };
     let findings = trial::run(ctx, clients(ctx), goal, Scene::Everything).await?;
-    ctx.notes().trial(&findings);
-    ensure!(findings.violations.is_empty(), "{}", findings.violations.join("\n"));
-    nemesis::all_kinds(ctx, Scene::Everything, &findings.faults)?;
+    sound(ctx, &findings, Scene::Everything)?;
     let lossy = findings.faults.contains_key("replies lost");
     ensure!(!lossy || findings.unclear > 0, "every answer was clear: the run proves nothing");
     ensure!(findings.lost > 0, "no lease was lost: the run proves nothing");
@@ -56,9 +68,7 @@ async fn work_is_alone_though_leaders_stand_still(ctx: &Ctx) -> Verdict {
 
 async fn work_is_alone(ctx: &Ctx, goal: Goal, scene: Scene) -> Verdict {
     let findings = trial::run(ctx, clients(ctx), goal, scene).await?;
-    ctx.notes().trial(&findings);
-    ensure!(findings.violations.is_empty(), "{}", findings.violations.join("\n"));
-    nemesis::all_kinds(ctx, scene, &findings.faults)?;
+    sound(ctx, &findings, scene)?;
     ensure!(findings.worked > 0, "no work was judged: the run proves nothing");
     ensure!(findings.stopped > 0, "no end of a hold stopped its work: the run proves nothing");
     let lost = if ctx.harness().capabilities().fencing { findings.fenced_lost } else { 0 };

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::Plan;
-use super::event::{Journal, RELEASED, STOPPED};
+use super::event::{DEPOSED, Journal, RELEASED, STOPPED};
 use super::pulse::{self, THREADS};
 use super::work::Work;
 use crate::case::Need;
@@ -126,29 +126,38 @@ pub struct Client {
 struct Tail {
     path: PathBuf,
     read: u64,
-    cycles: u64,
-    stopped: u64,
+    counts: Counts,
 }
+
+/// What a trial waits for: full cycles, works that the end of their hold stopped, and those of leaders that led no more.
+type Counts = [u64; 3];
 
 impl Tail {
     fn of(path: PathBuf) -> Self {
-        Self { path, read: 0, cycles: 0, stopped: 0 }
+        Self { path, read: 0, counts: Counts::default() }
     }
 
-    /// How many full cycles there are, and works that the end of their hold stopped.
-    fn counts(&mut self) -> Verdict<(u64, u64)> {
+    fn counts(&mut self) -> Verdict<Counts> {
         use std::io::{Read as _, Seek as _, SeekFrom};
         // It may not have begun to write.
-        let Ok(mut file) = std::fs::File::open(&self.path) else { return Ok((0, 0)) };
+        let Ok(mut file) = std::fs::File::open(&self.path) else { return Ok(self.counts) };
         file.seek(SeekFrom::Start(self.read))?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         self.read += whole as u64;
-        self.cycles += text[..whole].matches(RELEASED).count() as u64;
-        self.stopped += text[..whole].matches(STOPPED).count() as u64;
-        Ok((self.cycles, self.stopped))
+        for (count, what) in self.counts.iter_mut().zip([RELEASED, STOPPED, DEPOSED]) {
+            *count += text[..whole].matches(what).count() as u64;
+        }
+        Ok(self.counts)
     }
+}
+
+fn sum(mut counts: impl Iterator<Item = Verdict<Counts>>) -> Verdict<Counts> {
+    counts.try_fold(Counts::default(), |sum, next| {
+        let next = next?;
+        Ok(std::array::from_fn(|i| sum[i] + next[i]))
+    })
 }
 
 enum Body {
@@ -177,12 +186,13 @@ impl Crew {
         &self.clients
     }
 
-    /// How many works have been stopped by the end of their hold.
+    /// How many works have been stopped by the end of their hold, and by that of their leader's term.
     ///
     /// # Errors
     /// When a journal cannot be read.
-    pub fn stopped(&self) -> Verdict<u64> {
-        self.clients.iter().map(Client::stopped).sum()
+    pub fn stopped(&self) -> Verdict<(u64, u64)> {
+        let [_, stopped, deposed] = sum(self.clients.iter().map(Client::counts))?;
+        Ok((stopped, deposed))
     }
 
     /// Ends the work of all and says when each could not run.
@@ -239,17 +249,11 @@ impl Client {
     /// # Errors
     /// When a journal cannot be read.
     pub fn cycles(&self) -> Verdict<u64> {
-        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
-        journals.iter_mut().map(|tail| Ok(tail.counts()?.0)).sum()
+        Ok(self.counts()?[0])
     }
 
-    /// How many works have been stopped by the end of their hold.
-    ///
-    /// # Errors
-    /// When a journal cannot be read.
-    pub fn stopped(&self) -> Verdict<u64> {
-        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
-        journals.iter_mut().map(|tail| Ok(tail.counts()?.1)).sum()
+    fn counts(&self) -> Verdict<Counts> {
+        sum(self.journals.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().map(Tail::counts))
     }
 
     /// The way to the store.

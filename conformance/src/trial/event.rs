@@ -70,6 +70,13 @@ pub enum Event {
         /// Until when, at the earliest.
         to: u64,
     },
+    /// A leader was no more leader when its work ended.
+    Deposed,
+    /// An observer of the election saw another leader, by its token; 0 for nobody.
+    Led {
+        /// The token.
+        token: i64,
+    },
     /// An acquire failed.
     Failed {
         /// The kind of the error.
@@ -111,6 +118,8 @@ pub enum How {
 pub(super) const RELEASED: &str = r#""how":"released""#;
 /// What a line with work that the end of its hold stopped has in it.
 pub(super) const STOPPED: &str = r#""stopped":true"#;
+/// The same of a leader's.
+pub(super) const DEPOSED: &str = r#""event":"deposed""#;
 
 /// A time as events have it.
 #[must_use]

@@ -9,6 +9,7 @@ use super::Plan;
 use super::crew::Crew;
 use super::event::{self, Event, How};
 use super::resource::Resource;
+use super::work::LEAD;
 use crate::history::{self, Hold, Violation};
 use crate::verdict::{Context as _, Verdict};
 
@@ -27,6 +28,15 @@ pub struct Findings {
     /// Those of them that the end of their hold stopped.
     #[serde(default)]
     pub stopped: u64,
+    /// Terms of the election, whose work was judged likewise.
+    #[serde(default)]
+    pub terms: u64,
+    /// Those of them that were lost under their work.
+    #[serde(default)]
+    pub deposed: u64,
+    /// Leaders that observers saw.
+    #[serde(default)]
+    pub observed: u64,
     /// Acquires that were dropped under way.
     pub cut: u64,
     /// Acquires that failed, by kind.
@@ -85,11 +95,27 @@ pub fn judge(crew: &Crew, plan: &Plan) -> Verdict<Findings> {
             if !path.exists() {
                 continue;
             }
-            holds.extend(of_one(client.number(), &event::read(&path)?, &mut findings)?);
+            let events = event::read(&path)?;
+            holds.extend(of_one(client.number(), &events, &mut findings)?);
+            let seen = events.iter().filter_map(|event| match event {
+                Event::Led { token } if *token > 0 => Some(*token),
+                _ => None,
+            });
+            let seen: Vec<_> = seen.collect();
+            findings.observed += seen.len() as u64;
+            // Tokens grow from term to term, so observers that see them grow agree. A quorum, which has no line, shows smaller
+            // ones while a member does not answer.
+            let ordered = plan.fencing && plan.fifo;
+            if let Some(pair) = seen.windows(2).find(|pair| ordered && pair[0] >= pair[1]) {
+                let text =
+                    format!("client {}: leader {} is seen after {}", client.number(), pair[1], pair[0]);
+                findings.violations.push(text);
+            }
         }
     }
     findings.lateness.sort_by(f64::total_cmp);
     findings.holds = holds.len() as u64;
+    findings.terms = holds.iter().filter(|hold| hold.lock == LEAD).count() as u64;
     findings.violations.extend(violations(&holds, plan).iter().map(ToString::to_string));
     Ok(findings)
 }
@@ -128,7 +154,8 @@ fn of_one(client: u32, events: &[Event], findings: &mut Findings) -> Verdict<Vec
                     findings.lateness.push(at.saturating_sub(*deadline) as f64 / 1e6);
                 }
             }
-            Event::Still { .. } => {}
+            Event::Still { .. } | Event::Led { .. } => {}
+            Event::Deposed => findings.deposed += 1,
             Event::Failed { kind } => *findings.failed.entry(kind.clone()).or_default() += 1,
             Event::Calls { calls, unclear } => {
                 findings.calls += calls;

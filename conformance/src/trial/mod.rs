@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`event`] | what a client writes down, one JSON line an event |
 //! | [`work`] | what a client does: short holds, long holds, holds that outlast their lease |
+//! | `campaign` | how it stands in an election, and observes it |
 //! | [`crew`] | clients as processes, to be stopped and killed; as tasks where the store lives in one process |
 //! | `pulse` | when a client could not run |
 //! | [`nemesis`] | what breaks, when, and for how long, from a seed |
@@ -13,6 +14,7 @@
 //!
 //! All clients stamp their events with the boot clock, which all processes of a host share: times can be compared.
 
+mod campaign;
 pub mod crew;
 pub mod event;
 pub mod judge;
@@ -94,9 +96,13 @@ pub async fn run(ctx: &Ctx, clients: u32, goal: Goal, scene: Scene) -> Verdict<F
         seed: ctx.rng().bits(),
     };
     let crew = Crew::start(ctx, clients, &plan).await?;
-    let telling = || match scene {
-        Scene::Everything => Ok(!capabilities.fencing || resource.refused() > 0),
-        Scene::Ways | Scene::Leader => Ok(crew.stopped()? >= STOPPED),
+    let telling = || {
+        let (stopped, deposed) = crew.stopped()?;
+        let told = match scene {
+            Scene::Everything => !capabilities.fencing || resource.refused() > 0,
+            Scene::Ways | Scene::Leader => stopped >= STOPPED,
+        };
+        Ok(told && (!nemesis::deposes(ctx, scene) || deposed > 1))
     };
     let faults = nemesis::harass(ctx, &crew, (plan.lease, scene), goal, telling).await?;
     goes_on(ctx, &crew).await?;

@@ -248,6 +248,12 @@ pub fn kinds(ctx: &Ctx, scene: Scene) -> usize {
     wanted(ctx, scene).len()
 }
 
+/// Whether leaders must lose their terms under their work: there are faults, and their leases are no longer than those.
+#[must_use]
+pub fn deposes(ctx: &Ctx, scene: Scene) -> bool {
+    scene != Scene::Everything && kinds(ctx, scene) > 0
+}
+
 fn wanted(ctx: &Ctx, scene: Scene) -> Vec<&'static str> {
     let lacks = |need| ctx.harness().lacks(need).is_some();
     let mut wanted: Vec<_> = blows(ctx, scene).into_iter().map(|(name, _)| name).collect();

@@ -26,33 +26,35 @@ const RESOURCE: u32 = 0;
 const QUICK: std::ops::Range<u32> = 1..4;
 /// Locks that are held for long: two clients share one.
 const KEPT: std::ops::Range<u32> = 10..14;
+/// The lock of the election.
+pub(super) const LEAD: u32 = 20;
 /// How many tasks of a client take locks for a moment.
 const TASKS: u32 = 3;
 /// A short hold is shorter.
 const MOMENT: Duration = Duration::from_millis(2);
 /// The work between two awaits.
-const CHUNK: Duration = Duration::from_millis(1);
+pub(super) const CHUNK: Duration = Duration::from_millis(1);
 /// The pause of a task whose store did not answer.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-fn name(lock: u32) -> String {
+pub(super) fn name(lock: u32) -> String {
     format!("trial-{lock}")
 }
 
 /// The names of all locks of a trial.
 pub fn names() -> impl Iterator<Item = String> {
-    std::iter::once(RESOURCE).chain(QUICK).chain(KEPT).map(name)
+    [RESOURCE, LEAD].into_iter().chain(QUICK).chain(KEPT).map(name)
 }
 
 /// A client at work.
 pub struct Work {
-    locks: Locks,
+    pub(super) locks: Locks,
     notes: Arc<Notes>,
-    plan: Plan,
-    number: u32,
-    journal: Arc<Journal>,
-    holds: AtomicU64,
-    stop: watch::Receiver<bool>,
+    pub(super) plan: Plan,
+    pub(super) number: u32,
+    pub(super) journal: Arc<Journal>,
+    pub(super) holds: AtomicU64,
+    pub(super) stop: watch::Receiver<bool>,
 }
 
 /// One hold under way.
@@ -105,6 +107,8 @@ impl Work {
             tasks.spawn(Arc::clone(&self).take_for_a_moment(rng.fork()));
         }
         tasks.spawn(Arc::clone(&self).write_the_resource(rng.fork()));
+        tasks.spawn(Arc::clone(&self).campaign(rng.fork()));
+        tasks.spawn(Arc::clone(&self).observe());
         if self.plan.worked {
             tasks.spawn(Arc::clone(&self).work_for_long(rng.fork()));
         } else {
@@ -116,7 +120,7 @@ impl Work {
         Ok(())
     }
 
-    fn stopped(&self) -> bool {
+    pub(super) fn stopped(&self) -> bool {
         *self.stop.borrow()
     }
 

@@ -53,7 +53,7 @@ pub struct Election {
 pub struct Leader {
     /// Its label.
     pub note: String,
-    /// The fencing token of its term.
+    /// The fencing token of its term. A quorum shows a smaller one while a member does not answer.
     pub token: FencingToken,
     /// When it became a candidate for this term, by this host's calendar; `None` where the store does not know.
     pub since: Option<SystemTime>,
@@ -300,8 +300,8 @@ impl StepDown {
 #[must_use = "a stream does nothing until it is polled"]
 pub struct Observe {
     election: Election,
-    /// The token of the last item.
-    seen: Option<Option<FencingToken>>,
+    /// The last item.
+    seen: Option<Option<Leader>>,
     next: Option<Pin<Box<dyn Future<Output = Option<Leader>> + Send>>>,
 }
 
@@ -315,20 +315,20 @@ impl Observe {
     }
 
     fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<Leader>> {
-        let (election, seen) = (&self.election, self.seen);
+        let (election, seen) = (&self.election, &self.seen);
         let next = self.next.get_or_insert_with(|| {
-            let election = election.clone();
-            Box::pin(async move { change(&election, seen).await })
+            let (election, seen) = (election.clone(), seen.clone());
+            Box::pin(async move { change(&election, seen.as_ref()).await })
         });
         let leader = ready!(next.as_mut().poll(context));
         self.next = None;
-        self.seen = Some(leader.as_ref().map(|leader| leader.token));
+        self.seen = Some(leader.clone());
         Poll::Ready(leader)
     }
 }
 
-/// Asks until another one leads than the one with the token `seen`.
-async fn change(election: &Election, seen: Option<Option<FencingToken>>) -> Option<Leader> {
+/// Asks until another one leads than `seen`.
+async fn change(election: &Election, seen: Option<&Option<Leader>>) -> Option<Leader> {
     let pause = ask_every(election.lock.lease());
     let mut first = seen.is_none();
     loop {
@@ -337,10 +337,21 @@ async fn change(election: &Election, seen: Option<Option<FencingToken>>) -> Opti
         }
         // A store that cannot be reached says nothing of who leads.
         if let Ok(leader) = election.leader().await
-            && seen != Some(leader.as_ref().map(|leader| leader.token))
+            && !seen.is_some_and(|seen| same(seen.as_ref(), leader.as_ref()))
         {
             return leader;
         }
+    }
+}
+
+/// Whether it is the same term. Tokens grow, so a smaller one of the same candidate is the same, as a quorum shows it while a
+/// member does not answer.
+fn same(seen: Option<&Leader>, now: Option<&Leader>) -> bool {
+    match (seen, now) {
+        (Some(seen), Some(now)) => {
+            now.token == seen.token || (now.token < seen.token && now.note == seen.note)
+        }
+        (seen, now) => seen.is_none() == now.is_none(),
     }
 }
 

@@ -160,3 +160,18 @@ async fn observers_see_each_leader_and_nobody() {
     assert_eq!(seen.next().await, None);
     leader.await.unwrap();
 }
+
+#[test]
+fn a_smaller_token_of_the_same_candidate_is_no_change() {
+    let leader = |note: &str, token| Leader {
+        note: note.to_owned(),
+        token: FencingToken::new(token).unwrap(),
+        since: None,
+    };
+    let seen = leader("a", 7);
+    assert!(same(Some(&seen), Some(&leader("a", 7))) && same(None, None));
+    assert!(same(Some(&seen), Some(&leader("a", 6))), "a quorum while a member does not answer");
+    assert!(!same(Some(&seen), Some(&leader("b", 6))), "another one, of whom no more is known");
+    assert!(!same(Some(&seen), Some(&leader("a", 8))), "a second term");
+    assert!(!same(Some(&seen), None) && !same(None, Some(&seen)));
+}
