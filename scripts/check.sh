@@ -67,6 +67,7 @@ step cargo test -p onelock-core --features metrics,tracing,tower --lib --test se
 for example in examples/*.rs; do
     step cargo run --quiet -p onelock --example "$(basename "$example" .rs)"
 done
-# A program that has the library only as its users do, on all stores.
+# Programs that have the library only as its users do: one on all stores, one a service on PostgreSQL.
 step cargo fmt --check --manifest-path examples/outside/Cargo.toml
+step cargo fmt --check --manifest-path examples/payments/Cargo.toml
 step cargo test --workspace --features "$features" --test outside -- --ignored

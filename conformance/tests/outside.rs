@@ -1,13 +1,20 @@
-//! The program in `examples/outside`, a workspace of its own, on servers of this test.
+//! The programs in `examples/outside` and `examples/payments`, a workspace of their own, on servers of this test.
 
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Instant;
 
-use onelock_conformance::ensure;
+use futures_util::future::try_join_all;
+use onelock_conformance::ctx::PATIENCE;
 use onelock_conformance::servers::etcd::Member;
 use onelock_conformance::servers::mariadb::MariaDb;
 use onelock_conformance::servers::postgres::PostgresServer;
-use onelock_conformance::servers::{data_folder, redis, zookeeper};
-use onelock_conformance::verdict::{Context as _, Verdict};
+use onelock_conformance::servers::{data_folder, redis, signal_process, zookeeper};
+use onelock_conformance::verdict::{Context as _, Stop, Verdict};
+use onelock_conformance::{ensure, ensure_eq};
+use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
 use tokio::process::Command;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,12 +41,81 @@ async fn a_program_of_somebody_else_works_on_every_store() -> Verdict {
         etcd.url(),
         format!("zk://{}/outside?tick={}ms", zookeeper.address(), zookeeper::TICK.as_millis()),
     ];
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["run", "--manifest-path"]).arg(program.join("Cargo.toml")).arg("--").args(&urls);
-    cargo.env("CARGO_TARGET_DIR", target).kill_on_drop(true);
-    let output = cargo.output().await?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let cargo = |words: &[&str]| {
+        let mut command = Command::new(&cargo);
+        command.args(words).arg("--workspace").arg("--manifest-path").arg(program.join("Cargo.toml"));
+        command.env("CARGO_TARGET_DIR", target);
+        command
+    };
+    // Both programs, and the tests of the service: what is built is the same for all of it.
+    said(cargo(&["build", "--bins"])).await?;
+    said(cargo(&["test", "--bins"])).await?;
+    let mut outside = Command::new(target.join("debug/outside"));
+    outside.args(&urls);
+    let said = said(outside).await?;
+    ensure!(said.lines().count() == urls.len(), "not every store: {said}");
+    payments(&target.join("debug/payments"), &postgres.url()).await
+}
+
+/// The page of the service quotes its source, at most five lines for each of ten needs.
+#[test]
+fn the_page_of_the_service_quotes_its_source() {
+    let (page, source) = (
+        include_str!("../../examples/payments/README.md"),
+        include_str!("../../examples/payments/src/main.rs"),
+    );
+    let quotes: Vec<_> =
+        page.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(quotes.len(), 10);
+    for quote in quotes {
+        let lines: Vec<_> = quote.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        assert!(lines.len() <= 5, "{quote}");
+        for line in lines {
+            assert!(source.lines().any(|other| other.trim() == line), "not in the source: {line}");
+        }
+    }
+}
+
+/// What a program that has ended well has printed.
+async fn said(mut program: Command) -> Verdict<String> {
+    let output = program.kill_on_drop(true).output().await?;
     let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "{}\n{failed}\n{said}", output.status);
-    ensure!(said.lines().count() == urls.len(), "not every store: {said}");
+    Ok(said.into_owned())
+}
+
+/// The service of `examples/payments`: its callers at once, and its end by a signal.
+async fn payments(program: &Path, url: &str) -> Verdict {
+    let mut service = Command::new(program).arg(url).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+    let mut told = BufReader::new(service.stdout.take().context("its output")?).lines();
+    let address = told.next_line().await?.context("its address")?;
+    let ask = async |method: &str, path: &str| {
+        let mut stream = TcpStream::connect(&address).await?;
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: payments\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        ensure!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        Ok::<_, Stop>(answer.rsplit("\r\n").next().unwrap_or_default().to_owned())
+    };
+    try_join_all((0..20).map(|i| ask("POST", if i % 2 == 0 { "/deposit/1/100" } else { "/deposit/2/100" })))
+        .await?;
+    try_join_all(
+        (0..20).map(|i| ask("POST", if i % 2 == 0 { "/transfer/1/2/30" } else { "/transfer/2/1/10" })),
+    )
+    .await?;
+    ensure_eq!(ask("GET", "/balance/1").await?, "800", "the first account");
+    ensure_eq!(ask("GET", "/balance/2").await?, "1200", "the second account");
+    try_join_all((0..6).map(|_| ask("GET", "/score/4711"))).await?;
+    let metrics = ask("GET", "/metrics").await?;
+    ensure!(metrics.starts_with("acquired "), "{metrics}");
+    let end = Instant::now() + PATIENCE;
+    while ask("GET", "/leader").await? == "nobody" {
+        ensure!(Instant::now() < end, "nobody settles");
+    }
+    signal_process(service.id().context("its id")?, Signal::TERM)?;
+    ensure!(service.wait().await?.success(), "its end");
+    ensure_eq!(told.next_line().await?.as_deref(), Some("exported: 1"), "its last word");
     Ok(())
 }
