@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use onelock_core::Timestamp;
 use onelock_core::client::Locks;
 use onelock_core::client::guard::Guard;
 use onelock_core::client::lock::Lock;
@@ -59,10 +60,7 @@ impl End {
 }
 
 /// Waits behind the holder; when it held.
-async fn next(
-    ctx: &Ctx,
-    locks: &Locks,
-) -> Verdict<tokio::task::JoinHandle<Verdict<(onelock_core::Timestamp, Guard)>>> {
+async fn next(ctx: &Ctx, locks: &Locks) -> Verdict<tokio::task::JoinHandle<Verdict<(Timestamp, Guard)>>> {
     let (lock, clock) = (locks.mutex(NAME)?, ctx.clock());
     let waiter = tokio::spawn(async move {
         let guard = lock.acquire().await?;
@@ -121,33 +119,55 @@ async fn work_ends_before_the_next_holds(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// How long the work went on under the next one's hold; `None` when this process did not run for part of the time.
+/// When the work last did something, and its longest pause, in nanoseconds. A thread may stand still while others of its
+/// process run.
+#[derive(Default)]
+struct Stamps {
+    last: AtomicU64,
+    pause: AtomicU64,
+}
+
+impl Stamps {
+    fn add(&self, now: Timestamp) {
+        let now = u64::try_from(now.since_origin().as_nanos()).unwrap_or(u64::MAX);
+        match self.last.swap(now, Ordering::SeqCst) {
+            0 => {}
+            before => {
+                self.pause.fetch_max(now.saturating_sub(before), Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+/// How long the work went on under the next one's hold; `None` when this process, or the thread of the work, did not run for
+/// part of the time.
 async fn one_end(ctx: &Ctx, end: End, locks: &Locks, other: &Locks) -> Verdict<Option<Duration>> {
     let (lock, _) = end.lock(ctx, locks)?;
     let guard = lock.acquire().await?;
     let waiter = next(ctx, other).await?;
     let gaps = Gaps::watch();
-    let (clock, last) = (ctx.clock(), Arc::new(AtomicU64::new(0)));
-    let (stamps, at) = (Arc::clone(&last), Arc::clone(&clock));
+    let (clock, work) = (ctx.clock(), Arc::new(Stamps::default()));
+    let (stamps, at) = (Arc::clone(&work), Arc::clone(&clock));
     let worked = guard.run(async move {
         loop {
             let chunk = Instant::now();
             while chunk.elapsed() < CHUNK {
                 std::hint::spin_loop();
             }
-            let now = at.now().since_origin().as_nanos();
-            stamps.store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::SeqCst);
+            stamps.add(at.now());
             tokio::task::yield_now().await;
         }
     });
     let worked: onelock_core::Result<()> = ctx.soon("the work is stopped", worked).await?;
     ensure!(worked.is_err(), "the work cannot end by itself");
     let returned = clock.now();
-    ensure!(last.load(Ordering::SeqCst) > 0, "no work was done");
+    ensure!(work.last.load(Ordering::SeqCst) > 0, "no work was done");
+    work.add(returned);
     drop(guard);
     let (from, got) = ctx.soon("the next one holds", waiter).await???;
     got.release().await?;
     // The margin is what a process may be late by.
-    let stopped = gaps.longest() > ctx.units(3) / 20;
+    let longest = gaps.longest().max(Duration::from_nanos(work.pause.load(Ordering::SeqCst)));
+    let stopped = longest > ctx.units(3) / 20;
     Ok((!stopped).then(|| returned.saturating_since(from)))
 }

@@ -23,7 +23,7 @@ struct Seen {
 }
 
 /// Who holds a majority, or may: members that do not answer count for everybody. The token shown is too small while the
-/// member that gave it does not answer.
+/// member that gave it does not answer, and too large while a grant that came too late to count is being given back.
 pub(super) async fn inspect(shared: &Arc<Shared>, name: &LockName) -> Result<Snapshot> {
     let seen = look(shared, name).await?;
     let holders = seen.groups.iter().filter_map(view).collect();
