@@ -147,6 +147,10 @@ impl Guard {
     /// # Cancel safety
     /// The lock is given back in the background.
     pub async fn hand_over(self) -> Result<HandOver> {
+        self.hand_on().await
+    }
+
+    pub(crate) async fn hand_on(&self) -> Result<HandOver> {
         let (client, entry) = (Arc::clone(self.client()), self.entry());
         client.capabilities.require(client.capabilities.resume, "resume", &client.info.scheme)?;
         if self.is_shared() {
