@@ -539,6 +539,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "a measurement, for a machine that does nothing else"]
     fn it_costs_two_changes_of_thread() {
         const CYCLES: u32 = 50;
         let store = MemoryStore::new(Arc::new(BootClock));
@@ -565,7 +566,7 @@ mod tests {
         }
         let more = best[0].saturating_sub(best[1]) / CYCLES / 2;
         println!("a blocking call takes {more:?} more");
-        assert!(more < Duration::from_micros(40), "a blocking call takes {more:?} more");
+        assert!(more < Duration::from_micros(20), "a blocking call takes {more:?} more");
     }
 
     #[test]
