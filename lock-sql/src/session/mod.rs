@@ -1,7 +1,7 @@
 //! Session locks: the server's own advisory locks, a connection for each lock that is held or waited for.
 //!
 //! They are fast because nothing is written down, and for the same reason they promise less than the lines of the other
-//! stores; the crate's README says what. This part is the same for every server; a [`Dialect`] knows how to ask one.
+//! stores; the crate's README says what. This part is the same for every server; a `Dialect` knows how to ask one.
 //!
 //! - The lock belongs to a session of the server. The server ends a session that is idle for longer than the lease, and
 //!   renewals keep it from being so: that is the lease. It starts anew when the server has answered a request, so a client
