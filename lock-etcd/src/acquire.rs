@@ -104,7 +104,7 @@ pub(crate) async fn acquire(
         let permit = matches!(request.mode, Mode::Permit { .. });
         let room = permit && line::blockers(request.mode, line::ahead(&span, &key, ranges)).is_empty();
         form = if request.queue && (!room || form != hold) {
-            // Of a crowd that joins to hold one gets in at a time; all can join to wait.
+            // Of many that join to hold at once one succeeds at a time; all can join to wait.
             Form::Wait
         } else if room {
             Form::Hold { since: revision }

@@ -42,7 +42,7 @@ macro_rules! flags {
         }
 
         impl Capabilities {
-            /// Exclusive locks, for whoever asks again and again; leases in milliseconds, and 256 renewals in a call. What is
+            /// Exclusive locks, for callers that ask again and again; leases in milliseconds, and 256 renewals in a call. What is
             /// added to this type later is false here.
             #[must_use]
             pub const fn minimal() -> Self {
