@@ -18,14 +18,14 @@ use crate::{Config, Result};
 /// # Errors
 /// As [`crate::connect`]; [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code.
 pub fn connect(url: &str) -> Result<Locks> {
-    connect_with(&Config::new(url))
+    connect_with(Config::new(url))
 }
 
 /// A client by configuration, on a thread of its own; see [`crate::connect_with`].
 ///
 /// # Errors
 /// As [`connect`].
-pub fn connect_with(config: &Config) -> Result<Locks> {
-    let config = config.clone();
-    onelock_core::around::blocking::connect_by(move || async move { crate::connect_with(&config).await })
+pub fn connect_with(config: impl Into<Config>) -> Result<Locks> {
+    let config = config.into();
+    onelock_core::around::blocking::connect_by(move || async move { crate::connect_with(config).await })
 }

@@ -19,7 +19,7 @@ pub struct Family {
 const FAMILIES: &[Family] = &[
     Family { name: "memory", schemes: &["memory"], feature: None },
     Family { name: "sqlite", schemes: &["sqlite"], feature: Some("sqlite") },
-    Family { name: "redis", schemes: &["redis", "rediss"], feature: Some("redis") },
+    Family { name: "redis", schemes: &["redis", "rediss", "redis+unix"], feature: Some("redis") },
     Family {
         name: "redis-sentinel",
         schemes: &["redis+sentinel", "rediss+sentinel"],

@@ -39,11 +39,13 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod blocking;
+mod client_config;
 mod drivers;
 pub mod fence;
 
 pub use onelock_core::*;
 
+pub use client_config::Config;
 pub use drivers::{Family, drivers, families};
 
 #[cfg(feature = "etcd")]
@@ -54,8 +56,6 @@ pub use onelock_redis as redis;
 pub use onelock_sql as sql;
 #[cfg(feature = "zk")]
 pub use onelock_zk as zk;
-
-use serde::{Deserialize, Serialize};
 
 /// A client by URL: `scheme://[user:password@]host[:port][/path][?option=value&…]`. `/`, `?`, `#`, `@` and `%` in a user, a
 /// password, a path or an option are percent-encoded.
@@ -69,20 +69,37 @@ use serde::{Deserialize, Serialize};
 /// # Cancel safety
 /// Safe: a store that was half opened is closed.
 pub async fn connect(url: &str) -> Result<Locks> {
-    connect_with(&Config::new(url)).await
+    connect_with(Config::new(url)).await
 }
 
-/// A client by configuration.
+/// A client by configuration: a [`Config`], the configuration of a store, or a pool or client that the application has.
+///
+/// The locks have connections of their own, made as those of the pool or client are: a renewal that waited for the
+/// application's queries would come too late. Where a pool's options change, with a rotated password, so do theirs.
+///
+/// ```no_run
+/// # #[cfg(feature = "redis")]
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # use onelock::redis::redis;
+/// let client = redis::Client::open("redis://127.0.0.1/")?;
+/// let locks = onelock::connect_with(client).await?;
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// As [`connect`].
 ///
 /// # Cancel safety
 /// As [`connect`].
-pub async fn connect_with(config: &Config) -> Result<Locks> {
-    let url: StoreUrl = config.url.parse()?;
-    drivers::check_compiled(&url)?;
-    Locks::open(&config.url, &drivers(), config.settings.clone(), drivers::clock(&url)).await
+pub async fn connect_with(config: impl Into<Config>) -> Result<Locks> {
+    let Config { url, settings, store } = config.into();
+    if let Some(store) = store {
+        return store.locks(settings).await;
+    }
+    let parsed: StoreUrl = url.parse()?;
+    drivers::check_compiled(&parsed)?;
+    Locks::open(&url, &drivers(), settings, drivers::clock(&parsed)).await
 }
 
 /// The quorum that a `quorum:` URL names, for what only a quorum has: [gates](quorum#gates). For locks, [`connect`].
@@ -103,40 +120,6 @@ pub async fn connect_quorum(url: &str) -> Result<Quorum> {
     Settings::default().merge_url(&mut url)?;
     let context = driver::Context::new(drivers::clock(&url));
     quorum::open(url, &drivers::members(), drivers::GATES, context).await
-}
-
-/// A client's configuration, for serde. Options in the URL override `settings`.
-///
-/// ```
-/// let config: onelock::Config = serde_json::from_str(r#"{ "url": "memory://", "settings": { "ttl": "15s" } }"#)?;
-/// assert_eq!(config.settings.ttl.as_secs(), 15);
-/// # Ok::<(), serde_json::Error>(())
-/// ```
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[non_exhaustive]
-pub struct Config {
-    /// The store.
-    pub url: String,
-    /// What every lock starts from.
-    #[serde(default)]
-    pub settings: Settings,
-}
-
-impl Config {
-    /// The default settings on the store that `url` names.
-    #[must_use]
-    pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), settings: Settings::default() }
-    }
-}
-
-/// Shows neither the password nor the options of the URL.
-impl std::fmt::Debug for Config {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let url = self.url.parse::<StoreUrl>().map_or_else(|_| "(malformed)".to_owned(), |url| url.address());
-        f.debug_struct("Config").field("url", &url).field("settings", &self.settings).finish()
-    }
 }
 
 /// The program of the README compiles.
@@ -205,12 +188,6 @@ mod tests {
         let other = Locks::open("memory://one-clock", &drivers, Settings::default(), boot);
         assert_eq!(other.await.unwrap_err().kind(), ErrorKind::Misuse);
         drop(paused);
-    }
-
-    #[test]
-    fn a_config_shows_no_secret() {
-        let shown = format!("{:?}", Config::new("redis://u:hunter2@h?password=hunter2"));
-        assert!(shown.contains("redis://h") && !shown.contains("hunter2"), "{shown}");
     }
 
     #[test]

@@ -45,4 +45,5 @@ pub use name::LockName;
 pub use quorum::Quorum;
 pub use snapshot::{EntryView, ForeignView, ListedName, Listing, Page, Snapshot};
 pub use token::{FencingToken, TokenEpoch};
-pub use url::{Secret, StoreUrl};
+pub use toolkit::Credentials;
+pub use url::{Host, Secret, StoreUrl};

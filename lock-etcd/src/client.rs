@@ -12,7 +12,6 @@ use std::time::Duration;
 use etcd_client::proto::PbTxnResponse;
 use etcd_client::{Client, ConnectOptions, Txn};
 use onelock_core::flight::SingleFlight;
-use onelock_core::url::host_port;
 use onelock_core::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
@@ -74,10 +73,14 @@ impl Cluster {
         config.check()?;
         #[cfg(feature = "tls")]
         let tls = crate::tls::options(&config).await?;
-        let clients = Arc::new(config.endpoints.iter().map(|_| Endpoint::default()).collect());
+        let clients: Vec<_> = config.hosts.iter().map(|_| Endpoint::default()).collect();
+        if let (Some(client), [endpoint]) = (&config.client, &clients[..]) {
+            let _ = endpoint.client.set(Arc::new(client.get().clone()));
+        }
+        let clients = Arc::new(clients);
         // Clients begin at different endpoints, so that they share the work.
         let random = getrandom::u32().unwrap_or_default();
-        let current = usize::try_from(random).unwrap_or_default() % config.endpoints.len();
+        let current = usize::try_from(random).unwrap_or_default() % config.hosts.len();
         Ok(Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             runtime,
@@ -102,7 +105,7 @@ impl Cluster {
 
     /// How long one try may take, so that others can follow within the time for the whole request.
     pub(crate) fn try_time(&self) -> Duration {
-        let parts = u32::try_from(self.config.endpoints.len().min(3)).unwrap_or(1);
+        let parts = u32::try_from(self.config.hosts.len().min(3)).unwrap_or(1);
         self.config.request_timeout / parts
     }
 
@@ -151,6 +154,11 @@ impl Cluster {
 
     /// The user and the password as it is now.
     async fn credentials(&self) -> Result<Option<(String, String)>> {
+        if let Some(callback) = &self.config.credentials {
+            // A part of the time for connecting, so that the error is the callback's.
+            let (user, password) = callback.get(self.config.connect_timeout / 2).await?;
+            return Ok(Some((user, password.reveal().to_owned())));
+        }
         let Some(user) = self.config.username.clone() else { return Ok(None) };
         let password = match (&self.config.password, &self.config.password_file) {
             (Some(password), _) => password.reveal().to_owned(),
@@ -167,9 +175,7 @@ impl Cluster {
     }
 
     async fn connect(&self, at: usize) -> Result<Arc<Client>, Failure> {
-        let (host, port) = &self.config.endpoints[at];
-        let url =
-            format!("http{}://{}", if self.config.tls { "s" } else { "" }, host_port(host, Some(*port)));
+        let url = format!("http{}://{}", if self.config.tls { "s" } else { "" }, self.config.hosts[at]);
         let mut options = ConnectOptions::new()
             .with_connect_timeout(self.config.connect_timeout)
             .with_keep_alive(PING_EVERY, self.config.connect_timeout)
@@ -231,7 +237,9 @@ impl Cluster {
     /// the try.
     pub(crate) async fn settle(&self, logins: (usize, u64), limit: Duration, failure: Failure) -> Failure {
         match failure {
-            Failure::StaleToken(text) if self.config.username.is_some() => {
+            Failure::StaleToken(text)
+                if self.config.username.is_some() || self.config.credentials.is_some() =>
+            {
                 let late = |_| Err(self.late(limit).into());
                 match timeout(limit, self.log_in(logins)).await.unwrap_or_else(late) {
                     Ok(()) => Error::new(ErrorKind::Unavailable, text).unsent().into(),
@@ -260,7 +268,7 @@ impl Cluster {
 
     /// Goes over to the next endpoint, unless somebody did already.
     pub(crate) fn fail_over(&self, at: usize) {
-        let next = (at + 1) % self.config.endpoints.len();
+        let next = (at + 1) % self.config.hosts.len();
         let swap = self.current.compare_exchange(at, next, Ordering::AcqRel, Ordering::Acquire);
         if swap.is_ok() && next != at {
             self.moved.send_replace(next);
@@ -301,7 +309,7 @@ impl Cluster {
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
         let ends = Instant::now() + self.config.request_timeout;
-        let (mut tries, mut pause) = (self.config.endpoints.len().max(2), Duration::from_millis(10));
+        let (mut tries, mut pause) = (self.config.hosts.len().max(2), Duration::from_millis(10));
         loop {
             let limit = self.try_time().min(ends.saturating_duration_since(Instant::now()));
             let logins = self.logins();

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use onelock_core::toolkit::options;
-use onelock_core::url::host_port;
-use onelock_core::{Error, ErrorKind, Result, Secret, StoreUrl};
+use etcd_client::Client;
+use onelock_core::toolkit::{Given, checks, options};
+use onelock_core::{Credentials, Error, ErrorKind, Host, Result, Secret, StoreUrl};
 
 /// The longest prefix, in bytes.
 const MAX_PREFIX: usize = 255;
@@ -14,9 +14,8 @@ options! {
     /// How to reach one etcd cluster. Its `Debug` shows no password.
     #[derive(Eq)]
     pub struct EtcdConfig {
-        /// The members of the cluster to talk to, each a host name or an address (IPv6 without brackets) and its client port.
-        /// One is used at a time; another takes over when it fails.
-        pub endpoints: Vec<(String, u16)> = vec![("127.0.0.1".into(), PORT)],
+        /// The members of the cluster to talk to. One is used at a time; another takes over when it fails.
+        pub hosts: Vec<Host> = vec![Host::new("127.0.0.1", PORT)],
         /// The etcd user; authentication is not used when there is none.
         pub username: Option<String> = None,
         /// The password. It is read by serde and never written.
@@ -45,16 +44,31 @@ options! {
         /// The name the server's certificate must be for.
         tls_name: Option<String> = "the host",
     }
+    skip {
+        /// Asked for the user and the password at each login, instead of those above.
+        pub credentials: Option<Credentials>,
+        pub(crate) client: Option<Given<Client>>,
+    }
 }
 
 const PORT: u16 = 2379;
 
 impl EtcdConfig {
-    /// These endpoints, everything else as by default.
+    /// These members, everything else as by default.
     #[must_use]
-    pub fn new<H: Into<String>>(endpoints: impl IntoIterator<Item = (H, u16)>) -> Self {
-        let endpoints = endpoints.into_iter().map(|(host, port)| (host.into(), port)).collect();
-        Self { endpoints, ..Self::default() }
+    pub fn new<H: Into<String>>(hosts: impl IntoIterator<Item = (H, u16)>) -> Self {
+        let hosts = hosts.into_iter().map(|(host, port)| Host::new(host, port)).collect();
+        Self { hosts, ..Self::default() }
+    }
+
+    /// The cluster that `client` leads to, by that client; everything else as by default.
+    ///
+    /// The driver spreads the requests of a client over its endpoints, also over one that has stopped answering: where
+    /// that matters, name the [hosts](Self::hosts) instead. A client that logs in needs its [credentials](Self::credentials)
+    /// here too, for when its token is refused.
+    #[must_use]
+    pub fn of_client(client: Client) -> Self {
+        Self { hosts: vec![Host::new("(client)", PORT)], client: Some(Given::new(client)), ..Self::default() }
     }
 
     /// Checks what can be checked without a server.
@@ -62,17 +76,9 @@ impl EtcdConfig {
     /// # Errors
     /// [`ErrorKind::InvalidConfig`], saying what is wrong.
     pub fn check(&self) -> Result<()> {
-        if self.endpoints.is_empty() {
-            return Err(bad("no member of the cluster is named"));
-        }
-        for (host, port) in &self.endpoints {
-            let malformed = |c: char| c.is_whitespace() || c.is_control() || "/@?#[]".contains(c);
-            if host.is_empty() || host.contains(malformed) {
-                return Err(bad("the host of a member is malformed"));
-            }
-            if *port == 0 {
-                return Err(bad("a port is a number from 1 to 65535"));
-            }
+        checks::hosts(&self.hosts)?;
+        if self.hosts.iter().any(Host::is_socket) {
+            return Err(bad("a member of etcd has no Unix socket"));
         }
         if !self.namespace.is_empty() && !self.namespace.ends_with('/') {
             return Err(bad("namespace ends with a slash, or is empty"));
@@ -80,10 +86,8 @@ impl EtcdConfig {
         if self.namespace.len() > MAX_PREFIX || self.namespace.contains(char::is_control) {
             return Err(bad("namespace has at most 255 bytes and no control characters"));
         }
-        let times = Duration::from_millis(1)..=Duration::from_secs(600);
-        if !times.contains(&self.connect_timeout) || !times.contains(&self.request_timeout) {
-            return Err(bad("connect_timeout and request_timeout are from 1ms to 10m"));
-        }
+        checks::times(&[self.connect_timeout, self.request_timeout])?;
+        checks::credentials(self.credentials.as_ref(), self.username.as_deref(), self.password.as_ref())?;
         if self.password.is_some() && self.password_file.is_some() {
             return Err(bad("there is a password and a password_file"));
         }
@@ -95,9 +99,7 @@ impl EtcdConfig {
         if tls_options && !self.tls {
             return Err(bad("the options that start with tls need an etcds:// URL"));
         }
-        if self.tls_cert.is_some() != self.tls_key.is_some() {
-            return Err(bad("tls_cert and tls_key go together"));
-        }
+        checks::pair(self.tls_cert.as_ref(), self.tls_key.as_ref())?;
         if self.tls && !cfg!(feature = "tls") {
             return Err(no_tls("TLS to etcd"));
         }
@@ -111,8 +113,8 @@ impl EtcdConfig {
 
     /// The address without user, password and options.
     pub(crate) fn address(&self) -> String {
-        let endpoints: Vec<_> = self.endpoints.iter().map(|(h, p)| host_port(h, Some(*p))).collect();
-        format!("{}://{}", self.scheme(), endpoints.join(","))
+        let hosts: Vec<_> = self.hosts.iter().map(ToString::to_string).collect();
+        format!("{}://{}", self.scheme(), hosts.join(","))
     }
 }
 
@@ -130,8 +132,7 @@ impl TryFrom<StoreUrl> for EtcdConfig {
         if !matches!(url.path.as_str(), "" | "/") {
             return Err(bad("an etcd URL has no path; the option `namespace` says what keys start with"));
         }
-        let endpoints = url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
-        let mut config = Self { endpoints, tls, ..Self::default() };
+        let mut config = Self { hosts: url.hosts_or(PORT), tls, ..Self::default() };
         config.username = url.username.clone();
         config.password = url.password.clone();
         config = config.merge_url(&mut url)?;
@@ -161,7 +162,10 @@ mod tests {
     fn a_url_says_it_all() {
         let url = "etcds://me:hunter2@a:1,[::1],c/?prefix=x/&request_timeout=1s&tls_ca=/ca&ttl=9s&tls_name=n";
         let config = config(url).unwrap();
-        assert_eq!(config.endpoints, [("a".into(), 1), ("::1".into(), 2379), ("c".into(), 2379)]);
+        assert_eq!(
+            config.hosts,
+            [("a", 1), ("::1", 2379), ("c", 2379)].map(|(host, port)| Host::new(host, port))
+        );
         assert_eq!(config.namespace, "x/");
         assert_eq!(config.request_timeout, Duration::from_secs(1));
         assert!(config.tls && config.tls_ca.is_some());
@@ -206,7 +210,7 @@ mod tests {
 
     #[test]
     fn serde_refuses_the_unknown() {
-        let text = r#"{"endpoints": [["h", 1]], "password": "hunter2", "username": "me"}"#;
+        let text = r#"{"hosts": [{"host": "h", "port": 1}], "password": "hunter2", "username": "me"}"#;
         let config: EtcdConfig = serde_json::from_str(text).unwrap();
         assert_eq!(config.password.unwrap().reveal(), "hunter2");
         assert!(serde_json::from_str::<EtcdConfig>(r#"{"host": "h"}"#).is_err());

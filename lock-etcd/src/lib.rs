@@ -19,6 +19,8 @@ mod wait;
 
 pub use backend::EtcdBackend;
 pub use config::EtcdConfig;
+/// The driver, whose client [`EtcdConfig::of_client`] takes.
+pub use etcd_client;
 
 use onelock_core::Driver;
 use onelock_core::driver::opening;

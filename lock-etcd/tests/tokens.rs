@@ -1,14 +1,15 @@
 //! Tokens of users that are not good any more while locks are held and waited for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::support::server::{Admin as _, Member};
+use etcd_client::{Client, ConnectOptions};
 use onelock_conformance::Verdict;
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, number, renewal, ticket, waiting};
 use onelock_conformance::harness::open_by;
 use onelock_conformance::servers::data_folder;
-use onelock_core::{Backend, ErrorKind, Renewed, Wake};
-use onelock_etcd::DRIVER;
+use onelock_core::{Backend, Credentials, ErrorKind, Renewed, Secret, Wake};
+use onelock_etcd::{DRIVER, EtcdBackend, EtcdConfig};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -85,6 +86,38 @@ async fn a_rotated_password_is_read_again() -> Verdict {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(!error.to_string().contains(PASSWORD), "{error}");
     }
+    Ok(())
+}
+
+/// A callback gives the new password at the next login; a client of the application's is connected as.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_and_clients_of_the_applications_are_used() -> Verdict {
+    let (server, _folder) = with_jwt().await?;
+    let secret = Arc::new(Mutex::new(PASSWORD));
+    let source = Arc::clone(&secret);
+    let credentials = Credentials::new(move || {
+        let password = *source.lock().unwrap_or_else(PoisonError::into_inner);
+        async move { Ok::<_, std::io::Error>(("app".to_owned(), Secret::new(password))) }
+    });
+    let mut by_callback = EtcdConfig::new([("127.0.0.1", server.port())]);
+    by_callback.credentials = Some(credentials.clone());
+    let options = ConnectOptions::new().with_user("app", PASSWORD);
+    let client = Client::connect([format!("http://{}", server.address())], Some(options)).await?;
+    let mut by_client = EtcdConfig::of_client(client);
+    by_client.credentials = Some(credentials);
+    assert!(!format!("{by_client:?}").contains(PASSWORD), "{by_client:?}");
+    let a: Arc<dyn Backend> = Arc::new(EtcdBackend::connect(by_callback).await?);
+    let b: Arc<dyn Backend> = Arc::new(EtcdBackend::connect(by_client).await?);
+    let (one, two) = (exclusive(&name("n")?)?, exclusive(&name("n")?)?);
+    let first = held(&a, &one).await?.token;
+    let place = waiting(&b, &two).await?;
+    server.admin().await?.auth_client().user_change_password("app", "another-password").await?;
+    *secret.lock().unwrap_or_else(PoisonError::into_inner) = "another-password";
+    assert!(matches!(a.renew(&[renewal(&one, first)]).await.remove(0)?, Renewed::Held(_)));
+    assert!(matches!(b.renew(&[renewal(&two, place.token)]).await.remove(0)?, Renewed::Waiting(_)));
+    a.release(&ticket(&one, first)).await?;
+    let woken = timeout(PATIENCE, b.wait(&ticket(&two, place.token))).await??;
+    assert_eq!(woken, Wake::Held(number(place)?));
     Ok(())
 }
 

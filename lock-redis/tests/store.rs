@@ -3,6 +3,7 @@
 
 mod clocks;
 mod common;
+mod connecting;
 mod differential;
 mod failover;
 mod faults;

@@ -11,6 +11,8 @@
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod durability;
 pub mod fence;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod hosts;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]
@@ -38,3 +40,6 @@ pub use session::mysql::MYSQL_SESSION_DRIVER;
 pub use session::postgres::POSTGRES_SESSION_DRIVER;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SQLITE_DRIVER, SqliteBackend, SqliteConfig};
+/// The driver, whose pools [`PostgresConfig::of_pool`] and [`MySqlConfig::of_pool`] take.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub use sqlx;

@@ -7,8 +7,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::options::{self, OptionSpec};
 use crate::error::{Error, ErrorKind, Result};
@@ -34,6 +34,40 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
+    }
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// A host name or an address (IPv6 without brackets); or the path of a Unix socket, which starts with `/`.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl Host {
+    /// This host and port.
+    #[must_use]
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self { host: host.into(), port }
+    }
+
+    /// Whether it is a Unix socket.
+    #[must_use]
+    pub fn is_socket(&self) -> bool {
+        self.host.starts_with('/')
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_socket() {
+            f.write_str(&self.host)
+        } else {
+            f.write_str(&host_port(&self.host, Some(self.port)))
+        }
     }
 }
 
@@ -64,6 +98,12 @@ impl StoreUrl {
             [] => Err(bad(format!("{self} names no host"))),
             _ => Err(bad(format!("{self} names several hosts; this store takes one"))),
         }
+    }
+
+    /// The hosts, those without a port with `port`.
+    #[must_use]
+    pub fn hosts_or(&self, port: u16) -> Vec<Host> {
+        self.hosts.iter().map(|(host, given)| Host::new(host.clone(), given.unwrap_or(port))).collect()
     }
 
     /// The address without user, password and options.

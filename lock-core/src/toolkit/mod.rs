@@ -1,8 +1,13 @@
 //! What more than one store needs, for those who write a store.
 
+pub mod checks;
+mod credentials;
+mod given;
 pub mod human_time;
 pub mod options;
 pub mod single_flight;
 
+pub use credentials::Credentials;
+pub use given::Given;
 #[doc(inline)]
 pub use options::options;

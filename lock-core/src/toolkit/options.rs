@@ -8,7 +8,8 @@
 //!
 //! The first line of an option's documentation is its line in the table. The default is written as in a URL; that of an
 //! `Option` is `None`, and the text says what that means. A type is written without a path: `Duration`, `Option<Secret>`.
-//! Types of your own need serde's `Deserialize`, `Serialize` and `Default`.
+//! Types of your own need serde's `Deserialize`, `Serialize` and `Default`. What only a program can give, such as a callback,
+//! follows under `skip`.
 //!
 //! ```
 //! use std::time::Duration;
@@ -75,7 +76,7 @@ macro_rules! __options {
             $(#[doc = $about:literal] $(#[doc = $doc:literal])* $(#[alias = $alias:literal])*
             $name:ident: $type:ident $(<$item:tt>)? = $default:literal,)*
         }
-        $(skip { $($skip_vis:vis $skipped:ident: $skipped_type:ty,)* })?
+        $(skip { $($(#[$skip_attr:meta])* $skip_vis:vis $skipped:ident: $skipped_type:ty,)* })?
     ) => {
         $(#[$attr])*
         #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +84,7 @@ macro_rules! __options {
         $vis struct $config {
             $($(#[$field_attr])* $field_vis $field: $kind $(<$of>)?,)*
             $(#[doc = $about] $(#[doc = $doc])* pub $name: $type $(<$item>)?,)*
-            $($($skip_vis $skipped: $skipped_type,)*)?
+            $($($(#[$skip_attr])* $skip_vis $skipped: $skipped_type,)*)?
         }
 
         impl Default for $config {

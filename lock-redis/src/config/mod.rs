@@ -5,9 +5,9 @@ mod url;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use onelock_core::toolkit::options;
-use onelock_core::url::host_port;
-use onelock_core::{Error, ErrorKind, Result, Secret};
+use onelock_core::toolkit::{Given, checks, options};
+use onelock_core::{Credentials, Error, ErrorKind, Host, Result, Secret};
+use redis::Client;
 use serde::{Deserialize, Serialize};
 
 /// How the servers stand together.
@@ -51,30 +51,6 @@ pub enum Gate {
     RunId,
 }
 
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Host {
-    /// A host name or an address (IPv6 without brackets).
-    pub host: String,
-    /// The port.
-    pub port: u16,
-}
-
-impl Host {
-    /// This host and port.
-    #[must_use]
-    pub fn new(host: impl Into<String>, port: u16) -> Self {
-        Self { host: host.into(), port }
-    }
-}
-
-impl std::fmt::Display for Host {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&host_port(&self.host, Some(self.port)))
-    }
-}
-
 options! {
     /// How to reach Redis. Its `Debug` shows no password.
     #[derive(Eq)]
@@ -83,8 +59,6 @@ options! {
         pub hosts: Vec<Host> = vec![Host::new("127.0.0.1", 6379)],
         /// How the servers stand together.
         pub topology: Topology = Topology::Single,
-        /// The number of the database; a cluster has only 0.
-        pub database: u32 = 0,
         /// The user of the access list; the server's default user when there is none.
         pub username: Option<String> = None,
         /// The password. It is read by serde and never written.
@@ -93,6 +67,11 @@ options! {
         pub tls: bool = false,
     }
     options {
+        /// The number of the database; a cluster has only 0.
+        ///
+        /// In a URL it is the end of the path, or this option where the path is that of a socket.
+        #[alias = "db"]
+        database: u32 = "0",
         /// What every key and channel starts with.
         ///
         /// 1 to 64 of ASCII letters, digits, `-`, `_`, `.` and `:`. In the plain layout it may be empty, and is so in a URL
@@ -135,6 +114,11 @@ options! {
         /// replicas declares no fencing.
         never_promoted: bool = "false",
     }
+    skip {
+        /// Asked for the user and the password of each new connection, instead of those above.
+        pub credentials: Option<Credentials>,
+        pub(crate) client: Option<Given<Client>>,
+    }
 }
 
 impl RedisConfig {
@@ -142,6 +126,23 @@ impl RedisConfig {
     #[must_use]
     pub fn new(host: impl Into<String>, port: u16) -> Self {
         Self { hosts: vec![Host::new(host, port)], ..Self::default() }
+    }
+
+    /// The server that `client` leads to, with its database, user, password and TLS; everything else as by default. The
+    /// locks have a connection of their own, opened by this client.
+    #[must_use]
+    pub fn of_client(client: Client) -> Self {
+        let info = client.get_connection_info();
+        let host = match info.addr() {
+            redis::ConnectionAddr::Tcp(host, port) | redis::ConnectionAddr::TcpTls { host, port, .. } => {
+                Host::new(host.clone(), *port)
+            }
+            redis::ConnectionAddr::Unix(path) => Host::new(path.to_string_lossy(), 0),
+            _ => Host::new("unknown", 1),
+        };
+        let tls = matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. });
+        let database = u32::try_from(info.redis_settings().db()).unwrap_or_default();
+        Self { hosts: vec![host], tls, database, client: Some(Given::new(client)), ..Self::default() }
     }
 
     /// Checks what can be checked without a server.
@@ -153,7 +154,6 @@ impl RedisConfig {
         let spaced =
             |text: &str| text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control());
         let letters = self.namespace.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
-        let times = Duration::from_millis(1)..=Duration::from_secs(600);
         let in_time = Duration::from_millis(1)..self.request_timeout;
         let (is_sentinel, nameless) = match &self.topology {
             Topology::Sentinel { master } => (true, spaced(master)),
@@ -171,8 +171,6 @@ impl RedisConfig {
                 self.hosts.is_empty() || (self.hosts.len() > 1 && single),
                 "one server has one host; several are for sentinels and clusters",
             ),
-            (self.hosts.iter().any(|host| spaced(&host.host)), "the host is malformed"),
-            (self.hosts.iter().any(|host| host.port == 0), "the port is a number from 1 to 65535"),
             (nameless, "sentinels need the name of the master: redis+sentinel://host/name"),
             (
                 self.sentinel_username.is_some() && self.sentinel_password.is_none(),
@@ -183,10 +181,6 @@ impl RedisConfig {
                 "sentinel_username and sentinel_password need a redis+sentinel:// URL",
             ),
             (self.topology == Topology::Cluster && self.database != 0, "a cluster has only database 0"),
-            (
-                !times.contains(&self.connect_timeout) || !times.contains(&self.request_timeout),
-                "connect_timeout and request_timeout are from 1ms to 10m",
-            ),
             (self.replicas > 64, "replicas is at most 64"),
             (
                 self.replicas > 0 && !in_time.contains(&self.replicas_timeout),
@@ -205,14 +199,37 @@ impl RedisConfig {
                 tls_options && !self.tls,
                 "the options that start with tls need a URL of TLS, such as rediss://",
             ),
-            (self.tls_cert.is_some() != self.tls_key.is_some(), "tls_cert and tls_key go together"),
+            (self.tls && self.is_socket(), "a Unix socket has no TLS"),
+            (
+                self.client.is_some()
+                    && (!single
+                        || self.credentials.is_some()
+                        || self.username.is_some()
+                        || self.password.is_some()),
+                "a client of the application's leads to one server, and has its user and password",
+            ),
         ];
         wrong.iter().find(|(wrong, _)| *wrong).map_or(Ok(()), |(_, text)| Err(bad(*text)))?;
-        if self.tls && !cfg!(feature = "tls") { Err(no_tls("TLS to Redis")) } else { Ok(()) }
+        checks::hosts(&self.hosts)?;
+        checks::times(&[self.connect_timeout, self.request_timeout])?;
+        checks::pair(self.tls_cert.as_ref(), self.tls_key.as_ref())?;
+        checks::credentials(self.credentials.as_ref(), self.username.as_deref(), self.password.as_ref())?;
+        if self.tls && self.client.is_none() && !cfg!(feature = "tls") {
+            Err(no_tls("TLS to Redis"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn is_socket(&self) -> bool {
+        self.hosts.iter().any(Host::is_socket)
     }
 
     /// The scheme of its URL.
     pub(crate) fn scheme(&self) -> String {
+        if self.is_socket() {
+            return "redis+unix".to_owned();
+        }
         let kind = match self.topology {
             Topology::Single => "",
             Topology::Sentinel { .. } => "+sentinel",
@@ -225,6 +242,7 @@ impl RedisConfig {
     pub(crate) fn address(&self) -> String {
         let hosts: Vec<_> = self.hosts.iter().map(ToString::to_string).collect();
         let path = match &self.topology {
+            Topology::Single if self.is_socket() => String::new(),
             Topology::Single => format!("/{}", self.database),
             Topology::Sentinel { master } => format!("/{master}/{}", self.database),
             Topology::Cluster => String::new(),

@@ -1,8 +1,8 @@
 //! A store URL as a configuration.
 
-use onelock_core::{Error, Result, StoreUrl};
+use onelock_core::{Error, Host, Result, StoreUrl};
 
-use super::{Host, Layout, RedisConfig, Topology, bad};
+use super::{Layout, RedisConfig, Topology, bad};
 
 /// Where sentinels listen when the URL does not say.
 const SENTINEL_PORT: u16 = 26379;
@@ -11,13 +11,15 @@ const PORT: u16 = 6379;
 impl TryFrom<StoreUrl> for RedisConfig {
     type Error = Error;
 
-    /// Reads `redis://user:password@host:port/database?option=value`,
+    /// Reads `redis://user:password@host:port/database?option=value`, `redis+unix://user:password@/path/of/socket?db=1`,
     /// `redis+sentinel://host,host/master-name/database` and `redis+cluster://host,host`; `rediss…` is the same over TLS.
     fn try_from(mut url: StoreUrl) -> Result<Self> {
         url.check_options(&[Self::OPTIONS, onelock_core::config::OPTIONS])?;
         let (scheme, kind) = url.scheme.split_once('+').unwrap_or((&url.scheme, ""));
-        if !matches!(scheme, "redis" | "rediss") || !matches!(kind, "" | "sentinel" | "cluster") {
-            let text = "is not a scheme of Redis; those are redis, redis+sentinel, redis+cluster, and rediss… for TLS";
+        let socket = (scheme, kind) == ("redis", "unix");
+        if !socket && (!matches!(scheme, "redis" | "rediss") || !matches!(kind, "" | "sentinel" | "cluster"))
+        {
+            let text = "is not a scheme of Redis; those are redis, redis+unix, redis+sentinel, redis+cluster, and rediss… for TLS";
             return Err(bad(format!("`{}` {text}", url.scheme)));
         }
         let (tls, kind) = (scheme == "rediss", kind.to_owned());
@@ -29,6 +31,10 @@ impl TryFrom<StoreUrl> for RedisConfig {
                 (Topology::Sentinel { master: master.to_owned() }, database, SENTINEL_PORT)
             }
             "cluster" => (Topology::Cluster, &*path, PORT),
+            "unix" if !url.hosts.is_empty() || path.is_empty() => {
+                return Err(bad("a Unix socket has a path and no host: redis+unix:///run/redis/redis.sock"));
+            }
+            "unix" => (Topology::Single, "", PORT),
             _ => {
                 if !url.hosts.is_empty() {
                     url.single_host()?;
@@ -43,15 +49,17 @@ impl TryFrom<StoreUrl> for RedisConfig {
             let bad = || bad("the path of a Redis URL ends with the number of a database");
             config.database = number.ok_or_else(bad)?;
         }
-        let hosts = url.hosts.iter().map(|(host, given)| Host::new(host.clone(), given.unwrap_or(port)));
-        config.hosts = hosts.collect();
+        config.hosts = url.hosts_or(port);
         if config.hosts.is_empty() {
-            config.hosts.push(Host::new("127.0.0.1", port));
+            config.hosts.push(if socket { Host::new(&*url.path, 0) } else { Host::new("127.0.0.1", port) });
         }
         config.username = url.username.take();
         config.password = url.password.take();
         let given = |url: &StoreUrl, names: &[&str]| url.option_names().any(|name| names.contains(&name));
         let (named, timed) = (given(&url, &["namespace", "prefix"]), given(&url, &["replicas_timeout"]));
+        if !database.is_empty() && given(&url, &["database", "db"]) {
+            return Err(bad("the database is given twice: at the end of the path and as an option"));
+        }
         config = config.merge_url(&mut url)?;
         if config.layout == Layout::Plain && !named {
             // Others write the bare name.

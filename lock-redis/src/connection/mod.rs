@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use onelock_core::flight::SingleFlight;
-use onelock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::{Cmd, Pipeline, PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::config::{Host, RedisConfig};
+use crate::config::RedisConfig;
 use crate::error::{self, closed};
 use crate::scripts::Script;
 use crate::topology::epoch::Fence;

@@ -1,10 +1,10 @@
 //! Opens a connection: finds the server, subscribes the inbox, loads the scripts, learns the epoch of its numbers.
 
-use onelock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::{AsyncConnectionConfig, Pipeline, PushInfo, Value};
 
 use super::socket::{self, Role, Socket};
-use crate::config::{Host, RedisConfig};
+use crate::config::RedisConfig;
 use crate::topology::epoch::{Fence, field};
 use crate::topology::sentinel;
 use crate::{error, reply, scripts};

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
+use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 #[cfg(feature = "tls")]
 use super::tls;
-use crate::config::{Host, RedisConfig};
+use crate::config::RedisConfig;
 use crate::error;
 
 /// Who asks.
@@ -28,7 +28,8 @@ pub(crate) enum Role {
 #[derive(Clone, Debug)]
 pub(crate) struct Socket {
     pub(crate) requests: MultiplexedConnection,
-    _task: Arc<Task>,
+    /// `None` where it is the driver that keeps and ends it.
+    _task: Option<Arc<Task>>,
 }
 
 #[derive(Debug)]
@@ -49,9 +50,15 @@ pub(crate) async fn open(
 ) -> Result<Socket> {
     // Without its own timeouts: callers have some that include the rest of the work.
     let settings = settings.set_connection_timeout(None).set_response_timeout(None);
-    let credentials = credentials(config, role);
+    if let Some(client) = &config.client {
+        return by_client(client.get(), &settings).await;
+    }
+    let credentials = credentials(config, role).await?;
     let failed =
         |e: std::io::Error| Error::new(ErrorKind::Unavailable, format!("{host} cannot be reached: {e}"));
+    if host.is_socket() {
+        return speak(&credentials, local(host).await.map_err(failed)?, settings).await;
+    }
     #[cfg(feature = "tls")]
     if config.tls {
         // What its settings lack is told before any I/O.
@@ -73,13 +80,29 @@ where
 {
     let connected = MultiplexedConnection::new_with_config(credentials, stream, settings).await;
     let (requests, task) = connected.map_err(|e| error::from_redis(&e))?;
-    Ok(Socket { requests, _task: Arc::new(Task(tokio::spawn(task).abort_handle())) })
+    Ok(Socket { requests, _task: Some(Arc::new(Task(tokio::spawn(task).abort_handle()))) })
 }
 
-fn credentials(config: &RedisConfig, role: Role) -> RedisConnectionInfo {
-    let (database, username, password) = match role {
-        Role::Locker => (config.database, &config.username, &config.password),
-        Role::Seeker => (0, &config.sentinel_username, &config.sentinel_password),
+/// Connects as the application's client does, but in the protocol in which pushes come.
+async fn by_client(client: &Client, settings: &AsyncConnectionConfig) -> Result<Socket> {
+    let info = client.get_connection_info().clone();
+    let spoken = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let connected = async {
+        let client = Client::open(info.set_redis_settings(spoken))?;
+        client.get_multiplexed_async_connection_with_config(settings).await
+    };
+    Ok(Socket { requests: connected.await.map_err(|e| error::from_redis(&e))?, _task: None })
+}
+
+async fn credentials(config: &RedisConfig, role: Role) -> Result<RedisConnectionInfo> {
+    let (database, username, password) = match (role, &config.credentials) {
+        (Role::Locker, Some(callback)) => {
+            // A part of the time for connecting, so that the error is the callback's.
+            let (user, password) = callback.get(config.connect_timeout / 2).await?;
+            (config.database, Some(user).filter(|user| !user.is_empty()), Some(password))
+        }
+        (Role::Locker, None) => (config.database, config.username.clone(), config.password.clone()),
+        (Role::Seeker, _) => (0, config.sentinel_username.clone(), config.sentinel_password.clone()),
     };
     let mut settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_db(i64::from(database));
@@ -89,7 +112,17 @@ fn credentials(config: &RedisConfig, role: Role) -> RedisConnectionInfo {
     if let Some(password) = password {
         settings = settings.set_password(password.reveal());
     }
-    settings
+    Ok(settings)
+}
+
+#[cfg(unix)]
+async fn local(host: &Host) -> std::io::Result<tokio::net::UnixStream> {
+    tokio::net::UnixStream::connect(&host.host).await
+}
+
+#[cfg(not(unix))]
+async fn local(_: &Host) -> std::io::Result<TcpStream> {
+    Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "this system has no Unix sockets"))
 }
 
 /// The first address of the host that answers.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use onelock_core::flight::SingleFlight;
-use onelock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::Cmd;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::majority::majority;
 use super::slots::{ClusterView, Range, Redirect, view};
 use super::{Call, only};
-use crate::config::{Host, RedisConfig};
+use crate::config::RedisConfig;
 use crate::connection::{Answer, Connection, Target};
 use crate::error::closed;
 use crate::scripts::Script;

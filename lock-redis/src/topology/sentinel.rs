@@ -1,10 +1,10 @@
 //! Which server is the master: asked of the sentinels at every connect.
 
-use onelock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::{Cmd, Pipeline, Value};
 
 use super::majority::majority;
-use crate::config::{Host, RedisConfig};
+use crate::config::RedisConfig;
 use crate::connection::socket::{self, Role};
 use crate::{error, reply};
 

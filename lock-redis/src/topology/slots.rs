@@ -1,9 +1,8 @@
 //! What a node of a cluster says about the cluster.
 
-use onelock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::Value;
 
-use crate::config::Host;
 use crate::connection::Connection;
 use crate::reply;
 use crate::topology::epoch::field;

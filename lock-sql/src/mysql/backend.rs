@@ -50,7 +50,7 @@ impl MySqlBackend {
     /// Safe: the connections are closed.
     pub async fn connect(config: MySqlConfig) -> Result<Checked<Self>> {
         config.check()?;
-        let address = config.address();
+        let address = format!("mysql://{}", config.address());
         let pool = Arc::new(Pool::new(&config));
         let found = open(&pool, &config).await.map_err(|error| error.during("open").at(&address))?;
         tokio::spawn(sweep(Arc::downgrade(&pool)));

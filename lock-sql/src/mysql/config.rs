@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use onelock_core::driver::opening;
-use onelock_core::toolkit::options;
-use onelock_core::url::host_port;
-use onelock_core::{Driver, Error, ErrorKind, Result, Secret, StoreUrl};
+use onelock_core::toolkit::{Given, checks, options};
+use onelock_core::{Credentials, Driver, Error, ErrorKind, Host, Result, Secret, StoreUrl};
 use serde::{Deserialize, Serialize};
-use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+use sqlx::{ConnectOptions as _, MySqlPool};
 
 use super::backend::MySqlBackend;
 use crate::Durability;
@@ -45,10 +44,8 @@ options! {
     /// How to reach one server. Its `Debug` shows no password.
     #[derive(Eq)]
     pub struct MySqlConfig {
-        /// A host name or an address (IPv6 without brackets).
-        pub host: String = "127.0.0.1".into(),
-        /// The port.
-        pub port: u16 = 3306,
+        /// The server; or a primary and its replicas, of which the one that takes writes is used.
+        pub hosts: Vec<Host> = vec![Host::new("127.0.0.1", PORT)],
         /// The user. It needs SELECT, INSERT, UPDATE and DELETE on the table of the lines, SELECT and UPDATE on the two
         /// others, and CREATE and INSERT where they are to be made.
         pub username: String = String::new(),
@@ -96,14 +93,37 @@ options! {
         tls_cert: Option<PathBuf> = "none",
         /// A PEM file with the client's key.
         tls_key: Option<PathBuf> = "none",
+        /// The server's Unix socket, instead of a host.
+        socket: Option<PathBuf> = "none",
+    }
+    skip {
+        /// Asked for the user and the password of each new connection, instead of those above.
+        pub credentials: Option<Credentials>,
+        pub(crate) pool: Option<Given<MySqlPool>>,
     }
 }
+
+const PORT: u16 = 3306;
 
 impl MySqlConfig {
     /// The defaults for this user and database at `host`.
     #[must_use]
     pub fn new(host: impl Into<String>, username: impl Into<String>, database: impl Into<String>) -> Self {
-        Self { host: host.into(), username: username.into(), database: database.into(), ..Self::default() }
+        let hosts = vec![Host::new(host, PORT)];
+        Self { hosts, username: username.into(), database: database.into(), ..Self::default() }
+    }
+
+    /// The server and the database that `pool` leads to, with its user, password and TLS; everything else as by default.
+    ///
+    /// The locks have connections of their own, made with the options that the pool has at that time
+    /// ([`sqlx::Pool::set_connect_options`]). What its hooks do to connections is not done.
+    #[must_use]
+    pub fn of_pool(pool: MySqlPool) -> Self {
+        let options = pool.connect_options();
+        let host = options.get_socket().map_or(options.get_host().into(), |path| path.to_string_lossy());
+        let hosts = vec![Host::new(host, options.get_port())];
+        let database = options.get_database().unwrap_or_default().to_owned();
+        Self { hosts, database, pool: Some(Given::new(pool)), ..Self::default() }
     }
 
     /// Reads a URL, whose common options have been taken out.
@@ -112,10 +132,7 @@ impl MySqlConfig {
     /// [`ErrorKind::InvalidConfig`], saying what is wrong.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         url.check_options(&[Self::OPTIONS, onelock_core::config::OPTIONS])?;
-        let mut config = Self::default();
-        let (host, port) = url.single_host()?;
-        config.host = host.to_owned();
-        config.port = port.unwrap_or(config.port);
+        let mut config = Self { hosts: url.hosts_or(PORT), ..Self::default() };
         config.database = url.path.strip_prefix('/').unwrap_or_default().to_owned();
         config.username = url.username.take().unwrap_or_default();
         config.password = url.password.take();
@@ -130,13 +147,23 @@ impl MySqlConfig {
     /// [`ErrorKind::InvalidConfig`], saying what is wrong.
     pub fn check(&self) -> Result<()> {
         let plain = |text: &str| !text.chars().any(char::is_control);
-        if self.host.is_empty() || self.host.contains(char::is_whitespace) || !plain(&self.host) {
-            return Err(bad("the host is malformed"));
+        if self.socket.is_some() && !self.hosts.is_empty() && self.hosts != Self::default().hosts {
+            return Err(bad("there is a host and a socket"));
         }
-        if self.port == 0 {
-            return Err(bad("the port is a number from 1 to 65535"));
+        if self.socket.as_ref().is_some_and(|path| !path.is_absolute()) {
+            return Err(bad("socket is a whole path; a host stands after mysql://"));
         }
-        if self.username.is_empty() || !plain(&self.username) {
+        checks::hosts(&self.servers())?;
+        let user = Some(&*self.username).filter(|user| !user.is_empty());
+        checks::credentials(self.credentials.as_ref(), user, self.password.as_ref())?;
+        let given = self.credentials.is_some() || user.is_some() || self.password.is_some();
+        if self.pool.is_some() && (given || self.hosts.len() != 1) {
+            return Err(bad(
+                "a pool of the application's leads to one server, and has its user and password",
+            ));
+        }
+        let elsewhere = self.pool.is_some() || self.credentials.is_some();
+        if !elsewhere && (self.username.is_empty() || !plain(&self.username)) {
             return Err(bad("the MySQL store needs a user: mysql://user:password@host/database"));
         }
         if self.database.is_empty() || self.database.contains('/') || !plain(&self.database) {
@@ -154,10 +181,7 @@ impl MySqlConfig {
         if !(1..=100).contains(&self.connections) {
             return Err(bad("connections is from 1 to 100"));
         }
-        let times = Duration::from_millis(1)..=Duration::from_secs(600);
-        if !times.contains(&self.connect_timeout) || !times.contains(&self.request_timeout) {
-            return Err(bad("connect_timeout and request_timeout are from 1ms to 10m"));
-        }
+        checks::times(&[self.connect_timeout, self.request_timeout])?;
         if !(Duration::from_millis(1)..=Duration::from_secs(1)).contains(&self.poll) {
             return Err(bad("poll is from 1ms to 1s"));
         }
@@ -168,9 +192,7 @@ impl MySqlConfig {
         if self.tls_ca.is_some() && self.tls == MySqlTls::Require {
             return Err(bad("tls=require looks at no certificate: with tls_ca use verify-ca or verify-full"));
         }
-        if self.tls_cert.is_some() != self.tls_key.is_some() {
-            return Err(bad("tls_cert and tls_key go together"));
-        }
+        checks::pair(self.tls_cert.as_ref(), self.tls_key.as_ref())?;
         crate::tls::check("MySQL", !matches!(self.tls, MySqlTls::Off | MySqlTls::Prefer))
     }
 
@@ -184,17 +206,21 @@ impl MySqlConfig {
             MySqlTls::VerifyFull => MySqlSslMode::VerifyIdentity,
         };
         // The session is set up in one request of ours, and no statement is logged: they hold holder ids.
-        let mut options = MySqlConnectOptions::new()
-            .host(&self.host)
-            .port(self.port)
-            .username(&self.username)
-            .database(&self.database)
-            .ssl_mode(mode)
-            .pipes_as_concat(false)
-            .no_engine_substitution(false)
-            .timezone(None)
-            .set_names(false)
-            .disable_statement_logging();
+        let bare = |options: MySqlConnectOptions| {
+            let options = options.pipes_as_concat(false).no_engine_substitution(false);
+            options.timezone(None).set_names(false).disable_statement_logging()
+        };
+        if let Some(pool) = &self.pool {
+            return bare(MySqlConnectOptions::clone(&pool.get().connect_options()));
+        }
+        let server = self.servers().swap_remove(0);
+        let mut options =
+            bare(MySqlConnectOptions::new()).username(&self.username).database(&self.database).ssl_mode(mode);
+        options = if server.is_socket() {
+            options.socket(&server.host)
+        } else {
+            options.host(&server.host).port(server.port)
+        };
         if let Some(password) = &self.password {
             options = options.password(password.reveal());
         }
@@ -207,9 +233,16 @@ impl MySqlConfig {
         options
     }
 
-    /// The address without user, password and options.
-    pub(super) fn address(&self) -> String {
-        format!("mysql://{}/{}", host_port(&self.host, Some(self.port)), self.database)
+    /// The servers, of which the socket is one.
+    pub(super) fn servers(&self) -> Vec<Host> {
+        let socket = self.socket.as_ref().map(|path| vec![Host::new(path.to_string_lossy(), 0)]);
+        socket.unwrap_or_else(|| self.hosts.clone())
+    }
+
+    /// The address without scheme, user, password and options.
+    pub(crate) fn address(&self) -> String {
+        let hosts: Vec<_> = self.servers().iter().map(ToString::to_string).collect();
+        format!("{}/{}", hosts.join(","), self.database)
     }
 }
 
@@ -232,11 +265,14 @@ mod tests {
              &connect_timeout=2s&tls=verify-full&tls_ca=/ca.pem",
         )
         .unwrap();
-        assert_eq!((config.host.as_str(), config.port, config.connections), ("h", 3307, 3));
+        assert_eq!((&config.hosts[..], config.connections), (&[Host::new("h", 3307)][..], 3));
         assert_eq!((config.username.as_str(), config.database.as_str()), ("us@er", "app"));
         assert_eq!(config.password.as_ref().unwrap().reveal(), "p:w");
         assert_eq!((config.tls, config.namespace.as_str()), (MySqlTls::VerifyFull, "l_"));
-        assert_eq!(config.address(), "mysql://h:3307/app");
+        assert_eq!(config.address(), "h:3307/app");
+        let local = read("mysql://u@/app?socket=/run/mysqld/mysqld.sock").unwrap();
+        assert_eq!(local.address(), "/run/mysqld/mysqld.sock/app");
+        assert_eq!(read("mysql://u@a,b:7/app").unwrap().address(), "a:3306,b:7/app");
         let old = read("mysql://u@h/app?table_prefix=a_&pool=3").unwrap();
         assert_eq!(read("mysql://u@h/app?namespace=a_&connections=3").unwrap(), old);
         assert!(!format!("{config:?} {}", config.address()).contains("p:w"));
@@ -250,7 +286,8 @@ mod tests {
             "mysql://u@h/",
             "mysql://u@h/a/b",
             "mysql://u@/app",
-            "mysql://u@a,b/app",
+            "mysql://u@h/app?socket=/run/mysqld/mysqld.sock",
+            "mysql://u@/app?socket=mysqld.sock",
             "mysql://u@h/app?pool=0",
             "mysql://u@h/app?pool=101",
             "mysql://u@h/app?poll=0s",

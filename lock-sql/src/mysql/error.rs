@@ -3,6 +3,8 @@
 use onelock_core::{Error, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
 
+use crate::hosts::as_ours;
+
 /// The server's number of an error; `None` when it did not come from the server.
 pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
     let sqlx::Error::Database(error) = error else { return None };
@@ -33,6 +35,9 @@ pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
 
 /// The error for the caller. No text that the driver or the server gives holds a password.
 pub(crate) fn explain(error: sqlx::Error) -> Error {
+    if let Some(ours) = as_ours(&error) {
+        return ours;
+    }
     let (kind, text) = match number(&error) {
         Some(code) => server(code),
         None => match &error {

@@ -4,6 +4,7 @@
 mod acquire;
 mod backend;
 pub(crate) mod config;
+pub(crate) mod connect;
 pub(crate) mod error;
 mod inspect;
 mod keys;

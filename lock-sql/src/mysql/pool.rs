@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use onelock_core::{Error, ErrorKind, Result};
-use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Executor as _, MySqlConnection};
+use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, Either, Executor as _, MySqlConnection};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 use super::config::MySqlConfig;
+use super::connect::Connector;
 use super::error::{closed, ends_connection, explain, is_contention};
 use super::sql::{Sql, Value};
 use crate::unharmed::{legible, unharmed};
@@ -35,7 +36,7 @@ const ATTEMPTS: u32 = 12;
 /// back what had not been committed. So no connection waits here inside a transaction.
 pub(crate) struct Pool {
     pub(super) sql: Sql,
-    options: MySqlConnectOptions,
+    connector: Connector,
     connect_timeout: Duration,
     request_timeout: Duration,
     verbs: Slots,
@@ -96,7 +97,7 @@ impl Pool {
     pub(super) fn new(config: &MySqlConfig) -> Self {
         Self {
             sql: Sql::new(&config.namespace),
-            options: config.options(),
+            connector: Connector::new(config),
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
             verbs: Slots::new(config.connections.into(), 1),
@@ -205,7 +206,7 @@ impl Pool {
         let seconds = i64::try_from(self.request_timeout.as_secs() / 4).unwrap_or(i64::MAX).max(1);
         let session = self.sql.session.fill(&[("lock_wait", Value::Int(seconds))]);
         let connecting = async {
-            let mut connection = self.options.connect().await?;
+            let mut connection = self.connector.connect().await?;
             run(&mut connection, &session).await?;
             Ok(connection)
         };

@@ -52,7 +52,7 @@ impl PostgresBackend {
     /// Safe: a migration is one transaction.
     pub async fn open(config: PostgresConfig) -> Result<Checked<Self>> {
         config.check()?;
-        let address = config.address();
+        let address = format!("postgres://{}", config.address());
         let named = |error: Error| error.during("open").at(&address);
         let sql = Sql::new(&config.namespace, config.durability);
         let prepared = [&sql.acquire, &sql.renew, &sql.release].map(|verb| verb.sql.clone()).to_vec();

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use onelock_core::driver::opening;
-use onelock_core::toolkit::options;
-use onelock_core::url::host_port;
-use onelock_core::{Capabilities, Driver, Error, ErrorKind, Result, Secret, StoreUrl};
+use onelock_core::toolkit::{Given, checks, options};
+use onelock_core::{Capabilities, Credentials, Driver, Error, ErrorKind, Host, Result, Secret, StoreUrl};
 use serde::{Deserialize, Serialize};
-use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use sqlx::{ConnectOptions as _, PgPool};
 
 use super::PostgresBackend;
 use crate::Durability;
@@ -45,10 +44,8 @@ options! {
     /// How to reach one PostgreSQL server. Its `Debug` shows no password.
     #[derive(Eq)]
     pub struct PostgresConfig {
-        /// A host name or an address (IPv6 without brackets).
-        pub host: String = "127.0.0.1".into(),
-        /// The port.
-        pub port: u16 = 5432,
+        /// The server; or a primary and its standbys, of which the one that takes writes is used.
+        pub hosts: Vec<Host> = vec![Host::new("127.0.0.1", PORT)],
         /// The database; the user's name when there is none.
         pub database: Option<String> = None,
         /// The user; what `PGUSER` or the operating system says when there is none.
@@ -89,14 +86,39 @@ options! {
         /// A PEM file with the client's key.
         #[alias = "sslkey"]
         tls_key: Option<PathBuf> = "none",
+        /// The folder of the server's Unix socket, instead of a host.
+        #[alias = "host"]
+        socket: Option<PathBuf> = "none",
+        /// The port in the name of the socket.
+        port: u16 = "5432",
+    }
+    skip {
+        /// Asked for the user and the password of each new connection, instead of those above.
+        pub credentials: Option<Credentials>,
+        pub(crate) pool: Option<Given<PgPool>>,
     }
 }
+
+const PORT: u16 = 5432;
 
 impl PostgresConfig {
     /// The server at `host` and `port`, everything else as by default.
     #[must_use]
     pub fn new(host: impl Into<String>, port: u16) -> Self {
-        Self { host: host.into(), port, ..Self::default() }
+        Self { hosts: vec![Host::new(host, port)], ..Self::default() }
+    }
+
+    /// The server and the database that `pool` leads to, with its user, password and TLS; everything else as by default.
+    ///
+    /// The locks have connections of their own, made with the options that the pool has at that time
+    /// ([`sqlx::Pool::set_connect_options`]). What its hooks do to connections is not done.
+    #[must_use]
+    pub fn of_pool(pool: PgPool) -> Self {
+        let options = pool.connect_options();
+        let host = options.get_socket().map_or(options.get_host().into(), |path| path.to_string_lossy());
+        let hosts = vec![Host::new(host, options.get_port())];
+        let database = options.get_database().map(str::to_owned);
+        Self { hosts, database, pool: Some(Given::new(pool)), ..Self::default() }
     }
 
     /// Reads a URL, whose common options have been taken out.
@@ -110,8 +132,7 @@ impl PostgresConfig {
     /// What the URL says, over these defaults.
     pub(crate) fn over(mut self, mut url: StoreUrl) -> Result<Self> {
         url.check_options(&[Self::OPTIONS])?;
-        let (host, port) = url.single_host()?;
-        (self.host, self.port) = (host.to_owned(), port.unwrap_or(self.port));
+        self.hosts = url.hosts_or(PORT);
         let database = url.path.trim_start_matches('/');
         if database.contains('/') {
             return Err(bad("the path of a PostgreSQL URL is one database name"));
@@ -130,36 +151,50 @@ impl PostgresConfig {
     /// [`ErrorKind::InvalidConfig`], saying what is wrong.
     pub fn check(&self) -> Result<()> {
         check_schema(&self.namespace)?;
-        if self.host.is_empty() || self.host.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err(bad("the host is malformed"));
+        if self.socket.is_some() && !self.hosts.is_empty() && self.hosts != Self::default().hosts {
+            return Err(bad("there is a host and a socket"));
         }
-        if self.port == 0 {
-            return Err(bad("the port is a number from 1 to 65535"));
+        if self.socket.as_ref().is_some_and(|path| !path.is_absolute()) {
+            return Err(bad("socket is the whole path of a folder; a host stands after postgres://"));
         }
+        checks::hosts(&self.servers())?;
         if !(1..=64).contains(&self.connections) {
             return Err(bad("connections is from 1 to 64"));
         }
-        let times = Duration::from_millis(1)..=Duration::from_secs(600);
-        if !times.contains(&self.connect_timeout) || !times.contains(&self.request_timeout) {
-            return Err(bad("connect_timeout and request_timeout are from 1ms to 10m"));
+        let given = self.credentials.is_some() || self.username.is_some() || self.password.is_some();
+        if self.pool.is_some() && (given || self.hosts.len() != 1) {
+            return Err(bad(
+                "a pool of the application's leads to one server, and has its user and password",
+            ));
         }
-        if self.tls_cert.is_some() != self.tls_key.is_some() {
-            return Err(bad("tls_cert and tls_key go together"));
-        }
+        checks::times(&[self.connect_timeout, self.request_timeout])?;
+        checks::pair(self.tls_cert.as_ref(), self.tls_key.as_ref())?;
+        checks::credentials(self.credentials.as_ref(), self.username.as_deref(), self.password.as_ref())?;
         crate::tls::check("PostgreSQL", !matches!(self.sslmode, SslMode::Disable | SslMode::Prefer))
     }
 
-    /// The address without user, password and options.
-    pub(super) fn address(&self) -> String {
-        let database = self.database.as_deref().unwrap_or_default();
-        format!("postgres://{}/{database}", host_port(&self.host, Some(self.port)))
+    /// The servers, of which the socket is one.
+    pub(super) fn servers(&self) -> Vec<Host> {
+        let socket = self.socket.as_ref().map(|path| vec![Host::new(path.to_string_lossy(), self.port)]);
+        socket.unwrap_or_else(|| self.hosts.clone())
     }
 
-    /// What the driver takes. Its `Debug` shows the password: never print it.
+    /// The address without scheme, user, password and options.
+    pub(crate) fn address(&self) -> String {
+        let hosts: Vec<_> = self.servers().iter().map(ToString::to_string).collect();
+        format!("{}/{}", hosts.join(","), self.database.as_deref().unwrap_or_default())
+    }
+
+    /// What the driver takes, for the first server. Its `Debug` shows the password: never print it.
     pub(crate) fn options(&self) -> PgConnectOptions {
+        if let Some(pool) = &self.pool {
+            let options = PgConnectOptions::clone(&pool.get().connect_options());
+            return options.extra_float_digits(None).disable_statement_logging();
+        }
+        let server = self.servers().swap_remove(0);
         let mut options = PgConnectOptions::new_without_pgpass()
-            .host(&self.host)
-            .port(self.port)
+            .host(&server.host)
+            .port(server.port)
             .application_name("onelock")
             // Poolers refuse it, and no number here has a fraction.
             .extra_float_digits(None)
@@ -221,12 +256,18 @@ mod tests {
             "postgres://us:hunter2@h:7/db?namespace=a_1&connections=2&sslmode=verify-full&migrate=false",
         )
         .unwrap();
-        assert_eq!((config.host.as_str(), config.port, config.connections), ("h", 7, 2));
+        assert_eq!((&config.hosts[..], config.connections), (&[Host::new("h", 7)][..], 2));
         assert_eq!(
             (config.namespace.as_str(), config.sslmode, config.migrate),
             ("a_1", SslMode::VerifyFull, false)
         );
-        assert_eq!(config.address(), "postgres://h:7/db");
+        assert_eq!(config.address(), "h:7/db");
+        let local = read("postgres:///db?host=/run/postgresql&port=5433").unwrap();
+        assert_eq!(
+            (local.servers(), &*local.address()),
+            (vec![Host::new("/run/postgresql", 5433)], "/run/postgresql/db")
+        );
+        assert_eq!(read("postgres://a,b:7/db").unwrap().address(), "a:5432,b:7/db");
         assert_eq!(config.durability, Durability::Durable);
         let libpq = read("postgres://h?schema=a&sslrootcert=/ca&sslcert=/c&sslkey=/k").unwrap();
         assert_eq!(read("postgres://h?namespace=a&tls_ca=/ca&tls_cert=/c&tls_key=/k").unwrap(), libpq);
@@ -239,7 +280,9 @@ mod tests {
     fn bad_urls_are_refused() {
         for url in [
             "postgres://",
-            "postgres://a,b/db",
+            "postgres://h/db?host=/run/postgresql",
+            "postgres:///db?host=h",
+            "postgres:///db?host=/run&port=0",
             "postgres://h/a/b",
             "postgres://h/db?schema=a.b",
             "postgres://h/db?schema=%22x",

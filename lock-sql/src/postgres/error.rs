@@ -3,6 +3,8 @@
 use onelock_core::{Error, ErrorKind, TokenEpoch};
 use sqlx::postgres::PgDatabaseError;
 
+use crate::hosts::as_ours;
+
 /// The five letters of the server's answer; `None` when it is not the server that answers.
 pub(crate) fn state(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
@@ -49,6 +51,9 @@ pub(crate) fn denied(error: sqlx::Error, needs: &str) -> Error {
 
 /// Puts an error of the driver into words. The server's own text holds no password.
 pub(crate) fn explain(error: sqlx::Error) -> Error {
+    if let Some(ours) = as_ours(&error) {
+        return ours;
+    }
     let state = state(&error);
     if state.as_deref() == Some("OL002")
         && let Some((asked, newest)) = epochs(&error)

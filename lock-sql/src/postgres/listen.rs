@@ -107,7 +107,7 @@ async fn listen_once(shared: &Shared) -> Result<End, sqlx::Error> {
 
 /// A connection that listens; none behind a pooler that was noticed.
 async fn begin(shared: &Shared) -> Result<Option<PgListener>, sqlx::Error> {
-    let options = shared.pool.options().clone();
+    let options = shared.pool.connector().options().await?;
     let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.eager_reconnect(false);

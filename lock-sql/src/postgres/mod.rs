@@ -5,6 +5,7 @@ mod acquire;
 mod backend;
 mod call;
 pub(crate) mod config;
+pub(crate) mod connect;
 pub(crate) mod error;
 mod inbox;
 mod inspect;

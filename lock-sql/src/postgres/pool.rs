@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onelock_core::{Error, ErrorKind, Result};
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, SqlSafeStr as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::call::Call;
 use super::config::PostgresConfig;
+use super::connect::Connector;
 use super::error::{denied, explain, is_collision, is_full, is_not_the_primary, is_unprepared, state};
 use crate::unharmed::{legible, unharmed};
 
@@ -25,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_secs(5);
 
 pub(super) struct Pool {
-    options: PgConnectOptions,
+    connector: Connector,
     schema: String,
     /// What every session prepares when it is first used, so that these requests take one round trip from then on.
     prepared: Vec<Arc<str>>,
@@ -100,7 +101,7 @@ impl Pool {
     pub(super) fn new(config: &PostgresConfig, prepared: Vec<Arc<str>>) -> Self {
         Self {
             prepared,
-            options: config.options(),
+            connector: Connector::new(config),
             schema: config.namespace.clone(),
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
@@ -117,8 +118,8 @@ impl Pool {
         }
     }
 
-    pub(super) fn options(&self) -> &PgConnectOptions {
-        &self.options
+    pub(super) fn connector(&self) -> &Connector {
+        &self.connector
     }
 
     /// How long to connect and to be answered may take.
@@ -161,21 +162,7 @@ impl Pool {
 
     /// Connects; nothing is set in the session yet.
     pub(super) async fn connect(&self) -> Result<PgConnection> {
-        self.reach().await.map_err(|e| denied(e, "CONNECT on the database"))
-    }
-
-    async fn reach(&self) -> Result<PgConnection, sqlx::Error> {
-        match tokio::time::timeout(self.connect_timeout, unharmed(self.options.connect())).await {
-            Ok(conn) => conn,
-            // Nothing was asked yet.
-            Err(_) => {
-                let late = std::io::Error::new(
-                    std::io::ErrorKind::TimedOut,
-                    "the server could not be reached in time",
-                );
-                Err(sqlx::Error::Io(late))
-            }
-        }
+        self.connector.connect().await.map_err(|e| denied(e, "CONNECT on the database"))
     }
 
     async fn make_ready(&self, conn: &mut Conn) -> Result<(), sqlx::Error> {
@@ -291,7 +278,7 @@ impl Pool {
             let fresh = free.is_none();
             let conn = match free {
                 Some((conn, _)) => conn,
-                None => match self.reach().await {
+                None => match self.connector.connect().await {
                     Ok(conn) => self.counted(conn),
                     Err(error) if is_full(&error) && self.shrink(permit) => {
                         urgent = false;

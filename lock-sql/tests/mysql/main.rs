@@ -7,6 +7,7 @@ mod support;
 
 mod against_the_line;
 mod clocks;
+mod connecting;
 mod cost;
 mod faults;
 mod fence;

@@ -8,6 +8,7 @@
 mod postgres_server;
 
 mod clocks;
+mod connecting;
 mod connections;
 mod costs;
 mod crowds;

@@ -1,7 +1,7 @@
 //! Servers of MariaDB; or of MySQL, with `ONELOCK_MYSQLD` set to the path of its `mysqld`.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -178,6 +178,12 @@ impl MariaDb {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Its Unix socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("data/socket")
     }
 
     /// Its URL, for who may do everything.

@@ -136,7 +136,7 @@ impl PostgresServer {
     async fn start_on(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
         let port = free_port()?;
         let data = folder.path().join("data");
-        let access = "host all secret 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
+        let access = "local all all trust\nhost all secret 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
                       host replication all 127.0.0.1/32 trust\n";
         let file = folder.path().join("access");
         std::fs::write(&file, access)?;
@@ -198,6 +198,19 @@ impl PostgresServer {
         }
         self.port = primary.port;
         self.start_again().await?;
+        self.promote().await
+    }
+
+    /// Kills the primary, and goes on in its place at its own address.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn promote_after(&self, primary: &Self) -> Verdict {
+        primary.lock().kill()?;
+        self.promote().await
+    }
+
+    async fn promote(&self) -> Verdict {
         let mut admin = self.look().await?;
         // Not waiting for it: a statement under way may be in the way of what the standby has yet to replay.
         admin.query("SELECT pg_promote(false)").await?;

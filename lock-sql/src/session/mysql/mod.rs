@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use onelock_core::driver::opening;
 use onelock_core::store::Checked;
-use onelock_core::url::host_port;
 use onelock_core::{Capabilities, Driver, Error, ErrorKind, Info, OptionSpec, Result, StoreUrl};
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
@@ -44,10 +43,12 @@ const CAPABILITIES: Capabilities = super::CAPABILITIES
     .max_lease(Duration::from_secs(24 * 24 * 3600));
 
 const OPTIONS: &[OptionSpec] = {
-    let [namespace, durability, _, connect, request, _, _, tls, ca, cert, key] = *MySqlConfig::OPTIONS else {
+    let [namespace, durability, _, connect, request, _, _, tls, ca, cert, key, socket] =
+        *MySqlConfig::OPTIONS
+    else {
         unreachable!()
     };
-    &[CONNECTIONS, namespace, durability, connect, request, tls, ca, cert, key]
+    &[CONNECTIONS, namespace, durability, connect, request, tls, ca, cert, key, socket]
 };
 
 /// How long each step of opening may take: nobody waits for a lock yet.
@@ -63,8 +64,7 @@ async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<MySql>>> {
 }
 
 async fn open_with(config: MySqlConfig, connections: u16) -> Result<Checked<SessionStore<MySql>>> {
-    let address =
-        format!("{}://{}/{}", MySql::SCHEME, host_port(&config.host, Some(config.port)), config.database);
+    let address = format!("{}://{}", MySql::SCHEME, config.address());
     let opened = async {
         let found = open::for_sessions(&config, OPENING).await?;
         let dialect = MySql::new(&config, found.mariadb);

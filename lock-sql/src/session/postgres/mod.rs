@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use onelock_core::driver::opening;
 use onelock_core::store::Checked;
-use onelock_core::url::host_port;
 use onelock_core::{Capabilities, Driver, Error, Info, OptionSpec, Result, StoreUrl};
 
 use super::dialect::Dialect as _;
@@ -34,11 +33,13 @@ pub const POSTGRES_SESSION_DRIVER: Driver =
 const CAPABILITIES: Capabilities = super::CAPABILITIES.max_lease(Duration::from_secs(24 * 24 * 3600));
 
 const OPTIONS: &[OptionSpec] = {
-    let [schema, migrate, _, _, connect, request, sslmode, ca, cert, key] = *PostgresConfig::OPTIONS else {
+    let [schema, migrate, _, _, connect, request, sslmode, ca, cert, key, socket, port] =
+        *PostgresConfig::OPTIONS
+    else {
         unreachable!()
     };
     let namespace = OptionSpec::new("namespace", SCHEMA, "The schema of the counter").aliases(schema.aliases);
-    &[CONNECTIONS, namespace, migrate, connect, request, sslmode, ca, cert, key]
+    &[CONNECTIONS, namespace, migrate, connect, request, sslmode, ca, cert, key, socket, port]
 };
 
 const SCHEMA: &str = "onelock_session";
@@ -51,8 +52,7 @@ async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<Postgres>>> {
 }
 
 async fn open_with(config: PostgresConfig, connections: u16) -> Result<Checked<SessionStore<Postgres>>> {
-    let database = config.database.clone().unwrap_or_default();
-    let address = format!("{}://{}/{database}", Postgres::SCHEME, host_port(&config.host, Some(config.port)));
+    let address = format!("{}://{}", Postgres::SCHEME, config.address());
     let opened = async {
         let mut dialect = Postgres::new(&config);
         let mut first = dialect.reach().await?;
