@@ -75,7 +75,22 @@ pub async fn connect(url: &str) -> Result<Locks> {
 /// A client by configuration: a [`Config`], the configuration of a store, or a pool or client that the application has.
 ///
 /// The locks have connections of their own, made as those of the pool or client are: a renewal that waited for the
-/// application's queries would come too late. Where a pool's options change, with a rotated password, so do theirs.
+/// application's queries would come too late. Where a pool's options change, with a rotated password, so do theirs. Where a
+/// callback knows the password, it is part of the configuration of the store:
+///
+/// ```
+/// # #[cfg(feature = "postgres")] {
+/// use onelock::{Config, Credentials, Secret, sql::PostgresConfig};
+///
+/// # async fn from_the_vault() -> Result<String, std::io::Error> { Ok("secret".into()) }
+/// let mut store = PostgresConfig::new("db.internal", 5432);
+/// store.credentials = Some(Credentials::new(|| async {
+///     Ok::<_, std::io::Error>(("app".into(), Secret::new(from_the_vault().await?)))
+/// }));
+/// let mut config = Config::from(store); // for `connect_with`
+/// config.settings.ttl = std::time::Duration::from_secs(15);
+/// # }
+/// ```
 ///
 /// ```no_run
 /// # #[cfg(feature = "redis")]

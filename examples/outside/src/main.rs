@@ -3,6 +3,7 @@
 //! `cargo run -- memory:// sqlite:///tmp/locks.db redis://127.0.0.1 …`
 
 mod around;
+mod connecting;
 mod fences;
 mod seen;
 
@@ -54,6 +55,7 @@ async fn on(url: &str) -> Done {
     around::at_least(&locks, &name("job")).await?;
     around::hand_over(&locks, &name("deploy"), url).await?;
     fences::at_the_resource(&locks, url, &name("fence")).await?;
+    connecting::by_what_the_application_has(&locks, url, &name("own")).await?;
     let lazy = onelock::connect(&with(url, "lazy=true")).await?;
     lazy.mutex(name("lazy"))?.acquire().await?.release().await?;
     lazy.close(PATIENCE).await?;

@@ -18,7 +18,7 @@ type Asked = Pin<Box<dyn Future<Output = Result<(String, Secret), Cause>> + Send
 /// A callback that gives the user and the password for each new connection: for passwords that are rotated, and for
 /// tokens that are valid for minutes (IAM, Vault).
 ///
-/// Two are equal when one is a clone of the other. It is no part of a configuration that serde reads or writes.
+/// An empty user is the store's default one, and an empty password none. Two are equal when one is a clone of the other. It is no part of a configuration that serde reads or writes.
 ///
 /// ```
 /// use onelock_core::{Credentials, Secret};

@@ -99,7 +99,8 @@ async fn credentials(config: &RedisConfig, role: Role) -> Result<RedisConnection
         (Role::Locker, Some(callback)) => {
             // A part of the time for connecting, so that the error is the callback's.
             let (user, password) = callback.get(config.connect_timeout / 2).await?;
-            (config.database, Some(user).filter(|user| !user.is_empty()), Some(password))
+            let password = Some(password).filter(|password| !password.reveal().is_empty());
+            (config.database, Some(user).filter(|user| !user.is_empty()), password)
         }
         (Role::Locker, None) => (config.database, config.username.clone(), config.password.clone()),
         (Role::Seeker, _) => (0, config.sentinel_username.clone(), config.sentinel_password.clone()),

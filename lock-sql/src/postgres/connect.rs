@@ -30,7 +30,10 @@ impl Connector {
             // A part of the time for connecting, so that the error is the callback's.
             let given = callback.get(self.config.connect_timeout / 2).await;
             let (user, password) = given.map_err(ours)?;
-            options = options.username(&user).password(password.reveal());
+            options = options.username(&user);
+            if !password.reveal().is_empty() {
+                options = options.password(password.reveal());
+            }
         }
         if self.hosts.len() < 2 {
             return Ok(options);
