@@ -175,3 +175,41 @@ fn a_smaller_token_of_the_same_candidate_is_no_change() {
     assert!(!same(Some(&seen), Some(&leader("a", 8))), "a second term");
     assert!(!same(Some(&seen), None) && !same(None, Some(&seen)));
 }
+
+/// Counts the requests of a client by their verb.
+#[derive(Default)]
+struct Requests(Mutex<std::collections::BTreeMap<String, usize>>);
+
+impl crate::Observer for Requests {
+    fn on_event(&self, event: &crate::Event<'_>) {
+        if let crate::Event::Request { verb, .. } = event {
+            *self.0.lock().unwrap().entry((*verb).to_owned()).or_default() += 1;
+        }
+    }
+}
+
+/// A candidate that waits for a minute costs its renewals, one each third of a waiter's lease, and nothing else.
+#[tokio::test(start_paused = true)]
+async fn an_idle_candidate_costs_its_renewals() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = MemoryStore::new(Arc::clone(&clock));
+    let requests = Arc::new(Requests::default());
+    let client = |settings| {
+        let backend = Arc::new(MemoryBackend::new(&store));
+        Locks::builder(backend).clock(Arc::clone(&clock)).settings(settings).build().unwrap()
+    };
+    let leads = client(crate::Settings::default());
+    let stands_by = client(crate::Settings::default().observer(Arc::clone(&requests) as _));
+    let _leader = leads.election("e").unwrap().lock.acquire().await.unwrap();
+    let candidate = tokio::spawn(async move {
+        let election = stands_by.election("e").unwrap();
+        election.run(|_| async { Ok::<_, Error>(()) }).await
+    });
+    tokio::time::sleep(SECOND).await;
+    requests.0.lock().unwrap().clear();
+    tokio::time::sleep(SECOND * 60).await;
+    candidate.abort();
+    let counted = requests.0.lock().unwrap().clone();
+    let renewals = counted.get("renew").copied().unwrap_or_default();
+    assert!(counted.len() == 1 && (18..=20).contains(&renewals), "{counted:?}");
+}

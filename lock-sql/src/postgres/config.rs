@@ -157,6 +157,9 @@ impl PostgresConfig {
         if self.socket.as_ref().is_some_and(|path| !path.is_absolute()) {
             return Err(bad("socket is the whole path of a folder; a host stands after postgres://"));
         }
+        if self.port == 0 {
+            return Err(bad("the port is a number from 1 to 65535"));
+        }
         checks::hosts(&self.servers())?;
         if !(1..=64).contains(&self.connections) {
             return Err(bad("connections is from 1 to 64"));
