@@ -167,7 +167,7 @@ fault "model: an inner release gives the lock back" $client/guard.rs \
 fault "model: what is lost is entered again" $client/guard.rs \
     's/if let View::Over\(reason\) = self\.view\(\) \{/if let (View::Over(reason), true) = (self.view(), self.guards.load(Ordering::Acquire) > 1_000) {/' \
     models a_reentrant_mutex
-fault "model: numbers start again" lock-core/src/memory.rs \
+fault "model: numbers start again" lock-core/src/toolkit/lines.rs \
     's/request\.epoch\.next\(\*counter\)/request.epoch.next(*counter % 3)/' \
     models a_fenced_mutex
 fault "model: a busy lock is given to a second one" lock-core/src/model/mode.rs \

@@ -2,9 +2,8 @@
 //!
 //! Leases run on the injected clock, the same one as the client's deadlines, so a test that pauses the clock pauses both.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
-use std::ops::Bound;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
@@ -12,15 +11,15 @@ use tokio::sync::Notify;
 
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::driver::{Context, Driver, opening};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::{HolderId, HolderMap};
-use crate::line::{Line, Promoted};
 use crate::name::LockName;
-use crate::snapshot::{ListedName, Listing, Page, Snapshot};
+use crate::snapshot::{Listing, Page, Snapshot};
 use crate::store::Checked;
-use crate::token::{FencingToken, TokenEpoch};
+use crate::token::FencingToken;
+use crate::toolkit::Lines;
 use crate::url::StoreUrl;
 
 /// How `memory:` URLs are opened. `memory://` is a fresh store for this client alone; clients of `memory://NAME` in one
@@ -52,8 +51,7 @@ pub struct MemoryStore {
 
 #[derive(Default)]
 struct State {
-    counter: i64,
-    lines: BTreeMap<LockName, Line>,
+    lines: Lines,
     waiting: HolderMap<Arc<Notify>>,
 }
 
@@ -87,7 +85,7 @@ impl MemoryStore {
     /// How many names have an entry, living or not yet dropped: for leak checks.
     #[must_use]
     pub fn names(&self) -> usize {
-        self.lock().lines.len()
+        self.lock().lines.names().len()
     }
 
     /// How many `wait` calls are under way: for leak checks.
@@ -100,38 +98,17 @@ impl MemoryStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Settles the line of `name`, runs `step` on it, settles again, wakes the promoted and forgets an empty line.
-    fn with_line<T>(&self, name: &LockName, step: impl FnOnce(&mut Line, &mut i64) -> T) -> T {
-        let mut promoted = Vec::new();
+    /// Runs a verb, and wakes whose waits it has ended.
+    fn step<T>(&self, verb: impl FnOnce(&mut Lines, Timestamp) -> T) -> T {
         let mut state = self.lock();
-        let State { counter, lines, waiting } = &mut *state;
-        let now = self.clock.now();
-        let answer = if let Some(line) = lines.get_mut(name) {
-            line.settle(now, &mut promoted);
-            let answer = step(line, counter);
-            line.settle(now, &mut promoted);
-            if line.is_empty() {
-                lines.remove(name);
+        let State { lines, waiting } = &mut *state;
+        let answer = verb(lines, self.clock.now());
+        for holder in lines.take_woken() {
+            if let Some(notify) = waiting.get(&holder) {
+                notify.notify_one();
             }
-            answer
-        } else {
-            let mut line = Line::default();
-            let answer = step(&mut line, counter);
-            if !line.is_empty() {
-                lines.insert(name.clone(), line);
-            }
-            answer
-        };
-        wake(waiting, &promoted);
-        answer
-    }
-}
-
-fn wake(waiting: &HolderMap<Arc<Notify>>, promoted: &[Promoted]) {
-    for entry in promoted {
-        if let Some(notify) = waiting.get(&entry.holder) {
-            notify.notify_one();
         }
+        answer
     }
 }
 
@@ -168,116 +145,47 @@ impl Backend for Memory {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        let store = &self.0;
-        store.with_line(&request.name, |line, counter| {
-            let next = request.epoch.next(*counter)?;
-            Ok(line.acquire(store.clock.now(), request, || {
-                *counter = next.get();
-                next
-            }))
-        })
+        self.0.step(|lines, now| lines.acquire(now, request))
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
         let store = &self.0;
         let notify = Arc::new(Notify::new());
-        // Looking at the line and standing ready to be woken is one step, so no wake-up falls between.
-        let look = |ready: bool| {
+        {
+            // Looking at the line and standing ready to be woken is one step, so no wake-up falls between.
             let mut state = store.lock();
-            let entry = state.lines.get(&ticket.name).and_then(|line| {
-                line.entries().iter().find(|e| e.holder == ticket.holder).map(|e| (e.held, e.token))
-            });
-            match entry {
-                Some((true, token)) => Some(Wake::Held(token)),
-                Some((false, _)) if ready => {
-                    state.waiting.insert(ticket.holder, Arc::clone(&notify));
-                    None
-                }
-                _ => Some(Wake::Ask),
+            if let Some(wake) = state.lines.wake(ticket) {
+                return Ok(wake);
             }
-        };
-        if let Some(wake) = look(true) {
-            return Ok(wake);
+            state.waiting.insert(ticket.holder, Arc::clone(&notify));
         }
         let _waiting = Waiting { store, holder: ticket.holder };
         notify.notified().await;
-        Ok(look(false).unwrap_or(Wake::Ask))
+        Ok(store.lock().lines.wake(ticket).unwrap_or(Wake::Ask))
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let one = |renewal: &Renewal| {
-            let store = &self.0;
-            Ok(store.with_line(&renewal.ticket.name, |line, _| line.renew(self.0.clock.now(), renewal)))
-        };
-        due.iter().map(one).collect()
+        due.iter().map(|renewal| Ok(self.0.step(|lines, now| lines.renew(now, renewal)))).collect()
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let store = &self.0;
-        let was = store.with_line(&ticket.name, |line, _| line.remove(ticket.holder));
-        Ok(if was { Release::Released } else { Release::NotHeld })
+        Ok(self.0.step(|lines, now| lines.release(now, ticket)))
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        let store = &self.0;
-        store.with_line(&ticket.name, |line, counter| {
-            if !line.contains(ticket.holder) {
-                return Ok(Raise::NotHeld);
-            }
-            // Only a client of that epoch may begin it.
-            TokenEpoch::of(*counter).check_raise(token)?;
-            *counter = (*counter).max(token.get());
-            Ok(Raise::Raised)
-        })
+        self.0.step(|lines, now| lines.raise(now, ticket, token))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        let store = &self.0;
-        let (holders, waiters) = store.with_line(name, |line, _| line.view(store.clock.now()));
-        Ok(Snapshot::new(name.clone(), holders, waiters))
+        Ok(self.0.step(|lines, now| lines.inspect(now, name)))
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        let store = &self.0;
-        let now = store.clock.now();
-        let (mut promoted, mut listing) = (Vec::new(), Listing::default());
-        let mut state = store.lock();
-        let State { lines, waiting, .. } = &mut *state;
-        let from = page.cursor.as_deref().map(|c| LockName::new(c).map(Bound::Excluded)).transpose()?;
-        let from = match (from, LockName::new(prefix)) {
-            (Some(from), _) => from,
-            (None, Ok(prefix)) => Bound::Included(prefix),
-            (None, Err(_)) => Bound::Unbounded,
-        };
-        for (name, line) in lines.range_mut((from, Bound::Unbounded)) {
-            if !name.as_str().starts_with(prefix) {
-                break;
-            }
-            line.settle(now, &mut promoted);
-            if line.is_empty() {
-                continue;
-            }
-            if listing.names.len() == page.limit {
-                listing.next = listing.names.last().map(|last: &ListedName| last.name.as_str().to_owned());
-                break;
-            }
-            let holders = line.holders();
-            let waiters = line.entries().len() - holders;
-            listing.names.push(ListedName::new(name.clone(), holders, waiters));
-        }
-        wake(waiting, &promoted);
-        Ok(listing)
+        self.0.step(|lines, now| lines.list(now, prefix, page))
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let store = &self.0;
-        let holder =
-            store.with_line(name, |line, _| line.by_token(token).filter(|holder| line.remove(*holder)));
-        let Some(holder) = holder else { return Ok(Release::NotHeld) };
-        if let Some(notify) = store.lock().waiting.get(&holder) {
-            notify.notify_one();
-        }
-        Ok(Release::Released)
+        Ok(self.0.step(|lines, now| lines.evict(now, name, token)))
     }
 
     async fn close(&self) -> Result<()> {

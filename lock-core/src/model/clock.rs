@@ -6,11 +6,12 @@ use std::ops::{Add, Sub};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 
 /// A moment on a [`Clock`]: time since that clock's own origin. Moments of two clocks are not comparable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Timestamp(Duration);
 
 impl Timestamp {

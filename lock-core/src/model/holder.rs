@@ -57,6 +57,22 @@ impl HolderId {
     }
 }
 
+/// A holder id in the state of a store. The type itself has no serde, so that none is written by mistake.
+pub(crate) mod hex {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    use super::HolderId;
+
+    pub(crate) fn serialize<S: Serializer>(id: &HolderId, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&id.to_hex())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<HolderId, D::Error> {
+        let read = HolderId::from_hex(&String::deserialize(from)?);
+        read.ok_or_else(|| D::Error::custom("a holder id is 32 hexadecimal digits"))
+    }
+}
+
 /// What is known by holder. The ids are random numbers, which need no hashing.
 pub type HolderMap<V> = HashMap<HolderId, V, BuildHasherDefault<HolderHasher>>;
 

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::clock::Timestamp;
 use crate::model::holder::HolderId;
 use crate::model::mode::{Holders, Mode};
@@ -12,9 +14,10 @@ use crate::model::snapshot::EntryView;
 use crate::model::token::FencingToken;
 
 /// One entry.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
     /// Whose it is.
+    #[serde(with = "crate::model::holder::hex")]
     pub holder: HolderId,
     /// Its number.
     pub token: FencingToken,
@@ -31,7 +34,8 @@ pub struct Entry {
 }
 
 /// The entries of one name, by number.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Line {
     entries: Vec<Entry>,
 }

@@ -4,10 +4,12 @@ pub mod checks;
 mod credentials;
 mod given;
 pub mod human_time;
+mod lines;
 pub mod options;
 pub mod single_flight;
 
 pub use credentials::Credentials;
 pub use given::Given;
+pub use lines::Lines;
 #[doc(inline)]
 pub use options::options;
