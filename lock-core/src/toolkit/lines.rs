@@ -1,0 +1,189 @@
+//! The lines of all names with the counter of their numbers: what a store decides, where its medium reads and writes the
+//! whole. Pure: it knows no clock, no waiting and no I/O.
+//!
+//! Each verb of [`Backend`](crate::Backend) is a method that drops what has expired first. The memory store keeps one behind a
+//! mutex; a store over a file reads one, calls a method and writes it back, as one step ([`store`](crate::store)).
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::holder::HolderId;
+use crate::line::Line;
+use crate::name::LockName;
+use crate::snapshot::{ListedName, Listing, Page, Snapshot};
+use crate::token::{FencingToken, TokenEpoch};
+
+/// The state of a store, for serde.
+///
+/// ```
+/// use std::time::Duration;
+/// use onelock_core::toolkit::Lines;
+/// use onelock_core::{HolderId, LockName, Mode, Note, Release, Request, Standing, clock::Timestamp};
+///
+/// let (mut lines, now) = (Lines::default(), Timestamp::from_origin(Duration::from_secs(5)));
+/// let request = Request {
+///     name: LockName::new("orders/42")?,
+///     holder: HolderId::random()?,
+///     mode: Mode::Exclusive,
+///     lease: Duration::from_secs(30),
+///     waiter_lease: Duration::from_secs(10),
+///     delay: Duration::ZERO,
+///     queue: true,
+///     note: Note::default(),
+///     epoch: Default::default(),
+/// };
+/// assert!(matches!(lines.acquire(now, &request)?, Standing::Held(_)));
+/// let text = serde_json::to_string(&lines).unwrap();
+/// let mut lines: Lines = serde_json::from_str(&text).unwrap();
+/// assert_eq!(lines.release(now, &request.ticket()), Release::Released);
+/// # Ok::<(), onelock_core::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Lines {
+    counter: i64,
+    lines: BTreeMap<LockName, Line>,
+    #[serde(skip)]
+    woken: Vec<HolderId>,
+}
+
+impl Lines {
+    /// [`Backend::acquire`](crate::Backend::acquire).
+    ///
+    /// # Errors
+    /// `InvalidConfig` for a smaller epoch than one that has joined, `Full` when no number is left.
+    pub fn acquire(&mut self, now: Timestamp, request: &Request) -> Result<Standing> {
+        self.with_line(now, &request.name, |line, counter| {
+            let next = request.epoch.next(*counter)?;
+            Ok(line.acquire(now, request, || {
+                *counter = next.get();
+                next
+            }))
+        })
+    }
+
+    /// How a wait ends now; `None` while it goes on.
+    #[must_use]
+    pub fn wake(&self, ticket: &Ticket) -> Option<Wake> {
+        let line = self.lines.get(&ticket.name);
+        let entry = line.and_then(|line| line.entries().iter().find(|e| e.holder == ticket.holder));
+        match entry {
+            Some(entry) if entry.held => Some(Wake::Held(entry.token)),
+            Some(_) => None,
+            None => Some(Wake::Ask),
+        }
+    }
+
+    /// One item of [`Backend::renew`](crate::Backend::renew).
+    pub fn renew(&mut self, now: Timestamp, renewal: &Renewal) -> Renewed {
+        self.with_line(now, &renewal.ticket.name, |line, _| line.renew(now, renewal))
+    }
+
+    /// [`Backend::release`](crate::Backend::release).
+    pub fn release(&mut self, now: Timestamp, ticket: &Ticket) -> Release {
+        let was = self.with_line(now, &ticket.name, |line, _| line.remove(ticket.holder));
+        if was { Release::Released } else { Release::NotHeld }
+    }
+
+    /// [`Backend::raise`](crate::Backend::raise).
+    ///
+    /// # Errors
+    /// `InvalidConfig` for a number of a later epoch than the counter's.
+    pub fn raise(&mut self, now: Timestamp, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+        self.with_line(now, &ticket.name, |line, counter| {
+            if !line.contains(ticket.holder) {
+                return Ok(Raise::NotHeld);
+            }
+            // Only a client of that epoch may begin it.
+            TokenEpoch::of(*counter).check_raise(token)?;
+            *counter = (*counter).max(token.get());
+            Ok(Raise::Raised)
+        })
+    }
+
+    /// [`Backend::evict`](crate::Backend::evict).
+    pub fn evict(&mut self, now: Timestamp, name: &LockName, token: FencingToken) -> Release {
+        let holder =
+            self.with_line(now, name, |line, _| line.by_token(token).filter(|holder| line.remove(*holder)));
+        self.woken.extend(holder);
+        if holder.is_some() { Release::Released } else { Release::NotHeld }
+    }
+
+    /// [`Backend::inspect`](crate::Backend::inspect).
+    pub fn inspect(&mut self, now: Timestamp, name: &LockName) -> Snapshot {
+        let (holders, waiters) = self.with_line(now, name, |line, _| line.view(now));
+        Snapshot::new(name.clone(), holders, waiters)
+    }
+
+    /// [`Backend::list`](crate::Backend::list).
+    ///
+    /// # Errors
+    /// `InvalidName` for a cursor that no page gave.
+    pub fn list(&mut self, now: Timestamp, prefix: &str, page: &Page) -> Result<Listing> {
+        let from = page.cursor.as_deref().map(|c| LockName::new(c).map(Bound::Excluded)).transpose()?;
+        let from = match (from, LockName::new(prefix)) {
+            (Some(from), _) => from,
+            (None, Ok(prefix)) => Bound::Included(prefix),
+            (None, Err(_)) => Bound::Unbounded,
+        };
+        let (mut promoted, mut listing) = (Vec::new(), Listing::default());
+        for (name, line) in self.lines.range_mut((from, Bound::Unbounded)) {
+            if !name.as_str().starts_with(prefix) {
+                break;
+            }
+            line.settle(now, &mut promoted);
+            if line.is_empty() {
+                continue;
+            }
+            if listing.names.len() == page.limit {
+                listing.next = listing.names.last().map(|last: &ListedName| last.name.as_str().to_owned());
+                break;
+            }
+            let holders = line.holders();
+            let waiters = line.entries().len() - holders;
+            listing.names.push(ListedName::new(name.clone(), holders, waiters));
+        }
+        self.woken.extend(promoted.iter().map(|entry| entry.holder));
+        Ok(listing)
+    }
+
+    /// Whose waits may have ended since this was asked last: for a store that notifies.
+    pub fn take_woken(&mut self) -> Vec<HolderId> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// The names that have an entry, living or not yet dropped.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &LockName> {
+        self.lines.keys()
+    }
+
+    /// Settles the line of `name`, runs `step` on it, settles again and forgets an empty line.
+    fn with_line<T>(
+        &mut self,
+        now: Timestamp,
+        name: &LockName,
+        step: impl FnOnce(&mut Line, &mut i64) -> T,
+    ) -> T {
+        let Some(line) = self.lines.get_mut(name) else {
+            let mut line = Line::default();
+            let answer = step(&mut line, &mut self.counter);
+            if !line.is_empty() {
+                self.lines.insert(name.clone(), line);
+            }
+            return answer;
+        };
+        let mut promoted = Vec::new();
+        line.settle(now, &mut promoted);
+        let answer = step(line, &mut self.counter);
+        line.settle(now, &mut promoted);
+        if line.is_empty() {
+            self.lines.remove(name);
+        }
+        self.woken.extend(promoted.iter().map(|entry| entry.holder));
+        answer
+    }
+}
