@@ -58,6 +58,22 @@ async fn a_program_of_somebody_else_works_on_every_store() -> Verdict {
     payments(&target.join("debug/payments"), &postgres.url()).await
 }
 
+/// The store that the documentation of `onelock::store` builds, as its author would run the suite on it.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it builds a program of its own; scripts/check.sh runs it"]
+async fn a_store_of_somebody_else_passes_the_suite() -> Verdict {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?;
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().context("the target folder")?;
+    let program = root.join("examples/outside");
+    std::fs::copy(root.join("Cargo.lock"), program.join("Cargo.lock"))?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["test", "--workspace", "--test", "conformance", "--manifest-path"]);
+    cargo.arg(program.join("Cargo.toml")).env("CARGO_TARGET_DIR", target);
+    let said = said(cargo).await?;
+    ensure!(said.contains("test result: ok. 106 passed; 0 failed; 12 ignored"), "{said}");
+    Ok(())
+}
+
 /// The page of the service quotes its source, at most five lines for each of ten needs.
 #[test]
 fn the_page_of_the_service_quotes_its_source() {
@@ -75,6 +91,26 @@ fn the_page_of_the_service_quotes_its_source() {
             assert!(source.lines().any(|other| other.trim() == line), "not in the source: {line}");
         }
     }
+}
+
+/// The documentation of `onelock::store` is the source of the store in the folder, in its order and whole.
+#[test]
+fn the_tutorial_is_its_source() {
+    let (page, source) = (
+        include_str!("../../lock-core/src/store/tutorial.md"),
+        include_str!("../../examples/folder-store/src/lib.rs"),
+    );
+    let quotes = page.split("```rust,ignore\n").skip(1).filter_map(|rest| rest.split("\n```").next());
+    // The last two show its use.
+    let parts: Vec<_> = quotes.take_while(|quote| !quote.contains("fn main")).collect();
+    let code =
+        |text: &str| text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(code(&parts.join("\n")), code(source.split_once("\n\n").unwrap().1));
+    let counted = code(source).iter().filter(|line| !line.trim_start().starts_with("//")).count();
+    assert!(
+        page.contains(&format!("{counted} lines of code")) && counted <= 250,
+        "it has {counted} lines of code"
+    );
 }
 
 /// What a program that has ended well has printed.

@@ -1,4 +1,4 @@
-//! A store in a file, shared by the processes of one host.
+//! A store in a file or a folder, shared by the processes of one host.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,13 +30,20 @@ pub struct File {
     driver: Driver,
     capabilities: Capabilities,
     look: Arc<dyn Look>,
+    is_folder: bool,
 }
 
 impl File {
     /// The store that `driver` opens from `scheme:///path`, with what it declares.
     #[must_use]
     pub fn new(name: &'static str, driver: Driver, capabilities: Capabilities, look: impl Look) -> Self {
-        Self { name, driver, capabilities, look: Arc::new(look) }
+        Self { name, driver, capabilities, look: Arc::new(look), is_folder: false }
+    }
+
+    /// The same of a store in a folder, which is there and empty at first.
+    #[must_use]
+    pub fn in_folder(self) -> Self {
+        Self { is_folder: true, ..self }
     }
 }
 
@@ -83,6 +90,9 @@ impl Harness for File {
     async fn start(&self) -> Verdict<Box<dyn Store>> {
         let folder = data_folder()?;
         let file = folder.path().join("locks.db");
+        if self.is_folder {
+            std::fs::create_dir(&file)?;
+        }
         let look = Arc::clone(&self.look);
         Ok(Box::new(Fresh { driver: self.driver, file, look, link: Link::new(), _folder: folder }))
     }

@@ -1,4 +1,4 @@
-//! The seam between the client and a store: the verbs, what a store declares, its URL and its errors.
+#![doc = include_str!("tutorial.md")]
 
 pub mod backend;
 pub mod capabilities;
