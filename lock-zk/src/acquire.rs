@@ -3,12 +3,12 @@
 //! Where the name has no node yet, both are made in one transaction, which many names share: who made the node of the name
 //! is alone in it, and holds.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::join;
+use onelock_core::toolkit::in_use::InUse;
 use onelock_core::{
-    Busy, Error, ErrorKind, FencingToken, Grant, LockName, Place, Renewal, Renewed, Request, Result, Standing,
+    Busy, Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Request, Result, Standing,
 };
 use zookeeper_client as zk;
 
@@ -27,37 +27,12 @@ use crate::sessions::Sessions;
 /// among many that may be often.
 const TURNS: usize = 100;
 
-/// How many names are remembered whose node was there.
-const NAMES: usize = 4096;
-
-/// Names whose node was there when it was to be made: their next join does not try to make it.
-#[derive(Default)]
-pub(crate) struct Used(Mutex<HashSet<LockName>>);
-
-impl Used {
-    fn lock(&self) -> MutexGuard<'_, HashSet<LockName>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, name: &LockName, used: bool) {
-        let mut names = self.lock();
-        if !used {
-            names.remove(name);
-        } else {
-            if names.len() >= NAMES {
-                names.clear();
-            }
-            names.insert(name.clone());
-        }
-    }
-}
-
 /// Joins the line, or says why not.
 pub(crate) async fn acquire(
     sessions: &Arc<Sessions>,
     entries: &Entries,
     epochs: &Epochs,
-    used: &Used,
+    used: &InUse,
     request: &Request,
 ) -> Result<Standing> {
     let servers = &sessions.servers;
@@ -112,7 +87,7 @@ async fn again(
 struct Join<'a> {
     sessions: &'a Arc<Sessions>,
     epochs: &'a Epochs,
-    used: &'a Used,
+    used: &'a InUse,
     request: &'a Request,
     entry: &'a Arc<Entry>,
     /// Why the node of the name may not be made.
@@ -134,13 +109,13 @@ impl Join<'_> {
         for _ in 0..TURNS {
             let epoch = self.epochs.admit(session, request.epoch).await?;
             session.fresh().await?;
-            let alone = !self.used.lock().contains(&request.name);
+            let alone = !self.used.has(&request.name);
             if !request.queue && !alone {
                 // Who may not wait must not stand in anybody's way: only a line that admits it is joined.
                 match Line::latest(session, parent).await? {
                     Some(line) if !line.admits(request.mode) => return busy,
                     None if self.denied.is_none() => {
-                        self.used.set(&request.name, false);
+                        self.used.note(&request.name, false);
                         continue;
                     }
                     _ => {}
@@ -181,13 +156,13 @@ impl Join<'_> {
                 return Ok(Some((Stand::Held { followed: false }, 0)));
             }
             Err((step, _)) if step < checks => self.epochs.forget(),
-            Err((_, zk::Error::NodeExists)) => self.used.set(&self.request.name, true),
+            Err((_, zk::Error::NodeExists)) => self.used.note(&self.request.name, true),
             // The node above all names is gone.
             Err((_, zk::Error::NoNode)) => self.epochs.forget(),
             Err((_, error @ zk::Error::NoAuth)) => {
                 // Somebody else may have made it.
                 self.denied = Some(failed(error, "create", &paths.parent));
-                self.used.set(&self.request.name, true);
+                self.used.note(&self.request.name, true);
             }
             Err((_, error)) => return Err(self.failed(error)),
         }
@@ -207,7 +182,7 @@ impl Join<'_> {
         let (stat, sequence) = match created {
             Ok(created) => created,
             Err(zk::Error::NoNode) => {
-                self.used.set(&self.request.name, false);
+                self.used.note(&self.request.name, false);
                 return self.denied.take().map_or(Ok(None), Err);
             }
             Err(error) => return Err(self.failed(error)),

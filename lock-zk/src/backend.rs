@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_core::store::{Checked, undeclared};
+use onelock_core::toolkit::in_use::InUse;
 use onelock_core::{
     Backend, Capabilities, Clock, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise,
     Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
@@ -12,7 +13,7 @@ use onelock_core::{
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
 
-use crate::acquire::{Used, acquire};
+use crate::acquire::acquire;
 use crate::config::ZkConfig;
 use crate::contact::capacity;
 use crate::entries::Entries;
@@ -30,7 +31,8 @@ pub struct ZkBackend {
     sessions: Arc<Sessions>,
     entries: Arc<Entries>,
     epochs: Epochs,
-    used: Used,
+    /// Names whose node was there when it was to be made: their next join does not try to make it.
+    used: InUse,
     longest: Duration,
 }
 
@@ -84,7 +86,7 @@ impl ZkBackend {
         let entries = Arc::new(Entries::default());
         servers.runtime.spawn(release::reap(Arc::clone(&sessions), Arc::clone(&entries)));
         let longest = capacity(desk.timeout(), servers.config.tick);
-        let (epochs, used) = (Epochs::default(), Used::default());
+        let (epochs, used) = (Epochs::default(), InUse::default());
         Ok(Checked::over(Self { sessions, entries, epochs, used, longest }))
     }
 }

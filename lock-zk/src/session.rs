@@ -10,7 +10,7 @@
 //! - another beat was sent at least a tick after its answer, and has been answered. If the leader ran in between, it has
 //!   asked the followers since and knows of the session;
 //! - the write was sent at least a quarter of a tick after that second answer, and was committed. If the leader was
-//!   stopped in between, it has ended the session by then or has been told of it.
+//!   stopped in between, it has ended the session by then or knows of it.
 //!
 //! A new leader starts the time of every session anew, so a write that it commits proves no less.
 
