@@ -40,7 +40,7 @@ pub(crate) async fn acquire(
     let span = keys.line(&request.name);
     let key = span.entry(request.mode, request.holder);
     let hold = Form::Hold { since: 0 };
-    let mut form = if request.queue && entries.is_in_use(&span.start) { Form::Wait } else { hold };
+    let mut form = if request.queue && entries.in_use.has(&request.name) { Form::Wait } else { hold };
     let mut join = Join::begin(entries, leases, request, &key).await;
     for _ in 0..TRIES {
         let length = if form == Form::Wait { request.waiter_lease } else { request.lease };
@@ -69,7 +69,7 @@ pub(crate) async fn acquire(
                 Form::Wait => line::blockers(request.mode, line::ahead(&span, &key, ranges)),
                 Form::Hold { .. } => Vec::new(),
             };
-            entries.in_use(&span.start, !ahead.is_empty());
+            entries.in_use.note(&request.name, !ahead.is_empty());
             join.made(revision, line::keys_of(ahead));
             match life {
                 Ok(Life::Kept) => {}
@@ -109,7 +109,7 @@ pub(crate) async fn acquire(
         } else if room {
             Form::Hold { since: revision }
         } else {
-            entries.in_use(&span.start, true);
+            entries.in_use.note(&request.name, true);
             join.is_clear();
             return Ok(BUSY);
         };

@@ -17,8 +17,8 @@ use crate::config::EtcdConfig;
 use crate::entries::Entries;
 use crate::keys::Keys;
 use crate::lease::Leases;
-use crate::wait::{self, Watches};
-use crate::{acquire, inspect, line, release, renew};
+use crate::watches::Watches;
+use crate::{acquire, inspect, line, release, renew, wait};
 
 /// Locks kept by an etcd cluster.
 ///
@@ -141,8 +141,7 @@ impl Backend for EtcdBackend {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let known = (&*self.entries, &*self.watches);
-        release::release(&self.keys, &self.leases, known, ticket).await
+        release::release(&self.keys, &self.leases, &self.entries, ticket).await
     }
 
     async fn raise(&self, _ticket: &Ticket, _token: FencingToken) -> Result<Raise> {

@@ -57,7 +57,7 @@ pub(crate) struct Cluster {
     pub(crate) batch: AtomicUsize,
     /// The right to send a join.
     joins: Semaphore,
-    /// Told when another endpoint takes over, and on close.
+    /// Notified when another endpoint takes over, and on close.
     pub(crate) moved: watch::Sender<usize>,
 }
 

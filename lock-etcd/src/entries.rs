@@ -4,24 +4,22 @@
 //! lease alive therefore also takes out its own entries when their time has passed ([`crate::release`]); when it does not
 //! run, it keeps nothing alive either, and the store ends them all.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use onelock_core::toolkit::in_use::InUse;
 use onelock_core::{HolderId, HolderMap, Timestamp};
 use tokio::sync::Notify;
 
 use crate::keys::Blocker;
 use crate::lease::Lease;
+use crate::watches::View;
 
 /// How often a client looks for entries of its own whose time has passed.
 pub(crate) const SWEEP: Duration = Duration::from_millis(250);
 
 /// The longest pause between two looks for what a join may still make.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// Of how many lines it is kept in mind that they are in use.
-const LINES: usize = 1_024;
 
 /// An entry of this client.
 #[derive(Clone, Debug)]
@@ -34,6 +32,8 @@ pub(crate) struct Own {
     /// Those who keep it waiting: keys and numbers. `None` while that is not known; nobody once it holds, for good, since who
     /// joins later is behind it.
     pub(crate) ahead: Option<Arc<[Blocker]>>,
+    /// What its waits know of those ahead.
+    pub(crate) view: Arc<tokio::sync::Mutex<View>>,
     /// A join was sent whose outcome is not known: it may make the entry at any time, again and again.
     pub(crate) unclear: bool,
     /// When it is taken out unless it is renewed; `None` while a join is under way.
@@ -51,6 +51,7 @@ impl Own {
             number: 0,
             leases: Vec::new(),
             ahead: None,
+            view: Arc::default(),
             unclear: false,
             due: None,
             released: None,
@@ -73,8 +74,8 @@ impl Own {
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     map: Mutex<HolderMap<Own>>,
-    /// The lines that were in use when this client joined them last.
-    in_use: Mutex<HashSet<Vec<u8>>>,
+    /// The names that were in use when this client joined them last.
+    pub(crate) in_use: InUse,
     /// Notified when there is an entry again.
     pub(crate) some: Notify,
 }
@@ -82,24 +83,6 @@ pub(crate) struct Entries {
 impl Entries {
     fn lock(&self) -> MutexGuard<'_, HolderMap<Own>> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes whether a line is in use.
-    pub(crate) fn in_use(&self, line: &[u8], in_use: bool) {
-        let mut lines = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
-        if !in_use {
-            lines.remove(line);
-        } else if !lines.contains(line) {
-            if lines.len() >= LINES {
-                lines.clear();
-            }
-            lines.insert(line.to_vec());
-        }
-    }
-
-    /// Whether a line was in use when this client joined it last.
-    pub(crate) fn is_in_use(&self, line: &[u8]) -> bool {
-        self.in_use.lock().unwrap_or_else(PoisonError::into_inner).contains(line)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

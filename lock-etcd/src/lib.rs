@@ -16,6 +16,7 @@ mod renew;
 #[cfg(feature = "tls")]
 mod tls;
 mod wait;
+mod watches;
 
 pub use backend::EtcdBackend;
 pub use config::EtcdConfig;

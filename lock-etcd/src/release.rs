@@ -12,21 +12,18 @@ use crate::entries::{Entries, Own, SWEEP};
 use crate::keys::Keys;
 use crate::lease::Leases;
 use crate::line::{self, From};
-use crate::wait::Watches;
 
 /// Deletes an entry. Its key is that of one holder, who is one acquisition, so there is nothing else to compare.
 pub(crate) async fn release(
     keys: &Keys,
     leases: &Leases,
-    (entries, watches): (&Entries, &Watches),
+    entries: &Entries,
     ticket: &Ticket,
 ) -> Result<Release> {
     let key = keys.line(&ticket.name).entry(ticket.mode, ticket.holder);
     let mut unclear = false;
     // Until the store has answered it is taken out by the sweep as well.
     entries.release(ticket.holder, leases.now() + SWEEP);
-    // A wait that is dropped from now on leaves nothing.
-    watches.forget(ticket.holder);
     let call = |client: Arc<Client>| {
         let key = key.clone();
         async move { line::kv(&client).delete(key, None).await }

@@ -3,13 +3,12 @@
 //! Where the name has no node yet, both are made in one transaction, which many names share: who made the node of the name
 //! is alone in it, and holds.
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::join;
+use onelock_core::toolkit::in_use::InUse;
 use onelock_core::{
-    Busy, Error, ErrorKind, FencingToken, Grant, LockName, Place, Renewal, Renewed, Request, Result, Standing,
+    Busy, Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Request, Result, Standing,
 };
 use zookeeper_client as zk;
 
@@ -28,43 +27,12 @@ use crate::sessions::Sessions;
 /// among many that may be often.
 const TURNS: usize = 100;
 
-/// Names whose node was there when it was to be made, by their hash: their next join does not try to make it. A hint only,
-/// so two names may share a bit.
-pub(crate) struct Used([AtomicU64; 64]);
-
-impl Default for Used {
-    fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; 64])
-    }
-}
-
-impl Used {
-    fn at(&self, name: &LockName) -> (&AtomicU64, u64) {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
-        (&self.0[(hash >> 6) as usize % self.0.len()], 1 << (hash % 64))
-    }
-
-    fn has(&self, name: &LockName) -> bool {
-        let (word, bit) = self.at(name);
-        word.load(Ordering::Relaxed) & bit != 0
-    }
-
-    fn set(&self, name: &LockName, used: bool) {
-        let (word, bit) = self.at(name);
-        if used {
-            word.fetch_or(bit, Ordering::Relaxed);
-        } else {
-            word.fetch_and(!bit, Ordering::Relaxed);
-        }
-    }
-}
-
 /// Joins the line, or says why not.
 pub(crate) async fn acquire(
     sessions: &Arc<Sessions>,
     entries: &Entries,
     epochs: &Epochs,
-    used: &Used,
+    used: &InUse,
     request: &Request,
 ) -> Result<Standing> {
     let servers = &sessions.servers;
@@ -81,14 +49,12 @@ pub(crate) async fn acquire(
     let ends = servers.clock.now() + need + servers.config.request_timeout;
     let entry = Entry::new(key, paths, room, ends);
     entries.insert(&entry);
-    let answer = Join { sessions, epochs, used, request, entry: &entry }.join().await;
+    let answer = Join { sessions, epochs, used, request, entry: &entry, denied: None }.join().await;
     match &answer {
         Ok(Standing::Busy(_)) => entries.remove(&entry),
-        // Its lease has begun.
-        Ok(_) => entries.insert(&entry),
+        Err(error) if !error.is_unclear() => entries.remove(&entry),
         // What is not clear stays: it is released, or ends with its lease.
-        Err(error) if error.is_unclear() => {}
-        Err(_) => entries.remove(&entry),
+        _ => {}
     }
     answer
 }
@@ -121,48 +87,35 @@ async fn again(
 struct Join<'a> {
     sessions: &'a Arc<Sessions>,
     epochs: &'a Epochs,
-    used: &'a Used,
+    used: &'a InUse,
     request: &'a Request,
     entry: &'a Arc<Entry>,
+    /// Why the node of the name may not be made.
+    denied: Option<Error>,
 }
 
-/// What came of asking for a node.
-enum Joined {
-    /// Nobody else is in the line.
-    Alone,
-    /// The line behind the new node.
-    Behind(Line),
-    /// The node of the name was to be made, and is there.
-    Occupied,
-    /// The node of the name was to be made, and may not be.
-    Denied(Error),
-    /// The node above the new one is not there.
-    NoParent,
-    /// The token epoch has changed.
-    Epoch,
-}
+/// How the new entry stands, and the transaction that had changed the line last; nothing when the join is to begin anew.
+type Joined = Option<(Stand, i64)>;
 
 impl Join<'_> {
     fn failed(&self, error: zk::Error) -> Error {
         failed(error, "join", &self.entry.paths.parent)
     }
 
-    async fn join(&self) -> Result<Standing> {
+    async fn join(mut self) -> Result<Standing> {
         let (request, session) = (self.request, self.entry.room.session());
         let parent = &self.entry.paths.parent;
-        let mut denied = None;
+        let busy = Ok(Standing::Busy(Busy { retry_after: None }));
         for _ in 0..TURNS {
             let epoch = self.epochs.admit(session, request.epoch).await?;
             session.fresh().await?;
-            let alone = denied.is_none() && !self.used.has(&request.name);
+            let alone = !self.used.has(&request.name);
             if !request.queue && !alone {
                 // Who may not wait must not stand in anybody's way: only a line that admits it is joined.
                 match Line::latest(session, parent).await? {
-                    Some(line) if !line.admits(request.mode) => {
-                        return Ok(Standing::Busy(Busy { retry_after: None }));
-                    }
-                    None if denied.is_none() => {
-                        self.used.set(&request.name, false);
+                    Some(line) if !line.admits(request.mode) => return busy,
+                    None if self.denied.is_none() => {
+                        self.used.note(&request.name, false);
                         continue;
                     }
                     _ => {}
@@ -170,33 +123,19 @@ impl Join<'_> {
             }
             let sent = session.servers.clock.now();
             match if alone { self.alone(epoch).await? } else { self.behind(epoch).await? } {
-                Joined::Alone => return self.standing(sent, Stand::Held { followed: false }, 0),
-                Joined::Behind(line) => match line.stand(&self.entry.child()) {
-                    Some(Stand::Waits(_)) if !request.queue => {
-                        leave(self.sessions, self.entry).await?;
-                        return Ok(Standing::Busy(Busy { retry_after: None }));
-                    }
-                    Some(stand) => return self.standing(sent, stand, line.changed),
-                    None => {
-                        let text = format!("an entry was removed as soon as it had joined {parent}");
-                        return Err(Error::new(ErrorKind::Unavailable, text));
-                    }
-                },
-                Joined::Occupied => self.used.set(&request.name, true),
-                Joined::Denied(error) => denied = Some(error),
-                Joined::Epoch => self.epochs.forget(),
-                Joined::NoParent if alone => self.epochs.forget(),
-                Joined::NoParent => match denied {
-                    Some(error) => return Err(error),
-                    None => self.used.set(&request.name, false),
-                },
+                Some((Stand::Waits(_), _)) if !request.queue => {
+                    leave(self.sessions, self.entry).await?;
+                    return busy;
+                }
+                Some((stand, changed)) => return self.standing(sent, stand, changed),
+                None => {}
             }
         }
         Err(Error::new(ErrorKind::Unavailable, format!("{parent} came and went {TURNS} times")))
     }
 
     /// Makes the node of the name, a container, and the entry in it, in one step.
-    async fn alone(&self, epoch: Option<i32>) -> Result<Joined> {
+    async fn alone(&mut self, epoch: Option<i32>) -> Result<Joined> {
         let (paths, session) = (&self.entry.paths, self.entry.room.session());
         let servers = &session.servers;
         // What the server would call the first child of a new node; it counts on from there.
@@ -208,27 +147,31 @@ impl Join<'_> {
         steps.push(Step::Create(path.clone(), zk::CreateMode::Ephemeral, servers.acls()));
         // Servers do not tell the number of a node that is created in such a step. They tell it here.
         steps.push(Step::Set(path.clone(), Arc::clone(&paths.data)));
-        let client = session.client().map_err(|error| self.failed(error))?;
-        let written = session.batch.write(&client, &servers.runtime, Write(steps));
-        match session.ask(written).await.map_err(|error| self.failed(error))? {
+        match session.write(Write(steps)).await.map_err(|error| self.failed(error))? {
             Ok(mut results) => {
                 let Some(zk::MultiWriteResult::SetData { stat }) = results.pop() else {
                     return Err(self.failed(zk::Error::UnexpectedError("no answer to a write".into())));
                 };
                 self.made(path, &stat, true)?;
-                Ok(Joined::Alone)
+                return Ok(Some((Stand::Held { followed: false }, 0)));
             }
-            Err((step, _)) if step < checks => Ok(Joined::Epoch),
-            Err((_, zk::Error::NodeExists)) => Ok(Joined::Occupied),
-            Err((_, zk::Error::NoNode)) => Ok(Joined::NoParent),
-            Err((_, error @ zk::Error::NoAuth)) => Ok(Joined::Denied(failed(error, "create", &paths.parent))),
-            Err((_, error)) => Err(self.failed(error)),
+            Err((step, _)) if step < checks => self.epochs.forget(),
+            Err((_, zk::Error::NodeExists)) => self.used.note(&self.request.name, true),
+            // The node above all names is gone.
+            Err((_, zk::Error::NoNode)) => self.epochs.forget(),
+            Err((_, error @ zk::Error::NoAuth)) => {
+                // Somebody else may have made it.
+                self.denied = Some(failed(error, "create", &paths.parent));
+                self.used.note(&self.request.name, true);
+            }
+            Err((_, error)) => return Err(self.failed(error)),
         }
+        Ok(None)
     }
 
     /// Sends all at once, one behind the other: the listing shows the line as it is behind the new node, and the read the
     /// token epoch.
-    async fn behind(&self, epoch: Option<i32>) -> Result<Joined> {
+    async fn behind(&mut self, epoch: Option<i32>) -> Result<Joined> {
         let (paths, session) = (&self.entry.paths, self.entry.room.session());
         let newest = keys::epoch(&session.servers.base);
         let mode = zk::CreateMode::EphemeralSequential.with_acls(session.servers.acls());
@@ -238,7 +181,10 @@ impl Join<'_> {
         let (created, listed, newest) = join!(created, session.children(&paths.parent), newest);
         let (stat, sequence) = match created {
             Ok(created) => created,
-            Err(zk::Error::NoNode) => return Ok(Joined::NoParent),
+            Err(zk::Error::NoNode) => {
+                self.used.note(&self.request.name, false);
+                return self.denied.take().map_or(Ok(None), Err);
+            }
             Err(error) => return Err(self.failed(error)),
         };
         self.made(paths.path(&sequence.to_string()), &stat, false)?;
@@ -249,7 +195,8 @@ impl Join<'_> {
             Ok(_) => {
                 leave(self.sessions, self.entry).await?;
                 self.entry.set_node(None);
-                return Ok(Joined::Epoch);
+                self.epochs.forget();
+                return Ok(None);
             }
             Err(error) => Err(failed(error, "read", &keys::epoch(&session.servers.base))),
         };
@@ -257,14 +204,15 @@ impl Join<'_> {
             // Only with the node gone is a clear error true.
             leave(self.sessions, self.entry).await?;
         }
-        line.map(Joined::Behind)
+        let line = line?;
+        let stand = line.stand(&self.entry.child()).ok_or_else(|| {
+            let text = format!("an entry was removed as soon as it had joined {}", paths.parent);
+            Error::new(ErrorKind::Unavailable, text)
+        })?;
+        Ok(Some((stand, line.changed)))
     }
 
     fn made(&self, path: String, stat: &zk::Stat, alone: bool) -> Result<()> {
-        if stat.ephemeral_owner != self.entry.room.id() {
-            let text = format!("the new node has the owner {:#x}", stat.ephemeral_owner);
-            return Err(self.failed(zk::Error::UnexpectedError(text)));
-        }
         let token = FencingToken::new(stat.czxid)?;
         self.entry.set_node(Some(Node { path, token, alone }));
         Ok(())

@@ -1,25 +1,24 @@
 //! The store behind the trait.
 
-use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_core::store::{Checked, undeclared};
+use onelock_core::toolkit::in_use::InUse;
 use onelock_core::{
     Backend, Capabilities, Clock, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise,
     Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use zookeeper_client as zk;
 
-use crate::acquire::{Used, acquire};
+use crate::acquire::acquire;
 use crate::config::ZkConfig;
 use crate::contact::capacity;
 use crate::entries::Entries;
 use crate::epoch::Epochs;
-use crate::error::{failed, is_answer};
+use crate::error::{failed, is_refused};
 use crate::session::Servers;
 use crate::sessions::{Sessions, check_need};
 use crate::{inspect, keys, release, renew, wait};
@@ -32,9 +31,9 @@ pub struct ZkBackend {
     sessions: Arc<Sessions>,
     entries: Arc<Entries>,
     epochs: Epochs,
-    used: Used,
+    /// Names whose node was there when it was to be made: their next join does not try to make it.
+    used: InUse,
     longest: Duration,
-    closed: watch::Sender<bool>,
 }
 
 impl ZkBackend {
@@ -80,35 +79,15 @@ impl ZkBackend {
         // A server that stands alone has no list of servers. Who may not read it is in an ensemble, as far as we know.
         let standalone = match desk.data("/zookeeper/config").await {
             Ok((config, _)) => config.is_empty(),
-            Err(error) if is_answer(&error) => false,
+            Err(error) if is_refused(&error) => false,
             Err(error) => return Err(failed(error, "read", "/zookeeper/config")),
         };
         servers.standalone.get_or_init(|| standalone);
         let entries = Arc::new(Entries::default());
         servers.runtime.spawn(release::reap(Arc::clone(&sessions), Arc::clone(&entries)));
         let longest = capacity(desk.timeout(), servers.config.tick);
-        let (epochs, used) = (Epochs::default(), Used::default());
-        let closed = watch::Sender::new(false);
-        Ok(Checked::over(Self { sessions, entries, epochs, used, longest, closed }))
-    }
-
-    /// Ends what a verb does when the client is closed: else it would open a session anew.
-    async fn open<T>(&self, verb: impl Future<Output = Result<T>>) -> Result<T> {
-        let mut closed = self.closed.subscribe();
-        tokio::select! {
-            biased;
-            // The sender lives in `self`.
-            _ = closed.wait_for(|closed| *closed) => {
-                Err(Error::new(ErrorKind::Closed, "the ZooKeeper client has been closed"))
-            }
-            done = verb => done,
-        }
-    }
-}
-
-impl Drop for ZkBackend {
-    fn drop(&mut self) {
-        self.entries.abandon();
+        let (epochs, used) = (Epochs::default(), InUse::default());
+        Ok(Checked::over(Self { sessions, entries, epochs, used, longest }))
     }
 }
 
@@ -133,7 +112,7 @@ impl Backend for ZkBackend {
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
         check_need(request.lease.max(request.waiter_lease) + request.delay, self.longest)?;
-        self.open(acquire(&self.sessions, &self.entries, &self.epochs, &self.used, request)).await
+        acquire(&self.sessions, &self.entries, &self.epochs, &self.used, request).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
@@ -141,12 +120,11 @@ impl Backend for ZkBackend {
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let renewed = self.open(async { Ok(renew::renew(&self.sessions, &self.entries, due).await) }).await;
-        renewed.unwrap_or_else(|error| due.iter().map(|_| Err(error.clone())).collect())
+        renew::renew(&self.sessions, &self.entries, due).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.open(release::release(&self.sessions, &self.entries, ticket)).await
+        release::release(&self.sessions, &self.entries, ticket).await
     }
 
     async fn raise(&self, _: &Ticket, _: FencingToken) -> Result<Raise> {
@@ -162,12 +140,11 @@ impl Backend for ZkBackend {
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.open(release::evict(&self.sessions, name, token)).await
+        release::evict(&self.sessions, name, token).await
     }
 
     async fn close(&self) -> Result<()> {
-        self.closed.send_replace(true);
-        self.entries.close();
+        self.entries.clear();
         self.sessions.close().await;
         Ok(())
     }

@@ -152,7 +152,8 @@ impl Batch {
     }
 }
 
-async fn send(client: &zk::Client, writes: impl IntoIterator<Item = &Write>) -> Done {
+/// Does these writes in one request, and waits for nobody.
+pub(crate) async fn send(client: &zk::Client, writes: impl IntoIterator<Item = &Write>) -> Done {
     let mut writer = client.new_multi_writer();
     for write in writes {
         write.add_to(&mut writer)?;

@@ -34,8 +34,6 @@ pub(crate) struct Contact {
     proofs: VecDeque<Proof>,
     /// Beats that no later one has proven yet.
     beats: VecDeque<Beat>,
-    /// When the first request was sent of those that were given up since anything was answered.
-    pub(crate) unanswered: Option<Timestamp>,
 }
 
 /// A committed write that was sent at `from` or later proves that the leader knows that the session lived at `alive`.
@@ -55,7 +53,7 @@ impl Contact {
     /// The leader itself begins a session, so its time begins no earlier than when that was asked for.
     pub(crate) fn new(opened: Timestamp) -> Self {
         let proofs = VecDeque::from([Proof { from: opened, alive: opened }]);
-        Self { proofs, beats: VecDeque::new(), unanswered: None }
+        Self { proofs, beats: VecDeque::new() }
     }
 
     pub(crate) fn beat(&mut self, beat: Beat, tick: Duration) {

@@ -9,13 +9,9 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use onelock_core::clock::sleep_until;
-use onelock_core::{Clock, FencingToken, HolderId, LockName, Timestamp};
-use tokio::sync::Notify;
+use onelock_core::{FencingToken, HolderId, LockName, Timestamp};
 use zookeeper_client as zk;
 
 use crate::keys::Paths;
@@ -32,6 +28,8 @@ pub(crate) struct Entry {
     pub(crate) key: Key,
     pub(crate) paths: Paths,
     pub(crate) room: Room,
+    /// What a wait has set, kept for the next one: a wait is dropped and made anew at every renewal.
+    pub(crate) watch: tokio::sync::Mutex<Option<Watch>>,
     state: Mutex<State>,
 }
 
@@ -43,7 +41,6 @@ struct State {
     gone: bool,
     /// What it waits for, with the transaction that had changed the line last then; nothing when the line is to be read.
     ahead: Option<(Ahead, i64)>,
-    watch: Option<Watch>,
 }
 
 /// The node of an entry.
@@ -57,8 +54,8 @@ pub(crate) struct Node {
 
 impl Entry {
     pub(crate) fn new(key: Key, paths: Paths, room: Room, ends: Timestamp) -> Arc<Self> {
-        let state = State { node: None, ends, held: false, gone: false, ahead: None, watch: None };
-        Arc::new(Self { key, paths, room, state: Mutex::new(state) })
+        let state = State { node: None, ends, held: false, gone: false, ahead: None };
+        Arc::new(Self { key, paths, room, watch: tokio::sync::Mutex::default(), state: Mutex::new(state) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -102,29 +99,11 @@ impl Entry {
                 state.ahead = Some((ahead, changed));
                 false
             }
-            Stand::Held { followed } => {
-                let watch = state.watch.take();
-                let promoted = !std::mem::replace(&mut state.held, true);
-                // A watch that is dropped tells its session: not under the lock.
-                drop(state);
-                drop(watch);
-                promoted && followed
-            }
+            Stand::Held { followed } => !std::mem::replace(&mut state.held, true) && followed,
         }
     }
 
-    pub(crate) fn take_watch(&self) -> Option<Watch> {
-        self.lock().watch.take()
-    }
-
-    pub(crate) fn put_watch(&self, watch: Watch) {
-        let mut state = self.lock();
-        let unused = if state.gone || state.held { Some(watch) } else { state.watch.replace(watch) };
-        drop(state);
-        drop(unused);
-    }
-
-    /// Begins its lease, which ends at `ends`; false when it is over already. [`Entries::insert`] makes that known.
+    /// Begins its lease, which ends at `ends`; false when it is over already.
     pub(crate) fn begin(&self, ends: Timestamp) -> bool {
         let mut state = self.lock();
         state.ends = ends;
@@ -138,113 +117,57 @@ impl Entry {
         !state.gone
     }
 
-    /// Ends it if its lease is over at `now`, or in any case; whether it is over.
-    fn end(&self, now: Option<Timestamp>) -> bool {
+    /// Ends it if its lease is over at `now`; whether it is over.
+    fn end(&self, now: Timestamp) -> bool {
         let mut state = self.lock();
-        if now.is_some_and(|now| state.ends > now) {
-            return state.gone;
-        }
-        state.gone = true;
-        let watch = state.watch.take();
-        drop(state);
-        drop(watch);
-        true
+        state.gone |= state.ends <= now;
+        state.gone
     }
 }
 
 /// All entries of a client.
 #[derive(Default)]
-pub(crate) struct Entries {
-    entries: Mutex<HashMap<Key, Arc<Entry>>>,
-    /// When the next lease ends that is known to [`Entries::expired`].
-    next: Mutex<Option<Timestamp>>,
-    sooner: Notify,
-    abandoned: AtomicBool,
-    closed: AtomicBool,
-}
+pub(crate) struct Entries(Mutex<HashMap<Key, Arc<Entry>>>);
 
 impl Entries {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Entry>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_next(&self) -> MutexGuard<'_, Option<Timestamp>> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The entry, unless its lease is over at `now`.
     pub(crate) fn get(&self, key: &Key, now: Timestamp) -> Option<Arc<Entry>> {
         let entry = self.lock().get(key).cloned()?;
-        let lives = {
-            let state = entry.lock();
-            state.ends > now && !state.gone
-        };
+        let state = entry.lock();
+        let lives = state.ends > now && !state.gone;
+        drop(state);
         lives.then_some(entry)
     }
 
     pub(crate) fn insert(&self, entry: &Arc<Entry>) {
-        let ends = entry.lock().ends;
         self.lock().insert(entry.key.clone(), Arc::clone(entry));
-        if self.lock_next().is_none_or(|at| ends < at) {
-            self.sooner.notify_one();
-        }
     }
 
-    /// Forgets an entry, and its watch.
+    /// Forgets an entry.
     pub(crate) fn remove(&self, entry: &Arc<Entry>) {
-        entry.end(None);
+        entry.lock().gone = true;
         let mut entries = self.lock();
         if entries.get(&entry.key).is_some_and(|other| Arc::ptr_eq(other, entry)) {
             entries.remove(&entry.key);
         }
     }
 
-    /// The client is closed: its sessions end, and with them all entries.
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+    /// Forgets all: their sessions end.
+    pub(crate) fn clear(&self) {
         let all = std::mem::take(&mut *self.lock());
-        all.values().for_each(|entry| _ = entry.end(None));
-        self.abandon();
+        all.values().for_each(|entry| entry.lock().gone = true);
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
     }
 
-    /// Nobody will renew anything any more: the last lease is the end.
-    pub(crate) fn abandon(&self) {
-        self.abandoned.store(true, Ordering::Release);
-        self.sooner.notify_one();
+    /// Takes out the entries whose leases are over at `now`.
+    pub(crate) fn expired(&self, now: Timestamp) -> Vec<Arc<Entry>> {
+        self.lock().extract_if(|_, entry| entry.end(now)).map(|(_, entry)| entry).collect()
     }
-
-    /// Waits until leases end, and takes those entries out; `None` when there are none and will be none.
-    pub(crate) async fn expired(&self, clock: &Arc<dyn Clock>) -> Option<Vec<Arc<Entry>>> {
-        loop {
-            let now = clock.now();
-            let over: Vec<_> =
-                self.lock().extract_if(|_, entry| entry.end(Some(now))).map(|(_, entry)| entry).collect();
-            if !over.is_empty() {
-                return Some(over);
-            }
-            let next = {
-                // Held while counting: who comes too late to be counted sees what is waited for.
-                let mut next = self.lock_next();
-                *next = self.lock().values().map(|entry| entry.lock().ends).min();
-                *next
-            };
-            match next {
-                None if self.abandoned.load(Ordering::Acquire) => return None,
-                None => self.sooner.notified().await,
-                Some(at) => tokio::select! {
-                    () = sleep_until(clock, at) => {}
-                    () = self.sooner.notified() => {}
-                },
-            }
-        }
-    }
-}
-
-/// How long to pause before the next attempt at what must be done.
-pub(crate) fn pause(attempt: u32) -> Duration {
-    Duration::from_millis(20 << attempt.min(6))
 }

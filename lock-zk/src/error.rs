@@ -48,8 +48,16 @@ fn right(doing: &str, path: &str) -> String {
     }
 }
 
-/// Whether it is the server's own answer about the request: the session was alive when it gave it.
-pub(crate) fn is_answer(error: &zk::Error) -> bool {
+/// Whether the session of the request is over.
+pub(crate) fn ends_session(error: &zk::Error) -> bool {
+    matches!(
+        error,
+        zk::Error::SessionExpired | zk::Error::SessionMoved | zk::Error::AuthFailed | zk::Error::ClientClosed
+    )
+}
+
+/// Whether nothing was done because of what was asked.
+pub(crate) fn is_refused(error: &zk::Error) -> bool {
     use zk::Error as E;
     matches!(
         error,
@@ -62,18 +70,6 @@ pub(crate) fn is_answer(error: &zk::Error) -> bool {
             | E::InvalidAcl
             | E::QuotaExceeded
             | E::Unimplemented
+            | E::BadArguments(_)
     )
-}
-
-/// Whether the session of the request is over.
-pub(crate) fn ends_session(error: &zk::Error) -> bool {
-    matches!(
-        error,
-        zk::Error::SessionExpired | zk::Error::SessionMoved | zk::Error::AuthFailed | zk::Error::ClientClosed
-    )
-}
-
-/// Whether nothing was done because of what was asked.
-pub(crate) fn is_refused(error: &zk::Error) -> bool {
-    is_answer(error) || matches!(error, zk::Error::BadArguments(_))
 }

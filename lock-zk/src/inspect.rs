@@ -6,34 +6,32 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::future::join_all;
 use onelock_core::name::encode;
 use onelock_core::{
-    EntryView, ErrorKind, FencingToken, ListedName, Listing, LockName, Page, Result, Snapshot,
+    EntryView, ErrorKind, FencingToken, ListedName, Listing, LockName, Page, Result, Snapshot, mode,
 };
 use zookeeper_client as zk;
 
 use crate::error::failed;
 use crate::keys;
-use crate::line::{Line, read_all};
+use crate::line::{Line, Read, read_all};
 use crate::sessions::Sessions;
 
 /// The line of a name, for people.
 pub(crate) async fn inspect(sessions: &Arc<Sessions>, name: &LockName) -> Result<Snapshot> {
     let parent = keys::parent(&sessions.servers.base, name);
     let desk = sessions.desk().await?;
-    let Some(mut line) = Line::latest(&desk, &parent).await? else {
+    let Some(line) = Line::latest(&desk, &parent).await? else {
         return Ok(Snapshot::empty(name.clone()));
     };
     let read = read_all(&desk, &parent, &line).await?;
-    line.order_by(&read.iter().map(|(name, (_, stat))| (name.clone(), stat.czxid)).collect());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut views = Vec::with_capacity(line.entries().len());
-    for entry in line.entries() {
-        let Some((data, stat)) = read.get(&entry.name) else { continue };
+    let mut views = Vec::with_capacity(read.len());
+    for Read { entry, data, stat } in &read {
         // By two wall clocks: for people, not for decisions.
         let born = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or(0));
         let view = EntryView::new(FencingToken::new(stat.czxid)?, entry.mode, keys::note(data));
         views.push(view.age(now.saturating_sub(born)));
     }
-    let waiters = views.split_off(line.holders().min(views.len()));
+    let waiters = views.split_off(mode::holders(read.iter().map(|read| read.entry.mode)));
     Ok(Snapshot::new(name.clone(), views, waiters))
 }
 

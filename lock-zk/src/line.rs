@@ -1,7 +1,5 @@
 //! The line of a name as one listing of its children tells it: who holds, and what a waiter watches.
 
-use std::collections::HashMap;
-
 use futures_util::join;
 use onelock_core::{Error, ErrorKind, HolderId, Mode, Result, mode};
 use zookeeper_client as zk;
@@ -30,6 +28,16 @@ pub(crate) enum Ahead {
     Permit(String),
     /// Any of the holders: the first permit that waits.
     Holders,
+}
+
+impl Ahead {
+    /// The node that changes, in the line below `parent`.
+    pub(crate) fn path(&self, parent: &str) -> String {
+        match self {
+            Self::Entry(name) | Self::Permit(name) => [parent, "/", name].concat(),
+            Self::Holders => parent.to_owned(),
+        }
+    }
 }
 
 /// How an entry stands.
@@ -72,8 +80,8 @@ impl Line {
         };
         let mut line = Self::of(parent, children, stat.pzxid)?;
         if !line.is_ordered() {
-            let read = read_all(session, parent, &line).await?;
-            line.order_by(&read.into_iter().map(|(name, (_, stat))| (name, stat.czxid)).collect());
+            line.entries =
+                read_all(session, parent, &line).await?.into_iter().map(|read| read.entry).collect();
         }
         Ok(Some(line))
     }
@@ -105,12 +113,6 @@ impl Line {
     /// how quickly the nodes come: then only the moment of creation does.
     fn is_ordered(&self) -> bool {
         self.entries.iter().all(|entry| (0..WORN).contains(&entry.sequence))
-    }
-
-    /// Puts the entries in the order of their creation; those that are not known any more drop out.
-    pub(crate) fn order_by(&mut self, created: &HashMap<String, i64>) {
-        self.entries.retain(|entry| created.contains_key(&entry.name));
-        self.entries.sort_by_key(|entry| created.get(&entry.name).copied());
     }
 
     pub(crate) fn entries(&self) -> &[Child] {
@@ -153,16 +155,19 @@ impl Line {
 /// How many nodes one request reads: answers stay far below the megabyte that servers allow.
 const CHUNK: usize = 500;
 
-/// What the nodes of a line hold, by name; without those that are gone.
-pub(crate) async fn read_all(
-    session: &Session,
-    parent: &str,
-    line: &Line,
-) -> Result<HashMap<String, (Vec<u8>, zk::Stat)>> {
+/// An entry with its node.
+pub(crate) struct Read {
+    pub(crate) entry: Child,
+    pub(crate) data: Vec<u8>,
+    pub(crate) stat: zk::Stat,
+}
+
+/// The entries of a line with their nodes, in the order of their creation; without those that are gone.
+pub(crate) async fn read_all(session: &Session, parent: &str, line: &Line) -> Result<Vec<Read>> {
     let fail = |error| failed(error, "read the entries of", parent);
     let client = session.client().map_err(fail)?;
-    let mut read = HashMap::new();
-    for entries in line.entries().chunks(CHUNK) {
+    let mut read = Vec::with_capacity(line.entries.len());
+    for entries in line.entries.chunks(CHUNK) {
         let mut reader = client.new_multi_reader();
         for entry in entries {
             reader.add_get_data(&[parent, "/", &entry.name].concat()).map_err(fail)?;
@@ -170,7 +175,9 @@ pub(crate) async fn read_all(
         let results = session.ask(reader.commit()).await.map_err(fail)?;
         for (entry, result) in entries.iter().zip(results) {
             match result {
-                zk::MultiReadResult::Data { data, stat } => _ = read.insert(entry.name.clone(), (data, stat)),
+                zk::MultiReadResult::Data { data, stat } => {
+                    read.push(Read { entry: entry.clone(), data, stat })
+                }
                 zk::MultiReadResult::Error { err: zk::Error::NoNode } => {}
                 zk::MultiReadResult::Error { err } => return Err(fail(err)),
                 other => {
@@ -179,6 +186,7 @@ pub(crate) async fn read_all(
             }
         }
     }
+    read.sort_by_key(|read| read.stat.czxid);
     Ok(read)
 }
 
@@ -233,14 +241,7 @@ mod tests {
         assert!(line("x x").is_ordered());
         for worn in ["2147483647", "-2147483648", "-000000001"] {
             let children = vec!["a-lock-0000000005".into(), format!("b-lock-{worn}")];
-            let mut line = Line::of("/n", children, 0).unwrap();
-            assert!(!line.is_ordered());
-            line.order_by(&HashMap::from([
-                ("b-lock-".to_owned() + worn, 1),
-                ("a-lock-0000000005".into(), 2),
-                ("gone".into(), 0),
-            ]));
-            assert!(line.entries[0].name.starts_with('b'));
+            assert!(!Line::of("/n", children, 0).unwrap().is_ordered());
         }
     }
 

@@ -1,12 +1,13 @@
 //! Leaving the line: release, eviction, and the removal of what nobody renews.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use onelock_core::{FencingToken, LockName, Release, Result, Ticket};
 use zookeeper_client as zk;
 
 use crate::batch::{Step, Write};
-use crate::entries::{Entries, Entry, Node, pause};
+use crate::entries::{Entries, Entry, Node};
 use crate::error::{ends_session, failed};
 use crate::keys;
 use crate::line::{Line, read_all};
@@ -26,7 +27,7 @@ pub(crate) async fn release(sessions: &Arc<Sessions>, entries: &Entries, ticket:
     let desk = sessions.desk().await?;
     let Some(line) = Line::latest(&desk, &parent).await? else { return Ok(Release::NotHeld) };
     match line.by(ticket.holder) {
-        Some(entry) => delete(sessions, &desk, &format!("{parent}/{}", entry.name)).await,
+        Some(entry) => delete(sessions, desk, &format!("{parent}/{}", entry.name)).await,
         None => Ok(Release::NotHeld),
     }
 }
@@ -37,37 +38,32 @@ pub(crate) async fn evict(sessions: &Arc<Sessions>, name: &LockName, token: Fenc
     let desk = sessions.desk().await?;
     let Some(line) = Line::latest(&desk, &parent).await? else { return Ok(Release::NotHeld) };
     let read = read_all(&desk, &parent, &line).await?;
-    match read.into_iter().find(|(_, (_, stat))| stat.czxid == token.get()) {
+    match read.into_iter().find(|read| read.stat.czxid == token.get()) {
         // A node's path is never used again, so deleting by path is deleting by number.
-        Some((entry, _)) => delete(sessions, &desk, &format!("{parent}/{entry}")).await,
+        Some(read) => delete(sessions, desk, &format!("{parent}/{}", read.entry.name)).await,
         None => Ok(Release::NotHeld),
     }
 }
 
 /// Deletes the node of an entry; of a join whose answer was lost, the one that it may have made.
 pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Arc<Entry>) -> Result<Release> {
-    let session = entry.room.session();
-    match entry.node() {
-        Some(Node { alone: true, path, .. }) if !session.is_over() => {
-            match leave_alone(session, &entry.paths.parent, &path).await? {
-                Some(was) => Ok(was),
-                None => delete(sessions, session, &path).await,
+    let mut session = Arc::clone(entry.room.session());
+    if session.is_over() {
+        session = sessions.desk().await?;
+    }
+    let path = match entry.node() {
+        Some(Node { alone: true, path, .. }) => {
+            match leave_alone(&session, &entry.paths.parent, &path).await? {
+                Some(was) => return Ok(was),
+                None => Some(path),
             }
         }
-        Some(node) => delete(sessions, session, &node.path).await,
-        None => {
-            let desk;
-            let session = if session.is_over() {
-                desk = sessions.desk().await?;
-                &desk
-            } else {
-                session
-            };
-            match find(session, entry).await? {
-                Some(path) => delete(sessions, session, &path).await,
-                None => Ok(Release::NotHeld),
-            }
-        }
+        Some(node) => Some(node.path),
+        None => find(&session, entry).await?,
+    };
+    match path {
+        Some(path) => delete(sessions, session, &path).await,
+        None => Ok(Release::NotHeld),
     }
 }
 
@@ -85,10 +81,8 @@ pub(crate) async fn find(session: &Session, entry: &Entry) -> Result<Option<Stri
 /// making that node that it is alone. `None` when somebody has joined, or the node of the name is not ours to delete.
 async fn leave_alone(session: &Session, parent: &str, path: &str) -> Result<Option<Release>> {
     let fail = |error| failed(error, "delete", path);
-    let client = session.client().map_err(fail)?;
     let steps = vec![Step::Delete(path.to_owned()), Step::Delete(parent.to_owned())];
-    let written = session.batch.write(&client, &session.servers.runtime, Write(steps));
-    match session.ask(written).await.map_err(fail)? {
+    match session.write(Write(steps)).await.map_err(fail)? {
         Ok(_) => Ok(Some(Release::Released)),
         Err((0, zk::Error::NoNode)) => Ok(Some(Release::NotHeld)),
         Err((1, _)) => Ok(None),
@@ -96,25 +90,17 @@ async fn leave_alone(session: &Session, parent: &str, path: &str) -> Result<Opti
     }
 }
 
-/// Deletes a node: by its own session, or by the desk when that one is over.
-async fn delete(sessions: &Arc<Sessions>, session: &Arc<Session>, path: &str) -> Result<Release> {
-    let mut session = Arc::clone(session);
-    if session.is_over() {
-        session = sessions.desk().await?;
+/// Deletes a node: by this session, or by the desk when that one has ended.
+async fn delete(sessions: &Arc<Sessions>, session: Arc<Session>, path: &str) -> Result<Release> {
+    let answer = match session.delete(path).await {
+        Err(error) if ends_session(&error) => sessions.desk().await?.delete(path).await,
+        answer => answer,
+    };
+    match answer {
+        Ok(()) => Ok(Release::Released),
+        Err(zk::Error::NoNode) => Ok(Release::NotHeld),
+        Err(error) => Err(failed(error, "delete", path)),
     }
-    for last in [false, true] {
-        let answer = match session.client() {
-            Ok(client) => session.ask(client.delete(path, None)).await,
-            Err(error) => Err(error),
-        };
-        match answer {
-            Ok(()) => return Ok(Release::Released),
-            Err(zk::Error::NoNode) => return Ok(Release::NotHeld),
-            Err(error) if !last && ends_session(&error) => session = sessions.desk().await?,
-            Err(error) => return Err(failed(error, "delete", path)),
-        }
-    }
-    Ok(Release::NotHeld)
 }
 
 /// Deletes the node of an entry in the background, until it is gone: by us, or with the end of its session.
@@ -138,10 +124,20 @@ pub(crate) fn leave_later(sessions: &Arc<Sessions>, entry: Arc<Entry>) {
     });
 }
 
+/// How long to pause before the next attempt at what must be done.
+fn pause(attempt: u32) -> Duration {
+    Duration::from_millis(20 << attempt.min(6))
+}
+
 /// Deletes the nodes of entries whose lease is over. It keeps the sessions of a client that was dropped, until the last
 /// of its entries is over: to close them would end leases before their time.
 pub(crate) async fn reap(sessions: Arc<Sessions>, entries: Arc<Entries>) {
-    while let Some(over) = entries.expired(&sessions.servers.clock).await {
-        over.into_iter().for_each(|entry| leave_later(&sessions, entry));
+    let servers = &sessions.servers;
+    while Arc::strong_count(&entries) > 1 || !entries.is_empty() {
+        for entry in entries.expired(servers.clock.now()) {
+            leave_later(&sessions, entry);
+        }
+        // Leases last two ticks or more.
+        tokio::time::sleep(servers.config.tick / 8).await;
     }
 }

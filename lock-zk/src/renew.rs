@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::join;
-use onelock_core::{Error, ErrorKind, Grant, Place, Renewal, Renewed, Result, Timestamp};
+use onelock_core::{Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Result, Timestamp};
 use zookeeper_client as zk;
 
+use crate::batch::{Step, Write, send};
 use crate::entries::{Entries, Entry};
 use crate::error::{ends_session, failed};
 use crate::keys;
@@ -23,13 +24,11 @@ use crate::wait::stands;
 /// About how many bytes are in a request: servers may take less than their default of a megabyte.
 const BYTES: usize = 32 * 1024;
 
-/// Leases are with the lock-delay in here.
-struct Item {
+struct Item<'a> {
     index: usize,
+    due: &'a Renewal,
     entry: Arc<Entry>,
     path: String,
-    lease: Duration,
-    waiter_lease: Duration,
 }
 
 type Answers = Vec<(usize, Result<Renewed>)>;
@@ -42,24 +41,22 @@ pub(crate) async fn renew(
 ) -> Vec<Result<Renewed>> {
     let now = sessions.servers.clock.now();
     let mut answers: Vec<_> = due.iter().map(|_| Ok(Renewed::NotHeld)).collect();
-    let (mut strangers, mut batches) = (Vec::new(), HashMap::<i64, Vec<Vec<Item>>>::new());
-    for (index, renewal) in due.iter().enumerate() {
-        let ticket = &renewal.ticket;
-        let entry = entries.get(&(ticket.name.clone(), ticket.holder), now);
+    let (mut strangers, mut batches) = (Vec::new(), HashMap::<i64, Vec<Vec<Item<'_>>>>::new());
+    for (index, due) in due.iter().enumerate() {
+        let entry = entries.get(&(due.ticket.name.clone(), due.ticket.holder), now);
         let Some((entry, node)) = entry.and_then(|entry| entry.node().map(|node| (entry, node))) else {
-            strangers.push(unknown(sessions, index, renewal));
+            strangers.push(async move { (index, unknown(sessions, due).await) });
             continue;
         };
-        let longest = entry.room.capacity().saturating_sub(ticket.delay);
-        if renewal.lease.max(renewal.waiter_lease) > longest {
-            answers[index] = Err(too_long(renewal.lease, longest));
+        let longest = entry.room.capacity().saturating_sub(due.ticket.delay);
+        if due.lease.max(due.waiter_lease) > longest {
+            answers[index] = Err(too_long(due.lease, longest));
             continue;
         }
-        let (lease, waiter_lease) = (renewal.lease + ticket.delay, renewal.waiter_lease + ticket.delay);
         let of_session = batches.entry(entry.room.id()).or_default();
         // A waiter's node, and the one that it waits for.
         let most = BYTES / (2 * (16 + node.path.len()));
-        let item = Item { index, entry, path: node.path, lease, waiter_lease };
+        let item = Item { index, due, entry, path: node.path };
         match of_session.last_mut().filter(|batch| batch.len() < most) {
             Some(batch) => batch.push(item),
             None => of_session.push(vec![item]),
@@ -68,29 +65,18 @@ pub(crate) async fn renew(
     let batches = batches.into_values().flatten().map(|batch| renew_batch(sessions, entries, batch));
     let (batches, strangers) = join!(join_all(batches), join_all(strangers));
     for (index, answer) in batches.into_iter().flatten().chain(strangers) {
-        answers[index] = match (answer, due.get(index)) {
-            (Ok(answer), Some(renewal)) => Ok(without_delay(answer, renewal.ticket.delay)),
-            (answer, _) => answer,
-        };
+        answers[index] = answer;
     }
     answers
 }
 
 /// An entry that this client does not know: gone, or another client's, which nobody else can renew, because a node
 /// belongs to the session that made it.
-async fn unknown(sessions: &Arc<Sessions>, index: usize, renewal: &Renewal) -> (usize, Result<Renewed>) {
-    let look = async {
-        let parent = keys::parent(&sessions.servers.base, &renewal.ticket.name);
-        let line = Line::read(&*sessions.desk().await?, &parent).await?;
-        match line.by(renewal.ticket.holder) {
-            None => Ok(Renewed::NotHeld),
-            Some(_) => Err(Error::new(
-                ErrorKind::Unsupported,
-                "the entry belongs to another client, and only that one can renew it",
-            )),
-        }
-    };
-    (index, look.await)
+async fn unknown(sessions: &Arc<Sessions>, due: &Renewal) -> Result<Renewed> {
+    let parent = keys::parent(&sessions.servers.base, &due.ticket.name);
+    let line = Line::read(&*sessions.desk().await?, &parent).await?;
+    let text = "the entry belongs to another client, and only that one can renew it";
+    line.by(due.ticket.holder).map_or(Ok(Renewed::NotHeld), |_| Err(Error::new(ErrorKind::Unsupported, text)))
 }
 
 fn too_long(asked: Duration, longest: Duration) -> Error {
@@ -103,28 +89,15 @@ fn too_long(asked: Duration, longest: Duration) -> Error {
     Error::new(ErrorKind::Unsupported, text)
 }
 
-/// The answer without the lock-delay. After a disconnection less may be left than the delay.
-fn without_delay(answer: Renewed, delay: Duration) -> Renewed {
-    match answer {
-        Renewed::Held(grant) => Renewed::Held(Grant { lease: grant.lease.saturating_sub(delay), ..grant }),
-        Renewed::Waiting(place) => {
-            Renewed::Waiting(Place { lease: place.lease.saturating_sub(delay), ..place })
-        }
-        Renewed::NotHeld => Renewed::NotHeld,
-    }
-}
-
 /// Renews entries of one session.
-async fn renew_batch(sessions: &Arc<Sessions>, entries: &Entries, mut items: Vec<Item>) -> Answers {
+async fn renew_batch(sessions: &Arc<Sessions>, entries: &Entries, mut items: Vec<Item<'_>>) -> Answers {
     let mut answers = Answers::new();
-    let Some(session) = items.first().map(|item| Arc::clone(item.entry.room.session())) else {
-        return answers;
-    };
+    let Some(Item { entry, path, .. }) = items.first() else { return answers };
+    let (session, first) = (Arc::clone(entry.room.session()), path.clone());
     let sent = match check(&session, entries, &mut items, &mut answers).await {
         Ok(sent) => sent,
         Err(error) => {
-            let over = ends_session(&error) && !entries.is_closed();
-            let first = items.first().map(|item| item.path.clone()).unwrap_or_default();
+            let over = ends_session(&error) && !sessions.is_closed();
             let error = failed(error, "renew", &first);
             for item in items {
                 if over {
@@ -143,74 +116,53 @@ async fn renew_batch(sessions: &Arc<Sessions>, entries: &Entries, mut items: Vec
     answers
 }
 
-/// Sends a write that changes nothing, until all nodes that it checks are there: entries that are gone are answered and
-/// taken out, and waiters whose predecessor is gone are noted. When the write was sent.
+/// Sends a write that changes nothing, until all nodes that it checks are there: the server names the first that is not. An
+/// entry that is gone is answered and taken out; a waiter whose predecessor is gone is noted. When the write was sent.
 async fn check(
     session: &Session,
     entries: &Entries,
-    items: &mut Vec<Item>,
+    items: &mut Vec<Item<'_>>,
     answers: &mut Answers,
 ) -> Result<Timestamp, zk::Error> {
-    // Twice at most without a full survey in between: nodes go one by one only when they are evicted.
-    for _ in 0..4 {
-        let mut paths: HashSet<String> = items.iter().map(|item| item.path.clone()).collect();
-        paths.extend(items.iter().filter_map(|item| predecessor(&item.entry)));
+    loop {
         let sent = session.servers.clock.now();
         if items.is_empty() {
             return Ok(sent);
         }
+        let mut paths: HashSet<String> = items.iter().map(|item| item.path.clone()).collect();
+        paths.extend(items.iter().filter_map(|item| predecessor(&item.entry)));
+        let paths: Vec<_> = paths.into_iter().collect();
+        let checks = Write(paths.iter().map(|path| Step::Check(path.clone(), -1)).collect());
         let client = session.client()?;
-        let mut writer = client.new_multi_writer();
-        for path in &paths {
-            writer.add_check_version(path, -1)?;
-        }
-        let checked = writer.commit();
-        let checked = async {
-            match checked.await {
-                Ok(_) => Ok(true),
-                Err(zk::MultiWriteError::OperationFailed { .. }) => Ok(false),
-                Err(error) => Err(zk::Error::from(error)),
-            }
-        };
-        if session.ask(checked).await? {
-            return Ok(sent);
-        }
-        // At least one is missing: which?
-        let there = paths.iter().map(async |path| match session.data(path).await {
-            Ok(_) => Ok(Some(path.as_str())),
+        match session.ask(send(&client, [&checks])).await? {
+            Ok(_) => return Ok(sent),
             // What may not be read is looked for in the line.
-            Err(zk::Error::NoNode | zk::Error::NoAuth) => Ok(None),
-            Err(error) => Err(error),
-        });
-        let there = join_all(there).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let there: HashSet<&str> = there.into_iter().flatten().collect();
-        for item in &*items {
-            if predecessor(&item.entry).is_some_and(|path| !there.contains(path.as_str())) {
-                item.entry.forget_ahead();
+            Err((at, zk::Error::NoNode | zk::Error::NoAuth)) if at < paths.len() => {
+                for item in &*items {
+                    if predecessor(&item.entry).is_some_and(|path| path == paths[at]) {
+                        item.entry.forget_ahead();
+                    }
+                }
+                for item in items.extract_if(.., |item| item.path == paths[at]) {
+                    entries.remove(&item.entry);
+                    answers.push((item.index, Ok(Renewed::NotHeld)));
+                }
             }
+            Err((_, error)) => return Err(error),
         }
-        items.retain(|item| {
-            let there = there.contains(item.path.as_str());
-            if !there {
-                entries.remove(&item.entry);
-                answers.push((item.index, Ok(Renewed::NotHeld)));
-            }
-            there
-        });
     }
-    Err(zk::Error::ConnectionLoss)
 }
 
 /// The node without which a waiter may hold.
 fn predecessor(entry: &Entry) -> Option<String> {
     match entry.ahead() {
-        Some((Ahead::Entry(name), _)) if !entry.is_held() => Some([&entry.paths.parent, "/", &name].concat()),
+        Some((ahead @ Ahead::Entry(_), _)) if !entry.is_held() => Some(ahead.path(&entry.paths.parent)),
         _ => None,
     }
 }
 
 /// The lines in which something has changed that an entry waits for; or why one cannot be read.
-async fn changed(session: &Session, items: &[Item]) -> HashMap<String, Result<Line>> {
+async fn changed(session: &Session, items: &[Item<'_>]) -> HashMap<String, Result<Line>> {
     let mut parents = HashMap::<&str, Option<i64>>::new();
     for entry in items.iter().map(|item| &item.entry).filter(|entry| !entry.is_held()) {
         let last = match entry.ahead() {
@@ -237,10 +189,10 @@ fn settle(
     session: &Session,
     entries: &Entries,
     sent: Timestamp,
-    item: &Item,
+    item: &Item<'_>,
     lines: &HashMap<String, Result<Line>>,
 ) -> Result<Renewed> {
-    let entry = &item.entry;
+    let (entry, due) = (&item.entry, item.due);
     if !entry.is_held()
         && let Some(line) = lines.get(&entry.paths.parent)
         && !stands(entry, line.as_ref().map_err(Clone::clone)?)
@@ -249,23 +201,26 @@ fn settle(
         return Ok(Renewed::NotHeld);
     }
     let held = entry.is_held();
-    let asked = if held { item.lease } else { item.waiter_lease };
-    // After a disconnection the leader may not have heard of the session for a while: then it is less.
-    let lease = asked.min(session.lasts(sent));
-    let Some(node) = entry.node().filter(|_| entry.keep_until(session.servers.clock.now() + lease)) else {
+    let asked = if held { due.lease } else { due.waiter_lease } + due.ticket.delay;
+    // After a disconnection the leader may not have heard of the session for a while: then it is less, even than the delay.
+    let kept = asked.min(session.lasts(sent));
+    let Some(node) = entry.node().filter(|_| entry.keep_until(session.servers.clock.now() + kept)) else {
         return Ok(Renewed::NotHeld);
     };
-    Ok(if held {
-        Renewed::Held(Grant { token: node.token, lease })
-    } else {
-        Renewed::Waiting(Place { token: Some(node.token), lease, retry_after: None })
-    })
+    Ok(answer(held, node.token, kept, due.ticket.delay))
+}
+
+/// The lease is without the lock-delay.
+fn answer(held: bool, token: FencingToken, kept: Duration, delay: Duration) -> Renewed {
+    let lease = kept.saturating_sub(delay);
+    match held {
+        true => Renewed::Held(Grant { token, lease }),
+        false => Renewed::Waiting(Place { token: Some(token), lease, retry_after: None }),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use onelock_core::FencingToken;
-
     use super::*;
 
     #[test]
@@ -273,8 +228,8 @@ mod tests {
         let (token, second) = (FencingToken::new(1).unwrap(), Duration::from_secs(1));
         let held = |lease| Renewed::Held(Grant { token, lease });
         let waiting = |lease| Renewed::Waiting(Place { token: Some(token), lease, retry_after: None });
-        assert_eq!(without_delay(held(second * 3), second), held(second * 2));
-        assert_eq!(without_delay(held(second), second * 2), held(Duration::ZERO));
-        assert_eq!(without_delay(waiting(second), second * 2), waiting(Duration::ZERO));
+        assert_eq!(answer(true, token, second * 3, second), held(second * 2));
+        assert_eq!(answer(true, token, second, second * 2), held(Duration::ZERO));
+        assert_eq!(answer(false, token, second, second * 2), waiting(Duration::ZERO));
     }
 }

@@ -10,7 +10,7 @@
 //! - another beat was sent at least a tick after its answer, and has been answered. If the leader ran in between, it has
 //!   asked the followers since and knows of the session;
 //! - the write was sent at least a quarter of a tick after that second answer, and was committed. If the leader was
-//!   stopped in between, it has ended the session by then or has been told of it.
+//!   stopped in between, it has ended the session by then or knows of it.
 //!
 //! A new leader starts the time of every session anew, so a write that it commits proves no less.
 
@@ -23,17 +23,14 @@ use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Done, Write};
 use crate::config::ZkConfig;
 use crate::contact::{BEATS, Beat, Contact, capacity};
-use crate::error::{failed, is_answer};
+use crate::error::failed;
 
 /// The most bytes that the paths of a session's nodes have. At a session's end the server writes one record with all of
 /// them, and no server reads a record of two megabytes back: it would never start again (ZOOKEEPER-4306).
 const MOST_PATHS: usize = 400_000;
-
-/// How many requests, one after the other, may go unanswered on a session that keeps nothing.
-const UNANSWERED: u32 = 3;
 
 /// How to reach the servers, and what every session needs.
 pub(crate) struct Servers {
@@ -87,19 +84,16 @@ pub(crate) struct Session {
     state: zk::StateWatcher,
     id: i64,
     timeout: Duration,
-    /// How long it may leave requests unanswered.
-    patience: Duration,
     contact: Mutex<Contact>,
     /// How many bytes the paths of its nodes have, those that are to be made included.
     paths: AtomicUsize,
     /// Its writes that share requests.
-    pub(crate) batch: Arc<Batch>,
+    batch: Arc<Batch>,
 }
 
 impl Session {
-    /// Opens a session with at least this timeout, if the server gives so much; it may give more or less. `keeps`: entries
-    /// will live as long as it does.
-    pub(crate) async fn open(servers: &Arc<Servers>, ask: Duration, keeps: bool) -> Result<Arc<Self>> {
+    /// Opens a session with at least this timeout, if the server gives so much; it may give more or less.
+    pub(crate) async fn open(servers: &Arc<Servers>, ask: Duration) -> Result<Arc<Self>> {
         let sent = servers.clock.now();
         let limit = servers.config.connect_timeout;
         let connect = async {
@@ -121,12 +115,10 @@ impl Session {
             Ok(Err(error)) => return Err(failed(error, "open a session at", &servers.address)),
         };
         let timeout = client.session_timeout();
-        let answers = servers.config.request_timeout * UNANSWERED;
         let session = Arc::new(Self {
             state: client.state_watcher(),
             id: client.session_id().0,
             timeout,
-            patience: timeout.min(if keeps { ask } else { answers }),
             contact: Mutex::new(Contact::new(sent)),
             paths: AtomicUsize::new(0),
             batch: Arc::default(),
@@ -174,27 +166,8 @@ impl Session {
         &self,
         call: impl Future<Output = Result<T, zk::Error>>,
     ) -> Result<T, zk::Error> {
-        let sent = self.servers.clock.now();
-        let answer = match tokio::time::timeout(self.servers.config.request_timeout, call).await {
-            Ok(answer) => answer,
-            Err(_) => Err(zk::Error::Timeout),
-        };
-        if answer.as_ref().map_or_else(is_answer, |_| true) {
-            self.contact().unanswered = None;
-        } else if matches!(answer, Err(zk::Error::Timeout)) {
-            self.unheard(sent);
-        }
-        answer
-    }
-
-    /// Notes that a request sent at `sent` was given up. A stream that is out of step, as after a length that was altered
-    /// on the way, stays so while the driver takes every byte for a sign of life: a session that has left everything
-    /// unanswered for as long as it lasts carries no lease any more, and makes way for a new one.
-    fn unheard(&self, sent: Timestamp) {
-        let first = *self.contact().unanswered.get_or_insert(sent);
-        if self.servers.clock.now().saturating_since(first) > self.patience {
-            drop(self.lock_client().take());
-        }
+        let answer = tokio::time::timeout(self.servers.config.request_timeout, call).await;
+        answer.unwrap_or(Err(zk::Error::Timeout))
     }
 
     /// The children of a node, and the node.
@@ -210,6 +183,15 @@ impl Session {
     /// What a node holds.
     pub(crate) async fn data(&self, path: &str) -> Result<(Vec<u8>, zk::Stat), zk::Error> {
         self.ask(self.client()?.get_data(path)).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), zk::Error> {
+        self.ask(self.client()?.delete(path, None)).await
+    }
+
+    /// Does a write, in a request that others may share.
+    pub(crate) async fn write(&self, write: Write) -> Done {
+        self.ask(self.batch.write(&self.client()?, &self.servers.runtime, write)).await
     }
 
     /// Waits until the server knows what the leader knew when it was asked. What is asked behind it is no older.

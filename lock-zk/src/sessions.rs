@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use crate::session::{Servers, Session};
 /// What the desk asks for: more than any server gives, so that the answer tells the most it gives.
 const MOST: Duration = Duration::from_secs(20 * 24 * 3600);
 
-/// How long a session without entries is kept for the next one, at least.
-const IDLE: Duration = Duration::from_secs(60);
+/// How often sessions without entries are closed.
+const IDLE: Duration = Duration::from_secs(120);
 
 /// How often a session is opened for one node: those who come at the same time may fill it first.
 const OPENINGS: usize = 100;
@@ -26,31 +27,25 @@ const OPENINGS: usize = 100;
 pub(crate) struct Sessions {
     pub(crate) servers: Arc<Servers>,
     classes: Mutex<HashMap<Duration, Arc<Class>>>,
+    closed: AtomicBool,
 }
 
 /// One class: who comes while a session is being opened waits for it.
 #[derive(Default)]
 struct Class {
-    sessions: Mutex<Vec<Kept>>,
+    sessions: Mutex<Vec<Arc<Session>>>,
     opening: SingleFlight<Result<()>>,
 }
 
-struct Kept {
-    session: Arc<Session>,
-    /// Whether it had no entry when that was last looked at.
-    idle: bool,
-}
-
 impl Class {
-    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Room in the first session that has it.
     fn room(&self, bytes: usize) -> Option<Room> {
         let sessions = self.lock();
-        let fits = |kept: &&Kept| !kept.session.is_over() && kept.session.take(bytes);
-        let session = Arc::clone(&sessions.iter().find(fits)?.session);
+        let session = Arc::clone(sessions.iter().find(|one| !one.is_over() && one.take(bytes))?);
         Some(Room { session, bytes })
     }
 }
@@ -88,7 +83,7 @@ impl Drop for Room {
 
 impl Sessions {
     pub(crate) fn new(servers: Arc<Servers>) -> Arc<Self> {
-        let sessions = Arc::new(Self { servers, classes: Mutex::default() });
+        let sessions = Arc::new(Self { servers, classes: Mutex::default(), closed: AtomicBool::new(false) });
         sessions.servers.runtime.spawn(drop_idle(Arc::downgrade(&sessions)));
         sessions
     }
@@ -115,6 +110,9 @@ impl Sessions {
     async fn of_class(&self, ask: Duration, bytes: usize) -> Result<Room> {
         let class = Arc::clone(self.lock().entry(ask).or_default());
         for _ in 0..OPENINGS {
+            if self.is_closed() {
+                return Err(Error::new(ErrorKind::Closed, "the ZooKeeper client has been closed"));
+            }
             if let Some(room) = class.room(bytes) {
                 return Ok(room);
             }
@@ -125,10 +123,10 @@ impl Sessions {
                     if class.room(bytes).is_some() {
                         return Ok(());
                     }
-                    let session = Session::open(&servers, ask, ask != MOST).await?;
+                    let session = Session::open(&servers, ask).await?;
                     let mut sessions = class.lock();
-                    sessions.retain(|kept| !kept.session.is_over());
-                    sessions.push(Kept { session, idle: false });
+                    sessions.retain(|session| !session.is_over());
+                    sessions.push(session);
                     Ok(())
                 }
             });
@@ -138,25 +136,26 @@ impl Sessions {
         Err(Error::new(ErrorKind::Unavailable, "new sessions ended or were filled by others again and again"))
     }
 
-    /// Lets sessions go that had no entry when this was called before, and have none now.
+    /// Lets sessions go that have no entry: the server takes so many connections of an address.
     fn sweep(&self) {
         self.lock().retain(|ask, class| {
             let mut sessions = class.lock();
-            sessions.retain_mut(|kept| {
-                let idle = *ask != MOST && Arc::strong_count(&kept.session) == 1;
-                let was = std::mem::replace(&mut kept.idle, idle);
-                !(idle && was)
-            });
+            sessions.retain(|session| *ask == MOST || Arc::strong_count(session) > 1);
             // A class whose first session is being opened stays: somebody waits for it.
             !sessions.is_empty() || Arc::strong_count(class) > 1
         });
     }
 
-    /// Ends all sessions.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Ends all sessions, and opens no more.
     pub(crate) async fn close(&self) {
+        self.closed.store(true, Ordering::Release);
         let classes: Vec<_> = self.lock().drain().map(|(_, class)| class).collect();
         let sessions: Vec<_> = classes.iter().flat_map(|class| std::mem::take(&mut *class.lock())).collect();
-        futures_util::future::join_all(sessions.iter().map(|kept| kept.session.close())).await;
+        futures_util::future::join_all(sessions.iter().map(|session| session.close())).await;
     }
 }
 

@@ -1,10 +1,7 @@
 //! Waiting: one watch on the one node that matters, kept over dropped calls.
 
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
 use onelock_core::{Error, ErrorKind, Result, Ticket, Wake};
@@ -20,22 +17,27 @@ pub(crate) async fn wait(servers: &Servers, entries: &Entries, ticket: &Ticket) 
     let key = (ticket.name.clone(), ticket.holder);
     loop {
         let Some(entry) = entries.get(&key, servers.clock.now()) else { return Ok(Wake::Ask) };
+        let mut watch = entry.watch.lock().await;
         let Some(node) = entry.node() else { return Ok(Wake::Ask) };
         if entry.is_held() {
             return Ok(Wake::Held(node.token));
         }
-        let Some(watch) = entry.take_watch() else {
-            // In a place of its own: a waiter keeps no room for requests while it waits.
-            match Box::pin(arm(&entry)).await? {
-                Armed::Set(watch) => entry.put_watch(watch),
-                Armed::Again => {}
-                Armed::Gone => return Ok(Wake::Ask),
+        let Some(armed) = &mut *watch else {
+            match entry.ahead() {
+                // In a place of its own: a waiter keeps no room for requests while it waits.
+                Some((ahead, _)) => *watch = Box::pin(set(&entry, &ahead)).await?,
+                None => {
+                    let line = Box::pin(Line::read(entry.room.session(), &entry.paths.parent)).await?;
+                    if !stands(&entry, &line) {
+                        // Not in the line any more: asking says so.
+                        return Ok(Wake::Ask);
+                    }
+                }
             }
             continue;
         };
-        let mut armed = Waiting { entry: &entry, watch: Some(watch) };
-        let event = AssertUnwindSafe(&mut armed).catch_unwind().await;
-        armed.watch = None;
+        let event = AssertUnwindSafe(armed).catch_unwind().await;
+        *watch = None;
         match event {
             Ok(event) if event.event_type == zk::EventType::Session => return Ok(Wake::Ask),
             Ok(_) => entry.forget_ahead(),
@@ -47,59 +49,31 @@ pub(crate) async fn wait(servers: &Servers, entries: &Entries, ticket: &Ticket) 
     }
 }
 
-/// What came of setting a watch.
-enum Armed {
-    Set(Watch),
-    /// It holds, or waits for something else now.
-    Again,
-    /// The entry is not in the line any more: asking says so.
-    Gone,
-}
-
-/// Sets a watch on what the entry waits for.
-async fn arm(entry: &Arc<Entry>) -> Result<Armed> {
+/// Sets a watch on what the entry waits for; nothing when the entry holds, or the line is to be read.
+async fn set(entry: &Arc<Entry>, ahead: &Ahead) -> Result<Option<Watch>> {
     let (session, parent) = (entry.room.session(), &entry.paths.parent);
-    let Some((ahead, _)) = entry.ahead() else {
-        let line = Line::read(session, parent).await?;
-        return Ok(if stands(entry, &line) { Armed::Again } else { Armed::Gone });
-    };
-    let path = match &ahead {
-        Ahead::Entry(name) | Ahead::Permit(name) => [parent, "/", name].concat(),
-        Ahead::Holders => parent.clone(),
-    };
+    let path = ahead.path(parent);
     let client = session.client().map_err(|error| failed(error, "watch", &path))?;
-    let (watcher, line) = match &ahead {
-        Ahead::Entry(_) | Ahead::Permit(_) => match session.ask(client.get_and_watch_data(&path)).await {
-            // Marked before the watch was set: the line behind it says whether that has been seen.
-            Ok((_, stat, watcher)) if matches!(ahead, Ahead::Permit(_)) && stat.version > 0 => {
-                (Ok(watcher), Some(Line::read(session, parent).await?))
-            }
-            watched => (watched.map(|(.., watcher)| watcher), None),
-        },
-        Ahead::Holders => match session.ask(client.get_and_watch_children(&path)).await {
+    let watched = if *ahead == Ahead::Holders {
+        match session.ask(client.get_and_watch_children(&path)).await {
             Ok((children, stat, watcher)) => {
-                (Ok(watcher), Line::listed(session, parent, Ok((children, stat))).await?)
+                let line = Line::listed(session, parent, Ok((children, stat))).await?.unwrap_or_default();
+                Ok((watcher, stands(entry, &line) && !entry.is_held()))
             }
-            Err(error) => (Err(error), None),
-        },
-    };
-    let watcher = match watcher {
-        Ok(watcher) => watcher,
-        Err(zk::Error::NoNode) => {
-            entry.forget_ahead();
-            return Ok(Armed::Again);
+            Err(error) => Err(error),
         }
+    } else {
+        let watched = session.ask(client.get_and_watch_data(&path)).await;
+        // A permit ahead that was marked before the watch was set holds: the line shows that.
+        watched.map(|(_, stat, watcher)| (watcher, matches!(ahead, Ahead::Entry(_)) || stat.version == 0))
+    };
+    match watched {
+        Ok((watcher, true)) => return Ok(Some(Box::pin(watcher.changed()))),
+        Ok((_, false)) | Err(zk::Error::NoNode) => {}
         Err(error) => return Err(failed(error, "watch", &path)),
-    };
-    if let Some(line) = line {
-        if !stands(entry, &line) {
-            return Ok(Armed::Gone);
-        }
-        if entry.is_held() || entry.ahead().is_none_or(|(now, _)| now != ahead) {
-            return Ok(Armed::Again);
-        }
     }
-    Ok(Armed::Set(Box::pin(watcher.changed())))
+    entry.forget_ahead();
+    Ok(None)
 }
 
 /// Notes how the entry stands in this line; false when it is not there. A permit that was promoted notifies the one behind
@@ -116,29 +90,4 @@ pub(crate) fn stands(entry: &Arc<Entry>, line: &Line) -> bool {
         });
     }
     true
-}
-
-/// A watch that is waited for; put back when the call is dropped.
-struct Waiting<'a> {
-    entry: &'a Arc<Entry>,
-    watch: Option<Watch>,
-}
-
-impl Future for Waiting<'_> {
-    type Output = zk::WatchedEvent;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<zk::WatchedEvent> {
-        match &mut self.watch {
-            Some(watch) => watch.as_mut().poll(cx),
-            None => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if let Some(watch) = self.watch.take() {
-            self.entry.put_watch(watch);
-        }
-    }
 }

@@ -4,6 +4,7 @@ pub mod checks;
 mod credentials;
 mod given;
 pub mod human_time;
+pub mod in_use;
 mod lines;
 pub mod options;
 pub mod single_flight;

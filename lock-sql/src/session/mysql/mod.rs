@@ -14,12 +14,12 @@ use std::time::Duration;
 use onelock_core::driver::opening;
 use onelock_core::store::Checked;
 use onelock_core::{Capabilities, Driver, Error, ErrorKind, Info, OptionSpec, Result, StoreUrl};
-use sqlx::ConnectOptions as _;
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::mysql::MySqlConnection;
 
 use super::dialect::Dialect as _;
 use super::{CONNECTIONS, SessionStore, Setup, connections};
 use crate::mysql::MySqlConfig;
+use crate::mysql::connect::Connector;
 use crate::mysql::error::explain;
 use crate::mysql::open;
 use crate::mysql::sql::Template;
@@ -90,7 +90,7 @@ async fn open_with(config: MySqlConfig, connections: u16) -> Result<Checked<Sess
 }
 
 struct MySql {
-    options: MySqlConnectOptions,
+    connector: Connector,
     connect_timeout: Duration,
     request_timeout: Duration,
     mariadb: bool,
@@ -135,7 +135,7 @@ impl Sql {
 impl MySql {
     fn new(config: &MySqlConfig, mariadb: bool) -> Self {
         Self {
-            options: config.options(),
+            connector: Connector::new(config),
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
             mariadb,
@@ -146,7 +146,7 @@ impl MySql {
 
     /// A connection in which nothing is set yet.
     async fn reach(&self) -> Result<MySqlConnection> {
-        match tokio::time::timeout(self.connect_timeout, unharmed(self.options.connect())).await {
+        match tokio::time::timeout(self.connect_timeout, unharmed(self.connector.connect())).await {
             Ok(conn) => conn.map_err(explain),
             Err(_) => Err(Error::new(ErrorKind::Unavailable, "the server could not be reached in time")),
         }

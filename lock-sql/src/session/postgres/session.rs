@@ -4,42 +4,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::{Error, ErrorKind, Result, TokenEpoch};
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, SqlSafeStr as _};
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::asking::Sql;
 use super::opening::OPENING;
 use crate::postgres::PostgresConfig;
+use crate::postgres::connect::Connector;
 use crate::postgres::error::{denied, explain, state};
 use crate::session::dialect::Id;
 use crate::unharmed::{legible, unharmed};
 
 #[derive(Debug)]
 pub(super) struct Postgres {
-    options: Hidden,
+    connector: Connector,
     schema: String,
-    connect_timeout: Duration,
     pub(super) request_timeout: Duration,
     /// What every session is told first.
     settings: Arc<str>,
     pub(super) sql: Sql,
 }
 
-/// What the driver takes; it would show the password.
-struct Hidden(PgConnectOptions);
-
-impl std::fmt::Debug for Hidden {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("***")
-    }
-}
-
 impl Postgres {
     pub(super) fn new(config: &PostgresConfig) -> Self {
         Self {
-            options: Hidden(config.options()),
+            connector: Connector::new(config),
             schema: config.namespace.clone(),
-            connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
             settings: "".into(),
             sql: Sql::new(&config.namespace),
@@ -48,10 +38,7 @@ impl Postgres {
 
     /// A connection in which nothing is set yet.
     pub(super) async fn reach(&self) -> Result<PgConnection> {
-        match tokio::time::timeout(self.connect_timeout, unharmed(self.options.0.connect())).await {
-            Ok(conn) => conn.map_err(|error| denied(error, "CONNECT on the database")),
-            Err(_) => Err(Error::new(ErrorKind::Unavailable, "the server could not be reached in time")),
-        }
+        self.connector.connect().await.map_err(|error| denied(error, "CONNECT on the database"))
     }
 
     /// Finds out what this server lets a session set.

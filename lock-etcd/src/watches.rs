@@ -1,0 +1,311 @@
+//! The watches of a client: all on one stream, one for each key, however many wait for it.
+//!
+//! etcd serves a watch that starts at a past revision from a loop that runs every 100 ms. So a watch starts at the present, and
+//! what was there before is read after it stands.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use etcd_client::proto::PbWatchResponse;
+use etcd_client::{WatchFilterType, WatchOptions, WatchRequestSender};
+use onelock_core::{Error, ErrorKind, Result};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use crate::client::{Cluster, closed};
+use crate::error::Failure;
+use crate::keys::Blocker;
+use crate::line;
+
+/// The type of an event that a key is gone, however it was deleted.
+const DELETE: i32 = 1;
+
+/// How long the stream stays open without a watch.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// What a waiter knows of those ahead. A wait that is dropped leaves it to the next one of the same entry: its client begins a new
+/// one at each renewal.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    pub(crate) ahead: Arc<[Blocker]>,
+    pub(crate) watched: Vec<Watching>,
+    /// The latest revision that was seen.
+    pub(crate) seen: i64,
+    /// Whether all of those ahead are watched, and were read after their watches stood.
+    pub(crate) settled: bool,
+}
+
+impl View {
+    pub(crate) fn is_watched(&self, blocker: &Blocker) -> bool {
+        self.watched.iter().any(|watch| watch.blocker == *blocker)
+    }
+}
+
+/// The watches of a client.
+#[derive(Debug)]
+pub(crate) struct Watches {
+    cluster: Arc<Cluster>,
+    runtime: Handle,
+    state: Mutex<State>,
+    /// Notified when there is something to send.
+    orders: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    by_key: HashMap<Vec<u8>, Watched>,
+    /// By the number of the watch on the stream. No number comes again.
+    by_id: HashMap<i64, Vec<u8>>,
+    last_id: i64,
+    /// What the stream has not been sent yet: watches to open and to close.
+    open: Vec<i64>,
+    close: Vec<i64>,
+    running: bool,
+}
+
+/// The watch of a key.
+#[derive(Debug)]
+struct Watched {
+    id: i64,
+    seen: watch::Sender<Seen>,
+    /// How many wait for it.
+    users: usize,
+}
+
+/// What a watch has seen of its key.
+#[derive(Clone, Debug)]
+enum Seen {
+    Nothing,
+    /// What happens after this revision comes.
+    Stands(i64),
+    /// It was deleted in this revision.
+    Gone(i64),
+    Broken(Error),
+}
+
+/// One who waits for the deletion of a key.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    pub(crate) blocker: Blocker,
+    id: i64,
+    seen: watch::Receiver<Seen>,
+    watches: Arc<Watches>,
+}
+
+impl Watching {
+    /// The revision in which the key was deleted.
+    pub(crate) async fn gone(&mut self) -> Result<i64> {
+        let seen = self.seen.wait_for(|seen| matches!(seen, Seen::Gone(_) | Seen::Broken(_))).await;
+        revision(seen.map(|seen| seen.clone()))
+    }
+}
+
+/// A watch ends with the last who waits for it.
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let mut state = self.watches.lock();
+        let Some(own) = state.by_key.get_mut(&self.blocker.0).filter(|own| own.id == self.id) else { return };
+        own.users -= 1;
+        if own.users == 0 {
+            state.by_key.remove(&self.blocker.0);
+            state.end(self.id);
+            self.watches.orders.notify_one();
+        }
+    }
+}
+
+fn revision(seen: Result<Seen, watch::error::RecvError>) -> Result<i64> {
+    match seen {
+        Ok(Seen::Stands(revision) | Seen::Gone(revision)) => Ok(revision),
+        Ok(Seen::Broken(error)) => Err(error),
+        Ok(Seen::Nothing) | Err(_) => Err(closed()),
+    }
+}
+
+impl State {
+    fn end(&mut self, id: i64) {
+        self.by_id.remove(&id);
+        let unsent = self.open.len();
+        self.open.retain(|open| *open != id);
+        if self.open.len() == unsent {
+            self.close.push(id);
+        }
+    }
+}
+
+impl Watches {
+    pub(crate) fn new(cluster: Arc<Cluster>, runtime: Handle) -> Arc<Self> {
+        Arc::new(Self { cluster, runtime, state: Mutex::default(), orders: Notify::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Watches for the deletion of a key, with all who do.
+    pub(crate) fn watch(self: &Arc<Self>, blocker: &Blocker) -> Watching {
+        let mut state = self.lock();
+        if let Some(own) = state.by_key.get_mut(&blocker.0) {
+            own.users += 1;
+            let (id, seen) = (own.id, own.seen.subscribe());
+            drop(state);
+            return Watching { blocker: blocker.clone(), id, seen, watches: Arc::clone(self) };
+        }
+        state.last_id += 1;
+        let id = state.last_id;
+        let (tell, seen) = watch::channel(Seen::Nothing);
+        state.by_key.insert(blocker.0.clone(), Watched { id, seen: tell, users: 1 });
+        state.by_id.insert(id, blocker.0.clone());
+        state.open.push(id);
+        if !std::mem::replace(&mut state.running, true) {
+            self.runtime.spawn(Arc::clone(self).run());
+        }
+        drop(state);
+        self.orders.notify_one();
+        Watching { blocker: blocker.clone(), id, seen, watches: Arc::clone(self) }
+    }
+
+    /// Ends when the watch stands, or its key is gone; the revision.
+    pub(crate) async fn stands(&self, watching: &mut Watching) -> Result<i64> {
+        let endpoint = self.cluster.current();
+        let limit = self.cluster.connect_time();
+        match timeout(limit, watching.seen.wait_for(|seen| !matches!(seen, Seen::Nothing))).await {
+            Ok(seen) => revision(seen.map(|seen| seen.clone())),
+            Err(_) => {
+                self.cluster.fail_over(endpoint);
+                Err(self.cluster.late(limit))
+            }
+        }
+    }
+
+    /// The task: one stream, for as long as there is a watch. Who waits when it breaks asks again.
+    async fn run(self: Arc<Self>) {
+        let logins = self.cluster.logins();
+        if let Err(failure) = self.stream().await {
+            let failure = self.cluster.settle(logins, self.cluster.connect_time(), failure).await;
+            self.fail(&failure.into());
+        }
+    }
+
+    /// Ends every watch.
+    pub(crate) fn fail(&self, error: &Error) {
+        let mut state = self.lock();
+        for (_, own) in state.by_key.drain() {
+            own.seen.send_replace(Seen::Broken(error.clone()));
+        }
+        let last_id = state.last_id;
+        *state = State { last_id, ..State::default() };
+    }
+
+    /// One stream, until nobody watches any more (`Ok`) or it breaks.
+    async fn stream(&self) -> Result<(), Failure> {
+        let mut moved = self.cluster.moved.subscribe();
+        let (_, client) = self.cluster.client().await?;
+        let Some((id, key)) = self.first() else { return Ok(()) };
+        let limit = self.cluster.connect_time();
+        let open = timeout(limit, client.watch_client().watch(key, Some(options(id)))).await;
+        let open = open.map_err(|_| self.cluster.late(limit))?;
+        let (mut sender, mut answers) = open.map_err(|error| self.cluster.failure(error))?.split();
+        self.orders.notify_one();
+        loop {
+            let idle = self.lock().by_key.is_empty();
+            tokio::select! {
+                message = answers.message() => {
+                    let ended = || Error::new(ErrorKind::Unavailable, "etcd ended the stream of watches");
+                    let message = message.map_err(|error| self.cluster.failure(error))?.ok_or_else(ended)?;
+                    self.take(message.0)?;
+                }
+                () = self.orders.notified() => {
+                    let sent = timeout(limit, self.send(&mut sender)).await;
+                    sent.map_err(|_| self.cluster.late(limit))??;
+                }
+                _ = moved.changed() => {
+                    self.cluster.open()?;
+                    let text = "another member of the cluster took over";
+                    return Err(Error::new(ErrorKind::Unavailable, text).into());
+                }
+                () = tokio::time::sleep(LINGER), if idle => {
+                    let mut state = self.lock();
+                    if state.by_key.is_empty() {
+                        state.running = false;
+                        state.close.clear();
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// What to open first on a stream; without anything to open there is to be none.
+    fn first(&self) -> Option<(i64, Vec<u8>)> {
+        let mut state = self.lock();
+        let first = state.open.pop().and_then(|id| Some((id, state.by_id.get(&id)?.clone())));
+        state.close.clear();
+        state.running = first.is_some();
+        first
+    }
+
+    /// What to open and what to close.
+    fn orders(&self) -> (Vec<(i64, Vec<u8>)>, Vec<i64>) {
+        let mut state = self.lock();
+        let State { open, close, by_id, .. } = &mut *state;
+        let open = open.drain(..).filter_map(|id| Some((id, by_id.get(&id)?.clone()))).collect();
+        (open, std::mem::take(close))
+    }
+
+    async fn send(&self, sender: &mut WatchRequestSender) -> Result<(), Failure> {
+        let (open, close) = self.orders();
+        let work = async {
+            for id in close {
+                sender.cancel(id).await?;
+            }
+            for (id, key) in open {
+                sender.watch(key, Some(options(id))).await?;
+            }
+            Ok(())
+        };
+        work.await.map_err(|error| self.cluster.failure(error))
+    }
+
+    /// Takes one message of the stream.
+    fn take(&self, message: PbWatchResponse) -> Result<(), Failure> {
+        let reason = &message.cancel_reason;
+        if message.canceled && ["permission denied", "auth", "user"].iter().any(|word| reason.contains(word))
+        {
+            // The stream has the token that it was opened with. Who has no right to read learns that from the reading.
+            return Err(Failure::StaleToken(reason.clone()));
+        }
+        let mut state = self.lock();
+        let Some(key) = state.by_id.get(&message.watch_id).cloned() else { return Ok(()) };
+        if message.canceled {
+            let text = format!("etcd ended a watch: {reason}");
+            return Err(Error::new(ErrorKind::Unavailable, text).into());
+        }
+        if message.created
+            && let Some(own) = state.by_key.get(&key)
+        {
+            own.seen.send_replace(Seen::Stands(line::revision(message.header.as_ref())?));
+        }
+        let deleted = message.events.iter().rev().find(|event| event.r#type == DELETE);
+        if let Some(kv) = deleted.and_then(|event| event.kv.as_ref()) {
+            // Who watches this key from now on watches another entry.
+            if let Some(own) = state.by_key.remove(&key) {
+                own.seen.send_replace(Seen::Gone(kv.mod_revision));
+            }
+            state.end(message.watch_id);
+            self.orders.notify_one();
+        }
+        Ok(())
+    }
+}
+
+/// A watch for deletions, from the present on.
+fn options(id: i64) -> WatchOptions {
+    WatchOptions::new().with_watch_id(id).with_filters([WatchFilterType::NoPut])
+}
