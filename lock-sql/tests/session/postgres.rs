@@ -139,3 +139,19 @@ async fn a_refused_connection_is_waited_for() {
     let log = server.log().unwrap();
     assert!(log.contains("FATAL:  "), "no connection was refused: this shows nothing");
 }
+
+/// Sessions are made where the primary is, whatever stands first in the list.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_session_finds_the_primary() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let standby = server.standby().await.unwrap();
+    let url = |hosts: &str| format!("postgres+session://postgres@{hosts}/postgres");
+    let primary = format!("127.0.0.1:{}", server.port());
+    let by_one = open::<PostgresServer>(&url(&primary)).await.unwrap();
+    let both = format!("127.0.0.1:{},{primary}", standby.port());
+    let by_two = open::<PostgresServer>(&url(&both)).await.unwrap();
+    let held = by_one.mutex("n").unwrap().acquire().await.unwrap();
+    assert!(by_two.mutex("n").unwrap().try_acquire().await.unwrap().is_none(), "another server's lock");
+    held.release().await.unwrap();
+    by_two.mutex("n").unwrap().acquire().await.unwrap().release().await.unwrap();
+}
