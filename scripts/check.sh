@@ -70,4 +70,5 @@ done
 # Programs that have the library only as its users do: one on all stores, one a service on PostgreSQL.
 step cargo fmt --check --manifest-path examples/outside/Cargo.toml
 step cargo fmt --check --manifest-path examples/payments/Cargo.toml
+step cargo fmt --check --manifest-path examples/folder-store/Cargo.toml
 step cargo test --workspace --features "$features" --test outside -- --ignored

@@ -33,7 +33,7 @@ pub struct RedisBackend {
 impl RedisBackend {
     /// What a server with its settings as they come can do.
     pub(crate) const fn declared() -> Capabilities {
-        // It keeps no append-only file unless told to.
+        // It keeps no append-only file unless asked to.
         Capabilities::of_lines().durable(false)
     }
 

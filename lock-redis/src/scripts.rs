@@ -10,7 +10,7 @@ use crate::config::Layout;
 pub(crate) struct Script {
     /// Its text and the digest of that.
     text: LazyLock<(String, String)>,
-    /// Whether it takes numbers: then a server that can be replaced is told where those of its epoch start.
+    /// Whether it takes numbers: then a server that can be replaced gets where those of its epoch start.
     pub(crate) fenced: bool,
     /// Whether replicas must have what it wrote, where that is asked for.
     pub(crate) counts: bool,

@@ -79,7 +79,9 @@ async fn large_numbers_are_told_apart() {
 /// A cluster of one node that has every slot: what is in one works, what is not is refused before anything is written.
 #[tokio::test]
 async fn in_a_cluster_all_keys_have_one_hash_tag() {
-    let server = Server::start(&["--cluster-enabled", "yes"]).await;
+    // Its own choice, its port and 10 000, may be another server's.
+    let bus = onelock_conformance::servers::free_port().unwrap().to_string();
+    let server = Server::start(&["--cluster-enabled", "yes", "--cluster-port", &bus]).await;
     let mut raw = server.raw().await;
     raw.run("CLUSTER ADDSLOTSRANGE 0 16383").await;
     crate::common::soon(async {

@@ -37,7 +37,7 @@ where
     }
     match (&primaries[..], refused) {
         ([host], _) => Ok(host),
-        // A wrong password is told as such.
+        // A wrong password is answered as such.
         ([], Some(error)) if said.len() == 1 || error.as_database_error().is_some() => Err(error),
         ([], _) => Err(ours(Error::new(ErrorKind::Unavailable, format!("no primary: {}", said.join("; "))))),
         ([one, other, ..], _) => {

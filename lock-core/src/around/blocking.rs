@@ -56,7 +56,7 @@ pub struct RwLock {
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
-    // Before the thread, so that the release is under way when the thread is told to end.
+    // Before the thread, so that the release is under way when the thread is asked to end.
     guard: Arc<client::guard::Guard>,
     thread: Arc<Background>,
 }

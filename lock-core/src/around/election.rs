@@ -262,7 +262,7 @@ impl Term {
         }
     }
 
-    /// Hands on: the work is told, has the notice to end, and is dropped; then the lock is given back, and this candidate stands at
+    /// Hands on: the work is asked to end, has the notice for it, and is dropped; then the lock is given back, and this candidate stands at
     /// the end of the line. Returns when the term is over; inside the work it does not return.
     ///
     /// # Cancel safety

@@ -117,8 +117,8 @@ async fn who_steps_down_ends_its_work_first_and_stands_behind_the_others() {
 #[tokio::test(start_paused = true)]
 async fn failures_are_told_and_a_panic_gives_the_lock_back() {
     let [locks, other] = clients();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&told);
+    let seen_by = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&seen_by);
     let election =
         locks.election("e").unwrap().on_failure(move |error| seen.lock().unwrap().push(error.to_string()));
     let mut terms = 0;
@@ -127,7 +127,7 @@ async fn failures_are_told_and_a_panic_gives_the_lock_back() {
         async move { if terms < 3 { Err(format!("failure {terms}")) } else { Ok(terms) } }
     };
     assert_eq!(election.run(work).await.unwrap(), 3);
-    assert_eq!(*told.lock().unwrap(), ["failure 1", "failure 2"]);
+    assert_eq!(*seen_by.lock().unwrap(), ["failure 1", "failure 2"]);
     let panics = tokio::spawn(async move {
         election.run(|_| async { if true { panic!("on purpose") } else { Ok::<(), String>(()) } }).await
     });

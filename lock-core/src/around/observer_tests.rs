@@ -5,7 +5,7 @@ use crate::memory::{MemoryBackend, MemoryStore};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Keeps what it is told, in words.
+/// Keeps the events, in words.
 #[derive(Default)]
 struct Notes(Mutex<Vec<String>>);
 
@@ -93,6 +93,6 @@ async fn a_grant_that_nobody_takes_is_told() {
     let entry = locks.client.renewer.all().pop().unwrap();
     assert!(entry.pushed(entry.ticket().token.unwrap(), locks.clock().now()));
     drop(waiting);
-    let told = notes.take();
-    assert!(told.contains(&"n unused".to_owned()), "{told:?}");
+    let seen = notes.take();
+    assert!(seen.contains(&"n unused".to_owned()), "{seen:?}");
 }

@@ -50,7 +50,7 @@ impl<'a> Acquire<'a> {
     }
 
     /// Calls `tell` with the place in the line while it waits: first when others are known to be ahead, then after changes. The
-    /// store is asked for it at most ten times a lease, and not at all without this call. While it cannot answer, nothing is told.
+    /// store is asked for it at most ten times a lease, and not at all without this call. While it cannot answer, there is no call.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -108,16 +108,16 @@ pub(crate) async fn look(lock: &Lock, progress: &Progress) -> Result<(usize, Vec
 async fn telling<T>(lock: &Lock, progress: &Progress, mut tell: Tell<'_>) -> T {
     let client = &lock.client;
     let began = client.clock.now();
-    let mut told = None;
+    let mut last = None;
     progress.is_behind().await;
     loop {
         if let Ok((ahead, holders)) = look(lock, progress).await {
             let now = Some((ahead, holders.iter().map(|holder| holder.token).collect::<Vec<_>>()));
             // None ahead: it holds, and is about to learn that.
-            if ahead > 0 && now != told {
+            if ahead > 0 && now != last {
                 let waited = client.clock.now().saturating_since(began);
                 tell(&Position { ahead, holders, waited });
-                told = now;
+                last = now;
             }
         }
         let next = client.clock.now() + ask_every(lock.lease());

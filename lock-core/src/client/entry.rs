@@ -44,7 +44,7 @@ pub(crate) struct Entry {
     epoch: TokenEpoch,
     upkeep: Upkeep,
     state: Mutex<State>,
-    /// Told at every change of the state.
+    /// Notified at every change of the state.
     pub(crate) changed: Notify,
     /// Where the renewer has it; written under the renewer's lock only.
     pub(crate) key: Mutex<Option<Key>>,
@@ -370,8 +370,8 @@ fn number(answer: Renewed) -> Option<FencingToken> {
 
 impl State {
     /// Takes the number, if the answer tells one and none is known yet.
-    fn learn(&mut self, epoch: TokenEpoch, told: Option<FencingToken>) -> Result<()> {
-        if let (Some(raw), None) = (told, self.number) {
+    fn learn(&mut self, epoch: TokenEpoch, number: Option<FencingToken>) -> Result<()> {
+        if let (Some(raw), None) = (number, self.number) {
             self.number = Some(Number { raw, sealed: epoch.seal(raw)? });
         }
         Ok(())

@@ -266,9 +266,9 @@ impl std::task::Wake for Rival {
 fn nobody_gives_back_what_a_release_is_about_to() {
     let entry = std::sync::Arc::new(entry(upkeep(), held(30)));
     let rival = std::sync::Arc::new(Rival(std::sync::Arc::downgrade(&entry), Mutex::default()));
-    let mut told = std::pin::pin!(entry.changed.notified());
+    let mut notified = std::pin::pin!(entry.changed.notified());
     let waker = std::sync::Arc::clone(&rival).into();
-    assert!(told.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+    assert!(notified.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
     let owed = entry.end_for_release(at(104), LossReason::Released).unwrap();
     assert_eq!(owed.map(|ticket| ticket.holder), Some(HolderId::from_u128(1)));
     assert!(rival.1.lock().unwrap().is_none(), "the release would have answered `lost`");

@@ -90,8 +90,8 @@ impl SlotLease {
     ) -> Result<Guard> {
         let caller = Caller::new(self);
         loop {
-            let (client, own, told) = (Arc::clone(client), terms.clone(), progress.clone());
-            let ask = async move { acquire::until_held(&client, &own, &told).await.map(Some) };
+            let (client, own, asked) = (Arc::clone(client), terms.clone(), progress.clone());
+            let ask = async move { acquire::until_held(&client, &own, &asked).await.map(Some) };
             match caller.join(terms, ask)? {
                 Joined::Entered(guard) => return Ok(guard),
                 Joined::Mine => {}
@@ -158,7 +158,7 @@ struct State {
 /// The acquisition under way. Whichever of its callers is polled goes on with it, so none can keep the others waiting.
 struct Asking {
     mode: Mode,
-    /// Whose terms it follows, and who is told when it ends without a lock.
+    /// Whose terms it follows, and who is notified when it ends without a lock.
     caller: u64,
     call: Pin<Box<dyn Future<Output = Result<Option<Handle>>> + Send>>,
 }

@@ -21,7 +21,7 @@ pub(crate) type Key = (Timestamp, u64);
 #[derive(Debug, Default)]
 pub(crate) struct Renewer {
     queue: Mutex<Queue>,
-    /// Told when an event comes before the one the task sleeps for, and when the client goes.
+    /// Notified when an event comes before the one the task sleeps for, and when the client goes.
     sooner: Arc<Notify>,
 }
 

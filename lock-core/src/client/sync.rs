@@ -1,4 +1,4 @@
-//! What the state of an entry is guarded and told with. `tests/guard_races` compiles `entry` over another such module,
+//! What the state of an entry is guarded and its changes are notified with. `tests/guard_races` compiles `entry` over another such module,
 //! whose threads it schedules itself.
 
 pub(super) use std::sync::{Mutex, MutexGuard, PoisonError};

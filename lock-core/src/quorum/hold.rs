@@ -49,7 +49,7 @@ impl Mark {
         Note::new(format!("{}{mark}", &note.as_str()[..end]))
     }
 
-    /// The mark of a note, the user's text and the token if it is told.
+    /// The mark of a note, the user's text and the token if it is known.
     pub(super) fn read(note: &str) -> Option<(Self, &str, Option<FencingToken>)> {
         let (text, mark) = note.strip_suffix(']')?.rsplit_once(OPEN)?;
         let (mark, token) = mark.split_once(' ').map_or((mark, None), |(mark, token)| (mark, Some(token)));
@@ -91,8 +91,8 @@ mod tests {
             let note = Note::new(text).unwrap();
             for token in [None, Some(token)] {
                 let marked = mark.on(&note, token).unwrap();
-                let (read, kept, told) = Mark::read(marked.as_str()).unwrap();
-                assert_eq!((read, told), (mark, token));
+                let (read, kept, number) = Mark::read(marked.as_str()).unwrap();
+                assert_eq!((read, number), (mark, token));
                 assert!(text.starts_with(kept) && (kept == text || text.len() > 470), "{kept}");
             }
         }

@@ -88,11 +88,11 @@ async fn look(shared: &Arc<Shared>, name: &LockName) -> Result<Seen> {
 
 /// A group as one entry. Who joined late tells the token; without such an entry it is the largest number.
 fn view(group: &Group) -> Option<EntryView> {
-    let told = group.iter().find_map(|(_, entry)| Mark::read(&entry.note)?.2);
+    let noted = group.iter().find_map(|(_, entry)| Mark::read(&entry.note)?.2);
     // All numbers of a group are of one epoch, which some members' carry and others' do not.
     let epoch = group.iter().map(|(_, entry)| TokenEpoch::of(entry.token.get())).max()?;
     let mut shown = group.iter().max_by_key(|(_, entry)| epoch.shown(entry.token))?.1.clone();
-    shown.token = told.unwrap_or(epoch.shown(shown.token));
+    shown.token = noted.unwrap_or(epoch.shown(shown.token));
     shown.note = Mark::read(&shown.note).map_or_else(String::new, |(_, text, _)| text.to_owned());
     shown.age = group.iter().filter_map(|(_, entry)| entry.age).max();
     shown.expires_in = group.iter().filter_map(|(_, entry)| entry.expires_in).max();

@@ -48,7 +48,7 @@
 //! - It has seen the member in this incarnation for the whole *quarantine* (the option `quarantine`). By then every attempt
 //!   and every hold that counts on what the member forgot has ended; so no entry may live longer than nine tenths of it,
 //!   and longer leases are refused. Without the wait, the order of tokens breaks: the model shows it.
-//! - A majority of *other* members, all with open gates, has told its largest number. Whatever was given by a majority is
+//! - A majority of *other* members, all with open gates, has answered its largest number. Whatever was given by a majority is
 //!   known to one of them, so the counters of the member are lifted to the largest of these, in the step that opens the gate.
 //!
 //! So one member after the other may lose everything, a minority at a time, and tokens grow. Where fewer than a majority

@@ -11,7 +11,7 @@ use super::gate::{Gate, GateView};
 use super::{Quorum, Shared};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The gate of a member, and how its task is told to look at it now.
+/// The gate of a member, and how its task is asked to look at it now.
 #[derive(Debug)]
 pub(super) struct Watched {
     gate: Arc<dyn Gate>,

@@ -91,7 +91,7 @@ flags! { 10:
     raise,
     /// A lock-delay.
     delay,
-    /// The promoted waiter is told, and nobody else.
+    /// The promoted waiter is notified, and nobody else.
     push,
     /// `list` by prefix.
     list,

@@ -61,7 +61,7 @@ pub(crate) async fn open(
     }
     #[cfg(feature = "tls")]
     if config.tls {
-        // What its settings lack is told before any I/O.
+        // What its settings lack is an error before any I/O.
         let connector = tls::connector(config)?;
         let stream = dial(host).await.map_err(failed)?;
         return speak(&credentials, tls::connect(connector, &host.host, stream).await?, settings).await;

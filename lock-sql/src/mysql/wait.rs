@@ -80,7 +80,7 @@ impl Poller {
         // Only a renewal can find the number.
         let Some(token) = ticket.token else { return Ok(Wake::Ask) };
         let name = key(&ticket.name);
-        let (tell, told) = oneshot::channel();
+        let (tell, woken) = oneshot::channel();
         let id = {
             let mut state = self.lock();
             if state.closed {
@@ -99,7 +99,7 @@ impl Poller {
             id
         };
         let _forget = Forget { poller: self, name: &name, token, id };
-        match told.await {
+        match woken.await {
             Ok(wake) => Ok(wake),
             Err(_) if self.lock().closed => Err(closed()),
             Err(_) => Ok(Wake::Ask),
@@ -212,7 +212,7 @@ impl Task {
         loop {
             let changed = tokio::time::timeout(pause, poller.changed.notified()).await.is_ok();
             if changed {
-                // The answer to its join told the new waiter that it waits.
+                // The new waiter knows that it waits by the answer to its join.
                 let end = Instant::now() + first;
                 while !poller.lock().urgent && timeout_at(end, poller.changed.notified()).await.is_ok() {}
             }

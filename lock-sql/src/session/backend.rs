@@ -80,7 +80,7 @@ impl<C> Entry<C> {
     }
 }
 
-/// What a waiter is told whose request has failed: joining again does not help where its token epoch is too small.
+/// What a waiter is answered whose request has failed: joining again does not help where its token epoch is too small.
 pub(super) fn gone_by(cause: Error) -> Error {
     if cause.kind() == ErrorKind::InvalidConfig { cause } else { gone().caused_by(cause) }
 }

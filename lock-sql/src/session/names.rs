@@ -1,4 +1,4 @@
-//! What the server is told instead of names.
+//! What the server is sent instead of names.
 
 use onelock_core::{HolderId, LockName};
 use sha2::{Digest as _, Sha256};

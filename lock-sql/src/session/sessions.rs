@@ -88,7 +88,7 @@ impl<D: Dialect> Sessions<D> {
                     let left = end.saturating_duration_since(Instant::now());
                     let _ = tokio::time::timeout(left.min(AGAIN), given).await;
                 }
-                // Not told apart from a request that was sent: giving back what was never asked for does no harm.
+                // Not distinguished from a request that was sent: giving back what was never asked for does no harm.
                 Err(error) => return Err(error),
             }
         }

@@ -19,7 +19,7 @@ impl Boot {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the system tells no boot id, or a container has one of its own: without the
-    /// kernel's, times left by an earlier boot could not be told from living leases.
+    /// kernel's, times left by an earlier boot could not be distinguished from living leases.
     pub(super) fn current() -> Result<Self> {
         let id = boot_id()?;
         if id.is_empty() {

@@ -38,7 +38,7 @@ options! {
         /// How often at least waiters look for other processes where the kernel does not tell of them.
         ///
         /// Waiters of one backend share one look; it comes about every millisecond after a change and ever more rarely, down
-        /// to this, while nothing happens. Where the kernel tells, the look is only for what was not told, a hundred times
+        /// to this, while nothing happens. Where the kernel tells, the poll is only for what was not notified, a hundred times
         /// less often.
         poll: Duration = "10ms",
     }

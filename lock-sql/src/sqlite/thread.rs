@@ -22,7 +22,7 @@ use super::wait::{self, Waiters};
 /// in between.
 const BATCH: usize = 256;
 
-/// How long the disk may take, beside waiting for other writers, before the callers are told that it hangs.
+/// How long the disk may take, beside waiting for other writers, before the callers get an error that it hangs.
 const STALL: Duration = Duration::from_secs(15);
 
 /// What a verb does to the file.

@@ -1,4 +1,4 @@
-//! How those who wait are told: by what this process does itself, and by what other processes do.
+//! How those who wait are notified: by what this process does itself, and by what other processes do.
 //!
 //! A process that promotes or removes an entry that is not its own touches the file after its commit, and the kernel tells all
 //! who watch the file for that. A touch changes the file's times and nothing else; a watch on the log would tell before the
@@ -27,7 +27,7 @@ pub(super) use nowhere::Notices;
 /// The shortest time between two polls, where the kernel does not tell.
 const QUICK: Duration = Duration::from_millis(1);
 
-/// How many times rarer polls are where the kernel tells: then they are only for what was not told. Hundreds of waiters must
+/// How many times rarer polls are where the kernel tells: then they are only for what was not notified. Hundreds of waiters must
 /// not keep the processor busy by polling.
 const RARER: u32 = 100;
 
@@ -71,7 +71,7 @@ impl Waiters {
             return;
         }
         let read = connection.persist(|database| {
-            // First, so that nothing falls between the answer and what is told later.
+            // First, so that nothing falls between the answer and what is notified later.
             database.notices();
             read(database, waits.iter().map(|(key, _)| key))
         });
@@ -94,31 +94,31 @@ impl Waiters {
         }
     }
 
-    /// Ends when somebody waits and it is time to look: because another process told so (true), or to poll.
+    /// Ends when somebody waits and it is time to look: because another process notified (true), or to poll.
     pub(super) async fn due(&self, database: Option<&Database>) -> bool {
         if self.replies.is_empty() {
             return std::future::pending().await;
         }
-        let told = async {
+        let notified = async {
             match database.and_then(Database::notices) {
-                Some(notices) => notices.told().await,
+                Some(notices) => notices.notified().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = told => true,
+            () = notified => true,
             () = tokio::time::sleep_until(self.next.into()) => false,
         }
     }
 
     /// Looks what other processes did, and wakes those whom it concerns.
-    pub(super) fn look(&mut self, connection: &mut Connection, told: bool) {
+    pub(super) fn look(&mut self, connection: &mut Connection, notified: bool) {
         let began = Instant::now();
         self.replies.retain(|_, replies| {
             replies.retain(|reply| !reply.is_closed());
             !replies.is_empty()
         });
-        let changed = match self.changes(connection, told) {
+        let changed = match self.changes(connection, notified) {
             Ok(changed) => changed,
             // Busy with something rare, such as recovery.
             Err(fault) if fault.is_busy() => {
@@ -145,18 +145,18 @@ impl Waiters {
 
     /// Sets the next poll: after `pause`, or much later where the kernel tells.
     fn poll_after(&mut self, pause: Duration, connection: &Connection) {
-        let told = connection.database.as_ref().is_some_and(|database| database.notices().is_some());
+        let notifies = connection.database.as_ref().is_some_and(|database| database.notices().is_some());
         self.pause = pause;
-        self.next = Instant::now() + if told { self.poll * RARER } else { pause };
+        self.next = Instant::now() + if notifies { self.poll * RARER } else { pause };
     }
 
-    fn changes(&mut self, connection: &Connection, told: bool) -> Result<bool, Fault> {
+    fn changes(&mut self, connection: &Connection, notified: bool) -> Result<bool, Fault> {
         let Some(database) = &connection.database else {
             // Lost while they waited; asking opens it again or says why not.
             return Err(Error::new(ErrorKind::Unavailable, "the file was closed").into());
         };
         database.files.check()?;
-        if !told {
+        if !notified {
             let mut version = database.sql.prepare_cached("PRAGMA data_version")?;
             let version: i64 = version.query_row((), |row| row.get(0))?;
             if self.seen.replace(version) == Some(version) {
@@ -239,7 +239,7 @@ mod linux {
         ///
         /// # Cancel safety
         /// Safe.
-        pub(super) async fn told(&self) {
+        pub(super) async fn notified(&self) {
             while let Ok(mut ready) = self.0.readable().await {
                 // What it says does not matter: the file tells.
                 match ready.try_io(|fd| Ok(rustix::io::read(fd, &mut [0_u8; 4096])?)) {
@@ -264,7 +264,7 @@ mod nowhere {
             Err(std::io::ErrorKind::Unsupported.into())
         }
 
-        pub(super) async fn told(&self) {
+        pub(super) async fn notified(&self) {
             std::future::pending().await
         }
     }
@@ -287,14 +287,14 @@ mod tests {
         fs::write(&path, "").unwrap();
         let notices = Notices::of(&path).unwrap();
         fs::write(&path, "more").unwrap();
-        assert!(notices.told().now_or_never().is_none());
+        assert!(notices.notified().now_or_never().is_none());
         notify(&path);
         notify(&path);
-        tokio::time::timeout(Duration::from_secs(60), notices.told()).await.unwrap();
-        assert!(notices.told().now_or_never().is_none(), "two touches that nobody has seen are one");
+        tokio::time::timeout(Duration::from_secs(60), notices.notified()).await.unwrap();
+        assert!(notices.notified().now_or_never().is_none(), "two touches that nobody has seen are one");
         // A watcher learns that the file has gone.
         fs::remove_file(&path).unwrap();
-        tokio::time::timeout(Duration::from_secs(60), notices.told()).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(60), notices.notified()).await.unwrap();
         notify(&path);
         assert!(Notices::of(&path).is_err());
     }

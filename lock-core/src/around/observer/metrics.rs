@@ -1,17 +1,46 @@
 //! Metrics by the crate `metrics`.
+//!
+//! What a cycle without a group records has handles that are asked for once: to make a key of labels and to look it up takes ten
+//! times as much as to record. They are the recorder's that was installed when the client was made. Under another one (a
+//! recorder of a thread) each event asks anew.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, Label, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
+};
 
-use super::{Event, Observer, Subject};
+use super::{Event, Observer, Outcome, Subject};
+use crate::mode::Mode;
 use crate::model::loss::LossReason;
 
-pub(super) struct Metrics;
+pub(super) struct Metrics {
+    store: Arc<str>,
+    recorder: usize,
+    exclusive: Handles,
+    shared: Handles,
+    permit: Handles,
+    acquires: OnceLock<Counter>,
+    releases: OnceLock<Counter>,
+}
+
+/// The handles of a mode.
+#[derive(Default)]
+struct Handles {
+    held: OnceLock<Gauge>,
+    acquired: OnceLock<Histogram>,
+    hold: OnceLock<Histogram>,
+}
+
+/// Which recorder is used here and now.
+fn recorder() -> usize {
+    metrics::with_recorder(|recorder| std::ptr::from_ref(recorder).cast::<()>().addr())
+}
 
 impl Metrics {
-    /// With the texts and units of all metrics told to the recorder that is installed.
-    pub(super) fn described() -> Self {
+    /// With the texts and units of all metrics described to the recorder that is installed.
+    pub(super) fn described(store: &Arc<str>) -> Self {
         describe_histogram!("onelock_acquire_seconds", Unit::Seconds, "How long acquisitions took");
         describe_histogram!("onelock_hold_seconds", Unit::Seconds, "How long locks were held");
         describe_gauge!("onelock_held", "Locks that are held");
@@ -27,7 +56,33 @@ impl Metrics {
             "onelock_reconnects_total",
             "Times that the store answered again after failed calls"
         );
-        Self
+        Self {
+            store: Arc::clone(store),
+            recorder: recorder(),
+            exclusive: Handles::default(),
+            shared: Handles::default(),
+            permit: Handles::default(),
+            acquires: OnceLock::new(),
+            releases: OnceLock::new(),
+        }
+    }
+
+    /// The handles of its mode, where they may be used.
+    fn handles(&self, of: &Subject) -> Option<&Handles> {
+        let handles = match of.mode {
+            Mode::Exclusive => &self.exclusive,
+            Mode::Shared => &self.shared,
+            _ => &self.permit,
+        };
+        (of.group.is_empty() && recorder() == self.recorder).then_some(handles)
+    }
+}
+
+/// Records with the handle in `cell`, where there is one to use, or with a new one.
+fn with<T>(cell: Option<&OnceLock<T>>, make: impl FnOnce() -> T, record: impl FnOnce(&T)) {
+    match cell {
+        Some(cell) => record(cell.get_or_init(make)),
+        None => record(&make()),
     }
 }
 
@@ -43,7 +98,7 @@ fn of(of: &Subject) -> Vec<Label> {
     ]
 }
 
-fn with(of: &Subject, name: &'static str, value: &'static str) -> Vec<Label> {
+fn and(of: &Subject, name: &'static str, value: &'static str) -> Vec<Label> {
     vec![label("store", &of.store), Label::from_static_parts(name, value), label("group", &of.group)]
 }
 
@@ -66,16 +121,26 @@ impl Observer for Metrics {
                 if *waited {
                     gauge!("onelock_waiting", of(subject)).decrement(1.0);
                 }
-                let mut labels = of(subject);
-                labels.push(Label::from_static_parts("outcome", outcome.as_str()));
-                histogram!("onelock_acquire_seconds", labels).record(*wait);
+                let make = || {
+                    let mut labels = of(subject);
+                    labels.push(Label::from_static_parts("outcome", outcome.as_str()));
+                    histogram!("onelock_acquire_seconds", labels)
+                };
+                let handles = self.handles(subject).filter(|_| *outcome == Outcome::Acquired);
+                with(handles.map(|of| &of.acquired), make, |histogram| histogram.record(*wait));
             }
-            Event::Held { of: subject, .. } => gauge!("onelock_held", of(subject)).increment(1.0),
+            Event::Held { of: subject, .. } => {
+                let make = || gauge!("onelock_held", of(subject));
+                with(self.handles(subject).map(|of| &of.held), make, |gauge| gauge.increment(1.0));
+            }
             Event::Ended { of: subject, held, reason: why, .. } => {
-                gauge!("onelock_held", of(subject)).decrement(1.0);
-                histogram!("onelock_hold_seconds", of(subject)).record(*held);
+                let handles = self.handles(subject);
+                let make = || gauge!("onelock_held", of(subject));
+                with(handles.map(|of| &of.held), make, |gauge| gauge.decrement(1.0));
+                let make = || histogram!("onelock_hold_seconds", of(subject));
+                with(handles.map(|of| &of.hold), make, |histogram| histogram.record(*held));
                 if why.is_loss() {
-                    counter!("onelock_lost_total", with(subject, "reason", reason(*why))).increment(1);
+                    counter!("onelock_lost_total", and(subject, "reason", reason(*why))).increment(1);
                 }
             }
             Event::Renewed { of: subject, slack, failure, held, .. } => {
@@ -84,19 +149,32 @@ impl Observer for Metrics {
                     (None, true) => "renewed",
                     (None, false) => "not_held",
                 };
-                counter!("onelock_renewals_total", with(subject, "outcome", outcome)).increment(1);
+                counter!("onelock_renewals_total", and(subject, "outcome", outcome)).increment(1);
                 if outcome == "renewed" {
                     let labels = vec![label("store", &subject.store), label("group", &subject.group)];
                     histogram!("onelock_renewal_slack_ratio", labels).record(*slack);
                 }
             }
-            Event::Request { store, verb, failure, .. } => {
+            Event::Request { verb, failure, .. } => {
                 let outcome = if failure.is_some() { "failed" } else { "ok" };
-                counter!("onelock_store_requests_total", "store" => (*store).to_owned(), "verb" => *verb, "outcome" => outcome)
-                    .increment(1);
+                let make = || {
+                    let labels = vec![
+                        label("store", &self.store),
+                        Label::from_static_parts("verb", verb),
+                        Label::from_static_parts("outcome", outcome),
+                    ];
+                    counter!("onelock_store_requests_total", labels)
+                };
+                let cell = match *verb {
+                    "acquire" => Some(&self.acquires),
+                    "release" => Some(&self.releases),
+                    _ => None,
+                };
+                let cell = cell.filter(|_| failure.is_none() && recorder() == self.recorder);
+                with(cell, make, |counter| counter.increment(1));
             }
-            Event::Reconnected { store } => {
-                counter!("onelock_reconnects_total", "store" => (*store).to_owned()).increment(1);
+            Event::Reconnected { .. } => {
+                counter!("onelock_reconnects_total", vec![label("store", &self.store)]).increment(1);
             }
             _ => {}
         }

@@ -48,7 +48,7 @@ use spans::Span;
 /// How long an observed acquisition waits before it asks once for its place in the line.
 const PLACE_AFTER: Duration = Duration::from_millis(100);
 
-/// Is told what happens to the locks of a client; see [`Settings::observer`].
+/// Is called with what happens to the locks of a client; see [`Settings::observer`].
 ///
 /// ```
 /// # use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
@@ -282,12 +282,12 @@ struct Hold {
 impl Observers {
     /// `None` when nobody observes.
     pub(crate) fn new(settings: &Settings, store: &str) -> Option<Arc<Self>> {
+        let (store, none) = (Arc::from(store), Arc::from(""));
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "one more with metrics"))]
         let mut all: Vec<_> = settings.wanted.observer.iter().cloned().collect();
         #[cfg(feature = "metrics")]
-        all.push(Arc::new(metrics::Metrics::described()));
+        all.push(Arc::new(metrics::Metrics::described(&store)));
         let group = settings.wanted.group.clone();
-        let (store, none) = (Arc::from(store), Arc::from(""));
         let observed = !all.is_empty() || cfg!(feature = "tracing");
         observed.then(|| Arc::new(Self { store, all, group, none, holds: Mutex::default() }))
     }
@@ -412,14 +412,17 @@ pub(crate) async fn watched(
         }
         std::future::pending().await
     };
+    // In a place of its own: what goes around it would move it several times.
+    let mut call = Box::pin(call);
     let answer = acquiring.span.around(async {
         tokio::select! {
             biased;
-            answer = call => answer,
+            answer = &mut call => answer,
             never = waiting => never,
         }
     });
     let answer = answer.await;
+    drop(call);
     acquiring.outcome = match &answer {
         Ok(Some(_)) => Outcome::Acquired,
         Ok(None) => over,

@@ -33,7 +33,7 @@ impl Observed {
         Arc::new(Self { store, clock, observers, down: AtomicBool::new(false) })
     }
 
-    fn told<T>(&self, verb: &'static str, sent: Timestamp, answer: Result<T>) -> Result<T> {
+    fn observed<T>(&self, verb: &'static str, sent: Timestamp, answer: Result<T>) -> Result<T> {
         self.tell(verb, sent, answer.as_ref().err());
         answer
     }
@@ -61,12 +61,12 @@ impl Backend for Observed {
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
         let sent = self.clock.now();
-        self.told("acquire", sent, self.store.acquire(request).await)
+        self.observed("acquire", sent, self.store.acquire(request).await)
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
         let sent = self.clock.now();
-        self.told("wait", sent, self.store.wait(ticket).await)
+        self.observed("wait", sent, self.store.wait(ticket).await)
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
@@ -78,27 +78,27 @@ impl Backend for Observed {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let sent = self.clock.now();
-        self.told("release", sent, self.store.release(ticket).await)
+        self.observed("release", sent, self.store.release(ticket).await)
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
         let sent = self.clock.now();
-        self.told("raise", sent, self.store.raise(ticket, token).await)
+        self.observed("raise", sent, self.store.raise(ticket, token).await)
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
         let sent = self.clock.now();
-        self.told("inspect", sent, self.store.inspect(name).await)
+        self.observed("inspect", sent, self.store.inspect(name).await)
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
         let sent = self.clock.now();
-        self.told("list", sent, self.store.list(prefix, page).await)
+        self.observed("list", sent, self.store.list(prefix, page).await)
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
         let sent = self.clock.now();
-        let answer = self.told("evict", sent, self.store.evict(name, token).await);
+        let answer = self.observed("evict", sent, self.store.evict(name, token).await);
         if let Ok(Release::Released) = answer {
             self.observers.tell(None, &Event::Evicted { name, token });
         }

@@ -59,7 +59,7 @@ impl Life {
     }
 }
 
-/// What this client was last told about a life of its server, and is on that server's disk.
+/// What this client last read about a life of its server, and is on that server's disk.
 #[derive(Debug, Default)]
 pub(super) struct Known(Mutex<Option<Life>>);
 
@@ -111,7 +111,7 @@ impl MySql {
         Ok(Conn { conn, id: session, life })
     }
 
-    /// What this client knows of this life, without a commit: what it was told before is on the disk. Another life may have taken
+    /// What this client knows of this life, without a commit: what it read before is on the disk. Another life may have taken
     /// over in between, and this one begun again, so the table is asked.
     async fn again(&self, conn: &mut MySqlConnection, this: i64) -> Result<Option<Life>> {
         let rows = unharmed(run(conn, self.sql.again.fill(&[("life", Value::Int(this))]))).await;

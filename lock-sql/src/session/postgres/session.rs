@@ -1,4 +1,4 @@
-//! A session of the server: how it is reached, what it is told first, and what its end means.
+//! A session of the server: how it is reached, what is set in it first, and what its end means.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) struct Postgres {
     connector: Connector,
     schema: String,
     pub(super) request_timeout: Duration,
-    /// What every session is told first.
+    /// What every session sets first.
     settings: Arc<str>,
     pub(super) sql: Sql,
 }
@@ -64,8 +64,8 @@ impl Postgres {
         }
         // A server on a system that cannot see the other end go refuses it: there a dead waiter stays until its turn.
         let check = ("client_connection_check_interval", "500ms");
-        let told = format!("SELECT set_config('{}', '{}', false)", check.0, check.1);
-        if ask_raw(conn, &told, OPENING).await.is_ok() {
+        let set = format!("SELECT set_config('{}', '{}', false)", check.0, check.1);
+        if ask_raw(conn, &set, OPENING).await.is_ok() {
             all.push(check);
         }
         let each: Vec<_> =
