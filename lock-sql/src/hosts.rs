@@ -1,9 +1,10 @@
-//! Several servers, of which one takes writes; and errors of ours on their way through the driver's.
+//! What a connection needs on both servers: the one of several that takes writes, credentials, errors of ours on their way
+//! through the driver's.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use onelock_core::{Error, ErrorKind, Host};
+use onelock_core::{Credentials, Error, ErrorKind, Host, Secret};
 use tokio::time::timeout;
 
 use crate::unharmed::unharmed;
@@ -38,7 +39,7 @@ where
     match (&primaries[..], refused) {
         ([host], _) => Ok(host),
         // A wrong password is answered as such.
-        ([], Some(error)) if said.len() == 1 || error.as_database_error().is_some() => Err(error),
+        ([], Some(error)) if error.as_database_error().is_some() => Err(error),
         ([], _) => Err(ours(Error::new(ErrorKind::Unavailable, format!("no primary: {}", said.join("; "))))),
         ([one, other, ..], _) => {
             let text =
@@ -48,8 +49,19 @@ where
     }
 }
 
+/// The user and the password that the callback gives, if it gives one. It has a part of the time for connecting, so that the
+/// error of one that hangs is its own.
+pub(crate) async fn given(
+    callback: Option<&Credentials>,
+    connect_timeout: Duration,
+) -> Result<Option<(String, Option<Secret>)>, sqlx::Error> {
+    let Some(callback) = callback else { return Ok(None) };
+    let (user, password) = callback.get(connect_timeout / 2).await.map_err(ours)?;
+    Ok(Some((user, Some(password).filter(|password| !password.reveal().is_empty()))))
+}
+
 /// An error of ours where the driver's is expected.
-pub(crate) fn ours(error: Error) -> sqlx::Error {
+fn ours(error: Error) -> sqlx::Error {
     sqlx::Error::AnyDriverError(Box::new(error))
 }
 

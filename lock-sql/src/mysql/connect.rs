@@ -2,10 +2,10 @@
 
 use onelock_core::Host;
 use sqlx::mysql::MySqlConnectOptions;
-use sqlx::{ConnectOptions as _, Executor as _, MySqlConnection, Row as _};
+use sqlx::{ConnectOptions as _, Connection as _, Executor as _, MySqlConnection, Row as _};
 
 use super::config::MySqlConfig;
-use crate::hosts::{ours, primary};
+use crate::hosts::{given, primary};
 
 /// Whether it may keep locks.
 const PRIMARY: &str = "SELECT NOT @@GLOBAL.read_only";
@@ -25,12 +25,10 @@ impl Connector {
     /// A connection in which nothing is set yet, to the server that takes writes.
     pub(crate) async fn connect(&self) -> Result<MySqlConnection, sqlx::Error> {
         let mut options = self.config.options();
-        if let Some(callback) = &self.config.credentials {
-            // A part of the time for connecting, so that the error is the callback's.
-            let given = callback.get(self.config.connect_timeout / 2).await;
-            let (user, password) = given.map_err(ours)?;
+        let (callback, limit) = (self.config.credentials.as_ref(), self.config.connect_timeout);
+        if let Some((user, password)) = given(callback, limit).await? {
             options = options.username(&user);
-            if !password.reveal().is_empty() {
+            if let Some(password) = password {
                 options = options.password(password.reveal());
             }
         }
@@ -41,7 +39,10 @@ impl Connector {
         let probe = |host| {
             let options = at(host);
             async move {
-                let row = options.connect().await?.fetch_one(sqlx::raw_sql(PRIMARY)).await?;
+                let mut conn = options.connect().await?;
+                let row = conn.fetch_one(sqlx::raw_sql(PRIMARY)).await?;
+                // Only so that the server need not find out.
+                let _ = conn.close().await;
                 row.try_get::<i64, _>(0).map(|writable| writable != 0)
             }
         };

@@ -2,10 +2,10 @@
 
 use onelock_core::Host;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions as _, Executor as _, Row as _};
+use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
 
 use super::config::PostgresConfig;
-use crate::hosts::{ours, primary};
+use crate::hosts::{given, primary};
 use crate::unharmed::unharmed;
 
 /// Whether it may keep locks.
@@ -26,12 +26,10 @@ impl Connector {
     /// What the driver takes, for the server that takes writes. Its `Debug` shows the password.
     pub(crate) async fn options(&self) -> Result<PgConnectOptions, sqlx::Error> {
         let mut options = self.config.options();
-        if let Some(callback) = &self.config.credentials {
-            // A part of the time for connecting, so that the error is the callback's.
-            let given = callback.get(self.config.connect_timeout / 2).await;
-            let (user, password) = given.map_err(ours)?;
+        let (callback, limit) = (self.config.credentials.as_ref(), self.config.connect_timeout);
+        if let Some((user, password)) = given(callback, limit).await? {
             options = options.username(&user);
-            if !password.reveal().is_empty() {
+            if let Some(password) = password {
                 options = options.password(password.reveal());
             }
         }
@@ -41,7 +39,13 @@ impl Connector {
         let at = |host: &Host| options.clone().host(&host.host).port(host.port);
         let probe = |host| {
             let options = at(host);
-            async move { options.connect().await?.fetch_one(sqlx::raw_sql(PRIMARY)).await?.try_get(0) }
+            async move {
+                let mut conn = options.connect().await?;
+                let answer = conn.fetch_one(sqlx::raw_sql(PRIMARY)).await?.try_get(0);
+                // Only so that the server need not find out.
+                let _ = conn.close().await;
+                answer
+            }
         };
         primary(&self.hosts, self.config.connect_timeout / 4, probe).await.map(at)
     }
