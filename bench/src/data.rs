@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// The version of the format. A reader refuses others.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,6 +30,14 @@ pub struct Run {
     pub outcomes: Vec<Outcome>,
     /// What was left out, and why.
     pub left_out: Vec<LeftOut>,
+}
+
+impl Run {
+    /// Whether the machine did other things, too, when it began: then times are worth little.
+    #[must_use]
+    pub fn is_of_a_busy_machine(&self) -> bool {
+        self.machine.load > 0.5 * self.machine.cores as f64
+    }
 }
 
 /// The machine.
@@ -68,8 +76,8 @@ pub struct SubjectInfo {
 pub enum Kind {
     /// This library.
     Ours,
-    /// The same requests by the driver alone: what cannot be beaten without other requests.
-    Floor,
+    /// Two bare requests by the driver alone.
+    Baseline,
     /// Another library.
     Peer,
 }
@@ -100,8 +108,6 @@ pub struct Outcome {
     pub subject: String,
     /// Its figures.
     pub figures: BTreeMap<Metric, Figure>,
-    /// How the latencies of all rounds are distributed.
-    pub latency: Option<Distribution>,
     /// What must be known to read the figures.
     pub remark: Option<String>,
 }
@@ -169,15 +175,6 @@ pub struct Figure {
     pub least: f64,
     /// The largest.
     pub most: f64,
-}
-
-/// A distribution of latencies, in microseconds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Distribution {
-    /// How many there were.
-    pub count: u64,
-    /// Percentile (0 to 100) and latency, rising.
-    pub points: Vec<(f64, f64)>,
 }
 
 /// A workload that a subject was not put to.

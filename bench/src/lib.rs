@@ -2,9 +2,9 @@
 //!
 //! - [`subject`]: what is measured, seen from a workload: a client, a lock taken, a lock given back
 //! - [`ours`]: any store through this library
-//! - [`floor`]: what the drivers do without it
+//! - [`baseline`]: two bare requests by each driver
 //! - [`servers`]: the servers that this machine has
-//! - [`networked`], [`plain`]: what floors and other libraries share
+//! - [`networked`], [`plain`]: what baselines and other libraries share
 //! - [`workload`]: what subjects are put to
 //! - [`run`]: a run, from its plan to its data
 //! - [`data`]: what a run leaves behind, as JSON
@@ -12,8 +12,8 @@
 //! - [`report`]: a page about it, tables, a comparison of two
 //! - [`machine`]: where it ran
 
+pub mod baseline;
 pub mod data;
-pub mod floor;
 pub mod lab;
 pub mod machine;
 pub mod measure;

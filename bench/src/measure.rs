@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::data::{Distribution, Figure, Metric};
+use crate::data::{Figure, Metric};
 use crate::subject::Failure;
 
 /// The longest latency that is told apart; longer ones count as this.
@@ -59,22 +59,6 @@ impl Latencies {
         into.insert(Metric::P90, self.at(90.0));
         into.insert(Metric::P99, self.at(99.0));
         into.insert(Metric::Max, micros(self.0.max()));
-    }
-
-    /// The whole distribution, closer towards its end; `None` when there is nothing in it.
-    #[must_use]
-    pub fn distribution(&self) -> Option<Distribution> {
-        if self.count() == 0 {
-            return None;
-        }
-        let mut points = vec![(0.0, micros(self.0.min()))];
-        let steps = (1..20).map(|twentieth| f64::from(twentieth) * 5.0);
-        let tail = [97.5, 99.0, 99.5, 99.75, 99.9, 99.95, 99.99, 99.999];
-        // What lies between two of the latencies says nothing more.
-        let told = |percent: &f64| (100.0 - percent) / 100.0 * self.0.len() as f64 >= 0.999;
-        points.extend(steps.chain(tail).filter(told).map(|percent| (percent, self.at(percent))));
-        points.push((100.0, micros(self.0.max())));
-        Some(Distribution { count: self.count(), points })
     }
 }
 
@@ -183,25 +167,19 @@ mod tests {
     }
 
     #[test]
-    fn a_distribution_rises_and_ends_at_the_longest() -> Result<(), Failure> {
-        let mut latencies = Latencies::new()?;
-        assert_eq!(latencies.distribution(), None);
+    fn latencies_are_told_by_percentiles() -> Result<(), Failure> {
+        let (mut latencies, mut figures) = (Latencies::new()?, BTreeMap::new());
+        latencies.figures(&mut figures);
+        assert_eq!(figures.len(), 0);
         for micros in 1..=1_000 {
             latencies.add(Duration::from_micros(micros));
         }
-        let distribution = latencies.distribution().ok_or("none")?;
-        assert_eq!(distribution.count, 1_000);
-        assert!(distribution.points.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 <= two[1].1));
-        let mut figures = BTreeMap::new();
         latencies.figures(&mut figures);
         let close = |metric, wanted: f64| (figures[&metric] - wanted).abs() <= wanted / 500.0;
         assert!(
             close(Metric::P50, 500.0) && close(Metric::P99, 990.0) && close(Metric::Max, 1_000.0),
             "{figures:?}"
         );
-        // A thousandth is one of them; a ten-thousandth is none.
-        assert!(distribution.points.iter().any(|point| point.0 == 99.9));
-        assert!(!distribution.points.iter().any(|point| point.0 == 99.99));
         let mut twice = latencies.clone();
         twice.join(&latencies)?;
         assert_eq!(twice.count(), 2_000);

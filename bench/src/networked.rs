@@ -1,4 +1,4 @@
-//! A subject behind one server: what all floors and peers have in common.
+//! A subject behind one server: what all baselines and peers have in common.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

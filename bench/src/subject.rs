@@ -45,7 +45,7 @@ pub enum Mode {
     Permit(u32),
 }
 
-/// A way to lock: a store through this library, the same requests by the driver alone, or another library.
+/// A way to lock: a store through this library, two bare requests by its driver, or another library.
 #[async_trait]
 pub trait Subject: Send + Sync {
     /// What it is called, on which store it works, and what it is.
@@ -150,7 +150,7 @@ impl SubjectInfo {
     pub fn label(&self) -> String {
         match self.kind {
             Kind::Ours => self.store.clone(),
-            Kind::Floor => format!("{}, driver alone", self.store),
+            Kind::Baseline => format!("{}, driver alone", self.store),
             Kind::Peer => format!("{}, {}", self.store, self.library),
         }
     }

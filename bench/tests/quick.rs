@@ -109,13 +109,12 @@ async fn every_outcome_is_there() {
     assert_eq!(serde_json::from_str::<Run>(&json).unwrap(), run);
 }
 
-/// The latencies of all rounds are in one distribution.
+/// A figure is the median of its rounds.
 #[tokio::test]
 async fn rounds_are_joined() {
     let run = run(plan(&["connect"], 3)).await;
     for outcome in &run.outcomes {
-        let (count, p50) = (outcome.latency.as_ref().unwrap().count, &outcome.figures[&Metric::P50]);
-        assert_eq!(count, 3 * u64::from(Effort::quick().connections));
+        let p50 = &outcome.figures[&Metric::P50];
         assert!(p50.least <= p50.median && p50.median <= p50.most);
     }
     assert_eq!(run.outcomes.len(), subjects().len());

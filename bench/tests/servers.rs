@@ -30,7 +30,7 @@ async fn try_one(subject: &Arc<dyn Subject>) -> Result<(), Failure> {
     assert!(other.try_take().await?.is_none(), "{}: two hold", info.id);
     held.release().await?;
     other.try_take().await?.expect("it is free").release().await?;
-    assert_eq!(one.ping().await?, info.kind == Kind::Floor && info.server.is_some(), "{}", info.id);
+    assert_eq!(one.ping().await?, info.kind == Kind::Baseline && info.server.is_some(), "{}", info.id);
 
     if subject.lacks(Need::Wait).is_none() {
         in_turns(subject, [&*one, &*two]).await?;

@@ -59,9 +59,9 @@ pub(crate) struct BenchArgs {
     /// A short form: enough to see that all works, and for what is counted; too short for what is timed.
     #[arg(short, long)]
     pub(crate) quick: bool,
-    /// Leave out what the drivers do without this library.
+    /// Leave out two bare requests by each driver.
     #[arg(long)]
-    pub(crate) no_floor: bool,
+    pub(crate) no_baseline: bool,
     /// Write the figures to this file, for --compare and --from.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -78,14 +78,14 @@ pub(crate) struct BenchArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["urls", "all", "workloads", "rounds", "quick", "no_floor", "json"]
+        conflicts_with_all = ["urls", "all", "workloads", "rounds", "quick", "no_baseline", "json"]
     )]
     pub(crate) from: Option<PathBuf>,
 }
 
 fn workload_list() -> String {
     let all = workload::all();
-    let lines = all.iter().map(|workload| format!("  {:<11} {}", workload.id(), workload.about()));
+    let lines = all.iter().map(|workload| format!("  {:<11} {}", workload.id(), workload.about().about));
     format!("Workloads:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
@@ -105,8 +105,12 @@ pub(crate) async fn bench(store: Option<String>, args: BenchArgs) -> Outcome {
     if let Some(file) = &args.json {
         report::write(file, &run).map_err(|error| Failure::System(error.to_string()))?;
     }
-    write(args.markdown.as_deref(), || report::markdown(&run))?;
-    write(args.html.as_deref(), || report::html(&run))?;
+    if let Some(file) = &args.markdown {
+        write(file, report::markdown(&run))?;
+    }
+    if let Some(file) = &args.html {
+        write(file, report::html(&run).map_err(|error| Failure::System(error.to_string()))?)?;
+    }
     show(&run)?;
     if let Some(old) = old {
         output::line(format_args!("\n{}", report::compare(&old, &run)))?;
@@ -124,9 +128,8 @@ fn writable(file: &Path) -> Result<(), Failure> {
     opened.map(drop).map_err(|error| Failure::Usage(format!("cannot write {}: {error}", file.display())))
 }
 
-fn write(file: Option<&Path>, text: impl FnOnce() -> String) -> Result<(), Failure> {
-    let Some(file) = file else { return Ok(()) };
-    let written = std::fs::write(file, text());
+fn write(file: &Path, text: String) -> Result<(), Failure> {
+    let written = std::fs::write(file, text);
     written.map_err(|error| Failure::System(format!("cannot write {}: {error}", file.display())))
 }
 
@@ -169,7 +172,7 @@ async fn measure(
     } else {
         named(&urls).await?
     };
-    subjects.retain(|subject| !args.no_floor || subject.info().kind != Kind::Floor);
+    subjects.retain(|subject| !args.no_baseline || subject.info().kind != Kind::Baseline);
     let plan = Plan { subjects, workloads, rounds, effort, left_out: Vec::new() };
 
     let (stop, stopped) = watch::channel(Stop::Never);
@@ -210,7 +213,7 @@ fn own() -> Result<Vec<Arc<dyn Subject>>, onelock_bench::subject::Failure> {
         #[cfg(feature = "sqlite")]
         Arc::new(Ours::temporary_sqlite()?),
         #[cfg(feature = "sqlite")]
-        Arc::new(onelock_bench::floor::sqlite::Floor::new()?),
+        Arc::new(onelock_bench::baseline::sqlite::File::new()?),
     ])
 }
 
@@ -247,26 +250,6 @@ fn show(run: &Run) -> Result<(), Failure> {
         output::line(format_args!("\n{}", table.title))?;
         let head: Vec<_> = table.head.iter().map(String::as_str).collect();
         output::table(&head, table.rows)?;
-    }
-    let remarks = run.outcomes.iter().filter_map(|outcome| Some((outcome, outcome.remark.as_ref()?)));
-    for (i, (outcome, remark)) in remarks.enumerate() {
-        let head = if i == 0 { "\nRemarks\n" } else { "" };
-        let what = format!("{} {}", outcome.workload, outcome.size);
-        let (what, subject) = (what.trim_end(), &outcome.subject);
-        output::line(format_args!("{head}{subject}: {what}: {}", output::clean(remark)))?;
-    }
-    // What a subject cannot do at all is one line.
-    let mut left_out: Vec<(&str, &str, Vec<String>)> = Vec::new();
-    for left in &run.left_out {
-        let what = format!("{} {}", left.workload, left.size).trim_end().to_owned();
-        match left_out.iter_mut().find(|line| (line.0, line.1) == (&*left.subject, &*left.why)) {
-            Some(line) => line.2.push(what),
-            None => left_out.push((&left.subject, &left.why, vec![what])),
-        }
-    }
-    for (i, (subject, why, what)) in left_out.into_iter().enumerate() {
-        let head = if i == 0 { "\nLeft out\n" } else { "" };
-        output::line(format_args!("{head}{subject}: {}: {}", what.join(", "), output::clean(why)))?;
     }
     Ok(())
 }

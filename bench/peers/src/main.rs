@@ -99,7 +99,7 @@ fn lacks(need: Need) -> Option<String> {
         Need::Reentry => "it does not know its owner again",
         Need::Shared | Need::Permits => "exclusive locks only were compared",
         Need::Unfair => "its order cannot be chosen",
-        Need::Ping => "other libraries have no floor",
+        Need::Ping => "other libraries have no baseline",
         Need::Apart => "other libraries were compared in one process",
         Need::Wait | Need::Try | Need::Renewal | Need::Crash => return None,
     };

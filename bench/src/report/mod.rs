@@ -3,16 +3,12 @@
 //! Everything here reads a [`Run`] and nothing else, so that a run of last month is drawn as one of today.
 
 mod compare;
-mod curves;
-mod dots;
 mod number;
 mod page;
 mod plot;
 mod plots;
-mod style;
 mod table;
 mod tables;
-mod terminal;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -24,14 +20,15 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-pub use terminal::Listed;
-
 use crate::data::{FORMAT, Run};
 use crate::subject::Failure;
 
 /// One HTML page about the run, complete in itself: it asks the network for nothing and needs no script.
-#[must_use]
-pub fn html(run: &Run) -> String {
+///
+/// # Errors
+///
+/// When the page's template is broken: a fault of this library.
+pub fn html(run: &Run) -> Result<String, Failure> {
     page::page(run)
 }
 
@@ -46,10 +43,29 @@ pub fn markdown(run: &Run) -> String {
     out
 }
 
-/// The figures as plain tables, a workload each.
+/// A table for a terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// What it is about.
+    pub title: String,
+    /// What is above the columns.
+    pub head: Vec<String>,
+    /// Its rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// The figures, medians of the rounds, a workload each; and what was left out.
 #[must_use]
 pub fn terminal(run: &Run) -> Vec<Listed> {
-    terminal::tables(run)
+    let view = view::View::new(run);
+    let workloads = view.workloads().into_iter().map(|workload| tables::everything(view, workload, false));
+    let all = workloads.chain([tables::left_out(view)]).filter(|table| !table.rows.is_empty());
+    let listed = all.map(|table| Listed {
+        title: table.title,
+        head: table.head.into_iter().map(|(name, _)| name).collect(),
+        rows: table.rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect()).collect(),
+    });
+    listed.collect()
 }
 
 /// What changed from `old` to `new`, in Markdown that can be read in a terminal. A figure is called better or worse only
@@ -88,10 +104,9 @@ pub fn read(path: impl AsRef<Path>) -> Result<Run, Failure> {
 pub fn write(path: impl AsRef<Path>, run: &Run) -> Result<(), Failure> {
     let path = path.as_ref();
     for outcome in &run.outcomes {
-        let figures = outcome.figures.values().flat_map(|figure| [figure.median, figure.least, figure.most]);
-        let points =
-            outcome.latency.iter().flat_map(|latency| latency.points.iter().flat_map(|&(at, us)| [at, us]));
-        if figures.chain(points).any(|value| !value.is_finite()) {
+        let mut figures =
+            outcome.figures.values().flat_map(|figure| [figure.median, figure.least, figure.most]);
+        if figures.any(|value| !value.is_finite()) {
             let what = format!("{} {} of {}", outcome.workload, outcome.size, outcome.subject);
             return Err(format!("{what} has a figure that is no number").into());
         }

@@ -72,24 +72,12 @@ pub(super) fn times(value: f64) -> String {
     }
 }
 
-/// As text of a page.
-pub(super) fn text(raw: &str) -> String {
-    let mut out = String::with_capacity(raw.len());
-    for c in raw.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // What may not stand in a page at all.
-            '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => {
-                out.push('\u{fffd}');
-            }
-            c => out.push(c),
-        }
+/// The character, or a sign for one that may not stand in a page at all.
+pub(super) fn printable(c: char) -> char {
+    match c {
+        '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => '\u{fffd}',
+        c => c,
     }
-    out
 }
 
 /// As text of a Markdown table's cell.

@@ -1,8 +1,11 @@
-//! Axes and frames: where a value is on paper.
+//! Where values lie on paper. The template draws what is computed here.
 
 use std::fmt::Write as _;
 
-use super::number::text;
+use serde::Serialize;
+
+use super::number;
+use crate::data::Kind;
 
 /// An axis: what it shows, and how a value is written on it.
 #[derive(Clone)]
@@ -22,73 +25,78 @@ pub(super) enum Scale {
     Log,
     /// By powers of two.
     Doubling,
-    /// Percentiles by how rare the rest is: 90, 99 and 99.9 are equally far apart.
-    Nines,
 }
 
-/// The furthest percentile on paper: one in a hundred thousand.
-const RAREST: f64 = 5.0;
-
 impl Scale {
-    /// A value's place, still to be stretched.
     fn place(self, value: f64) -> f64 {
         match self {
             Self::Linear => value,
             Self::Log => value.log10(),
             Self::Doubling => value.log2(),
-            Self::Nines => (-(1.0 - value / 100.0).max(1e-9).log10()).clamp(0.0, RAREST),
         }
     }
 
-    /// Whether the value has a place.
-    pub(super) fn has(self, value: f64) -> bool {
-        value.is_finite()
-            && match self {
-                Self::Linear => true,
-                Self::Log | Self::Doubling => value > 0.0,
-                Self::Nines => (0.0..=100.0).contains(&value),
-            }
+    fn has(self, value: f64) -> bool {
+        value.is_finite() && (self == Self::Linear || value > 0.0)
     }
 }
 
 /// An axis with its ends and ticks, over a stretch of paper.
-pub(super) struct Ruler {
-    pub(super) axis: Axis,
+struct Ruler {
+    axis: Axis,
     ends: (f64, f64),
     paper: (f64, f64),
-    pub(super) ticks: Vec<f64>,
+    ticks: Vec<f64>,
 }
 
 impl Ruler {
     /// For the values that have a place on the axis; `None` if there is none. Paper runs from the first place to the second.
-    pub(super) fn over(axis: Axis, values: impl Iterator<Item = f64>, paper: (f64, f64)) -> Option<Self> {
+    fn over(axis: Axis, values: impl Iterator<Item = f64>, paper: (f64, f64)) -> Option<Self> {
         let values: Vec<f64> = values.filter(|&value| axis.scale.has(value)).collect();
         let low = values.iter().copied().reduce(f64::min)?;
         let high = values.iter().copied().reduce(f64::max)?;
         let ticks = match axis.scale {
             Scale::Linear => linear(low.min(0.0), high),
             Scale::Log => decades(low, high),
-            Scale::Doubling => doublings(&values),
-            Scale::Nines => nines(high),
+            Scale::Doubling => {
+                let mut ticks = values;
+                ticks.sort_by(f64::total_cmp);
+                ticks.dedup();
+                ticks
+            }
         };
         let (first, last) = (ticks.first().copied().unwrap_or(low), ticks.last().copied().unwrap_or(high));
-        let ends = match axis.scale {
-            Scale::Nines => (0.0, axis.scale.place(last.max(high))),
-            scale => (scale.place(first.min(low)), scale.place(last.max(high))),
-        };
+        let ends = (axis.scale.place(first.min(low)), axis.scale.place(last.max(high)));
         Some(Self { axis, ends, paper, ticks })
     }
 
     /// Where a value is on paper: always on it.
-    pub(super) fn at(&self, value: f64) -> f64 {
+    fn at(&self, value: f64) -> f64 {
         let (low, high) = self.ends;
         let part = if high > low { (self.axis.scale.place(value) - low) / (high - low) } else { 0.5 };
-        self.paper.0 + part.clamp(0.0, 1.0) * (self.paper.1 - self.paper.0)
+        let at = self.paper.0 + part.clamp(0.0, 1.0) * (self.paper.1 - self.paper.0);
+        (at * 10.0).round() / 10.0
     }
 
-    /// A tick as it is written.
-    pub(super) fn label(&self, tick: f64) -> String {
-        text(&(self.axis.written)(tick))
+    fn ticks(&self) -> Vec<Mark> {
+        self.ticks.iter().map(|&tick| Mark { at: self.at(tick), text: (self.axis.written)(tick) }).collect()
+    }
+
+    /// Ticks whose labels neither touch each other nor leave the paper.
+    fn spaced(&self, width: f64) -> Vec<Mark> {
+        let mut free = f64::NEG_INFINITY;
+        let mut ticks = self.ticks();
+        for tick in &mut ticks {
+            let half = half(&tick.text);
+            // The template moves the first one to the right, so that none of it is cut off.
+            let middle = tick.at.max(half);
+            if middle - half < free || middle + half > width {
+                tick.text.clear();
+            } else {
+                free = middle + half + 4.0;
+            }
+        }
+        ticks
     }
 }
 
@@ -118,46 +126,226 @@ fn decades(low: f64, high: f64) -> Vec<f64> {
     if from < to { all[from..=to].to_vec() } else { vec![low / 2.0, low * 2.0] }
 }
 
-/// The values themselves, at most eight.
-fn doublings(values: &[f64]) -> Vec<f64> {
-    let mut ticks = values.to_vec();
-    ticks.sort_by(f64::total_cmp);
-    ticks.dedup();
-    let every = ticks.len().div_ceil(8);
-    let last = ticks.last().copied();
-    let mut ticks: Vec<f64> = ticks.into_iter().step_by(every).collect();
-    ticks.extend(last.filter(|last| ticks.last() != Some(last)));
-    ticks
-}
-
-/// The median, and nines as far as there are measurements.
-fn nines(high: f64) -> Vec<f64> {
-    [50.0, 90.0, 99.0, 99.9, 99.99, 99.999].into_iter().filter(|&tick| tick <= high.max(90.0)).collect()
-}
-
 /// Half of the width of a line of text, about.
-pub(super) fn half(text: &str) -> f64 {
+fn half(text: &str) -> f64 {
     text.chars().count() as f64 * 3.5
 }
 
-/// What people who do not see a plot are told instead.
-pub(super) fn open(width: f64, height: f64, told: &str) -> String {
-    format!("<svg viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{}\">\n", text(told))
+/// A place on an axis, with a label.
+#[derive(Serialize)]
+pub(super) struct Mark {
+    at: f64,
+    text: String,
 }
 
-/// A figure: title, how to read it, the picture, the legend.
-pub(super) fn figure(title: &str, note: &str, svg: &str, legend: &[(String, String)], height: f64) -> String {
-    let mut items = String::new();
-    for (swatch, name) in legend {
-        let _ = write!(items, "<li>{swatch}{}</li>", text(name));
+/// A plot, as the template draws it.
+#[derive(Serialize)]
+pub(super) struct Plot {
+    title: String,
+    note: String,
+    /// The figures in words, for people who do not see the plot.
+    told: String,
+    x: String,
+    y: String,
+    bottom: f64,
+    across: Vec<Mark>,
+    up: Vec<Mark>,
+    lines: Vec<Mark>,
+    heads: Vec<Mark>,
+    rows: Vec<DrawnRow>,
+    series: Vec<DrawnSeries>,
+}
+
+/// A row of a plot: one subject's value.
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// Where the marker is.
+    pub(super) value: f64,
+    /// A thin line beside the marker: the range of the rounds, or from the best to the worst.
+    pub(super) range: Option<(f64, f64)>,
+    /// Small ticks on that line.
+    pub(super) ticks: Vec<f64>,
+    /// What is written at the right.
+    pub(super) told: String,
+    /// Whether that tells something bad.
+    pub(super) bad: bool,
+}
+
+#[derive(Serialize)]
+struct DrawnRow {
+    name: String,
+    kind: Kind,
+    told: String,
+    bad: bool,
+    y: f64,
+    x: f64,
+    /// Where its bar begins, if it has one.
+    bar: Option<f64>,
+    range: Option<(f64, f64)>,
+    ticks: Vec<f64>,
+}
+
+const WIDTH: f64 = 420.0;
+const LEFT: f64 = 8.0;
+const RIGHT: f64 = 406.0;
+const ROW: f64 = 31.0;
+const HEAD: f64 = 22.0;
+
+/// Rows, in groups with a name each. `line` goes across all of them, with its name; with `bars` the values begin at the axis.
+pub(super) struct Rows {
+    pub(super) title: String,
+    pub(super) note: String,
+    pub(super) x: Axis,
+    pub(super) groups: Vec<(String, Vec<Row>)>,
+    pub(super) line: Option<(f64, String)>,
+    pub(super) bars: bool,
+}
+
+impl Rows {
+    /// As a plot; `None` when no value has a place on the axis.
+    pub(super) fn draw(mut self) -> Option<Plot> {
+        let scale = self.x.scale;
+        for (_, rows) in &mut self.groups {
+            rows.retain(|row| scale.has(row.value));
+            for row in rows {
+                row.range = row.range.filter(|&(low, high)| scale.has(low) && scale.has(high) && low < high);
+                row.ticks.retain(|&tick| scale.has(tick));
+            }
+        }
+        self.groups.retain(|(_, rows)| !rows.is_empty());
+        if self.groups.is_empty() {
+            return None;
+        }
+        let values = self.groups.iter().flat_map(|(_, rows)| rows).flat_map(|row| {
+            let (low, high) = row.range.unwrap_or((row.value, row.value));
+            [row.value, low, high].into_iter().chain(row.ticks.iter().copied())
+        });
+        let line = self.line.iter().map(|(at, _)| *at);
+        let across = Ruler::over(self.x.clone(), values.chain(line), (LEFT, RIGHT))?;
+        let mut told = format!("{}: {}.", self.title, self.x.title);
+        let (mut heads, mut rows) = (Vec::new(), Vec::new());
+        let mut y = if self.line.is_some() { 20.0 } else { 4.0 };
+        for (group, members) in self.groups {
+            if !group.is_empty() {
+                heads.push(Mark { at: y + 16.0, text: group.clone() });
+                y += HEAD;
+            }
+            for row in members {
+                // Writing to a string does not fail.
+                let _ = write!(told, " {}: {};", format!("{group} {}", row.name).trim(), row.told);
+                rows.push(DrawnRow {
+                    name: clip(&row.name, row.told.chars().count()),
+                    kind: row.kind,
+                    told: row.told,
+                    bad: row.bad,
+                    y,
+                    x: across.at(row.value),
+                    bar: self.bars.then_some(LEFT),
+                    range: row.range.map(|(low, high)| (across.at(low), across.at(high))),
+                    ticks: row.ticks.iter().map(|&tick| across.at(tick)).collect(),
+                });
+                y += ROW;
+            }
+        }
+        let line = self.line.into_iter().map(|(at, text)| Mark { at: across.at(at), text });
+        Some(Plot {
+            title: self.title,
+            note: self.note,
+            told,
+            x: self.x.title,
+            y: String::new(),
+            bottom: y + 4.0,
+            across: across.spaced(WIDTH),
+            up: Vec::new(),
+            lines: line.collect(),
+            heads,
+            rows,
+            series: Vec::new(),
+        })
     }
-    let note = if note.is_empty() { String::new() } else { format!("<p>{}</p>", text(note)) };
-    let items = if items.is_empty() { items } else { format!("<ul class=\"legend\">{items}</ul>") };
-    // A tall one stands beside several others.
-    let rows = (height / 340.0).ceil().max(1.0);
-    let span = if rows > 1.0 { format!(" style=\"grid-row: span {rows}\"") } else { String::new() };
-    format!(
-        "<figure{span}><figcaption><h3>{}</h3>{note}</figcaption>\n{svg}\n{items}</figure>\n",
-        text(title)
-    )
+}
+
+/// A name with room for what is told beside it.
+fn clip(name: &str, beside: usize) -> String {
+    let room = 60usize.saturating_sub(beside).max(8);
+    if name.chars().count() <= room {
+        return name.into();
+    }
+    name.chars().take(room - 1).chain(['…']).collect()
+}
+
+/// A line: its points rise, each with the range of the rounds.
+pub(super) struct Series {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    pub(super) points: Vec<(f64, f64, (f64, f64))>,
+}
+
+#[derive(Serialize)]
+struct DrawnSeries {
+    name: String,
+    kind: Kind,
+    points: Vec<Point>,
+}
+
+#[derive(Serialize)]
+struct Point {
+    x: f64,
+    y: f64,
+    range: Option<(f64, f64)>,
+    told: String,
+}
+
+/// Lines: a value against another.
+pub(super) struct Lines {
+    pub(super) title: String,
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    pub(super) series: Vec<Series>,
+}
+
+impl Lines {
+    /// As a plot; `None` when no value has a place on the axes.
+    pub(super) fn draw(mut self) -> Option<Plot> {
+        let (x, y) = (self.x.scale, self.y.scale);
+        let spots = || self.series.iter().flat_map(|series| &series.points);
+        let zeros = spots().any(|&(_, value, _)| value == 0.0 && !y.has(value));
+        let note = if zeros { "Zeros have no place on this axis and are left out." } else { "" };
+        for series in &mut self.series {
+            series.points.retain(|&(at, value, _)| x.has(at) && y.has(value));
+        }
+        self.series.retain(|series| !series.points.is_empty());
+        let spots = || self.series.iter().flat_map(|series| &series.points);
+        let across = Ruler::over(self.x.clone(), spots().map(|spot| spot.0), (62.0, WIDTH - 12.0))?;
+        let values = spots().flat_map(|&(_, value, (least, most))| [least, value, most]);
+        let up = Ruler::over(self.y.clone(), values, (246.0, 10.0))?;
+        let mut told = format!("{}: {} against {}.", self.title, self.y.title, self.x.title);
+        let mut drawn = Vec::new();
+        for Series { name, kind, points } in self.series {
+            let _ = write!(told, " {name}:");
+            let points = points.iter().map(|&(at, value, (least, most))| {
+                let text = format!("{} at {}", (self.y.written)(value), number::plain(at));
+                let _ = write!(told, " {text};");
+                let range =
+                    (y.has(least) && y.has(most) && least < most).then(|| (up.at(least), up.at(most)));
+                Point { x: across.at(at), y: up.at(value), range, told: text }
+            });
+            drawn.push(DrawnSeries { name, kind, points: points.collect() });
+        }
+        Some(Plot {
+            title: self.title,
+            note: note.into(),
+            told,
+            x: self.x.title,
+            y: self.y.title,
+            bottom: 246.0,
+            across: across.ticks(),
+            up: up.ticks(),
+            lines: Vec::new(),
+            heads: Vec::new(),
+            rows: Vec::new(),
+            series: drawn,
+        })
+    }
 }

@@ -2,9 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::number::{cell, text};
+use serde::Serialize;
+
+use super::number::cell;
 
 /// A table with its heading.
+#[derive(Serialize)]
 pub(super) struct Table {
     /// Names its place in the page.
     pub(super) id: String,
@@ -17,14 +20,15 @@ pub(super) struct Table {
 }
 
 /// A cell.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Cell {
     pub(super) text: String,
     pub(super) look: Look,
 }
 
 /// How a cell stands out. Its text says so, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Look {
     Plain,
     Good,
@@ -76,46 +80,6 @@ impl Table {
         self
     }
 
-    /// The table alone, for the page.
-    pub(super) fn html(&self) -> String {
-        // Words need no columns where there is little room.
-        let words = self.head.iter().all(|(_, numeric)| !numeric);
-        let class = if words { " class=\"words\"" } else { "" };
-        let mut out = format!("<div class=\"wide\"><table{class}><thead><tr>");
-        for (head, numeric) in &self.head {
-            let _ = write!(out, "<th{}>{}</th>", if *numeric { " class=\"n\"" } else { "" }, text(head));
-        }
-        out.push_str("</tr></thead><tbody>\n");
-        for row in &self.rows {
-            out.push_str("<tr>");
-            for (cell, (_, numeric)) in row.iter().zip(&self.head) {
-                let look = match cell.look {
-                    Look::Plain => "",
-                    Look::Good => "good",
-                    Look::Bad => "bad",
-                    Look::Quiet => "quiet",
-                };
-                let class = [if *numeric { "n" } else { "" }, look].join(" ");
-                let class = match class.trim() {
-                    "" => String::new(),
-                    class => format!(" class=\"{class}\""),
-                };
-                let _ = write!(out, "<td{class}>{}</td>", text(&cell.text));
-            }
-            out.push_str("</tr>\n");
-        }
-        out.push_str("</tbody></table></div>\n");
-        out
-    }
-
-    /// Heading, note and table for the page.
-    pub(super) fn section(&self) -> String {
-        let note =
-            if self.note.is_empty() { String::new() } else { format!("<p>{}</p>\n", text(&self.note)) };
-        let table = if self.rows.is_empty() { String::new() } else { self.html() };
-        format!("<h2 id=\"{}\">{}</h2>\n{note}{table}", text(&self.id), text(&self.title))
-    }
-
     /// Heading, note and table in Markdown, with its columns aligned for a terminal.
     pub(super) fn markdown(&self) -> String {
         let mut out = format!("## {}\n", cell(&self.title));
@@ -124,14 +88,14 @@ impl Table {
         }
         if !self.rows.is_empty() {
             out.push('\n');
-            out.push_str(&self.bare());
+            out.push_str(&self.rows());
         }
         out.truncate(out.trim_end().len());
         out
     }
 
     /// The table alone in Markdown.
-    pub(super) fn bare(&self) -> String {
+    fn rows(&self) -> String {
         let head: Vec<String> = self.head.iter().map(|(head, _)| cell(head)).collect();
         let rows: Vec<Vec<String>> = self
             .rows

@@ -1,7 +1,7 @@
 //! What workloads and metrics are called, and which way is better. The only place that knows workloads by name.
 
 use super::number;
-use crate::data::Metric;
+use crate::data::{Figure, Metric};
 
 /// A point of a workload at which subjects are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,20 +17,15 @@ const fn at(workload: &'static str, size: &'static str) -> Point {
 /// Of the driver alone: what a hand-over can be divided by.
 pub(super) const ROUND_TRIP: Point = at("round-trip", "");
 pub(super) const CYCLE: Point = at("cycle", "");
-pub(super) const TRY_BUSY: Point = at("try-busy", "");
-pub(super) const REENTRY: Point = at("reentry", "");
 pub(super) const NAMES: Point = at("names", "64");
 pub(super) const CONTENDED: Point = at("contended", "8");
-pub(super) const UNFAIR: Point = at("contended", "8 unfair");
 /// From the moment in which the holder begins to release.
 pub(super) const HAND_OVER: Point = at("hand-over", "from begin");
 pub(super) const DUTY: Point = at("duty", "");
 pub(super) const CONNECT: Point = at("connect", "");
 pub(super) const TAKEOVER: Point = at("takeover", "");
 pub(super) const IDLE: Point = at("idle", "64 clients");
-pub(super) const IDLE_TASKS: Point = at("idle", "64 tasks");
 pub(super) const HELD: Point = at("held", "");
-pub(super) const WAITERS: Point = at("waiters", "");
 
 /// A workload's name in a heading.
 pub(super) fn title(id: &str) -> &str {
@@ -87,14 +82,21 @@ pub(super) fn value(metric: Metric, value: f64) -> String {
     }
 }
 
+/// A figure for people: its median, and in brackets the least and the most of the rounds.
+pub(super) fn spread(metric: Metric, figure: &Figure) -> String {
+    let told = |value| self::value(metric, value);
+    if figure.least == figure.most {
+        return told(figure.median);
+    }
+    format!("{} ({} … {})", told(figure.median), told(figure.least), told(figure.most))
+}
+
 /// Whether more of it is better.
 pub(super) fn more_is_better(metric: Metric) -> bool {
     matches!(metric, Metric::Rate | Metric::OwnerChanges | Metric::Jain | Metric::InUse)
 }
 
-/// The words of a size that are not its number: `unfair` of `64 unfair`.
-pub(super) fn variant(size: &str) -> String {
-    let words: Vec<_> =
-        size.split_whitespace().filter(|word| !word.bytes().all(|b| b.is_ascii_digit())).collect();
-    words.join(" ")
+/// Whether a size is a number of tasks that keep their order: `64`, not `64 unfair`.
+pub(super) fn in_order(size: &str) -> bool {
+    size.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -1,7 +1,7 @@
 //! A run as the report asks for it: which subjects belong to a store, and a subject's figures.
 
 use super::terms::Point;
-use crate::data::{Distribution, Figure, Kind, Metric, Outcome, Run, SubjectInfo, WorkloadInfo};
+use crate::data::{Figure, Kind, Metric, Outcome, Run, SubjectInfo, WorkloadInfo};
 
 /// A run, looked into.
 #[derive(Clone, Copy)]
@@ -30,14 +30,8 @@ impl<'a> View<'a> {
         let (ours, others): (Vec<_>, Vec<_>) =
             self.run.subjects.iter().partition(|subject| subject.kind == Kind::Ours);
         let mut stores: Vec<&str> = Vec::new();
-        for subject in ours {
+        for subject in ours.into_iter().chain(others) {
             if !stores.contains(&subject.store.as_str()) {
-                stores.push(&subject.store);
-            }
-        }
-        for subject in others {
-            // A variant of ours shows the peers of its base.
-            if !stores.iter().any(|store| base(store) == base(&subject.store)) {
                 stores.push(&subject.store);
             }
         }
@@ -48,41 +42,27 @@ impl<'a> View<'a> {
         self.run.subjects.iter().find(|subject| subject.kind == Kind::Ours && subject.store == store)
     }
 
-    /// The driver alone, with the requests of exactly this store.
-    pub(super) fn floor(&self, store: &str) -> Option<&'a SubjectInfo> {
-        self.run.subjects.iter().find(|subject| subject.kind == Kind::Floor && subject.store == store)
+    /// The driver alone.
+    pub(super) fn baseline(&self, store: &str) -> Option<&'a SubjectInfo> {
+        self.run.subjects.iter().find(|subject| subject.kind == Kind::Baseline && subject.store == store)
     }
 
-    /// Other libraries on this store; for a variant that has none of its own, those on the store that it is a variant of.
+    /// Other libraries that are compared with this store.
     pub(super) fn peers(&self, store: &str) -> Vec<&'a SubjectInfo> {
-        let peers = || self.run.subjects.iter().filter(|subject| subject.kind == Kind::Peer);
-        let near: [&dyn Fn(&str) -> bool; 3] =
-            [&|of| of == store, &|of| of == base(store), &|of| base(of) == base(store)];
-        near.iter()
-            .map(|is| peers().filter(|peer| is(&peer.store)).collect::<Vec<_>>())
-            .find(|found| !found.is_empty())
-            .unwrap_or_default()
+        self.run
+            .subjects
+            .iter()
+            .filter(|subject| subject.kind == Kind::Peer && subject.store == store)
+            .collect()
     }
 
     /// All subjects of a store: ours, the driver alone, the others.
     pub(super) fn parts(&self, store: &str) -> Vec<Part<'a>> {
         let ours = self.ours(store).map(|subject| Part { subject, name: "onelock".into() });
-        let floor = self.floor(store).map(|subject| Part { subject, name: "driver alone".into() });
+        let baseline = self.baseline(store).map(|subject| Part { subject, name: "driver alone".into() });
         let peers =
             self.peers(store).into_iter().map(|subject| Part { subject, name: subject.library.clone() });
-        ours.into_iter().chain(floor).chain(peers).collect()
-    }
-
-    /// All subjects of a store, without the others that are shown with another one.
-    pub(super) fn home(&self, store: &str) -> Vec<Part<'a>> {
-        let stores = self.stores();
-        let home = |of: &str| {
-            let exact = stores.iter().find(|store| **store == of);
-            exact.or_else(|| stores.iter().find(|store| base(store) == base(of))).copied()
-        };
-        let mut parts = self.parts(store);
-        parts.retain(|part| part.subject.kind != Kind::Peer || home(&part.subject.store) == Some(store));
-        parts
+        ours.into_iter().chain(baseline).chain(peers).collect()
     }
 
     /// The subject of that id.
@@ -130,15 +110,10 @@ impl<'a> View<'a> {
         self.outcome(subject, point).and_then(|outcome| figure(outcome, metric))
     }
 
-    /// The distribution of latencies at a point.
-    pub(super) fn latency(&self, subject: &SubjectInfo, point: Point) -> Option<&'a Distribution> {
-        self.outcome(subject, point).and_then(|outcome| outcome.latency.as_ref())
-    }
-
     /// A figure over that of the driver alone.
-    pub(super) fn over_floor(&self, ours: &SubjectInfo, point: Point, metric: Metric) -> Option<f64> {
-        let floor = self.figure(self.floor(&ours.store)?, point, metric)?;
-        ratio(self.figure(ours, point, metric)?.median, floor.median)
+    pub(super) fn over_baseline(&self, ours: &SubjectInfo, point: Point, metric: Metric) -> Option<f64> {
+        let baseline = self.figure(self.baseline(&ours.store)?, point, metric)?;
+        ratio(self.figure(ours, point, metric)?.median, baseline.median)
     }
 }
 
@@ -158,9 +133,4 @@ pub(super) fn figure(outcome: &Outcome, metric: Metric) -> Option<Figure> {
 pub(super) fn ratio(value: f64, to: f64) -> Option<f64> {
     let ratio = value / to;
     (to > 0.0 && ratio.is_finite()).then_some(ratio)
-}
-
-/// The store that this is a variant of: `postgres` of `postgres+session`.
-pub(super) fn base(store: &str) -> &str {
-    store.split(['+', '?', ' ', ',']).next().unwrap_or(store)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::data::{LeftOut, Metric, Outcome, Run};
-use crate::measure::{Latencies, Sample, figure};
+use crate::measure::{Sample, figure};
 use crate::subject::{Failure, Subject};
 use crate::workload::{Effort, Size, Workload};
 
@@ -93,16 +93,10 @@ fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
 
 fn outcome(workload: &dyn Workload, size: &Size, subject: &dyn Subject, samples: Vec<Sample>) -> Outcome {
     let mut rounds: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
-    let mut latencies: Option<Latencies> = None;
     let mut remarks: Vec<String> = Vec::new();
     for mut sample in samples {
         if let Some(more) = &sample.latencies {
             more.figures(&mut sample.figures);
-            match &mut latencies {
-                // All have the same bounds, so that none can fail to join.
-                Some(latencies) => drop(latencies.join(more)),
-                None => latencies = Some(more.clone()),
-            }
         }
         for (metric, value) in sample.figures {
             rounds.entry(metric).or_default().push(value);
@@ -115,7 +109,6 @@ fn outcome(workload: &dyn Workload, size: &Size, subject: &dyn Subject, samples:
         tasks: size.tasks,
         subject: subject.info().id.clone(),
         figures: rounds.into_iter().filter_map(|(metric, values)| Some((metric, figure(values)?))).collect(),
-        latency: latencies.and_then(|latencies| latencies.distribution()),
         remark: (!remarks.is_empty()).then(|| remarks.join("; ")),
     }
 }

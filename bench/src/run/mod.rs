@@ -12,7 +12,7 @@ use cell::{Cell, Turnout, left};
 
 use crate::data::{FORMAT, LeftOut, Run};
 use crate::machine::machine;
-use crate::subject::{Failure, Subject};
+use crate::subject::{Failure, Need, Subject};
 use crate::workload::{self, Effort, Size, Workload};
 
 /// What is to be run.
@@ -111,7 +111,8 @@ impl Plan {
 
     /// Why a subject cannot do it.
     fn lacks(workload: &dyn Workload, size: &Size, subject: &dyn Subject) -> Option<String> {
-        workload.needs(size).into_iter().find_map(|need| subject.lacks(need))
+        let unfair = (!size.fair).then_some(Need::Unfair);
+        workload.about().needs.iter().copied().chain(unfair).find_map(|need| subject.lacks(need))
     }
 
     /// The sizes of a workload and who can do them. Who can do none of them is left out in one line.
@@ -137,7 +138,7 @@ impl Plan {
     }
 
     fn rounds_of(&self, workload: &dyn Workload) -> u32 {
-        if workload.once() { 1 } else { self.rounds }
+        if workload.about().once { 1 } else { self.rounds }
     }
 
     /// Runs it. Rounds are interleaved: within a round each subject has its turn, and every other round goes backwards.

@@ -21,9 +21,8 @@ pub(crate) use start::MYSQL_RELAXED;
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::floor;
+use crate::baseline;
 use crate::ours::Ours;
 use crate::subject::{Counter, Failure, Subject};
 
@@ -65,7 +64,7 @@ pub async fn all() -> Result<Fleet, Failure> {
     if cfg!(feature = "sqlite") {
         fleet.subjects.push(Arc::new(Ours::temporary_sqlite()?));
         #[cfg(feature = "sqlite")]
-        fleet.subjects.push(Arc::new(floor::sqlite::Floor::new()?));
+        fleet.subjects.push(Arc::new(baseline::sqlite::File::new()?));
     }
     for (store, built) in start::STORES {
         if !built {
@@ -82,12 +81,10 @@ pub async fn all() -> Result<Fleet, Failure> {
 impl Fleet {
     async fn add(&mut self, server: Running) -> Result<(), Failure> {
         for (label, url) in start::urls(&server) {
-            // Makes tables where there are to be some: floors do not.
-            onelock::connect(&url).await?.close(Duration::from_secs(10)).await?;
             let ours = Ours::new(Some(&label), &url)?;
             self.subjects.push(Arc::new(ours.served_by(server.counter.clone(), &server.version)));
         }
-        self.subjects.extend(floor::of(&server));
+        self.subjects.extend(baseline::of(&server));
         self.servers.push(server);
         Ok(())
     }

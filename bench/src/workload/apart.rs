@@ -17,17 +17,14 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::Barrier;
 
 use super::crowd::{Crowd, Habit, contend};
-use super::{Effort, Size, Workload, fresh_name, per_operation};
-use crate::measure::{Latencies, Sample, Stretch};
+use super::crowds::{ANSWER, BEGIN, CONTENDERS, HOLD, hand_over};
+use super::{About, Effort, Size, Workload, fresh_name, per_operation};
+use crate::measure::{Sample, Stretch};
 use crate::ours::Ours;
 use crate::subject::{Ask, Failure, LEASE, Mode, Need, Subject};
 use crate::trace::{Trace, Turn};
 
-const BEGIN: &str = "from begin";
-const ANSWER: &str = "from answer";
 const NO_HOLD: &str = "no hold";
-const CONTENDERS: u32 = 8;
-const HOLD: Duration = Duration::from_millis(2);
 /// Tells a contender's answers from what else its program may print.
 const MARK: &str = "contender: ";
 
@@ -35,43 +32,24 @@ pub(super) struct Processes;
 
 #[async_trait]
 impl Workload for Processes {
-    fn id(&self) -> &'static str {
-        "processes"
-    }
-
-    fn about(&self) -> &'static str {
-        "As hand-over, but each of the eight clients is a process of its own; and once more with nothing done while \
-         holding."
-    }
-
-    fn latency(&self) -> Option<&'static str> {
-        Some(
-            "`from begin` and `from answer` as in hand-over, to the grant in another process; `no hold` from the call of \
-             acquire to the grant",
-        )
+    fn about(&self) -> About {
+        About::new("processes", "As hand-over, but each of the eight clients is a process of its own; and once more with nothing done while \
+         holding.").latency("`from begin` and `from answer` as in hand-over, to the grant in another process; `no hold` from the call of \
+             acquire to the grant").needs(&[Need::Apart, Need::Wait])
     }
 
     fn sizes(&self, _: &Effort) -> Vec<Size> {
         [BEGIN, ANSWER, NO_HOLD].map(|name| Size { name: name.into(), tasks: CONTENDERS, fair: true }).into()
     }
 
-    fn needs(&self, _: &Size) -> Vec<Need> {
-        vec![Need::Apart, Need::Wait]
-    }
-
     async fn run(&self, subject: &Arc<dyn Subject>, size: &Size, effort: &Effort) -> Result<Sample, Failure> {
         let hold = if size.name == NO_HOLD { Duration::ZERO } else { HOLD };
         let habit = Habit { hold, ..Habit::busy(Mode::Exclusive, true) };
-        let crowd = apart(self.id(), subject, habit, size.count(), effort).await?;
+        let crowd = apart(self.about().id, subject, habit, size.count(), effort).await?;
         if size.name == NO_HOLD {
             return Ok(crowd.exclusive(crowd.sample(|_| true)?));
         }
-        let mut latencies = Latencies::new()?;
-        for (before, after) in crowd.trace.changes() {
-            let since = if size.name == BEGIN { before.leaving } else { before.left };
-            latencies.add(after.granted.saturating_duration_since(since));
-        }
-        Ok(crowd.exclusive(crowd.sample_of(latencies)))
+        hand_over(size, &crowd)
     }
 }
 

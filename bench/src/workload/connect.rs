@@ -3,41 +3,26 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 
-use super::{Effort, Size, Workload, fresh_name, per_operation};
+use super::{About, Effort, Size, Workload, fresh_name, per_operation};
 use crate::data::Metric;
 use crate::measure::{Latencies, Sample};
-use crate::subject::{Ask, Failure, LEASE, Need, Subject};
+use crate::subject::{Ask, Failure, LEASE, Subject};
 
 pub(super) struct Connect;
 
 #[async_trait]
 impl Workload for Connect {
-    fn id(&self) -> &'static str {
-        "connect"
-    }
-
-    fn about(&self) -> &'static str {
-        "A new client connects and takes its first lock, a free one; then it gives it back and ends."
-    }
-
-    fn operation(&self) -> &'static str {
-        "connect, acquire, release and close"
-    }
-
-    fn latency(&self) -> Option<&'static str> {
-        Some("from the call of connect to the grant")
-    }
-
-    fn sizes(&self, _: &Effort) -> Vec<Size> {
-        Size::only(1)
-    }
-
-    fn needs(&self, _: &Size) -> Vec<Need> {
-        Vec::new()
+    fn about(&self) -> About {
+        About::new(
+            "connect",
+            "A new client connects and takes its first lock, a free one; then it gives it back and ends.",
+        )
+        .operation("connect, acquire, release and close")
+        .latency("from the call of connect to the grant")
     }
 
     async fn run(&self, subject: &Arc<dyn Subject>, _: &Size, effort: &Effort) -> Result<Sample, Failure> {
-        let name = fresh_name(self.id());
+        let name = fresh_name(self.about().id);
         let mut latencies = Latencies::new()?;
         let before = subject.served().await?;
         for _ in 0..effort.connections {

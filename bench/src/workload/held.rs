@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use tokio::task::JoinSet;
 
-use super::{Effort, Size, Workload, fresh_name};
+use super::{About, Effort, Size, Workload, fresh_name};
 use crate::data::Metric;
 use crate::measure::{Sample, Stretch};
 use crate::subject::{Ask, Client, Failure, Held, Need, Subject};
@@ -16,34 +16,18 @@ pub(super) struct HeldLocks;
 
 #[async_trait]
 impl Workload for HeldLocks {
-    fn id(&self) -> &'static str {
-        "held"
-    }
-
-    fn about(&self) -> &'static str {
-        "One client holds many locks, 10 000 with a lease of 30 s in a full run, and keeps them: what that asks of the \
+    fn about(&self) -> About {
+        About::new("held", "One client holds many locks, 10 000 with a lease of 30 s in a full run, and keeps them: what that asks of the \
          server and of the client's processor for a third of the lease, in which each is renewed once, and what each \
-         takes of the client's memory. (In the memory store the entry itself is in it.)"
-    }
-
-    fn latency(&self) -> Option<&'static str> {
-        None
+         takes of the client's memory. (In the memory store the entry itself is in it.)").needs(&[Need::Renewal]).once()
     }
 
     fn sizes(&self, effort: &Effort) -> Vec<Size> {
         Size::only(effort.held.0)
     }
 
-    fn needs(&self, _: &Size) -> Vec<Need> {
-        vec![Need::Renewal]
-    }
-
-    fn once(&self) -> bool {
-        true
-    }
-
     async fn run(&self, subject: &Arc<dyn Subject>, size: &Size, effort: &Effort) -> Result<Sample, Failure> {
-        let name = fresh_name(self.id());
+        let name = fresh_name(self.about().id);
         let lease = effort.held.1;
         let client = subject.connect(lease).await?;
         client.prepare(&Ask::exclusive(&name))?.take().await?.release().await?;

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use tokio::task::JoinSet;
 
 use super::crowd::{clients, close};
-use super::{Effort, Size, Workload, fresh_name};
+use super::{About, Effort, Size, Workload, fresh_name};
 use crate::data::Metric;
 use crate::measure::{Sample, Stretch};
 use crate::subject::{Ask, Client, Failure, Held, Need, Subject};
@@ -17,17 +17,9 @@ pub(super) struct Idle;
 
 #[async_trait]
 impl Workload for Idle {
-    fn id(&self) -> &'static str {
-        "idle"
-    }
-
-    fn about(&self) -> &'static str {
-        "One client holds a lock and 64 wait for it, each a client of its own or all of them tasks of one client, for \
-         as long as the waiters' lease. Then it is given back, and all of them have it in turn."
-    }
-
-    fn latency(&self) -> Option<&'static str> {
-        None
+    fn about(&self) -> About {
+        About::new("idle", "One client holds a lock and 64 wait for it, each a client of its own or all of them tasks of one client, for \
+         as long as the waiters' lease. Then it is given back, and all of them have it in turn.").needs(&[Need::Wait, Need::Renewal]).once()
     }
 
     fn sizes(&self, effort: &Effort) -> Vec<Size> {
@@ -35,16 +27,8 @@ impl Workload for Idle {
         if effort.small { vec![size("64 tasks")] } else { vec![size("64 clients"), size("64 tasks")] }
     }
 
-    fn needs(&self, _: &Size) -> Vec<Need> {
-        vec![Need::Wait, Need::Renewal]
-    }
-
-    fn once(&self) -> bool {
-        true
-    }
-
     async fn run(&self, subject: &Arc<dyn Subject>, size: &Size, effort: &Effort) -> Result<Sample, Failure> {
-        let name = fresh_name(self.id());
+        let name = fresh_name(self.about().id);
         let holder = subject.connect(effort.idle).await?;
         let held = holder.prepare(&Ask::exclusive(&name))?.take().await?;
         let count = if size.name == "64 tasks" { 1 } else { size.count() };

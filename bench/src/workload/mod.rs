@@ -1,21 +1,14 @@
-//! The workloads, one file each.
+//! The workloads.
 
+mod alone;
 pub mod apart;
 mod connect;
-mod contended;
 mod crowd;
-mod cycle;
-mod duty;
-mod hand_over;
+mod crowds;
 mod held;
 mod idle;
 mod names;
-mod permits;
-mod readers;
-mod reentry;
-mod round_trip;
 mod takeover;
-mod try_busy;
 mod waiters;
 
 use std::sync::Arc;
@@ -28,32 +21,54 @@ use crate::data::WorkloadInfo;
 use crate::measure::Sample;
 use crate::subject::{Failure, LEASE, Need, Subject};
 
+/// What is known of a workload before it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct About {
+    /// What it is called.
+    pub id: &'static str,
+    /// What it does, in a sentence.
+    pub about: &'static str,
+    /// What one operation is.
+    pub operation: &'static str,
+    /// What its latencies are, from when to when, if it has any.
+    pub latency: Option<&'static str>,
+    /// What it asks of a subject.
+    pub needs: &'static [Need],
+    /// Whether one round of it is enough: it takes long, and counts more than it times.
+    pub once: bool,
+}
+
+impl About {
+    const fn new(id: &'static str, about: &'static str) -> Self {
+        Self { id, about, operation: "acquire and release", latency: None, needs: &[], once: false }
+    }
+
+    const fn latency(self, latency: &'static str) -> Self {
+        Self { latency: Some(latency), ..self }
+    }
+
+    const fn needs(self, needs: &'static [Need]) -> Self {
+        Self { needs, ..self }
+    }
+
+    const fn operation(self, operation: &'static str) -> Self {
+        Self { operation, ..self }
+    }
+
+    const fn once(self) -> Self {
+        Self { once: true, ..self }
+    }
+}
+
 /// Something to put a subject to.
 #[async_trait]
 pub trait Workload: Send + Sync {
-    /// What it is called.
-    fn id(&self) -> &'static str;
-
-    /// What it does, in a sentence.
-    fn about(&self) -> &'static str;
-
-    /// What one operation is.
-    fn operation(&self) -> &'static str {
-        "acquire and release"
-    }
-
-    /// What its latencies are, from when to when.
-    fn latency(&self) -> Option<&'static str>;
+    /// What is known of it.
+    fn about(&self) -> About;
 
     /// Its sizes.
-    fn sizes(&self, effort: &Effort) -> Vec<Size>;
-
-    /// What it asks of a subject.
-    fn needs(&self, size: &Size) -> Vec<Need>;
-
-    /// Whether one round of it is enough: it takes long, and counts more than it times.
-    fn once(&self) -> bool {
-        false
+    fn sizes(&self, _: &Effort) -> Vec<Size> {
+        Size::only(1)
     }
 
     /// Puts `subject` to it, with clients of its own and names that nobody else uses; they are gone when it ends.
@@ -155,17 +170,17 @@ impl Effort {
 #[must_use]
 pub fn all() -> Vec<Box<dyn Workload>> {
     vec![
-        Box::new(round_trip::RoundTrip),
-        Box::new(cycle::Cycle),
-        Box::new(try_busy::TryBusy),
-        Box::new(reentry::Reentry),
+        Box::new(alone::RoundTrip),
+        Box::new(alone::Cycle),
+        Box::new(alone::TryBusy),
+        Box::new(alone::Reentry),
         Box::new(names::Names),
-        Box::new(contended::Contended),
-        Box::new(hand_over::HandOver),
+        Box::new(crowds::CONTENDED),
+        Box::new(crowds::HAND_OVER),
         Box::new(apart::Processes),
-        Box::new(duty::Duty),
-        Box::new(readers::Readers),
-        Box::new(permits::Permits),
+        Box::new(crowds::DUTY),
+        Box::new(crowds::READERS),
+        Box::new(crowds::PERMITS),
         Box::new(connect::Connect),
         Box::new(takeover::Takeover),
         Box::new(idle::Idle),
@@ -174,15 +189,22 @@ pub fn all() -> Vec<Box<dyn Workload>> {
     ]
 }
 
-impl dyn Workload {
+impl dyn Workload + '_ {
+    /// What it is called.
+    #[must_use]
+    pub fn id(&self) -> &'static str {
+        self.about().id
+    }
+
     /// What the report says about it.
     #[must_use]
     pub fn info(&self) -> WorkloadInfo {
+        let about = self.about();
         WorkloadInfo {
-            id: self.id().to_owned(),
-            about: self.about().to_owned(),
-            operation: self.operation().to_owned(),
-            latency: self.latency().map(ToOwned::to_owned),
+            id: about.id.to_owned(),
+            about: about.about.to_owned(),
+            operation: about.operation.to_owned(),
+            latency: about.latency.map(ToOwned::to_owned),
         }
     }
 }

@@ -4,25 +4,21 @@ use std::time::Instant;
 use async_trait::async_trait;
 use tokio::task::JoinSet;
 
-use super::{Effort, Size, Workload, fresh_name, per_operation};
+use super::{About, Effort, Size, Workload, fresh_name, per_operation};
 use crate::data::Metric;
 use crate::measure::{Latencies, Sample, Stretch};
-use crate::subject::{Ask, Failure, LEASE, Lock, Need, Subject};
+use crate::subject::{Ask, Failure, LEASE, Lock, Subject};
 
 pub(super) struct Names;
 
 #[async_trait]
 impl Workload for Names {
-    fn id(&self) -> &'static str {
-        "names"
-    }
-
-    fn about(&self) -> &'static str {
-        "The tasks of one client take and give back locks, each a lock of its own, all at once."
-    }
-
-    fn latency(&self) -> Option<&'static str> {
-        Some("from the call of acquire to the answer to the release")
+    fn about(&self) -> About {
+        About::new(
+            "names",
+            "The tasks of one client take and give back locks, each a lock of its own, all at once.",
+        )
+        .latency("from the call of acquire to the answer to the release")
     }
 
     fn sizes(&self, effort: &Effort) -> Vec<Size> {
@@ -30,12 +26,8 @@ impl Workload for Names {
         [1, 8, 64, 512].into_iter().filter(|tasks| *tasks <= most).map(Size::of).collect()
     }
 
-    fn needs(&self, _: &Size) -> Vec<Need> {
-        Vec::new()
-    }
-
     async fn run(&self, subject: &Arc<dyn Subject>, size: &Size, effort: &Effort) -> Result<Sample, Failure> {
-        let name = fresh_name(self.id());
+        let name = fresh_name(self.about().id);
         let client = subject.connect(LEASE).await?;
         // The first request of a connection may bring others with it.
         client.prepare(&Ask::exclusive(&name))?.take().await?.release().await?;

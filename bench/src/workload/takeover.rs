@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
 
-use super::{Effort, Size, Workload, fresh_name};
+use super::{About, Effort, Size, Workload, fresh_name};
 use crate::lab::Lab;
 use crate::measure::{Latencies, Sample};
 use crate::subject::{Ask, Failure, Need, Subject};
@@ -16,37 +16,15 @@ pub(super) struct Takeover;
 
 #[async_trait]
 impl Workload for Takeover {
-    fn id(&self) -> &'static str {
-        "takeover"
-    }
-
-    fn about(&self) -> &'static str {
-        "A client dies while it holds a lock, and another waits for it. It dies with its runtime: its tasks end where \
-         they stand, its connections break, and it says nothing."
-    }
-
-    fn operation(&self) -> &'static str {
-        "crash"
-    }
-
-    fn latency(&self) -> Option<&'static str> {
-        Some(
-            "from the death of the holder to the grant of the one that waits, most of it the rest of the dead one's lease",
-        )
-    }
-
-    fn sizes(&self, _: &Effort) -> Vec<Size> {
-        Size::only(1)
-    }
-
-    fn needs(&self, _: &Size) -> Vec<Need> {
-        vec![Need::Wait, Need::Crash]
+    fn about(&self) -> About {
+        About::new("takeover", "A client dies while it holds a lock, and another waits for it. It dies with its runtime: its tasks end where \
+         they stand, its connections break, and it says nothing.").operation("crash").latency("from the death of the holder to the grant of the one that waits, most of it the rest of the dead one's lease").needs(&[Need::Wait, Need::Crash])
     }
 
     async fn run(&self, subject: &Arc<dyn Subject>, _: &Size, effort: &Effort) -> Result<Sample, Failure> {
         let (crashes, lease) = effort.crashes;
         let mut latencies = Latencies::new()?;
-        for latency in try_join_all((0..crashes).map(|_| crash(self.id(), subject, lease))).await? {
+        for latency in try_join_all((0..crashes).map(|_| crash(self.about().id, subject, lease))).await? {
             latencies.add(latency);
         }
         let lease = humantime::format_duration(lease);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 
 use super::idle::{drain, wait};
-use super::{Effort, Size, Workload, fresh_name};
+use super::{About, Effort, Size, Workload, fresh_name};
 use crate::data::Metric;
 use crate::measure::Sample;
 use crate::subject::{Ask, Failure, LEASE, Need, Subject};
@@ -17,34 +17,18 @@ pub(super) struct Waiters;
 
 #[async_trait]
 impl Workload for Waiters {
-    fn id(&self) -> &'static str {
-        "waiters"
-    }
-
-    fn about(&self) -> &'static str {
-        "Many tasks of one client wait for one lock that another client holds: what each of them takes of the client's \
-         memory, with its task. (In the memory store the line itself is in it.)"
-    }
-
-    fn latency(&self) -> Option<&'static str> {
-        None
+    fn about(&self) -> About {
+        About::new("waiters", "Many tasks of one client wait for one lock that another client holds: what each of them takes of the client's \
+         memory, with its task. (In the memory store the line itself is in it.)").needs(&[Need::Wait, Need::Renewal]).once()
     }
 
     fn sizes(&self, effort: &Effort) -> Vec<Size> {
         Size::only(effort.waiters)
     }
 
-    fn needs(&self, _: &Size) -> Vec<Need> {
-        vec![Need::Wait, Need::Renewal]
-    }
-
-    fn once(&self) -> bool {
-        true
-    }
-
     async fn run(&self, subject: &Arc<dyn Subject>, size: &Size, effort: &Effort) -> Result<Sample, Failure> {
         let Some(memory) = effort.memory else { return Err("nobody counts this program's memory".into()) };
-        let name = fresh_name(self.id());
+        let name = fresh_name(self.about().id);
         let (holder, client) = (subject.connect(LEASE).await?, subject.connect(LEASE).await?);
         client.prepare(&Ask::exclusive(&name))?.take().await?.release().await?;
         let held = holder.prepare(&Ask::exclusive(&name))?.take().await?;

@@ -40,7 +40,7 @@ pub(in crate::report) fn subjects(view: View<'_>) -> Table {
     let rows = view.run().subjects.iter().map(|subject| {
         let kind = match subject.kind {
             Kind::Ours => "onelock",
-            Kind::Floor => "driver alone",
+            Kind::Baseline => "driver alone",
             Kind::Peer => "another library",
         };
         vec![
@@ -59,8 +59,8 @@ pub(in crate::report) fn subjects(view: View<'_>) -> Table {
     }
 }
 
-/// All figures of a workload: medians, with the ranges of the rounds.
-pub(in crate::report) fn everything(view: View<'_>, workload: &str) -> Table {
+/// All figures of a workload: medians, and with `ranges` the least and the most of the rounds.
+pub(in crate::report) fn everything(view: View<'_>, workload: &str, ranges: bool) -> Table {
     let outcomes: Vec<_> =
         view.run().outcomes.iter().filter(|outcome| outcome.workload == workload).collect();
     let has = |metric: &Metric| outcomes.iter().any(|outcome| view::figure(outcome, *metric).is_some());
@@ -72,11 +72,7 @@ pub(in crate::report) fn everything(view: View<'_>, workload: &str) -> Table {
         row.extend(sized.then(|| Cell::plain(&outcome.size)));
         row.extend(metrics.iter().map(|&metric| {
             Cell::maybe(view::figure(outcome, metric).map(|figure| {
-                let told = |value| terms::value(metric, value);
-                if figure.least == figure.most {
-                    return told(figure.median);
-                }
-                format!("{} ({} … {})", told(figure.median), told(figure.least), told(figure.most))
+                if ranges { terms::spread(metric, &figure) } else { terms::value(metric, figure.median) }
             }))
         }));
         row.extend(remarks.then(|| Cell::plain(outcome.remark.clone().unwrap_or_default())));
@@ -92,7 +88,7 @@ pub(in crate::report) fn everything(view: View<'_>, workload: &str) -> Table {
     });
     Table {
         id: format!("all-{workload}"),
-        title: format!("{}: all figures", terms::title(workload)),
+        title: terms::title(workload).to_owned(),
         note: note.unwrap_or_default(),
         head,
         rows: outcomes.iter().map(|outcome| row(&outcome)).collect(),

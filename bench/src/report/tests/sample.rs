@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::data::{
-    Distribution, FORMAT, Figure, Kind, LeftOut, Machine, Metric, Outcome, Run, SubjectInfo, WorkloadInfo,
-};
+use crate::data::{FORMAT, Figure, Kind, LeftOut, Machine, Metric, Outcome, Run, SubjectInfo, WorkloadInfo};
 
 /// What must never be read as markup, nor end a cell of a table.
 pub(super) const EVIL: &str = "<b>\"x\" & 'y'|]]>\u{7}";
@@ -29,7 +27,6 @@ pub(super) fn outcome(workload: &str, size: &str, tasks: u32, subject: &str) -> 
         tasks,
         subject: subject.into(),
         figures: BTreeMap::new(),
-        latency: None,
         remark: None,
     }
 }
@@ -42,11 +39,6 @@ fn with(mut outcome: Outcome, figures: &[(Metric, f64)]) -> Outcome {
 fn latencies(mut outcome: Outcome, p50: f64) -> Outcome {
     let tail = [(Metric::P50, 1.0), (Metric::P90, 1.4), (Metric::P99, 3.0), (Metric::Max, 40.0)];
     outcome.figures.extend(tail.map(|(metric, times)| (metric, figure(p50 * times))));
-    let points = [(0.0, 0.7), (50.0, 1.0), (90.0, 1.4), (99.0, 3.0), (99.95, 9.0), (100.0, 40.0)];
-    outcome.latency = Some(Distribution {
-        count: 9_000,
-        points: points.map(|(at, times)| (at, short(p50 * times))).to_vec(),
-    });
     outcome
 }
 
@@ -112,7 +104,7 @@ pub(super) fn run() -> Run {
         subject("redis", "redis", Kind::Ours, "onelock 0.1.0"),
         subject("postgres", "postgres", Kind::Ours, "onelock 0.1.0"),
         subject("postgres+session", "postgres+session", Kind::Ours, "onelock 0.1.0"),
-        subject("redis-floor", "redis", Kind::Floor, "redis-driver 1.8"),
+        subject("redis-baseline", "redis", Kind::Baseline, "redis-driver 1.8"),
         subject("slow", "redis", Kind::Peer, "slowlock 1.0"),
         subject("fast", "redis", Kind::Peer, "fastlock 2.0"),
         subject("advisory", "postgres+session", Kind::Peer, "advisorylock 3.0"),
@@ -128,7 +120,7 @@ pub(super) fn run() -> Run {
         ("redis", 1.0),
         ("postgres", 0.1),
         ("postgres+session", 1.1),
-        ("redis-floor", 1.2),
+        ("redis-baseline", 1.2),
         ("slow", 0.4),
         ("fast", 1.5),
         ("advisory", 0.7),
@@ -162,17 +154,12 @@ pub(super) fn odd() -> Run {
     whole(&mut run, "of no subject", 1.0);
     for (n, outcome) in run.outcomes.iter_mut().enumerate() {
         match n % 5 {
-            0 => outcome.latency = None,
             1 => outcome.figures.values_mut().for_each(|figure| *figure = exact(0.0)),
             2 => {
                 let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 1e300, 5e-324];
                 for (figure, odd) in outcome.figures.values_mut().zip(odd) {
                     *figure = Figure { median: odd, least: f64::NAN, most: f64::INFINITY };
                 }
-                outcome.latency = Some(Distribution {
-                    count: 0,
-                    points: vec![(f64::NAN, 1.0), (50.0, f64::INFINITY), (100.0, 0.0), (101.0, 5.0)],
-                });
             }
             3 => outcome.remark = Some(EVIL.into()),
             _ => outcome.figures.clear(),

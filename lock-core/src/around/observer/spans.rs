@@ -12,7 +12,7 @@ mod on {
     use std::time::Duration;
 
     use tracing::field::{Empty, display};
-    use tracing::{Instrument, info, info_span, warn};
+    use tracing::{Instrument, info, info_span, record_all, warn};
 
     use super::super::{Event, Subject};
     use crate::token::FencingToken;
@@ -58,15 +58,15 @@ mod on {
             let span = &self.0;
             match event {
                 Event::Acquired { outcome, wait, position, .. } => {
-                    span.record("outcome", outcome.as_str());
-                    span.record("wait_ms", millis(*wait));
-                    if let Some(position) = position {
-                        span.record("position", *position);
-                    }
+                    record_all!(
+                        span,
+                        outcome = outcome.as_str(),
+                        wait_ms = millis(*wait),
+                        position = *position
+                    );
                 }
                 Event::Ended { of, token, held, reason } => {
-                    span.record("held_ms", millis(*held));
-                    span.record("reason", display(reason));
+                    record_all!(span, held_ms = millis(*held), reason = display(reason));
                     if reason.is_loss() {
                         warn!(target: "onelock", parent: span, { lock.name = %of.name, token = token.get(), %reason }, "lock lost");
                     }

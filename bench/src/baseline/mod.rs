@@ -1,0 +1,128 @@
+//! What each store's driver does without this library: the two bare requests that take a free lock and give it back, and one
+//! that asks for nothing. Nobody waits, renews, numbers or repeats anything.
+
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+#[cfg(feature = "zk")]
+mod zk;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::data::Kind;
+use crate::networked::{Networked, Way};
+use crate::plain::{self, Plain};
+use crate::servers::Running;
+use crate::subject::{Ask, Client, Failure, Lock, Need, Subject};
+
+/// The baselines of a server.
+#[must_use]
+pub fn of(server: &Running) -> Vec<Arc<dyn Subject>> {
+    match server.store {
+        #[cfg(feature = "etcd")]
+        "etcd" => vec![baseline(server, "etcd", etcd::DRIVER, etcd::Keys)],
+        #[cfg(feature = "mysql")]
+        "mysql" => vec![
+            baseline(server, "mysql", mysql::DRIVER, mysql::Rows),
+            baseline(server, "mysql+session", mysql::DRIVER, mysql::NamedLocks),
+        ],
+        #[cfg(feature = "mysql")]
+        crate::servers::MYSQL_RELAXED => {
+            vec![baseline(server, crate::servers::MYSQL_RELAXED, mysql::DRIVER, mysql::Rows)]
+        }
+        #[cfg(feature = "postgres")]
+        "postgres" => vec![
+            baseline(server, "postgres", postgres::DRIVER, postgres::Rows { durable: true }),
+            baseline(server, "postgres relaxed", postgres::DRIVER, postgres::Rows { durable: false }),
+            baseline(server, "postgres+session", postgres::DRIVER, postgres::Advisory),
+        ],
+        #[cfg(feature = "redis")]
+        "redis" => vec![baseline(server, "redis", redis::DRIVER, redis::Keys)],
+        #[cfg(feature = "zk")]
+        "zk" => vec![baseline(server, "zk", zk::DRIVER, zk::Nodes)],
+        _ => Vec::new(),
+    }
+}
+
+#[allow(dead_code, reason = "not in a build without servers")]
+fn baseline<W: Way + 'static>(server: &Running, store: &str, driver: &str, way: W) -> Arc<dyn Subject> {
+    Arc::new(Networked::new(Kind::Baseline, &format!("{store} baseline"), store, driver, server, way))
+}
+
+/// What two bare requests cannot do.
+#[allow(dead_code, reason = "not in a build without stores")]
+fn lacks(need: Need) -> Option<String> {
+    let can = matches!(need, Need::Try | Need::Ping);
+    (!can).then(|| "the two bare requests take a lock and give it back".to_owned())
+}
+
+/// Two bare requests, by one client for all names.
+trait Pair: Clone + Send + Sync + 'static {
+    /// What the second request needs from the answer to the first.
+    type Kept: Send + Sync + 'static;
+
+    /// Takes the lock if it is free.
+    fn take(&self, name: &str) -> impl Future<Output = Result<Option<Self::Kept>, Failure>> + Send;
+
+    /// Gives it back; whether it was held until then.
+    fn give_back(&self, name: &str, kept: Self::Kept) -> impl Future<Output = Result<bool, Failure>> + Send;
+
+    /// The least that the server answers; false where there is no server.
+    fn ping(&self) -> impl Future<Output = Result<bool, Failure>> + Send;
+
+    /// Ends the client.
+    fn close(&self) -> impl Future<Output = Result<(), Failure>> + Send {
+        async { Ok(()) }
+    }
+}
+
+struct Named<P>(P, String);
+
+impl<P: Pair> Plain for Named<P> {
+    type Kept = P::Kept;
+
+    async fn take(&self, _: bool) -> Result<Option<P::Kept>, Failure> {
+        self.0.take(&self.1).await
+    }
+
+    async fn give_back(&self, kept: P::Kept) -> Result<(), Failure> {
+        if self.0.give_back(&self.1, kept).await? {
+            Ok(())
+        } else {
+            Err("the lock was not held any more".into())
+        }
+    }
+}
+
+#[allow(dead_code, reason = "not in a build without stores")]
+struct Requests<P>(P);
+
+#[async_trait]
+impl<P: Pair> Client for Requests<P> {
+    fn prepare(&self, ask: &Ask<'_>) -> Result<Arc<dyn Lock>, Failure> {
+        Ok(plain::lock(Named(self.0.clone(), ask.name.to_owned())))
+    }
+
+    async fn ping(&self) -> Result<bool, Failure> {
+        self.0.ping().await
+    }
+
+    async fn close(&self) -> Result<(), Failure> {
+        self.0.close().await
+    }
+}
+
+#[allow(dead_code, reason = "not in a build without stores")]
+fn client(pair: impl Pair) -> Arc<dyn Client> {
+    Arc::new(Requests(pair))
+}
