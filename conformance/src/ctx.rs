@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use onelock_core::client::Locks;
 use onelock_core::client::guard::Guard;
 use onelock_core::{
-    Backend, Clock, ErrorKind, FencingToken, Grant, HolderId, LockName, Mode, Note, Place, Renewal, Renewed,
+    Backend, Clock, ErrorKind, FencingToken, Grant, HolderId, LockName, Mode, Place, Renewal, Renewed,
     Request, Settings, Standing, Ticket, Timestamp,
 };
 
@@ -331,17 +331,7 @@ pub fn permit(limit: u32) -> Verdict<Mode> {
 /// # Errors
 /// When the operating system has no random numbers.
 pub fn request(name: &LockName, mode: Mode) -> Verdict<Request> {
-    Ok(Request {
-        name: name.clone(),
-        holder: HolderId::random()?,
-        mode,
-        lease: LONG,
-        waiter_lease: LONG,
-        delay: Duration::ZERO,
-        queue: true,
-        note: Note::default(),
-        epoch: onelock_core::TokenEpoch::default(),
-    })
+    Ok(Request::new(name.clone(), HolderId::random()?, mode, LONG))
 }
 
 /// An exclusive request.
@@ -355,25 +345,25 @@ pub fn exclusive(name: &LockName) -> Verdict<Request> {
 /// The same request with leases of `lease`.
 #[must_use]
 pub fn leased(request: Request, lease: Duration) -> Request {
-    Request { lease, waiter_lease: lease, ..request }
+    request.lease(lease).waiter_lease(lease)
 }
 
 /// The same request, not to wait in the line.
 #[must_use]
 pub fn trying(request: Request) -> Request {
-    Request { queue: false, ..request }
+    request.queue(false)
 }
 
 /// The renewal of an entry on the leases of its request.
 #[must_use]
 pub fn renewal(request: &Request, token: impl Into<Option<FencingToken>>) -> Renewal {
-    Renewal { ticket: ticket(request, token), lease: request.lease, waiter_lease: request.waiter_lease }
+    Renewal::new(ticket(request, token), request.lease, request.waiter_lease)
 }
 
 /// The ticket of an entry; without a number while that is not known.
 #[must_use]
 pub fn ticket(request: &Request, token: impl Into<Option<FencingToken>>) -> Ticket {
-    Ticket { token: token.into(), ..request.ticket() }
+    request.ticket().token(token.into())
 }
 
 /// Joins the line and must hold.

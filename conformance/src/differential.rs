@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use onelock_core::line::{Entry, Line};
 use onelock_core::{
     Backend, EntryView, FencingToken, HolderId, ListedName, LockName, Mode, Note, Page, Raise, Release,
-    Renewal, Renewed, Request, Standing, Ticket, Timestamp,
+    Renewal, Renewed, Request, Standing, Timestamp,
 };
 
 use crate::rng::Rng;
@@ -170,17 +170,16 @@ impl<S: Subject> Game<'_, S> {
         let notes = ["", "someone", "host:7 'quoted' \"x\" \\"];
         let Times { lease, waiter_lease, delay } = self.subject.times(&mut self.rng);
         let rng = &mut self.rng;
-        Ok(Request {
-            name: LockName::new(on)?,
-            holder: HolderId::from_u128(1 + u128::from(rng.below(12))),
-            mode: modes[rng.index(modes.len())],
+        Ok(Request::new(
+            LockName::new(on)?,
+            HolderId::from_u128(1 + u128::from(rng.below(12))),
+            modes[rng.index(modes.len())],
             lease,
-            waiter_lease,
-            delay,
-            queue: rng.below(3) > 0,
-            note: Note::new(notes[rng.index(notes.len())])?,
-            epoch: onelock_core::TokenEpoch::default(),
-        })
+        )
+        .waiter_lease(waiter_lease)
+        .delay(delay)
+        .queue(rng.below(3) > 0)
+        .note(Note::new(notes[rng.index(notes.len())])?))
     }
 
     async fn step(&mut self, step: usize) -> Verdict {
@@ -207,7 +206,7 @@ impl<S: Subject> Game<'_, S> {
                 let number = self.model.line(on).entries().iter().find(entry).map(|e| e.token);
                 let token = number.filter(|_| self.rng.below(3) > 0);
                 let expected = self.model.remove(on, ticket.holder);
-                ensure_eq!(store.release(&Ticket { token, ..ticket }).await?, expected, "release");
+                ensure_eq!(store.release(&ticket.token(token)).await?, expected, "release");
             }
             8 => {
                 let token = FencingToken::new(1.max(self.model.last(on) - self.number(6)?))?;
@@ -248,7 +247,7 @@ impl<S: Subject> Game<'_, S> {
             let Request { lease, waiter_lease, .. } = self.request(on)?;
             let ticket = self.request(on)?.ticket();
             names.push(on);
-            due.push(Renewal { ticket, lease, waiter_lease });
+            due.push(Renewal::new(ticket, lease, waiter_lease));
         }
         let answers: Result<Vec<_>, _> = store.renew(&due).await.into_iter().collect();
         let answers: Vec<_> = answers?.into_iter().map(|answer| self.renewed(answer)).collect();

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use onelock_core::{
-    Backend, ErrorKind, FencingToken, HolderId, LockName, Mode, Note, Release, Renewal, Request, Standing,
-    Ticket,
+    Backend, ErrorKind, FencingToken, HolderId, LockName, Mode, Release, Renewal, Request, Standing, Ticket,
 };
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -113,7 +112,7 @@ async fn work(client: &dyn Backend, answered: &Mutex<Answered>, round: u32, task
             Standing::Waiting(place) => crate::ctx::number(place)?,
             Standing::Busy(_) => return Err(Stop::failed("it queues")),
         };
-        let ticket = Ticket { token: Some(token), ..request.ticket() };
+        let ticket = request.ticket().token(token);
         {
             let mut answered = answered.lock().await;
             answered.count += 1;
@@ -128,7 +127,7 @@ async fn work(client: &dyn Backend, answered: &Mutex<Answered>, round: u32, task
             continue;
         }
         if rng.below(2) == 0 {
-            let due = Renewal { ticket, lease: RENEWED, waiter_lease: RENEWED };
+            let due = Renewal::new(ticket, RENEWED, RENEWED);
             match client.renew(std::slice::from_ref(&due)).await.pop().context("an answer")? {
                 // Where the lease is a session's, which is as long as it was at first.
                 Err(error) if error.kind() == ErrorKind::Unsupported => continue,
@@ -147,15 +146,5 @@ async fn work(client: &dyn Backend, answered: &Mutex<Answered>, round: u32, task
 }
 
 fn request(name: LockName) -> Verdict<Request> {
-    Ok(Request {
-        name,
-        holder: HolderId::random()?,
-        mode: Mode::Exclusive,
-        lease: LEASE,
-        waiter_lease: LEASE,
-        delay: Duration::ZERO,
-        queue: true,
-        note: Note::default(),
-        epoch: onelock_core::TokenEpoch::default(),
-    })
+    Ok(Request::new(name, HolderId::random()?, Mode::Exclusive, LEASE))
 }

@@ -121,7 +121,7 @@ pub(crate) async fn acquire(
     Ok(BUSY)
 }
 
-const BUSY: Standing = Standing::Busy(Busy { retry_after: None });
+const BUSY: Standing = Standing::Busy(Busy::new(None));
 
 /// Makes the entry where its key, the epoch and the line allow; else reads why not.
 fn txn(keys: &Keys, span: &Span, key: &[u8], request: &Request, form: Form, lease: &Lease) -> Txn {
@@ -240,15 +240,15 @@ impl<'a> Join<'a> {
         let due = self.leases.now() + lasts + delay;
         self.done = self.entries.change(holder, |own| own.due = Some(due));
         Ok(Some(match own.holds() {
-            true => Standing::Held(Grant { token, lease: lasts }),
-            false => Standing::Waiting(Place { token: Some(token), lease: lasts, retry_after: None }),
+            true => Standing::Held(Grant::new(token, lasts)),
+            false => Standing::Waiting(Place::new(token, lasts)),
         }))
     }
 
     /// Renews the entry: it was there before, or needs another lease. `None` when it is gone.
     async fn renewed(&mut self, keys: &Keys) -> Result<Option<Standing>> {
         let Request { lease, waiter_lease, .. } = *self.request;
-        let renewal = Renewal { ticket: self.request.ticket(), lease, waiter_lease };
+        let renewal = Renewal::new(self.request.ticket(), lease, waiter_lease);
         let answer =
             renew::renew(keys, self.leases, self.entries, std::slice::from_ref(&renewal)).await.pop();
         let standing = match answer {

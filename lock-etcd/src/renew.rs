@@ -295,8 +295,8 @@ impl<'a> Work<'a> {
             return Ok(Renewed::NotHeld);
         }
         Ok(match own.holds() {
-            true => Renewed::Held(Grant { token, lease: lasts }),
-            false => Renewed::Waiting(Place { token: Some(token), lease: lasts, retry_after: None }),
+            true => Renewed::Held(Grant::new(token, lasts)),
+            false => Renewed::Waiting(Place::new(token, lasts)),
         })
     }
 }

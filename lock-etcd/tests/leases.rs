@@ -166,8 +166,7 @@ async fn promoted(
     let mut due = Vec::new();
     for _ in 0..count {
         let asked: Request = request(name, Mode::Shared)?;
-        let asked =
-            Request { lease: Duration::from_secs(60), waiter_lease: Duration::from_secs(20), ..asked };
+        let asked = asked.lease(Duration::from_secs(60)).waiter_lease(Duration::from_secs(20));
         let place = waiting(backend, &asked).await?;
         due.push(renewal(&asked, place.token));
     }

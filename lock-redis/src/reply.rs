@@ -29,7 +29,7 @@ pub(crate) fn standing(value: &Value, asked: Asked) -> Result<Standing> {
     Ok(match renewed(text, asked)? {
         Renewed::Held(grant) => Standing::Held(grant),
         Renewed::Waiting(place) => Standing::Waiting(place),
-        Renewed::NotHeld => Standing::Busy(Busy { retry_after: after(words::<3>(text)?[2])? }),
+        Renewed::NotHeld => Standing::Busy(Busy::new(after(words::<3>(text)?[2])?)),
     })
 }
 
@@ -57,12 +57,11 @@ fn renewed(text: &str, asked: Asked) -> Result<Renewed> {
         "1" if last != asked.holder.to_hex() => {
             return Err(Error::new(ErrorKind::Protocol, "the server answered somebody else's question"));
         }
-        "1" => Renewed::Held(Grant { token: number(token)?, lease: asked.lease }),
-        "2" => Renewed::Waiting(Place {
-            token: Some(number(token)?),
-            lease: asked.waiter_lease,
-            retry_after: after(last)?,
-        }),
+        "1" => Renewed::Held(Grant::new(number(token)?, asked.lease)),
+        "2" => Renewed::Waiting(
+            Place::new(number::<onelock_core::FencingToken>(token)?, asked.waiter_lease)
+                .retry_after(after(last)?),
+        ),
         _ => return Err(malformed(text)),
     })
 }
@@ -206,9 +205,9 @@ mod tests {
     #[test]
     fn a_grant_is_exactly_a_grant() {
         let holder = asked().holder.to_hex();
-        let held = Grant { token: FencingToken::new(7).unwrap(), lease: L };
+        let held = Grant::new(FencingToken::new(7).unwrap(), L);
         assert_eq!(standing(&text(&format!("1 7 {holder}")), asked()).unwrap(), Standing::Held(held));
-        let busy = Busy { retry_after: Some(Duration::from_millis(5)) };
+        let busy = Busy::new(Some(Duration::from_millis(5)));
         assert_eq!(standing(&text("0 0 5"), asked()).unwrap(), Standing::Busy(busy));
         let bad = ["1 7 -1", "3 7 -1", "2 7 -2", "2 7", "1 7", "0 0 x", "2 0 5", "", "1", "-1"];
         let grants = ["0", "-7", "x", "7.0", ""].map(|number| format!("1 {number} {holder}"));

@@ -72,8 +72,7 @@ impl Pair<'_> {
 
     async fn renew(&mut self, due: Vec<Request>, lease: Duration) {
         let mut promoted = Vec::new();
-        let items: Vec<_> =
-            due.iter().map(|r| Renewal { ticket: r.ticket(), lease, waiter_lease: lease / 2 }).collect();
+        let items: Vec<_> = due.iter().map(|r| Renewal::new(r.ticket(), lease, lease / 2)).collect();
         self.line.settle(NOW, &mut promoted);
         let expected: Vec<_> = items.iter().map(|item| self.line.renew(NOW, item)).collect();
         // The answer itself tells whoever asked; its place in the inbox is gone by then.

@@ -202,7 +202,7 @@ async fn a_master_that_is_cut_off_gives_its_waiters_nothing() {
     let group = group(Plan::sentinel(Duration::from_secs(60))).await;
     let url = format!("{}?replicas=1&replicas_timeout=300ms", group.url());
     let (holder, waiter) = (backend(&url).await, backend(&url).await);
-    let free = |lock: &str| onelock_core::Request { lease: Duration::from_secs(3), ..request(lock, "x") };
+    let free = |lock: &str| request(lock, "x").lease(Duration::from_secs(3));
     // By the end of a lease, by an eviction, by a release.
     let locks = ["expires", "evicted", "released"];
     let mut lines = Vec::new();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{HOUR, Server, held, renew_one, request, soon, waits};
-use onelock_core::{Backend, ErrorKind, Note, Release, Renewal, Renewed, Request, Wake};
+use onelock_core::{Backend, ErrorKind, Note, Release, Renewal, Renewed, Wake};
 use onelock_redis::RedisBackend;
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn an_answer_that_is_too_long_costs_only_itself() {
     waits(backend.acquire(&next).await.unwrap());
     for _ in 0..1500 {
         let note = Note::new("n".repeat(64)).unwrap();
-        waits(backend.acquire(&Request { note, ..request("a", "x") }).await.unwrap());
+        waits(backend.acquire(&request("a", "x").note(note)).await.unwrap());
     }
     let error = soon(backend.inspect(&first.name)).await.unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true), "{error}");
@@ -56,9 +56,9 @@ async fn no_request_is_too_large() {
     for i in 0..2000 {
         // Each of these bytes takes three in a key.
         let text = format!("{i:04}{}", "%".repeat(255 - 4));
-        let ask = Request { note: Note::new("n".repeat(Note::MAX_BYTES)).unwrap(), ..request(&text, "x") };
+        let ask = request(&text, "x").note(Note::new("n".repeat(Note::MAX_BYTES)).unwrap());
         held(backend.acquire(&ask).await.unwrap());
-        due.push(Renewal { ticket: ask.ticket(), lease: HOUR * 2, waiter_lease: Duration::from_secs(1) });
+        due.push(Renewal::new(ask.ticket(), HOUR * 2, Duration::from_secs(1)));
     }
     for answer in soon(backend.renew(&due)).await {
         assert!(matches!(answer, Ok(Renewed::Held(_))), "{answer:?}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::{HOUR, Raw, Server, held, name, renew_one, request, soon, token};
 use onelock_core::store::Checked;
 use onelock_core::{
-    Backend, BootClock, ErrorKind, Locks, Page, Release, Renewed, Request, Settings, Standing, StoreUrl,
+    Backend, BootClock, ErrorKind, Locks, Page, Release, Renewed, Settings, Standing, StoreUrl,
 };
 use onelock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
 use redis::Value;
@@ -85,7 +85,7 @@ async fn their_lock_ends_with_its_time_and_ours_with_ours() {
     let busy = backend.acquire(&request("a", "x")).await.unwrap();
     assert!(matches!(busy, Standing::Busy(busy) if busy.retry_after.is_none()), "a lock without an end");
     raw.run("DEL a").await;
-    let short = Request { lease: Duration::from_millis(30), ..request("a", "x") };
+    let short = request("a", "x").lease(Duration::from_millis(30));
     held(backend.acquire(&short).await.unwrap());
     soon(async { while !they_take(&mut raw, "a", "60000").await {} }).await;
     assert_eq!(renew_one(&*backend, &short.ticket()).await.unwrap(), Renewed::NotHeld);
@@ -176,7 +176,7 @@ async fn a_restricted_user_is_enough() {
     let cycle = async |backend: &Checked<PlainBackend>| {
         let ask = request("orders/1", "x");
         let standing = backend.acquire(&ask).await?;
-        let again = Request { lease: HOUR * 2, ..ask.clone() };
+        let again = ask.clone().lease(HOUR * 2);
         backend.acquire(&again).await?;
         renew_one(backend, &ask.ticket()).await?;
         backend.inspect(&name("orders/1")).await?;

@@ -46,7 +46,7 @@ async fn client(servers: &[Server]) -> (Quorum, Vec<Arc<Net>>) {
 }
 
 fn attempt() -> Request {
-    Request { queue: false, ..request(NAME, "x") }
+    request(NAME, "x").queue(false)
 }
 
 fn token(standing: &Standing) -> FencingToken {

@@ -49,7 +49,7 @@ async fn servers(count: usize, options: &[&str]) -> Vec<Server> {
 }
 
 fn attempt() -> Request {
-    Request { queue: false, lease: LEASE, waiter_lease: LEASE, ..request("order", "x") }
+    request("order", "x").queue(false).lease(LEASE).waiter_lease(LEASE)
 }
 
 async fn token(quorum: &Quorum, request: &Request) -> Option<FencingToken> {
@@ -172,10 +172,10 @@ async fn leases_longer_than_the_quarantine_allows_are_refused() {
     let servers = servers(2, &[]).await;
     let (quorum, _) = client(&servers, Gate::RunId).await;
     assert_eq!(quorum.capabilities().max_lease, QUARANTINE / 10 * 9);
-    let long = Request { delay: LEASE, ..attempt() };
+    let long = attempt().delay(LEASE);
     assert_eq!(quorum.acquire(&long).await.unwrap_err().kind(), ErrorKind::InvalidLease);
     let (free, _) = client(&servers, Gate::None).await;
-    assert!(token(&free, &Request { lease: crate::common::HOUR, ..attempt() }).await.is_some());
+    assert!(token(&free, &attempt().lease(crate::common::HOUR)).await.is_some());
 }
 
 /// Clients churn while one server after the other loses power: it comes back with what it had a while before. Each

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::common::{Server, request, soon};
 use onelock_core::driver::Context;
-use onelock_core::{Backend, BootClock, Error, ErrorKind, Quorum, Request, Standing};
+use onelock_core::{Backend, BootClock, Error, ErrorKind, Quorum, Standing};
 use tokio::net::{TcpListener, TcpStream};
 
 async fn open(members: [String; 3]) -> Result<Quorum, Error> {
@@ -65,7 +65,7 @@ async fn a_member_that_comes_late_is_compared_first() {
     two.signal("-STOP");
     let error = soon(async {
         loop {
-            let attempt = Request { queue: false, ..request("order", "x") };
+            let attempt = request("order", "x").queue(false);
             match quorum.acquire(&attempt).await {
                 Ok(Standing::Held(grant)) => panic!("held as {} by one server of three", grant.token),
                 Ok(_) => {}

@@ -32,7 +32,7 @@ async fn client(servers: &[Server], member_timeout: Duration) -> (Quorum, Vec<Ar
 }
 
 fn attempt() -> Request {
-    Request { queue: false, lease: LEASE, waiter_lease: LEASE, ..request(NAME, "x") }
+    request(NAME, "x").queue(false).lease(LEASE).waiter_lease(LEASE)
 }
 
 fn volume() -> usize {
@@ -169,7 +169,7 @@ async fn a_late_release_of_one_attempt_does_not_touch_the_next() {
     // Somebody else has three of five.
     let his = attempt();
     assert!(matches!(other.acquire(&his).await.unwrap(), Standing::Held(_)));
-    let first = Request { lease: Duration::from_millis(300), ..attempt() };
+    let first = attempt().lease(Duration::from_millis(300));
     nets.iter().for_each(|net| net.hold("release"));
     let quorum = Arc::new(quorum);
     let (asking, asked) = (Arc::clone(&quorum), first.clone());
@@ -189,7 +189,7 @@ async fn a_late_release_of_one_attempt_does_not_touch_the_next() {
         }
     })
     .await;
-    let second = Request { lease: Duration::from_secs(30), ..attempt() };
+    let second = attempt().lease(Duration::from_secs(30));
     assert!(matches!(quorum.acquire(&second).await.unwrap(), Standing::Held(_)));
     let before = holders(&servers).await;
     nets.iter().for_each(|net| net.let_go("release"));
@@ -220,7 +220,7 @@ async fn repeated_releases_do_not_touch_later_attempts() {
     let (mut blocked, mut worst, mut held) = (0, 0, 0);
     let cycles = 100 * volume();
     while held < cycles {
-        let mine = Request { lease: crate::common::HOUR, ..attempt() };
+        let mine = attempt().lease(crate::common::HOUR);
         if !matches!(quorum.acquire(&mine).await.unwrap(), Standing::Held(_)) {
             (blocked, worst) = (blocked + 1, worst.max(blocked + 1));
             assert!(blocked < 20, "a client that blocks itself");
@@ -237,5 +237,5 @@ async fn repeated_releases_do_not_touch_later_attempts() {
 }
 
 fn renewal(request: &Request) -> onelock_core::Renewal {
-    onelock_core::Renewal { ticket: request.ticket(), lease: request.lease, waiter_lease: request.lease }
+    onelock_core::Renewal::new(request.ticket(), request.lease, request.lease)
 }

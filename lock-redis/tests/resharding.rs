@@ -127,11 +127,7 @@ async fn what_is_held_is_kept_while_its_slot_is_on_its_way() {
         let due: Vec<_> = held_ones.iter().map(|(_, ask)| ask).chain([&waiter]).collect();
         let due: Vec<_> = due
             .iter()
-            .map(|ask| onelock_core::Renewal {
-                ticket: ask.ticket(),
-                lease: crate::common::HOUR * 2,
-                waiter_lease: crate::common::HOUR,
-            })
+            .map(|ask| onelock_core::Renewal::new(ask.ticket(), crate::common::HOUR * 2, crate::common::HOUR))
             .collect();
         let answers = backend.renew(&due).await;
         for ((token, ask), answer) in held_ones.iter().zip(&answers) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::common::{HOUR, Server, held, name, renew_one, request, soon, token, waits};
-use onelock_core::{Backend, ErrorKind, Page, Raise, Release, Renewal, Renewed, Request, Standing, Wake};
+use onelock_core::{Backend, ErrorKind, Page, Raise, Release, Renewal, Renewed, Standing, Wake};
 use onelock_redis::RedisBackend;
 use redis::Value;
 
@@ -60,7 +60,7 @@ async fn joins_do_not_move_the_end_of_a_line() {
     let lease = raw.int("PEXPIRETIME onelock:{44}:e:a").await;
     let mut before = None;
     for _ in 0..3000 {
-        let brief = Request { waiter_lease: Duration::from_secs(60), ..request("a", "x") };
+        let brief = request("a", "x").waiter_lease(Duration::from_secs(60));
         waits(backend.acquire(&brief).await.unwrap());
         backend.release(&brief.ticket()).await.unwrap();
         if before.is_none() {
@@ -128,7 +128,7 @@ async fn each_renewal_of_a_batch_is_answered_by_itself() {
     for i in 0..200 {
         let ask = request(&format!("n{i}"), "x");
         held(backend.acquire(&ask).await.unwrap());
-        due.push(Renewal { ticket: ask.ticket(), lease: HOUR * 2, waiter_lease: HOUR });
+        due.push(Renewal::new(ask.ticket(), HOUR * 2, HOUR));
     }
     backend.release(&due[70].ticket).await.unwrap();
     raw.run(&format!("SET {} v", entry_key(&mut raw.clone(), "n9").await)).await;

@@ -75,7 +75,7 @@ async fn again(
         entry.set_node(Some(Node { path, token, alone: false }));
     }
     let (lease, waiter_lease) = (request.lease, request.waiter_lease);
-    let renewal = Renewal { ticket: request.ticket(), lease, waiter_lease };
+    let renewal = Renewal::new(request.ticket(), lease, waiter_lease);
     match renew(sessions, entries, &[renewal]).await.pop() {
         Some(Ok(Renewed::Held(grant))) => Ok(Some(Standing::Held(grant))),
         Some(Ok(Renewed::Waiting(place))) => Ok(Some(Standing::Waiting(place))),
@@ -105,7 +105,7 @@ impl Join<'_> {
     async fn join(mut self) -> Result<Standing> {
         let (request, session) = (self.request, self.entry.room.session());
         let parent = &self.entry.paths.parent;
-        let busy = Ok(Standing::Busy(Busy { retry_after: None }));
+        let busy = Ok(Standing::Busy(Busy::default()));
         for _ in 0..TURNS {
             let epoch = self.epochs.admit(session, request.epoch).await?;
             session.fresh().await?;
@@ -231,9 +231,9 @@ impl Join<'_> {
         entry.stands(stand, changed);
         let token = entry.node().ok_or_else(too_slow)?.token;
         Ok(if held {
-            Standing::Held(Grant { token, lease })
+            Standing::Held(Grant::new(token, lease))
         } else {
-            Standing::Waiting(Place { token: Some(token), lease, retry_after: None })
+            Standing::Waiting(Place::new(token, lease))
         })
     }
 }

@@ -214,8 +214,8 @@ fn settle(
 fn answer(held: bool, token: FencingToken, kept: Duration, delay: Duration) -> Renewed {
     let lease = kept.saturating_sub(delay);
     match held {
-        true => Renewed::Held(Grant { token, lease }),
-        false => Renewed::Waiting(Place { token: Some(token), lease, retry_after: None }),
+        true => Renewed::Held(Grant::new(token, lease)),
+        false => Renewed::Waiting(Place::new(token, lease)),
     }
 }
 
@@ -226,8 +226,8 @@ mod tests {
     #[test]
     fn a_lease_that_is_shorter_than_the_delay_is_none() {
         let (token, second) = (FencingToken::new(1).unwrap(), Duration::from_secs(1));
-        let held = |lease| Renewed::Held(Grant { token, lease });
-        let waiting = |lease| Renewed::Waiting(Place { token: Some(token), lease, retry_after: None });
+        let held = |lease| Renewed::Held(Grant::new(token, lease));
+        let waiting = |lease| Renewed::Waiting(Place::new(token, lease));
         assert_eq!(answer(true, token, second * 3, second), held(second * 2));
         assert_eq!(answer(true, token, second, second * 2), held(Duration::ZERO));
         assert_eq!(answer(false, token, second, second * 2), waiting(Duration::ZERO));

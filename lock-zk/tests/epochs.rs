@@ -10,7 +10,7 @@ use crate::support::harness::open;
 use crate::url;
 
 fn of(epoch: u16, name: &LockName) -> Verdict<Request> {
-    Ok(Request { epoch: TokenEpoch::new(epoch)?, ..exclusive(name)? })
+    Ok((exclusive(name)?).epoch(TokenEpoch::new(epoch)?))
 }
 
 /// It has joined before, so it does not read the epoch again: the server compares it with the new node of a free name, and

@@ -100,10 +100,8 @@ async fn a_short_buffer_of_the_server_loses_no_lock() -> Verdict {
     let client = open(&url(&server)).await?;
     let names: Vec<_> = (0..600).map(|i| name(&format!("{i:0>250}"))).collect::<Verdict<_>>()?;
     let tickets = take(&client, &names).await?;
-    let due: Vec<_> = tickets
-        .into_iter()
-        .map(|ticket| onelock_core::Renewal { ticket, lease: LEASE, waiter_lease: LEASE })
-        .collect();
+    let due: Vec<_> =
+        tickets.into_iter().map(|ticket| onelock_core::Renewal::new(ticket, LEASE, LEASE)).collect();
     for answer in client.renew(&due).await {
         expect!(answer?, Renewed::Held(_) => (), "a lock that is held");
     }

@@ -40,7 +40,7 @@ impl Backend for Stingy {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.inner.acquire(&Request { lease: request.lease.min(self.most), ..request.clone() }).await
+        self.inner.acquire(&request.clone().lease(request.lease.min(self.most))).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {

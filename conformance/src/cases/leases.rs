@@ -177,7 +177,7 @@ async fn dead_waiter_leaves_the_line(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let name = name("dead-waiter")?;
     let (first, dead, third) = (exclusive(&name)?, exclusive(&name)?, exclusive(&name)?);
-    let dead = Request { waiter_lease: ctx.units(1), ..dead };
+    let dead = dead.waiter_lease(ctx.units(1));
     let grant = held(&backend, &first).await?;
     let gone = waiting(&backend, &dead).await?.token;
     let next = waiting(&backend, &third).await?.token;
@@ -193,7 +193,7 @@ async fn promoted_waiter_keeps_its_waiter_lease(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let name = name("promoted")?;
     let (first, silent, third) = (exclusive(&name)?, exclusive(&name)?, exclusive(&name)?);
-    let silent = Request { waiter_lease: ctx.units(2), ..silent };
+    let silent = silent.waiter_lease(ctx.units(2));
     let grant = held(&backend, &first).await?;
     waiting(&backend, &silent).await?;
     let next = waiting(&backend, &third).await?.token;
@@ -302,7 +302,7 @@ async fn dead_waiter_is_not_told_that_it_holds(ctx: &Ctx) -> Verdict {
     let (a, b) = (ctx.backend().await?, ctx.backend().await?);
     let name = name("waited-to-death")?;
     let (first, dead) = (exclusive(&name)?, exclusive(&name)?);
-    let dead = Request { waiter_lease: ctx.units(2), ..dead };
+    let dead = dead.waiter_lease(ctx.units(2));
     let grant = held(&a, &first).await?;
     let place = waiting(&b, &dead).await?;
     let gone = ticket(&dead, place.token);

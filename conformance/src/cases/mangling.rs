@@ -138,11 +138,7 @@ impl Client {
                 let own = name(&format!("mangled/own/{}/{}", self.number, rng.below(4)))?;
                 let own = trying(leased(exclusive(&own)?, Duration::from_secs(3)));
                 self.call(tally, "acquire", self.backend.acquire(&own)).await?;
-                let due = onelock_core::Renewal {
-                    ticket: own.ticket(),
-                    lease: own.lease,
-                    waiter_lease: own.waiter_lease,
-                };
+                let due = onelock_core::Renewal::new(own.ticket(), own.lease, own.waiter_lease);
                 self.renew(&due, tally).await?;
                 self.call(tally, "release", self.backend.release(&own.ticket())).await?;
             }
@@ -160,11 +156,7 @@ impl Client {
     /// In the line behind the holder.
     async fn wait(&self, request: Request, tally: &mut Tally) -> Verdict {
         self.call(tally, "acquire", self.backend.acquire(&request)).await?;
-        let due = onelock_core::Renewal {
-            ticket: request.ticket(),
-            lease: request.lease,
-            waiter_lease: request.waiter_lease,
-        };
+        let due = onelock_core::Renewal::new(request.ticket(), request.lease, request.waiter_lease);
         self.renew(&due, tally).await?;
         let ticket = request.ticket();
         // It ends when the line says so, or not at all.

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use onelock_core::{
-    Backend, ErrorKind, FencingToken, LockName, Mode, Raise, Release, Renewed, Request, Standing, TokenEpoch,
-    Wake,
+    Backend, ErrorKind, FencingToken, LockName, Mode, Raise, Release, Renewed, Standing, TokenEpoch, Wake,
 };
 
 use crate::case::{Need, table};
@@ -117,8 +116,7 @@ async fn tokens_grow_over_restart(ctx: &Ctx) -> Verdict {
 /// A request of a smaller token epoch than one that has joined is refused and leaves nothing; the larger goes on.
 async fn smaller_epochs_are_refused(ctx: &Ctx) -> Verdict {
     let name = name("epochs")?;
-    let of =
-        |epoch: u16| -> Verdict<_> { Ok(Request { epoch: TokenEpoch::new(epoch)?, ..exclusive(&name)? }) };
+    let of = |epoch: u16| -> Verdict<_> { Ok((exclusive(&name)?).epoch(TokenEpoch::new(epoch)?)) };
     let mut last = 0;
     for epoch in [0, 2, 3] {
         // A client of its own each time: the epoch is the store's to remember.

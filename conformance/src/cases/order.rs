@@ -222,7 +222,7 @@ async fn permit_weights(ctx: &Ctx) -> Verdict {
         for ahead in ahead.split(' ') {
             ensure!(line.join(ahead.parse()?).await?, "{ahead} is held");
         }
-        let ask = Request { queue: false, ..request(&line.name, mode.parse()?)? };
+        let ask = (request(&line.name, mode.parse()?)?).queue(false);
         let modes = || line.all.iter().map(|(request, _)| request.mode);
         let holds = onelock_core::mode::holders(modes().chain([ask.mode])) > line.all.len();
         let standing = other.acquire(&ask).await?;

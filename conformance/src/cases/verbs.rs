@@ -192,7 +192,7 @@ async fn stale_handle(ctx: &Ctx) -> Verdict {
     let new_grant = held(&backend, &new).await?;
     ensure_eq!(backend.release(&old_ticket).await?, Release::NotHeld, "a stale release");
     ensure_eq!(renew(&backend, renewal(&old, old_grant.token)).await?, Renewed::NotHeld, "a stale renewal");
-    let thief = Ticket { token: Some(new_grant.token), ..old_ticket };
+    let thief = old_ticket.token(new_grant.token);
     ensure_eq!(backend.release(&thief).await?, Release::NotHeld, "a stale holder with the new number");
     let line = backend.inspect(&name).await?;
     ensure_eq!(line.holders.first().map(|h| h.token), Some(new_grant.token), "the holder");

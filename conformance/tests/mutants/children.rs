@@ -85,26 +85,26 @@ impl Backend for Children {
         let mut spot = self.find(name, holder).await;
         if spot.is_none() {
             if !request.queue && self.count(name).await > 0 {
-                return Ok(Standing::Busy(Busy { retry_after: None }));
+                return Ok(Standing::Busy(Busy::default()));
             }
             let lease = (self.way != Way::Persistent).then_some(request.waiter_lease);
             self.server.create(name.as_str(), &holder.to_hex(), lease).await;
             spot = self.find(name, holder).await;
         }
-        let Some(spot) = spot else { return Ok(Standing::Busy(Busy { retry_after: None })) };
+        let Some(spot) = spot else { return Ok(Standing::Busy(Busy::default())) };
         let (key, token) = (child(name.as_str(), spot.number), FencingToken::new(spot.number)?);
         if spot.index == 0 {
             if self.way != Way::Persistent {
                 self.server.expire(&key, request.lease).await;
             }
-            return Ok(Standing::Held(Grant { token, lease: request.lease }));
+            return Ok(Standing::Held(Grant::new(token, request.lease)));
         }
         if !request.queue {
             self.server.del(&key).await;
-            return Ok(Standing::Busy(Busy { retry_after: None }));
+            return Ok(Standing::Busy(Busy::default()));
         }
         let (lease, retry_after) = (request.waiter_lease, spot.retry_after);
-        Ok(Standing::Waiting(Place { token: Some(token), lease, retry_after }))
+        Ok(Standing::Waiting(Place::new(token, lease).retry_after(retry_after)))
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
@@ -143,8 +143,8 @@ impl Backend for Children {
             let there = self.server.expire(&child(one.ticket.name.as_str(), spot.number), lease).await;
             answers.push(FencingToken::new(spot.number).map(|token| match spot.index {
                 _ if !there => Renewed::NotHeld,
-                0 => Renewed::Held(Grant { token, lease }),
-                _ => Renewed::Waiting(Place { token: Some(token), lease, retry_after: spot.retry_after }),
+                0 => Renewed::Held(Grant::new(token, lease)),
+                _ => Renewed::Waiting(Place::new(token, lease).retry_after(spot.retry_after)),
             }));
         }
         answers

@@ -67,7 +67,7 @@ impl Redlock {
         }
         let majority = self.majority(held + gone);
         match token {
-            Some(token) if held >= majority => Ok(Renewed::Held(Grant { token, lease: due.lease })),
+            Some(token) if held >= majority => Ok(Renewed::Held(Grant::new(token, due.lease))),
             _ if gone >= majority => Ok(Renewed::NotHeld),
             _ => Err(too_few()),
         }
@@ -120,13 +120,13 @@ impl Backend for Redlock {
             && grants.len() >= self.majority(answers)
             && !lease.is_zero()
         {
-            return Ok(Standing::Held(Grant { token: *token, lease }));
+            return Ok(Standing::Held(Grant::new(*token, lease)));
         }
         self.release(&request.ticket()).await?;
         if unclear && answers < self.majority(self.nodes.len()) {
             return Err(too_few());
         }
-        Ok(Standing::Busy(Busy { retry_after: None }))
+        Ok(Standing::Busy(Busy::default()))
     }
 
     async fn wait(&self, _: &Ticket) -> Result<Wake> {

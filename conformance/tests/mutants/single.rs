@@ -136,7 +136,7 @@ impl Backend for Single {
         if request.mode != Mode::Exclusive {
             return Err(unsupported());
         }
-        let (key, busy) = (request.name.as_str(), Ok(Standing::Busy(Busy { retry_after: None })));
+        let (key, busy) = (request.name.as_str(), Ok(Standing::Busy(Busy::default())));
         let by_steps =
             matches!(self.way, Way::SetnxThenExpire | Way::RowWithoutExpiry | Way::GetSetWithClientClocks);
         let mut number = if by_steps {
@@ -155,7 +155,7 @@ impl Backend for Single {
         if self.way == Way::NumberOfTheClient {
             number = self.numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         }
-        Ok(Standing::Held(Grant { token: FencingToken::new(number)?, lease: request.lease }))
+        Ok(Standing::Held(Grant::new(FencingToken::new(number)?, request.lease)))
     }
 
     async fn wait(&self, _: &Ticket) -> Result<Wake> {
@@ -188,7 +188,7 @@ impl Backend for Single {
                 _ => self.server.keep_if(key, |there| owned(there, holder), ttl).await,
             };
             answers.push(there.map_or(Ok(Renewed::NotHeld), |there| {
-                Ok(Renewed::Held(Grant { token: token(&there)?, lease: one.lease }))
+                Ok(Renewed::Held(Grant::new(token(&there)?, one.lease)))
             }));
         }
         answers

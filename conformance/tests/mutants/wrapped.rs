@@ -130,8 +130,7 @@ impl Mutant {
             (Fault::RenewWithoutOwnerCheck, Renewed::NotHeld) => {
                 let line = self.inner.inspect(&due.ticket.name).await?;
                 let holder = line.holders.first();
-                Ok(holder
-                    .map_or(Renewed::NotHeld, |h| Renewed::Held(Grant { token: h.token, lease: due.lease })))
+                Ok(holder.map_or(Renewed::NotHeld, |h| Renewed::Held(Grant::new(h.token, due.lease))))
             }
             (Fault::RenewRecreates, Renewed::NotHeld) => match self.inner.acquire(&request_of(&due)).await? {
                 Standing::Held(grant) => Ok(Renewed::Held(grant)),
@@ -154,17 +153,9 @@ impl Mutant {
 }
 
 fn request_of(due: &Renewal) -> Request {
-    Request {
-        name: due.ticket.name.clone(),
-        holder: due.ticket.holder,
-        mode: due.ticket.mode,
-        lease: due.lease,
-        waiter_lease: due.waiter_lease,
-        delay: due.ticket.delay,
-        queue: true,
-        note: Note::default(),
-        epoch: onelock_core::TokenEpoch::default(),
-    }
+    Request::new(due.ticket.name.clone(), due.ticket.holder, due.ticket.mode, due.lease)
+        .waiter_lease(due.waiter_lease)
+        .delay(due.ticket.delay)
 }
 
 #[async_trait]
@@ -198,7 +189,7 @@ impl Backend for Mutant {
             {
                 let line = self.inner.inspect(&request.name).await?;
                 if line.holders.iter().any(|h| h.mode == Mode::Shared) && !line.waiters.is_empty() {
-                    return Ok(Standing::Held(Grant { token: token(i64::MAX - 1), lease: request.lease }));
+                    return Ok(Standing::Held(Grant::new(token(i64::MAX - 1), request.lease)));
                 }
             }
             _ => {}
@@ -207,15 +198,12 @@ impl Backend for Mutant {
         Ok(match standing {
             Standing::Held(grant) => {
                 let lease = if self.has(Fault::LeaseTooShort) { grant.lease * 2 } else { grant.lease };
-                Standing::Held(Grant {
-                    token: self.number(&request.name, request.holder, grant.token),
-                    lease,
-                })
+                Standing::Held(Grant::new(self.number(&request.name, request.holder, grant.token), lease))
             }
             Standing::Waiting(_) if self.has(Fault::LastComeFirstServed) => {
                 self.to_the_front(&request, standing).await?
             }
-            Standing::Waiting(_) if self.has(Fault::TryJoins) => Standing::Busy(Busy { retry_after: None }),
+            Standing::Waiting(_) if self.has(Fault::TryJoins) => Standing::Busy(Busy::default()),
             other => other,
         })
     }
@@ -233,11 +221,7 @@ impl Backend for Mutant {
                 }
             }
             Fault::EarlyWakeIsLost => {
-                let due = Renewal {
-                    ticket: ticket.clone(),
-                    lease: Duration::from_millis(10),
-                    waiter_lease: Duration::from_millis(10),
-                };
+                let due = Renewal::new(ticket.clone(), Duration::from_millis(10), Duration::from_millis(10));
                 if let Ok(Renewed::Held(_)) = self.inner.renew(&[due]).await.remove(0) {
                     std::future::pending().await
                 }
@@ -262,7 +246,7 @@ impl Backend for Mutant {
                 self.has(Fault::RenewStopsAtTheFirst) && matches!(answers.last(), Some(Ok(Renewed::NotHeld)));
             answers.push(match one.ticket.token {
                 Some(token) if self.has(Fault::RenewSkipped) => {
-                    Ok(Renewed::Held(Grant { token, lease: one.lease }))
+                    Ok(Renewed::Held(Grant::new(token, one.lease)))
                 }
                 _ if stopped => Ok(Renewed::NotHeld),
                 _ => self.renew_one(one).await,
@@ -283,11 +267,7 @@ impl Backend for Mutant {
             let probe = HolderId::random()?;
             let request = Request {
                 holder: probe,
-                ..request_of(&Renewal {
-                    ticket: ticket.clone(),
-                    lease: Duration::from_secs(1),
-                    waiter_lease: Duration::from_secs(1),
-                })
+                ..request_of(&Renewal::new(ticket.clone(), Duration::from_secs(1), Duration::from_secs(1)))
             };
             if let Standing::Held(grant) = self.inner.acquire(&request).await? {
                 self.inner.release(&request.ticket()).await?;
@@ -306,11 +286,7 @@ impl Backend for Mutant {
                 let other = Request {
                     name: LockName::new("raise")?,
                     holder: HolderId::random()?,
-                    ..request_of(&Renewal {
-                        ticket,
-                        lease: Duration::from_secs(1),
-                        waiter_lease: Duration::from_secs(1),
-                    })
+                    ..request_of(&Renewal::new(ticket, Duration::from_secs(1), Duration::from_secs(1)))
                 };
                 self.inner.acquire(&other).await?;
                 let raised = self.inner.raise(&other.ticket(), token).await;

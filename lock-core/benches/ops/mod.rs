@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use onelock_core::line::Line;
 use onelock_core::{
-    Clock, FencingToken, Guard, HolderId, Lock, LockName, Locks, MemoryBackend, MemoryStore, Mode, Note,
-    Request, Timestamp,
+    Clock, FencingToken, Guard, HolderId, Lock, LockName, Locks, MemoryBackend, MemoryStore, Mode, Request,
+    Timestamp,
 };
 use tokio::runtime::Runtime;
 
@@ -90,17 +90,12 @@ impl World {
 }
 
 fn join(line: &mut Line, holder: u128) {
-    let request = Request {
-        name: LockName::new("line").unwrap(),
-        holder: HolderId::from_u128(holder),
-        mode: Mode::Exclusive,
-        lease: Duration::from_secs(1),
-        waiter_lease: Duration::from_secs(1),
-        delay: Duration::ZERO,
-        queue: true,
-        note: Note::default(),
-        epoch: onelock_core::TokenEpoch::default(),
-    };
+    let request = Request::new(
+        LockName::new("line").unwrap(),
+        HolderId::from_u128(holder),
+        Mode::Exclusive,
+        Duration::from_secs(1),
+    );
     let next = || FencingToken::new(i64::try_from(holder).unwrap()).unwrap();
     black_box(line.acquire(Timestamp::from_origin(Duration::from_secs(1)), &request, next));
 }

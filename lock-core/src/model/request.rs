@@ -36,16 +36,65 @@ pub struct Request {
 }
 
 impl Request {
+    /// Asks for `name`, to hold for `lease` and to wait as long: in the line, with no lock-delay, no note and the first epoch.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use onelock_core::{HolderId, Request};
+    /// use onelock_core::{LockName, Mode};
+    ///
+    /// let name = LockName::new("orders/42")?;
+    /// let request = Request::new(name, HolderId::random()?, Mode::Exclusive, Duration::from_secs(30));
+    /// let a_try = request.clone().queue(false);
+    /// # assert!(request.queue && !a_try.queue);
+    /// # Ok::<_, onelock_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn new(name: LockName, holder: HolderId, mode: Mode, lease: Duration) -> Self {
+        let (delay, note, epoch) = (Duration::ZERO, Note::default(), TokenEpoch::default());
+        Self { name, holder, mode, lease, waiter_lease: lease, delay, queue: true, note, epoch }
+    }
+
+    /// With this lease once it holds.
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { lease, ..self }
+    }
+
+    /// With this lease while it waits.
+    #[must_use]
+    pub fn waiter_lease(self, waiter_lease: Duration) -> Self {
+        Self { waiter_lease, ..self }
+    }
+
+    /// With this lock-delay.
+    #[must_use]
+    pub fn delay(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    /// Waits in the line, or not.
+    #[must_use]
+    pub fn queue(self, queue: bool) -> Self {
+        Self { queue, ..self }
+    }
+
+    /// With this label for people.
+    #[must_use]
+    pub fn note(self, note: Note) -> Self {
+        Self { note, ..self }
+    }
+
+    /// Of this epoch.
+    #[must_use]
+    pub fn epoch(self, epoch: TokenEpoch) -> Self {
+        Self { epoch, ..self }
+    }
+
     /// The ticket of the entry this request makes, before its number is known.
     #[must_use]
     pub fn ticket(&self) -> Ticket {
-        Ticket {
-            name: self.name.clone(),
-            holder: self.holder,
-            mode: self.mode,
-            delay: self.delay,
-            token: None,
-        }
+        Ticket::new(self.name.clone(), self.holder, self.mode).delay(self.delay)
     }
 }
 
@@ -69,6 +118,14 @@ pub struct Grant {
     pub lease: Duration,
 }
 
+impl Grant {
+    /// The entry `token` holds for `lease`.
+    #[must_use]
+    pub const fn new(token: FencingToken, lease: Duration) -> Self {
+        Self { token, lease }
+    }
+}
+
 /// An entry that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -81,11 +138,33 @@ pub struct Place {
     pub retry_after: Option<Duration>,
 }
 
+impl Place {
+    /// The entry `token`, if it has a number already, waits with this lease, behind others that wait.
+    #[must_use]
+    pub fn new(token: impl Into<Option<FencingToken>>, lease: Duration) -> Self {
+        Self { token: token.into(), lease, retry_after: None }
+    }
+
+    /// It is the first waiter; the earliest lease ahead ends after this time, if that is known.
+    #[must_use]
+    pub const fn retry_after(self, retry_after: Option<Duration>) -> Self {
+        Self { retry_after, ..self }
+    }
+}
+
 /// No entry was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
     /// When the earliest lease ahead ends, from now, if the store knows.
     pub retry_after: Option<Duration>,
+}
+
+impl Busy {
+    /// The earliest lease ahead ends after this time, if that is known.
+    #[must_use]
+    pub const fn new(retry_after: Option<Duration>) -> Self {
+        Self { retry_after }
+    }
 }
 
 /// Names one entry for the verbs that follow.
@@ -103,6 +182,26 @@ pub struct Ticket {
     pub token: Option<FencingToken>,
 }
 
+impl Ticket {
+    /// The entry of `holder`, of which no number is known, with no lock-delay.
+    #[must_use]
+    pub fn new(name: LockName, holder: HolderId, mode: Mode) -> Self {
+        Self { name, holder, mode, delay: Duration::ZERO, token: None }
+    }
+
+    /// With this lock-delay.
+    #[must_use]
+    pub fn delay(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    /// With this number.
+    #[must_use]
+    pub fn token(self, token: impl Into<Option<FencingToken>>) -> Self {
+        Self { token: token.into(), ..self }
+    }
+}
+
 /// One entry to renew.
 #[derive(Clone, Debug)]
 pub struct Renewal {
@@ -112,6 +211,14 @@ pub struct Renewal {
     pub lease: Duration,
     /// The lease if it still waits.
     pub waiter_lease: Duration,
+}
+
+impl Renewal {
+    /// Renews an entry for `lease` if it holds, for `waiter_lease` if it still waits.
+    #[must_use]
+    pub fn new(ticket: Ticket, lease: Duration, waiter_lease: Duration) -> Self {
+        Self { ticket, lease, waiter_lease }
+    }
 }
 
 /// The store's answer to one [`Renewal`].

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::backend::{Grant, Note, Place, Release, Renewed, Request};
+use onelock_core::backend::{Grant, Place, Release, Renewed, Request};
 use onelock_core::lease::Margin;
 use onelock_core::{FencingToken, HolderId, LockName, LossReason, Mode, Timestamp};
 use shuttle::sync::Mutex;
@@ -70,17 +70,7 @@ fn token() -> FencingToken {
 
 impl World {
     fn new(answer: Renewed) -> Self {
-        let request = Request {
-            name: LockName::new("raced").unwrap(),
-            holder: MINE,
-            mode: Mode::Exclusive,
-            lease: LEASE,
-            waiter_lease: LEASE,
-            delay: Duration::ZERO,
-            queue: true,
-            note: Note::default(),
-            epoch: onelock_core::TokenEpoch::default(),
-        };
+        let request = Request::new(LockName::new("raced").unwrap(), MINE, Mode::Exclusive, LEASE);
         let margin = Margin::new(0.1, Duration::ZERO).unwrap();
         let upkeep = Upkeep { margin, auto_renew: true, max_hold: None, at_least: None };
         Self(Arc::new(Inner {
@@ -97,13 +87,13 @@ impl World {
 
     /// A hold that a caller has.
     pub(crate) fn held() -> Self {
-        let world = Self::new(Renewed::Held(Grant { token: token(), lease: LEASE }));
+        let world = Self::new(Renewed::Held(Grant::new(token(), LEASE)));
         assert!(world.0.entry.receive(at(100)));
         world
     }
 
     pub(crate) fn waiting() -> Self {
-        Self::new(Renewed::Waiting(Place { token: Some(token()), lease: LEASE, retry_after: None }))
+        Self::new(Renewed::Waiting(Place::new(token(), LEASE)))
     }
 
     fn now(&self) -> Timestamp {
@@ -158,7 +148,7 @@ impl World {
             yield_now();
             let ours = world.0.store.lock().unwrap().holder == MINE;
             yield_now();
-            let held = Renewed::Held(Grant { token: token(), lease: LEASE });
+            let held = Renewed::Held(Grant::new(token(), LEASE));
             let now = world.now();
             entry.renewed(sent, now, &Ok(if ours { held } else { Renewed::NotHeld }));
             if entry.view(now) == View::Over(LossReason::NotHeld) {

@@ -206,17 +206,9 @@ pub fn name(text: &str) -> LockName {
 }
 
 pub fn request(text: &str, mode: &str) -> Request {
-    Request {
-        name: name(text),
-        holder: HolderId::random().unwrap(),
-        mode: mode.parse::<Mode>().unwrap(),
-        lease: HOUR,
-        waiter_lease: HOUR / 2,
-        delay: Duration::ZERO,
-        queue: true,
-        note: Note::new("a note").unwrap(),
-        epoch: onelock_core::TokenEpoch::default(),
-    }
+    Request::new(name(text), HolderId::random().unwrap(), mode.parse::<Mode>().unwrap(), HOUR)
+        .waiter_lease(HOUR / 2)
+        .note(Note::new("a note").unwrap())
 }
 
 pub fn held(standing: Standing) -> Grant {
@@ -234,7 +226,7 @@ pub fn waits(standing: Standing) -> Place {
 }
 
 pub async fn renew_one(backend: &dyn Backend, ticket: &Ticket) -> onelock_core::Result<Renewed> {
-    let item = Renewal { ticket: ticket.clone(), lease: HOUR, waiter_lease: HOUR / 2 };
+    let item = Renewal::new(ticket.clone(), HOUR, HOUR / 2);
     backend.renew(&[item]).await.pop().unwrap()
 }
 
