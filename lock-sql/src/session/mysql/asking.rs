@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onelock_core::{Error, ErrorKind, FencingToken, Result};
+use onelock_core::{Capabilities, EntryView, Error, ErrorKind, FencingToken, Result};
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
 use sqlx::query::Query;
 
@@ -11,7 +11,7 @@ use super::words::{ended, int, maybe, proxied, seconds, strange};
 use super::{ENDLESS, MySql};
 use crate::mysql::error::number;
 use crate::mysql::pool::run;
-use crate::session::dialect::{Answer, Ask, Dialect, Id, Wish};
+use crate::session::dialect::{Answer, Ask, Dialect, Id, Whose, Wish};
 use crate::session::names::Key;
 use crate::unharmed::{legible, unharmed};
 
@@ -53,10 +53,7 @@ impl MySql {
         Ok(Answer::Done(Self::quick(conn, query, |row| int(row, 1)).await? == 1))
     }
 
-    async fn take(&self, conn: &mut Conn, wish: &Wish, wait: bool, idle: Option<Duration>) -> Result<Answer> {
-        if let Some(idle) = idle {
-            Box::pin(Self::set_idle(conn, idle)).await?;
-        }
+    async fn take(&self, conn: &mut Conn, wish: &Wish, wait: bool) -> Result<Answer> {
         if wish.epoch > conn.life.epoch() {
             Box::pin(self.begin_epoch(conn, wish.epoch)).await?;
         }
@@ -86,6 +83,7 @@ impl Dialect for MySql {
     type Conn = Conn;
 
     const SCHEME: &'static str = "mysql+session";
+    const CAPABILITIES: Capabilities = super::CAPABILITIES;
 
     async fn connect(&self) -> Result<Conn> {
         self.session_within(self.request_timeout).await
@@ -100,25 +98,27 @@ impl Dialect for MySql {
         matches!(source.and_then(number), Some(1040 | 1203 | 1226))
     }
 
-    async fn ask(&self, conn: &mut Conn, ask: &Ask) -> Result<Answer> {
-        match ask {
-            Ask::Take { wish, wait, idle } => self.take(conn, wish, *wait, *idle).await,
-            Ask::Give { key, .. } => Self::give(conn, key).await,
-            Ask::Beat { idle: Some(idle) } => {
-                Box::pin(Self::set_idle(conn, *idle)).await?;
-                Ok(Answer::Done(true))
-            }
-            Ask::Beat { idle: None } => {
-                Self::quick(conn, sqlx::query(BEAT), |_| Ok(Answer::Done(true))).await
-            }
-            // What is rare makes no room for itself where every lock passes.
-            Ask::Waiting(processes) => Box::pin(self.waiting(conn, processes)).await,
-            Ask::Holders(key) => Box::pin(self.holders(conn, key)).await,
-            // What belongs to another life of the server has ended with it.
-            Ask::End(id) if id.born != conn.life.id => Ok(Answer::Done(false)),
-            Ask::End(id) => Box::pin(self.end(conn, id.process)).await,
-            Ask::Evict(key, token) => Box::pin(self.evict(conn, key, token.get())).await,
-            Ask::Disown(key, tag) => Box::pin(self.disown(conn, key, tag.as_str())).await,
+    async fn ask(&self, conn: &mut Conn, ask: &Ask, idle: Option<Duration>) -> Result<Answer> {
+        if let Some(idle) = idle {
+            Box::pin(Self::set_idle(conn, idle)).await?;
         }
+        match ask {
+            Ask::Take(wish, wait) => self.take(conn, wish, *wait).await,
+            Ask::Give(wish) => Self::give(conn, &wish.key).await,
+            Ask::Beat(_) if idle.is_some() => Ok(Answer::Done(true)),
+            Ask::Beat(_) => Self::quick(conn, sqlx::query(BEAT), |_| Ok(Answer::Done(true))).await,
+        }
+    }
+
+    async fn waiting(&self, conn: &mut Conn, processes: &[i64]) -> Result<Vec<i64>> {
+        self.those_waiting(conn, processes).await
+    }
+
+    async fn holders(&self, conn: &mut Conn, key: &Key) -> Result<Vec<EntryView>> {
+        self.view(conn, key).await
+    }
+
+    async fn end(&self, conn: &mut Conn, whose: &Whose) -> Result<bool> {
+        self.kill(conn, whose).await
     }
 }

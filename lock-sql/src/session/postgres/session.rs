@@ -76,7 +76,7 @@ impl Postgres {
 
     pub(super) async fn set_up(&self, mut conn: PgConnection, limit: Duration) -> Result<Conn> {
         ask_raw(&mut conn, &self.settings, limit).await?;
-        let rows = ask_raw(&mut conn, &self.sql.begin, limit).await?;
+        let rows = ask_raw(&mut conn, &self.sql.rare(include_str!("sql/begin.sql")), limit).await?;
         let (standby, pid, born): (bool, i32, i64) = match &rows[..] {
             [row] => legible(|| Ok((get(row, 0)?, get(row, 1)?, get(row, 2)?)))?,
             _ => return Err(strange()),
