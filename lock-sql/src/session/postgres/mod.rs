@@ -21,7 +21,7 @@ use super::{CONNECTIONS, connections};
 use crate::postgres::PostgresConfig;
 use crate::postgres::migrate::ensure;
 pub use opening::migration;
-use opening::{OPENING, checked, refuse_pooler};
+use opening::{OPENING, check_version, refuse_pooler};
 use session::Postgres;
 
 /// Session locks in PostgreSQL: `postgres+session://user:password@host:5432/database`.
@@ -57,12 +57,11 @@ async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<Postgres>>> {
 async fn open_with(config: PostgresConfig, connections: u16) -> Result<Checked<SessionStore<Postgres>>> {
     let address = format!("{}://{}", Postgres::SCHEME, config.address());
     let opened = async {
-        let mut dialect = Postgres::new(&config);
+        let dialect = Postgres::new(&config);
         let mut first = dialect.reach().await?;
-        let version = checked(&mut first).await?;
+        check_version(&mut first).await?;
         refuse_pooler(&mut first, &mut dialect.reach().await?).await?;
         ensure(&mut first, &config.namespace, config.migrate, &migration(&config.namespace)?).await?;
-        dialect.settings(&mut first, version).await?;
         let first = dialect.set_up(first, OPENING).await?;
         let side = dialect.set_up(dialect.reach().await?, OPENING).await?;
         Ok((dialect, [first, side]))

@@ -9,8 +9,6 @@ use sqlx::postgres::PgConnection;
 use super::session::{ask_raw, get, pooled, strange};
 use crate::unharmed::legible;
 
-/// The first version that ends idle sessions.
-const OLDEST: i32 = 140_000;
 /// How long each step of opening may take: nobody waits for a lock yet.
 pub(super) const OPENING: Duration = Duration::from_secs(30);
 
@@ -25,19 +23,16 @@ pub fn migration(schema: &str) -> Result<String> {
     Ok(file.replace("{schema}", &format!("\"{schema}\"")))
 }
 
-/// The server's version, which must be one that ends idle sessions.
-pub(super) async fn checked(conn: &mut PgConnection) -> Result<i32> {
-    let rows = ask_raw(conn, "SELECT current_setting('server_version_num')::integer", OPENING).await?;
-    let version = match &rows[..] {
-        [row] => legible(|| get::<i32>(row, 0))?,
-        _ => return Err(strange()),
-    };
-    if version < OLDEST {
-        let text = "session locks need PostgreSQL 14 or later: an older one does not end idle sessions, and a lock \
-                    would have no lease";
-        return Err(Error::new(ErrorKind::Unsupported, text));
+/// The first version that ends idle sessions is the oldest that is served.
+pub(super) async fn check_version(conn: &mut PgConnection) -> Result<()> {
+    let sql = "SELECT current_setting('server_version_num')::integer >= 140000";
+    let rows = ask_raw(conn, sql, OPENING).await?;
+    if legible(|| get(rows.first().ok_or_else(strange)?, 0))? {
+        return Ok(());
     }
-    Ok(version)
+    let text = "session locks need PostgreSQL 14 or later: an older one does not end idle sessions, and a lock would \
+                have no lease";
+    Err(Error::new(ErrorKind::Unsupported, text))
 }
 
 /// Two connections must meet two sessions of the server, and each its own again, also while the other is busy.
