@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::backend::{Entry, SessionStore, State, gone};
 use super::dialect::{Answer, Ask, Dialect, Id, Wish};
-use super::names::Tag;
+use super::names::tag;
 use super::sessions::{Session, broke, silent};
 
 /// How long a request that waits is given to hold after all, before the server is asked whether it stands in the queue.
@@ -27,7 +27,7 @@ impl<D: Dialect> SessionStore<D> {
             key: self.key(&request.name),
             mode: request.mode,
             lease: request.lease,
-            tag: Tag::of(request.holder),
+            tag: tag(request.holder),
             note: request.note.clone(),
             epoch: request.epoch,
         });

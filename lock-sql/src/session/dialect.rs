@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{Capabilities, EntryView, Error, FencingToken, Mode, Note, Result, TokenEpoch};
+use onelock_core::{Capabilities, EntryView, FencingToken, Mode, Note, Result, TokenEpoch};
 
-use super::names::{Key, Tag};
+use super::names::Key;
 
 /// How to talk to one kind of server. After an error a connection is not used again; [`onelock_core::ErrorKind::Lost`] is the
 /// server's own word that it had ended the session before.
@@ -27,7 +27,7 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     fn id(conn: &Self::Conn) -> Id;
 
     /// Whether the server refused a connection because it takes no more of them.
-    fn is_full(error: &Error) -> bool;
+    fn is_full(error: &sqlx::Error) -> bool;
 
     /// Asks the session of a lock; `idle` is how long it may be idle from now on, where that changes.
     fn ask(
@@ -70,7 +70,7 @@ pub(super) enum Whose {
     /// The one that holds the lock with this number.
     Numbered(Key, FencingToken),
     /// The one that holds the lock for this holder.
-    Of(Key, Tag),
+    Of(Key, String),
 }
 
 impl From<Id> for Whose {
@@ -98,7 +98,7 @@ pub(super) struct Wish {
     pub(super) mode: Mode,
     pub(super) lease: Duration,
     /// Whose it will be, as others see it.
-    pub(super) tag: Tag,
+    pub(super) tag: String,
     pub(super) note: Note,
     /// That of the number to be drawn.
     pub(super) epoch: TokenEpoch,

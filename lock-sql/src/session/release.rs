@@ -7,14 +7,14 @@ use tokio::time::timeout;
 
 use super::backend::{Entry, SessionStore, State};
 use super::dialect::{Answer, Ask, Dialect, Whose};
-use super::names::Tag;
+use super::names::tag;
 use super::sessions::silent;
 
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn give_back(&self, ticket: &Ticket) -> Result<Release> {
         let Some(entry) = self.find(ticket) else {
             // Another client's, or nobody's.
-            return self.end(Whose::Of(self.key(&ticket.name), Tag::of(ticket.holder))).await;
+            return self.end(Whose::Of(self.key(&ticket.name), tag(ticket.holder))).await;
         };
         // It stays until the server says what became of it.
         let mut unclear = None;

@@ -80,6 +80,9 @@ impl<D: Dialect> Sessions<D> {
         let permit = timeout(self.limit, Arc::clone(&self.permits).acquire_owned()).await;
         let permit = permit.map_err(|_| self.full())?.map_err(|_| closed())?;
         let end = Instant::now() + self.limit;
+        let is_full = |error: &Error| {
+            std::error::Error::source(error).and_then(|cause| cause.downcast_ref()).is_some_and(D::is_full)
+        };
         loop {
             let given = self.given.notified();
             if let Some(session) = self.pop() {
@@ -88,7 +91,7 @@ impl<D: Dialect> Sessions<D> {
             match self.connect().await {
                 Ok(conn) => return Ok((session::<D>(conn, Some(permit)), true)),
                 // Other clients give back connections of the server, too.
-                Err(error) if D::is_full(&error) && Instant::now() < end => {
+                Err(error) if is_full(&error) && Instant::now() < end => {
                     let left = end.saturating_duration_since(Instant::now());
                     let _ = timeout(left.min(AGAIN), given).await;
                 }
@@ -235,6 +238,10 @@ fn session<D: Dialect>(conn: D::Conn, permit: Option<OwnedSemaphorePermit>) -> S
 /// Whether a session has come to its end, as the server or the connection says.
 pub(super) fn broke(error: &Error) -> bool {
     (error.is_retryable() && error.kind() != ErrorKind::Timeout) || error.kind() == ErrorKind::Lost
+}
+
+pub(super) fn strange() -> Error {
+    Error::new(ErrorKind::Protocol, "the server answered something else than asked")
 }
 
 pub(super) fn silent() -> Error {

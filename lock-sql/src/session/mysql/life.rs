@@ -15,11 +15,12 @@ use sqlx::{Executor as _, SqlSafeStr as _};
 
 use super::MySql;
 use super::asking::{BEAT, Conn, GIVE, TAKE};
-use super::words::{bytes, ended, int, strange};
+use super::words::{ended, get};
 use crate::mysql::error::{explain, is_missing_table, number};
 use crate::mysql::pool::run;
 use crate::mysql::sql::Value;
 use crate::session::names::life;
+use crate::session::sessions::strange;
 use crate::unharmed::{legible, unharmed};
 
 /// What every session sets.
@@ -66,7 +67,7 @@ impl MySql {
         };
         self.rows(&mut conn, SETTINGS, &[("lock_wait", Value::Int(LOCK_WAIT))]).await?;
         let values = [("limit", Value::Part(limit)), ("uptime", Value::Part(uptime))];
-        let read = |row: &MySqlRow| Ok((int(row, 0)?, bytes(row, 1)?, int(row, 2)?));
+        let read = |row: &MySqlRow| Ok((get(row, 0)?, get::<Vec<u8>>(row, 1)?, get::<i64>(row, 2)?));
         let set_up = self.first(&mut conn, include_str!("sql/set_up.sql"), &values, read).await?;
         let (session, text, up) = set_up.ok_or_else(strange)?;
         // A life is known by the second in which it began, and so is its counter: a life that gives numbers only later than
@@ -80,14 +81,13 @@ impl MySql {
         // one begun again, so the table is asked.
         let known = *self.known();
         let table = self.table(&mut conn, include_str!("sql/again.sql"), this, &[]).await?;
-        let same = |known: &Life| {
-            table.is_some_and(|now| {
-                (known.id, known.shift) == (now.id, now.shift) && known.ceiling <= now.ceiling
-            })
-        };
-        let life = match known.filter(same) {
-            Some(life) => life,
-            None => self.learn(&mut conn, include_str!("sql/begin.sql"), this, &[]).await?,
+        let life = match (known, table) {
+            (Some(known), Some(now))
+                if (known.id, known.shift) == (this, now.shift) && known.ceiling <= now.ceiling =>
+            {
+                known
+            }
+            _ => self.learn(&mut conn, include_str!("sql/begin.sql"), this, &[]).await?,
         };
         // What every lock asks for takes one round trip from the first time on.
         for sql in [TAKE, GIVE, BEAT] {
@@ -109,7 +109,7 @@ impl MySql {
         values: &[(&str, Value<'_>)],
     ) -> Result<Option<Life>> {
         let values = [&[("life", Value::Int(id)), ("block", Value::Int(BLOCK))], values].concat();
-        let read = |row: &MySqlRow| Ok(Life { id, shift: int(row, 0)?, ceiling: int(row, 1)? });
+        let read = |row: &MySqlRow| Ok(Life { id, shift: get(row, 0)?, ceiling: get(row, 1)? });
         self.first(conn, text, &values, read).await
     }
 
@@ -180,7 +180,7 @@ impl MySql {
         let table = format!("{}session", self.prefix);
         let list = [("tables", Value::List(&[table.as_str()]))];
         let tables = include_str!("../../mysql/sql/tables.sql");
-        let engine = self.first(conn, tables, &list, |row| bytes(row, 1)).await?;
+        let engine = self.first(conn, tables, &list, |row| get::<Vec<u8>>(row, 1)).await?;
         if engine.is_some_and(|engine| engine != b"InnoDB") {
             let text = format!("`{table}` is not on InnoDB: it is not the table of onelock's session locks");
             return Err(Error::new(ErrorKind::Foreign, text));
@@ -192,7 +192,7 @@ impl MySql {
             rows => rows.map_err(explain)?,
         };
         let Some(row) = rows.first() else { return Ok(None) };
-        let (version, space) = legible(|| Ok((int(row, 0)?, bytes(row, 1)?)))?;
+        let (version, space) = legible(|| Ok((get::<i64>(row, 0)?, get::<Vec<u8>>(row, 1)?)))?;
         if version != VERSION {
             let text = format!("`{table}` is of version {version}, this program knows {VERSION}");
             return Err(Error::new(ErrorKind::Unsupported, text));

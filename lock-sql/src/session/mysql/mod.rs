@@ -6,7 +6,6 @@
 
 mod asking;
 mod life;
-mod look;
 mod words;
 
 use std::sync::Mutex;

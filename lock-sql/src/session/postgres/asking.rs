@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{Capabilities, EntryView, Error, FencingToken, Mode, Result, TokenEpoch};
+use onelock_core::{Capabilities, EntryView, FencingToken, Mode, Result, TokenEpoch};
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgArguments, PgRow};
 
-use super::session::{Conn, Postgres, get, pooled, strange};
+use super::session::{Conn, Postgres, get, pooled};
 use crate::postgres::error::is_full;
 use crate::session::dialect::{Answer, Ask, Dialect, Id, Whose, Wish};
 use crate::session::names::Key;
+use crate::session::sessions::strange;
 use crate::unharmed::{legible, unharmed};
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, PgArguments>;
@@ -71,9 +72,8 @@ impl Dialect for Postgres {
         conn.id
     }
 
-    fn is_full(error: &Error) -> bool {
-        let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
-        source.is_some_and(is_full)
+    fn is_full(error: &sqlx::Error) -> bool {
+        is_full(error)
     }
 
     async fn ask(&self, conn: &mut Conn, ask: &Ask, idle: Option<Duration>) -> Result<Answer> {
@@ -105,7 +105,7 @@ impl Dialect for Postgres {
         let end = match whose {
             Whose::Session(id) => self.rare(include_str!("sql/end.sql")).bind(id.process).bind(id.born),
             Whose::Numbered(key, token) => holder(key, token.to_string(), 2),
-            Whose::Of(key, tag) => holder(key, tag.as_str().to_owned(), 3),
+            Whose::Of(key, tag) => holder(key, tag.clone(), 3),
         };
         Ok(self.fetch(conn, end, |_| Ok(())).await?.is_some())
     }
@@ -180,7 +180,7 @@ fn holder(lock: Option<&str>, name: Option<&str>) -> Option<EntryView> {
 fn label(wish: &Wish) -> String {
     let plain = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
     let note = wish.note.as_str().chars().map(plain);
-    [" ", wish.tag.as_str(), " "].into_iter().flat_map(str::chars).chain(note).collect()
+    [" ", &wish.tag, " "].into_iter().flat_map(str::chars).chain(note).collect()
 }
 
 /// The number and the note in a session's name.

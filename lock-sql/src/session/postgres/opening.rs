@@ -6,7 +6,8 @@ use onelock_core::{Error, ErrorKind, Result};
 use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 
-use super::session::{ask_raw, get, pooled, strange};
+use super::session::{ask_raw, get, pooled};
+use crate::session::sessions::strange;
 use crate::unharmed::legible;
 
 /// How long each step of opening may take: nobody waits for a lock yet.

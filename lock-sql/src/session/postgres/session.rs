@@ -12,6 +12,7 @@ use crate::postgres::PostgresConfig;
 use crate::postgres::connect::Connector;
 use crate::postgres::error::{denied, explain, state};
 use crate::session::dialect::Id;
+use crate::session::sessions::{silent, strange};
 use crate::unharmed::{legible, unharmed};
 
 #[derive(Debug)]
@@ -56,7 +57,7 @@ impl Postgres {
         };
         match tokio::time::timeout(limit, unharmed(prepare)).await {
             Ok(done) => done.map_err(|error| self.explained(error))?,
-            Err(_) => return Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
+            Err(_) => return Err(silent()),
         }
         let id = Id { process: pid.into(), born };
         Ok(Conn { conn, id, epoch: TokenEpoch::default() })
@@ -94,10 +95,6 @@ where
     row.try_get(column).map_err(explain)
 }
 
-pub(super) fn strange() -> Error {
-    Error::new(ErrorKind::Protocol, "the server answered something else than asked")
-}
-
 pub(super) fn pooled() -> Error {
     let text = "behind a pooler that gives each transaction another session there are no session locks; use a \
                 direct connection, or postgres://";
@@ -109,6 +106,6 @@ pub(super) async fn ask_raw(conn: &mut PgConnection, sql: &str, limit: Duration)
     let asked = conn.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql.to_owned())));
     match tokio::time::timeout(limit, unharmed(asked)).await {
         Ok(rows) => rows.map_err(|error| denied(error, "the rights on the store's page")),
-        Err(_) => Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
+        Err(_) => Err(silent()),
     }
 }
