@@ -58,7 +58,8 @@ impl PostgresBackend {
         let prepared = [&sql.acquire, &sql.renew, &sql.release].map(|verb| verb.sql.clone()).to_vec();
         let pool = Arc::new(Pool::new(&config, prepared));
         let mut conn = pool.connect().await.map_err(named)?;
-        migrate::ensure(&mut conn, &config.namespace, config.migrate).await.map_err(named)?;
+        let migration = migrate::migration(&config.namespace)?;
+        migrate::ensure(&mut conn, &config.namespace, config.migrate, &migration).await.map_err(named)?;
         pool.take_in(conn);
         let inbox = Inbox::new(HolderId::random()?);
         let shared = Arc::new(Shared { pool, inbox, sql });

@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, Row as _};
 
 use super::config::check_schema;
 use super::error::{denied, explain, is_missing};
+use crate::unharmed::unharmed;
 
 /// The version that these files make.
 const VERSION: i32 = 1;
@@ -39,7 +40,12 @@ fn quoted(schema: &str) -> String {
 }
 
 /// Makes sure that the functions are there, of the version this program knows.
-pub(super) async fn ensure(conn: &mut PgConnection, schema: &str, may_make: bool) -> Result<()> {
+pub(crate) async fn ensure(
+    conn: &mut PgConnection,
+    schema: &str,
+    may_make: bool,
+    migration: &str,
+) -> Result<()> {
     match version(conn, schema).await {
         Ok(VERSION) => return Ok(()),
         Ok(other) => return Err(of_version(schema, other)),
@@ -57,7 +63,7 @@ pub(super) async fn ensure(conn: &mut PgConnection, schema: &str, may_make: bool
     }
     // What others committed while this waited for them is to be seen.
     let mut transaction = conn.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(explain)?;
-    let made = make(&mut transaction, schema).await;
+    let made = make(&mut transaction, schema, migration).await;
     match made {
         Ok(()) => transaction.commit().await.map_err(explain),
         Err(error) => {
@@ -70,10 +76,10 @@ pub(super) async fn ensure(conn: &mut PgConnection, schema: &str, may_make: bool
 async fn version(conn: &mut PgConnection, schema: &str) -> Result<i32, sqlx::Error> {
     // In one message: there may be a pooler between.
     let sql = AssertSqlSafe(format!("SELECT {}.onelock_version()", quoted(schema)));
-    conn.fetch_one(sqlx::raw_sql(sql)).await?.try_get(0)
+    unharmed(conn.fetch_one(sqlx::raw_sql(sql))).await?.try_get(0)
 }
 
-async fn make(conn: &mut PgConnection, schema: &str) -> Result<()> {
+async fn make(conn: &mut PgConnection, schema: &str, migration: &str) -> Result<()> {
     // One at a time: the second one finds what the first made.
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('onelock migration ' || $1, 0))";
     sqlx::query(lock).bind(schema).persistent(false).execute(&mut *conn).await.map_err(explain)?;
@@ -103,7 +109,7 @@ async fn make(conn: &mut PgConnection, schema: &str) -> Result<()> {
     }
     let needs =
         "CREATE on the database; or let the schema's owner run the migration, and set `migrate=false`";
-    let sql = sqlx::raw_sql(AssertSqlSafe(migration(schema)?));
+    let sql = sqlx::raw_sql(AssertSqlSafe(migration.to_owned()));
     conn.execute(sql).await.map_err(|error| denied(error, needs))?;
     Ok(())
 }

@@ -11,7 +11,7 @@ mod inbox;
 mod inspect;
 mod line;
 mod listen;
-mod migrate;
+pub(crate) mod migrate;
 mod pool;
 mod release;
 mod renew;

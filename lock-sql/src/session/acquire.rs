@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::backend::{Entry, SessionStore, State, gone};
 use super::dialect::{Answer, Ask, Dialect, Id, Wish};
-use super::names::Tag;
+use super::names::tag;
 use super::sessions::{Session, broke, silent};
 
 /// How long a request that waits is given to hold after all, before the server is asked whether it stands in the queue.
@@ -18,29 +18,29 @@ const FIRST: Duration = Duration::from_millis(3);
 
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn join(&self, request: &Request) -> Result<Standing> {
-        if self.find(&request.ticket()).is_some()
-            && let Some(standing) = Box::pin(self.again(request)).await?
+        if let Some(entry) = self.find(&request.ticket())
+            && let Some(standing) = Box::pin(self.again(request, &entry)).await?
         {
             return Ok(standing);
         }
-        let wish = Wish {
+        let wish = Arc::new(Wish {
             key: self.key(&request.name),
             mode: request.mode,
-            tag: Tag::of(request.holder),
+            lease: request.lease,
+            tag: tag(request.holder),
             note: request.note.clone(),
             epoch: request.epoch,
-        };
+        });
         loop {
             let (session, fresh) = self.sessions.get().await?;
             let id = session.id;
-            let ask = take(&wish, false, request, &session);
-            let mut asked = self.sessions.ask(session, ask);
+            let mut asked = self.sessions.ask(session, Ask::Take(Arc::clone(&wish), false));
             let Ok((session, answer)) = timeout(self.sessions.limit, &mut asked).await else {
-                return Err(self.lose(request, id, silent()));
+                return Err(self.lose(request, &wish, id, silent()));
             };
             match answer {
                 Ok(Answer::Taken(Some(token))) => {
-                    self.enter(request, id, State::Free(session), Some(token))?;
+                    self.enter(request, &wish, id, State::Free(session), Some(token))?;
                     return Ok(Standing::Held(Grant { token, lease: request.lease }));
                 }
                 Ok(_) if request.queue => return Box::pin(self.queue(request, session, &wish)).await,
@@ -51,17 +51,21 @@ impl<D: Dialect> SessionStore<D> {
                 // It broke while it was free, and others with it. The server may not know yet: then it would hold.
                 Err(error) if broke(&error) && !fresh => {
                     self.sessions.clear();
-                    if error.kind() != ErrorKind::Lost && self.sessions.end(id).await.is_err() {
-                        return Err(self.lose(request, id, error));
+                    if error.kind() != ErrorKind::Lost && self.sessions.end(id.into()).await.is_err() {
+                        return Err(self.lose(request, &wish, id, error));
                     }
                 }
-                Err(error) => return Err(self.lose(request, id, error)),
+                Err(error) => return Err(self.lose(request, &wish, id, error)),
             }
         }
     }
 
-    /// The standing of an entry that is there already.
-    async fn again(&self, request: &Request) -> Result<Option<Standing>> {
+    /// The standing of an entry that is there already. One whose answer was lost is ended first.
+    async fn again(&self, request: &Request, entry: &Entry<D::Conn>) -> Result<Option<Standing>> {
+        if entry.is_gone() {
+            self.give_back(&request.ticket()).await?;
+            return Ok(None);
+        }
         let (lease, waiter_lease) = (request.lease, request.waiter_lease);
         let renewal = Renewal { ticket: request.ticket(), lease, waiter_lease };
         Ok(match self.renew_all(&[renewal]).await.pop().transpose()? {
@@ -72,15 +76,16 @@ impl<D: Dialect> SessionStore<D> {
     }
 
     /// Stands in the server's queue. Answered when the server shows that it does: who joins later stands behind.
-    async fn queue(&self, request: &Request, session: Session<D::Conn>, wish: &Wish) -> Result<Standing> {
+    async fn queue(
+        &self,
+        request: &Request,
+        session: Session<D::Conn>,
+        wish: &Arc<Wish>,
+    ) -> Result<Standing> {
         let id = session.id;
-        let ask = take(wish, true, request, &session);
-        let asked = self.sessions.ask(session, ask);
-        let entry = self.enter(request, id, State::Asked(asked), None)?;
-        let failed = |error| {
-            self.forget(request.holder, &entry);
-            Err(self.lose(request, id, error))
-        };
+        let asked = self.sessions.ask(session, Ask::Take(Arc::clone(wish), true));
+        let entry = self.enter(request, wish, id, State::Asked(asked), None)?;
+        let failed = |error| Err(self.lose(request, wish, id, error));
         let (begun, mut pause) = (Instant::now(), FIRST);
         while begun.elapsed() < self.sessions.limit {
             let settled = timeout(pause, async { entry.settle(&mut *entry.state.lock().await).await });
@@ -107,38 +112,34 @@ impl<D: Dialect> SessionStore<D> {
     fn enter(
         &self,
         request: &Request,
+        wish: &Arc<Wish>,
         id: Id,
         state: State<D::Conn>,
         token: Option<FencingToken>,
     ) -> Result<Arc<Entry<D::Conn>>> {
         let entry = Arc::new(Entry {
             name: request.name.clone(),
-            key: self.key(&request.name),
-            mode: request.mode,
+            wish: Arc::clone(wish),
             id,
             token: token.map_or_else(OnceLock::new, OnceLock::from),
             state: tokio::sync::Mutex::new(state),
         });
         self.entries().insert(request.holder, Arc::clone(&entry));
         // Closing empties the entries, but not of what comes later.
-        self.check_open().inspect_err(|_| self.forget(request.holder, &entry))?;
+        self.sessions.check_open().inspect_err(|_| self.forget(request.holder, &entry))?;
         Ok(entry)
     }
 
-    /// The connection is closed, and the session may hold or wait: a release ends it.
-    fn lose(&self, request: &Request, id: Id, error: Error) -> Error {
+    /// The connection is closed. Where the session may hold or wait, its entry stays: a release ends the session.
+    fn lose(&self, request: &Request, wish: &Arc<Wish>, id: Id, error: Error) -> Error {
+        self.entries().remove(&request.holder);
         if error.kind() == ErrorKind::Lost {
             // It took everything with it.
             return Error::new(ErrorKind::Unavailable, "the server has ended the session").caused_by(error);
         }
-        if !error.is_unclear() {
-            return error;
+        if error.is_unclear() {
+            let _ = self.enter(request, wish, id, State::Gone, None);
         }
-        self.lost().insert(request.holder, id);
         error
     }
-}
-
-fn take<C>(wish: &Wish, wait: bool, request: &Request, session: &Session<C>) -> Ask {
-    Ask::Take { wish: wish.clone(), wait, idle: (session.idle != request.lease).then_some(request.lease) }
 }

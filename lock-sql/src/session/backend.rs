@@ -1,38 +1,32 @@
 //! The store: its verbs, over one dialect, and what this client's locks are.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use async_trait::async_trait;
-use onelock_core::store::undeclared;
+use onelock_core::store::{Checked, undeclared};
 use onelock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, HolderMap, Info, Listing, LockName,
-    Mode, Page, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+    Page, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 
-use super::dialect::{Answer, Ask, Dialect, Id};
+use super::dialect::{Answer, Ask, Dialect, Id, Wish};
 use super::names::Key;
-use super::sessions::{Asked, Session, Sessions, closed};
+use super::sessions::{Asked, Session, Sessions};
 
 /// The store.
 pub(super) struct SessionStore<D: Dialect> {
-    pub(super) info: Info,
-    pub(super) capabilities: Capabilities,
+    info: Info,
     /// What keeps the names of several users of one server apart.
-    pub(super) space: String,
+    space: String,
     pub(super) sessions: Arc<Sessions<D>>,
-    pub(super) entries: Mutex<HolderMap<Arc<Entry<D::Conn>>>>,
-    /// Sessions whose connection was given up while they might have held or waited for something.
-    pub(super) lost: Mutex<HolderMap<Id>>,
-    pub(super) closed: AtomicBool,
+    entries: Mutex<HolderMap<Arc<Entry<D::Conn>>>>,
 }
 
-/// A lock that a session of this client holds or waits for.
+/// A lock that a session of this client holds or waits for, or may while its answer is lost.
 pub(super) struct Entry<C> {
     pub(super) name: LockName,
-    pub(super) key: Key,
-    pub(super) mode: Mode,
+    pub(super) wish: Arc<Wish>,
     pub(super) id: Id,
     /// Its number, from when this client knows that it holds.
     pub(super) token: OnceLock<FencingToken>,
@@ -45,7 +39,7 @@ pub(super) enum State<C> {
     Free(Session<C>),
     /// Asked, and not answered yet.
     Asked(Asked<C>),
-    /// The connection is gone, and with it the lock.
+    /// The connection is gone, and with it the lock as soon as the server knows.
     Gone,
 }
 
@@ -65,16 +59,15 @@ impl<C> Entry<C> {
         Ok(Some(answer))
     }
 
+    pub(super) fn is_gone(&self) -> bool {
+        self.state.try_lock().is_ok_and(|state| matches!(*state, State::Gone))
+    }
+
     /// Asks the session, once it has answered what it was asked before.
-    pub(super) async fn ask<D: Dialect<Conn = C>>(
-        &self,
-        sessions: &Sessions<D>,
-        ask: impl FnOnce(&Session<C>) -> Ask,
-    ) -> Result<Answer> {
+    pub(super) async fn ask<D: Dialect<Conn = C>>(&self, sessions: &Sessions<D>, ask: Ask) -> Result<Answer> {
         let mut state = self.state.lock().await;
         self.settle(&mut state).await?;
         let State::Free(session) = std::mem::replace(&mut *state, State::Gone) else { return Err(gone()) };
-        let ask = ask(&session);
         *state = State::Asked(sessions.ask(session, ask));
         self.settle(&mut state).await?.ok_or_else(gone)
     }
@@ -90,16 +83,13 @@ pub(super) fn gone() -> Error {
 }
 
 impl<D: Dialect> SessionStore<D> {
-    pub(super) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(()) }
+    pub(super) fn over(address: String, space: String, sessions: Arc<Sessions<D>>) -> Checked<Self> {
+        let info = Info::new(D::SCHEME, address);
+        Checked::over(Self { info, space, sessions, entries: Mutex::default() })
     }
 
     pub(super) fn entries(&self) -> MutexGuard<'_, HolderMap<Arc<Entry<D::Conn>>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn lost(&self) -> MutexGuard<'_, HolderMap<Id>> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn find(&self, ticket: &Ticket) -> Option<Arc<Entry<D::Conn>>> {
@@ -133,7 +123,7 @@ impl<D: Dialect> Backend for SessionStore<D> {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.capabilities
+        D::CAPABILITIES
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
@@ -171,10 +161,9 @@ impl<D: Dialect> Backend for SessionStore<D> {
     }
 
     async fn close(&self) -> Result<()> {
-        self.closed.store(true, Ordering::Release);
+        self.sessions.close().await;
         // The server ends sessions whose connection has gone, and what they hold with them.
         self.entries().clear();
-        self.sessions.close().await;
         Ok(())
     }
 }

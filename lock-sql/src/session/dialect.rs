@@ -1,19 +1,24 @@
 //! What a kind of server knows: how to reach it, and how its sessions are asked. One request each.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{EntryView, Error, FencingToken, Mode, Note, Result, TokenEpoch};
+use onelock_core::{Capabilities, EntryView, FencingToken, Mode, Note, Result, TokenEpoch};
 
-use super::names::{Key, Tag};
+use super::names::Key;
 
-/// How to talk to one kind of server.
+/// How to talk to one kind of server. After an error a connection is not used again; [`onelock_core::ErrorKind::Lost`] is the
+/// server's own word that it had ended the session before.
 pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// A connection to it, and the session at its other end.
     type Conn: Send + 'static;
 
     /// The scheme of its URLs.
     const SCHEME: &'static str;
+
+    /// What its locks can do.
+    const CAPABILITIES: Capabilities;
 
     /// A session of its own, set up and checked; it may be idle for ever.
     fn connect(&self) -> impl Future<Output = Result<Self::Conn>> + Send;
@@ -22,11 +27,32 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     fn id(conn: &Self::Conn) -> Id;
 
     /// Whether the server refused a connection because it takes no more of them.
-    fn is_full(error: &Error) -> bool;
+    fn is_full(error: &sqlx::Error) -> bool;
 
-    /// Asks. After an error the connection is not used again; [`onelock_core::ErrorKind::Lost`] is the server's own word that
-    /// it had ended the session before.
-    fn ask(&self, conn: &mut Self::Conn, ask: &Ask) -> impl Future<Output = Result<Answer>> + Send;
+    /// Asks the session of a lock; `idle` is how long it may be idle from now on, where that changes.
+    fn ask(
+        &self,
+        conn: &mut Self::Conn,
+        ask: &Ask,
+        idle: Option<Duration>,
+    ) -> impl Future<Output = Result<Answer>> + Send;
+
+    /// Which of these sessions wait for a lock.
+    fn waiting(
+        &self,
+        conn: &mut Self::Conn,
+        processes: &[i64],
+    ) -> impl Future<Output = Result<Vec<i64>>> + Send;
+
+    /// Who holds.
+    fn holders(
+        &self,
+        conn: &mut Self::Conn,
+        key: &Key,
+    ) -> impl Future<Output = Result<Vec<EntryView>>> + Send;
+
+    /// Tells such a session to end, and with it what it holds or waits for. Whether it was there: it may be for a moment yet.
+    fn end(&self, conn: &mut Self::Conn, whose: &Whose) -> impl Future<Output = Result<bool>> + Send;
 }
 
 /// Which session of which life of the server.
@@ -36,69 +62,65 @@ pub(super) struct Id {
     pub(super) born: i64,
 }
 
-/// What a session is asked.
+/// Which session is to end.
+#[derive(Clone, Debug)]
+pub(super) enum Whose {
+    /// This one.
+    Session(Id),
+    /// The one that holds the lock with this number.
+    Numbered(Key, FencingToken),
+    /// The one that holds the lock for this holder.
+    Of(Key, String),
+}
+
+impl From<Id> for Whose {
+    fn from(id: Id) -> Self {
+        Self::Session(id)
+    }
+}
+
+/// What the session of a lock is asked.
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
-    /// Take the lock, and a number while holding it.
-    Take {
-        wish: Wish,
-        /// Whether to stand in the server's queue.
-        wait: bool,
-        /// How long the session may be idle from now on, when that changes.
-        idle: Option<Duration>,
-    },
-    /// Still here.
-    Beat { idle: Option<Duration> },
+    /// Take the lock, and a number while holding it; whether to stand in the server's queue.
+    Take(Arc<Wish>, bool),
+    /// Still here, for this lease.
+    Beat(Duration),
     /// Give the lock back.
-    Give {
-        key: Key,
-        #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "`GET_LOCK` has one mode"))]
-        mode: Mode,
-    },
-    /// Which of these sessions wait for a lock.
-    Waiting(Vec<i64>),
-    /// Who holds.
-    Holders(Key),
-    /// End this session, and with it what it holds or waits for.
-    End(Id),
-    /// End the session that holds the lock with this number.
-    Evict(Key, FencingToken),
-    /// The same by whose it is.
-    Disown(Key, Tag),
+    Give(Arc<Wish>),
 }
 
 /// A lock that somebody wants.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "one dialect has modes and notes"))]
 pub(super) struct Wish {
     pub(super) key: Key,
     pub(super) mode: Mode,
+    pub(super) lease: Duration,
     /// Whose it will be, as others see it.
-    pub(super) tag: Tag,
+    pub(super) tag: String,
     pub(super) note: Note,
     /// That of the number to be drawn.
     pub(super) epoch: TokenEpoch,
 }
 
 impl Ask {
-    /// What the session's time of idleness is after it.
-    pub(super) fn idle(&self) -> Option<Duration> {
+    /// How long a session that may be idle for `now` may be so from this request on, where that changes. A renewal never
+    /// shortens what an earlier one gave.
+    pub(super) fn idle(&self, now: Duration) -> Option<Duration> {
         match self {
-            Self::Take { idle, .. } | Self::Beat { idle } => *idle,
-            _ => None,
+            Self::Take(wish, _) => (wish.lease != now).then_some(wish.lease),
+            Self::Beat(lease) => (*lease > now).then_some(*lease),
+            Self::Give(_) => None,
         }
     }
 }
 
 /// What comes of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
     /// The lock was taken under this number; `None` where it is busy.
     Taken(Option<FencingToken>),
     /// Whether there was something to do.
     Done(bool),
-    /// Those that wait.
-    Waiting(Vec<i64>),
-    /// Who holds.
-    Holders(Vec<EntryView>),
 }

@@ -3,25 +3,26 @@
 use onelock_core::{FencingToken, LockName, Release, Result, Snapshot};
 
 use super::backend::SessionStore;
-use super::dialect::{Answer, Ask, Dialect};
+use super::dialect::{Dialect, Whose};
 
 impl<D: Dialect> SessionStore<D> {
     /// Those who hold. Of those who wait the server shows neither number nor note.
     pub(super) async fn holders(&self, name: &LockName) -> Result<Snapshot> {
-        let mut holders = match self.sessions.aside(Ask::Holders(self.key(name))).await? {
-            Answer::Holders(holders) => holders,
-            _ => Vec::new(),
-        };
+        let key = self.key(name);
+        let asked = self
+            .sessions
+            .aside(move |dialect, conn| Box::pin(async move { dialect.holders(conn, &key).await }));
+        let mut holders = asked.await?;
         holders.sort_by_key(|holder| holder.token);
         Ok(Snapshot::new(name.clone(), holders, Vec::new()))
     }
 
     pub(super) async fn end_holder(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let Answer::Done(true) = self.sessions.aside(Ask::Evict(self.key(name), token)).await? else {
-            return Ok(Release::NotHeld);
-        };
-        // Not every server tells a client that its session was ended by somebody's order.
-        self.entries().retain(|_, entry| entry.name != *name || entry.token.get() != Some(&token));
-        Ok(Release::Released)
+        let ended = self.end(Whose::Numbered(self.key(name), token)).await?;
+        if ended == Release::Released {
+            // Not every server tells a client that its session was ended by somebody's order.
+            self.entries().retain(|_, entry| entry.name != *name || entry.token.get() != Some(&token));
+        }
+        Ok(ended)
     }
 }

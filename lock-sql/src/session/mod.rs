@@ -24,16 +24,9 @@ mod renew;
 mod sessions;
 mod wait;
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onelock_core::store::Checked;
-use onelock_core::{Capabilities, Error, ErrorKind, HolderMap, Info, OptionSpec, Result, StoreUrl};
-
-use backend::SessionStore;
-use dialect::Dialect;
-use sessions::Sessions;
+use onelock_core::{Capabilities, Error, ErrorKind, OptionSpec, Result, StoreUrl};
 
 /// What every kind of session lock can do; the rest is for the dialect to say.
 ///
@@ -46,35 +39,6 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities::minimal()
     .fencing(true)
     .push(true)
     .min_lease(Duration::from_millis(200));
-
-/// What a store of session locks is opened with.
-struct Setup<D: Dialect> {
-    info: Info,
-    capabilities: Capabilities,
-    /// What keeps the names of several users of one server apart.
-    space: String,
-    connections: u16,
-    request_timeout: Duration,
-    dialect: D,
-    /// For the first lock, and to look at others.
-    opened: [D::Conn; 2],
-}
-
-impl<D: Dialect> Setup<D> {
-    fn store(self) -> Checked<SessionStore<D>> {
-        let [first, side] = self.opened;
-        let sessions = Sessions::new(self.dialect, self.connections, self.request_timeout, first, side);
-        Checked::over(SessionStore {
-            info: self.info,
-            capabilities: self.capabilities,
-            space: self.space,
-            sessions: Arc::new(sessions),
-            entries: Mutex::new(HolderMap::default()),
-            lost: Mutex::new(HolderMap::default()),
-            closed: AtomicBool::new(false),
-        })
-    }
-}
 
 /// The option that every kind of session lock has.
 const CONNECTIONS: OptionSpec = OptionSpec::new(

@@ -36,20 +36,9 @@ impl Key {
     }
 }
 
-/// Eleven letters that tell a holder's session from others, and do not tell the holder's id, which is the right to release.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tag(String);
-
-impl Tag {
-    pub(super) fn of(holder: HolderId) -> Self {
-        const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-        let digest: [u8; 32] = Sha256::digest(holder.as_u128().to_be_bytes()).into();
-        Self(digest[..11].iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
+/// What tells a holder's session from others, and does not tell the holder's id, which is the right to release.
+pub(super) fn tag(holder: HolderId) -> String {
+    hex::encode(&Sha256::digest(holder.as_u128().to_be_bytes())[..7])
 }
 
 /// A text of the server's life, as a number that is not zero.

@@ -1,53 +1,48 @@
 //! Giving a lock back, or a place in the queue.
 
+use std::sync::Arc;
+
 use onelock_core::{ErrorKind, Release, Result, Ticket};
 use tokio::time::timeout;
 
 use super::backend::{Entry, SessionStore, State};
-use super::dialect::{Answer, Ask, Dialect};
-use super::names::Tag;
+use super::dialect::{Answer, Ask, Dialect, Whose};
+use super::names::tag;
 use super::sessions::silent;
 
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn give_back(&self, ticket: &Ticket) -> Result<Release> {
-        let entry = self.find(ticket);
+        let Some(entry) = self.find(ticket) else {
+            // Another client's, or nobody's.
+            return self.end(Whose::Of(self.key(&ticket.name), tag(ticket.holder))).await;
+        };
+        // It stays until the server says what became of it.
         let mut unclear = None;
-        if let Some(entry) = entry {
-            // Until the server says what became of it.
-            self.lost().insert(ticket.holder, entry.id);
-            self.forget(ticket.holder, &entry);
-            if entry.token.get().is_some() {
-                match self.unlock(&entry).await {
-                    Ok(given) => {
-                        self.lost().remove(&ticket.holder);
-                        return Ok(given);
-                    }
-                    Err(error) => unclear = Some(error),
+        if entry.token.get().is_some() {
+            match self.unlock(&entry).await {
+                Ok(given) => {
+                    self.forget(ticket.holder, &entry);
+                    return Ok(given);
                 }
+                Err(error) => unclear = Some(error),
             }
         }
-        let Some(id) = self.lost().get(&ticket.holder).copied() else {
-            // Another client's, or nobody's.
-            let disown = Ask::Disown(self.key(&ticket.name), Tag::of(ticket.holder));
-            let ended = Box::pin(self.sessions.aside(disown)).await?;
-            return Ok(if matches!(ended, Answer::Done(true)) {
-                Release::Released
-            } else {
-                Release::NotHeld
-            });
-        };
         // Waiting, or unclear: the end of the session ends what it holds and its place in the queue.
-        let ended = Box::pin(self.sessions.end(id)).await?;
-        self.lost().remove(&ticket.holder);
+        let ended = self.end(entry.id.into()).await?;
+        self.forget(ticket.holder, &entry);
         match unclear {
-            _ if ended => Ok(Release::Released),
-            Some(error) => Err(error),
-            None => Ok(Release::NotHeld),
+            Some(error) if ended == Release::NotHeld => Err(error),
+            _ => Ok(ended),
         }
     }
 
+    pub(super) async fn end(&self, whose: Whose) -> Result<Release> {
+        let ended = Box::pin(self.sessions.end(whose)).await?;
+        Ok(if ended { Release::Released } else { Release::NotHeld })
+    }
+
     async fn unlock(&self, entry: &Entry<D::Conn>) -> Result<Release> {
-        let give = |_: &_| Ask::Give { key: entry.key, mode: entry.mode };
+        let give = Ask::Give(Arc::clone(&entry.wish));
         let answer = timeout(self.sessions.limit, entry.ask(&self.sessions, give)).await;
         match answer.unwrap_or_else(|_| Err(silent())) {
             Ok(answer) => {

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::backend::{Entry, SessionStore, gone, gone_by};
 use super::dialect::{Ask, Dialect};
-use super::sessions::{Session, silent};
+use super::sessions::silent;
 
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn renew_all(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
@@ -33,11 +33,7 @@ impl<D: Dialect> SessionStore<D> {
     /// Each session for itself, all of them at once.
     async fn beat(&self, renewal: &Renewal, entry: &Arc<Entry<D::Conn>>) -> Result<Renewed> {
         let held = entry.token.get().is_some();
-        // A renewal never shortens what an earlier one gave.
-        let beat = |session: &Session<D::Conn>| Ask::Beat {
-            idle: (session.idle < renewal.lease).then_some(renewal.lease),
-        };
-        match timeout(self.sessions.limit, entry.ask(&self.sessions, beat)).await {
+        match timeout(self.sessions.limit, entry.ask(&self.sessions, Ask::Beat(renewal.lease))).await {
             // The answer may come yet; until then the deadline decides.
             Err(_) => Err(silent()),
             Ok(Ok(_)) => {

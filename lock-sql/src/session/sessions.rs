@@ -7,11 +7,15 @@ use futures_util::future::BoxFuture;
 use onelock_core::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
-use super::dialect::{Answer, Ask, Dialect, Id};
+use super::dialect::{Answer, Ask, Dialect, Id, Whose};
 
 /// How soon a server that takes no more connections is asked for one again.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// How soon a session that was told to end is looked for.
+const SOON: Duration = Duration::from_micros(200);
 
 /// One session of the server.
 pub(super) struct Session<C> {
@@ -50,8 +54,8 @@ pub(super) struct Sessions<D: Dialect> {
 }
 
 impl<D: Dialect> Sessions<D> {
-    /// With the connections that opening has made.
-    pub(super) fn new(dialect: D, all: u16, limit: Duration, first: D::Conn, side: D::Conn) -> Self {
+    /// With the connections that opening has made: for the first lock, and to look at others.
+    pub(super) fn new(dialect: D, all: u16, limit: Duration, [first, side]: [D::Conn; 2]) -> Arc<Self> {
         let sessions = Self {
             dialect: Arc::new(dialect),
             runtime: Handle::current(),
@@ -63,7 +67,7 @@ impl<D: Dialect> Sessions<D> {
             side: tokio::sync::Mutex::new(Some(side)),
         };
         sessions.free().push(session::<D>(first, None));
-        sessions
+        Arc::new(sessions)
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<Session<D::Conn>>> {
@@ -73,9 +77,12 @@ impl<D: Dialect> Sessions<D> {
     /// A session for one lock, and whether it is new. While all hold or wait, or the server takes no more connections, the
     /// next one that is given back.
     pub(super) async fn get(&self) -> Result<(Session<D::Conn>, bool)> {
-        let permit = tokio::time::timeout(self.limit, Arc::clone(&self.permits).acquire_owned()).await;
+        let permit = timeout(self.limit, Arc::clone(&self.permits).acquire_owned()).await;
         let permit = permit.map_err(|_| self.full())?.map_err(|_| closed())?;
         let end = Instant::now() + self.limit;
+        let is_full = |error: &Error| {
+            std::error::Error::source(error).and_then(|cause| cause.downcast_ref()).is_some_and(D::is_full)
+        };
         loop {
             let given = self.given.notified();
             if let Some(session) = self.pop() {
@@ -84,9 +91,9 @@ impl<D: Dialect> Sessions<D> {
             match self.connect().await {
                 Ok(conn) => return Ok((session::<D>(conn, Some(permit)), true)),
                 // Other clients give back connections of the server, too.
-                Err(error) if D::is_full(&error) && Instant::now() < end => {
+                Err(error) if is_full(&error) && Instant::now() < end => {
                     let left = end.saturating_duration_since(Instant::now());
-                    let _ = tokio::time::timeout(left.min(AGAIN), given).await;
+                    let _ = timeout(left.min(AGAIN), given).await;
                 }
                 // Not distinguished from a request that was sent: giving back what was never asked for does no harm.
                 Err(error) => return Err(error),
@@ -130,14 +137,18 @@ impl<D: Dialect> Sessions<D> {
         self.side.lock().await.take();
     }
 
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.permits.is_closed() { Err(closed()) } else { Ok(()) }
+    }
+
     /// Asks a session.
     pub(super) fn ask(&self, mut session: Session<D::Conn>, ask: Ask) -> Asked<D::Conn> {
         let dialect = Arc::clone(&self.dialect);
         Box::pin(async move {
-            let (ended, sent) = (session.has_ended(), Instant::now());
-            match dialect.ask(&mut session.conn, &ask).await {
+            let (ended, sent, idle) = (session.has_ended(), Instant::now(), ask.idle(session.idle));
+            match dialect.ask(&mut session.conn, &ask, idle).await {
                 Ok(answer) => {
-                    session.idle = ask.idle().unwrap_or(session.idle);
+                    session.idle = idle.unwrap_or(session.idle);
                     session.used = sent;
                     (session, Ok(answer))
                 }
@@ -152,44 +163,62 @@ impl<D: Dialect> Sessions<D> {
     }
 
     /// Asks by the session that looks, in a task of its own: a caller that is not polled must not keep it.
-    pub(super) async fn aside(self: &Arc<Self>, ask: Ask) -> Result<Answer> {
+    pub(super) async fn aside<T: Send + 'static>(
+        self: &Arc<Self>,
+        ask: impl for<'a> Fn(&'a D, &'a mut D::Conn) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    ) -> Result<T> {
         let sessions = Arc::clone(self);
-        let asked = self.runtime.spawn(async move { sessions.ask_aside(ask).await });
-        asked.await.unwrap_or_else(|_| Err(closed()))
-    }
-
-    async fn ask_aside(&self, ask: Ask) -> Result<Answer> {
-        let mut side = self.side.lock().await;
-        loop {
-            let kept = side.take();
-            let fresh = kept.is_none();
-            let mut conn = match kept {
-                Some(conn) => conn,
-                None => self.dialect.connect().await?,
-            };
-            let answer = tokio::time::timeout(self.limit, self.dialect.ask(&mut conn, &ask)).await;
-            match answer.unwrap_or_else(|_| Err(silent())) {
-                Ok(answer) => {
-                    *side = Some(conn).filter(|_| !self.permits.is_closed());
-                    return Ok(answer);
+        let asked = self.runtime.spawn(async move {
+            let mut side = sessions.side.lock().await;
+            loop {
+                let kept = side.take();
+                let fresh = kept.is_none();
+                let mut conn = match kept {
+                    Some(conn) => conn,
+                    None => sessions.dialect.connect().await?,
+                };
+                let answer = timeout(sessions.limit, ask(&sessions.dialect, &mut conn)).await;
+                match answer.unwrap_or_else(|_| Err(silent())) {
+                    Ok(answer) => {
+                        *side = Some(conn).filter(|_| !sessions.permits.is_closed());
+                        return Ok(answer);
+                    }
+                    // It broke while it was idle. Asking twice is asking once: what was ended stays ended.
+                    Err(error) if broke(&error) && !fresh => {}
+                    Err(error) => return Err(error),
                 }
-                // It broke while it was idle. Asking twice is asking once: what was ended stays ended.
-                Err(error) if broke(&error) && !fresh => {}
-                Err(error) => return Err(error),
             }
-        }
-    }
-
-    /// Ends a session; whether it was there yet.
-    pub(super) async fn end(self: &Arc<Self>, id: Id) -> Result<bool> {
-        Ok(matches!(self.aside(Ask::End(id)).await?, Answer::Done(true)))
+        });
+        asked.await.unwrap_or_else(|_| Err(closed()))
     }
 
     /// Which of these sessions wait for a lock.
     pub(super) async fn waiting(self: &Arc<Self>, processes: Vec<i64>) -> Result<Vec<i64>> {
-        match self.aside(Ask::Waiting(processes)).await? {
-            Answer::Waiting(waiting) => Ok(waiting),
-            _ => Ok(Vec::new()),
+        let asked = self.aside(move |dialect, conn| {
+            let processes = processes.clone();
+            Box::pin(async move { dialect.waiting(conn, &processes).await })
+        });
+        asked.await
+    }
+
+    /// Ends a session, which holds nothing any more when this is answered; whether it was there.
+    pub(super) async fn end(self: &Arc<Self>, whose: Whose) -> Result<bool> {
+        let (end, mut was_there, mut pause) = (Instant::now() + self.limit, false, SOON);
+        loop {
+            let whose = whose.clone();
+            let told = self.aside(move |dialect, conn| {
+                let whose = whose.clone();
+                Box::pin(async move { dialect.end(conn, &whose).await })
+            });
+            if !told.await? {
+                return Ok(was_there);
+            }
+            if Instant::now() > end {
+                return Err(Error::new(ErrorKind::Timeout, "the session does not end"));
+            }
+            was_there = true;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
         }
     }
 
@@ -209,6 +238,10 @@ fn session<D: Dialect>(conn: D::Conn, permit: Option<OwnedSemaphorePermit>) -> S
 /// Whether a session has come to its end, as the server or the connection says.
 pub(super) fn broke(error: &Error) -> bool {
     (error.is_retryable() && error.kind() != ErrorKind::Timeout) || error.kind() == ErrorKind::Lost
+}
+
+pub(super) fn strange() -> Error {
+    Error::new(ErrorKind::Protocol, "the server answered something else than asked")
 }
 
 pub(super) fn silent() -> Error {

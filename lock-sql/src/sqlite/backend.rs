@@ -81,13 +81,13 @@ impl Backend for SqliteBackend {
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
         let (all, count) = (due.to_vec(), due.len());
-        let renewed = self.queue.run(Effect::Renews, move |tx| renew::renew(tx, &all)).await;
+        let renewed = self.queue.run(Effect::Writes, move |tx| renew::renew(tx, &all)).await;
         renewed.unwrap_or_else(|error| vec![Err(error); count])
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let ticket = ticket.clone();
-        self.queue.run(Effect::Frees, move |tx| release::release(tx, &ticket)).await
+        self.queue.run(Effect::Writes, move |tx| release::release(tx, &ticket.name, ticket.holder)).await
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
@@ -107,7 +107,7 @@ impl Backend for SqliteBackend {
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
         let name = name.clone();
-        self.queue.run(Effect::Frees, move |tx| release::evict(tx, &name, token)).await
+        self.queue.run(Effect::Writes, move |tx| release::evict(tx, &name, token)).await
     }
 
     async fn close(&self) -> Result<()> {

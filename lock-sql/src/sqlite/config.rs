@@ -35,10 +35,9 @@ options! {
         ///
         /// After it, the call fails with [`ErrorKind::Unavailable`].
         busy_timeout: Duration = "5s",
-        /// How often at least waiters look for other processes where the kernel does not tell of them.
+        /// How often waiters look for other processes where the kernel does not tell of them.
         ///
-        /// Waiters of one backend share one look; it comes about every millisecond after a change and ever more rarely, down
-        /// to this, while nothing happens. Where the kernel tells, the poll is only for what was not notified, a hundred times
+        /// Waiters of one backend share one look. Where the kernel tells, it is only for what was not notified, a hundred times
         /// less often.
         poll: Duration = "10ms",
     }

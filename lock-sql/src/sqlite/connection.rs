@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use onelock_core::{Clock, Result};
@@ -102,31 +102,18 @@ impl Drop for Connection {
     }
 }
 
-/// The queue of those who want to write the file. A connection stands in it once, however often it gave up waiting: places
-/// that nobody wants any more would be in the way of all others, and a thread each.
+/// The queue of those who want to write the file: a thread that waits for the kernel's lock, where the wait has no deadline. A
+/// connection has one, however often it gave up waiting: more would be in the way of all others.
 #[derive(Default)]
-struct Queue(Arc<Mutex<Standing>>);
-
-#[derive(Default)]
-struct Standing {
-    /// Whether a thread waits in the kernel's queue.
-    stands: bool,
-    /// Whom it tells when it is at the head. With nobody to tell it leaves the queue.
-    wanted: Option<mpsc::SyncSender<File>>,
-}
-
-fn lock(standing: &Mutex<Standing>) -> MutexGuard<'_, Standing> {
-    standing.lock().unwrap_or_else(PoisonError::into_inner)
-}
+struct Queue(Option<mpsc::Receiver<File>>);
 
 impl Queue {
     /// Waits until it is at the head of the queue, which lasts until the answer is dropped; `None` when that is not so by
     /// `deadline`, or where there is no log yet.
-    fn enter(&self, path: &Path, deadline: Instant) -> Option<File> {
-        let (reply, head) = mpsc::sync_channel(1);
-        {
-            let mut standing = lock(&self.0);
-            if !standing.stands {
+    fn enter(&mut self, path: &Path, deadline: Instant) -> Option<File> {
+        let head = match self.0.take() {
+            Some(head) => head,
+            None => {
                 let [log, _] = file::companions(path);
                 let log = File::open(log).ok()?;
                 match flock(&log, FlockOperation::NonBlockingLockExclusive) {
@@ -134,35 +121,25 @@ impl Queue {
                     Err(Errno::WOULDBLOCK) => {}
                     Err(_) => return None,
                 }
-                // The kernel's wait has no deadline, so a thread of its own waits.
-                let shared = Arc::clone(&self.0);
+                let (reply, head) = mpsc::sync_channel(0);
+                let stand = move || {
+                    while flock(&log, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
+                    // With nobody to take its place just now it leaves the queue.
+                    let _ = reply.try_send(log);
+                };
                 let thread = std::thread::Builder::new().name("onelock-queue".into()).stack_size(64 << 10);
-                thread.spawn(move || stand(log, &shared)).ok()?;
-                standing.stands = true;
+                thread.spawn(stand).ok()?;
+                head
             }
-            standing.wanted = Some(reply);
+        };
+        match head.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(log) => Some(log),
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                self.0 = Some(head);
+                None
+            }
         }
-        let at_head = head.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
-        at_head.or_else(|| {
-            lock(&self.0).wanted = None;
-            // It may have come just now.
-            head.try_recv().ok()
-        })
-    }
-}
-
-/// Stands in the kernel's queue, and gives the place at its head to the connection that wants it then.
-fn stand(log: File, shared: &Mutex<Standing>) {
-    let at_head = loop {
-        match flock(&log, FlockOperation::LockExclusive) {
-            Err(Errno::INTR) => {}
-            done => break done.is_ok(),
-        }
-    };
-    let mut standing = lock(shared);
-    standing.stands = false;
-    if let Some(wanted) = standing.wanted.take().filter(|_| at_head) {
-        let _ = wanted.send(log);
     }
 }
 
@@ -186,7 +163,7 @@ mod tests {
         let path = folder.path().join("locks.db");
         let [log, _] = file::companions(&path);
         std::fs::write(&log, "").unwrap();
-        let (first, second) = (Queue::default(), Queue::default());
+        let (mut first, mut second) = (Queue::default(), Queue::default());
         let soon = || Instant::now() + Duration::from_millis(20);
         let head = first.enter(&path, soon()).unwrap();
         for _ in 0..5 {

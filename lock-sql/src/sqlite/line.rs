@@ -21,10 +21,8 @@ pub(super) struct Transaction<'c> {
     /// numbers of a name still only grow, and a million names leave nothing behind.
     pub(super) number: i64,
     stored_number: i64,
-    /// Entries whose waiters are to be woken, and with what.
+    /// Entries whose waiters are to be woken, and with what; not those that their own clients gave back.
     pub(super) woken: Vec<(Key, Wake)>,
-    /// Entries that their own clients gave back.
-    pub(super) left: Vec<Key>,
 }
 
 impl<'c> Transaction<'c> {
@@ -42,7 +40,6 @@ impl<'c> Transaction<'c> {
             number: number.max(floor),
             stored_number: number,
             woken: gone.into_iter().map(|key| (key, Wake::Ask)).collect(),
-            left: Vec::new(),
         };
         if reads {
             database.execute("BEGIN", ())?;

@@ -38,6 +38,8 @@ pub(super) struct Database {
     path: PathBuf,
     /// None within where the kernel gives none.
     notices: OnceCell<Option<Notices>>,
+    /// `PRAGMA data_version` at the last poll: it changes with every commit of another connection.
+    seen: Cell<Option<i64>>,
 }
 
 impl Database {
@@ -65,7 +67,8 @@ impl Database {
         made?;
         let files = Files::remember(path)?;
         let (knows_boot, clock, path) = (Cell::new(false), clock.clone(), path.to_owned());
-        Ok(Self { files, sql, boot, knows_boot, clock, full_sync: true, path, notices: OnceCell::new() })
+        let (notices, seen) = (OnceCell::new(), Cell::new(None));
+        Ok(Self { files, sql, boot, knows_boot, clock, full_sync: true, path, notices, seen })
     }
 
     /// Closes the connection, unless that would write a lost log over the file. Then it stays, and with it the record that
@@ -89,6 +92,14 @@ impl Database {
     /// The touches of the file, from the first time that this is asked for.
     pub(super) fn notices(&self) -> Option<&Notices> {
         self.notices.get_or_init(|| Notices::of(&self.path).ok()).as_ref()
+    }
+
+    /// Whether another connection has committed since this was asked last.
+    pub(super) fn has_changed(&self) -> Result<bool, Fault> {
+        self.files.check()?;
+        let mut version = self.sql.prepare_cached("PRAGMA data_version")?;
+        let version = version.query_row((), |row| row.get(0))?;
+        Ok(self.seen.replace(Some(version)) != Some(version))
     }
 
     pub(super) fn execute(&self, sql: &str, values: impl Params) -> Result<(), Fault> {

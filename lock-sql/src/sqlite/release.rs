@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use onelock_core::{FencingToken, HolderId, LockName, Release, Ticket, Wake};
+use onelock_core::{FencingToken, HolderId, LockName, Release, Wake};
 use rusqlite::OptionalExtension as _;
 
 use super::error::Fault;
 use super::keys::Key;
 use super::line::Transaction;
 
-pub(super) fn release(tx: &mut Transaction<'_>, ticket: &Ticket) -> Result<Release, Fault> {
-    remove(tx, &ticket.name, Some(ticket.holder), |tx, key| tx.left.push(key))
+pub(super) fn release(tx: &mut Transaction<'_>, name: &LockName, holder: HolderId) -> Result<Release, Fault> {
+    let was_there = tx.with_line(name, &[holder], Duration::ZERO, |line| line.remove(holder))?;
+    Ok(if was_there { Release::Released } else { Release::NotHeld })
 }
 
 pub(super) fn evict(
@@ -20,19 +21,10 @@ pub(super) fn evict(
 ) -> Result<Release, Fault> {
     let mut holder = tx.database.sql.prepare_cached(include_str!("sql/evict.sql"))?;
     let holder = holder.query_row((name.encoded(), token.get()), |row| row.get(0)).optional()?;
-    remove(tx, name, holder.map(Key::holder), |tx, key| tx.woken.push((key, Wake::Ask)))
-}
-
-fn remove(
-    tx: &mut Transaction<'_>,
-    name: &LockName,
-    holder: Option<HolderId>,
-    tell: impl FnOnce(&mut Transaction<'_>, Key),
-) -> Result<Release, Fault> {
-    let Some(holder) = holder else { return Ok(Release::NotHeld) };
-    if !tx.with_line(name, &[holder], Duration::ZERO, |line| line.remove(holder))? {
-        return Ok(Release::NotHeld);
+    let Some(holder) = holder.map(Key::holder) else { return Ok(Release::NotHeld) };
+    let released = release(tx, name, holder)?;
+    if released == Release::Released {
+        tx.woken.push((Key::new(name, holder), Wake::Ask));
     }
-    tell(tx, Key::new(name, holder));
-    Ok(Release::Released)
+    Ok(released)
 }

@@ -4,7 +4,6 @@
 //! A thread of our own, because SQLite blocks by nature and because a verb must not be cut half way: dropping the
 //! future of a call only drops its answer. Nothing here needs the caller's runtime, so its end hurts nobody.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,18 +28,15 @@ const STALL: Duration = Duration::from_secs(15);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     Reads,
-    Renews,
-    /// It takes a number, which must never be given twice, so it is on the disk before it is answered. All else may be lost
-    /// with the power: it comes back as an entry of an earlier boot, and those are dropped.
+    /// It may be lost with the power: it comes back as an entry of an earlier boot, and those are dropped.
+    Writes,
+    /// It takes a number, which must never be given twice, so it is on the disk before it is answered.
     Joins,
-    /// It is run also when nobody waits for its answer any more.
-    Frees,
 }
 
 /// A verb and whom to answer.
 trait Call: Send {
     fn effect(&self) -> Effect;
-    fn is_wanted(&self) -> bool;
     /// Keeps its answer until the transaction has been committed. A transaction may be tried again.
     fn run(&mut self, tx: &mut Transaction<'_>) -> Result<(), Fault>;
     fn answer(self: Box<Self>, committed: Result<()>);
@@ -58,10 +54,6 @@ impl<T: Send, F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send> Call fo
         self.effect
     }
 
-    fn is_wanted(&self) -> bool {
-        self.effect == Effect::Frees || !self.reply.is_closed()
-    }
-
     fn run(&mut self, tx: &mut Transaction<'_>) -> Result<(), Fault> {
         self.done = Some(match (self.run)(tx) {
             Err(Fault::Verb(error)) => Err(error),
@@ -72,12 +64,10 @@ impl<T: Send, F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send> Call fo
 
     fn answer(self: Box<Self>, committed: Result<()>) {
         let Self { done, reply, .. } = *self;
-        // A caller that went away needs no answer.
-        let _ = match (committed, done) {
-            (Ok(()), Some(done)) => reply.send(done),
-            (Ok(()), None) => Ok(()),
-            (Err(error), _) => reply.send(Err(error)),
-        };
+        if let Some(answer) = committed.map_or_else(|error| Some(Err(error)), |()| done) {
+            // A caller that went away needs no answer.
+            let _ = reply.send(answer);
+        }
     }
 }
 
@@ -106,7 +96,7 @@ impl Queue {
                 Ok(runtime) => runtime,
                 Err(e) => return drop(opened.send(Err(no_thread(&e)))),
             };
-            let waiters = Waiters::new(&config);
+            let waiters = Waiters::new(config.poll);
             let mut worker =
                 Worker { messages, connection: Connection::new(config, clock), waiters, number: 0 };
             let result = worker.connection.persist(|_| Ok(()));
@@ -210,24 +200,18 @@ impl Worker {
 
     /// Answers each call. When a transaction of several fails, each gets one of its own: a full disk that refuses
     /// an acquire may still take a release.
-    fn run(&mut self, calls: Vec<Box<dyn Call>>) {
-        let mut rounds = VecDeque::from([calls]);
-        while let Some(mut calls) = rounds.pop_front() {
-            // Nobody would give back what a caller who went away gets.
-            calls.retain(|call| call.is_wanted());
-            if calls.is_empty() {
-                continue;
-            }
-            let done = self.transact(&mut calls);
-            if calls.len() > 1 && done.as_ref().is_err_and(|error| !error.is_retryable()) {
-                rounds.extend(calls.into_iter().map(|call| vec![call]));
-                continue;
-            }
-            let committed = done.as_ref().map(|_| ()).map_err(Clone::clone);
-            calls.into_iter().for_each(|call| call.answer(committed.clone()));
-            for (key, wake) in done.into_iter().flatten() {
-                self.waiters.wake(&key, &Ok(wake));
-            }
+    fn run(&mut self, mut calls: Vec<Box<dyn Call>>) {
+        if calls.is_empty() {
+            return;
+        }
+        let done = self.transact(&mut calls);
+        if calls.len() > 1 && done.as_ref().is_err_and(|error| !error.is_retryable()) {
+            return calls.into_iter().for_each(|call| self.run(vec![call]));
+        }
+        let committed = done.as_ref().map(|_| ()).map_err(Clone::clone);
+        calls.into_iter().for_each(|call| call.answer(committed.clone()));
+        for (key, wake) in done.into_iter().flatten() {
+            self.waiters.wake(&key, &Ok(wake));
         }
     }
 
@@ -236,19 +220,18 @@ impl Worker {
         let reads = calls.iter().all(|call| call.effect() == Effect::Reads);
         let joins = calls.iter().any(|call| call.effect() == Effect::Joins);
         let number = self.number;
-        let (number, mut woken, left) = self.connection.persist(|database| {
+        let (number, woken) = self.connection.persist(|database| {
             database.set_full_sync(joins)?;
             let mut tx = Transaction::begin(database, reads, number)?;
             calls.iter_mut().try_for_each(|call| call.run(&mut tx))?;
             tx.commit()?;
-            Ok((tx.number, tx.woken, tx.left))
+            Ok((tx.number, tx.woken))
         })?;
         self.number = number;
-        // Other processes first: theirs is the longer way. What its own client gave back nobody else waits for.
+        // Other processes first: theirs is the longer way.
         if woken.iter().any(|(key, _)| !self.waiters.has(key)) {
             wait::notify(&self.connection.config.path);
         }
-        woken.extend(left.into_iter().map(|key| (key, Wake::Ask)));
         Ok(woken)
     }
 }

@@ -8,11 +8,10 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use onelock_core::{Error, ErrorKind, Result, Wake};
+use onelock_core::{Result, Wake};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 use tokio::sync::oneshot;
 
-use super::config::SqliteConfig;
 use super::connection::Connection;
 use super::error::Fault;
 use super::keys::Key;
@@ -23,9 +22,6 @@ use super::open::Database;
 pub(super) use linux::Notices;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) use nowhere::Notices;
-
-/// The shortest time between two polls, where the kernel does not tell.
-const QUICK: Duration = Duration::from_millis(1);
 
 /// How many times rarer polls are where the kernel tells: then they are only for what was not notified. Hundreds of waiters must
 /// not keep the processor busy by polling.
@@ -46,50 +42,35 @@ pub(super) struct Waiters {
     poll: Duration,
     /// Most entries have one waiting call; one that was dropped and made anew has two.
     replies: HashMap<Key, Vec<Reply>>,
-    /// `PRAGMA data_version` at the last poll: it changes with every commit of another connection.
-    seen: Option<i64>,
-    pause: Duration,
     next: Instant,
-    /// How many wait ahead of the first of them, as far as it was counted.
-    ahead: u32,
 }
 
 impl Waiters {
-    pub(super) fn new(config: &SqliteConfig) -> Self {
-        let (replies, poll) = (HashMap::new(), config.poll);
-        Self { poll, replies, seen: None, pause: QUICK, next: Instant::now(), ahead: 0 }
+    pub(super) fn new(poll: Duration) -> Self {
+        Self { poll, replies: HashMap::new(), next: Instant::now() }
     }
 
     pub(super) fn has(&self, key: &Key) -> bool {
         self.replies.contains_key(key)
     }
 
-    /// Adds those that do wait and answers the others. Only reads, so it is in no writer's way.
-    pub(super) fn add(&mut self, connection: &mut Connection, mut waits: Vec<(Key, Reply)>) {
-        waits.retain(|(_, reply)| !reply.is_closed());
-        if waits.is_empty() {
-            return;
+    /// Adds those that do wait and answers the others.
+    pub(super) fn add(&mut self, connection: &mut Connection, waits: Vec<(Key, Reply)>) {
+        let keys: Vec<_> = waits.iter().map(|(key, _)| key.clone()).collect();
+        let first = self.replies.is_empty();
+        for (key, reply) in waits {
+            self.replies.entry(key).or_default().push(reply);
         }
-        let read = connection.persist(|database| {
-            // First, so that nothing falls between the answer and what is notified later.
-            database.notices();
-            read(database, waits.iter().map(|(key, _)| key))
-        });
-        if self.replies.is_empty() {
-            self.poll_after(QUICK, connection);
-        }
-        let standings = read.unwrap_or_else(|error| vec![Some(Err(error)); waits.len()]);
-        for ((key, reply), standing) in waits.into_iter().zip(standings) {
-            match standing {
-                None => self.replies.entry(key).or_default().push(reply),
-                // A caller that went away needs no answer.
-                Some(wake) => drop(reply.send(wake)),
-            }
+        let began = Instant::now();
+        self.answer(connection, keys);
+        if first {
+            self.poll_later(connection, began);
         }
     }
 
     pub(super) fn wake(&mut self, key: &Key, wake: &Result<Wake>) {
         for reply in self.replies.remove(key).into_iter().flatten() {
+            // A caller that went away needs no answer.
             let _ = reply.send(wake.clone());
         }
     }
@@ -118,81 +99,41 @@ impl Waiters {
             replies.retain(|reply| !reply.is_closed());
             !replies.is_empty()
         });
-        let changed = match self.changes(connection, notified) {
-            Ok(changed) => changed,
-            // Busy with something rare, such as recovery.
-            Err(fault) if fault.is_busy() => {
-                self.seen = None;
-                self.next = Instant::now() + QUICK;
-                return;
-            }
-            // The file cannot be read: let them ask, so that they get the error.
-            Err(_) => {
-                connection.close();
-                self.replies
-                    .drain()
-                    .flat_map(|(_, replies)| replies)
-                    .for_each(|reply| drop(reply.send(Ok(Wake::Ask))));
-                return;
-            }
-        };
-        let pause = if changed { QUICK } else { self.pause.mul_f32(1.25).min(self.poll) };
-        // Whose turn is far off need not look for each that comes before.
-        let pause = pause.max(self.poll * self.ahead);
-        // With very many waiters a look takes its time: never spend more than a fifth of it looking.
-        self.poll_after(pause.max(began.elapsed() * 4).min(Duration::from_secs(1)), connection);
-    }
-
-    /// Sets the next poll: after `pause`, or much later where the kernel tells.
-    fn poll_after(&mut self, pause: Duration, connection: &Connection) {
-        let notifies = connection.database.as_ref().is_some_and(|database| database.notices().is_some());
-        self.pause = pause;
-        self.next = Instant::now() + if notifies { self.poll * RARER } else { pause };
-    }
-
-    fn changes(&mut self, connection: &Connection, notified: bool) -> Result<bool, Fault> {
-        let Some(database) = &connection.database else {
-            // Lost while they waited; asking opens it again or says why not.
-            return Err(Error::new(ErrorKind::Unavailable, "the file was closed").into());
-        };
-        database.files.check()?;
-        if !notified {
-            let mut version = database.sql.prepare_cached("PRAGMA data_version")?;
-            let version: i64 = version.query_row((), |row| row.get(0))?;
-            if self.seen.replace(version) == Some(version) {
-                return Ok(false);
-            }
+        if notified || connection.persist(|database| database.has_changed()).unwrap_or(true) {
+            let keys = self.replies.keys().cloned().collect();
+            self.answer(connection, keys);
         }
-        let keys: Vec<Key> = self.replies.keys().cloned().collect();
-        self.ahead = if database.notices().is_some() { 0 } else { ahead(database, keys.iter())? };
-        for (key, wake) in keys.iter().zip(read(database, keys.iter())?) {
-            if let Some(wake) = wake {
+        self.poll_later(connection, began);
+    }
+
+    /// Wakes those of these whose wait is over. Only reads, so it is in no writer's way.
+    fn answer(&mut self, connection: &mut Connection, keys: Vec<Key>) {
+        if keys.is_empty() {
+            return;
+        }
+        let read = connection.persist(|database| {
+            // First, so that nothing falls between the answer and what is notified later.
+            database.notices();
+            read(database, &keys)
+        });
+        let standings = read.unwrap_or_else(|error| vec![Some(Err(error)); keys.len()]);
+        for (key, standing) in keys.iter().zip(standings) {
+            if let Some(wake) = standing {
                 self.wake(key, &wake);
             }
         }
-        Ok(true)
     }
-}
 
-/// How many wait ahead of the first of these entries, up to fifty.
-fn ahead<'k>(database: &Database, keys: impl Iterator<Item = &'k Key>) -> Result<u32, Fault> {
-    let mut ahead = database.sql.prepare_cached(include_str!("sql/ahead.sql"))?;
-    let mut least = None;
-    for key in keys {
-        let count: u32 = ahead.query_row((&key.name, Key::blob(key.holder)), |row| row.get(0))?;
-        least = Some(least.map_or(count, |least: u32| least.min(count)));
-        if count == 0 {
-            break;
-        }
+    /// The next poll. With very many waiters a look takes its time: never spend more than a fifth of it looking.
+    fn poll_later(&mut self, connection: &Connection, began: Instant) {
+        let notifies = connection.database.as_ref().is_some_and(|database| database.notices().is_some());
+        let pause = if notifies { self.poll * RARER } else { self.poll };
+        self.next = Instant::now() + pause.max((began.elapsed() * 4).min(Duration::from_secs(1)));
     }
-    Ok(least.unwrap_or(0))
 }
 
 /// For each entry what to tell those who wait for it; `None` while it waits.
-fn read<'k>(
-    database: &Database,
-    keys: impl Iterator<Item = &'k Key>,
-) -> Result<Vec<Option<Result<Wake>>>, Fault> {
+fn read(database: &Database, keys: &[Key]) -> Result<Vec<Option<Result<Wake>>>, Fault> {
     let mut own = database.sql.prepare_cached(include_str!("sql/own.sql"))?;
     let now = database.now();
     let mut standings = Vec::new();

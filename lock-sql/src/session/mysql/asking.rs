@@ -1,19 +1,24 @@
-//! What a session is asked, and what its answers mean.
+//! What a session is asked and what its answers mean; looking at other sessions, and ending them.
 
 use std::time::Duration;
 
-use onelock_core::{Error, ErrorKind, FencingToken, Result};
+use onelock_core::{Capabilities, EntryView, Error, ErrorKind, FencingToken, Mode, Result};
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
 use sqlx::query::Query;
 
 use super::life::Life;
-use super::words::{ended, int, maybe, proxied, seconds, strange};
+use super::words::{ended, get, proxied, seconds};
 use super::{ENDLESS, MySql};
 use crate::mysql::error::number;
 use crate::mysql::pool::run;
-use crate::session::dialect::{Answer, Ask, Dialect, Id, Wish};
+use crate::mysql::sql::Value;
+use crate::session::dialect::{Answer, Ask, Dialect, Id, Whose, Wish};
 use crate::session::names::Key;
+use crate::session::sessions::strange;
 use crate::unharmed::{legible, unharmed};
+
+/// How often to look at a holder that says something else each time: it holds for less time than a look takes.
+const LOOKS: u32 = 20;
 
 pub(super) const TAKE: &str = include_str!("sql/take.sql");
 pub(super) const GIVE: &str = include_str!("sql/give.sql");
@@ -38,7 +43,7 @@ impl MySql {
         let row = unharmed(query.fetch_optional(&mut conn.conn)).await.map_err(ended)?.ok_or_else(strange)?;
         legible(|| {
             // The lock belongs to the session: another one, by a proxy, is not ours.
-            if int(&row, 0)? == conn.id { read(&row) } else { Err(proxied()) }
+            if get::<i64>(&row, 0)? == conn.id { read(&row) } else { Err(proxied()) }
         })
     }
 
@@ -50,21 +55,18 @@ impl MySql {
 
     async fn give(conn: &mut Conn, key: &Key) -> Result<Answer> {
         let query = sqlx::query(GIVE).bind(hex::encode(key.long()));
-        Ok(Answer::Done(Self::quick(conn, query, |row| int(row, 1)).await? == 1))
+        Ok(Answer::Done(Self::quick(conn, query, |row| get::<i64>(row, 1)).await? == 1))
     }
 
-    async fn take(&self, conn: &mut Conn, wish: &Wish, wait: bool, idle: Option<Duration>) -> Result<Answer> {
-        if let Some(idle) = idle {
-            Box::pin(Self::set_idle(conn, idle)).await?;
-        }
+    async fn take(&self, conn: &mut Conn, wish: &Wish, wait: bool) -> Result<Answer> {
         if wish.epoch > conn.life.epoch() {
             Box::pin(self.begin_epoch(conn, wish.epoch)).await?;
         }
         wish.epoch.check(conn.life.epoch())?;
         let shift = conn.life.shift;
-        let query = sqlx::query(TAKE).bind(wish.tag.as_str()).bind(hex::encode(wish.key.long()));
+        let query = sqlx::query(TAKE).bind(&*wish.tag).bind(hex::encode(wish.key.long()));
         let query = query.bind(if wait { ENDLESS } else { 0 }).bind(shift);
-        let Some(number) = Self::quick(conn, query, |row| maybe(row, 1)).await? else {
+        let Some(number) = Self::quick(conn, query, |row| get(row, 1)).await? else {
             return Ok(Answer::Taken(None));
         };
         let token = FencingToken::new(number)?;
@@ -80,12 +82,27 @@ impl MySql {
         }
         Ok(Answer::Taken(Some(token)))
     }
+
+    /// The session that holds the lock, and the number it says it has, as far as it does.
+    async fn holder(&self, conn: &mut Conn, key: &Key) -> Result<Option<(i64, Option<i64>)>> {
+        let key = [("key", Value::Digest(key.long()))];
+        let seen = |row: &MySqlRow| Ok(get::<Option<i64>>(row, 0)?.zip(Some(get(row, 1)?)));
+        Ok(self.first(&mut conn.conn, include_str!("sql/holder.sql"), &key, seen).await?.flatten())
+    }
+
+    /// Those of these sessions that are there.
+    async fn sessions(&self, conn: &mut Conn, some: &[i64]) -> Result<Vec<MySqlRow>> {
+        let some: Vec<_> = some.iter().map(i64::to_string).collect();
+        let some = [("some", Value::Part(&some.join(",")))];
+        self.rows(&mut conn.conn, include_str!("sql/sessions.sql"), &some).await
+    }
 }
 
 impl Dialect for MySql {
     type Conn = Conn;
 
     const SCHEME: &'static str = "mysql+session";
+    const CAPABILITIES: Capabilities = super::CAPABILITIES;
 
     async fn connect(&self) -> Result<Conn> {
         self.session_within(self.request_timeout).await
@@ -95,30 +112,66 @@ impl Dialect for MySql {
         Id { process: conn.id, born: conn.life.id }
     }
 
-    fn is_full(error: &Error) -> bool {
-        let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
-        matches!(source.and_then(number), Some(1040 | 1203 | 1226))
+    fn is_full(error: &sqlx::Error) -> bool {
+        matches!(number(error), Some(1040 | 1203 | 1226))
     }
 
-    async fn ask(&self, conn: &mut Conn, ask: &Ask) -> Result<Answer> {
+    async fn ask(&self, conn: &mut Conn, ask: &Ask, idle: Option<Duration>) -> Result<Answer> {
+        if let Some(idle) = idle {
+            Box::pin(Self::set_idle(conn, idle)).await?;
+        }
         match ask {
-            Ask::Take { wish, wait, idle } => self.take(conn, wish, *wait, *idle).await,
-            Ask::Give { key, .. } => Self::give(conn, key).await,
-            Ask::Beat { idle: Some(idle) } => {
-                Box::pin(Self::set_idle(conn, *idle)).await?;
-                Ok(Answer::Done(true))
+            Ask::Take(wish, wait) => self.take(conn, wish, *wait).await,
+            Ask::Give(wish) => Self::give(conn, &wish.key).await,
+            Ask::Beat(_) if idle.is_some() => Ok(Answer::Done(true)),
+            Ask::Beat(_) => Self::quick(conn, sqlx::query(BEAT), |_| Ok(Answer::Done(true))).await,
+        }
+    }
+
+    async fn waiting(&self, conn: &mut Conn, processes: &[i64]) -> Result<Vec<i64>> {
+        let rows = self.sessions(conn, processes).await?;
+        let waiting = |row: &MySqlRow| Ok((get::<i64>(row, 1)? == 1).then_some(get(row, 0)?));
+        let waiting = legible(|| rows.iter().map(waiting).collect::<Result<Vec<_>>>())?;
+        Ok(waiting.into_iter().flatten().collect())
+    }
+
+    async fn holders(&self, conn: &mut Conn, key: &Key) -> Result<Vec<EntryView>> {
+        let mut before = None;
+        for _ in 0..LOOKS {
+            let Some(seen) = self.holder(conn, key).await? else { return Ok(Vec::new()) };
+            if let (holder, Some(number)) = seen
+                && before.replace(seen) == Some(seen)
+                && let Some(row) = self.sessions(conn, &[holder]).await?.pop()
+            {
+                let note = String::from_utf8_lossy(&legible(|| get::<Vec<u8>>(&row, 2))?).into_owned();
+                return Ok(vec![EntryView::new(FencingToken::new(number)?, Mode::Exclusive, note)]);
             }
-            Ask::Beat { idle: None } => {
-                Self::quick(conn, sqlx::query(BEAT), |_| Ok(Answer::Done(true))).await
-            }
-            // What is rare makes no room for itself where every lock passes.
-            Ask::Waiting(processes) => Box::pin(self.waiting(conn, processes)).await,
-            Ask::Holders(key) => Box::pin(self.holders(conn, key)).await,
+        }
+        Err(Error::new(ErrorKind::Unavailable, "the lock changes hands faster than it can be looked at"))
+    }
+
+    async fn end(&self, conn: &mut Conn, whose: &Whose) -> Result<bool> {
+        let session = match whose {
             // What belongs to another life of the server has ended with it.
-            Ask::End(id) if id.born != conn.life.id => Ok(Answer::Done(false)),
-            Ask::End(id) => Box::pin(self.end(conn, id.process)).await,
-            Ask::Evict(key, token) => Box::pin(self.evict(conn, key, token.get())).await,
-            Ask::Disown(key, tag) => Box::pin(self.disown(conn, key, tag.as_str())).await,
+            Whose::Session(id) => Some(id.process).filter(|_| id.born == conn.life.id),
+            Whose::Numbered(key, token) => {
+                let seen = self.holder(conn, key).await?.filter(|seen| seen.1 == Some(token.get()));
+                // The parts of one number, and not of two?
+                let same = seen.is_some() && self.holder(conn, key).await? == seen;
+                seen.filter(|_| same).map(|(holder, _)| holder)
+            }
+            Whose::Of(key, tag) => {
+                let values = [("key", Value::Digest(key.long())), ("tag", Value::Part(tag))];
+                let is_of = include_str!("sql/is_of.sql");
+                self.first(&mut conn.conn, is_of, &values, |row| get(row, 0)).await?.flatten()
+            }
+        };
+        let Some(session) = session else { return Ok(false) };
+        match unharmed(run(&mut conn.conn, format!("KILL {session}"))).await {
+            Ok(_) => Ok(true),
+            // There is none.
+            Err(error) if number(&error) == Some(1094) => Ok(false),
+            Err(error) => Err(ended(error)),
         }
     }
 }

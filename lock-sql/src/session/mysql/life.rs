@@ -7,32 +7,30 @@
 //! The high bits of both are the token epoch. Who begins a larger one also takes the counter past the old ceiling: so who
 //! knows only that has to ask the table, before it gives one more number, and is refused.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{MutexGuard, PoisonError};
 
 use onelock_core::{Error, ErrorKind, Result, TokenEpoch};
-use sqlx::mysql::MySqlConnection;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{Executor as _, SqlSafeStr as _};
 
 use super::MySql;
 use super::asking::{BEAT, Conn, GIVE, TAKE};
-use super::words::{bytes, ended, int, strange};
-use crate::mysql::MySqlConfig;
+use super::words::{ended, get};
 use crate::mysql::error::{explain, is_missing_table, number};
 use crate::mysql::pool::run;
-use crate::mysql::sql::{Template, Value};
+use crate::mysql::sql::Value;
 use crate::session::names::life;
+use crate::session::sessions::strange;
 use crate::unharmed::{legible, unharmed};
+
+/// What every session sets.
+const SETTINGS: &str = include_str!("../../mysql/sql/session.sql");
 
 /// How far the ceiling is raised at a time.
 const BLOCK: i64 = 1 << 20;
 
 /// For how many seconds a statement waits for rows and tables. The transactions here are short.
 const LOCK_WAIT: i64 = 5;
-
-/// How long a server may take to be up for a second. A life is known by the second in which it began, and so is its
-/// counter: a life that gives numbers only later than that shares it with no other that does.
-const YOUNG: Duration = Duration::from_secs(5);
 
 /// The version of the table that this program knows.
 const VERSION: i64 = 1;
@@ -59,22 +57,6 @@ impl Life {
     }
 }
 
-/// What this client last read about a life of its server, and is on that server's disk.
-#[derive(Debug, Default)]
-pub(super) struct Known(Mutex<Option<Life>>);
-
-impl Known {
-    /// What is known of this life, if the table says nothing else.
-    fn again(&self, id: i64, shift: i64, ceiling: i64) -> Option<Life> {
-        let known = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.filter(|known| known.id == id && known.shift == shift && known.ceiling <= ceiling)
-    }
-
-    fn learn(&self, life: Life) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(life);
-    }
-}
-
 impl MySql {
     /// Makes a connection a session of ours.
     pub(super) async fn set_up(&self, mut conn: MySqlConnection) -> Result<Conn> {
@@ -83,26 +65,29 @@ impl MySql {
         } else {
             ("max_execution_time", "performance_schema.global_status")
         };
-        let settings = self.sql.settings.fill(&[("lock_wait", Value::Int(LOCK_WAIT))]);
+        self.rows(&mut conn, SETTINGS, &[("lock_wait", Value::Int(LOCK_WAIT))]).await?;
         let values = [("limit", Value::Part(limit)), ("uptime", Value::Part(uptime))];
-        let set_up = settings + &self.sql.set_up.fill(&values);
-        let end = Instant::now() + YOUNG;
-        let (session, this) = loop {
-            let rows = unharmed(run(&mut conn, set_up.as_str())).await.map_err(ended)?;
-            let [row] = &rows[..] else { return Err(strange()) };
-            let (session, text, up) = legible(|| Ok((int(row, 0)?, bytes(row, 1)?, int(row, 2)?)))?;
-            if up >= 1 {
-                break (session, life(&text));
+        let read = |row: &MySqlRow| Ok((get(row, 0)?, get::<Vec<u8>>(row, 1)?, get::<i64>(row, 2)?));
+        let set_up = self.first(&mut conn, include_str!("sql/set_up.sql"), &values, read).await?;
+        let (session, text, up) = set_up.ok_or_else(strange)?;
+        // A life is known by the second in which it began, and so is its counter: a life that gives numbers only later than
+        // that shares it with no other that does.
+        if up < 1 {
+            let text = "the server says that it has been up for no second yet";
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        }
+        let this = life(&text);
+        // What this client read before is on the disk, and it needs no commit. Another life may have taken over in between, and this
+        // one begun again, so the table is asked.
+        let known = *self.known();
+        let table = self.table(&mut conn, include_str!("sql/again.sql"), this, &[]).await?;
+        let life = match (known, table) {
+            (Some(known), Some(now))
+                if (known.id, known.shift) == (this, now.shift) && known.ceiling <= now.ceiling =>
+            {
+                known
             }
-            if Instant::now() > end {
-                let text = "the server says that it has been up for no second yet";
-                return Err(Error::new(ErrorKind::Unavailable, text));
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        };
-        let life = match self.again(&mut conn, this).await? {
-            Some(life) => life,
-            None => self.begin(&mut conn, this).await?,
+            _ => self.learn(&mut conn, include_str!("sql/begin.sql"), this, &[]).await?,
         };
         // What every lock asks for takes one round trip from the first time on.
         for sql in [TAKE, GIVE, BEAT] {
@@ -111,55 +96,49 @@ impl MySql {
         Ok(Conn { conn, id: session, life })
     }
 
-    /// What this client knows of this life, without a commit: what it read before is on the disk. Another life may have taken
-    /// over in between, and this one begun again, so the table is asked.
-    async fn again(&self, conn: &mut MySqlConnection, this: i64) -> Result<Option<Life>> {
-        let rows = unharmed(run(conn, self.sql.again.fill(&[("life", Value::Int(this))]))).await;
-        let [row] = &rows.map_err(ended)?[..] else { return Ok(None) };
-        let (shift, ceiling) = legible(|| Ok((int(row, 0)?, int(row, 1)?)))?;
-        Ok(self.known.again(this, shift, ceiling))
+    fn known(&self) -> MutexGuard<'_, Option<Life>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn begin(&self, conn: &mut MySqlConnection, this: i64) -> Result<Life> {
-        let values = [("life", Value::Int(this)), ("block", Value::Int(BLOCK))];
-        let rows = unharmed(run(conn, self.sql.begin.fill(&values))).await.map_err(ended)?;
-        let [row] = &rows[..] else { return Err(strange()) };
-        let (shift, ceiling) = legible(|| Ok((int(row, 0)?, int(row, 1)?)))?;
-        let life = Life { id: this, shift, ceiling };
-        self.known.learn(life);
+    /// What the table says of this life, unless it belongs to another.
+    async fn table(
+        &self,
+        conn: &mut MySqlConnection,
+        text: &'static str,
+        id: i64,
+        values: &[(&str, Value<'_>)],
+    ) -> Result<Option<Life>> {
+        let values = [&[("life", Value::Int(id)), ("block", Value::Int(BLOCK))], values].concat();
+        let read = |row: &MySqlRow| Ok(Life { id, shift: get(row, 0)?, ceiling: get(row, 1)? });
+        self.first(conn, text, &values, read).await
+    }
+
+    /// The same from a request after which it is on the disk.
+    async fn learn(
+        &self,
+        conn: &mut MySqlConnection,
+        text: &'static str,
+        id: i64,
+        values: &[(&str, Value<'_>)],
+    ) -> Result<Life> {
+        let life = self.table(conn, text, id, values).await?.ok_or_else(taken_over)?;
+        *self.known() = Some(life);
         Ok(life)
     }
 
     /// Sees to it that numbers are of this token epoch at least.
     pub(super) async fn begin_epoch(&self, conn: &mut Conn, epoch: TokenEpoch) -> Result<()> {
-        let sql = self.sql.epoch.fill(&[
-            ("life", Value::Int(conn.life.id)),
-            ("high", Value::Int(i64::from(u16::from(epoch)) << 48)),
-            ("block", Value::Int(BLOCK)),
-        ]);
-        conn.life = Self::now(conn, sql).await?;
-        self.known.learn(conn.life);
+        let high = [("high", Value::Int(i64::from(u16::from(epoch)) << 48))];
+        let begin = self.learn(&mut conn.conn, include_str!("sql/epoch.sql"), conn.life.id, &high);
+        conn.life = begin.await?;
         Ok(())
-    }
-
-    /// What the table says of this life of the server.
-    async fn now(conn: &mut Conn, sql: String) -> Result<Life> {
-        let rows = unharmed(run(&mut conn.conn, sql)).await.map_err(explain)?;
-        match &rows[..] {
-            [row] => legible(|| Ok(Life { id: conn.life.id, shift: int(row, 0)?, ceiling: int(row, 1)? })),
-            _ => Err(taken_over()),
-        }
     }
 
     /// Sees to it that a ceiling above `number` is on the disk.
     pub(super) async fn cover(&self, conn: &mut Conn, number: i64) -> Result<()> {
-        let sql = self.sql.raise.fill(&[
-            ("life", Value::Int(conn.life.id)),
-            ("shift", Value::Int(conn.life.shift)),
-            ("number", Value::Int(number)),
-            ("block", Value::Int(BLOCK)),
-        ]);
-        let now = Self::now(conn, sql).await?;
+        let values = [("shift", Value::Int(conn.life.shift)), ("number", Value::Int(number))];
+        let raise = self.table(&mut conn.conn, include_str!("sql/raise.sql"), conn.life.id, &values);
+        let now = raise.await?.ok_or_else(taken_over)?;
         conn.life.epoch().check(now.epoch())?;
         if now.shift != conn.life.shift {
             return Err(taken_over());
@@ -168,66 +147,61 @@ impl MySql {
             return Err(strange());
         }
         conn.life = now;
-        self.known.learn(now);
+        *self.known() = Some(now);
         Ok(())
+    }
+
+    /// Makes sure that the table is there, of the version this program knows. What keeps its locks apart from others.
+    pub(super) async fn ensure(&self, conn: &mut MySqlConnection) -> Result<String> {
+        // The server's default may be that nothing is committed.
+        self.rows(conn, SETTINGS, &[("lock_wait", Value::Int(LOCK_WAIT))]).await?;
+        if let Some(space) = self.space(conn).await? {
+            return Ok(space);
+        }
+        let migration =
+            self.rows(conn, include_str!("../../../migrations/mysql_session/0001.sql"), &[]).await;
+        migration.map_err(|error| {
+            if error.kind() != ErrorKind::Denied {
+                return error;
+            }
+            let text = format!(
+                "the table `{0}session` is missing or this user has no right on it, and it may not make it: let an \
+                 administrator run migrations/mysql_session/0001.sql and grant SELECT and UPDATE on it ({error})",
+                self.prefix
+            );
+            Error::new(ErrorKind::Denied, text).caused_by(error)
+        })?;
+        let missing =
+            || Error::new(ErrorKind::Foreign, "the table of session locks is there, but not its row");
+        self.space(conn).await?.ok_or_else(missing)
+    }
+
+    async fn space(&self, conn: &mut MySqlConnection) -> Result<Option<String>> {
+        let table = format!("{}session", self.prefix);
+        let list = [("tables", Value::List(&[table.as_str()]))];
+        let tables = include_str!("../../mysql/sql/tables.sql");
+        let engine = self.first(conn, tables, &list, |row| get::<Vec<u8>>(row, 1)).await?;
+        if engine.is_some_and(|engine| engine != b"InnoDB") {
+            let text = format!("`{table}` is not on InnoDB: it is not the table of onelock's session locks");
+            return Err(Error::new(ErrorKind::Foreign, text));
+        }
+        // Of a table that one may not see, servers do not say whether it is there.
+        let denied = |error: &sqlx::Error| is_missing_table(error) || number(error) == Some(1142);
+        let rows = match unharmed(run(conn, self.text(include_str!("sql/table.sql"), &[]))).await {
+            Err(error) if denied(&error) => return Ok(None),
+            rows => rows.map_err(explain)?,
+        };
+        let Some(row) = rows.first() else { return Ok(None) };
+        let (version, space) = legible(|| Ok((get::<i64>(row, 0)?, get::<Vec<u8>>(row, 1)?)))?;
+        if version != VERSION {
+            let text = format!("`{table}` is of version {version}, this program knows {VERSION}");
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        }
+        Ok(Some(hex::encode(space)))
     }
 }
 
 /// Another server counts, or has counted, and this one does not know.
 fn taken_over() -> Error {
     Error::new(ErrorKind::Unavailable, "the table belongs to another server by now")
-}
-
-/// Makes sure that the table is there, of the version this program knows. What keeps its locks apart from others.
-pub(super) async fn ensure(conn: &mut MySqlConnection, config: &MySqlConfig) -> Result<String> {
-    // The server's default may be that nothing is committed.
-    let settings = Template::new(include_str!("../../mysql/sql/session.sql"), &config.namespace);
-    unharmed(run(conn, settings.fill(&[("lock_wait", Value::Int(LOCK_WAIT))]))).await.map_err(explain)?;
-    if let Some(space) = space(conn, config).await? {
-        return Ok(space);
-    }
-    let migration =
-        Template::new(include_str!("../../../migrations/mysql_session/0001.sql"), &config.namespace);
-    if let Err(error) = unharmed(run(conn, migration.fill(&[]))).await {
-        let error = explain(error);
-        if error.kind() != ErrorKind::Denied {
-            return Err(error);
-        }
-        let text = format!(
-            "the table `{0}session` is missing or this user has no right on it, and it may not make it: let an \
-             administrator run migrations/mysql_session/0001.sql and grant SELECT and UPDATE on it ({error})",
-            config.namespace
-        );
-        return Err(Error::new(ErrorKind::Denied, text).caused_by(error));
-    }
-    let missing = || Error::new(ErrorKind::Foreign, "the table of session locks is there, but not its row");
-    space(conn, config).await?.ok_or_else(missing)
-}
-
-async fn space(conn: &mut MySqlConnection, config: &MySqlConfig) -> Result<Option<String>> {
-    let table = format!("{}session", config.namespace);
-    let engine = Template::new(include_str!("../../mysql/sql/tables.sql"), &config.namespace);
-    let list = [("tables", Value::List(&[table.as_str()]))];
-    let rows = unharmed(run(conn, engine.fill(&list))).await.map_err(explain)?;
-    if let Some(row) = rows.first() {
-        let engine = legible(|| bytes(row, 1))?;
-        if engine != b"InnoDB" {
-            let text = format!("`{table}` is not on InnoDB: it is not the table of onelock's session locks");
-            return Err(Error::new(ErrorKind::Foreign, text));
-        }
-    }
-    let sql = Template::new(include_str!("sql/table.sql"), &config.namespace).fill(&[]);
-    // Of a table that one may not see, servers do not say whether it is there.
-    let rows = match unharmed(run(conn, sql)).await {
-        Ok(rows) => rows,
-        Err(error) if is_missing_table(&error) || number(&error) == Some(1142) => return Ok(None),
-        Err(error) => return Err(explain(error)),
-    };
-    let Some(row) = rows.first() else { return Ok(None) };
-    let (version, space) = legible(|| Ok((int(row, 0)?, bytes(row, 1)?)))?;
-    if version != VERSION {
-        let text = format!("`{table}` is of version {version}, this program knows {VERSION}");
-        return Err(Error::new(ErrorKind::Unsupported, text));
-    }
-    Ok(Some(hex::encode(space)))
 }

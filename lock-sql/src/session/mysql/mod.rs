@@ -6,26 +6,30 @@
 
 mod asking;
 mod life;
-mod look;
 mod words;
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use onelock_core::driver::opening;
 use onelock_core::store::Checked;
-use onelock_core::{Capabilities, Driver, Error, ErrorKind, Info, OptionSpec, Result, StoreUrl};
-use sqlx::mysql::MySqlConnection;
+use onelock_core::{Capabilities, Driver, Error, ErrorKind, OptionSpec, Result, StoreUrl};
+use sqlx::mysql::{MySqlConnection, MySqlRow};
 
+use super::backend::SessionStore;
 use super::dialect::Dialect as _;
-use super::{CONNECTIONS, SessionStore, Setup, connections};
+use super::sessions::{Sessions, silent};
+use super::{CONNECTIONS, connections};
 use crate::mysql::MySqlConfig;
 use crate::mysql::connect::Connector;
 use crate::mysql::error::explain;
 use crate::mysql::open;
-use crate::mysql::sql::Template;
-use crate::unharmed::unharmed;
+use crate::mysql::pool::run;
+use crate::mysql::sql::{Template, Value};
+use crate::unharmed::{legible, unharmed};
 use asking::Conn;
-use life::Known;
+use life::Life;
+use words::ended;
 
 /// Session locks in MySQL and MariaDB: `mysql+session://user:password@host:3306/database`.
 pub const MYSQL_SESSION_DRIVER: Driver =
@@ -69,24 +73,16 @@ async fn open_with(config: MySqlConfig, connections: u16) -> Result<Checked<Sess
         let found = open::for_sessions(&config, OPENING).await?;
         let dialect = MySql::new(&config, found.mariadb);
         let mut conn = dialect.reach().await?;
-        let space = tokio::time::timeout(OPENING, life::ensure(&mut conn, &config)).await;
-        let space = space.map_err(|_| super::sessions::silent())??;
+        let space = tokio::time::timeout(OPENING, dialect.ensure(&mut conn)).await;
+        let space = space.map_err(|_| silent())??;
         let first = dialect.session_within(OPENING).await?;
         let side = dialect.session_within(OPENING).await?;
         Ok((dialect, space, [first, side]))
     };
     let (dialect, space, opened) =
         opened.await.map_err(|error: Error| error.during("open").at(address.clone()))?;
-    let setup = Setup {
-        info: Info::new(MySql::SCHEME, address),
-        capabilities: CAPABILITIES,
-        space,
-        connections,
-        request_timeout: config.request_timeout,
-        dialect,
-        opened,
-    };
-    Ok(setup.store())
+    let sessions = Sessions::new(dialect, connections, config.request_timeout, opened);
+    Ok(SessionStore::over(address, space, sessions))
 }
 
 struct MySql {
@@ -94,42 +90,10 @@ struct MySql {
     connect_timeout: Duration,
     request_timeout: Duration,
     mariadb: bool,
-    /// What this client knows of the server's life.
-    known: Known,
-    sql: Sql,
-}
-
-/// The requests that are not prepared.
-struct Sql {
-    settings: Template,
-    set_up: Template,
-    begin: Template,
-    again: Template,
-    raise: Template,
-    epoch: Template,
-    holder: Template,
-    holds: Template,
-    is_of: Template,
-    digits: Template,
-    sessions: Template,
-}
-
-impl Sql {
-    fn new(prefix: &str) -> Self {
-        Self {
-            settings: Template::new(include_str!("../../mysql/sql/session.sql"), prefix),
-            set_up: Template::new(include_str!("sql/set_up.sql"), prefix),
-            begin: Template::new(include_str!("sql/begin.sql"), prefix),
-            again: Template::new(include_str!("sql/again.sql"), prefix),
-            raise: Template::new(include_str!("sql/raise.sql"), prefix),
-            epoch: Template::new(include_str!("sql/epoch.sql"), prefix),
-            holder: Template::new(include_str!("sql/holder.sql"), prefix),
-            holds: Template::new(include_str!("sql/holds.sql"), prefix),
-            is_of: Template::new(include_str!("sql/is_of.sql"), prefix),
-            digits: Template::new(include_str!("sql/digits.sql"), prefix),
-            sessions: Template::new(include_str!("sql/sessions.sql"), prefix),
-        }
-    }
+    /// What this client last read about a life of its server, and is on that server's disk.
+    known: Mutex<Option<Life>>,
+    /// What the table's name begins with.
+    prefix: String,
 }
 
 impl MySql {
@@ -139,9 +103,35 @@ impl MySql {
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
             mariadb,
-            known: Known::default(),
-            sql: Sql::new(&config.namespace),
+            known: Mutex::default(),
+            prefix: config.namespace.clone(),
         }
+    }
+
+    /// A request that is not prepared.
+    fn text(&self, text: &'static str, values: &[(&str, Value<'_>)]) -> String {
+        Template::new(text, &self.prefix).fill(values)
+    }
+
+    async fn rows(
+        &self,
+        conn: &mut MySqlConnection,
+        text: &'static str,
+        values: &[(&str, Value<'_>)],
+    ) -> Result<Vec<MySqlRow>> {
+        unharmed(run(conn, self.text(text, values))).await.map_err(ended)
+    }
+
+    /// What `read` makes of the first row, if there is one.
+    async fn first<T>(
+        &self,
+        conn: &mut MySqlConnection,
+        text: &'static str,
+        values: &[(&str, Value<'_>)],
+        read: impl FnOnce(&MySqlRow) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let rows = self.rows(conn, text, values).await?;
+        rows.first().map(|row| legible(|| read(row))).transpose()
     }
 
     /// A connection in which nothing is set yet.

@@ -18,20 +18,11 @@ pub(super) fn seconds(idle: Duration) -> i64 {
     seconds.min(ENDLESS)
 }
 
-pub(super) fn int(row: &MySqlRow, column: usize) -> Result<i64> {
+pub(super) fn get<'r, T>(row: &'r MySqlRow, column: usize) -> Result<T>
+where
+    T: sqlx::Decode<'r, sqlx::MySql> + sqlx::Type<sqlx::MySql>,
+{
     row.try_get(column).map_err(explain)
-}
-
-pub(super) fn maybe(row: &MySqlRow, column: usize) -> Result<Option<i64>> {
-    row.try_get(column).map_err(explain)
-}
-
-pub(super) fn bytes(row: &MySqlRow, column: usize) -> Result<Vec<u8>> {
-    row.try_get(column).map_err(explain)
-}
-
-pub(super) fn strange() -> Error {
-    Error::new(ErrorKind::Protocol, "the server answered something else than asked")
 }
 
 pub(super) fn proxied() -> Error {

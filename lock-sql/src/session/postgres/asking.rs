@@ -3,77 +3,65 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{EntryView, Error, ErrorKind, FencingToken, Mode, Result, TokenEpoch};
+use onelock_core::{Capabilities, EntryView, FencingToken, Mode, Result, TokenEpoch};
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgArguments, PgRow};
-use tokio::time::Instant;
 
-use super::session::{Conn, Postgres, get, pooled, strange};
+use super::session::{Conn, Postgres, get, pooled};
 use crate::postgres::error::is_full;
-use crate::session::dialect::{Answer, Ask, Dialect, Id, Wish};
+use crate::session::dialect::{Answer, Ask, Dialect, Id, Whose, Wish};
+use crate::session::names::Key;
+use crate::session::sessions::strange;
 use crate::unharmed::{legible, unharmed};
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, PgArguments>;
 
-/// The requests. In a session's name stands what it holds: `onelock <number> <tag> <note>`.
+/// What every lock asks for. In a session's name stands what it holds: `onelock <number> <tag> <note>`.
 #[derive(Debug)]
 pub(super) struct Sql {
-    /// By whether it waits, and whether it shares.
-    take: [[Arc<str>; 2]; 2],
-    give: [Arc<str>; 2],
+    schema: String,
+    take: Arc<str>,
     beat: Arc<str>,
-    waiting: Arc<str>,
-    holders: Arc<str>,
-    end: Arc<str>,
-    evict: Arc<str>,
-    /// Which session this is, and whether its server takes writes.
-    pub(super) begin: Arc<str>,
-    epoch: Arc<str>,
+    give: Arc<str>,
 }
 
 impl Sql {
     pub(super) fn new(schema: &str) -> Self {
         let schema = format!("\"{schema}\"");
-        let fill = |sql: &str, what: &str, with: &str| {
-            let lines: Vec<_> = sql.lines().filter(|line| !line.starts_with("--")).collect();
-            lines.join("\n").replace("{schema}", &schema).replace(what, with.trim_end()).into()
-        };
-        let plain = |sql| fill(sql, "{}", "");
-        let holders = |sql| fill(sql, "{holders}", include_str!("sql/of_key.sql"));
-        let [one, many] = ["pg_advisory_unlock", "pg_advisory_unlock_shared"];
-        let take = |taken: &str, unlock: &str| {
-            fill(&include_str!("sql/take.sql").replace("{unlock}", unlock), "{taken}", taken)
-        };
-        let give = |unlock| fill(include_str!("sql/give.sql"), "{unlock}", unlock);
-        Self {
-            take: [
-                [take("pg_try_advisory_lock($1)", one), take("pg_try_advisory_lock_shared($1)", many)],
-                [
-                    take("pg_advisory_lock($1) IS NOT NULL", one),
-                    take("pg_advisory_lock_shared($1) IS NOT NULL", many),
-                ],
-            ],
-            give: [give(one), give(many)],
-            beat: plain(include_str!("sql/beat.sql")),
-            waiting: plain(include_str!("sql/waiting.sql")),
-            holders: holders(include_str!("sql/holders.sql")),
-            end: plain(include_str!("sql/end.sql")),
-            evict: holders(include_str!("sql/evict.sql")),
-            begin: plain(include_str!("sql/begin.sql")),
-            epoch: plain(include_str!("sql/epoch.sql")),
-        }
+        let fill = |sql| filled(sql, &schema).into();
+        let take = fill(include_str!("sql/take.sql"));
+        let (beat, give) = (fill(include_str!("sql/beat.sql")), fill(include_str!("sql/give.sql")));
+        Self { schema, take, beat, give }
     }
 
-    /// What every lock asks for: it takes one round trip from the first time on.
-    pub(super) fn prepared(&self) -> [&Arc<str>; 4] {
-        [&self.take[0][0], &self.take[1][0], &self.give[0], &self.beat]
+    /// It takes one round trip from the first time on.
+    pub(super) fn prepared(&self) -> [&Arc<str>; 3] {
+        [&self.take, &self.beat, &self.give]
     }
+
+    /// What is rare.
+    pub(super) fn rare(&self, sql: &str) -> String {
+        filled(sql, &self.schema)
+    }
+}
+
+fn filled(sql: &str, schema: &str) -> String {
+    let lines: Vec<_> = sql.lines().filter(|line| !line.starts_with("--")).collect();
+    lines
+        .join("\n")
+        .replace("{schema}", schema)
+        .replace("{holders}", include_str!("sql/of_key.sql").trim_end())
+}
+
+fn query(sql: &Arc<str>) -> Query<'static> {
+    sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
 
 impl Dialect for Postgres {
     type Conn = Conn;
 
     const SCHEME: &'static str = "postgres+session";
+    const CAPABILITIES: Capabilities = super::CAPABILITIES;
 
     async fn connect(&self) -> Result<Conn> {
         let conn = self.reach().await?;
@@ -84,64 +72,69 @@ impl Dialect for Postgres {
         conn.id
     }
 
-    fn is_full(error: &Error) -> bool {
-        let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
-        source.is_some_and(is_full)
+    fn is_full(error: &sqlx::Error) -> bool {
+        is_full(error)
     }
 
-    async fn ask(&self, conn: &mut Conn, ask: &Ask) -> Result<Answer> {
-        let patience = i64::try_from(self.request_timeout.as_millis()).unwrap_or(i64::MAX);
-        let query = |sql: &Arc<str>| sqlx::query(AssertSqlSafe(Arc::clone(sql)));
+    async fn ask(&self, conn: &mut Conn, ask: &Ask, idle: Option<Duration>) -> Result<Answer> {
         match ask {
-            Ask::Take { wish, wait, idle } => {
-                let epoch = wish.epoch;
-                if epoch > conn.epoch {
-                    let begin = query(&self.sql.epoch).bind(i32::from(u16::from(epoch)));
-                    Box::pin(self.fetch(conn, begin, |_| Ok(()))).await?;
-                    conn.epoch = epoch;
-                }
-                let sql = &self.sql.take[usize::from(*wait)][shared(wish.mode)];
-                let query = query(sql).bind(wish.key.short()).bind(label(wish)).bind(idle.map(millis));
-                let query = query.bind(i32::from(u16::from(epoch)));
-                let own = conn.id;
-                let taken = |row: &PgRow| {
-                    answered_by(own, row)?;
-                    epoch.check(TokenEpoch::of(get::<Option<i64>>(row, 3)?.unwrap_or(0)))?;
-                    let name = get::<Option<&str>>(row, 2)?;
-                    name.map(|name| numbered(name).map(|(token, _)| token).ok_or_else(strange)).transpose()
-                };
-                Ok(Answer::Taken(self.fetch(conn, query, taken).await?.ok_or_else(strange)?))
+            Ask::Take(wish, wait) => self.take(conn, wish, *wait, idle).await,
+            Ask::Give(wish) => {
+                let give = query(&self.sql.give).bind(wish.key.short()).bind(i32::from(shared(wish)));
+                self.done(conn, give).await
             }
-            Ask::Give { key, mode } => {
-                self.done(conn, query(&self.sql.give[shared(*mode)]).bind(key.short())).await
-            }
-            Ask::Beat { idle } => self.done(conn, query(&self.sql.beat).bind(idle.map(millis))).await,
-            Ask::Waiting(processes) => {
-                let query = query(&self.sql.waiting).bind(processes.clone());
-                Ok(Answer::Waiting(self.fetch_all(conn, query, |row| get(row, 0)).await?))
-            }
-            Ask::Holders(key) => {
-                let query = query(&self.sql.holders).bind(key.short());
-                let seen = self.fetch_all(conn, query, |row| Ok(holder(get(row, 0)?, get(row, 1)?))).await?;
-                Ok(Answer::Holders(seen.into_iter().flatten().collect()))
-            }
-            Ask::End(id) => {
-                let end = || query(&self.sql.end).bind(id.process).bind(id.born).bind(patience);
-                self.ended(conn, end).await
-            }
-            Ask::Evict(key, token) => {
-                let evict = || query(&self.sql.evict).bind(key.short()).bind(token.to_string());
-                self.ended(conn, || evict().bind(patience).bind(2)).await
-            }
-            Ask::Disown(key, tag) => {
-                let disown = || query(&self.sql.evict).bind(key.short()).bind(tag.as_str().to_owned());
-                self.ended(conn, || disown().bind(patience).bind(3)).await
-            }
+            Ask::Beat(_) => self.done(conn, query(&self.sql.beat).bind(idle.map(millis))).await,
         }
+    }
+
+    async fn waiting(&self, conn: &mut Conn, processes: &[i64]) -> Result<Vec<i64>> {
+        let waiting = self.rare(include_str!("sql/waiting.sql")).bind(processes.to_vec());
+        self.fetch_all(conn, waiting, |row| get(row, 0)).await
+    }
+
+    async fn holders(&self, conn: &mut Conn, key: &Key) -> Result<Vec<EntryView>> {
+        let holders = self.rare(include_str!("sql/holders.sql")).bind(key.short());
+        let seen = self.fetch_all(conn, holders, |row| Ok(holder(get(row, 0)?, get(row, 1)?))).await?;
+        Ok(seen.into_iter().flatten().collect())
+    }
+
+    async fn end(&self, conn: &mut Conn, whose: &Whose) -> Result<bool> {
+        let holder = |key: &Key, part: String, which: i32| {
+            self.rare(include_str!("sql/evict.sql")).bind(key.short()).bind(part).bind(which)
+        };
+        let end = match whose {
+            Whose::Session(id) => self.rare(include_str!("sql/end.sql")).bind(id.process).bind(id.born),
+            Whose::Numbered(key, token) => holder(key, token.to_string(), 2),
+            Whose::Of(key, tag) => holder(key, tag.clone(), 3),
+        };
+        Ok(self.fetch(conn, end, |_| Ok(())).await?.is_some())
     }
 }
 
 impl Postgres {
+    fn rare(&self, sql: &str) -> Query<'static> {
+        sqlx::query(AssertSqlSafe(self.sql.rare(sql)))
+    }
+
+    async fn take(&self, conn: &mut Conn, wish: &Wish, wait: bool, idle: Option<Duration>) -> Result<Answer> {
+        let epoch = i32::from(u16::from(wish.epoch));
+        if wish.epoch > conn.epoch {
+            let begin = self.rare(include_str!("sql/epoch.sql")).bind(epoch);
+            Box::pin(self.fetch(conn, begin, |_| Ok(()))).await?;
+            conn.epoch = wish.epoch;
+        }
+        let take = query(&self.sql.take).bind(wish.key.short()).bind(label(wish)).bind(idle.map(millis));
+        let take = take.bind(epoch).bind(i32::from(shared(wish)) + 2 * i32::from(wait));
+        let own = conn.id;
+        let taken = |row: &PgRow| {
+            answered_by(own, row)?;
+            wish.epoch.check(TokenEpoch::of(get::<Option<i64>>(row, 3)?.unwrap_or(0)))?;
+            let name = get::<Option<&str>>(row, 2)?;
+            name.map(|name| numbered(name).map(|(token, _)| token).ok_or_else(strange)).transpose()
+        };
+        Ok(Answer::Taken(self.fetch(conn, take, taken).await?.ok_or_else(strange)?))
+    }
+
     /// One round trip, and what `read` makes of the first row, if there is one.
     async fn fetch<T: Send>(
         &self,
@@ -169,25 +162,6 @@ impl Postgres {
         let done = self.fetch(conn, query, |row| answered_by(own, row).and_then(|()| get(row, 1))).await?;
         Ok(Answer::Done(done.ok_or_else(strange)?))
     }
-
-    /// Whether there was a session to end; it has ended when this is answered. The server also says no to who asks for the end of a
-    /// session that is ending by itself, so that is asked again until the session is gone.
-    async fn ended(&self, conn: &mut Conn, query: impl Fn() -> Query<'static> + Send) -> Result<Answer> {
-        let end = Instant::now() + self.request_timeout;
-        let (mut was_there, mut pause) = (false, Duration::from_millis(1));
-        while let Some(ended) = self.fetch(conn, query(), |row| get(row, 0)).await? {
-            was_there = true;
-            if ended {
-                break;
-            }
-            if Instant::now() > end {
-                return Err(Error::new(ErrorKind::Timeout, "the session does not end"));
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(20));
-        }
-        Ok(Answer::Done(was_there))
-    }
 }
 
 /// The lock belongs to the session: another one, by a pooler, is not ours.
@@ -206,7 +180,7 @@ fn holder(lock: Option<&str>, name: Option<&str>) -> Option<EntryView> {
 fn label(wish: &Wish) -> String {
     let plain = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
     let note = wish.note.as_str().chars().map(plain);
-    [" ", wish.tag.as_str(), " "].into_iter().flat_map(str::chars).chain(note).collect()
+    [" ", &wish.tag, " "].into_iter().flat_map(str::chars).chain(note).collect()
 }
 
 /// The number and the note in a session's name.
@@ -216,8 +190,8 @@ fn numbered(name: &str) -> Option<(FencingToken, &str)> {
     Some((FencingToken::new(number.parse().ok()?).ok()?, note))
 }
 
-fn shared(mode: Mode) -> usize {
-    usize::from(mode == Mode::Shared)
+fn shared(wish: &Wish) -> bool {
+    wish.mode == Mode::Shared
 }
 
 fn millis(time: Duration) -> String {

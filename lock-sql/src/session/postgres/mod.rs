@@ -12,13 +12,16 @@ use std::time::Duration;
 
 use onelock_core::driver::opening;
 use onelock_core::store::Checked;
-use onelock_core::{Capabilities, Driver, Error, Info, OptionSpec, Result, StoreUrl};
+use onelock_core::{Capabilities, Driver, Error, OptionSpec, Result, StoreUrl};
 
+use super::backend::SessionStore;
 use super::dialect::Dialect as _;
-use super::{CONNECTIONS, SessionStore, Setup, connections};
+use super::sessions::Sessions;
+use super::{CONNECTIONS, connections};
 use crate::postgres::PostgresConfig;
+use crate::postgres::migrate::ensure;
 pub use opening::migration;
-use opening::{OPENING, checked, ensure, refuse_pooler};
+use opening::{OPENING, check_version, refuse_pooler};
 use session::Postgres;
 
 /// Session locks in PostgreSQL: `postgres+session://user:password@host:5432/database`.
@@ -54,27 +57,18 @@ async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<Postgres>>> {
 async fn open_with(config: PostgresConfig, connections: u16) -> Result<Checked<SessionStore<Postgres>>> {
     let address = format!("{}://{}", Postgres::SCHEME, config.address());
     let opened = async {
-        let mut dialect = Postgres::new(&config);
+        let dialect = Postgres::new(&config);
         let mut first = dialect.reach().await?;
-        let version = checked(&mut first).await?;
+        check_version(&mut first).await?;
         refuse_pooler(&mut first, &mut dialect.reach().await?).await?;
-        ensure(&mut first, &config).await?;
-        dialect.settings(&mut first, version).await?;
+        ensure(&mut first, &config.namespace, config.migrate, &migration(&config.namespace)?).await?;
         let first = dialect.set_up(first, OPENING).await?;
         let side = dialect.set_up(dialect.reach().await?, OPENING).await?;
         Ok((dialect, [first, side]))
     };
     let (dialect, opened) = opened.await.map_err(|error: Error| error.during("open").at(address.clone()))?;
-    let setup = Setup {
-        info: Info::new(Postgres::SCHEME, address),
-        capabilities: CAPABILITIES,
-        space: config.namespace.clone(),
-        connections,
-        request_timeout: config.request_timeout,
-        dialect,
-        opened,
-    };
-    Ok(setup.store())
+    let sessions = Sessions::new(dialect, connections, config.request_timeout, opened);
+    Ok(SessionStore::over(address, config.namespace, sessions))
 }
 
 #[cfg(test)]

@@ -3,18 +3,12 @@
 use std::time::Duration;
 
 use onelock_core::{Error, ErrorKind, Result};
+use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, Row as _};
 
-use super::session::{ask_raw, get, pooled, strange};
-use crate::postgres::PostgresConfig;
-use crate::postgres::error::{denied, explain, is_missing};
-use crate::unharmed::{legible, unharmed};
-
-/// The first version that ends idle sessions.
-const OLDEST: i32 = 140_000;
-/// The version of the schema that this program knows.
-const VERSION: i32 = 1;
+use super::session::{ask_raw, get, pooled};
+use crate::session::sessions::strange;
+use crate::unharmed::legible;
 
 /// How long each step of opening may take: nobody waits for a lock yet.
 pub(super) const OPENING: Duration = Duration::from_secs(30);
@@ -30,19 +24,16 @@ pub fn migration(schema: &str) -> Result<String> {
     Ok(file.replace("{schema}", &format!("\"{schema}\"")))
 }
 
-/// The server's version, which must be one that ends idle sessions.
-pub(super) async fn checked(conn: &mut PgConnection) -> Result<i32> {
-    let rows = ask_raw(conn, "SELECT current_setting('server_version_num')::integer", OPENING).await?;
-    let version = match &rows[..] {
-        [row] => legible(|| get::<i32>(row, 0))?,
-        _ => return Err(strange()),
-    };
-    if version < OLDEST {
-        let text = "session locks need PostgreSQL 14 or later: an older one does not end idle sessions, and a lock \
-                    would have no lease";
-        return Err(Error::new(ErrorKind::Unsupported, text));
+/// The first version that ends idle sessions is the oldest that is served.
+pub(super) async fn check_version(conn: &mut PgConnection) -> Result<()> {
+    let sql = "SELECT current_setting('server_version_num')::integer >= 140000";
+    let rows = ask_raw(conn, sql, OPENING).await?;
+    if legible(|| get(rows.first().ok_or_else(strange)?, 0))? {
+        return Ok(());
     }
-    Ok(version)
+    let text = "session locks need PostgreSQL 14 or later: an older one does not end idle sessions, and a lock would \
+                have no lease";
+    Err(Error::new(ErrorKind::Unsupported, text))
 }
 
 /// Two connections must meet two sessions of the server, and each its own again, also while the other is busy.
@@ -65,67 +56,4 @@ pub(super) async fn refuse_pooler(a: &mut PgConnection, b: &mut PgConnection) ->
         same &= session(b, WHICH).await? == of_b;
     }
     if same { Ok(()) } else { Err(pooled()) }
-}
-
-/// Makes sure that the schema is there, of the version this program knows.
-pub(super) async fn ensure(conn: &mut PgConnection, config: &PostgresConfig) -> Result<()> {
-    let schema = &config.namespace;
-    let version = async |conn: &mut PgConnection| -> Result<Option<i32>> {
-        let sql = format!("SELECT \"{schema}\".onelock_version()");
-        match unharmed(conn.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql)))).await {
-            Ok(rows) => rows.first().map(|row| legible(|| get(row, 0))).transpose(),
-            Err(error) if is_missing(&error) => Ok(None),
-            Err(error) => Err(denied(
-                error,
-                &format!("USAGE on schema {schema} and EXECUTE on function {schema}.onelock_version"),
-            )),
-        }
-    };
-    match version(conn).await? {
-        Some(VERSION) => return Ok(()),
-        Some(other) => {
-            let text = format!("schema {schema} is of version {other}, this program knows {VERSION}");
-            return Err(Error::new(ErrorKind::Unsupported, text));
-        }
-        None if !config.migrate => {
-            let text = format!(
-                "schema {schema} is not there, and `migrate` is off: let its owner run the migration"
-            );
-            return Err(Error::new(ErrorKind::InvalidConfig, text));
-        }
-        None => {}
-    }
-    let mut transaction = conn.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(explain)?;
-    // One at a time: the second one finds what the first made.
-    let lock = "SELECT pg_advisory_xact_lock(hashtextextended('onelock migration ' || $1, 0))";
-    sqlx::query(lock).bind(schema).persistent(false).execute(&mut *transaction).await.map_err(explain)?;
-    let query = sqlx::query(include_str!("sql/made.sql"))
-        .bind(format!("\"{schema}\""))
-        .bind(schema)
-        .persistent(false);
-    let row = query.fetch_one(&mut *transaction).await.map_err(explain)?;
-    let (there, things): (bool, bool) = (get(&row, 0)?, get(&row, 1)?);
-    let done = if there {
-        Ok(())
-    } else if things {
-        let text =
-            format!("schema {schema} holds what onelock did not make; choose another with `namespace=…`");
-        Err(Error::new(ErrorKind::Foreign, text))
-    } else {
-        let sql = sqlx::raw_sql(AssertSqlSafe(migration(schema)?));
-        let needs =
-            "CREATE on the database; or let the schema's owner run the migration, and set `migrate=false`";
-        transaction.execute(sql).await.map(drop).map_err(|error| denied(error, needs))
-    };
-    match done {
-        Ok(()) => transaction.commit().await.map_err(explain)?,
-        Err(error) => {
-            transaction.rollback().await.map_err(explain)?;
-            return Err(error);
-        }
-    }
-    match version(conn).await? {
-        Some(VERSION) => Ok(()),
-        _ => Err(Error::new(ErrorKind::Unsupported, format!("schema {schema} is of another version"))),
-    }
 }

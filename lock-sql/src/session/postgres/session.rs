@@ -8,11 +8,11 @@ use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::asking::Sql;
-use super::opening::OPENING;
 use crate::postgres::PostgresConfig;
 use crate::postgres::connect::Connector;
 use crate::postgres::error::{denied, explain, state};
 use crate::session::dialect::Id;
+use crate::session::sessions::{silent, strange};
 use crate::unharmed::{legible, unharmed};
 
 #[derive(Debug)]
@@ -20,8 +20,6 @@ pub(super) struct Postgres {
     connector: Connector,
     schema: String,
     pub(super) request_timeout: Duration,
-    /// What every session sets first.
-    settings: Arc<str>,
     pub(super) sql: Sql,
 }
 
@@ -31,7 +29,6 @@ impl Postgres {
             connector: Connector::new(config),
             schema: config.namespace.clone(),
             request_timeout: config.request_timeout,
-            settings: "".into(),
             sql: Sql::new(&config.namespace),
         }
     }
@@ -41,42 +38,9 @@ impl Postgres {
         self.connector.connect().await.map_err(|error| denied(error, "CONNECT on the database"))
     }
 
-    /// Finds out what this server lets a session set.
-    pub(super) async fn settings(&mut self, conn: &mut PgConnection, version: i32) -> Result<()> {
-        let mut all = vec![
-            ("application_name", "onelock"),
-            // Nothing here needs the disk: what a crash forgets of the numbers is less than the lift after it.
-            ("synchronous_commit", "off"),
-            ("default_transaction_isolation", "read committed"),
-            ("default_transaction_read_only", "off"),
-            // What the role or the database says is for other work: here a wait ends with the lock, and the lease is ours.
-            ("statement_timeout", "0"),
-            ("lock_timeout", "0"),
-            ("idle_in_transaction_session_timeout", "0"),
-            ("idle_session_timeout", "0"),
-            // A client that has gone silent: for sessions that wait, whose time of idleness does not run.
-            ("tcp_keepalives_idle", "5"),
-            ("tcp_keepalives_interval", "3"),
-            ("tcp_keepalives_count", "3"),
-        ];
-        if version >= 170_000 {
-            all.push(("transaction_timeout", "0"));
-        }
-        // A server on a system that cannot see the other end go refuses it: there a dead waiter stays until its turn.
-        let check = ("client_connection_check_interval", "500ms");
-        let set = format!("SELECT set_config('{}', '{}', false)", check.0, check.1);
-        if ask_raw(conn, &set, OPENING).await.is_ok() {
-            all.push(check);
-        }
-        let each: Vec<_> =
-            all.iter().map(|(name, value)| format!("set_config('{name}', '{value}', false)")).collect();
-        self.settings = format!("SELECT {}", each.join(", ")).into();
-        Ok(())
-    }
-
     pub(super) async fn set_up(&self, mut conn: PgConnection, limit: Duration) -> Result<Conn> {
-        ask_raw(&mut conn, &self.settings, limit).await?;
-        let rows = ask_raw(&mut conn, &self.sql.begin, limit).await?;
+        ask_raw(&mut conn, include_str!("sql/settings.sql"), limit).await?;
+        let rows = ask_raw(&mut conn, &self.sql.rare(include_str!("sql/begin.sql")), limit).await?;
         let (standby, pid, born): (bool, i32, i64) = match &rows[..] {
             [row] => legible(|| Ok((get(row, 0)?, get(row, 1)?, get(row, 2)?)))?,
             _ => return Err(strange()),
@@ -93,7 +57,7 @@ impl Postgres {
         };
         match tokio::time::timeout(limit, unharmed(prepare)).await {
             Ok(done) => done.map_err(|error| self.explained(error))?,
-            Err(_) => return Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
+            Err(_) => return Err(silent()),
         }
         let id = Id { process: pid.into(), born };
         Ok(Conn { conn, id, epoch: TokenEpoch::default() })
@@ -131,10 +95,6 @@ where
     row.try_get(column).map_err(explain)
 }
 
-pub(super) fn strange() -> Error {
-    Error::new(ErrorKind::Protocol, "the server answered something else than asked")
-}
-
 pub(super) fn pooled() -> Error {
     let text = "behind a pooler that gives each transaction another session there are no session locks; use a \
                 direct connection, or postgres://";
@@ -146,6 +106,6 @@ pub(super) async fn ask_raw(conn: &mut PgConnection, sql: &str, limit: Duration)
     let asked = conn.fetch_all(sqlx::raw_sql(AssertSqlSafe(sql.to_owned())));
     match tokio::time::timeout(limit, unharmed(asked)).await {
         Ok(rows) => rows.map_err(|error| denied(error, "the rights on the store's page")),
-        Err(_) => Err(Error::new(ErrorKind::Timeout, "the server did not answer in time")),
+        Err(_) => Err(silent()),
     }
 }

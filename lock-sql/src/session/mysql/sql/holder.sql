@@ -1,3 +1,6 @@
--- :key :shift. One row: the session that holds the lock (NULL: none), and the bits below the token epoch of a number above all that
--- were drawn before.
-SELECT CAST(IS_USED_LOCK(:key) AS SIGNED), CAST(CAST(UUID_SHORT() & 72057594037927935 AS SIGNED) + (:shift) & 281474976710655 AS SIGNED);
+-- :key. One row: the session that holds the lock (NULL: none of ours), and the number that its further locks say (NULL: not all of it yet).
+-- They are looked at one after the other: what reads the same twice is one number, and not parts of two.
+WITH RECURSIVE d AS (SELECT 0 AS v UNION ALL SELECT v + 1 FROM d WHERE v < 63)
+SELECT CAST(MAX(holder) AS SIGNED), CAST(IF(SUM(place.v = 0) > 0, BIT_OR(64 * high.v + low.v << 12 * place.v), NULL) AS SIGNED)
+FROM (SELECT IS_USED_LOCK(:key) AS holder LIMIT 1) AS held CROSS JOIN d AS high CROSS JOIN d AS low CROSS JOIN d AS place
+WHERE place.v < 6 AND IS_USED_LOCK(CONCAT('onelock/', COALESCE(holder, 0), '/', place.v, '/', 64 * high.v + low.v)) = holder;

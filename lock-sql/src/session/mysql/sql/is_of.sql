@@ -1,2 +1,3 @@
--- :key :holder :tag. One row: whether that session holds the lock, and says that it is this one's.
-SELECT CAST(COALESCE(IS_USED_LOCK(:key) = :holder AND IS_USED_LOCK('onelock/:holder/t/:tag') = :holder, 0) AS SIGNED);
+-- :key :tag. One row: the session that holds the lock, if it says that it is this one's.
+SELECT CAST(IF(IS_USED_LOCK(CONCAT('onelock/', COALESCE(holder, 0), '/t/:tag')) = holder, holder, NULL) AS SIGNED)
+FROM (SELECT IS_USED_LOCK(:key) AS holder LIMIT 1) AS held;
