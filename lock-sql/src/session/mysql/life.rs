@@ -207,7 +207,7 @@ pub(super) async fn ensure(conn: &mut MySqlConnection, config: &MySqlConfig) -> 
 async fn space(conn: &mut MySqlConnection, config: &MySqlConfig) -> Result<Option<String>> {
     let table = format!("{}session", config.namespace);
     let engine = Template::new(include_str!("../../mysql/sql/tables.sql"), &config.namespace);
-    let list = [("tables", Value::List(&[table.as_str()]))];
+    let list = [("tables", Value::Bytes(table.as_bytes()))];
     let rows = unharmed(run(conn, engine.fill(&list))).await.map_err(explain)?;
     if let Some(row) = rows.first() {
         let engine = legible(|| bytes(row, 1))?;
