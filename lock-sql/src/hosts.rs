@@ -49,6 +49,19 @@ where
     }
 }
 
+/// Connects, within this time.
+pub(crate) async fn in_time<T>(
+    limit: Duration,
+    connecting: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    // Nothing was asked yet.
+    let late = |_| {
+        let text = format!("the server could not be reached within {limit:?}");
+        Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
+    };
+    timeout(limit, unharmed(connecting)).await.unwrap_or_else(late)
+}
+
 /// The user and the password that the callback gives, if it gives one. It has a part of the time for connecting, so that the
 /// error of one that hangs is its own.
 pub(crate) async fn given(

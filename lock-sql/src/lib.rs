@@ -13,8 +13,12 @@ mod durability;
 pub mod fence;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod hosts;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod inbox;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod pool;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -26,7 +30,7 @@ mod tls;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod unharmed;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-mod whose;
+mod value;
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub use durability::Durability;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_core::store::Checked;
@@ -13,12 +14,12 @@ use onelock_core::{
 use super::acquire::acquire;
 use super::config::MySqlConfig;
 use super::inspect::{inspect, list};
-use super::keys::key;
 use super::open::open;
-use super::pool::Pool;
+use super::pool::Client;
 use super::release::{evict, release, sweep};
 use super::renew::{raise, renew};
-use super::wait::Poller;
+use super::wait::{FIRST, Waiters};
+use crate::inbox::Inbox;
 
 /// The counters of a request's entries are locked together: a larger batch would keep others out of more of them for longer.
 pub(super) const CAPABILITIES: Capabilities = Capabilities::of_lines().max_batch(128);
@@ -29,8 +30,9 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities::of_lines().max_batch
 pub struct MySqlBackend {
     info: Info,
     durable: bool,
-    pool: Arc<Pool>,
-    poller: Arc<Poller>,
+    poll: Duration,
+    client: Arc<Client>,
+    inbox: Arc<Inbox>,
 }
 
 impl MySqlBackend {
@@ -51,17 +53,22 @@ impl MySqlBackend {
     pub async fn connect(config: MySqlConfig) -> Result<Checked<Self>> {
         config.check()?;
         let address = format!("mysql://{}", config.address());
-        let pool = Arc::new(Pool::new(&config));
-        let found = open(&pool, &config).await.map_err(|error| error.during("open").at(&address))?;
-        tokio::spawn(sweep(Arc::downgrade(&pool)));
+        let client = Arc::new(Client::new(&config));
+        let found = open(&client, &config).await.map_err(|error| error.during("open").at(&address))?;
+        tokio::spawn(sweep(Arc::downgrade(&client)));
         let info = Info::new("mysql", address);
-        let poller = Arc::new(Poller::new(config.poll));
-        Ok(Checked::over(Self { info, durable: found.durable, pool, poller }))
+        let store = Self { info, durable: found.durable, poll: config.poll, client, inbox: Arc::default() };
+        store.poll();
+        Ok(Checked::over(store))
+    }
+
+    fn poll(&self) {
+        self.inbox.poll_by((FIRST.min(self.poll), self.poll), || Waiters(Arc::clone(&self.client)));
     }
 
     fn end(&self) {
-        self.poller.close();
-        self.pool.close();
+        self.inbox.close();
+        self.client.close();
     }
 }
 
@@ -90,43 +97,52 @@ impl Backend for MySqlBackend {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        acquire(&self.pool, request).await
+        acquire(&self.client, request).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.poller.wait(&self.pool, ticket).await
+        if ticket.token.is_none() {
+            // Only a renewal can find the number.
+            return Ok(Wake::Ask);
+        }
+        // The runtime that polled may have ended.
+        self.poll();
+        Ok(self.inbox.wait(ticket).await)
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        renew(&self.pool, due).await
+        let renewed = renew(&self.client, due).await;
+        for (renewal, renewed) in due.iter().zip(&renewed) {
+            if let Ok(renewed) = renewed {
+                self.inbox.renewed(renewal.ticket.holder, renewed);
+            }
+        }
+        renewed
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let released = release(&self.pool, ticket).await;
-        self.poller.released(&ticket.name);
+        self.inbox.settle(ticket.holder, Wake::Ask);
+        let released = release(&self.client, ticket).await;
+        self.inbox.released(&ticket.name);
         released
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        raise(&self.pool, ticket, token).await
+        raise(&self.client, ticket, token).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        inspect(&self.pool, name).await
+        inspect(&self.client, name).await
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        list(&self.pool, prefix, page).await
+        list(&self.client, prefix, page).await
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let evicted = evict(&self.pool, name, token).await?;
-        if evicted == Release::Released {
-            // A waiter of this client learns that it is gone; those of others by their next poll or renewal.
-            self.poller.wake(&key(name), token, Wake::Ask);
-        }
-        self.poller.released(name);
-        Ok(evicted)
+        let evicted = evict(&self.client, name, token).await;
+        self.inbox.released(name);
+        evicted
     }
 
     async fn close(&self) -> Result<()> {

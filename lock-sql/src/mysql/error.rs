@@ -4,6 +4,7 @@ use onelock_core::{Error, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
 
 use crate::hosts::as_ours;
+use crate::pool::Fault;
 
 /// The server's number of an error; `None` when it did not come from the server.
 pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
@@ -11,21 +12,21 @@ pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
     error.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
 }
 
-/// Whether other transactions were in the way; this one was rolled back, so asking again is safe.
-pub(super) fn is_contention(error: &sqlx::Error) -> bool {
-    // Lock wait timeout, deadlock, MariaDB's changed record.
-    matches!(number(error), Some(1205 | 1213 | 1020))
+/// What an error means for the connection.
+pub(super) fn fault(error: &sqlx::Error) -> Fault {
+    match number(error) {
+        // Lock wait timeout, deadlock, MariaDB's changed record.
+        Some(1205 | 1213 | 1020) => Fault::Collision,
+        Some(1040 | 1203) => Fault::Full,
+        None => Fault::Broken,
+        Some(code) if ends_connection(code) => Fault::Broken,
+        Some(_) => Fault::Other,
+    }
 }
 
-/// Whether the connection is of no use any more.
-pub(super) fn ends_connection(error: &sqlx::Error) -> bool {
-    match number(error) {
-        // Shutdown, kill, idle for too long; read-only: another server may be the primary by now.
-        Some(code) => {
-            matches!(code, 1053 | 1077..=1080 | 1094 | 1290 | 1792 | 1836 | 1927 | 3168 | 4031)
-        }
-        None => true,
-    }
+/// Shutdown, kill, idle for too long; read-only: another server may be the primary by now.
+fn ends_connection(code: u16) -> bool {
+    matches!(code, 1053 | 1077..=1080 | 1094 | 1290 | 1792 | 1836 | 1927 | 3168 | 4031)
 }
 
 /// Whether a table of ours is missing.
@@ -64,29 +65,15 @@ fn server(code: u16) -> (ErrorKind, &'static str) {
         1021 | 1026 | 1030 | 1114 | 1180 => (ErrorKind::Full, "the server cannot write"),
         1205 | 1213 | 1020 => (ErrorKind::Unavailable, "other transactions were in the way for too long"),
         1040 | 1203 | 1226 => (ErrorKind::Unavailable, "the server takes no more connections"),
-        1037
-        | 1038
-        | 1041
-        | 1053
-        | 1077..=1080
-        | 1094
-        | 1158..=1161
-        | 1317
-        | 1927
-        | 1969
-        | 3024
-        | 3168
-        | 4031 => (ErrorKind::Unavailable, "the server cannot serve now"),
+        1037 | 1038 | 1041 | 1158..=1161 | 1317 | 1969 | 3024 => {
+            (ErrorKind::Unavailable, "the server cannot serve now")
+        }
         1153 => (ErrorKind::InvalidConfig, "max_allowed_packet of the server is too small"),
         1665 => (
             ErrorKind::InvalidConfig,
             "binlog_format=STATEMENT does not go with READ COMMITTED; use ROW or MIXED",
         ),
+        code if ends_connection(code) => (ErrorKind::Unavailable, "the server cannot serve now"),
         _ => (ErrorKind::Protocol, "an unexpected error of the server"),
     }
-}
-
-/// The client was closed.
-pub(super) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the MySQL store was closed")
 }

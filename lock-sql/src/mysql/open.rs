@@ -1,16 +1,17 @@
 //! What is looked at once, when a client connects: the server, its settings, the tables and the user's rights.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use onelock_core::{Error, ErrorKind, Result};
 
 use super::config::MySqlConfig;
-use super::error::is_missing_table;
 use super::keys::TABLES;
-use super::line::{Cells, one};
-use super::pool::{Answer, Lane, Pool};
-use super::sql::Value;
+use super::line::Cells;
+use super::pool::{Answer, Client};
+use super::sql::{Value, list};
 use crate::Durability;
+use crate::pool::Lane;
 
 /// The version of the tables that this code reads and writes.
 const VERSION: i64 = 2;
@@ -27,54 +28,54 @@ pub(crate) struct Found {
 /// What session locks need of a server, which use none of the tables here.
 pub(crate) async fn for_sessions(config: &MySqlConfig, limit: Duration) -> Result<Found> {
     let config = MySqlConfig { request_timeout: limit, ..config.clone() };
-    let pool = Pool::new(&config);
-    let found = server(&pool, &config).await;
-    pool.close();
+    let client = Client::new(&config);
+    let found = server(&client, &config).await;
+    client.close();
     found
 }
 
 /// Looks at everything, and makes the tables when there are none.
-pub(super) async fn open(pool: &Pool, config: &MySqlConfig) -> Result<Found> {
-    let found = server(pool, config).await?;
-    tables(pool).await?;
+pub(super) async fn open(client: &Client, config: &MySqlConfig) -> Result<Found> {
+    let found = server(client, config).await?;
+    tables(client).await?;
     // Needs each right and each column that a verb needs.
-    pool.ask(Lane::Verb, &pool.sql.check.fill(&[]), |_| Ok(())).await?;
+    client.verbs.ask(Lane::Verb, &client.sql.check.fill(&[]), |_| Ok(())).await?;
     Ok(found)
 }
 
 /// Whether the server may be used at all.
-async fn server(pool: &Pool, config: &MySqlConfig) -> Result<Found> {
-    let all = pool.ask(Lane::Verb, &pool.sql.variables.fill(&[]), pairs).await?;
+async fn server(client: &Client, config: &MySqlConfig) -> Result<Found> {
+    let all = client.verbs.ask(Lane::Verb, &client.sql.variables.fill(&[]), pairs).await?;
     let value = |name: &str| all.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let version = value("version").unwrap_or_default();
     check_version(version)?;
-    if value("wsrep_on") == Some("ON") {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            "the server is a Galera node (wsrep_on=ON): its row locks do not reach the other nodes, \
-             so a lock there may have two holders; use a server that is no cluster, or another store",
-        ));
-    }
-    if value("group_replication_single_primary_mode") == Some("OFF") {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            "the server is set to group replication with several primaries \
-             (group_replication_single_primary_mode=OFF): its row locks do not reach the other members, \
-             so a lock there may have two holders; use a single primary, or another store",
-        ));
+    for (variable, set, what, instead) in [
+        ("wsrep_on", "ON", "a Galera node", "server that is no cluster"),
+        (
+            "group_replication_single_primary_mode",
+            "OFF",
+            "set to group replication with several primaries",
+            "single primary",
+        ),
+    ] {
+        if value(variable) == Some(set) {
+            return Err(unsupported(format!(
+                "the server is {what} ({variable}={set}): its row locks do not reach the other members, \
+                 so a lock there may have two holders; use a {instead}, or another store"
+            )));
+        }
     }
     if version.contains("MariaDB") && config.blocks {
-        pool.use_blocks();
+        client.verbs.server.blocks.store(true, Ordering::Release);
     }
     let loses = loses_commits(value);
     if let Some(setting) = &loses
         && config.durability == Durability::Durable
     {
-        let text = format!(
+        return Err(unsupported(format!(
             "the server answers commits that a power cut takes back ({setting}), so two may hold then and a token may \
              be given twice; change that setting, or accept it with `durability=relaxed`"
-        );
-        return Err(Error::new(ErrorKind::Unsupported, text));
+        )));
     }
     let durable = loses.is_none();
     Ok(Found { durable, mariadb: version.contains("MariaDB") })
@@ -108,15 +109,18 @@ fn check_version(version: &str) -> Result<()> {
         return Ok(());
     }
     let (a, b, c) = least;
-    let text = format!("the server is {name} {version:?}; the store needs {a}.{b}.{c} or later");
-    Err(Error::new(ErrorKind::Unsupported, text))
+    Err(unsupported(format!("the server is {name} {version:?}; the store needs {a}.{b}.{c} or later")))
 }
 
-async fn tables(pool: &Pool) -> Result<()> {
-    if !present(pool).await? {
-        let made = pool.ask(Lane::Verb, &pool.sql.migration, |_| Ok(())).await;
-        made.map_err(|error| explain_migration(pool, error))?;
-        if !present(pool).await? {
+fn unsupported(text: String) -> Error {
+    Error::new(ErrorKind::Unsupported, text)
+}
+
+async fn tables(client: &Client) -> Result<()> {
+    if !present(client).await? {
+        let made = client.verbs.ask(Lane::Verb, &client.sql.migration, |_| Ok(())).await;
+        made.map_err(|error| explain_migration(client, error))?;
+        if !present(client).await? {
             return Err(Error::new(
                 ErrorKind::Foreign,
                 "the tables are there, but not the row of their version",
@@ -127,11 +131,10 @@ async fn tables(pool: &Pool) -> Result<()> {
 }
 
 /// Whether our tables are there and are ours.
-async fn present(pool: &Pool) -> Result<bool> {
-    let own = TABLES.map(|table| format!("{}{table}", pool.sql.prefix));
-    let list: Vec<_> = own.iter().map(String::as_str).collect();
-    let sql = pool.sql.tables.fill(&[("tables", Value::List(&list))]);
-    let found = pool.ask(Lane::Verb, &sql, pairs).await?;
+async fn present(client: &Client) -> Result<bool> {
+    let own = TABLES.map(|table| format!("{}{table}", client.sql.prefix));
+    let sql = client.sql.tables.fill(&[("tables", Value::Part(&list(&own)))]);
+    let found = client.verbs.ask(Lane::Verb, &sql, pairs).await?;
     for (table, engine) in &found {
         if engine != "InnoDB" {
             let engine = if engine.is_empty() { "no engine (a view)" } else { engine };
@@ -142,19 +145,14 @@ async fn present(pool: &Pool) -> Result<bool> {
     if found.len() < own.len() {
         return Ok(false);
     }
-    let read = |answer: &Answer| if answer.rows.is_empty() { Ok(None) } else { one(&answer.rows)?.maybe(0) };
-    let version = match pool.ask(Lane::Verb, &pool.sql.version.fill(&[]), read).await {
-        Ok(version) => version,
-        Err(error) if is_gone(&error) => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    match version {
+    let read =
+        |answer: &Answer| if answer.rows.is_empty() { Ok(None) } else { Cells(answer.one()?).maybe(0) };
+    match client.verbs.ask(Lane::Verb, &client.sql.version.fill(&[]), read).await? {
         None => Ok(false),
         Some(VERSION) => Ok(true),
-        Some(other) => Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("the tables are of version {other}; this version of onelock knows version {VERSION}"),
-        )),
+        Some(other) => Err(unsupported(format!(
+            "the tables are of version {other}; this version of onelock knows version {VERSION}"
+        ))),
     }
 }
 
@@ -163,13 +161,7 @@ fn pairs(answer: &Answer) -> Result<Vec<(String, String)>> {
     answer.rows.iter().map(Cells).map(|row| Ok((row.text(0)?, row.text(1)?))).collect()
 }
 
-/// Whether a table went away between two looks.
-fn is_gone(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
-    source.is_some_and(is_missing_table)
-}
-
-fn explain_migration(pool: &Pool, error: Error) -> Error {
+fn explain_migration(client: &Client, error: Error) -> Error {
     if error.kind() != ErrorKind::Denied {
         return error;
     }
@@ -177,7 +169,7 @@ fn explain_migration(pool: &Pool, error: Error) -> Error {
         "the tables `{0}…` are missing or this user has no right on some of them, and it may not make them: \
          let an administrator run migrations/mysql/0001_line.sql and grant SELECT, INSERT, UPDATE and DELETE on \
          `{0}line`, SELECT and UPDATE on `{0}counter` and `{0}store` ({error})",
-        pool.sql.prefix
+        client.sql.prefix
     );
     Error::new(ErrorKind::Denied, text).caused_by(error)
 }

@@ -14,52 +14,26 @@ pub(crate) enum Value<'a> {
     Digest(&'a [u8; 32]),
     /// A number.
     Int(i64),
-    /// A list of byte strings, separated by commas.
-    List(&'a [&'a str]),
     /// A part of a request that was made here.
     Part(&'a str),
 }
 
 impl Value<'_> {
     pub(crate) fn write(self, out: &mut String) {
-        match self {
-            Self::Bytes(bytes) => {
-                out.push_str("x'");
-                push_hex(out, bytes);
-                out.push('\'');
-            }
-            Self::Digest(digest) => {
-                out.push('\'');
-                push_hex(out, digest);
-                out.push('\'');
-            }
-            Self::Int(number) => {
-                let _ = write!(out, "{number}");
-            }
-            Self::List(items) => {
-                for (i, item) in items.iter().enumerate() {
-                    if i > 0 {
-                        out.push(',');
-                    }
-                    Value::Bytes(item.as_bytes()).write(out);
-                }
-            }
-            Self::Part(text) => out.push_str(text),
-        }
+        // Writing to a string does not fail.
+        let _ = match self {
+            Self::Bytes(bytes) => write!(out, "x'{}'", hex::encode(bytes)),
+            Self::Digest(digest) => write!(out, "'{}'", hex::encode(digest)),
+            Self::Int(number) => write!(out, "{number}"),
+            Self::Part(text) => out.write_str(text),
+        };
     }
 }
 
-/// Writes bytes as hexadecimal digits: into a buffer, 32 at a time, which takes a tenth of the instructions of a string that is
-/// collected digit by digit.
-pub(crate) fn push_hex(out: &mut String, bytes: &[u8]) {
-    for part in bytes.chunks(32) {
-        let mut buffer = [0; 64];
-        let digits = &mut buffer[..2 * part.len()];
-        match hex::encode_to_slice(part, &mut *digits).ok().and_then(|()| str::from_utf8(digits).ok()) {
-            Some(text) => out.push_str(text),
-            None => out.push_str(&hex::encode(part)),
-        }
-    }
+/// Byte strings, separated by commas.
+pub(super) fn list<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> String {
+    let literals: Vec<_> = items.into_iter().map(|item| format!("x'{}'", hex::encode(item))).collect();
+    literals.join(",")
 }
 
 /// One request of the `sql/` folder, cut at its placeholders.
@@ -67,36 +41,34 @@ pub(crate) fn push_hex(out: &mut String, bytes: &[u8]) {
 pub(crate) struct Template {
     /// A piece of text and the name of the placeholder behind it; the last has none.
     pieces: Vec<(String, &'static str)>,
-    /// The bytes of all the texts.
-    length: usize,
 }
 
 impl Template {
     /// The text of a file, on the tables that begin with `prefix`, a checked identifier.
     pub(crate) fn new(text: &'static str, prefix: &str) -> Self {
-        let mut pieces = Vec::new();
-        let mut piece = String::new();
+        let own = |text: &str| text.replace("`onelock_", &format!("`{prefix}"));
+        let (mut pieces, mut piece) = (Vec::new(), String::new());
         for line in text.lines().filter(|line| !line.starts_with("--")) {
-            let mut rest = line.trim_start();
-            while let Some(at) = placeholder(rest) {
-                let name = &rest[at + 1..];
-                let end = name.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(name.len());
-                piece.push_str(&rest[..at]);
-                pieces.push((own_tables(&std::mem::take(&mut piece), prefix), &name[..end]));
-                rest = &name[end..];
+            for (at, part) in line.trim_start().split(':').enumerate() {
+                let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(part.len());
+                // A name begins with a letter: `:=` is none.
+                if at > 0 && end > 0 {
+                    pieces.push((own(&std::mem::take(&mut piece)), &part[..end]));
+                    piece.push_str(&part[end..]);
+                } else {
+                    piece.push_str(if at > 0 { ":" } else { "" });
+                    piece.push_str(part);
+                }
             }
-            piece.push_str(rest);
             piece.push('\n');
         }
-        pieces.push((own_tables(&piece, prefix), ""));
-        let length = pieces.iter().map(|(text, _)| text.len()).sum();
-        Self { pieces, length }
+        pieces.push((own(&piece), ""));
+        Self { pieces }
     }
 
     /// The request with these values. Every placeholder must have one: the tests of this module see to it.
     pub(crate) fn fill(&self, values: &[(&str, Value<'_>)]) -> String {
-        // Most values are short.
-        let mut out = String::with_capacity(self.length + 256);
+        let mut out = String::with_capacity(4096);
         for (text, name) in &self.pieces {
             out.push_str(text);
             if let Some((_, value)) = values.iter().find(|(key, _)| key == name) {
@@ -105,16 +77,6 @@ impl Template {
         }
         out
     }
-}
-
-/// Where the next `:name` begins; `:=` is none.
-fn placeholder(text: &str) -> Option<usize> {
-    let bytes = text.as_bytes();
-    (0..bytes.len()).find(|&i| bytes[i] == b':' && bytes.get(i + 1).is_some_and(u8::is_ascii_lowercase))
-}
-
-fn own_tables(text: &str, prefix: &str) -> String {
-    text.replace("`onelock_", &format!("`{prefix}"))
 }
 
 macro_rules! templates {
@@ -144,7 +106,7 @@ macro_rules! templates {
 }
 
 templates! {
-    acquire busy check disown evict inspect list poll raise release renew session sweep tables variables version
+    acquire busy check disown due evict inspect list poll raise release renew session sweep tables variables version
 }
 
 #[cfg(test)]
@@ -158,19 +120,9 @@ mod tests {
         assert!(text.contains("x'61273b2044524f50205441424c452078'"), "{text}");
         assert!(text.contains("number = -7\n") && text.contains("`p_line`"), "{text}");
         assert!(!text.contains("DROP") && !text.contains("onelock") && !text.contains("--"), "{text}");
-        let list = sql.tables.fill(&[("tables", Value::List(&["a", "b"]))]);
+        let list = sql.tables.fill(&[("tables", Value::Part(&list(["a", "b"])))]);
         assert!(list.contains("IN (x'61',x'62')"), "{list}");
         assert!(sql.migration.contains("`p_store`") && !sql.migration.contains("onelock_"));
-    }
-
-    #[test]
-    fn digits_of_any_length_are_those_of_the_bytes() {
-        let bytes: Vec<u8> = (0..=255).collect();
-        for length in [0, 1, 31, 32, 33, 64, 100, 256] {
-            let mut text = String::new();
-            push_hex(&mut text, &bytes[..length]);
-            assert_eq!(text, hex::encode(&bytes[..length]));
-        }
     }
 
     #[test]
@@ -201,6 +153,7 @@ mod tests {
         assert_eq!(names(&sql.disown), ["name", "nobody", "number"]);
         assert_eq!(names(&sql.raise), ["holder", "name", "number"]);
         assert_eq!(names(&sql.renew), ["buckets", "due", "names"]);
+        assert_eq!(names(&sql.due), ["holder", "item", "lease", "name", "waiter_lease"]);
         assert_eq!(names(&sql.poll), ["holders"]);
         assert_eq!((names(&sql.inspect), names(&sql.busy)), (vec!["name"], vec!["name"]));
         assert_eq!(names(&sql.list), ["after", "from", "limit", "until"]);

@@ -2,23 +2,29 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_core::store::Checked;
 use onelock_core::{
-    Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName, Page, Raise,
-    Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+    Backend, Capabilities, Error, FencingToken, HolderId, Info, Listing, LockName, Page, Raise, Release,
+    Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
-use sqlx::postgres::PgRow;
 use tokio::task::JoinHandle;
 
-use super::call::Call;
+use super::acquire::acquire;
 use super::config::PostgresConfig;
-use super::inbox::Inbox;
-use super::pool::{Again, Pool};
+use super::inspect::{inspect, list};
+use super::listen::{Channel, listen};
+use super::migrate;
+use super::pool::{Pool, Postgres};
+use super::release::{evict, release};
+use super::renew::{raise, renew};
 use super::sql::Sql;
-use super::{listen, migrate};
+use super::wait::{POLL, Unheard, wait};
 use crate::Durability;
+use crate::inbox::Inbox;
+use crate::pool::Server as _;
 
 /// Locks in a PostgreSQL database.
 ///
@@ -27,15 +33,18 @@ use crate::Durability;
 pub struct PostgresBackend {
     info: Info,
     durability: Durability,
-    pub(super) shared: Arc<Shared>,
-    tasks: [JoinHandle<()>; 2],
+    shared: Arc<Shared>,
+    listening: JoinHandle<()>,
 }
 
 /// What the verbs and the background tasks use.
 pub(super) struct Shared {
-    pub(super) pool: Arc<Pool>,
-    pub(super) inbox: Inbox,
+    pub(super) pool: Pool,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) channel: Channel,
     pub(super) sql: Sql,
+    /// How long to connect and to be answered may take.
+    pub(super) patience: Duration,
 }
 
 impl PostgresBackend {
@@ -54,49 +63,38 @@ impl PostgresBackend {
         config.check()?;
         let address = format!("postgres://{}", config.address());
         let named = |error: Error| error.during("open").at(&address);
-        let sql = Sql::new(&config.namespace, config.durability);
-        let prepared = [&sql.acquire, &sql.renew, &sql.release].map(|verb| verb.sql.clone()).to_vec();
-        let pool = Arc::new(Pool::new(&config, prepared));
-        let mut conn = pool.connect().await.map_err(named)?;
+        let pool = Pool::new(Postgres::new(&config), config.connections, config.request_timeout);
+        let conn = pool.server.connect().await;
+        let mut conn = conn.map_err(|error| named(pool.server.explain(error, None)))?;
         let migration = migrate::migration(&config.namespace)?;
-        migrate::ensure(&mut conn, &config.namespace, config.migrate, &migration).await.map_err(named)?;
-        pool.take_in(conn);
-        let inbox = Inbox::new(HolderId::random()?);
-        let shared = Arc::new(Shared { pool, inbox, sql });
-        let tasks =
-            [tokio::spawn(listen::listen(shared.clone())), tokio::spawn(listen::poll(shared.clone()))];
+        migrate::ensure(&mut conn.conn, &config.namespace, config.migrate, &migration)
+            .await
+            .map_err(named)?;
+        pool.give(conn);
+        let shared = Arc::new(Shared {
+            pool,
+            inbox: Arc::default(),
+            channel: Channel::new(HolderId::random()?),
+            sql: Sql::new(&config.namespace, config.durability),
+            patience: config.connect_timeout + config.request_timeout,
+        });
+        let listening = tokio::spawn(listen(shared.clone()));
+        shared.inbox.poll_by(POLL, || Unheard(Arc::clone(&shared)));
         // So that the first waiter need not be polled for. Where listening does not work it is done without.
-        let _ = tokio::time::timeout(config.connect_timeout, shared.inbox.tried.notified()).await;
-        shared.pool.warm().await.map_err(named)?;
+        let _ = tokio::time::timeout(config.connect_timeout, shared.channel.tried.notified()).await;
         let info = Info::new("postgres", address);
-        Ok(Checked::over(Self { info, durability: config.durability, shared, tasks }))
+        Ok(Checked::over(Self { info, durability: config.durability, shared, listening }))
     }
 
-    pub(super) async fn fetch<T>(
-        &self,
-        again: Again,
-        call: Call<'_>,
-        read: impl Fn(&[PgRow]) -> Result<T> + Send,
-    ) -> Result<T> {
-        self.shared.pool.fetch(again, &call, read).await
-    }
-
-    /// The only row of an answer, read.
-    pub(super) async fn one<T>(
-        &self,
-        again: Again,
-        call: Call<'_>,
-        read: impl Fn(&PgRow) -> Result<T> + Send,
-    ) -> Result<T> {
-        self.fetch(again, call, only(read)).await
+    fn end(&self) {
+        self.listening.abort();
+        self.shared.inbox.close();
     }
 }
 
 impl Drop for PostgresBackend {
     fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
+        self.end();
     }
 }
 
@@ -118,50 +116,40 @@ impl Backend for PostgresBackend {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.join(request).await
+        acquire(&self.shared, request).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.until_held(ticket).await
+        wait(&self.shared, ticket).await
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        self.renew_all(due).await
+        renew(&self.shared, due).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.remove(ticket).await
+        release(&self.shared, ticket).await
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.lift(ticket, token).await
+        raise(&self.shared, ticket, token).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.line(name).await
+        inspect(&self.shared, name).await
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.names(prefix, page).await
+        list(&self.shared, prefix, page).await
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.remove_number(name, token).await
+        evict(&self.shared, name, token).await
     }
 
     async fn close(&self) -> Result<()> {
-        for task in &self.tasks {
-            task.abort();
-        }
-        self.shared.pool.close().await;
+        self.end();
+        self.shared.pool.close();
         Ok(())
-    }
-}
-
-/// For an answer of one row.
-fn only<T>(read: impl Fn(&PgRow) -> Result<T>) -> impl Fn(&[PgRow]) -> Result<T> {
-    move |rows| match rows {
-        [row] => read(row),
-        _ => Err(Error::new(ErrorKind::Protocol, format!("{} rows instead of one", rows.len()))),
     }
 }

@@ -5,8 +5,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
 
 use super::config::PostgresConfig;
-use crate::hosts::{given, primary};
-use crate::unharmed::unharmed;
+use crate::hosts::{given, in_time, primary};
 
 /// Whether it may keep locks.
 const PRIMARY: &str = "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
@@ -53,11 +52,6 @@ impl Connector {
     /// A connection in which nothing is set yet, within the time for connecting.
     pub(crate) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         let connecting = async { self.options().await?.connect().await };
-        // Nothing was asked yet.
-        let late = |_| {
-            let text = "the server could not be reached in time";
-            Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
-        };
-        tokio::time::timeout(self.config.connect_timeout, unharmed(connecting)).await.unwrap_or_else(late)
+        in_time(self.config.connect_timeout, connecting).await
     }
 }

@@ -4,6 +4,7 @@ use onelock_core::{Error, ErrorKind, TokenEpoch};
 use sqlx::postgres::PgDatabaseError;
 
 use crate::hosts::as_ours;
+use crate::pool::Fault;
 
 /// The five letters of the server's answer; `None` when it is not the server that answers.
 pub(crate) fn state(error: &sqlx::Error) -> Option<String> {
@@ -19,24 +20,22 @@ pub(crate) fn is_missing(error: &sqlx::Error) -> bool {
     is(error, &["42883", "3F000", "42P01"])
 }
 
-/// Whether the session does not know, or does not know as ours, what we prepared in it.
-pub(super) fn is_unprepared(error: &sqlx::Error) -> bool {
-    is(error, &["26000", "42P05"])
-}
-
-/// Whether the server rolled back and the same may work now.
-pub(super) fn is_collision(error: &sqlx::Error) -> bool {
-    is(error, &["40001", "40P01"])
-}
-
 /// Whether the server, or a pooler, has no connection left for us.
 pub(crate) fn is_full(error: &sqlx::Error) -> bool {
     is(error, &["53300", "08P01"])
 }
 
-/// Whether the server takes no writes.
-pub(super) fn is_not_the_primary(error: &sqlx::Error) -> bool {
-    is(error, &["25006"])
+/// What an error means for the connection. A server that is shut down and a pooler that has lost its server say so; a standby takes
+/// no writes, and the next connection may find the primary.
+pub(super) fn fault(error: &sqlx::Error) -> Fault {
+    match state(error).as_deref() {
+        _ if is_full(error) => Fault::Full,
+        Some("40001" | "40P01") => Fault::Collision,
+        // The last two: the session does not know, or does not know as ours, what we prepared in it.
+        None | Some("25006" | "26000" | "42P05") => Fault::Broken,
+        Some(state) if state.starts_with("57P") || state.starts_with("08") => Fault::Broken,
+        Some(_) => Fault::Other,
+    }
 }
 
 /// As [`explain`], naming the rights that what was asked needs, where one is missing.

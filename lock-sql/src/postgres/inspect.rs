@@ -1,38 +1,24 @@
 //! Inspecting a line, and listing the names in use.
 
 use onelock_core::{Listing, LockName, Page, Result, Snapshot};
-use sqlx::postgres::PgRow;
 
-use super::backend::PostgresBackend;
-use super::call::{Call, Value};
-use super::line::{read_listed, read_view};
-use super::pool::Again;
+use super::backend::Shared;
+use super::line::{read_modes, read_view};
+use super::sql::{hexed, plain};
+use crate::pool::Lane;
+use crate::value::{listing, range, snapshot};
 
-impl PostgresBackend {
-    pub(super) async fn line(&self, name: &LockName) -> Result<Snapshot> {
-        let call = Call::new(&self.shared.sql.inspect, vec![Value::Text(name.encoded().into_owned())]);
-        let read = |rows: &[PgRow]| rows.iter().map(read_view).collect::<Result<Vec<_>>>();
-        let mut holders = self.fetch(Again::Yes, call, read).await?;
-        let waiters = holders.split_off(onelock_core::mode::holders(holders.iter().map(|view| view.mode)));
-        Ok(Snapshot::new(name.clone(), holders, waiters))
-    }
+pub(super) async fn inspect(shared: &Shared, name: &LockName) -> Result<Snapshot> {
+    let call = shared.sql.inspect.call([plain(name.encoded())]);
+    let read = |rows: &[_]| rows.iter().map(read_view).collect::<Result<Vec<_>>>();
+    Ok(snapshot(name, shared.pool.ask(Lane::Verb, &call, |answer| read(&answer.rows)).await?))
+}
 
-    pub(super) async fn names(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        let limit = page.limit.clamp(1, Page::MAX);
-        let first = onelock_core::name::encode(prefix);
-        // Encoded names are of ASCII below 0x7F, so this is just behind all that begin with `first`.
-        let end = format!("{first}\u{7F}");
-        let after = page.cursor.clone().unwrap_or_default();
-        let more = i32::try_from(limit).unwrap_or(i32::MAX - 1) + 1;
-        let values =
-            vec![Value::Text(first.into_owned()), Value::Text(end), Value::Text(after), Value::Int(more)];
-        let read = |rows: &[PgRow]| {
-            let names = rows.iter().take(limit).map(read_listed).collect::<Result<Vec<_>>>()?;
-            Ok((names, rows.len() > limit))
-        };
-        let call = Call::new(&self.shared.sql.list, values);
-        let (names, more) = self.fetch(Again::Yes, call, read).await?;
-        let next = if more { names.last().map(|listed| listed.name.encoded().into_owned()) } else { None };
-        Ok(Listing::new(names, next))
-    }
+pub(super) async fn list(shared: &Shared, prefix: &str, page: &Page) -> Result<Listing> {
+    let limit = page.limit.clamp(1, Page::MAX);
+    let (from, until) = range(prefix);
+    let after = page.cursor.as_deref().unwrap_or_default();
+    let call = shared.sql.list.call([plain(from), plain(until), hexed(after), plain(limit + 1)]);
+    let read = |rows: &[_]| rows.iter().map(read_modes).collect::<Result<Vec<_>>>();
+    listing(shared.pool.ask(Lane::Verb, &call, |answer| read(&answer.rows)).await?, limit)
 }

@@ -46,15 +46,8 @@ pub(crate) async fn ensure(
     may_make: bool,
     migration: &str,
 ) -> Result<()> {
-    match version(conn, schema).await {
-        Ok(VERSION) => return Ok(()),
-        Ok(other) => return Err(of_version(schema, other)),
-        Err(error) if is_missing(&error) => {}
-        Err(error) => {
-            let function = "EXECUTE on function";
-            let needs = format!("USAGE on schema {schema} and {function} {schema}.onelock_version");
-            return Err(denied(error, &needs));
-        }
+    if is_there(conn, schema).await? {
+        return Ok(());
     }
     if !may_make {
         let text =
@@ -64,45 +57,40 @@ pub(crate) async fn ensure(
     // What others committed while this waited for them is to be seen.
     let mut transaction = conn.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(explain)?;
     let made = make(&mut transaction, schema, migration).await;
-    match made {
-        Ok(()) => transaction.commit().await.map_err(explain),
-        Err(error) => {
-            transaction.rollback().await.map_err(explain)?;
-            Err(error)
-        }
-    }
+    // What was not made is not committed; a pooler wants its session back in either case.
+    let ended = if made.is_ok() { transaction.commit().await } else { transaction.rollback().await };
+    made.and(ended.map_err(explain))
 }
 
-async fn version(conn: &mut PgConnection, schema: &str) -> Result<i32, sqlx::Error> {
+/// Whether the functions are there.
+async fn is_there(conn: &mut PgConnection, schema: &str) -> Result<bool> {
     // In one message: there may be a pooler between.
     let sql = AssertSqlSafe(format!("SELECT {}.onelock_version()", quoted(schema)));
-    unharmed(conn.fetch_one(sqlx::raw_sql(sql))).await?.try_get(0)
+    match unharmed(conn.fetch_one(sqlx::raw_sql(sql))).await.and_then(|row| row.try_get(0)) {
+        Ok(VERSION) => Ok(true),
+        Ok(other) => {
+            let text = format!("schema {schema} is of version {other}, this program knows {VERSION}");
+            Err(Error::new(ErrorKind::Unsupported, text))
+        }
+        Err(error) if is_missing(&error) => Ok(false),
+        Err(error) => {
+            let function = format!("EXECUTE on function {schema}.onelock_version");
+            Err(denied(error, &format!("USAGE on schema {schema} and {function}")))
+        }
+    }
 }
 
 async fn make(conn: &mut PgConnection, schema: &str, migration: &str) -> Result<()> {
     // One at a time: the second one finds what the first made.
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('onelock migration ' || $1, 0))";
     sqlx::query(lock).bind(schema).persistent(false).execute(&mut *conn).await.map_err(explain)?;
-    let sql = "SELECT to_regprocedure($1 || '.onelock_version()') IS NOT NULL, \
-               (SELECT count(*) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
-                WHERE n.nspname = $2) + \
-               (SELECT count(*) FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace \
-                WHERE n.nspname = $2)";
-    let row = sqlx::query(sql)
-        .bind(quoted(schema))
-        .bind(schema)
-        .persistent(false)
-        .fetch_one(&mut *conn)
-        .await
-        .map_err(explain)?;
-    let (there, things): (bool, i64) = (row.try_get(0).map_err(explain)?, row.try_get(1).map_err(explain)?);
+    let query = sqlx::query(include_str!("sql/made.sql")).bind(quoted(schema)).bind(schema).persistent(false);
+    let row = query.fetch_one(&mut *conn).await.map_err(explain)?;
+    let (there, things): (bool, bool) = (row.try_get(0).map_err(explain)?, row.try_get(1).map_err(explain)?);
     if there {
-        return match version(conn, schema).await.map_err(explain)? {
-            VERSION => Ok(()),
-            other => Err(of_version(schema, other)),
-        };
+        return is_there(conn, schema).await.map(drop);
     }
-    if things > 0 {
+    if things {
         let text =
             format!("schema {schema} holds what onelock did not make; choose another with `namespace=…`");
         return Err(Error::new(ErrorKind::Foreign, text));
@@ -110,11 +98,5 @@ async fn make(conn: &mut PgConnection, schema: &str, migration: &str) -> Result<
     let needs =
         "CREATE on the database; or let the schema's owner run the migration, and set `migrate=false`";
     let sql = sqlx::raw_sql(AssertSqlSafe(migration.to_owned()));
-    conn.execute(sql).await.map_err(|error| denied(error, needs))?;
-    Ok(())
-}
-
-fn of_version(schema: &str, version: i32) -> Error {
-    let text = format!("schema {schema} is of version {version}, this program knows {VERSION}");
-    Error::new(ErrorKind::Unsupported, text)
+    conn.execute(sql).await.map(drop).map_err(|error| denied(error, needs))
 }

@@ -3,11 +3,9 @@
 
 mod acquire;
 mod backend;
-mod call;
 pub(crate) mod config;
 pub(crate) mod connect;
 pub(crate) mod error;
-mod inbox;
 mod inspect;
 mod line;
 mod listen;

@@ -1,38 +1,70 @@
-//! Waiting: the notification of a promotion, and a look for what was sent before anybody listened.
+//! Waiting: the notification of a promotion, and polls for what was sent before anybody listened, and while nobody does.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use onelock_core::{Result, Ticket, Wake};
 use sqlx::Row as _;
+use sqlx::postgres::PgRow;
 
-use super::backend::PostgresBackend;
-use super::call::{Call, Value, blob};
+use super::backend::Shared;
 use super::error::explain;
-use super::inbox::seen;
-use super::pool::Again;
+use super::line::read_wake;
+use super::sql::{Value, array};
+use crate::inbox::{Poll, Polled};
+use crate::pool::Lane;
+use crate::value::{blob, protocol};
 
-impl PostgresBackend {
-    /// Waits for the notification of a promotion.
-    pub(super) async fn until_held(&self, ticket: &Ticket) -> Result<Wake> {
-        let (slot, known) = self.shared.inbox.slot(&ticket.name, ticket.holder);
-        self.shared.inbox.waits(&slot);
-        if !known {
-            // What was sent before the slot was there found nobody.
-            let values = vec![
-                Value::Texts(vec![ticket.name.encoded().into_owned()]),
-                Value::Blobs(vec![blob(ticket.holder)]),
-            ];
-            let call = Call::new(&self.shared.sql.watched, values);
-            // In a box, which goes when it is answered: a wait is kept for long, and its future with it.
-            let asked = self.one(Again::Yes, call, |row| row.try_get(0).map_err(explain));
-            let stands: Option<String> = Box::pin(asked).await?;
-            match seen(stands.as_deref(), ticket.holder) {
-                None => {}
-                Some(Wake::Ask) => {
-                    self.shared.inbox.settle(ticket.holder, Wake::Ask);
-                    return Ok(Wake::Ask);
-                }
-                Some(held) => slot.notify(held),
-            }
+pub(super) async fn wait(shared: &Shared, ticket: &Ticket) -> Result<Wake> {
+    if !shared.inbox.expect(ticket.holder) {
+        // What was sent before that found nobody. In a box, which goes when it is answered: a wait is kept for long, and its
+        // future with it.
+        if let [Polled::Wake(wake)] = Box::pin(poll(shared, std::slice::from_ref(ticket))).await?[..] {
+            shared.inbox.settle(ticket.holder, wake);
+            return Ok(wake);
         }
-        Ok(slot.wait().await)
+    }
+    Ok(shared.inbox.wait(ticket).await)
+}
+
+/// What the server says of each.
+async fn poll(shared: &Shared, waiting: &[Ticket]) -> Result<Vec<Polled>> {
+    let names = array(waiting.iter().map(|ticket| ticket.name.encoded()));
+    let holders = Value::Blobs(waiting.iter().map(|ticket| blob(ticket.holder)).collect());
+    let call = shared.sql.watched.call([names, holders]);
+    let says = |row: &PgRow| row.try_get::<Option<String>, _>(0).map_err(explain);
+    let read = |rows: &[PgRow]| rows.iter().map(says).collect::<Result<Vec<_>>>();
+    let answers = shared.pool.ask(Lane::Verb, &call, |answer| read(&answer.rows)).await?;
+    if answers.len() != waiting.len() {
+        return Err(protocol("not as many answers as entries"));
+    }
+    let each = waiting.iter().zip(answers);
+    Ok(each.map(|(ticket, answer)| polled(answer.as_deref(), ticket)).collect())
+}
+
+/// A grant names its holder, so that no answer to another question makes one.
+fn polled(answer: Option<&str>, ticket: &Ticket) -> Polled {
+    match answer {
+        Some("w") => Polled::Waits(1),
+        answer => match answer.and_then(read_wake) {
+            Some((holder, wake)) if holder == ticket.holder => Polled::Wake(wake),
+            _ => Polled::Wake(Wake::Ask),
+        },
+    }
+}
+
+/// The pause between polls after something has changed, and the longest while nothing does.
+pub(super) const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+
+/// Polls while no notification comes through.
+pub(super) struct Unheard(pub(super) Arc<Shared>);
+
+impl Poll for Unheard {
+    fn is_needed(&self) -> bool {
+        !self.0.channel.listens()
+    }
+
+    async fn ask(&self, waiting: &[Ticket]) -> Result<Vec<Polled>> {
+        poll(&self.0, waiting).await
     }
 }

@@ -1,1 +1,1 @@
-SELECT {schema}.evict($1, $2)
+SELECT {schema}.evict($1, $2::bigint)

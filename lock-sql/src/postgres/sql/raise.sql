@@ -1,1 +1,1 @@
-SELECT {schema}.raise($1, $2, $3)
+SELECT {schema}.raise($1, decode($2, 'hex'), $3::bigint)

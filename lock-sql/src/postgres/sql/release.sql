@@ -1,1 +1,1 @@
-SELECT {schema}.release($1, $2)
+SELECT {schema}.release($1, decode($2, 'hex'))

@@ -1,1 +1,1 @@
-SELECT tokens, retries, whose FROM {schema}.renew($1, $2, $3, $4, $5, $6, {durable})
+SELECT tokens, retries, whose FROM {schema}.renew($1::text[], $2, $3::bigint[], $4::bigint[], $5::bigint[], $6, {durable})

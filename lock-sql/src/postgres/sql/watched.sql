@@ -1,1 +1,1 @@
-SELECT {schema}.watched($1, $2)
+SELECT {schema}.watched($1::text[], $2)

@@ -178,7 +178,7 @@ impl MySql {
 
     async fn space(&self, conn: &mut MySqlConnection) -> Result<Option<String>> {
         let table = format!("{}session", self.prefix);
-        let list = [("tables", Value::List(&[table.as_str()]))];
+        let list = [("tables", Value::Bytes(table.as_bytes()))];
         let tables = include_str!("../../mysql/sql/tables.sql");
         let engine = self.first(conn, tables, &list, |row| get::<Vec<u8>>(row, 1)).await?;
         if engine.is_some_and(|engine| engine != b"InnoDB") {

@@ -1,0 +1,335 @@
+//! Who waits in this client, and the task that polls for them where the server notifies nobody.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use onelock_core::{HolderId, HolderMap, LockName, Renewed, Result, Ticket, Wake};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// The pause while the server cannot be reached.
+const UNREACHED: Duration = Duration::from_millis(500);
+
+/// The pause for each entry that was asked for, at least: however many names, one client keeps the server no busier.
+const PER_ENTRY: Duration = Duration::from_micros(100);
+
+/// Who has this many ahead, or more, is asked for so many times more rarely than the next.
+const FAR: u32 = 8;
+
+/// How many of one name are asked for at once: they may hold together.
+const TOGETHER: usize = 64;
+
+/// The entries of this client that wait.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    slots: Mutex<HolderMap<Arc<Slot>>>,
+    /// Somebody begins to wait, or polls are needed from now on.
+    pub(crate) changed: Notify,
+    /// This client released an entry that one of its waiters is behind.
+    urgent: Notify,
+    polling: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// One entry that waits.
+#[derive(Default)]
+struct Slot {
+    state: Mutex<State>,
+    notified: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    wake: Option<Wake>,
+    /// How many calls wait, and for what.
+    calls: usize,
+    ticket: Option<Ticket>,
+}
+
+impl Slot {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notify(&self, wake: Wake) {
+        let mut state = self.state();
+        if !matches!((state.wake, wake), (Some(Wake::Held(_)), Wake::Ask)) {
+            state.wake = Some(wake);
+        }
+        drop(state);
+        self.notified.notify_waiters();
+    }
+
+    /// What is waited for, while nothing has come.
+    fn waiting(&self) -> Option<Ticket> {
+        let state = self.state();
+        state.ticket.clone().filter(|_| state.calls > 0 && state.wake.is_none())
+    }
+
+    /// A grant stays for the next wait; a call to ask is for one.
+    fn take(&self) -> Option<Wake> {
+        let mut state = self.state();
+        match state.wake {
+            Some(Wake::Ask) => state.wake.take(),
+            held => held,
+        }
+    }
+}
+
+impl Inbox {
+    fn slots(&self) -> MutexGuard<'_, HolderMap<Arc<Slot>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what comes for an entry from now on. Whether that was so before.
+    pub(crate) fn expect(&self, holder: HolderId) -> bool {
+        let mut slots = self.slots();
+        let known = slots.contains_key(&holder);
+        slots.entry(holder).or_default();
+        known
+    }
+
+    /// Waits for what comes for an entry.
+    ///
+    /// # Cancel safety
+    /// Safe: what comes between two waits is kept.
+    pub(crate) async fn wait(&self, ticket: &Ticket) -> Wake {
+        let slot = Arc::clone(self.slots().entry(ticket.holder).or_default());
+        let _call = Call::new(&slot, ticket);
+        self.changed.notify_one();
+        loop {
+            let notified = slot.notified.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            if let Some(wake) = slot.take() {
+                return wake;
+            }
+            notified.await;
+        }
+    }
+
+    /// Notifies an entry, if something is expected for it.
+    pub(crate) fn notify(&self, holder: HolderId, wake: Wake) {
+        let slot = self.slots().get(&holder).cloned();
+        if let Some(slot) = slot {
+            slot.notify(wake);
+        }
+    }
+
+    /// The entry waits no more: it holds, or is gone.
+    pub(crate) fn settle(&self, holder: HolderId, wake: Wake) {
+        let slot = self.slots().remove(&holder);
+        if let Some(slot) = slot {
+            slot.notify(wake);
+        }
+    }
+
+    /// What a renewal said.
+    pub(crate) fn renewed(&self, holder: HolderId, renewed: &Renewed) {
+        match renewed {
+            // In case the notification was lost.
+            Renewed::Held(grant) => self.settle(holder, Wake::Held(grant.token)),
+            Renewed::Waiting(_) => {}
+            Renewed::NotHeld => self.settle(holder, Wake::Ask),
+        }
+    }
+
+    /// Something may have been missed: everybody asks.
+    pub(crate) fn ask_all(&self) {
+        let slots: Vec<_> = self.slots().values().cloned().collect();
+        for slot in slots {
+            slot.notify(Wake::Ask);
+        }
+    }
+
+    /// Whether somebody waits.
+    pub(crate) fn is_waited_for(&self, name: Option<&LockName>) -> bool {
+        let waits = |ticket: Ticket| name.is_none_or(|name| ticket.name == *name);
+        self.slots().values().filter_map(|slot| slot.waiting()).any(waits)
+    }
+
+    /// An entry of this name has left: who waits for the name here may hold.
+    pub(crate) fn released(&self, name: &LockName) {
+        if self.is_waited_for(Some(name)) {
+            self.urgent.notify_one();
+        }
+    }
+
+    /// Whom to ask for: grants follow the line, so of the waiters of one name the foremost, and those behind it that may hold
+    /// beside it.
+    fn foremost(&self) -> Vec<Ticket> {
+        let mut waiting: Vec<_> = self.slots().values().filter_map(|slot| slot.waiting()).collect();
+        waiting.sort_unstable_by(|a, b| (&a.name, a.token).cmp(&(&b.name, b.token)));
+        let mut chosen = Vec::new();
+        for line in waiting.chunk_by(|a, b| a.name == b.name) {
+            let (first, behind) = (&line[0], &line[1..]);
+            let beside =
+                behind.iter().take(TOGETHER - 1).take_while(|ticket| first.mode.shares_with(ticket.mode));
+            chosen.extend(std::iter::once(first).chain(beside).cloned());
+        }
+        chosen
+    }
+
+    /// Polls on this runtime, unless that is done already. After something has changed the pause is the first, and while nothing
+    /// does it grows to the second.
+    pub(crate) fn poll_by<P: Poll>(self: &Arc<Self>, pauses: (Duration, Duration), poll: impl FnOnce() -> P) {
+        let mut polling = self.polling.lock().unwrap_or_else(PoisonError::into_inner);
+        if polling.as_ref().is_none_or(JoinHandle::is_finished) {
+            *polling = Some(tokio::spawn(run(Polling(Arc::clone(self)), pauses, poll())));
+        }
+    }
+
+    /// Polls no more.
+    pub(crate) fn close(&self) {
+        let polling = self.polling.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(polling) = polling {
+            polling.abort();
+        }
+    }
+}
+
+/// A call that waits.
+struct Call<'a>(&'a Slot);
+
+impl<'a> Call<'a> {
+    fn new(slot: &'a Slot, ticket: &Ticket) -> Self {
+        let mut state = slot.state();
+        state.calls += 1;
+        state.ticket = Some(ticket.clone());
+        Self(slot)
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.state().calls -= 1;
+    }
+}
+
+/// How a server is asked for those who wait.
+pub(crate) trait Poll: Send + Sync + 'static {
+    /// Whether nobody else notifies just now.
+    fn is_needed(&self) -> bool {
+        true
+    }
+
+    /// What the server says of each.
+    fn ask(&self, waiting: &[Ticket]) -> impl Future<Output = Result<Vec<Polled>>> + Send;
+}
+
+/// What a poll says of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Polled {
+    /// It holds, or is gone.
+    Wake(Wake),
+    /// It waits, and so many have to leave before it holds.
+    Waits(u32),
+}
+
+/// The inbox of the task that polls.
+struct Polling(Arc<Inbox>);
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        // The runtime of this task may have ended while others wait on another one. They ask, and the next wait polls there.
+        self.0.ask_all();
+    }
+}
+
+async fn run(polling: Polling, (first, most): (Duration, Duration), poll: impl Poll) {
+    let inbox = &polling.0;
+    let (mut step, mut last) = (first, Vec::new());
+    loop {
+        let waiting = if poll.is_needed() { inbox.foremost() } else { Vec::new() };
+        if waiting.is_empty() {
+            inbox.changed.notified().await;
+            // Who begins to wait has just heard that it waits; and where notifications come through the first is at hand soon.
+            let _ = timeout(first, inbox.urgent.notified()).await;
+            (step, last) = (first, Vec::new());
+            continue;
+        }
+        // When the server cannot be asked, the renewals of those who wait report it.
+        let Ok(answers) = poll.ask(&waiting).await else {
+            sleep(UNREACHED).await;
+            continue;
+        };
+        let mut near = FAR;
+        for (ticket, answer) in waiting.iter().zip(&answers) {
+            match answer {
+                Polled::Wake(wake) => {
+                    inbox.notify(ticket.holder, *wake);
+                    near = 1;
+                }
+                Polled::Waits(ahead) => near = near.min((*ahead).max(1)),
+            }
+        }
+        step = if answers == last { (step + step / 2).min(most) } else { first };
+        last = answers;
+        let entries = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
+        let pause = (step * near).max(PER_ENTRY.saturating_mul(entries)).min(UNREACHED.max(most));
+        let changed = async {
+            inbox.changed.notified().await;
+            sleep(first).await;
+        };
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = changed => {}
+            () = inbox.urgent.notified() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onelock_core::{FencingToken, Mode, Request};
+
+    use super::*;
+
+    fn ticket(name: &str, token: i64, mode: Mode) -> Ticket {
+        let request = Request {
+            name: LockName::new(name).unwrap(),
+            holder: HolderId::random().unwrap(),
+            mode,
+            lease: Duration::from_secs(1),
+            waiter_lease: Duration::from_secs(1),
+            delay: Duration::ZERO,
+            queue: true,
+            note: onelock_core::Note::default(),
+            epoch: onelock_core::TokenEpoch::default(),
+        };
+        Ticket { token: Some(FencingToken::new(token).unwrap()), ..request.ticket() }
+    }
+
+    #[tokio::test]
+    async fn a_grant_is_kept_for_the_next_wait() {
+        let (inbox, ticket) = (Inbox::default(), ticket("n", 7, Mode::Exclusive));
+        assert!(!inbox.expect(ticket.holder) && inbox.expect(ticket.holder));
+        let held = Wake::Held(ticket.token.unwrap());
+        inbox.notify(ticket.holder, held);
+        inbox.ask_all();
+        assert_eq!((inbox.wait(&ticket).await, inbox.wait(&ticket).await), (held, held));
+    }
+
+    #[tokio::test]
+    async fn the_foremost_of_each_name_is_asked_for() {
+        let inbox = Inbox::default();
+        let of = |name, token, mode| ticket(name, token, mode);
+        let all = [
+            of("x", 9, Mode::Exclusive),
+            of("x", 2, Mode::Exclusive),
+            of("s", 5, Mode::Exclusive),
+            of("s", 4, Mode::Shared),
+            of("s", 3, Mode::Shared),
+        ];
+        let mut waits: Vec<_> = all.iter().map(|ticket| Box::pin(inbox.wait(ticket))).collect();
+        for wait in &mut waits {
+            assert!(futures_util::poll!(wait).is_pending());
+        }
+        let numbers = || inbox.foremost().iter().map(|t| t.token.unwrap().get()).collect::<Vec<_>>();
+        assert_eq!(numbers(), [3, 4, 2]);
+        // Whoever was notified is not asked for again, and a call that ended neither.
+        inbox.notify(all[4].holder, Wake::Ask);
+        drop(waits.remove(1));
+        assert_eq!(numbers(), [4, 9]);
+    }
+}

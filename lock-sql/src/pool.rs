@@ -1,0 +1,250 @@
+//! The connections of one client to its server: a few for all its requests. Not the driver's pool: that one asks the server
+//! before and after each use.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use onelock_core::{Error, ErrorKind, Result};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
+
+use crate::unharmed::{legible, unharmed};
+
+/// How long a connection may be idle before it is closed. One is kept.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// How soon a server that takes no more connections is asked for one again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How often a request that lost against other transactions is sent in all. Each loss means that another one got on.
+const ATTEMPTS: u32 = 12;
+
+/// What is different about the two servers.
+pub(crate) trait Server: Send + Sync {
+    type Conn: Send;
+    type Request: Sync + ?Sized;
+    type Row: Sync;
+
+    /// A new connection, within the time for connecting.
+    fn connect(&self) -> impl Future<Output = Result<Self::Conn, sqlx::Error>> + Send;
+
+    /// Sends a request and collects its answer. After an error that leaves the connection usable no transaction is open.
+    fn send(
+        &self,
+        conn: &mut Self::Conn,
+        request: &Self::Request,
+    ) -> impl Future<Output = Result<Answer<Self::Row>, sqlx::Error>> + Send;
+
+    fn fault(error: &sqlx::Error) -> Fault;
+
+    /// The error for the caller, of this request, or of connecting.
+    fn explain(&self, error: sqlx::Error, request: Option<&Self::Request>) -> Error;
+}
+
+/// What an error means for the connection and the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The connection is of no use any more, and the request may have been done.
+    Broken,
+    /// Other transactions were in the way. This one was rolled back: asking again is safe.
+    Collision,
+    /// The server has no connection left for us.
+    Full,
+    /// The request failed.
+    Other,
+}
+
+/// The server's answer to one request.
+pub(crate) struct Answer<R> {
+    /// The rows of all results.
+    pub(crate) rows: Vec<R>,
+    /// How many rows all statements found to change, where the store asks for that.
+    pub(crate) changed: u64,
+    /// Whether it was sent twice, because the first connection broke: the server may have acted twice then.
+    pub(crate) again: bool,
+}
+
+impl<R> Answer<R> {
+    pub(crate) fn new(rows: Vec<R>, changed: u64) -> Self {
+        Self { rows, changed, again: false }
+    }
+
+    /// The only row.
+    pub(crate) fn one(&self) -> Result<&R> {
+        match &self.rows[..] {
+            [row] => Ok(row),
+            rows => Err(Error::new(ErrorKind::Protocol, format!("{} rows instead of one", rows.len()))),
+        }
+    }
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Verb,
+    /// A verb that leases depend on: it may use the connection in reserve.
+    Renew,
+}
+
+/// A few connections, all alike. One is taken for each request and given back after its answer; a request that was not
+/// answered in full, because it failed, took too long or was dropped, takes its connection with it, and the server rolls
+/// back what had not been committed.
+pub(crate) struct Pool<S: Server> {
+    pub(crate) server: S,
+    /// How long a request may take.
+    limit: Duration,
+    permits: Semaphore,
+    /// For one more: callers that keep all others, and do not go on, must not cost any lease.
+    reserve: Semaphore,
+    /// Those that nobody uses just now, and since when; the longest idle first.
+    free: Mutex<Vec<(S::Conn, Instant)>>,
+    given: Notify,
+}
+
+impl<S: Server> Pool<S> {
+    pub(crate) fn new(server: S, connections: u16, limit: Duration) -> Self {
+        Self {
+            server,
+            limit,
+            permits: Semaphore::new(connections.into()),
+            reserve: Semaphore::new(1),
+            free: Mutex::default(),
+            given: Notify::new(),
+        }
+    }
+
+    /// Sends one request and gives what `read` makes of its answer. A connection whose answer cannot be read is out of
+    /// step, and not used again. All within the time for a request (and, where a connection has to be made, that for
+    /// connecting). A request that lost against other transactions is sent again, as long as there is time.
+    ///
+    /// # Cancel safety
+    /// The request may or may not be carried out; its connection is closed.
+    pub(crate) async fn ask<T>(
+        &self,
+        lane: Lane,
+        request: &S::Request,
+        read: impl FnOnce(&Answer<S::Row>) -> Result<T>,
+    ) -> Result<T> {
+        let end = Instant::now() + self.limit;
+        let _permit = self.permit(lane, end).await.map_err(Error::unsent)?;
+        let (mut attempt, mut again) = (1, false);
+        loop {
+            // The first connection may have carried it there before it broke.
+            let unsent = |error: Error| if again { error } else { error.unsent() };
+            let (mut conn, used) = self.conn(end).await.map_err(unsent)?;
+            // Connecting has a limit of its own.
+            let end = end.max(Instant::now() + self.limit / 4);
+            let Ok(sent) = timeout_at(end, unharmed(self.server.send(&mut conn, request))).await else {
+                let text = format!("the server did not answer within {:?}", self.limit);
+                return Err(Error::new(ErrorKind::Timeout, text));
+            };
+            let error = match sent {
+                Ok(answer) => {
+                    let answer = legible(|| read(&Answer { again, ..answer }))?;
+                    self.give(conn);
+                    return Ok(answer);
+                }
+                Err(error) => error,
+            };
+            let retry = match S::fault(&error) {
+                Fault::Broken | Fault::Full => {
+                    // After a restart of the server all idle connections are dead at once; this request was the one to
+                    // find out. A second, on a new connection, is harmless: every request may be asked twice.
+                    self.forget();
+                    !std::mem::replace(&mut again, true) && used
+                }
+                Fault::Collision => {
+                    self.give(conn);
+                    tokio::time::sleep(Duration::from_millis(1) * attempt).await;
+                    true
+                }
+                Fault::Other => {
+                    self.give(conn);
+                    false
+                }
+            };
+            if !retry || attempt == ATTEMPTS || Instant::now() >= end {
+                return Err(self.server.explain(error, Some(request)));
+            }
+            attempt += 1;
+        }
+    }
+
+    async fn permit(&self, lane: Lane, end: Instant) -> Result<SemaphorePermit<'_>> {
+        let permit = async {
+            if lane == Lane::Verb {
+                return self.permits.acquire().await;
+            }
+            tokio::select! {
+                biased;
+                permit = self.permits.acquire() => permit,
+                permit = self.reserve.acquire() => permit,
+            }
+        };
+        match timeout_at(end, permit).await {
+            Ok(permit) => permit.map_err(|_| Error::new(ErrorKind::Closed, "the store was closed")),
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, "every connection stayed busy")),
+        }
+    }
+
+    /// A connection, and whether it was used before.
+    async fn conn(&self, end: Instant) -> Result<(S::Conn, bool)> {
+        loop {
+            let free = self.free().pop();
+            if let Some((conn, _)) = free {
+                return Ok((conn, true));
+            }
+            match self.server.connect().await {
+                Ok(conn) => return Ok((conn, false)),
+                // Until this client or another one gives one back.
+                Err(error) if S::fault(&error) == Fault::Full && Instant::now() < end => {
+                    let _ = timeout_at(end.min(Instant::now() + AGAIN), self.given.notified()).await;
+                }
+                Err(error) => return Err(self.server.explain(error, None)),
+            }
+        }
+    }
+
+    /// Takes a connection (back).
+    pub(crate) fn give(&self, conn: S::Conn) {
+        {
+            let mut free = self.free();
+            // Looked at under the lock, so that none comes back after `close`.
+            if !self.permits.is_closed() {
+                free.push((conn, Instant::now()));
+            }
+        }
+        self.given.notify_one();
+        self.reap();
+    }
+
+    /// Closes what has been idle for long: others may need the server's connections.
+    pub(crate) fn reap(&self) {
+        let mut free = self.free();
+        let old = free.iter().take_while(|(_, since)| since.elapsed() >= IDLE).count();
+        let old = old.min(free.len().saturating_sub(1));
+        let idle: Vec<_> = free.drain(..old).collect();
+        drop(free);
+        drop(idle);
+    }
+
+    fn forget(&self) {
+        let all = std::mem::take(&mut *self.free());
+        drop(all);
+    }
+
+    /// Ends all connections; requests under way end with theirs.
+    pub(crate) fn close(&self) {
+        self.permits.close();
+        self.reserve.close();
+        self.forget();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.permits.is_closed()
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<(S::Conn, Instant)>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,151 @@
+//! What the values of requests and answers mean, the same on both servers.
+
+use std::time::Duration;
+
+use onelock_core::mode::holders;
+use onelock_core::{
+    Busy, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, ListedName, Listing, LockName, Mode,
+    Place, Release, Renewed, Result, Snapshot, Standing,
+};
+
+pub(crate) fn blob(holder: HolderId) -> Vec<u8> {
+    holder.as_u128().to_be_bytes().to_vec()
+}
+
+/// A time in whole microseconds, never shorter than asked.
+pub(crate) fn micros(time: Duration) -> i64 {
+    // Above that, sums on the server would overflow; the core allows far less.
+    i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX).min(1 << 60)
+}
+
+pub(crate) fn duration(micros: i64) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+pub(crate) fn protocol(text: &str) -> Error {
+    Error::new(ErrorKind::Protocol, text)
+}
+
+pub(crate) fn foreign(text: &str) -> Error {
+    Error::new(ErrorKind::Foreign, format!("the table of the lines holds {text}"))
+}
+
+/// What a join or a renewal says about the entry of one holder.
+pub(crate) enum Found {
+    Held(Grant),
+    Waiting(Place),
+    Missing(Busy),
+}
+
+impl Found {
+    /// By for whom the answer is, the number of the entry, the microseconds to the earliest lease end ahead, and what was asked.
+    pub(crate) fn new(
+        (whose, token, retry): (&[u8], Option<i64>, Option<i64>),
+        holder: HolderId,
+        (lease, waiter_lease): (Duration, Duration),
+    ) -> Result<Self> {
+        let (holds, retry_after) = (holds(whose, holder)?, retry.map(duration));
+        match (holds, token.map(FencingToken::new).transpose()?) {
+            (true, Some(token)) => Ok(Self::Held(Grant { token, lease })),
+            (false, Some(token)) => {
+                Ok(Self::Waiting(Place { token: Some(token), lease: waiter_lease, retry_after }))
+            }
+            (false, None) => Ok(Self::Missing(Busy { retry_after })),
+            (true, None) => Err(protocol("a grant without a number")),
+        }
+    }
+
+    pub(crate) fn standing(self) -> Standing {
+        match self {
+            Self::Held(grant) => Standing::Held(grant),
+            Self::Waiting(place) => Standing::Waiting(place),
+            Self::Missing(busy) => Standing::Busy(busy),
+        }
+    }
+
+    pub(crate) fn renewed(self) -> Renewed {
+        match self {
+            Self::Held(grant) => Renewed::Held(grant),
+            Self::Waiting(place) => Renewed::Waiting(place),
+            Self::Missing(_) => Renewed::NotHeld,
+        }
+    }
+}
+
+/// Whether an entry was removed, which was asked once, or again after the connection broke.
+pub(crate) fn left(removed: bool, again: bool) -> Result<Release> {
+    match removed {
+        true => Ok(Release::Released),
+        false if again => {
+            let text = "the connection broke; the entry is gone now, but it is not known whether this request took it";
+            Err(Error::new(ErrorKind::Unavailable, text))
+        }
+        false => Ok(Release::NotHeld),
+    }
+}
+
+/// A line by its entries.
+pub(crate) fn snapshot(name: &LockName, mut line: Vec<EntryView>) -> Snapshot {
+    let waiters = line.split_off(holders(line.iter().map(|view| view.mode)));
+    Snapshot::new(name.clone(), line, waiters)
+}
+
+/// A page of at most `limit` names, by the encoded names and the modes of their lines, of one name more where there are more.
+pub(crate) fn listing(mut lines: Vec<(String, Vec<Mode>)>, limit: usize) -> Result<Listing> {
+    let more = lines.len() > limit;
+    lines.truncate(limit);
+    let listed = |(name, modes): (String, Vec<Mode>)| {
+        let name = LockName::decode(&name).ok_or_else(|| foreign("a name that is not one"))?;
+        let holders = holders(modes.iter().copied());
+        Ok(ListedName::new(name, holders, modes.len() - holders))
+    };
+    let next = lines.last().filter(|_| more).map(|(name, _)| name.clone());
+    Ok(Listing::new(lines.into_iter().map(listed).collect::<Result<_>>()?, next))
+}
+
+/// The encoded names that begin with `prefix`: from the first to below the second.
+pub(crate) fn range(prefix: &str) -> (String, String) {
+    let from = onelock_core::name::encode(prefix).into_owned();
+    // Encoded names are of ASCII without this character.
+    let until = format!("{from}\u{7F}");
+    (from, until)
+}
+
+/// Whether an answer that says it is for `whose` says that `holder` holds: a grant names its holder; every other answer
+/// says a zero and the holder. An answer to somebody else's question, as a connection out of step gives, is none.
+///
+/// # Errors
+/// When it is for nobody, or for somebody else.
+fn holds(whose: &[u8], holder: HolderId) -> Result<bool> {
+    let own = holder.as_u128().to_be_bytes();
+    match whose {
+        [0, rest @ ..] if *rest == own => Ok(false),
+        _ if *whose == own => Ok(true),
+        _ => Err(protocol("the server answered somebody else's question")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn no_altered_byte_makes_a_grant() {
+        for holder in [HolderId::random().unwrap(), HolderId::from_u128(u128::MAX)] {
+            let own = holder.as_u128().to_be_bytes();
+            let other = [&[0], &own[..]].concat();
+            assert!(holds(&own, holder).unwrap() && !holds(&other, holder).unwrap());
+            for at in 0..other.len() {
+                for value in 0..=u8::MAX {
+                    let mut altered = other.clone();
+                    altered[at] = value;
+                    assert!(!matches!(holds(&altered, holder), Ok(true)), "byte {at} as {value}");
+                }
+            }
+            for length in 0..=own.len() {
+                assert!(holds(&other[..length], holder).is_err(), "{length} bytes of it");
+            }
+        }
+    }
+}
