@@ -59,6 +59,7 @@ pub(crate) struct Answer<R> {
     /// The rows of all results.
     pub(crate) rows: Vec<R>,
     /// How many rows all statements found to change, where the store asks for that.
+    #[cfg_attr(not(feature = "mysql"), expect(dead_code))]
     pub(crate) changed: u64,
     /// Whether it was sent twice, because the first connection broke: the server may have acted twice then.
     pub(crate) again: bool,
@@ -238,10 +239,6 @@ impl<S: Server> Pool<S> {
         self.permits.close();
         self.reserve.close();
         self.forget();
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.permits.is_closed()
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<(S::Conn, Instant)>> {

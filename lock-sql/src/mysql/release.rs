@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use onelock_core::{FencingToken, HolderId, LockName, Release, Result, Ticket};
+use onelock_core::{ErrorKind, FencingToken, HolderId, LockName, Release, Result, Ticket};
 
 use super::keys::key;
 use super::pool::{Answer, Client};
@@ -40,10 +40,10 @@ pub(super) async fn sweep(client: Weak<Client>) {
     loop {
         tokio::time::sleep(SWEEP).await;
         let Some(client) = client.upgrade() else { return };
-        if client.verbs.is_closed() {
+        // What fails is swept later, by this client or another.
+        let swept = client.verbs.ask(Lane::Verb, &client.sql.sweep.fill(&[]), |_| Ok(())).await;
+        if swept.is_err_and(|error| error.kind() == ErrorKind::Closed) {
             return;
         }
-        // What fails is swept later, by this client or another.
-        let _ = client.verbs.ask(Lane::Verb, &client.sql.sweep.fill(&[]), |_| Ok(())).await;
     }
 }
