@@ -8,6 +8,7 @@
 //! knows only that has to ask the table, before it gives one more number, and is refused.
 
 use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use onelock_core::{Error, ErrorKind, Result, TokenEpoch};
 use sqlx::mysql::{MySqlConnection, MySqlRow};
@@ -31,6 +32,10 @@ const BLOCK: i64 = 1 << 20;
 
 /// For how many seconds a statement waits for rows and tables. The transactions here are short.
 const LOCK_WAIT: i64 = 5;
+
+/// How long a server may take to be up for a second. A life is known by the second in which it began, and so is its
+/// counter: a life that gives numbers only later than that shares it with no other that does.
+const YOUNG: Duration = Duration::from_secs(5);
 
 /// The version of the table that this program knows.
 const VERSION: i64 = 1;
@@ -67,16 +72,21 @@ impl MySql {
         };
         self.rows(&mut conn, SETTINGS, &[("lock_wait", Value::Int(LOCK_WAIT))]).await?;
         let values = [("limit", Value::Part(limit)), ("uptime", Value::Part(uptime))];
-        let read = |row: &MySqlRow| Ok((get(row, 0)?, get::<Vec<u8>>(row, 1)?, get::<i64>(row, 2)?));
-        let set_up = self.first(&mut conn, include_str!("sql/set_up.sql"), &values, read).await?;
-        let (session, text, up) = set_up.ok_or_else(strange)?;
-        // A life is known by the second in which it began, and so is its counter: a life that gives numbers only later than
-        // that shares it with no other that does.
-        if up < 1 {
-            let text = "the server says that it has been up for no second yet";
-            return Err(Error::new(ErrorKind::Unavailable, text));
-        }
-        let this = life(&text);
+        let end = Instant::now() + YOUNG;
+        // By the client's clock: the server's `SLEEP` is by a clock that may be stepped.
+        let (session, this) = loop {
+            let read = |row: &MySqlRow| Ok((get(row, 0)?, get::<Vec<u8>>(row, 1)?, get::<i64>(row, 2)?));
+            let set_up = self.first(&mut conn, include_str!("sql/set_up.sql"), &values, read);
+            let (session, text, up) = set_up.await?.ok_or_else(strange)?;
+            if up >= 1 {
+                break (session, life(&text));
+            }
+            if Instant::now() > end {
+                let text = "the server says that it has been up for no second yet";
+                return Err(Error::new(ErrorKind::Unavailable, text));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
         // What this client read before is on the disk, and it needs no commit. Another life may have taken over in between, and this
         // one begun again, so the table is asked.
         let known = *self.known();

@@ -1,9 +1,8 @@
 -- :limit (the variable that ends long statements) :uptime (the table that knows how long the server has been up). What session.sql
--- leaves; who finds the server up for no second waits for one. One row: the session, what tells this life of the server from every other
--- that has been up for a second, and for how many this one has.
+-- leaves. One row: the session, what tells this life of the server
+-- from every other that has been up for a second, and for how many this one has.
 -- Both clocks are read once, when the statement starts, so their difference is the start, however clocks are set.
 SET SESSION wait_timeout = 31536000, SESSION :limit = 0;
-DO SLEEP((SELECT IF(CAST(VARIABLE_VALUE AS SIGNED) < 1, 1.1, 0) FROM :uptime WHERE VARIABLE_NAME = 'UPTIME'));
 SELECT CAST(CONNECTION_ID() AS SIGNED), CAST(CONCAT_WS('/', UNIX_TIMESTAMP() - CAST(VARIABLE_VALUE AS SIGNED),
     @@global.hostname, @@global.port, @@global.server_id, @@global.datadir) AS BINARY), CAST(VARIABLE_VALUE AS SIGNED)
 FROM :uptime WHERE VARIABLE_NAME = 'UPTIME';
