@@ -288,18 +288,13 @@ mod tests {
     use super::*;
 
     fn ticket(name: &str, token: i64, mode: Mode) -> Ticket {
-        let request = Request {
-            name: LockName::new(name).unwrap(),
-            holder: HolderId::random().unwrap(),
+        let request = Request::new(
+            LockName::new(name).unwrap(),
+            HolderId::random().unwrap(),
             mode,
-            lease: Duration::from_secs(1),
-            waiter_lease: Duration::from_secs(1),
-            delay: Duration::ZERO,
-            queue: true,
-            note: onelock_core::Note::default(),
-            epoch: onelock_core::TokenEpoch::default(),
-        };
-        Ticket { token: Some(FencingToken::new(token).unwrap()), ..request.ticket() }
+            Duration::from_secs(1),
+        );
+        request.ticket().token(FencingToken::new(token).unwrap())
     }
 
     #[tokio::test]

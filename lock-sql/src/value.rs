@@ -46,11 +46,11 @@ impl Found {
     ) -> Result<Self> {
         let (holds, retry_after) = (holds(whose, holder)?, retry.map(duration));
         match (holds, token.map(FencingToken::new).transpose()?) {
-            (true, Some(token)) => Ok(Self::Held(Grant { token, lease })),
+            (true, Some(token)) => Ok(Self::Held(Grant::new(token, lease))),
             (false, Some(token)) => {
-                Ok(Self::Waiting(Place { token: Some(token), lease: waiter_lease, retry_after }))
+                Ok(Self::Waiting(Place::new(token, waiter_lease).retry_after(retry_after)))
             }
-            (false, None) => Ok(Self::Missing(Busy { retry_after })),
+            (false, None) => Ok(Self::Missing(Busy::new(retry_after))),
             (true, None) => Err(protocol("a grant without a number")),
         }
     }

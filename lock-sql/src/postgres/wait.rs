@@ -68,3 +68,24 @@ impl Poll for Unheard {
         poll(&self.0, waiting).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use onelock_core::{FencingToken, HolderId, LockName, Mode};
+
+    use super::*;
+
+    #[test]
+    fn a_grant_is_read_by_its_holder_only() {
+        let (own, other) = (HolderId::random().unwrap(), HolderId::random().unwrap());
+        let ticket = Ticket::new(LockName::new("n").unwrap(), own, Mode::Exclusive);
+        let grant = |holder: HolderId| format!("h{}8", holder.to_hex());
+        let held = Wake::Held(FencingToken::new(8).unwrap());
+        assert_eq!(polled(Some(&grant(own)), &ticket), Polled::Wake(held));
+        assert_eq!(polled(Some("w"), &ticket), Polled::Waits(1));
+        for odd in [None, Some("x"), Some("h"), Some("8"), Some(&*grant(other))] {
+            assert_eq!(polled(odd, &ticket), Polled::Wake(Wake::Ask), "{odd:?}");
+        }
+    }
+}

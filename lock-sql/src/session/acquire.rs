@@ -41,12 +41,12 @@ impl<D: Dialect> SessionStore<D> {
             match answer {
                 Ok(Answer::Taken(Some(token))) => {
                     self.enter(request, &wish, id, State::Free(session), Some(token))?;
-                    return Ok(Standing::Held(Grant { token, lease: request.lease }));
+                    return Ok(Standing::Held(Grant::new(token, request.lease)));
                 }
                 Ok(_) if request.queue => return Box::pin(self.queue(request, session, &wish)).await,
                 Ok(_) => {
                     self.sessions.give(session);
-                    return Ok(Standing::Busy(Busy { retry_after: None }));
+                    return Ok(Standing::Busy(Busy::default()));
                 }
                 // It broke while it was free, and others with it. The server may not know yet: then it would hold.
                 Err(error) if broke(&error) && !fresh => {
@@ -67,7 +67,7 @@ impl<D: Dialect> SessionStore<D> {
             return Ok(None);
         }
         let (lease, waiter_lease) = (request.lease, request.waiter_lease);
-        let renewal = Renewal { ticket: request.ticket(), lease, waiter_lease };
+        let renewal = Renewal::new(request.ticket(), lease, waiter_lease);
         Ok(match self.renew_all(&[renewal]).await.pop().transpose()? {
             Some(Renewed::Held(grant)) => Some(Standing::Held(grant)),
             Some(Renewed::Waiting(place)) => Some(Standing::Waiting(place)),
@@ -91,13 +91,13 @@ impl<D: Dialect> SessionStore<D> {
             let settled = timeout(pause, async { entry.settle(&mut *entry.state.lock().await).await });
             match (settled.await, entry.token.get()) {
                 (Ok(Err(error)), _) => return failed(error),
-                (_, Some(&token)) => return Ok(Standing::Held(Grant { token, lease: request.lease })),
+                (_, Some(&token)) => return Ok(Standing::Held(Grant::new(token, request.lease))),
                 (Ok(Ok(_)), None) => return failed(gone()),
                 (Err(_), None) => {}
             }
             match self.sessions.waiting(vec![id.process]).await {
                 Ok(waiting) if waiting.contains(&id.process) => {
-                    let place = Place { token: None, lease: request.waiter_lease, retry_after: None };
+                    let place = Place::new(None, request.waiter_lease);
                     return Ok(Standing::Waiting(place));
                 }
                 // The request has not reached the server, or the answer is on its way.

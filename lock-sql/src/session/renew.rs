@@ -22,7 +22,7 @@ impl<D: Dialect> SessionStore<D> {
             if let Some(process) = waits(&entry)
                 && waiting.as_ref().map_err(Clone::clone)?.contains(&process)
             {
-                let place = Place { token: None, lease: renewal.waiter_lease, retry_after: None };
+                let place = Place::new(None, renewal.waiter_lease);
                 return Ok(Renewed::Waiting(place));
             }
             self.beat(renewal, &entry).await
@@ -38,7 +38,7 @@ impl<D: Dialect> SessionStore<D> {
             Err(_) => Err(silent()),
             Ok(Ok(_)) => {
                 let token = *entry.token.get().ok_or_else(gone)?;
-                Ok(Renewed::Held(Grant { token, lease: renewal.lease }))
+                Ok(Renewed::Held(Grant::new(token, renewal.lease)))
             }
             Ok(Err(error)) => {
                 self.forget(renewal.ticket.holder, entry);

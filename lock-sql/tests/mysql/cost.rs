@@ -30,9 +30,9 @@ async fn each_verb_is_one_request() {
         let second = request("a", Mode::Exclusive);
         waiting(&store, &second).await;
         cost("join", 1);
-        store.acquire(&onelock_core::Request { queue: false, ..request("a", Mode::Shared) }).await.unwrap();
+        store.acquire(&request("a", Mode::Shared).queue(false)).await.unwrap();
         cost("busy try", 1);
-        let due = |r: &onelock_core::Request| Renewal { ticket: r.ticket(), lease: LONG, waiter_lease: LONG };
+        let due = |r: &onelock_core::Request| Renewal::new(r.ticket(), LONG, LONG);
         assert!(store.renew(&[due(&first), due(&second)]).await.iter().all(Result::is_ok));
         cost("renewals", 1);
         store.raise(&ticket(&first, grant.token), grant.token).await.unwrap();

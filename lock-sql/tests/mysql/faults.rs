@@ -54,8 +54,7 @@ async fn lock_wait_timeouts_are_tried_again() {
         other.execute("SELECT * FROM locks.onelock_line WHERE name = 'slow' FOR UPDATE").await.unwrap();
         let timeouts = "SELECT COUNT FROM information_schema.INNODB_METRICS WHERE NAME = 'lock_timeouts'";
         let before = server.count(timeouts).await.unwrap();
-        let renewal =
-            onelock_core::Renewal { ticket: first.ticket(), lease: first.lease, waiter_lease: first.lease };
+        let renewal = onelock_core::Renewal::new(first.ticket(), first.lease, first.lease);
         let waits = tokio::spawn({
             let store = Arc::clone(&store);
             async move { store.renew(&[renewal]).await }
@@ -98,11 +97,7 @@ async fn deadlocks_are_tried_again() {
             format!("SELECT * FROM locks.onelock_counter WHERE bucket = ({one}) FOR UPDATE")
         };
         other.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(counter("MAX")))).await.unwrap();
-        let due = [&a, &b].map(|entry| onelock_core::Renewal {
-            ticket: entry.ticket(),
-            lease: entry.lease,
-            waiter_lease: entry.lease,
-        });
+        let due = [&a, &b].map(|entry| onelock_core::Renewal::new(entry.ticket(), entry.lease, entry.lease));
         let renewing = tokio::spawn({
             let store = Arc::clone(&store);
             async move { store.renew(&due).await }
@@ -267,11 +262,7 @@ async fn an_eviction_takes_the_holder_before_the_entry() {
     server.run("REVOKE DELETE ON locks.onelock_line FROM evictor@'127.0.0.1'").await.unwrap();
     let error = other.evict(&name("a"), grant.token).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    let due = [&first, &second].map(|entry| Renewal {
-        ticket: entry.ticket(),
-        lease: entry.lease,
-        waiter_lease: entry.lease,
-    });
+    let due = [&first, &second].map(|entry| Renewal::new(entry.ticket(), entry.lease, entry.lease));
     let answers = store.renew(&due).await;
     assert!(matches!(answers[..], [Ok(Renewed::NotHeld), Ok(Renewed::Waiting(_))]), "{answers:?}");
     assert_eq!(store.release(&first.ticket()).await.unwrap(), Release::NotHeld);

@@ -1,7 +1,7 @@
 //! What a join, a try and a release find in the line.
 
 use onelock_core::mode::holders;
-use onelock_core::{Backend as _, Busy, HolderId, Mode, Release, Request, Standing, Ticket, Wake};
+use onelock_core::{Backend as _, Busy, HolderId, Mode, Release, Standing, Ticket, Wake};
 
 use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::{LONG, connect, counted, held, request, ticket, waiting};
@@ -111,7 +111,7 @@ async fn a_try_is_one_request() {
         let (counter, store) = counted(&server, options).await;
         let other = connect(&server.url()).await;
         let on = format!("tried{}", options.len());
-        let with = |mode| Request { queue: false, ..request(&on, mode) };
+        let with = |mode| request(&on, mode).queue(false);
         let busy = async |mode| match store.acquire(&with(mode)).await.unwrap() {
             Standing::Busy(Busy { retry_after }) => retry_after.unwrap(),
             other => panic!("must be refused: {other:?}"),
@@ -134,15 +134,15 @@ async fn a_try_is_one_request() {
         let token_behind = waiting(&store, &queues).await.token.unwrap();
         assert_eq!(store.release(&ticket(&queues, token_behind)).await.unwrap(), Release::Released);
         // Who stands in the line itself has its place, behind others or not.
-        let own = Request { waiter_lease: LONG / 4, ..request(&on, exclusive) };
+        let own = request(&on, exclusive).waiter_lease(LONG / 4);
         let place = waiting(&other, &own).await;
-        let again = store.acquire(&Request { queue: false, ..own.clone() }).await.unwrap();
+        let again = store.acquire(&own.clone().queue(false)).await.unwrap();
         assert!(matches!(&again, Standing::Waiting(same) if same.token == place.token), "{again:?}");
         busy(exclusive).await;
         let left = busy(exclusive).await;
         assert!(left <= LONG && left > LONG / 2, "{left:?}, which is the waiter's");
         assert_eq!(other.release(&ticket(&entry, token)).await.unwrap(), Release::Released);
-        let again = store.acquire(&Request { queue: false, ..own.clone() }).await.unwrap();
+        let again = store.acquire(&own.clone().queue(false)).await.unwrap();
         assert!(matches!(&again, Standing::Held(same) if same.token == place.token.unwrap()), "{again:?}");
         busy(exclusive).await;
         // One that has expired keeps nobody out.

@@ -44,7 +44,7 @@ async fn hand_over(store: &Arc<Checked<MySqlBackend>>, other: &Checked<MySqlBack
     other.release(&ticket(&first, token)).await.unwrap();
     let told = tokio::time::timeout(LONG, told).await.unwrap().unwrap().unwrap();
     assert_eq!(told, Wake::Held(place.token.unwrap()));
-    let due = Renewal { ticket: ticket(&second, place.token.unwrap()), lease: LONG, waiter_lease: LONG };
+    let due = Renewal::new(ticket(&second, place.token.unwrap()), LONG, LONG);
     assert!(matches!(store.renew(&[due]).await[..], [Ok(Renewed::Held(_))]));
     store.release(&ticket(&second, place.token.unwrap())).await.unwrap();
 }

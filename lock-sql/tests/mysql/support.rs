@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use onelock_core::store::Checked;
-use onelock_core::{Backend, Grant, HolderId, LockName, Mode, Note, Place, Request, Standing, Ticket};
+use onelock_core::{Backend, Grant, HolderId, LockName, Mode, Place, Request, Standing, Ticket};
 use onelock_sql::{MySqlBackend, MySqlConfig};
 
 use crate::mysql_server::MariaDb;
@@ -34,17 +34,7 @@ pub(crate) async fn counted(server: &MariaDb, options: &str) -> (Counter, Checke
 }
 
 pub(crate) fn request(on: &str, mode: Mode) -> Request {
-    Request {
-        name: name(on),
-        holder: HolderId::random().unwrap(),
-        mode,
-        lease: LONG,
-        waiter_lease: LONG,
-        delay: Duration::ZERO,
-        queue: true,
-        note: Note::default(),
-        epoch: onelock_core::TokenEpoch::default(),
-    }
+    Request::new(name(on), HolderId::random().unwrap(), mode, LONG)
 }
 
 pub(crate) async fn held(store: &dyn Backend, request: &Request) -> Grant {
@@ -62,5 +52,5 @@ pub(crate) async fn waiting(store: &dyn Backend, request: &Request) -> Place {
 }
 
 pub(crate) fn ticket(request: &Request, token: onelock_core::FencingToken) -> Ticket {
-    Ticket { token: Some(token), ..request.ticket() }
+    request.ticket().token(token)
 }

@@ -38,7 +38,7 @@ async fn renewed(
     held: &Request,
     wanted: impl Fn(&onelock_core::Result<Renewed>) -> bool,
 ) {
-    let due = Renewal { ticket: held.ticket(), lease: held.lease, waiter_lease: held.waiter_lease };
+    let due = Renewal::new(held.ticket(), held.lease, held.waiter_lease);
     let end = Instant::now() + PATIENCE;
     loop {
         let answer = store.renew(std::slice::from_ref(&due)).await.remove(0);

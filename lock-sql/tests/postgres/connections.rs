@@ -78,11 +78,7 @@ async fn a_large_batch_of_waiters_needs_few_locks() {
         let Standing::Held(_) = here.acquire(&request(&name)).await.unwrap() else { panic!("busy") };
         let waiter = request(&name);
         let Standing::Waiting(_) = there.acquire(&waiter).await.unwrap() else { panic!("free") };
-        due.push(onelock_core::Renewal {
-            ticket: waiter.ticket(),
-            lease: waiter.lease,
-            waiter_lease: waiter.waiter_lease,
-        });
+        due.push(onelock_core::Renewal::new(waiter.ticket(), waiter.lease, waiter.waiter_lease));
     }
     // As after a crash: nothing is known of any line.
     server.admin().await.unwrap().execute("DELETE FROM onelock.front").await.unwrap();

@@ -46,11 +46,7 @@ async fn what_was_answered_survives_a_kill() {
         let (first, second) = (request("n"), request("n"));
         let grant = held(&store, &first).await;
         let Standing::Waiting(place) = store.acquire(&second).await.unwrap() else { panic!() };
-        let due = |request: &Request, lease| Renewal {
-            ticket: request.ticket(),
-            lease,
-            waiter_lease: request.waiter_lease,
-        };
+        let due = |request: &Request, lease| Renewal::new(request.ticket(), lease, request.waiter_lease);
         let longer = Duration::from_secs(3_000);
         assert!(matches!(store.renew(&[due(&first, longer)]).await[0], Ok(Renewed::Held(_))));
         if round == 1 {

@@ -19,16 +19,14 @@ async fn a_full_batch_of_the_longest_names_is_renewed() {
             .map(|i| {
                 let name = format!("{kind}{i:04}{}", "ü".repeat(125));
                 assert_eq!(name.len(), 255);
-                Request { note: Note::new("ü".repeat(256)).unwrap(), ..request(&name) }
+                request(&name).note(Note::new("ü".repeat(256)).unwrap())
             })
             .collect();
         for taken in join_all(requests.iter().map(|request| store.acquire(request))).await {
             assert!(matches!(taken, Ok(Standing::Held(_))), "{taken:?}");
         }
-        let due: Vec<_> = requests
-            .iter()
-            .map(|r| Renewal { ticket: r.ticket(), lease: r.lease, waiter_lease: r.waiter_lease })
-            .collect();
+        let due: Vec<_> =
+            requests.iter().map(|r| Renewal::new(r.ticket(), r.lease, r.waiter_lease)).collect();
         for answer in store.renew(&due).await {
             assert!(matches!(answer, Ok(Renewed::Held(_))), "{answer:?}");
         }

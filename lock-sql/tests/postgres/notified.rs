@@ -52,7 +52,7 @@ async fn nothing_is_told_where_nobody_was_promoted() {
     for _ in 0..20 {
         let one = request("free");
         assert!(matches!(store.acquire(&one).await.unwrap(), Standing::Held(_)));
-        let busy = Request { queue: false, ..request("free") };
+        let busy = request("free").queue(false);
         assert!(matches!(store.acquire(&busy).await.unwrap(), Standing::Busy(_)));
         // A waiter that leaves promotes nobody.
         let waiter = request("free");

@@ -31,7 +31,7 @@ async fn hand_over(here: &Checked<PostgresBackend>, there: &Checked<PostgresBack
             .await
             .unwrap();
     assert_eq!(released, Release::Released);
-    let due = [Renewal { ticket: second.ticket(), lease: second.lease, waiter_lease: second.waiter_lease }];
+    let due = [Renewal::new(second.ticket(), second.lease, second.waiter_lease)];
     assert!(
         matches!(there.renew(&due).await[0], Ok(Renewed::Held(held)) if held.token == place.token.unwrap())
     );

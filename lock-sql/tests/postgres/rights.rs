@@ -61,7 +61,7 @@ async fn each_right_that_is_missing_at_the_start_is_named() {
 async fn each_verb(store: &Checked<PostgresBackend>) -> Vec<(&'static str, Option<Error>)> {
     let held = request("n");
     let token = FencingToken::new(1).unwrap();
-    let due = [Renewal { ticket: held.ticket(), lease: held.lease, waiter_lease: held.waiter_lease }];
+    let due = [Renewal::new(held.ticket(), held.lease, held.waiter_lease)];
     let acquired = store.acquire(&held).await;
     vec![
         ("acquire", acquired.err()),

@@ -167,11 +167,7 @@ async fn a_restart_of_the_server_is_survived() {
     let Standing::Held(grant) = store.acquire(&first).await.unwrap() else { panic!() };
     let Standing::Waiting(place) = store.acquire(&second).await.unwrap() else { panic!() };
     server.restart().await.unwrap();
-    let due = [&first, &second].map(|r| Renewal {
-        ticket: r.ticket(),
-        lease: r.lease,
-        waiter_lease: r.waiter_lease,
-    });
+    let due = [&first, &second].map(|r| Renewal::new(r.ticket(), r.lease, r.waiter_lease));
     let answers = store.renew(&due).await;
     assert!(matches!(answers[0], Ok(Renewed::Held(g)) if g.token == grant.token), "{answers:?}");
     assert!(matches!(answers[1], Ok(Renewed::Waiting(p)) if p.token == place.token), "{answers:?}");

@@ -4,23 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use onelock_core::{Backend, HolderId, LockName, Mode, Note, Release, Request, Standing, Wake};
+use onelock_core::{Backend, HolderId, LockName, Mode, Release, Request, Standing, Wake};
 
 use crate::postgres_server::PostgresServer;
 use crate::server::open;
 
 pub(crate) fn request(on: &str) -> Request {
-    Request {
-        name: LockName::new(on).unwrap(),
-        holder: HolderId::random().unwrap(),
-        mode: Mode::Exclusive,
-        lease: Duration::from_secs(60),
-        waiter_lease: Duration::from_secs(60),
-        delay: Duration::ZERO,
-        queue: true,
-        note: Note::default(),
-        epoch: onelock_core::TokenEpoch::default(),
-    }
+    Request::new(
+        LockName::new(on).unwrap(),
+        HolderId::random().unwrap(),
+        Mode::Exclusive,
+        Duration::from_secs(60),
+    )
 }
 
 /// Half of the tasks queue and half only try, so that joins, refusals and releases race on one counter.
@@ -35,7 +30,7 @@ async fn many_clients_exclude_each_other() {
             let (store, inside, last) = (store.clone(), inside.clone(), last.clone());
             tasks.push(tokio::spawn(async move {
                 for _ in 0..60 {
-                    let request = Request { queue: (client + task) % 2 == 0, ..request("hot") };
+                    let request = request("hot").queue((client + task) % 2 == 0);
                     let ticket = request.ticket();
                     let token = match store.acquire(&request).await.unwrap() {
                         Standing::Held(grant) => grant.token,

@@ -231,7 +231,7 @@ async fn a_reboot_frees_the_locks_but_runs_the_lock_delay() {
     let clock = HandClock::new();
     let store = open_with(&path, &clock).await;
     let plain = request("plain", 1);
-    let delayed = onelock_core::Request { delay: Duration::from_secs(5), ..request("delayed", 1) };
+    let delayed = request("delayed", 1).delay(Duration::from_secs(5));
     let token = hold(&store, &plain).await;
     queue(&store, &request("plain", 2)).await;
     hold(&store, &delayed).await;

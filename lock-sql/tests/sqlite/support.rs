@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use onelock_core::store::Checked;
 use onelock_core::{
-    Backend, BootClock, Clock, Error, FencingToken, HolderId, LockName, Mode, Note, Release, Renewal,
-    Request, Standing, Ticket, Timestamp,
+    Backend, BootClock, Clock, Error, FencingToken, HolderId, LockName, Mode, Release, Renewal, Request,
+    Standing, Ticket, Timestamp,
 };
 use onelock_sql::{SqliteBackend, SqliteConfig};
 use tempfile::TempDir;
@@ -55,21 +55,11 @@ pub(crate) fn name(text: &str) -> LockName {
 
 /// An exclusive request that queues, with leases of a minute.
 pub(crate) fn request(on: &str, holder: u128) -> Request {
-    Request {
-        name: name(on),
-        holder: HolderId::from_u128(holder),
-        mode: Mode::Exclusive,
-        lease: Duration::from_secs(60),
-        waiter_lease: Duration::from_secs(60),
-        delay: Duration::ZERO,
-        queue: true,
-        note: Note::default(),
-        epoch: onelock_core::TokenEpoch::default(),
-    }
+    Request::new(name(on), HolderId::from_u128(holder), Mode::Exclusive, Duration::from_secs(60))
 }
 
 pub(crate) fn renewal(request: &Request) -> Renewal {
-    Renewal { ticket: request.ticket(), lease: request.lease, waiter_lease: request.waiter_lease }
+    Renewal::new(request.ticket(), request.lease, request.waiter_lease)
 }
 
 pub(crate) async fn hold(backend: &dyn Backend, request: &Request) -> FencingToken {

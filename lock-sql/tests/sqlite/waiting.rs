@@ -214,7 +214,7 @@ async fn an_evicted_and_an_expired_waiter_are_told_to_ask() {
     let store = open_with(&file(&folder), &clock).await;
     hold(&store, &request("n", 1)).await;
     let evicted = queue(&store, &request("n", 2)).await;
-    let brief = onelock_core::Request { waiter_lease: Duration::from_secs(1), ..request("n", 3) };
+    let brief = request("n", 3).waiter_lease(Duration::from_secs(1));
     queue(&store, &brief).await;
     let (second, third) = (request("n", 2).ticket(), brief.ticket());
     let (mut second, mut third) = (Box::pin(store.wait(&second)), Box::pin(store.wait(&third)));
