@@ -44,7 +44,8 @@ async fn cost(quorum: &Quorum, what: &str) -> (Duration, Duration) {
     let mut times = Vec::new();
     for _ in 0..200 * volume() {
         // A name for each: what is late of the one must not meet the next.
-        let mine = Request { name: crate::common::name(what), ..attempt() };
+        let mut mine = attempt();
+        mine.name = crate::common::name(what);
         let began = Instant::now();
         let standing = quorum.acquire(&mine).await.unwrap_or_else(|error| panic!("{what}: {error}"));
         times.push(began.elapsed());

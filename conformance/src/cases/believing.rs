@@ -48,7 +48,8 @@ impl Backend for Stingy {
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let less = |due: &Renewal| Renewal { lease: due.lease.min(self.most), ..due.clone() };
+        let less =
+            |due: &Renewal| Renewal::new(due.ticket.clone(), due.lease.min(self.most), due.waiter_lease);
         self.inner.renew(&due.iter().map(less).collect::<Vec<_>>()).await
     }
 

@@ -162,14 +162,15 @@ async fn owner_only(ctx: &Ctx) -> Verdict {
     for id in forged {
         let forged = HolderId::from_u128(id);
         for token in [Some(grant.token), None] {
-            let ticket = Ticket { holder: forged, token, ..mine.ticket() };
+            let ticket = Ticket::new(name.clone(), forged, mine.mode).delay(mine.delay).token(token);
             ensure_eq!(b.release(&ticket).await?, Release::NotHeld, "a forged release");
             let mut due = renewal(&mine, grant.token);
             due.ticket = ticket;
             ensure_eq!(renew(&b, due).await?, Renewed::NotHeld, "a forged renewal");
         }
     }
-    let elsewhere = Ticket { name: other, ..ticket(&mine, grant.token) };
+    let mut elsewhere = ticket(&mine, grant.token);
+    elsewhere.name = other;
     ensure_eq!(b.release(&elsewhere).await?, Release::NotHeld, "a release of another name");
     let line = a.inspect(&name).await?;
     ensure_eq!(line.holders.first().map(|h| h.token), Some(grant.token), "the holder after all that");

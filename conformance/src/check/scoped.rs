@@ -30,7 +30,9 @@ impl Scoped {
     }
 
     fn ticket(&self, ticket: &Ticket) -> Result<Ticket> {
-        Ok(Ticket { name: self.there(&ticket.name)?, ..ticket.clone() })
+        let mut there = ticket.clone();
+        there.name = self.there(&ticket.name)?;
+        Ok(there)
     }
 }
 
@@ -46,7 +48,9 @@ impl Backend for Scoped {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.inner.acquire(&Request { name: self.there(&request.name)?, ..request.clone() }).await
+        let mut there = request.clone();
+        there.name = self.there(&request.name)?;
+        self.inner.acquire(&there).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
@@ -54,8 +58,7 @@ impl Backend for Scoped {
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let there =
-            |renewal: &Renewal| Ok(Renewal { ticket: self.ticket(&renewal.ticket)?, ..renewal.clone() });
+        let there = |due: &Renewal| Ok(Renewal::new(self.ticket(&due.ticket)?, due.lease, due.waiter_lease));
         match due.iter().map(there).collect::<Result<Vec<_>>>() {
             Ok(due) => self.inner.renew(&due).await,
             Err(error) => due.iter().map(|_| Err(error.clone())).collect(),

@@ -68,7 +68,8 @@ impl Mutant {
     }
 
     fn ticket(&self, ticket: &Ticket) -> Ticket {
-        Ticket { name: self.name(&ticket.name), mode: self.mode(ticket.mode), ..ticket.clone() }
+        let (name, mode) = (self.name(&ticket.name), self.mode(ticket.mode));
+        Ticket::new(name, ticket.holder, mode).delay(ticket.delay).token(ticket.token)
     }
 
     /// The number as this mutant tells it.
@@ -124,7 +125,7 @@ impl Mutant {
     }
 
     async fn renew_one(&self, due: &Renewal) -> Result<Renewed> {
-        let due = Renewal { ticket: self.ticket(&due.ticket), ..due.clone() };
+        let due = Renewal::new(self.ticket(&due.ticket), due.lease, due.waiter_lease);
         let answer = self.inner.renew(std::slice::from_ref(&due)).await.remove(0)?;
         match (self.fault, answer) {
             (Fault::RenewWithoutOwnerCheck, Renewed::NotHeld) => {
@@ -145,7 +146,7 @@ impl Mutant {
             }
             (_, Renewed::Held(grant)) => {
                 let number = self.number(&due.ticket.name, due.ticket.holder, grant.token);
-                Ok(Renewed::Held(Grant { token: number, ..grant }))
+                Ok(Renewed::Held(Grant::new(number, grant.lease)))
             }
             (_, answer) => Ok(answer),
         }
@@ -172,8 +173,8 @@ impl Backend for Mutant {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        let mut request =
-            Request { name: self.name(&request.name), mode: self.mode(request.mode), ..request.clone() };
+        let mut request = request.clone();
+        (request.name, request.mode) = (self.name(&request.name), self.mode(request.mode));
         match self.fault {
             Fault::NoDelay => request.delay = Duration::ZERO,
             Fault::WaitersStay => request.waiter_lease = Duration::from_secs(3600),
@@ -265,10 +266,9 @@ impl Backend for Mutant {
         if self.has(Fault::TokensStartAgain) && self.inner.inspect(&ticket.name).await?.holders.is_empty() {
             // As if the row with the counter were deleted with the last entry.
             let probe = HolderId::random()?;
-            let request = Request {
-                holder: probe,
-                ..request_of(&Renewal::new(ticket.clone(), Duration::from_secs(1), Duration::from_secs(1)))
-            };
+            let second = Duration::from_secs(1);
+            let mut request = request_of(&Renewal::new(ticket.clone(), second, second));
+            request.holder = probe;
             if let Standing::Held(grant) = self.inner.acquire(&request).await? {
                 self.inner.release(&request.ticket()).await?;
                 self.shared.bases.lock().unwrap().insert(ticket.name.clone(), grant.token.get());
@@ -283,11 +283,9 @@ impl Backend for Mutant {
         match self.fault {
             Fault::RaiseDoesNothing => Ok(Raise::Raised),
             Fault::RaiseWithoutOwnerCheck => {
-                let other = Request {
-                    name: LockName::new("raise")?,
-                    holder: HolderId::random()?,
-                    ..request_of(&Renewal::new(ticket, Duration::from_secs(1), Duration::from_secs(1)))
-                };
+                let second = Duration::from_secs(1);
+                let mut other = request_of(&Renewal::new(ticket, second, second));
+                (other.name, other.holder) = (LockName::new("raise")?, HolderId::random()?);
                 self.inner.acquire(&other).await?;
                 let raised = self.inner.raise(&other.ticket(), token).await;
                 self.inner.release(&other.ticket()).await?;

@@ -53,7 +53,7 @@ impl Lock {
 pub(crate) async fn keep(client: &Arc<Client>, ticket: &Ticket, until: Timestamp) -> Result<Release> {
     let left = until.saturating_since(client.clock.now()).max(client.capabilities.min_lease);
     let lease = lease::round_up(left, client.capabilities.lease_step);
-    let renewal = Renewal { ticket: ticket.clone(), lease, waiter_lease: lease };
+    let renewal = Renewal::new(ticket.clone(), lease, lease);
     if renew_one(client, renewal).await? == Renewed::NotHeld {
         return Ok(Release::NotHeld);
     }

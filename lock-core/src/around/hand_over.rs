@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Note, Release, Renewal, Renewed, Request, Ticket};
+use crate::backend::{Release, Renewal, Renewed, Request, Ticket};
 use crate::client::acquire::{self, Handle, renew_one};
 use crate::client::background::Pending;
 use crate::client::entry::Entry;
@@ -57,7 +57,7 @@ impl HandOver {
 
     fn claim(&self) -> Result<Ticket> {
         let name = LockName::new(format!("{CLAIM}{}", self.claim.to_hex()))?;
-        Ok(Ticket { name, holder: self.claim, mode: Mode::Exclusive, delay: Duration::ZERO, token: None })
+        Ok(Ticket::new(name, self.claim, Mode::Exclusive))
     }
 
     fn fields(&self) -> String {
@@ -101,7 +101,7 @@ impl FromStr for HandOver {
             let millis = |text: &str| text.parse().ok().map(Duration::from_millis);
             let (lease, delay) = (millis(next()?)?, millis(next()?)?);
             let name = LockName::new(next()?).ok()?;
-            let ticket = Ticket { name, holder, mode, delay, token: Some(raw) };
+            let ticket = Ticket::new(name, holder, mode).delay(delay).token(raw);
             Some(Self { ticket, raw, token, claim, lease })
         };
         // Its text is not shown: it holds what opens the lock.
@@ -215,20 +215,13 @@ async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
     }
     let HandOver { ticket, raw, token, lease, .. } = &hand_over;
     let upkeep = client.upkeep();
-    let renewal = Renewal { ticket: ticket.clone(), lease: *lease, waiter_lease: *lease };
+    let renewal = Renewal::new(ticket.clone(), *lease, *lease);
     let sent = client.clock.now();
     let answer = renew_one(client, renewal).await;
-    let request = Request {
-        name: ticket.name.clone(),
-        holder: ticket.holder,
-        mode: ticket.mode,
-        lease: *lease,
-        waiter_lease: *lease,
-        delay: ticket.delay,
-        queue: false,
-        note: Note::default(),
-        epoch: client.settings.token_epoch,
-    };
+    let request = Request::new(ticket.name.clone(), ticket.holder, ticket.mode, *lease)
+        .delay(ticket.delay)
+        .queue(false)
+        .epoch(client.settings.token_epoch);
     match answer {
         Ok(Renewed::Held(grant)) if grant.token == *raw => {
             let now = client.clock.now();

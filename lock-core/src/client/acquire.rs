@@ -35,17 +35,17 @@ pub(crate) struct Terms {
 
 impl Terms {
     fn request(&self, queue: bool, epoch: TokenEpoch) -> Result<Request> {
-        Ok(Request {
-            name: self.name.clone(),
-            holder: HolderId::random()?,
-            mode: self.mode,
-            lease: self.upkeep.at_least.map_or(self.lease, |least| least.stay.max(self.lease)),
-            waiter_lease: self.waiter_lease.min(self.lease),
-            delay: self.delay,
-            queue,
-            note: self.note.clone(),
-            epoch,
-        })
+        Ok(Request::new(
+            self.name.clone(),
+            HolderId::random()?,
+            self.mode,
+            self.upkeep.at_least.map_or(self.lease, |least| least.stay.max(self.lease)),
+        )
+        .waiter_lease(self.waiter_lease.min(self.lease))
+        .delay(self.delay)
+        .queue(queue)
+        .note(self.note.clone())
+        .epoch(epoch))
     }
 }
 
@@ -281,17 +281,11 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Pr
 
 /// Takes a lock that is left to its lease: nobody but this client knows its name and holder.
 pub(crate) async fn claim(client: &Arc<Client>, ticket: &Ticket, lease: Duration) -> Result<()> {
-    let request = Request {
-        name: ticket.name.clone(),
-        holder: ticket.holder,
-        mode: ticket.mode,
-        lease,
-        waiter_lease: lease,
-        delay: ticket.delay,
-        queue: false,
-        note: client.note.clone(),
-        epoch: client.settings.token_epoch,
-    };
+    let request = Request::new(ticket.name.clone(), ticket.holder, ticket.mode, lease)
+        .delay(ticket.delay)
+        .queue(false)
+        .note(client.note.clone())
+        .epoch(client.settings.token_epoch);
     match ask(client, &Arc::new(request)).await? {
         Standing::Held(_) => Ok(()),
         _ => Err(Error::new(

@@ -134,7 +134,7 @@ impl Entry {
         };
         state.learn(request.epoch, number(answer))?;
         state.apply(&upkeep, sent, now, answer);
-        let ticket = Ticket { token: number(answer), ..request.ticket() };
+        let ticket = request.ticket().token(number(answer));
         let (state, key) = (Mutex::new(state), Mutex::new(None));
         Ok(Self { ticket, epoch: request.epoch, upkeep, state, changed: Notify::new(), key })
     }
@@ -146,7 +146,7 @@ impl Entry {
 
     /// The ticket with all that is known.
     fn numbered(&self, state: &State) -> Ticket {
-        Ticket { token: state.number.map(|number| number.raw), ..self.ticket.clone() }
+        self.ticket.clone().token(state.number.map(|number| number.raw))
     }
 
     pub(crate) fn mode(&self) -> Mode {
@@ -210,13 +210,13 @@ impl Entry {
     pub(crate) fn renewal(&self, now: Timestamp) -> Renewal {
         let mut state = self.lock();
         state.due = now + (state.pace(&self.upkeep) / 3).max(Duration::from_millis(1));
-        Renewal { ticket: self.numbered(&state), lease: state.lease, waiter_lease: state.waiter_lease }
+        Renewal::new(self.numbered(&state), state.lease, state.waiter_lease)
     }
 
     /// A renewal for more time; the following ones ask for it too. The entry takes it when the store has given it.
     pub(crate) fn renewal_for(&self, lease: Duration) -> Renewal {
         let state = self.lock();
-        Renewal { ticket: self.numbered(&state), lease, waiter_lease: state.waiter_lease }
+        Renewal::new(self.numbered(&state), lease, state.waiter_lease)
     }
 
     pub(crate) fn set_lease(&self, lease: Duration) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::entry::{Entry, Upkeep, View};
 use super::guard::LossReason;
-use crate::backend::{Grant, Note, Place, Renewed, Request, Ticket};
+use crate::backend::{Grant, Place, Renewed, Request, Ticket};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
 use crate::holder::HolderId;
@@ -24,17 +24,8 @@ fn token() -> FencingToken {
 }
 
 fn request() -> Request {
-    Request {
-        name: LockName::new("n").unwrap(),
-        holder: HolderId::from_u128(1),
-        mode: Mode::Exclusive,
-        lease: SEC(30),
-        waiter_lease: SEC(10),
-        delay: Duration::ZERO,
-        queue: true,
-        note: Note::default(),
-        epoch: TokenEpoch::default(),
-    }
+    Request::new(LockName::new("n").unwrap(), HolderId::from_u128(1), Mode::Exclusive, SEC(30))
+        .waiter_lease(SEC(10))
 }
 
 fn upkeep() -> Upkeep {
@@ -47,11 +38,11 @@ fn upkeep() -> Upkeep {
 }
 
 fn held(lease: u64) -> Renewed {
-    Renewed::Held(Grant { token: token(), lease: SEC(lease) })
+    Renewed::Held(Grant::new(token(), SEC(lease)))
 }
 
 fn waiting(lease: u64) -> Renewed {
-    Renewed::Waiting(Place { token: Some(token()), lease: SEC(lease), retry_after: None })
+    Renewed::Waiting(Place::new(token(), SEC(lease)))
 }
 
 /// Where it holds, its caller has it.
@@ -62,7 +53,7 @@ fn entry(upkeep: Upkeep, answer: Renewed) -> Entry {
 }
 
 fn delayed(answer: Renewed) -> Entry {
-    let request = Request { delay: SEC(5), ..request() };
+    let request = request().delay(SEC(5));
     Entry::new(&request, upkeep(), at(100), at(103), answer).unwrap()
 }
 
@@ -277,7 +268,7 @@ fn nobody_gives_back_what_a_release_is_about_to() {
 
 /// The server's own queue is the line.
 fn unnumbered() -> Renewed {
-    Renewed::Waiting(Place { token: None, lease: SEC(10), retry_after: None })
+    Renewed::Waiting(Place::new(None, SEC(10)))
 }
 
 #[test]
@@ -302,9 +293,9 @@ fn a_grant_brings_the_number_that_the_place_did_not_have() {
 #[test]
 fn a_number_of_another_epoch_is_no_grant() {
     let epoch = |n| TokenEpoch::new(n).unwrap();
-    let request = Request { epoch: epoch(2), ..request() };
+    let request = request().epoch(epoch(2));
     let other = epoch(1).next(0).unwrap();
-    let granted = Renewed::Held(Grant { token: other, lease: SEC(30) });
+    let granted = Renewed::Held(Grant::new(other, SEC(30)));
     assert!(Entry::new(&request, upkeep(), at(100), at(103), granted).is_err());
     let entry = Entry::new(&request, upkeep(), at(100), at(103), unnumbered()).unwrap();
     assert!(!entry.pushed(other, at(104)));

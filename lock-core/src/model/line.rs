@@ -83,7 +83,7 @@ impl Line {
             let holders: Holders = self.entries.iter().take_while(|e| e.held).map(|e| e.mode).collect();
             let holds = holders.count() == self.entries.len() && holders.admit(request.mode);
             if !holds && !request.queue {
-                return Standing::Busy(Busy { retry_after: self.earliest_end(now) });
+                return Standing::Busy(Busy::new(self.earliest_end(now)));
             }
             let lease = if holds { request.lease } else { request.waiter_lease };
             self.entries.push(Entry {
@@ -96,13 +96,12 @@ impl Line {
                 held: holds,
             });
         }
-        let renewal =
-            Renewal { ticket: request.ticket(), lease: request.lease, waiter_lease: request.waiter_lease };
+        let renewal = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
         match self.renew(now, &renewal) {
             Renewed::Held(grant) => Standing::Held(grant),
             Renewed::Waiting(place) => Standing::Waiting(place),
             // The entry was just found or made.
-            Renewed::NotHeld => Standing::Busy(Busy { retry_after: None }),
+            Renewed::NotHeld => Standing::Busy(Busy::default()),
         }
     }
 
@@ -115,9 +114,9 @@ impl Line {
         entry.ends = entry.ends.max(now + lease + renewal.ticket.delay);
         let token = entry.token;
         if entry.held {
-            Renewed::Held(Grant { token, lease })
+            Renewed::Held(Grant::new(token, lease))
         } else {
-            Renewed::Waiting(Place { token: Some(token), lease, retry_after })
+            Renewed::Waiting(Place::new(token, lease).retry_after(retry_after))
         }
     }
 

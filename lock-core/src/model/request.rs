@@ -13,6 +13,7 @@ use crate::model::token::{FencingToken, TokenEpoch};
 
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Request {
     /// The name of the lock.
     pub name: LockName,
@@ -111,6 +112,7 @@ pub enum Standing {
 
 /// An entry that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Grant {
     /// Its number.
     pub token: FencingToken,
@@ -128,6 +130,7 @@ impl Grant {
 
 /// An entry that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Place {
     /// Its number; it stays the same when it holds. `None` where the server's own queue is the line: the number comes with
     /// the grant.
@@ -154,6 +157,7 @@ impl Place {
 
 /// No entry was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Busy {
     /// When the earliest lease ahead ends, from now, if the store knows.
     pub retry_after: Option<Duration>,
@@ -169,6 +173,7 @@ impl Busy {
 
 /// Names one entry for the verbs that follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Ticket {
     /// The name of the lock.
     pub name: LockName,
@@ -204,6 +209,7 @@ impl Ticket {
 
 /// One entry to renew.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Renewal {
     /// The entry.
     pub ticket: Ticket,

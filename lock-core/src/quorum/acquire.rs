@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::Shared;
 use super::fanout::{may_be_there, tally};
 use super::hold::{Hold, Mark};
-use crate::backend::{Backend, Busy, Grant, Raise, Release, Request, Standing, Ticket};
+use crate::backend::{Backend, Busy, Grant, Raise, Release, Request, Standing};
 use crate::error::Result;
 use crate::token::FencingToken;
 
 pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<Standing> {
     let (mark, note) = (Mark::random()?, request.note.clone());
-    let request = Arc::new(Request { queue: false, note: mark.on(&note, None)?, ..request.clone() });
+    let request = Arc::new(request.clone().queue(false).note(mark.on(&note, None)?));
     let answers = ask(shared, &request).await;
     let grants: Vec<_> = answers.iter().map(granted).collect();
     let outcome = match grants.iter().flatten().count() >= shared.majority() {
@@ -32,14 +32,11 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<S
             shared.give_back(member, request.ticket(), request.lease + request.delay);
         }
     }
-    let entries = grants
-        .iter()
-        .map(|grant| grant.map(|grant| Ticket { token: Some(grant.token), ..request.ticket() }))
-        .collect();
+    let entries = grants.iter().map(|grant| grant.map(|grant| request.ticket().token(grant.token))).collect();
     let note = mark.on(&note, Some(token))?;
     shared.holds().insert(request.holder, Hold::new(&request, note, token, entries));
     let lease = kept(shared, grants.iter().flatten().map(|grant| grant.lease).collect());
-    Ok(Standing::Held(Grant { token, lease }))
+    Ok(Standing::Held(Grant::new(token, lease)))
 }
 
 /// The lease that a majority gave at least.
@@ -98,7 +95,7 @@ impl Failure {
     fn answer(self, shared: &Shared, answers: &[Option<Result<Standing>>]) -> Result<Standing> {
         let (answered, errors) = tally(answers);
         if answered >= shared.majority() {
-            return Ok(Standing::Busy(Busy { retry_after: None }));
+            return Ok(Standing::Busy(Busy::default()));
         }
         // A refusal that every retry would meet again is the better answer.
         let refused = errors.iter().find(|error| !error.is_retryable());
@@ -125,7 +122,7 @@ async fn fence(
     // Only members that granted to this attempt, and each only while the entry is still this attempt's.
     let call = |i: usize, member: Arc<dyn Backend>| {
         let grant: Grant = grants[i].filter(|grant| !at_token(&Some(*grant)))?;
-        let ticket = Ticket { token: Some(grant.token), ..request.ticket() };
+        let ticket = request.ticket().token(grant.token);
         let number = epoch.counted_like(token, grant.token);
         Some(async move { member.raise(&ticket, number).await })
     };

@@ -92,17 +92,17 @@ impl Shared {
     async fn compare(self: &Arc<Self>, distinct: &Distinct, member: usize) -> Result<Option<usize>> {
         let longest = self.capabilities.max_lease;
         let lease = self.capabilities.round_lease(LEASE.min(longest), longest)?;
-        let request = Arc::new(Request {
-            name: LockName::new(format!("onelock:member:{}", HolderId::random()?.to_hex()))?,
-            holder: HolderId::random()?,
-            mode: Mode::Exclusive,
-            lease,
-            waiter_lease: lease,
-            delay: Duration::ZERO,
-            queue: false,
-            note: Note::new("is this member a store of its own?")?,
-            epoch: TokenEpoch::new(self.epoch.load(Ordering::Acquire))?,
-        });
+        let request = Arc::new(
+            Request::new(
+                LockName::new(format!("onelock:member:{}", HolderId::random()?.to_hex()))?,
+                HolderId::random()?,
+                Mode::Exclusive,
+                lease,
+            )
+            .queue(false)
+            .note(Note::new("is this member a store of its own?")?)
+            .epoch(TokenEpoch::new(self.epoch.load(Ordering::Acquire))?),
+        );
         // Before the turn: a member that does not answer keeps no other waiting.
         match self.ask_for(&request, |i| i == member).await.swap_remove(member) {
             Some(Ok(Standing::Held(_))) => {}

@@ -124,7 +124,7 @@ fn conclude(shared: &Arc<Shared>, renewal: &Renewal, vote: Vote) -> Result<Renew
         return Err(shared.too_few(vote.held(), &vote.errors));
     }
     let Some(token) = shared.holds().get(&owner).map(|hold| hold.token) else { return Ok(Renewed::NotHeld) };
-    Ok(Renewed::Held(Grant { token, lease: kept(shared, vote.leases) }))
+    Ok(Renewed::Held(Grant::new(token, kept(shared, vote.leases))))
 }
 
 /// Asks members without an entry for one, under a fresh holder id each time, so that no member ever grants twice to
@@ -138,17 +138,11 @@ fn join_missing(shared: &Arc<Shared>, owner: HolderId, lease: Duration) {
         if hold.entries[member].is_some() || std::mem::replace(&mut hold.joining[member], true) {
             continue;
         }
-        let request = Request {
-            name: hold.name.clone(),
-            holder,
-            mode: hold.mode,
-            lease,
-            waiter_lease: lease,
-            delay: hold.delay,
-            queue: false,
-            note: hold.note.clone(),
-            epoch: hold.epoch,
-        };
+        let request = Request::new(hold.name.clone(), holder, hold.mode, lease)
+            .delay(hold.delay)
+            .queue(false)
+            .note(hold.note.clone())
+            .epoch(hold.epoch);
         let (backend, joined) = (Arc::clone(&shared.members[member]), Arc::clone(shared));
         shared.spawn(async move {
             let answer = match joined.vote(member).await {
@@ -188,7 +182,7 @@ impl Shared {
         if let Some(hold) = self.holds().get_mut(&owner) {
             hold.joining[member] = false;
             if let Some(grant) = granted {
-                hold.entries[member] = Some(Ticket { token: Some(grant.token), ..request.ticket() });
+                hold.entries[member] = Some(request.ticket().token(grant.token));
                 kept = true;
             }
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use crate::backend::{Busy, Note, Ticket};
+use crate::backend::{Busy, Ticket};
 use crate::holder::HolderId;
 use crate::mode::Mode;
 use crate::token::TokenEpoch;
@@ -25,7 +25,7 @@ impl Backend for Yes {
         self.capabilities
     }
     async fn acquire(&self, _: &Request) -> Result<Standing> {
-        Ok(Standing::Busy(Busy { retry_after: None }))
+        Ok(Standing::Busy(Busy::default()))
     }
     async fn wait(&self, _: &Ticket) -> Result<Wake> {
         std::future::pending().await
@@ -62,17 +62,7 @@ fn store(capabilities: Capabilities) -> (Checked<Yes>, Arc<Mutex<Vec<usize>>>) {
 fn request(mode: Mode, delay: Duration) -> Request {
     let (lease, epoch) = (Duration::from_secs(1), TokenEpoch::default());
     let (name, holder) = (LockName::new("n").unwrap(), HolderId::from_u128(7));
-    Request {
-        name,
-        holder,
-        mode,
-        lease,
-        waiter_lease: lease,
-        delay,
-        queue: false,
-        note: Note::default(),
-        epoch,
-    }
+    Request::new(name, holder, mode, lease).delay(delay).queue(false).epoch(epoch)
 }
 
 fn exclusive() -> Request {
@@ -81,7 +71,7 @@ fn exclusive() -> Request {
 
 fn renewals(count: usize) -> Vec<Renewal> {
     let (ticket, lease) = (exclusive().ticket(), Duration::from_secs(1));
-    vec![Renewal { ticket, lease, waiter_lease: lease }; count]
+    vec![Renewal::new(ticket, lease, lease); count]
 }
 
 /// What each verb says, an error by its kind and its text.

@@ -23,20 +23,11 @@ use crate::token::{FencingToken, TokenEpoch};
 /// ```
 /// use std::time::Duration;
 /// use onelock_core::toolkit::Lines;
-/// use onelock_core::{HolderId, LockName, Mode, Note, Release, Request, Standing, clock::Timestamp};
+/// use onelock_core::{HolderId, LockName, Mode, Release, Request, Standing, clock::Timestamp};
 ///
 /// let (mut lines, now) = (Lines::default(), Timestamp::from_origin(Duration::from_secs(5)));
-/// let request = Request {
-///     name: LockName::new("orders/42")?,
-///     holder: HolderId::random()?,
-///     mode: Mode::Exclusive,
-///     lease: Duration::from_secs(30),
-///     waiter_lease: Duration::from_secs(10),
-///     delay: Duration::ZERO,
-///     queue: true,
-///     note: Note::default(),
-///     epoch: Default::default(),
-/// };
+/// let name = LockName::new("orders/42")?;
+/// let request = Request::new(name, HolderId::random()?, Mode::Exclusive, Duration::from_secs(30));
 /// assert!(matches!(lines.acquire(now, &request)?, Standing::Held(_)));
 /// let text = serde_json::to_string(&lines).unwrap();
 /// let mut lines: Lines = serde_json::from_str(&text).unwrap();

@@ -1,7 +1,7 @@
 //! What a join, a try and a release find in the line.
 
 use onelock_core::mode::holders;
-use onelock_core::{Backend as _, Busy, HolderId, Mode, Release, Standing, Ticket, Wake};
+use onelock_core::{Backend as _, Busy, HolderId, Mode, Release, Standing, Wake};
 
 use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::{LONG, connect, counted, held, request, ticket, waiting};
@@ -68,7 +68,8 @@ async fn what_is_unusual_is_answered_by_the_line() {
         let wake = tokio::time::timeout(LONG, wait).await.unwrap().unwrap();
         assert_eq!(wake, Wake::Held(behind.token.unwrap()));
         // Somebody else's.
-        let forged = Ticket { holder: HolderId::random().unwrap(), ..behind.clone() };
+        let mut forged = behind.clone();
+        forged.holder = HolderId::random().unwrap();
         assert_eq!(store.release(&forged).await.unwrap(), Release::NotHeld);
         assert_eq!(store.release(&behind).await.unwrap(), Release::Released);
         // Who joins behind one that has expired holds, and the other is gone for good.
@@ -113,7 +114,7 @@ async fn a_try_is_one_request() {
         let on = format!("tried{}", options.len());
         let with = |mode| request(&on, mode).queue(false);
         let busy = async |mode| match store.acquire(&with(mode)).await.unwrap() {
-            Standing::Busy(Busy { retry_after }) => retry_after.unwrap(),
+            Standing::Busy(Busy { retry_after, .. }) => retry_after.unwrap(),
             other => panic!("must be refused: {other:?}"),
         };
         let (exclusive, shared) = (Mode::Exclusive, Mode::Shared);

@@ -81,7 +81,8 @@ async fn only_the_promoted_are_woken() {
     let mut tokens = Vec::new();
     for i in 0..200 {
         let mode = if i < 190 { Mode::Exclusive } else { Mode::Shared };
-        let waiter = Request { mode, ..request("n") };
+        let mut waiter = request("n");
+        waiter.mode = mode;
         let Standing::Waiting(place) = store.acquire(&waiter).await.unwrap() else { panic!() };
         tokens.push(place.token.unwrap());
         line.push(waiter);

@@ -15,7 +15,8 @@ const CLIENT: &str = "ONELOCK_SQLITE_POWER";
 const TEST: &str = "power::numbers_that_were_answered_survive_a_power_cut";
 
 async fn join(store: &Checked<SqliteBackend>) -> (Request, i64) {
-    let request = Request { holder: HolderId::random().unwrap(), ..request("power", 0) };
+    let mut request = request("power", 0);
+    request.holder = HolderId::random().unwrap();
     // What was held at an earlier cut may be there yet.
     let token = match store.acquire(&request).await.unwrap() {
         Standing::Held(grant) => grant.token,

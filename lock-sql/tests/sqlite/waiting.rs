@@ -149,8 +149,8 @@ async fn a_thousand_waiters_move_up_and_are_let_in_together() {
     let store = open(&file(&folder)).await;
     let writer = request("n", 1);
     hold(&store, &writer).await;
-    let readers: Vec<_> =
-        (0..1_000).map(|i| onelock_core::Request { mode: Mode::Shared, ..request("n", 10 + i) }).collect();
+    let mut readers: Vec<_> = (0..1_000).map(|i| request("n", 10 + i)).collect();
+    readers.iter_mut().for_each(|reader| reader.mode = Mode::Shared);
     futures_util::future::join_all(readers.iter().map(|reader| queue(&store, reader))).await;
     let tickets: Vec<_> = readers.iter().map(onelock_core::Request::ticket).collect();
     let mut waits: Vec<_> = tickets.iter().map(|ticket| Box::pin(store.wait(ticket))).collect();
