@@ -324,7 +324,7 @@ mod tests {
         }
         let numbers = || inbox.foremost().iter().map(|t| t.token.unwrap().get()).collect::<Vec<_>>();
         assert_eq!(numbers(), [3, 4, 2]);
-        // Whoever was notified is not asked for again, and a call that ended neither.
+        // Neither a waiter that was notified nor one whose call ended is asked for again.
         inbox.notify(all[4].holder, Wake::Ask);
         drop(waits.remove(1));
         assert_eq!(numbers(), [4, 9]);

@@ -34,7 +34,7 @@ pub(super) fn read_all_found(row: &PgRow, due: &[&Renewal]) -> Result<Vec<Found>
     .collect()
 }
 
-/// What a notification says, and a poll of whoever holds. `h`, the holder and its number: it holds. `g` and the holder: it is gone.
+/// What a notification says, and a poll of one that holds. `h`, the holder and its number: it holds. `g` and the holder: it is gone.
 pub(super) fn read_wake(payload: &str) -> Option<(HolderId, Wake)> {
     let (kind, rest) = payload.split_at_checked(1)?;
     let (holder, number) = rest.split_at_checked(32)?;

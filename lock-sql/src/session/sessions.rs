@@ -14,7 +14,7 @@ use super::dialect::{Answer, Ask, Dialect, Id, Whose};
 /// How soon a server that takes no more connections is asked for one again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// How soon a session that was told to end is looked for.
+/// How soon after the request to end a session the server is asked whether it has gone.
 const SOON: Duration = Duration::from_micros(200);
 
 /// One session of the server.
@@ -206,11 +206,11 @@ impl<D: Dialect> Sessions<D> {
         let (end, mut was_there, mut pause) = (Instant::now() + self.limit, false, SOON);
         loop {
             let whose = whose.clone();
-            let told = self.aside(move |dialect, conn| {
+            let ending = self.aside(move |dialect, conn| {
                 let whose = whose.clone();
                 Box::pin(async move { dialect.end(conn, &whose).await })
             });
-            if !told.await? {
+            if !ending.await? {
                 return Ok(was_there);
             }
             if Instant::now() > end {
