@@ -11,7 +11,7 @@ mod on {
     use std::future::Future;
     use std::time::Duration;
 
-    use tracing::field::{Empty, display};
+    use tracing::field::Empty;
     use tracing::{Instrument, info, info_span, record_all, warn};
 
     use super::super::{Event, Subject};
@@ -66,7 +66,7 @@ mod on {
                     );
                 }
                 Event::Ended { of, token, held, reason } => {
-                    record_all!(span, held_ms = millis(*held), reason = display(reason));
+                    record_all!(span, held_ms = millis(*held), reason = %reason);
                     if reason.is_loss() {
                         warn!(target: "onelock", parent: span, { lock.name = %of.name, token = token.get(), %reason }, "lock lost");
                     }
