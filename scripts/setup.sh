@@ -12,11 +12,13 @@ need etcdctl etcd-client
 need mariadbd mariadb-server
 need pgbouncer pgbouncer
 need protoc protobuf-compiler
-need java default-jre-headless
+need javac default-jdk-headless
 need cc gcc
 need setpriv util-linux
 need ip iproute2
 /usr/bin/python3 -c 'import redis' 2>/dev/null || missing="$missing python3-redis"
+/usr/bin/python3 -c 'import kazoo' 2>/dev/null || missing="$missing python3-kazoo"
+[ -e /usr/share/java/curator-recipes.jar ] || missing="$missing libcurator-recipes-java"
 [ -e /usr/include/google/protobuf/descriptor.proto ] || missing="$missing libprotobuf-dev"
 [ -e /usr/share/java/zookeeper.jar ] || missing="$missing zookeeper"
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"

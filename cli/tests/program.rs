@@ -14,6 +14,8 @@ mod elect;
 mod gates;
 mod line;
 mod loss;
+#[cfg(all(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zk"))]
+mod moving;
 mod nested;
 mod operate;
 mod run;
