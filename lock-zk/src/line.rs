@@ -92,7 +92,7 @@ impl Line {
         Ok(Self::listed(session, parent, listed).await?.unwrap_or_default())
     }
 
-    /// The line as the leader knows it now; `None` when nobody ever asked for the name, or all have gone.
+    /// The line with everything that any server has answered; `None` when nobody ever asked for the name, or all have gone.
     pub(crate) async fn latest(session: &Session, parent: &str) -> Result<Option<Self>> {
         // A single server answers what it knows.
         if session.servers.standalone.get() == Some(&true) {
@@ -104,8 +104,8 @@ impl Line {
     /// The same, behind every request of this session.
     pub(crate) async fn synced(session: &Session, parent: &str) -> Result<Option<Self>> {
         // One after the other on one connection: the listing is no older than the answer to the first.
-        let (synced, children) = join!(session.sync(parent), session.children(parent));
-        synced.map_err(|error| failed(error, "list", parent))?;
+        let (passed, children) = join!(session.barrier(), session.children(parent));
+        passed.map_err(|error| failed(error, "list", parent))?;
         Self::listed(session, parent, children).await
     }
 

@@ -23,7 +23,7 @@ use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
 
-use crate::batch::{Batch, Done, Write};
+use crate::batch::{Batch, Done, Step, Write, send};
 use crate::config::ZkConfig;
 use crate::contact::{BEATS, Beat, Contact, capacity};
 use crate::error::failed;
@@ -194,9 +194,13 @@ impl Session {
         self.ask(self.batch.write(&self.client()?, &self.servers.runtime, write)).await
     }
 
-    /// Waits until the server knows what the leader knew when it was asked. What is asked behind it is no older.
-    pub(crate) async fn sync(&self, path: &str) -> Result<(), zk::Error> {
-        self.ask(self.client()?.sync(path)).await
+    /// Waits until the server has done every write that was answered before, by whichever server: this one is the last of
+    /// them, and changes nothing. A `sync` does not do: the leader answers its own clients' at once, though it may be
+    /// behind a follower with writes that both have committed.
+    pub(crate) async fn barrier(&self) -> Result<(), zk::Error> {
+        let nothing = Write(vec![Step::Check("/".to_owned(), -1)]);
+        // A refused write is logged and committed as well.
+        self.ask(send(&*self.client()?, [&nothing])).await.map(drop)
     }
 
     /// How long after `sent` the session lives at least, given that a write sent then was committed.
@@ -224,7 +228,7 @@ impl Session {
     /// Asks the leader for a sign of life, which costs no right and no disk.
     async fn beat(&self) -> Result<(), zk::Error> {
         let sent = self.servers.clock.now();
-        self.sync(self.servers.root()).await?;
+        self.ask(self.client()?.sync(self.servers.root())).await?;
         let beat = Beat { sent, answered: self.servers.clock.now() };
         self.contact().beat(beat, self.servers.config.tick);
         Ok(())

@@ -9,7 +9,9 @@ use onelock_conformance::servers::hosts::{Hosts, is_inside};
 use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq};
 use onelock_core::{Backend, Locks, Release, Settings};
+use zookeeper_client as zk;
 
+use crate::raw;
 use crate::support::harness::open;
 use onelock_conformance::servers::zookeeper::{ZkServer, ensemble, ensemble_across};
 
@@ -134,17 +136,38 @@ async fn without_a_majority_nobody_holds() -> Verdict {
     over_a_lost_majority((&holder, &other), lose, regain).await
 }
 
-/// What one server has been told another one answers, however far behind it is: a try after a release is not busy.
+/// What one server has answered another one knows, however far behind it is: a try after a release is not busy. Here the
+/// leader is behind: it commits one write after the other and lets all reads that have come go first, and they take long.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_that_lags_is_not_asked_alone() -> Verdict {
+async fn a_server_that_lags_is_not_asked_alone() -> Verdict {
     let servers = ensemble().await?;
     let mut clients = Vec::new();
     for server in &servers {
         clients.push(open(&url(std::slice::from_ref(server))).await?);
     }
+    let mut others = tokio::task::JoinSet::new();
+    let at = leader(&servers).await?;
+    let (busy, quick) = (raw(&servers[at]).await?, raw(&servers[(at + 1) % 3]).await?);
+    let persistent = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    busy.create("/large", b"", &persistent).await?;
+    for thousand in 0..10 {
+        let mut children = busy.new_multi_writer();
+        for child in 0..1_000 {
+            children.add_create(&format!("/large/{thousand}-{child}"), b"", &persistent)?;
+        }
+        children.commit().await?;
+    }
+    for _ in 0..2 {
+        let busy = busy.clone();
+        others.spawn(async move { while busy.list_children("/large").await.is_ok() {} });
+    }
+    for _ in 0..128 {
+        let quick = quick.clone();
+        others.spawn(async move { while quick.set_data("/large", b"", None).await.is_ok() {} });
+    }
     let name = name("seen")?;
-    for round in 0..60 {
-        let (first, second) = (&clients[round % 3], &clients[(round + 1) % 3]);
+    for round in 0..100 {
+        let (first, second) = (&clients[(at + 2) % 3], &clients[at]);
         let request = exclusive(&name)?;
         let grant = held(first, &request).await?;
         let line = second.inspect(&name).await?;

@@ -17,6 +17,7 @@ use onelock_redis::{RedisBackend, RedisConfig};
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 pub const HOUR: Duration = Duration::from_secs(3600);
 /// The bound of every wait in these tests; no test is right or wrong by how long something took.
@@ -45,10 +46,17 @@ impl Server {
 
     async fn ready(&self) {
         let until = Instant::now() + PATIENCE;
-        while tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
+        while self.ping().await.is_err() {
             assert!(Instant::now() < until, "redis-server did not come up");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Waits for any answer: connections are accepted before the server listens on its socket.
+    async fn ping(&self) -> std::io::Result<usize> {
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await?;
+        stream.write_all(b"PING\r\n").await?;
+        stream.read(&mut [0; 64]).await
     }
 
     fn pid(&self) -> String {
