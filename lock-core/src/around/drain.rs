@@ -22,6 +22,22 @@ impl Locks {
     ///
     /// # Cancel safety
     /// The client refuses new acquisitions from the first poll on; what is held is still renewed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders")?.acquire().await?;
+    /// let closing = tokio::spawn({
+    ///     let locks = locks.clone();
+    ///     async move { locks.drain(std::time::Duration::from_secs(30)).await }
+    /// });
+    /// guard.release().await?; // the work that was under way ends
+    /// closing.await.expect("it does not panic")?;
+    /// assert!(locks.mutex("orders")?.acquire().await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn drain(&self, timeout: Duration) -> Result<()> {
         let client = Arc::clone(&self.client);
         self.client.at_home(async move { drain(&client, timeout).await }).await

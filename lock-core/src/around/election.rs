@@ -78,6 +78,17 @@ impl Locks {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let election = locks.election("nightly")?;
+    /// // One candidate of many, until it steps down: `election.run(|term| work(term)).await`.
+    /// assert!(election.leader().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
         Ok(Election {
             lock: self.mutex(name)?,

@@ -184,6 +184,19 @@ impl Locks {
     ///
     /// # Cancel safety
     /// The hand-over may be used up; the lock is given back in the background, or comes free when its lease ends.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders")?.acquire().await?;
+    /// let token = guard.token()?;
+    /// let ticket = String::from(guard.hand_over().await?); // to the next process, a client of the same store
+    /// let guard = locks.resume(ticket.parse()?).await?;
+    /// assert_eq!(guard.token()?, token);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn resume(&self, hand_over: HandOver) -> Result<Guard> {
         let client = Arc::clone(&self.client);
         // A task of its own: half way the lock is nobody's.

@@ -27,6 +27,16 @@ impl Locks {
     ///
     /// # Cancel safety
     /// Safe: the lock is given back in the background.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let health = locks.check().await?;
+    /// println!("read in {:?}, acquired and released in {:?}", health.read, health.cycle);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn check(&self) -> Result<Health> {
         let name = format!("{NAME}{}", HolderId::random()?);
         let began = self.clock().now();

@@ -34,6 +34,18 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Safe.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use std::time::Duration;
+    /// let guard = locks.mutex("orders")?.ttl(Duration::from_millis(200))?.auto_renew(false).acquire().await?;
+    /// guard.at_risk(Duration::from_millis(150)).await;
+    /// assert!(guard.remaining() <= Duration::from_millis(150)); // save what can be saved
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn at_risk(&self, notice: Duration) {
         let mut deadline = self.deadline();
         loop {
@@ -60,6 +72,21 @@ impl Guard {
     ///
     /// # Cancel safety
     /// As [`Guard::run`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use std::time::Duration;
+    /// let guard = locks.mutex("orders")?.ttl(Duration::from_millis(200))?.auto_renew(false).acquire().await?;
+    /// let work = |stop: onelock_core::Stop| async move {
+    ///     stop.asked().await;
+    ///     "saved"
+    /// };
+    /// assert_eq!(guard.run_until(Duration::from_millis(150), work).await?, "saved");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run_until<F: Future>(
         &self,
         notice: Duration,

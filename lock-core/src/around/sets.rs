@@ -58,6 +58,17 @@ impl Locks {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`]; [`ErrorKind::InvalidConfig`] for no name, or for more than [`MOST_LOCKS`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let set = locks.all(["accounts/7", "accounts/3"])?;
+    /// let guards = set.acquire().await?; // whoever else wants both takes them in the same order
+    /// guards.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn all<I>(&self, names: I) -> Result<LockSet>
     where
         I: IntoIterator,
@@ -76,6 +87,16 @@ impl Locks {
     /// # Errors
     /// [`ErrorKind::InvalidConfig`] for no lock, for more than [`MOST_LOCKS`], or for two of one name;
     /// [`ErrorKind::Misuse`] for a lock of another client.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let (orders, rates) = (locks.mutex("orders")?, locks.rwlock("rates")?.read());
+    /// locks.all_of([orders, rates])?.acquire().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn all_of(&self, locks: impl IntoIterator<Item = Lock>) -> Result<LockSet> {
         let mut sorted = BTreeMap::new();
         for lock in locks {

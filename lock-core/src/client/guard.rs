@@ -137,12 +137,32 @@ impl Guard {
     }
 
     /// The name.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// assert_eq!(guard.name().as_str(), "orders/42");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &LockName {
         &self.handle().entry.ticket().name
     }
 
     /// How it shares the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.rwlock("orders")?.read().acquire().await?;
+    /// assert_eq!(guard.mode(), onelock_core::Mode::Shared);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.hold.mode()
@@ -251,12 +271,33 @@ impl Guard {
     }
 
     /// Until when it may be believed in if no renewal comes, on the client's clock; the past once lost.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders")?.acquire().await?;
+    /// assert!(guard.deadline() > locks.clock().now());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn deadline(&self) -> Timestamp {
         self.held().unwrap_or_default()
     }
 
     /// The lease the store gave last: at least what was asked, or the waiter's lease until a hold that was waited for is renewed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use std::time::Duration;
+    /// let guard = locks.mutex("orders")?.ttl(Duration::from_secs(20))?.acquire().await?;
+    /// assert!(guard.ttl() >= Duration::from_secs(20));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.handle().entry.granted()

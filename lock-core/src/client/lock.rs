@@ -90,12 +90,30 @@ impl Lock {
     }
 
     /// The name.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// assert_eq!(locks.mutex("orders/42")?.name().as_str(), "orders/42");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &LockName {
         &self.terms.name
     }
 
     /// How it shares the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// assert_eq!(locks.rwlock("orders")?.write().mode(), onelock_core::Mode::Exclusive);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.terms.mode

@@ -178,6 +178,18 @@ impl Locks {
     ///
     /// # Cancel safety
     /// Safe: a store that was half opened is closed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # use std::sync::Arc;
+    /// # use onelock_core::{BootClock, Locks, Settings};
+    /// // The drivers of this build; a store of one's own has one more.
+    /// let drivers = onelock::drivers();
+    /// let locks = Locks::open("memory://", &drivers, Settings::default(), Arc::new(BootClock)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn open(
         url: &str,
         drivers: &[Driver],
@@ -447,12 +459,33 @@ impl Locks {
     }
 
     /// The store itself.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let capabilities = locks.backend().capabilities();
+    /// assert!(capabilities.fifo);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.client.backend
     }
 
     /// The clock of all deadlines.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders")?.acquire().await?;
+    /// let left = guard.deadline().saturating_since(locks.clock().now());
+    /// assert!(left > std::time::Duration::ZERO);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.client.clock

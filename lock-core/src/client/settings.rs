@@ -61,6 +61,20 @@ impl Settings {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidLease`], [`ErrorKind::InvalidConfig`] or [`ErrorKind::Unsupported`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use std::time::Duration;
+    /// # use onelock_core::{ErrorKind, Settings};
+    /// let mut settings = Settings::default();
+    /// settings.ttl = Duration::from_secs(7 * 24 * 3600);
+    /// let refused = settings.checked(&locks.capabilities(), "memory").unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::InvalidLease); // longer than `max_ttl`
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn checked(mut self, capabilities: &Capabilities, store: &str) -> Result<Self> {
         Margin::new(self.margin, capabilities.granularity)?;
         if self.max_ttl > Duration::from_secs(366 * 24 * 3600) {

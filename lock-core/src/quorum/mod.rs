@@ -128,6 +128,21 @@ impl Quorum {
     /// # Errors
     /// [`ErrorKind::InvalidConfig`] unless there are 2 to 15 members at different addresses;
     /// [`ErrorKind::Misuse`] outside a tokio runtime.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # use std::sync::Arc;
+    /// # use onelock_core::{Backend, BootClock, Locks, MemoryBackend, MemoryStore, Quorum, Result};
+    /// let member = |name| -> Result<Arc<dyn Backend>> {
+    ///     Ok(Arc::new(MemoryBackend::new(&MemoryStore::named(name, Arc::new(BootClock))?)))
+    /// };
+    /// let quorum = Quorum::new(vec![member("a")?, member("b")?, member("c")?])?;
+    /// let locks = Locks::builder(Arc::new(quorum)).build()?;
+    /// locks.mutex("orders")?.acquire().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(members: Vec<Arc<dyn Backend>>) -> Result<Self> {
         Self::with_member_timeout(members, Self::MEMBER_TIMEOUT)
     }
@@ -137,6 +152,22 @@ impl Quorum {
     ///
     /// # Errors
     /// As [`Quorum::new`]; and [`ErrorKind::InvalidConfig`] when the time is not from 1 ms to 1 minute.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # use std::sync::Arc;
+    /// # use onelock_core::{Backend, BootClock, MemoryBackend, MemoryStore, Quorum, Result};
+    /// let member = |name| -> Result<Arc<dyn Backend>> {
+    ///     Ok(Arc::new(MemoryBackend::new(&MemoryStore::named(name, Arc::new(BootClock))?)))
+    /// };
+    /// # use std::time::Duration;
+    /// let members = vec![member("a")?, member("b")?, member("c")?];
+    /// let quorum = Quorum::with_member_timeout(members, Duration::from_millis(500))?;
+    /// # drop(quorum);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_member_timeout(members: Vec<Arc<dyn Backend>>, member_timeout: Duration) -> Result<Self> {
         let members = members.into_iter().map(|member| (member, None)).collect();
         Self::with_gates(members, member_timeout, Self::QUARANTINE)
@@ -148,6 +179,23 @@ impl Quorum {
     /// # Errors
     /// As [`Quorum::with_member_timeout`]; and [`ErrorKind::InvalidConfig`] when the quarantine is not from 100 ms to 1
     /// week.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # use std::sync::Arc;
+    /// # use onelock_core::{Backend, BootClock, MemoryBackend, MemoryStore, Quorum, Result};
+    /// let member = |name| -> Result<Arc<dyn Backend>> {
+    ///     Ok(Arc::new(MemoryBackend::new(&MemoryStore::named(name, Arc::new(BootClock))?)))
+    /// };
+    /// # use std::time::Duration;
+    /// // A gate is what a member has that may forget its locks at a restart; these have none.
+    /// let members = vec![(member("a")?, None), (member("b")?, None), (member("c")?, None)];
+    /// let quorum = Quorum::with_gates(members, Quorum::MEMBER_TIMEOUT, Duration::from_secs(120))?;
+    /// # drop(quorum);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_gates(
         members: Vec<(Arc<dyn Backend>, MemberGate)>,
         member_timeout: Duration,

@@ -41,6 +41,25 @@ impl Quorum {
     ///
     /// # Cancel safety
     /// Safe: nothing is changed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # use std::sync::Arc;
+    /// # use onelock_core::{Backend, BootClock, MemoryBackend, MemoryStore, Quorum, Result};
+    /// let member = |name| -> Result<Arc<dyn Backend>> {
+    ///     Ok(Arc::new(MemoryBackend::new(&MemoryStore::named(name, Arc::new(BootClock))?)))
+    /// };
+    /// # use std::time::Duration;
+    /// // A gate is what a member has that may forget its locks at a restart; these have none.
+    /// let members = vec![(member("a")?, None), (member("b")?, None), (member("c")?, None)];
+    /// let quorum = Quorum::with_gates(members, Quorum::MEMBER_TIMEOUT, Duration::from_secs(120))?;
+    /// for seen in quorum.gates().await? {
+    ///     println!("{}: {:?}", seen.member, seen.gate);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn gates(&self) -> Result<Vec<SeenGate>> {
         self.shared.open()?;
         let mut seen = Vec::new();
@@ -62,6 +81,23 @@ impl Quorum {
     ///
     /// # Cancel safety
     /// Safe: gates opened by then stay open.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # use std::sync::Arc;
+    /// # use onelock_core::{Backend, BootClock, MemoryBackend, MemoryStore, Quorum, Result};
+    /// let member = |name| -> Result<Arc<dyn Backend>> {
+    ///     Ok(Arc::new(MemoryBackend::new(&MemoryStore::named(name, Arc::new(BootClock))?)))
+    /// };
+    /// # use std::time::Duration;
+    /// // A gate is what a member has that may forget its locks at a restart; these have none.
+    /// let members = vec![(member("a")?, None), (member("b")?, None), (member("c")?, None)];
+    /// let quorum = Quorum::with_gates(members, Quorum::MEMBER_TIMEOUT, Duration::from_secs(120))?;
+    /// assert_eq!(quorum.open_gates(0).await?, 0); // none of these has one
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn open_gates(&self, floor: i64) -> Result<usize> {
         self.shared.open()?;
         self.shared.open_gates(floor).await

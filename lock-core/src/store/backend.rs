@@ -85,37 +85,183 @@ pub use crate::model::request::{
 #[async_trait]
 pub trait Backend: Debug + Send + Sync + 'static {
     /// Which store this is: for messages, so without secrets.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use onelock_core::{Backend, HolderId, LockName, Mode, Note, Renewal, Request, Standing, Ticket};
+    /// # let backend = locks.backend();
+    /// assert_eq!(backend.info().scheme, "memory");
+    /// # Ok(())
+    /// # }
+    /// ```
     fn info(&self) -> Info;
 
     /// What this store can do; the same for the whole life of the backend.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use onelock_core::{Backend, HolderId, LockName, Mode, Note, Renewal, Request, Standing, Ticket};
+    /// # let backend = locks.backend();
+    /// assert!(backend.capabilities().fifo);
+    /// # Ok(())
+    /// # }
+    /// ```
     fn capabilities(&self) -> Capabilities;
 
     /// Joins the line, or says why not (C1 to C6).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use onelock_core::{Backend, HolderId, LockName, Mode, Note, Renewal, Request, Standing, Ticket};
+    /// # let backend = locks.backend();
+    /// let lease = std::time::Duration::from_secs(5);
+    /// let request = Request::new(LockName::new("orders")?, HolderId::random()?, Mode::Exclusive, lease);
+    /// assert!(matches!(backend.acquire(&request).await?, Standing::Held(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
     async fn acquire(&self, request: &Request) -> Result<Standing>;
 
     /// Waits until asking again (by [`Backend::renew`]) may help, or for the grant itself (C9, C10).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use onelock_core::{Backend, HolderId, LockName, Mode, Note, Renewal, Request, Standing, Ticket};
+    /// # let backend = locks.backend();
+    /// # let request = Request::new(LockName::new("orders")?, HolderId::random()?, Mode::Exclusive, std::time::Duration::from_secs(5));
+    /// # let Standing::Held(grant) = backend.acquire(&request).await? else { panic!("nobody else has it") };
+    /// # let next = Request::new(LockName::new("orders")?, HolderId::random()?, Mode::Exclusive, std::time::Duration::from_secs(5));
+    /// let Standing::Waiting(place) = backend.acquire(&next).await? else { panic!("it is held") };
+    /// backend.release(&request.ticket()).await?;
+    /// let wake = backend.wait(&next.ticket()).await?; // held, or to be asked for by `renew`
+    /// # drop((wake, place, grant));
+    /// # Ok(())
+    /// # }
+    /// ```
     async fn wait(&self, ticket: &Ticket) -> Result<Wake>;
 
     /// Renews all that is due, holders and waiters, in as few requests as the store allows (C7). The answers are in
     /// the order of `due` and as many. The core asks for at most [`Capabilities::max_batch`] at once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use onelock_core::{Backend, HolderId, LockName, Mode, Note, Renewal, Request, Standing, Ticket};
+    /// # let backend = locks.backend();
+    /// # let request = Request::new(LockName::new("orders")?, HolderId::random()?, Mode::Exclusive, std::time::Duration::from_secs(5));
+    /// # let Standing::Held(grant) = backend.acquire(&request).await? else { panic!("nobody else has it") };
+    /// let due = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
+    /// let answers = backend.renew(&[due]).await;
+    /// assert_eq!(answers.len(), 1);
+    /// # drop(grant);
+    /// # Ok(())
+    /// # }
+    /// ```
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>>;
 
     /// Leaves the line (C8), and promotes the entries that hold then.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use onelock_core::{Backend, HolderId, LockName, Mode, Note, Renewal, Request, Standing, Ticket};
+    /// # let backend = locks.backend();
+    /// # let request = Request::new(LockName::new("orders")?, HolderId::random()?, Mode::Exclusive, std::time::Duration::from_secs(5));
+    /// # let Standing::Held(grant) = backend.acquire(&request).await? else { panic!("nobody else has it") };
+    /// assert_eq!(backend.release(&request.ticket()).await?, onelock_core::Release::Released);
+    /// # drop(grant);
+    /// # Ok(())
+    /// # }
+    /// ```
     async fn release(&self, ticket: &Ticket) -> Result<Release>;
 
     /// Lifts the counter of the name to at least `token` while the entry is still ours (C17).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use onelock_core::{Backend, HolderId, LockName, Mode, Note, Renewal, Request, Standing, Ticket};
+    /// # let backend = locks.backend();
+    /// # let request = Request::new(LockName::new("orders")?, HolderId::random()?, Mode::Exclusive, std::time::Duration::from_secs(5));
+    /// # let Standing::Held(grant) = backend.acquire(&request).await? else { panic!("nobody else has it") };
+    /// let more = onelock_core::FencingToken::new(grant.token.get() + 100)?;
+    /// println!("{:?}", backend.raise(&request.ticket(), more).await?); // the next token is above it
+    /// # Ok(())
+    /// # }
+    /// ```
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise>;
 
     /// The line of a name (C12). An unknown name has an empty line.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use onelock_core::{Backend, HolderId, LockName, Mode, Note, Renewal, Request, Standing, Ticket};
+    /// # let backend = locks.backend();
+    /// let line = backend.inspect(&LockName::new("orders")?).await?;
+    /// assert!(!line.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     async fn inspect(&self, name: &LockName) -> Result<Snapshot>;
 
     /// Names with living entries that start with `prefix` (C13).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use onelock_core::{Backend, HolderId, LockName, Mode, Note, Renewal, Request, Standing, Ticket};
+    /// # let backend = locks.backend();
+    /// let names = backend.list("orders/", &onelock_core::Page::first(100)?).await?.names;
+    /// assert!(names.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing>;
 
     /// Removes the entry with this number, of any client (C11).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use onelock_core::{Backend, HolderId, LockName, Mode, Note, Renewal, Request, Standing, Ticket};
+    /// # let backend = locks.backend();
+    /// # let request = Request::new(LockName::new("orders")?, HolderId::random()?, Mode::Exclusive, std::time::Duration::from_secs(5));
+    /// # let Standing::Held(grant) = backend.acquire(&request).await? else { panic!("nobody else has it") };
+    /// let gone = backend.evict(&LockName::new("orders")?, grant.token).await?;
+    /// assert_eq!(gone, onelock_core::Release::Released);
+    /// # Ok(())
+    /// # }
+    /// ```
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release>;
 
     /// Ends connections and tasks of this backend (C20).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// # use onelock_core::{Backend, HolderId, LockName, Mode, Note, Renewal, Request, Standing, Ticket};
+    /// # let backend = locks.backend();
+    /// backend.close().await?;
+    /// assert!(backend.inspect(&LockName::new("orders")?).await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     async fn close(&self) -> Result<()>;
 }
 

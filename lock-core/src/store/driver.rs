@@ -73,6 +73,15 @@ pub struct Driver {
 
 impl Driver {
     /// A driver that opens by `open`: it checks the URL before any I/O, then connects. See [`opening`].
+    ///
+    /// ```
+    /// # use onelock_core::driver::{Driver, opening};
+    /// # use onelock_core::{Capabilities, MemoryBackend, MemoryStore, OptionSpec};
+    /// const MINE: Driver = Driver::new("mine", &["mine", "mine+tls"], |_url, context| {
+    ///     opening(async move { Ok(MemoryBackend::new(&MemoryStore::new(context.clock))) })
+    /// });
+    /// assert_eq!(MINE.schemes[0], "mine");
+    /// ```
     #[must_use]
     pub const fn new(name: &'static str, schemes: &'static [&'static str], open: Open) -> Self {
         let capabilities = Capabilities::minimal();
@@ -80,6 +89,16 @@ impl Driver {
     }
 
     /// With an example URL.
+    ///
+    /// ```
+    /// # use onelock_core::driver::{Driver, opening};
+    /// # use onelock_core::{Capabilities, MemoryBackend, MemoryStore, OptionSpec};
+    /// const MINE: Driver = Driver::new("mine", &["mine", "mine+tls"], |_url, context| {
+    ///     opening(async move { Ok(MemoryBackend::new(&MemoryStore::new(context.clock))) })
+    /// })
+    /// .example("mine://host:7000");
+    /// assert_eq!(MINE.example, "mine://host:7000");
+    /// ```
     #[must_use]
     pub const fn example(mut self, example: &'static str) -> Self {
         self.example = example;
@@ -87,6 +106,16 @@ impl Driver {
     }
 
     /// With a line that says what it is.
+    ///
+    /// ```
+    /// # use onelock_core::driver::{Driver, opening};
+    /// # use onelock_core::{Capabilities, MemoryBackend, MemoryStore, OptionSpec};
+    /// const MINE: Driver = Driver::new("mine", &["mine", "mine+tls"], |_url, context| {
+    ///     opening(async move { Ok(MemoryBackend::new(&MemoryStore::new(context.clock))) })
+    /// })
+    /// .about("a store of my own");
+    /// assert_eq!(MINE.about, "a store of my own");
+    /// ```
     #[must_use]
     pub const fn about(mut self, about: &'static str) -> Self {
         self.about = about;
@@ -94,6 +123,16 @@ impl Driver {
     }
 
     /// With what it can do.
+    ///
+    /// ```
+    /// # use onelock_core::driver::{Driver, opening};
+    /// # use onelock_core::{Capabilities, MemoryBackend, MemoryStore, OptionSpec};
+    /// const MINE: Driver = Driver::new("mine", &["mine", "mine+tls"], |_url, context| {
+    ///     opening(async move { Ok(MemoryBackend::new(&MemoryStore::new(context.clock))) })
+    /// })
+    /// .capabilities(Capabilities::of_lines().push(false));
+    /// assert!(!MINE.capabilities.push);
+    /// ```
     #[must_use]
     pub const fn capabilities(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = capabilities;
@@ -101,6 +140,16 @@ impl Driver {
     }
 
     /// With options of its own.
+    ///
+    /// ```
+    /// # use onelock_core::driver::{Driver, opening};
+    /// # use onelock_core::{Capabilities, MemoryBackend, MemoryStore, OptionSpec};
+    /// const MINE: Driver = Driver::new("mine", &["mine", "mine+tls"], |_url, context| {
+    ///     opening(async move { Ok(MemoryBackend::new(&MemoryStore::new(context.clock))) })
+    /// })
+    /// .options(&[]);
+    /// assert!(MINE.options.is_empty());
+    /// ```
     #[must_use]
     pub const fn options(mut self, options: &'static [OptionSpec]) -> Self {
         self.options = options;
@@ -111,6 +160,19 @@ impl Driver {
     ///
     /// # Errors
     /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) for a URL that cannot work, before any I/O; what connecting says.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # use std::sync::Arc;
+    /// # use onelock_core::BootClock;
+    /// # use onelock_core::driver::Context;
+    /// let driver = onelock::drivers()[0];
+    /// let backend = driver.open("memory://".parse()?, Context::new(Arc::new(BootClock))).await?;
+    /// assert_eq!(backend.info().scheme, "memory");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open(&self, url: StoreUrl, context: Context) -> Opening {
         (self.open)(url, context)
     }

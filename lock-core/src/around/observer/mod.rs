@@ -227,6 +227,21 @@ pub(crate) struct Wanted {
 
 impl Settings {
     /// Tells `observer` what happens to the locks of this client. The features `tracing` and `metrics` need no observer.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # use onelock_core::{Event, Observer, Settings};
+    /// struct Print;
+    /// impl Observer for Print {
+    ///     fn on_event(&self, event: &Event<'_>) {
+    ///         println!("{event:?}");
+    ///     }
+    /// }
+    /// let settings = Settings::default().observer(std::sync::Arc::new(Print));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.wanted.observer = Some(observer);
