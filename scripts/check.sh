@@ -27,6 +27,7 @@ if [ -z "$quick" ]; then
     step sh scripts/features.sh
     step sh scripts/counts.sh
     step python3 scripts/msrv.py
+    step python3 scripts/book.py
     step cargo deny --all-features check bans licenses sources
     step env DRY=1 sh conformance/mutate.sh
     step cargo publish --dry-run --workspace --no-verify --allow-dirty

@@ -59,3 +59,4 @@ if ! command -v valkey-server >/dev/null 2>&1 && command -v apt-get >/dev/null 2
 fi
 
 cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --locked --version ^0.20
+mdbook --version >/dev/null 2>&1 || cargo install mdbook --locked --version ^0.5 --no-default-features

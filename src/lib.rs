@@ -42,6 +42,7 @@ pub mod blocking;
 mod client_config;
 mod drivers;
 pub mod fence;
+pub mod guide;
 
 pub use onelock_core::*;
 
