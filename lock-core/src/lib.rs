@@ -29,11 +29,12 @@ pub use backend::{
     Wake,
 };
 pub use capabilities::Capabilities;
+pub use client::Locks;
+pub use client::builder::Builder;
 pub use client::guard::{Guard, LossReason};
 pub use client::lock::{Lock, RwLock};
 pub use client::owner::Owner;
 pub use client::retry::Retry;
-pub use client::{Builder, Locks};
 pub use clock::{BootClock, Clock, Timestamp, TokioClock};
 pub use config::Settings;
 pub use driver::{Driver, OptionSpec};

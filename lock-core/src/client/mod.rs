@@ -2,6 +2,8 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | [`builder`] | making a client, from a backend or by URL |
+//! | [`operate`] | the line of a name for people: inspect, list, evict |
 //! | [`lock`] | a configured lock and its three ways to acquire |
 //! | `acquire` | the acquire loop, polled in place |
 //! | `entry` | one acquisition's state: what holds, until when, why it was lost |
@@ -12,8 +14,10 @@
 //! | [`guard`] | what the user holds |
 //! | [`owner`] | re-entrancy |
 
+pub mod builder;
 pub mod guard;
 pub mod lock;
+pub mod operate;
 pub mod owner;
 pub mod retry;
 pub mod settings;
@@ -35,22 +39,15 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::around::lazy;
 use crate::around::observer::Observers;
-use crate::around::observer::requests::Observed;
-use crate::backend::{Backend, Info, Note, Release};
+use crate::backend::{Backend, Info, Note};
 use crate::capabilities::Capabilities;
-use crate::clock::{BootClock, Clock, sleep_until};
+use crate::clock::{Clock, sleep_until};
 use crate::config::Settings;
-use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Margin;
 use crate::mode::Mode;
-use crate::name::{LockName, check_prefix};
-use crate::snapshot::{Listing, Page, Snapshot};
-use crate::store::greeting;
-use crate::token::FencingToken;
-use crate::url::StoreUrl;
+use crate::name::LockName;
 
 use background::Background;
 use entry::Upkeep;
@@ -83,138 +80,7 @@ pub(crate) struct Client {
     pub(crate) observers: Option<Arc<Observers>>,
 }
 
-/// Makes a [`Locks`] from a backend; see [`Locks::builder`].
-#[derive(Debug)]
-pub struct Builder {
-    backend: Arc<dyn Backend>,
-    clock: Arc<dyn Clock>,
-    settings: Settings,
-}
-
-impl Builder {
-    /// The clock of deadlines; boot time unless set. A store inside this process must be on the same one.
-    #[must_use]
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// What every lock starts from.
-    #[must_use]
-    pub fn settings(mut self, settings: Settings) -> Self {
-        self.settings = settings;
-        self
-    }
-
-    /// Makes the client; starts its renewer on the current runtime. Its locks and guards may be used on any other, or
-    /// outside of one: what talks to the store then runs on this one.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Misuse`] outside a Tokio runtime, or on one without timers; [`ErrorKind::InvalidLease`],
-    /// [`ErrorKind::InvalidConfig`] or [`ErrorKind::Unsupported`] for settings this store cannot serve.
-    pub fn build(self) -> Result<Locks> {
-        let runtime = runtime::current()?;
-        let (info, capabilities) = (self.backend.info(), self.backend.capabilities());
-        let settings = self.settings.checked(&capabilities, &info.scheme)?;
-        let note = settings.note.clone().unwrap_or_else(default_note);
-        let observers = Observers::new(&settings, &info.scheme);
-        let backend = match &observers {
-            Some(observers) => Observed::over(self.backend, &self.clock, observers),
-            None => self.backend,
-        };
-        let client = Arc::new(Client {
-            margin: Margin::new(settings.margin, capabilities.granularity)?,
-            backend,
-            info,
-            capabilities,
-            clock: self.clock,
-            settings,
-            note,
-            runtime,
-            renewer: Renewer::default(),
-            background: Background::default(),
-            closed: AtomicBool::new(false),
-            observers,
-        });
-        renewer::start(&client);
-        Ok(Locks { client })
-    }
-}
-
-/// Host and process, as far as they are known.
-fn default_note() -> Note {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim();
-    let host = if host.is_empty() { std::env::var("HOSTNAME").unwrap_or_default() } else { host.to_owned() };
-    Note::new(format!("{host}:{}", std::process::id())).unwrap_or_default()
-}
-
 impl Locks {
-    /// A client over any backend.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
-    /// # let locks = onelock::connect("memory://").await?;
-    /// use std::sync::Arc;
-    /// use onelock_core::{BootClock, Locks, MemoryBackend, MemoryStore};
-    ///
-    /// let store = MemoryStore::new(Arc::new(BootClock));
-    /// let locks = Locks::builder(Arc::new(MemoryBackend::new(&store))).build()?;
-    /// assert_eq!(locks.info().scheme, "memory");
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn builder(backend: Arc<dyn Backend>) -> Builder {
-        Builder { backend, clock: Arc::new(BootClock), settings: Settings::default() }
-    }
-
-    /// A client of the store that `url` names, by the driver that serves its scheme. `defaults` is what the URL's
-    /// options override.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidConfig`] for an unknown scheme or option, before any I/O; whatever opening the store says.
-    ///
-    /// # Cancel safety
-    /// Safe: a store that was half opened is closed.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
-    /// # use std::sync::Arc;
-    /// # use onelock_core::{BootClock, Locks, Settings};
-    /// // The drivers of this build; a store of one's own has one more.
-    /// let drivers = onelock::drivers();
-    /// let locks = Locks::open("memory://", &drivers, Settings::default(), Arc::new(BootClock)).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn open(
-        url: &str,
-        drivers: &[Driver],
-        defaults: Settings,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self> {
-        let mut url: StoreUrl = url.parse()?;
-        let driver = drivers.iter().find(|d| d.schemes.contains(&url.scheme.as_str()));
-        let Some(driver) = driver else {
-            let known: Vec<_> = drivers.iter().flat_map(|d| d.schemes).copied().collect();
-            let text = format!("there is no store `{}`; this build has: {}", url.scheme, known.join(", "));
-            return Err(Error::new(ErrorKind::InvalidConfig, text));
-        };
-        url.check_options(&[crate::config::OPTIONS, driver.options])?;
-        let settings = defaults.merge_url(&mut url)?;
-        let backend = match settings.lazy {
-            true => lazy::backend(*driver, url, Context::new(Arc::clone(&clock)))?,
-            false => match driver.open(url.clone(), Context::new(Arc::clone(&clock))).await {
-                Ok(backend) => backend,
-                Err(error) => return Err(greeting::explained(error, &url).await),
-            },
-        };
-        Self::builder(backend).clock(clock).settings(settings).build()
-    }
-
     /// An exclusive lock.
     ///
     /// # Errors
@@ -315,102 +181,6 @@ impl Locks {
     #[must_use]
     pub fn owner(&self) -> Owner {
         Owner::new(&self.client)
-    }
-
-    /// Who holds and who waits.
-    ///
-    /// # Errors
-    /// What the store says.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
-    /// # let locks = onelock::connect("memory://").await?;
-    /// let guard = locks.mutex("orders/42")?.note("worker 7")?.acquire().await?;
-    /// let line = locks.inspect("orders/42").await?;
-    /// assert_eq!(line.holders[0].note.as_str(), "worker 7");
-    /// assert_eq!(line.holders[0].token, guard.token()?);
-    /// assert!(line.waiters.is_empty());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot> {
-        let name = LockName::new(name)?;
-        self.client.open()?;
-        let mut snapshot = self.client.ask(|backend| async move { backend.inspect(&name).await }).await?;
-        for view in snapshot.holders.iter_mut().chain(&mut snapshot.waiters) {
-            view.token = self.client.settings.token_epoch.shown(view.token);
-        }
-        Ok(snapshot)
-    }
-
-    /// The names in use that start with `prefix`, a page at a time.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidName`], [`ErrorKind::Unsupported`], or what the store says.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
-    /// # let locks = onelock::connect("memory://").await?;
-    /// use onelock_core::Page;
-    /// let _one = locks.mutex("orders/1")?.acquire().await?;
-    /// let _two = locks.mutex("orders/2")?.acquire().await?;
-    /// let _other = locks.mutex("users/1")?.acquire().await?;
-    /// let listing = locks.list("orders/", &Page::first(100)?).await?;
-    /// let names: Vec<_> = listing.names.iter().map(|listed| listed.name.as_str()).collect();
-    /// assert_eq!(names, ["orders/1", "orders/2"]);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        check_prefix(prefix)?;
-        self.client.open()?;
-        self.client.capabilities.require(self.client.capabilities.list, "list", &self.client.info.scheme)?;
-        let (prefix, page) = (prefix.to_owned(), page.clone());
-        self.client.ask(|backend| async move { backend.list(&prefix, &page).await }).await
-    }
-
-    /// Removes the entry with exactly this token, holder or waiter, of any client. A holder learns of it at its next
-    /// renewal; a resource that checks tokens refuses it from the next holder's first write on.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidName`], or what the store says.
-    ///
-    /// # Cancel safety
-    /// The entry may or may not be gone.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
-    /// # let locks = onelock::connect("memory://").await?;
-    /// use onelock_core::Release;
-    /// let stuck = locks.mutex("nightly")?.acquire().await?;
-    /// let seen = locks.inspect("nightly").await?.holders[0].token;
-    /// assert_eq!(locks.evict("nightly", seen).await?, Release::Released);
-    /// assert_eq!(locks.evict("nightly", seen).await?, Release::NotHeld); // it was that holder only
-    /// # drop(stuck);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn evict(&self, name: impl AsRef<str>, token: FencingToken) -> Result<Release> {
-        let name = LockName::new(name)?;
-        self.client.open()?;
-        let raw = self.client.settings.token_epoch.open(token);
-        let evict = |backend: Arc<dyn Backend>| async move {
-            // Whether the store's numbers carry the epoch is not known here, and no store has both numbers.
-            match (backend.evict(&name, token).await?, raw) {
-                (Release::NotHeld, Some(raw)) => backend.evict(&name, raw).await,
-                (answer, _) => Ok(answer),
-            }
-        };
-        self.client.ask(evict).await
     }
 
     /// Which store this is.
