@@ -1,21 +1,25 @@
-//! The store in the layout of a line: connects, and calls the verbs.
+//! The store in both layouts: connects, and calls the verbs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_core::store::Checked;
 use onelock_core::{
-    Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName, Page, Raise,
-    Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+    Backend, Capabilities, FencingToken, HolderId, Info, Listing, LockName, Page, Raise, Release, Renewal,
+    Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 
-use crate::config::{Gate, Layout, RedisConfig, Topology};
+use crate::config::{Layout, RedisConfig, Topology};
 use crate::connection::check;
-use crate::inspect::Walks;
+use crate::inspect::Found;
 use crate::keys::Keys;
 use crate::topology::Servers;
 use crate::wait::Inbox;
 use crate::{acquire, inspect, release, renew};
+
+/// How often somebody who waits asks, in the plain layout.
+const POLL: Duration = Duration::from_millis(100);
 
 /// Locks on Redis: one server, the master that sentinels watch over, or a cluster.
 ///
@@ -27,7 +31,7 @@ pub struct RedisBackend {
     capabilities: Capabilities,
     inbox: Arc<Inbox>,
     servers: Servers,
-    walks: Walks,
+    found: Found,
 }
 
 impl RedisBackend {
@@ -48,7 +52,7 @@ impl RedisBackend {
     /// # Errors
     /// [`ErrorKind::InvalidConfig`] for a configuration that cannot work or a server that may evict locks;
     /// [`ErrorKind::Denied`] naming the rights that are missing; [`ErrorKind::Unavailable`] when the server cannot be
-    /// reached or is a replica.
+    /// reached or is a replica. In the plain layout a right on the keys of a lock is found missing by the verb that needs it.
     ///
     /// # Cancel safety
     /// Safe: a connection half made is closed.
@@ -59,22 +63,24 @@ impl RedisBackend {
     }
 
     async fn open(config: RedisConfig) -> Result<Self> {
-        if config.layout != Layout::Line {
-            let text = "the plain layout has a backend of its own: `PlainBackend`";
-            return Err(Error::new(ErrorKind::InvalidConfig, text));
-        }
         let config = Arc::new(config);
-        let channel = format!("{}:inbox:{}", config.namespace, HolderId::random()?.to_hex());
+        let id = HolderId::random()?.to_hex();
+        let single = config.topology == Topology::Single;
+        let (channel, declared) = match config.layout {
+            Layout::Line if single => (format!("{}:inbox:{id}", config.namespace), Self::declared()),
+            Layout::Line => (format!("{}:inbox:{id}", config.namespace), Self::declared_of_many()),
+            Layout::Plain => {
+                // Nothing is pushed, and the counter is another key, in a cluster perhaps on another node.
+                let fencing = config.topology != Topology::Cluster;
+                (String::new(), Capabilities::minimal().fencing(fencing).delay(true).resume(true))
+            }
+        };
         let inbox = Arc::new(Inbox::new(channel, config.replicas == 0));
         let servers = Servers::new(&config, &inbox);
-        check::rights(&servers, &config.namespace, inbox.channel()).await?;
-        let declared = match config.topology {
-            Topology::Single => Self::declared(),
-            Topology::Sentinel { .. } | Topology::Cluster => Self::declared_of_many(),
-        };
+        check::rights(&servers, &config, &id, inbox.channel()).await?;
         let capabilities = check::capabilities(&servers, &config, declared).await?;
-        let keys = Keys::new(&config.namespace, config.gate == Gate::RunId);
-        Ok(Self { config, keys, capabilities, inbox, servers, walks: Walks::default() })
+        let (keys, found) = (Keys::new(&config), Found::default());
+        Ok(Self { config, keys, capabilities, inbox, servers, found })
     }
 }
 
@@ -106,6 +112,11 @@ impl Backend for RedisBackend {
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+        if self.config.layout == Layout::Plain {
+            // There is no line to wait in: asking again after a while may help.
+            tokio::time::sleep(POLL).await;
+            return Ok(Wake::Ask);
+        }
         let slot = self.keys.of(&ticket.name).slot();
         self.inbox.wait(ticket.holder, || self.servers.reach(slot)).await
     }
@@ -133,7 +144,7 @@ impl Backend for RedisBackend {
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        inspect::list(&self.servers, &self.keys, &self.walks, prefix, page).await
+        inspect::list(&self.servers, &self.keys, &self.found, prefix, page).await
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {

@@ -34,13 +34,14 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
     if let Some(refused) = refused_epoch(code, short) {
         return refused;
     }
-    const TEXTS: [(&str, ErrorKind, &str); 7] = [
+    const TEXTS: [(&str, ErrorKind, &str); 8] = [
         ("not an integer", ErrorKind::Foreign, "a counter of ours is not a number"),
         ("invalid password", ErrorKind::Denied, REFUSED),
         ("without any password", ErrorKind::Denied, REFUSED),
         ("can't run this command or subcommand", ErrorKind::Denied, "a right is missing"),
         ("no permissions", ErrorKind::Denied, "a right is missing"),
         ("max number of clients", ErrorKind::Unavailable, "the server takes no more connections"),
+        ("No such master", ErrorKind::Unavailable, "it watches no master of this name"),
         ("DB index", ErrorKind::InvalidConfig, "there is no such database"),
     ];
     let (kind, what) = match code {
@@ -88,9 +89,9 @@ pub(crate) fn sound(answer: redis::Value) -> onelock_core::Result<redis::Value> 
     }
 }
 
-/// Whether the server says that it does not know the script; it has then done nothing.
-pub(crate) fn is_no_script(error: &redis::ServerError) -> bool {
-    error.kind() == Some(ServerErrorKind::NoScript)
+/// Whether the server says that the connection is from before a promotion or a loss of its scripts; it has then done nothing.
+pub(crate) fn is_outdated(error: &redis::ServerError) -> bool {
+    error.kind() == Some(ServerErrorKind::NoScript) || error.code() == "ONELOCKEPOCH"
 }
 
 /// Whether the server says that it is a replica, or a master whose replicas have left it: the connection leads to the

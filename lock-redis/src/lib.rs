@@ -8,7 +8,6 @@ mod error;
 pub mod fence;
 mod inspect;
 mod keys;
-mod plain;
 mod readmission;
 mod release;
 mod renew;
@@ -20,7 +19,6 @@ mod wait;
 pub use backend::RedisBackend;
 pub use config::{Gate, Layout, RedisConfig, Topology};
 pub use onelock_core::Host;
-pub use plain::PlainBackend;
 pub use readmission::RedisGate;
 /// The driver, whose client [`RedisConfig::of_client`] takes.
 pub use redis;
@@ -62,12 +60,7 @@ fn open_url(url: StoreUrl, _: Context) -> Opening {
     }
 }
 
-/// Connects to the store of this configuration, in the layout that it names.
+/// Connects to the store of this configuration.
 pub fn open(config: RedisConfig) -> Opening {
-    Box::pin(async move {
-        Ok(match config.layout {
-            Layout::Line => Arc::new(RedisBackend::connect(config).await?) as Arc<dyn Backend>,
-            Layout::Plain => Arc::new(PlainBackend::connect(config).await?),
-        })
-    })
+    Box::pin(async move { Ok(Arc::new(RedisBackend::connect(config).await?) as Arc<dyn Backend>) })
 }

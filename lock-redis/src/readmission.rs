@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onelock_core::quorum::{Gate, GateView, MemberGate};
-use onelock_core::{Error, ErrorKind, Result, StoreUrl};
-use redis::Cmd;
+use onelock_core::{Result, StoreUrl};
+use redis::FromRedisValue;
 
 use crate::config::{self, RedisConfig};
 use crate::connection::Answer;
-use crate::keys::{self, BUCKETS, counter};
+use crate::keys::{BUCKETS, counter, gate};
 use crate::reply;
-use crate::scripts::{self, Script};
+use crate::scripts;
 use crate::topology::Servers;
 use crate::wait::Inbox;
 
@@ -47,19 +47,16 @@ impl RedisGate {
         Ok(Self { config: Arc::new(config) })
     }
 
-    /// A call with the gate and all counters.
-    fn command(&self, script: &Script) -> Cmd {
-        let mut command = script.call(BUCKETS as usize + 1);
-        command.arg(keys::gate(&self.config.namespace));
-        for bucket in 0..BUCKETS {
-            command.arg(counter(&self.config.namespace, bucket));
-        }
-        command
-    }
-
-    async fn call(&self, script: &'static Script, command: Cmd) -> Result<redis::Value> {
+    /// The one script, with the gate and all counters.
+    async fn call<T: FromRedisValue>(&self, opened: Option<(&str, i64)>) -> Result<T> {
+        let prefix = &self.config.namespace;
+        let counters = (0..BUCKETS).map(|bucket| counter(prefix, bucket));
+        let keys: Vec<_> = [gate(prefix)].into_iter().chain(counters).collect();
+        let mut command = scripts::GATE.call(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+        command.arg(opened);
         let servers = Servers::new(&self.config, &Arc::new(Inbox::new(String::new(), false)));
-        let answer = servers.call(0, script, command).await.and_then(Answer::value);
+        let answer =
+            servers.call(0, &scripts::GATE, command).await.and_then(Answer::value).and_then(reply::read);
         servers.close();
         answer.map_err(|e| e.during("gate").at(self.config.address()))
     }
@@ -68,20 +65,11 @@ impl RedisGate {
 #[async_trait]
 impl Gate for RedisGate {
     async fn look(&self) -> Result<GateView> {
-        let answer = self.call(&scripts::GATE_LOOK, self.command(&scripts::GATE_LOOK)).await?;
-        let [incarnation, open, highest] = reply::items(&answer)? else {
-            return Err(Error::new(ErrorKind::Protocol, "a look at the gate was answered in another way"));
-        };
-        Ok(GateView {
-            incarnation: reply::string(incarnation)?.to_owned(),
-            open: reply::integer(open)? == 1,
-            highest: reply::integer(highest)?,
-        })
+        let (incarnation, open, highest) = self.call(None).await?;
+        Ok(GateView { incarnation, open, highest })
     }
 
     async fn open(&self, incarnation: &str, floor: i64) -> Result<bool> {
-        let mut command = self.command(&scripts::GATE_OPEN);
-        command.arg(incarnation).arg(floor);
-        Ok(reply::integer(&self.call(&scripts::GATE_OPEN, command).await?)? == 1)
+        self.call(Some((incarnation, floor))).await
     }
 }

@@ -3,65 +3,81 @@
 use std::time::Duration;
 
 use onelock_core::{
-    Busy, EntryView, Error, ErrorKind, ForeignView, Grant, HolderId, LockName, Mode, Place, Raise, Release,
-    Renewed, Result, Snapshot, Standing,
+    Busy, EntryView, Error, ErrorKind, FencingToken, ForeignView, Grant, LockName, Mode, Place, Release,
+    Renewal, Renewed, Result, Snapshot, Standing,
 };
-use redis::Value;
+use redis::{Cmd, FromRedisValue, Value};
 
+use crate::connection::Answer;
 use crate::error;
 
-/// What was asked for: an answer to somebody else's question, as a connection out of step gives, is no grant.
-#[derive(Clone, Copy, Debug)]
+/// One entry as it is asked for, with the times in the whole milliseconds of the scripts, rounded up. An answer to somebody
+/// else's question, as a connection out of step gives, is no grant.
+#[derive(Debug)]
 pub(crate) struct Asked {
-    pub(crate) holder: HolderId,
-    pub(crate) lease: Duration,
-    pub(crate) waiter_lease: Duration,
+    holder: String,
+    lease: u64,
+    waiter_lease: u64,
+    delay: u64,
 }
 
 impl Asked {
-    pub(crate) fn new(holder: HolderId, (lease, waiter_lease): (Duration, Duration)) -> Self {
-        Self { holder, lease, waiter_lease }
+    /// Far beyond what the core allows; the sum of two and the clock stays far below 2^53.
+    const MOST: u128 = 1 << 45;
+
+    pub(crate) fn of(item: &Renewal) -> Self {
+        let millis = |time: Duration| time.as_nanos().div_ceil(1_000_000).min(Self::MOST) as u64;
+        Self {
+            holder: item.ticket.holder.to_hex(),
+            lease: millis(item.lease),
+            waiter_lease: millis(item.waiter_lease),
+            delay: millis(item.ticket.delay),
+        }
+    }
+
+    /// As the scripts take it, with the lock-delay in its leases.
+    pub(crate) fn add_to(&self, command: &mut Cmd) {
+        command.arg(&self.holder).arg(self.lease + self.delay).arg(self.waiter_lease + self.delay);
     }
 }
 
-pub(crate) fn standing(value: &Value, asked: Asked) -> Result<Standing> {
-    let text = string(value)?;
-    Ok(match renewed(text, asked)? {
+pub(crate) fn standing(value: Value, asked: &Asked) -> Result<Standing> {
+    let text: String = read(value)?;
+    Ok(match renewed(&text, asked)? {
         Renewed::Held(grant) => Standing::Held(grant),
         Renewed::Waiting(place) => Standing::Waiting(place),
-        Renewed::NotHeld => Standing::Busy(Busy::new(after(words::<3>(text)?[2])?)),
+        Renewed::NotHeld => Standing::Busy(Busy::new(after(words::<3>(&text)?[2])?)),
     })
 }
 
 /// The answers of one renewal script, item by item.
-pub(crate) fn renewals(value: &Value, asked: &[Asked]) -> Result<Vec<Result<Renewed>>> {
-    let parts = items(value)?;
-    if parts.len() != asked.len() {
-        return Err(nonsense("a renewal", value));
+pub(crate) fn renewals(answer: Result<Answer>, asked: &[&Asked]) -> Vec<Result<Renewed>> {
+    let texts = answer.and_then(Answer::value).and_then(|value| {
+        let texts: Vec<String> = read(value)?;
+        if texts.len() == asked.len() { Ok(texts) } else { Err(malformed("another number of answers")) }
+    });
+    match texts {
+        Ok(texts) => texts.iter().zip(asked).map(|(text, asked)| renewed(text, asked)).collect(),
+        Err(error) => vec![Err(error); asked.len()],
     }
-    Ok(parts.iter().zip(asked).map(|(part, asked)| renewed(string(part)?, *asked)).collect())
 }
 
 /// Status, number, and the holder of a grant, or for all others the time until asking again may help; or -1 and an error.
-fn renewed(text: &str, asked: Asked) -> Result<Renewed> {
+fn renewed(text: &str, asked: &Asked) -> Result<Renewed> {
     if let Some(error) = text.strip_prefix("-1 ") {
         let (code, detail) = error.split_once(' ').unwrap_or((error, ""));
         return Err(error::from_server(code.trim_start_matches('-'), detail));
     }
     let [status, token, last] = words(text)?;
     Ok(match status {
-        "0" => {
-            after(last)?;
-            Renewed::NotHeld
+        "0" => after(last).map(|_| Renewed::NotHeld)?,
+        "1" if last == asked.holder => {
+            Renewed::Held(Grant::new(number(token)?, Duration::from_millis(asked.lease)))
         }
-        "1" if last != asked.holder.to_hex() => {
-            return Err(Error::new(ErrorKind::Protocol, "the server answered somebody else's question"));
+        "2" => {
+            let place = Place::new(number::<FencingToken>(token)?, Duration::from_millis(asked.waiter_lease));
+            Renewed::Waiting(place.retry_after(after(last)?))
         }
-        "1" => Renewed::Held(Grant::new(number(token)?, asked.lease)),
-        "2" => Renewed::Waiting(
-            Place::new(number::<onelock_core::FencingToken>(token)?, asked.waiter_lease)
-                .retry_after(after(last)?),
-        ),
         _ => return Err(malformed(text)),
     })
 }
@@ -79,29 +95,18 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T> {
     text.parse().map_err(|_| malformed(text))
 }
 
-fn yes(value: &Value) -> Result<bool> {
-    match integer(value)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(nonsense("yes or no", value)),
-    }
+pub(crate) fn release(value: Value) -> Result<Release> {
+    Ok(if read(value)? { Release::Released } else { Release::NotHeld })
 }
 
-pub(crate) fn release(value: &Value) -> Result<Release> {
-    Ok(if yes(value)? { Release::Released } else { Release::NotHeld })
-}
-
-pub(crate) fn raise(value: &Value) -> Result<Raise> {
-    Ok(if yes(value)? { Raise::Raised } else { Raise::NotHeld })
-}
-
-pub(crate) fn snapshot(value: &Value, name: &LockName) -> Result<Snapshot> {
-    let [now, entries @ ..] = items(value)? else { return Err(nonsense("an inspection", value)) };
-    let now: i64 = number(string(now)?)?;
+pub(crate) fn snapshot(value: Value, name: &LockName) -> Result<Snapshot> {
+    let texts: Vec<String> = read(value)?;
+    let [now, entries @ ..] = &texts[..] else { return Err(malformed("no time")) };
+    let now: i64 = number(now)?;
     let since = |from: i64, to: i64| Duration::from_millis(to.saturating_sub(from).max(0).unsigned_abs());
     let mut snapshot = Snapshot::empty(name.clone());
-    for entry in entries {
-        let [status, ends, entry] = words(string(entry)?)?;
+    for text in entries {
+        let [status, ends, entry] = words(text)?;
         let ends: i64 = number(ends)?;
         if status == "3" {
             snapshot.foreign.push(ForeignView::new((ends >= 0).then(|| since(now, ends))));
@@ -114,7 +119,7 @@ pub(crate) fn snapshot(value: &Value, name: &LockName) -> Result<Snapshot> {
         match status {
             "1" => snapshot.holders.push(view),
             "2" => snapshot.waiters.push(view),
-            _ => return Err(nonsense("an inspection", value)),
+            _ => return Err(malformed(text)),
         }
     }
     // The server keeps holders by the end of their lease.
@@ -122,71 +127,20 @@ pub(crate) fn snapshot(value: &Value, name: &LockName) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
-/// Holders and waiters of each of `names` lines; `None` for one that is not ours.
-pub(crate) fn counts(value: &Value, names: usize) -> Result<Vec<Option<(usize, usize)>>> {
-    let parts = items(value)?;
-    if parts.len() != names {
-        return Err(nonsense("a count", value));
-    }
-    let count = |part| match string(part)? {
-        "" => Ok(None),
-        text => {
-            let [holders, waiters] = words(text)?;
-            Ok(Some((number(holders)?, number(waiters)?)))
-        }
-    };
-    parts.iter().map(count).collect()
+/// What the server answered, as what was expected.
+pub(crate) fn read<T: FromRedisValue>(value: Value) -> Result<T> {
+    redis::from_redis_value(value).map_err(|error| malformed(&error.to_string()))
 }
 
-/// The next cursor of a SCAN and the keys it found.
-pub(crate) fn scan(value: &Value) -> Result<(u64, &[Value])> {
-    let [cursor, keys] = items(value)? else { return Err(nonsense("a scan", value)) };
-    let cursor = string(cursor)?.parse().map_err(|_| nonsense("a scan", value))?;
-    Ok((cursor, items(keys)?))
-}
-
-pub(crate) fn items(value: &Value) -> Result<&[Value]> {
-    match value {
-        Value::Array(items) => Ok(items),
-        Value::ServerError(e) => Err(error::from_server(e.code(), e.details().unwrap_or_default())),
-        _ => Err(nonsense("a list", value)),
-    }
-}
-
-pub(crate) fn integer(value: &Value) -> Result<i64> {
-    match value {
-        Value::Int(number) => Ok(*number),
-        Value::ServerError(e) => Err(error::from_server(e.code(), e.details().unwrap_or_default())),
-        _ => Err(nonsense("a number", value)),
-    }
-}
-
-pub(crate) fn bytes(value: &Value) -> Result<&[u8]> {
-    match value {
-        Value::BulkString(bytes) => Ok(bytes),
-        Value::SimpleString(text) => Ok(text.as_bytes()),
-        Value::VerbatimString { text, .. } => Ok(text.as_bytes()),
-        _ => Err(nonsense("a text", value)),
-    }
-}
-
-pub(crate) fn string(value: &Value) -> Result<&str> {
-    std::str::from_utf8(bytes(value)?).map_err(|_| nonsense("a text", value))
-}
-
+/// Shows what came, shortened: it may be anything.
 fn malformed(text: &str) -> Error {
-    nonsense("another text", &Value::SimpleString(text.to_owned()))
-}
-
-/// Says what was expected and shows the shape of what came, shortened: it may be anything.
-fn nonsense(expected: &str, value: &Value) -> Error {
-    let shown: String = format!("{value:?}").chars().take(120).collect();
-    Error::new(ErrorKind::Protocol, format!("expected {expected}, the server answered {shown}"))
+    let shown: String = text.chars().take(160).collect();
+    Error::new(ErrorKind::Protocol, format!("the server answered in another way than expected: {shown}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use onelock_core::FencingToken;
+    use onelock_core::{HolderId, Ticket};
     use proptest::prelude::*;
 
     use super::*;
@@ -195,7 +149,12 @@ mod tests {
     const WL: Duration = Duration::from_secs(1);
 
     fn asked() -> Asked {
-        Asked::new(HolderId::from_u128(0xbeef), (L, WL))
+        let ticket = Ticket::new(LockName::new("n").unwrap(), HolderId::from_u128(0xbeef), Mode::Exclusive);
+        Asked::of(&Renewal::new(ticket, L, WL))
+    }
+
+    fn answer(value: Value) -> Result<Answer> {
+        Ok(Answer::of(value))
     }
 
     fn text(text: &str) -> Value {
@@ -204,11 +163,11 @@ mod tests {
 
     #[test]
     fn a_grant_is_exactly_a_grant() {
-        let holder = asked().holder.to_hex();
+        let holder = asked().holder;
         let held = Grant::new(FencingToken::new(7).unwrap(), L);
-        assert_eq!(standing(&text(&format!("1 7 {holder}")), asked()).unwrap(), Standing::Held(held));
+        assert_eq!(standing(text(&format!("1 7 {holder}")), &asked()).unwrap(), Standing::Held(held));
         let busy = Busy::new(Some(Duration::from_millis(5)));
-        assert_eq!(standing(&text("0 0 5"), asked()).unwrap(), Standing::Busy(busy));
+        assert_eq!(standing(text("0 0 5"), &asked()).unwrap(), Standing::Busy(busy));
         let bad = ["1 7 -1", "3 7 -1", "2 7 -2", "2 7", "1 7", "0 0 x", "2 0 5", "", "1", "-1"];
         let grants = ["0", "-7", "x", "7.0", ""].map(|number| format!("1 {number} {holder}"));
         let others = [format!("1 7 {}", "0".repeat(32)), format!("1 7 {holder} 0"), format!("1 7 {holder} ")];
@@ -216,25 +175,28 @@ mod tests {
             [Value::Nil, Value::Okay, Value::Int(1), Value::Array(vec![]), Value::BulkString(vec![255])];
         let texts = bad.map(text).into_iter().chain(grants.iter().chain(&others).map(|bad| text(bad)));
         for bad in texts.chain(values) {
-            assert_eq!(standing(&bad, asked()).unwrap_err().kind(), ErrorKind::Protocol, "{bad:?}");
+            let shown = format!("{bad:?}");
+            assert_eq!(standing(bad, &asked()).unwrap_err().kind(), ErrorKind::Protocol, "{shown}");
         }
     }
 
     #[test]
     fn a_failed_item_spoils_no_other() {
-        let grant = format!("1 7 {}", asked().holder.to_hex());
+        let grant = format!("1 7 {}", asked().holder);
         let parts = [&grant, "-1 WRONGTYPE Operation against a key", "0 0 -1"].map(text).to_vec();
-        let answers = renewals(&Value::Array(parts.clone()), &[asked(); 3]).unwrap();
+        let answers = renewals(answer(Value::Array(parts.clone())), &[&asked(); 3]);
         assert!(matches!(answers[0], Ok(Renewed::Held(_))));
         assert_eq!(answers[1].as_ref().unwrap_err().kind(), ErrorKind::Foreign);
         assert_eq!(*answers[2].as_ref().unwrap(), Renewed::NotHeld);
-        assert_eq!(renewals(&Value::Array(parts), &[asked(); 2]).unwrap_err().kind(), ErrorKind::Protocol);
+        let others = renewals(answer(Value::Array(parts)), &[&asked(); 2]);
+        assert_eq!(others.len(), 2);
+        assert!(others.iter().all(|other| other.as_ref().unwrap_err().kind() == ErrorKind::Protocol));
     }
 
     #[test]
     fn a_note_keeps_its_spaces() {
         let answer = Value::Array(vec![text("90"), text("1 130 4 p3 80 a  b ")]);
-        let shown = snapshot(&answer, &LockName::new("n").unwrap()).unwrap();
+        let shown = snapshot(answer, &LockName::new("n").unwrap()).unwrap();
         assert_eq!(shown.holders[0].note, "a  b ");
         assert_eq!(shown.holders[0].age, Some(Duration::from_millis(10)));
         assert_eq!(shown.holders[0].expires_in, Some(Duration::from_millis(40)));
@@ -246,10 +208,10 @@ mod tests {
             let mut parts: Vec<_> = parts.iter().map(|part| text(part)).collect();
             let name = LockName::new("n").unwrap();
             for _ in 0..2 {
-                parts.iter().for_each(|part| drop(standing(part, asked())));
-                let value = Value::Array(parts.clone());
-                let _ = (standing(&value, asked()).is_ok(), renewals(&value, &[asked()]).is_ok());
-                let _ = (snapshot(&value, &name).is_ok(), counts(&value, 2).is_ok(), scan(&value).is_ok());
+                parts.iter().for_each(|part| drop(standing(part.clone(), &asked())));
+                let value = || Value::Array(parts.clone());
+                let _ = (standing(value(), &asked()).is_ok(), renewals(answer(value()), &[&asked()]));
+                let _ = (snapshot(value(), &name).is_ok(), release(value()).is_ok());
                 parts.push(Value::BulkString(bytes.clone()));
             }
         }

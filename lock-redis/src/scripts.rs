@@ -4,8 +4,6 @@ use std::sync::LazyLock;
 
 use redis::Cmd;
 
-use crate::config::Layout;
-
 /// A script.
 pub(crate) struct Script {
     /// Its text and the digest of that.
@@ -23,8 +21,8 @@ macro_rules! scripts {
             fenced: $fenced,
             counts: $counts,
         };)+
-        #[cfg(test)]
-        const FILES: &[&str] = &[$(include_str!(concat!("scripts/", $file, ".lua"))),+];
+        /// Loaded on every new connection.
+        pub(crate) static ALL: &[&Script] = &[$(&$name),+];
     };
 }
 
@@ -44,18 +42,44 @@ scripts! {
     PLAIN_RENEW "plain_renew" false true;
     PLAIN_RELEASE "plain_release" false false;
     PLAIN_INSPECT "plain_inspect" false false;
-    GATE_LOOK "gate_look" false false;
-    GATE_OPEN "gate_open" false false;
+    GATE "gate" false false;
 }
 
+/// A script, and how many of a line's keys it takes.
+pub(crate) type Way = (&'static Script, usize);
+
+/// The scripts of a layout.
+pub(crate) struct Verbs {
+    pub(crate) acquire: &'static Script,
+    /// The first, or each time that only some of the keys are there the next: in a cluster, while a slot is on its way.
+    pub(crate) renew: &'static [Way],
+    pub(crate) release: &'static [Way],
+    pub(crate) evict: &'static Script,
+    pub(crate) inspect: &'static Script,
+}
+
+pub(crate) static LINE: Verbs = Verbs {
+    acquire: &ACQUIRE,
+    renew: &[(&RENEW, 4), (&RENEW_PART, 1), (&RENEW_PART, 2)],
+    release: &[(&RELEASE, 4), (&RELEASE_PART, 1), (&RELEASE_PART, 2)],
+    evict: &EVICT,
+    inspect: &INSPECT,
+};
+pub(crate) static PLAIN: Verbs = Verbs {
+    acquire: &PLAIN_ACQUIRE,
+    renew: &[(&PLAIN_RENEW, 1)],
+    release: &[(&PLAIN_RELEASE, 1)],
+    evict: &PLAIN_RELEASE,
+    inspect: &PLAIN_INSPECT,
+};
+
 /// What stands in the place of a line `--@name`. A verb that is done before it comes to one spares the server its functions.
-const PARTS: [(&str, &str); 6] = [
+const PARTS: [(&str, &str); 5] = [
     ("--@shared", include_str!("scripts/shared.lua")),
     ("--@number", include_str!("scripts/number.lua")),
     ("--@line", include_str!("scripts/line.lua")),
     ("--@each", include_str!("scripts/each.lua")),
     ("--@plain", include_str!("scripts/plain.lua")),
-    ("--@gate", include_str!("scripts/gate.lua")),
 ];
 
 /// The whole script, and its digest.
@@ -66,24 +90,11 @@ fn whole(verb: &str) -> (String, String) {
     (text, digest)
 }
 
-/// Those of a line: loaded on every new connection. Those of a gate and of a slot that moves are not: they are rare, and loaded
-/// when missed.
-static LINE: [&Script; 8] = [&ACQUIRE, &RENEW, &RELEASE, &RAISE, &INSPECT, &EVICT, &COUNT, &PROBE];
-static PLAIN: [&Script; 5] = [&PLAIN_ACQUIRE, &PLAIN_RENEW, &PLAIN_RELEASE, &PLAIN_INSPECT, &PROBE];
-
-/// What a client of this layout calls.
-pub(crate) fn of(layout: Layout) -> &'static [&'static Script] {
-    match layout {
-        Layout::Line => &LINE,
-        Layout::Plain => &PLAIN,
-    }
-}
-
 impl Script {
-    /// Starts a call: the keys are added next, as many as said here, and then the arguments.
-    pub(crate) fn call(&self, keys: usize) -> Cmd {
-        let mut command = Cmd::with_capacity(keys + 10, 64 + keys * 48);
-        command.arg("EVALSHA").arg(&self.text.1).arg(keys);
+    /// A call with these keys: the arguments are added next.
+    pub(crate) fn call(&self, keys: &[&str]) -> Cmd {
+        let mut command = Cmd::with_capacity(keys.len() + 10, 64 + keys.len() * 48);
+        command.arg("EVALSHA").arg(&self.text.1).arg(keys.len()).arg(keys);
         command
     }
 
@@ -102,8 +113,8 @@ mod tests {
     /// Lua gives `%d` a C long: on a 32-bit server a time in milliseconds overflows it.
     #[test]
     fn no_number_is_written_as_a_c_long() {
-        for verb in FILES {
-            let (text, _) = whole(verb);
+        for script in ALL {
+            let text = &script.text.0;
             assert!(!text.contains("'%d") && !text.contains("--@"), "{text}");
         }
     }

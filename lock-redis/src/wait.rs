@@ -13,12 +13,7 @@ pub(crate) struct Inbox {
     /// Whether a pushed grant counts. Where replicas must have a grant it does not: the sender may be a master that
     /// is cut off, where leases end that are renewed elsewhere. The waiter asks, and the answer waits for the replicas.
     grants: bool,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    waiters: HolderMap<Arc<Waiter>>,
+    waiters: Mutex<HolderMap<Arc<Waiter>>>,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +38,7 @@ impl Mail {
 
 impl Inbox {
     pub(crate) fn new(channel: String, grants: bool) -> Self {
-        Self { channel, grants, state: Mutex::default() }
+        Self { channel, grants, waiters: Mutex::default() }
     }
 
     pub(crate) fn channel(&self) -> &str {
@@ -52,12 +47,12 @@ impl Inbox {
 
     /// Makes a place for a waiter *before* its acquire is sent, so that a grant that comes early is kept.
     pub(crate) fn expect(&self, holder: HolderId) {
-        lock(&self.state).waiters.entry(holder).or_default();
+        lock(&self.waiters).entry(holder).or_default();
     }
 
     /// Takes the place away: the entry holds, is gone, or never was.
     pub(crate) fn forget(&self, holder: HolderId) {
-        let waiter = lock(&self.state).waiters.remove(&holder);
+        let waiter = lock(&self.waiters).remove(&holder);
         // A task that still waits there asks once more and learns what happened.
         if let Some(waiter) = waiter.filter(|waiter| Arc::strong_count(waiter) > 1) {
             waiter.post(Mail::ask);
@@ -72,7 +67,7 @@ impl Inbox {
             return;
         };
         let (Some(holder), Ok(token)) = (HolderId::from_hex(holder), token.parse()) else { return };
-        let waiter = lock(&self.state).waiters.get(&holder).cloned();
+        let waiter = lock(&self.waiters).get(&holder).cloned();
         if let Some(waiter) = waiter {
             waiter.post(|mail| if self.grants { mail.held = Some(token) } else { mail.ask() });
         }
@@ -80,11 +75,8 @@ impl Inbox {
 
     /// Messages may have been lost: everyone asks again.
     pub(crate) fn ask_all(&self) {
-        self.all().iter().for_each(|waiter| waiter.post(Mail::ask));
-    }
-
-    fn all(&self) -> Vec<Arc<Waiter>> {
-        lock(&self.state).waiters.values().cloned().collect()
+        let all: Vec<_> = lock(&self.waiters).values().cloned().collect();
+        all.iter().for_each(|waiter| waiter.post(Mail::ask));
     }
 
     /// Waits for the grant, or for a reason to ask, which comes when `reach` has connected. A waiter without a place gets one
@@ -94,15 +86,10 @@ impl Inbox {
         holder: HolderId,
         reach: impl Fn() -> F,
     ) -> Result<Wake> {
-        let waiter = {
-            let mut state = lock(&self.state);
-            match state.waiters.get(&holder) {
-                Some(waiter) => waiter.clone(),
-                None => {
-                    state.waiters.insert(holder, Arc::default());
-                    return Ok(Wake::Ask);
-                }
-            }
+        let known = lock(&self.waiters).get(&holder).cloned();
+        let Some(waiter) = known else {
+            self.expect(holder);
+            return Ok(Wake::Ask);
         };
         loop {
             let mut arrived = std::pin::pin!(waiter.arrived.notified());

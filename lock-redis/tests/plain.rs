@@ -9,7 +9,7 @@ use onelock_core::store::Checked;
 use onelock_core::{
     Backend, BootClock, ErrorKind, Locks, Page, Release, Renewed, Settings, Standing, StoreUrl,
 };
-use onelock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
+use onelock_redis::{RedisBackend, RedisConfig};
 use redis::Value;
 
 /// Release and extension as redsync and node-redlock send them; the other libraries' differ in spelling only.
@@ -22,8 +22,8 @@ fn config(server: &Server) -> RedisConfig {
     RedisConfig::try_from(url.parse::<StoreUrl>().unwrap()).unwrap()
 }
 
-async fn plain(server: &Server) -> Arc<Checked<PlainBackend>> {
-    Arc::new(PlainBackend::connect(config(server)).await.unwrap())
+async fn plain(server: &Server) -> Arc<Checked<RedisBackend>> {
+    Arc::new(RedisBackend::connect(config(server)).await.unwrap())
 }
 
 async fn locks(server: &Server) -> Locks {
@@ -153,11 +153,6 @@ async fn what_one_key_cannot_keep_is_refused_and_said() {
     }
     let raised = backend.raise(&request("a", "x").ticket(), token(1)).await;
     assert_eq!(raised.unwrap_err().kind(), ErrorKind::Unsupported);
-    // Each layout has its backend.
-    assert_eq!(RedisBackend::connect(config(&server)).await.unwrap_err().kind(), ErrorKind::InvalidConfig);
-    let mut line = config(&server);
-    (line.layout, line.namespace) = (Layout::Line, "x".into());
-    assert_eq!(PlainBackend::connect(line).await.unwrap_err().kind(), ErrorKind::InvalidConfig);
 }
 
 #[tokio::test]
@@ -172,8 +167,8 @@ async fn a_restricted_user_is_enough() {
     let mut config = config(&server);
     (config.username, config.password) =
         (Some("locker".into()), Some(onelock_core::Secret::new("lockers-never-printed")));
-    let backend = PlainBackend::connect(config.clone()).await.unwrap();
-    let cycle = async |backend: &Checked<PlainBackend>| {
+    let backend = RedisBackend::connect(config.clone()).await.unwrap();
+    let cycle = async |backend: &Checked<RedisBackend>| {
         let ask = request("orders/1", "x");
         let standing = backend.acquire(&ask).await?;
         let again = ask.clone().lease(HOUR * 2);
@@ -186,7 +181,7 @@ async fn a_restricted_user_is_enough() {
     held(cycle(&backend).await.unwrap());
     for right in ["time", "get", "set", "del", "incr", "pttl", "pexpire", "evalsha", "script|load"] {
         raw.run(&format!("ACL SETUSER locker -{right}")).await;
-        let error = PlainBackend::connect(config.clone()).await.unwrap_err();
+        let error = RedisBackend::connect(config.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{right}: {error}");
         assert!(error.to_string().contains(right), "{right}: {error}");
         raw.run(&format!("ACL SETUSER locker +{right}")).await;

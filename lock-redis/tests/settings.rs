@@ -3,7 +3,7 @@
 use crate::common::{Server, held, renew_one, request, soon, token, waits};
 use onelock_core::driver::Context;
 use onelock_core::{Backend, ErrorKind, Page, Raise, Release, Renewed, StoreUrl, Wake};
-use onelock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
+use onelock_redis::{Layout, RedisBackend, RedisConfig};
 
 /// A server that lacks a command of 7.0, as older ones do.
 #[tokio::test]
@@ -12,7 +12,7 @@ async fn an_old_server_is_refused() {
     let line = RedisBackend::connect(server.config()).await.map(drop);
     let mut config = server.config();
     (config.layout, config.namespace) = (Layout::Plain, String::new());
-    let plain = PlainBackend::connect(config).await.map(drop);
+    let plain = RedisBackend::connect(config).await.map(drop);
     for refused in [line, plain] {
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");

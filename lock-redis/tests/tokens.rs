@@ -4,17 +4,14 @@ use std::sync::Arc;
 
 use crate::common::{Server, held, request, soon};
 use onelock_core::{Backend, BootClock, ErrorKind, Locks, StoreUrl};
-use onelock_redis::{Layout, PlainBackend, RedisBackend, RedisConfig};
+use onelock_redis::{RedisBackend, RedisConfig};
 
 const LAYOUTS: [&str; 2] = ["line", "plain"];
 
 async fn backend(server: &Server, options: &str) -> Arc<dyn Backend> {
     let url: StoreUrl = format!("redis://127.0.0.1:{}/?{options}", server.port).parse().unwrap();
     let config = RedisConfig::try_from(url).unwrap();
-    match config.layout {
-        Layout::Line => Arc::new(RedisBackend::connect(config).await.unwrap()),
-        _ => Arc::new(PlainBackend::connect(config).await.unwrap()),
-    }
+    Arc::new(RedisBackend::connect(config).await.unwrap())
 }
 
 /// The token of a lock that is taken and released.

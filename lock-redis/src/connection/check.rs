@@ -2,9 +2,9 @@
 
 use onelock_core::{Capabilities, Error, ErrorKind, Result};
 
-use crate::config::{Gate, RedisConfig, Topology};
+use crate::config::{Gate, Layout, RedisConfig, Topology};
 use crate::connection::{Answer, Connection};
-use crate::keys::slot_of;
+use crate::keys::slot;
 use crate::reply;
 use crate::scripts;
 use crate::topology::Servers;
@@ -13,51 +13,46 @@ use crate::topology::epoch::field;
 /// What the verbs use, on a hash, a sorted set and a string.
 const TRIED: &str = "time,exists S,incr S,set S 1 px 1,get S,del S,pexpiretime H,hset H a 1,hget H a,hexists H a,pexpireat H 1,hdel H a,\
     zadd Z 1 a,zcard Z,zscore Z a,zrange Z 0 0,zrangebyscore Z 0 0,pexpireat Z 1,zrem Z a,publish C -";
+/// The same for those of the plain layout.
+const PLAIN_TRIED: &str = "time,set S 1 px 1,get S,incr S,pexpire S 1,pttl S,del S,pexpiretime S";
 
-/// Fails when an access list refuses a command the verbs need.
-pub(crate) async fn rights(servers: &Servers, prefix: &str, channel: &str) -> Result<()> {
-    let own = channel.rsplit(':').next().unwrap_or_default();
+/// Fails when an access list refuses a command the verbs need. In the plain layout keys are no part of it, because the user may
+/// be bound to those of the locks. `id` is part of the names of keys that nobody else uses.
+pub(crate) async fn rights(servers: &Servers, config: &RedisConfig, id: &str, channel: &str) -> Result<()> {
+    let prefix = &config.namespace;
     for (_, bucket) in servers.all().await? {
-        let mut command = scripts::PROBE.call(3);
-        command.arg(&["h", "z", "s"].map(|kind| format!("{prefix}:{{{bucket}}}:{kind}:{own}")));
-        // Only a cluster moves slots.
-        let tried = if servers.are_many() { [TRIED, ",hlen H"].concat() } else { TRIED.to_owned() };
-        command.arg(tried).arg(channel);
-        let missing =
-            match servers.call(slot_of(bucket), &scripts::PROBE, command).await.and_then(Answer::value) {
-                // A node that is down when the client comes up is for the verbs to find out.
-                Err(e) if servers.are_many() && e.is_retryable() => continue,
-                missing => missing?,
-            };
-        let text = format!(
-            "the user lacks rights on the keys {prefix}:* or the channels {prefix}:inbox:*, or for the commands"
-        );
-        nothing_missing(&missing, &text)?;
+        let key = |kind| format!("{prefix}:{{{bucket}}}:{kind}:{id}");
+        let (h, z, s) = (key("h"), key("z"), key("s"));
+        let (command, text) = if config.layout == Layout::Line {
+            let mut command = scripts::PROBE.call(&[&h, &z, &s]);
+            // Only a cluster moves slots.
+            command
+                .arg(if servers.are_many() { [TRIED, ",hlen H"].concat() } else { TRIED.to_owned() })
+                .arg(channel);
+            (command, format!(" on the keys {prefix}:* or the channels {prefix}:inbox:*, or"))
+        } else {
+            let mut command = scripts::PROBE.call(&[]);
+            command.arg(PLAIN_TRIED).arg(format!("{prefix}onelock-probe:{{{bucket}}}:{id}"));
+            (command, String::new())
+        };
+        let answer = servers.call(slot(&h), &scripts::PROBE, command).await.and_then(Answer::value);
+        let missing: Vec<String> = match answer {
+            // A node that is down when the client comes up is for the verbs to find out.
+            Err(e) if servers.are_many() && e.is_retryable() => continue,
+            missing => reply::read(missing?)?,
+        };
+        if let Some(unknown) = missing.iter().find_map(|name| name.strip_prefix('!')) {
+            let text = format!(
+                "the server is too old: Redis 7.0 or Valkey 7.2 is needed, and this one has no {unknown}"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        }
+        if !missing.is_empty() {
+            let text = format!("the user lacks rights{text} for the commands: {}", missing.join(", "));
+            return Err(Error::new(ErrorKind::Denied, text));
+        }
     }
     Ok(())
-}
-
-/// The same for the plain verbs, tried on `key`. Keys are no part of it, because the user may be bound to those of the locks.
-pub(crate) async fn plain_rights(servers: &Servers, key: &str, slot: u16) -> Result<()> {
-    let mut command = scripts::PROBE.call(0);
-    command.arg("time,set S 1 px 1,get S,incr S,pexpire S 1,pttl S,del S,pexpiretime S").arg(key);
-    let missing = servers.call(slot, &scripts::PROBE, command).await?.value()?;
-    nothing_missing(&missing, "the user lacks rights for the commands")
-}
-
-/// Fails, and names what is missing, unless nothing is.
-fn nothing_missing(missing: &redis::Value, text: &str) -> Result<()> {
-    let missing: Vec<_> = reply::items(missing)?.iter().map(reply::string).collect::<Result<_>>()?;
-    if missing.is_empty() {
-        return Ok(());
-    }
-    if let Some(unknown) = missing.iter().find_map(|name| name.strip_prefix('!')) {
-        let text = format!(
-            "the server is too old: Redis 7.0 or Valkey 7.2 is needed, and this one has no {unknown}"
-        );
-        return Err(Error::new(ErrorKind::Unsupported, text));
-    }
-    Err(Error::new(ErrorKind::Denied, format!("{text}: {}", missing.join(", "))))
 }
 
 /// Learns what the servers would do with locks when their memory is full, whether they keep them over a restart, and whether
@@ -110,7 +105,7 @@ async fn info(connection: &Connection) -> Result<Option<String>> {
     // A user that is not let in is no user without the right to ask.
     connection.reach().await?;
     match connection.commands([&["INFO"]]).await {
-        Ok([answer]) => Ok(Some(reply::string(&answer)?.to_owned())),
+        Ok([answer]) => reply::read(answer).map(Some),
         Err(e) if e.kind() == ErrorKind::Denied => Ok(None),
         Err(e) => Err(e),
     }

@@ -10,13 +10,12 @@ pub(crate) mod socket;
 #[cfg(feature = "tls")]
 mod tls;
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use onelock_core::flight::SingleFlight;
 use onelock_core::{Error, ErrorKind, Host, Result};
-use redis::{Cmd, Pipeline, PushInfo, PushKind, Value};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, ServerError, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -32,22 +31,25 @@ use socket::Socket;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-const OPEN: u8 = 0;
-const RETIRED: u8 = 1;
-const CLOSED: u8 = 2;
-
 #[derive(Debug)]
 pub(crate) struct Connection {
     config: Arc<RedisConfig>,
     target: Target,
     inbox: Arc<Inbox>,
-    live: Mutex<Option<Live>>,
-    opened: AtomicU64,
+    state: Mutex<State>,
     connecting: SingleFlight<Result<Live>>,
-    /// What is known of failed attempts.
-    pause: Mutex<Pause>,
-    state: AtomicU8,
     this: Weak<Connection>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    live: Option<Live>,
+    /// How many were begun.
+    opened: u64,
+    /// How long after a failed attempt the next one begins, and when.
+    pause: Duration,
+    until: Option<Instant>,
+    closed: bool,
 }
 
 /// A socket in use, and which one it is.
@@ -56,12 +58,6 @@ struct Live {
     socket: Socket,
     number: u64,
     fence: Option<Arc<Fence>>,
-}
-
-#[derive(Debug, Default)]
-struct Pause {
-    length: Duration,
-    until: Option<Instant>,
 }
 
 /// What the server said to one call: an error of its own is a value here.
@@ -73,6 +69,11 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    #[cfg(test)]
+    pub(crate) fn of(value: Value) -> Self {
+        Self { value, short: None }
+    }
+
     /// The value, and how many replicas had it where that was too few.
     pub(crate) fn joined(self) -> Result<(Value, Option<i64>)> {
         error::sound(self.value).map(|value| (value, self.short))
@@ -83,10 +84,6 @@ impl Answer {
         let (value, short) = self.joined()?;
         short.map_or(Ok(value), |replicas| Err(error::too_few(replicas)))
     }
-
-    fn is(&self, test: impl Fn(&redis::ServerError) -> bool) -> bool {
-        matches!(&self.value, Value::ServerError(e) if test(e))
-    }
 }
 
 impl Connection {
@@ -95,41 +92,37 @@ impl Connection {
             config: Arc::clone(config),
             target,
             inbox: Arc::clone(inbox),
-            live: Mutex::new(None),
-            opened: AtomicU64::new(0),
+            state: Mutex::default(),
             connecting: SingleFlight::default(),
-            pause: Mutex::default(),
-            state: AtomicU8::new(OPEN),
             this: this.clone(),
         })
     }
 
-    /// Calls one script, once or several times, in one round trip; in two when the server has forgotten its scripts.
+    /// Calls one script, once or several times, in one round trip.
     pub(crate) async fn ask(
         &self,
         script: &'static Script,
         calls: &[&Cmd],
         asking: bool,
     ) -> Result<Vec<Answer>> {
-        let mut promoted = 0;
+        let mut again = 0;
         loop {
             let live = self.live().await?;
-            let mut answers = self.round(&live, script, calls, asking, false).await?;
-            let missed: Vec<_> = (0..calls.len()).filter(|i| answers[*i].is(error::is_no_script)).collect();
-            if !missed.is_empty() {
-                let again: Vec<_> = missed.iter().map(|i| calls[*i]).collect();
-                let second = self.round(&live, script, &again, asking, true).await?;
-                missed.into_iter().zip(second).for_each(|(i, answer)| answers[i] = answer);
-            }
-            if answers.iter().any(|answer| answer.is(error::leads_astray)) {
-                // The name may lead to another server by now.
-                self.drop_connection(live.number);
-            }
-            // It was promoted since this connection was made, and has done nothing: the next one knows the new epoch.
-            if promoted < 2 && answers.iter().any(|answer| answer.is(|e| e.code() == "ONELOCKEPOCH")) {
-                promoted += 1;
+            let answers = self.round(&live, script, calls, asking).await?;
+            let said = |test: fn(&ServerError) -> bool| {
+                answers.iter().any(|answer| matches!(&answer.value, Value::ServerError(e) if test(e)))
+            };
+            // It was promoted since this connection was made, or has forgotten its scripts, and has done nothing: the next
+            // connection knows the new epoch, and loads them. (Of several calls, which are renewals or counts, some may be made
+            // twice.)
+            if again < 2 && said(error::is_outdated) {
+                again += 1;
                 self.drop_connection(live.number);
                 continue;
+            }
+            if said(error::leads_astray) {
+                // The name may lead to another server by now.
+                self.drop_connection(live.number);
             }
             return Ok(answers);
         }
@@ -141,20 +134,16 @@ impl Connection {
         script: &'static Script,
         calls: &[&Cmd],
         asking: bool,
-        load: bool,
     ) -> Result<Vec<Answer>> {
         let replicas = self.config.replicas;
         let counts = script.counts && replicas > 0;
         let fence = live.fence.as_ref().filter(|_| script.fenced);
-        if let ([call], None, false) = (calls, fence, asking || load || counts) {
+        if let ([call], None, false) = (calls, fence, asking || counts) {
             let mut requests = live.socket.requests.clone();
             let value = self.sent(live, requests.send_packed_command(call)).await?;
             return Ok(vec![Answer { value, short: None }]);
         }
-        let mut pipeline = Pipeline::with_capacity(2 * calls.len() + 2);
-        if load {
-            pipeline.add_command(script.load());
-        }
+        let mut pipeline = Pipeline::with_capacity(2 * calls.len() + 1);
         for call in calls {
             if asking {
                 pipeline.cmd("ASKING");
@@ -181,8 +170,7 @@ impl Connection {
             }
             Some(_) => return Err(Error::new(ErrorKind::Protocol, "WAIT did not answer with a number")),
         };
-        let first = usize::from(load) + usize::from(asking);
-        let values = values.into_iter().skip(first).step_by(1 + usize::from(asking));
+        let values = values.into_iter().skip(usize::from(asking)).step_by(1 + usize::from(asking));
         Ok(values.map(|value| Answer { value, short }).collect())
     }
 
@@ -196,9 +184,7 @@ impl Connection {
         let live = self.live().await?;
         let mut pipeline = Pipeline::with_capacity(N);
         for words in commands {
-            let mut command = Cmd::new();
-            command.arg(words);
-            pipeline.add_command(command);
+            pipeline.add_command(Cmd::new().arg(words).to_owned());
         }
         let values = self.send(&live, &pipeline).await?;
         let values: Vec<_> = values.into_iter().map(error::sound).collect::<Result<_>>()?;
@@ -239,9 +225,8 @@ impl Connection {
             return Ok(live);
         }
         let Some(this) = self.this.upgrade() else { return Err(closed()) };
-        let runtime = Handle::current();
+        let (limit, runtime) = (self.config.connect_timeout, Handle::current());
         let connected = self.connecting.join(&runtime, || async move {
-            let limit = this.config.connect_timeout;
             let late = |_| Err(Error::new(ErrorKind::Unavailable, format!("no connection within {limit:?}")));
             timeout(limit, this.reconnect()).await.unwrap_or_else(late)
         });
@@ -250,11 +235,8 @@ impl Connection {
     }
 
     fn current(&self) -> Result<Option<Live>> {
-        match self.state.load(Ordering::Acquire) {
-            OPEN => Ok(lock(&self.live).clone()),
-            RETIRED => Err(Error::new(ErrorKind::Unavailable, "this node serves no locks any more")),
-            _ => Err(closed()),
-        }
+        let state = lock(&self.state);
+        if state.closed { Err(closed()) } else { Ok(state.live.clone()) }
     }
 
     /// Connects, but not at once after a failure.
@@ -262,17 +244,18 @@ impl Connection {
         if let Some(live) = self.current()? {
             return Ok(live);
         }
-        let until = lock(&self.pause).until;
+        let until = lock(&self.state).until;
         if let Some(until) = until {
             sleep_until(until).await;
         }
-        {
-            let mut pause = lock(&self.pause);
-            pause.length = (pause.length * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        let number = {
+            let mut state = lock(&self.state);
+            state.pause = (state.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
             // Set before the attempt: one that is given up counts as failed.
-            pause.until = Some(Instant::now() + pause.length);
-        }
-        let number = self.opened.fetch_add(1, Ordering::AcqRel) + 1;
+            state.until = Some(Instant::now() + state.pause);
+            state.opened += 1;
+            state.opened
+        };
         let this = self.this.clone();
         let pushed = move |push: PushInfo| {
             if let Some(connection) = this.upgrade() {
@@ -281,9 +264,11 @@ impl Connection {
         };
         let (socket, fence) = open::open(&self.config, &self.target, self.inbox.channel(), pushed).await?;
         let live = Live { socket, number, fence: fence.map(Arc::new) };
-        *lock(&self.pause) = Pause::default();
-        *lock(&self.live) = Some(live.clone());
-        self.current().inspect_err(|_| drop(lock(&self.live).take()))?;
+        let mut state = lock(&self.state);
+        if state.closed {
+            return Err(closed());
+        }
+        (state.pause, state.until, state.live) = (Duration::ZERO, None, Some(live.clone()));
         Ok(live)
     }
 
@@ -297,7 +282,7 @@ impl Connection {
 
     /// Stops using this connection. What was published on it may be lost: every waiter asks, over the next one.
     fn drop_connection(&self, number: u64) {
-        let dropped = lock(&self.live).take_if(|live| live.number == number);
+        let dropped = lock(&self.state).live.take_if(|live| live.number == number);
         if dropped.is_some() {
             self.inbox.ask_all();
         }
@@ -313,17 +298,8 @@ impl Connection {
 
     /// Ends the connection of a client that is closed.
     pub(crate) fn close(&self) {
-        self.end(CLOSED);
-    }
-
-    /// Ends the connection to a node that serves no locks any more.
-    pub(crate) fn retire(&self) {
-        self.end(RETIRED);
-    }
-
-    fn end(&self, state: u8) {
-        self.state.fetch_max(state, Ordering::AcqRel);
-        lock(&self.live).take();
+        let mut state = lock(&self.state);
+        (state.closed, state.live) = (true, None);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Opens a connection: finds the server, subscribes the inbox, loads the scripts, learns the epoch of its numbers.
 
 use onelock_core::{Error, ErrorKind, Host, Result};
-use redis::{AsyncConnectionConfig, Pipeline, PushInfo, Value};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo};
 
 use super::socket::{self, Role, Socket};
 use crate::config::RedisConfig;
@@ -40,58 +40,53 @@ pub(super) async fn open(
             Ok::<(), redis::aio::SendError>(())
         });
     let socket = socket::open(config, &host, Role::Locker, settings).await?;
-    let scripts = scripts::of(config.layout);
-    let mut load = Pipeline::with_capacity(scripts.len() + 3);
-    for script in scripts {
+    let mut load = Pipeline::with_capacity(scripts::ALL.len() + 3);
+    for script in scripts::ALL {
         load.add_command(script.load());
     }
     // The epoch is the same before and after the id was read, so the two belong together.
-    match target {
-        Target::Server(_) => {}
-        Target::Master(_) => {
-            load.cmd("INFO").arg("replication");
-        }
-        Target::Node(_) => {
-            load.cmd("CLUSTER").arg("INFO").cmd("INFO").arg("replication").cmd("CLUSTER").arg("INFO");
-        }
+    let asked: &[&[&str]] = match target {
+        Target::Server(_) => &[],
+        Target::Master(_) => &[&["INFO", "replication"]],
+        Target::Node(_) => &[&["CLUSTER", "INFO"], &["INFO", "replication"], &["CLUSTER", "INFO"]],
+    };
+    for words in asked {
+        load.add_command(Cmd::new().arg(*words).to_owned());
     }
     let (mut subscriber, mut loader) = (socket.requests.clone(), socket.requests.clone());
-    let (subscribed, loaded) = tokio::join!(
-        async {
-            // Nothing is pushed where nobody can wait.
-            match channel {
-                "" => Ok(()),
-                channel => subscriber.subscribe(channel).await,
-            }
-        },
-        loader.send_packed_commands(&load, 0, load.len()),
-    );
+    let subscribe = async {
+        // Nothing is pushed where nobody can wait.
+        if channel.is_empty() { Ok(()) } else { subscriber.subscribe(channel).await }
+    };
+    let (subscribed, loaded) = tokio::join!(subscribe, loader.send_packed_commands(&load, 0, load.len()));
     subscribed.map_err(|e| error::from_redis(&e))?;
-    let loaded = loaded.map_err(|e| error::from_redis(&e))?;
-    let loaded: Vec<_> = loaded.into_iter().map(error::sound).collect::<Result<_>>()?;
-    let fence = match (&loaded[scripts.len().min(loaded.len())..], epoch) {
-        ([], _) => None,
-        ([replication], Some(epoch)) => {
-            let replication = reply::string(replication)?;
-            if field(replication, "role") != Some("master") {
-                let text = format!("the sentinels name {host}, which is not a master (yet, or any more)");
-                return Err(Error::new(ErrorKind::Unavailable, text));
+    let mut loaded = loaded.map_err(|e| error::from_redis(&e))?;
+    let said = loaded.split_off(scripts::ALL.len().min(loaded.len()));
+    loaded.into_iter().try_for_each(|answer| error::sound(answer).map(drop))?;
+    let said: Vec<String> =
+        said.into_iter().map(|answer| reply::read(error::sound(answer)?)).collect::<Result<_>>()?;
+    let unavailable = |text: String| Err(Error::new(ErrorKind::Unavailable, text));
+    let fence = match (&said[..], epoch) {
+        ([], None) => None,
+        ([replication], Some(_)) if field(replication, "role") != Some("master") => {
+            return unavailable(format!(
+                "the sentinels name {host}, which is not a master (yet, or any more)"
+            ));
+        }
+        ([replication], Some(epoch)) => Some(Fence::new(epoch, replication)?),
+        ([before, replication, after], None) => {
+            let epoch = own_epoch(before)?;
+            if epoch != own_epoch(after)? {
+                return unavailable(format!("{host} is just being promoted"));
             }
             Some(Fence::new(epoch, replication)?)
-        }
-        ([before, replication, after], None) => {
-            let (before, after) = (own_epoch(before)?, own_epoch(after)?);
-            if before != after {
-                return Err(Error::new(ErrorKind::Unavailable, format!("{host} is just being promoted")));
-            }
-            Some(Fence::new(before, reply::string(replication)?)?)
         }
         _ => return Err(super::miscounted()),
     };
     Ok((socket, fence))
 }
 
-fn own_epoch(info: &Value) -> Result<u64> {
-    let epoch = field(reply::string(info)?, "cluster_my_epoch").and_then(|epoch| epoch.parse().ok());
+fn own_epoch(info: &str) -> Result<u64> {
+    let epoch = field(info, "cluster_my_epoch").and_then(|epoch| epoch.parse().ok());
     epoch.ok_or_else(|| Error::new(ErrorKind::Protocol, "the node does not say its epoch"))
 }

@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 #[cfg(feature = "tls")]
 use super::tls;
@@ -28,18 +28,12 @@ pub(crate) enum Role {
 #[derive(Clone, Debug)]
 pub(crate) struct Socket {
     pub(crate) requests: MultiplexedConnection,
-    /// `None` where it is the driver that keeps and ends it.
-    _task: Option<Arc<Task>>,
+    /// Empty where it is the driver that keeps and ends it.
+    _task: Arc<JoinSet<()>>,
 }
 
-#[derive(Debug)]
-struct Task(AbortHandle);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// Connects to the server at `host`.
 pub(crate) async fn open(
@@ -50,48 +44,29 @@ pub(crate) async fn open(
 ) -> Result<Socket> {
     // Without its own timeouts: callers have some that include the rest of the work.
     let settings = settings.set_connection_timeout(None).set_response_timeout(None);
+    let failed = |e| error::from_redis(&e);
+    let mut task = JoinSet::new();
     if let Some(client) = &config.client {
-        return by_client(client.get(), &settings).await;
+        let requests = by_client(client.get(), &settings).await.map_err(failed)?;
+        return Ok(Socket { requests, _task: Arc::new(task) });
     }
     let credentials = credentials(config, role).await?;
-    let failed =
-        |e: std::io::Error| Error::new(ErrorKind::Unavailable, format!("{host} cannot be reached: {e}"));
-    if host.is_socket() {
-        return speak(&credentials, local(host).await.map_err(failed)?, settings).await;
-    }
-    #[cfg(feature = "tls")]
-    if config.tls {
-        // What its settings lack is an error before any I/O.
-        let connector = tls::connector(config)?;
-        let stream = dial(host).await.map_err(failed)?;
-        return speak(&credentials, tls::connect(connector, &host.host, stream).await?, settings).await;
-    }
-    speak(&credentials, dial(host).await.map_err(failed)?, settings).await
-}
-
-/// Says who asks, on a stream that is open.
-async fn speak<S>(
-    credentials: &RedisConnectionInfo,
-    stream: S,
-    settings: AsyncConnectionConfig,
-) -> Result<Socket>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let connected = MultiplexedConnection::new_with_config(credentials, stream, settings).await;
-    let (requests, task) = connected.map_err(|e| error::from_redis(&e))?;
-    Ok(Socket { requests, _task: Some(Arc::new(Task(tokio::spawn(task).abort_handle()))) })
+    let stream = dial(config, host).await?;
+    let connected = MultiplexedConnection::new_with_config(&credentials, stream, settings).await;
+    let (requests, driver) = connected.map_err(failed)?;
+    task.spawn(driver);
+    Ok(Socket { requests, _task: Arc::new(task) })
 }
 
 /// Connects as the application's client does, but in the protocol in which pushes come.
-async fn by_client(client: &Client, settings: &AsyncConnectionConfig) -> Result<Socket> {
+async fn by_client(
+    client: &Client,
+    settings: &AsyncConnectionConfig,
+) -> redis::RedisResult<MultiplexedConnection> {
     let info = client.get_connection_info().clone();
     let spoken = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    let connected = async {
-        let client = Client::open(info.set_redis_settings(spoken))?;
-        client.get_multiplexed_async_connection_with_config(settings).await
-    };
-    Ok(Socket { requests: connected.await.map_err(|e| error::from_redis(&e))?, _task: None })
+    let client = Client::open(info.set_redis_settings(spoken))?;
+    client.get_multiplexed_async_connection_with_config(settings).await
 }
 
 async fn credentials(config: &RedisConfig, role: Role) -> Result<RedisConnectionInfo> {
@@ -116,18 +91,28 @@ async fn credentials(config: &RedisConfig, role: Role) -> Result<RedisConnection
     Ok(settings)
 }
 
-#[cfg(unix)]
-async fn local(host: &Host) -> std::io::Result<tokio::net::UnixStream> {
-    tokio::net::UnixStream::connect(&host.host).await
+/// The socket of this path, or the first address of the host that answers, with TLS where it is asked for.
+async fn dial(config: &RedisConfig, host: &Host) -> Result<Box<dyn Stream>> {
+    let failed =
+        |e: std::io::Error| Error::new(ErrorKind::Unavailable, format!("{host} cannot be reached: {e}"));
+    #[cfg(unix)]
+    if host.is_socket() {
+        return Ok(Box::new(tokio::net::UnixStream::connect(&host.host).await.map_err(failed)?));
+    }
+    // What its settings lack is an error before any I/O.
+    #[cfg(feature = "tls")]
+    let connector = config.tls.then(|| tls::connector(config)).transpose()?;
+    let stream = tcp(host).await.map_err(failed)?;
+    #[cfg(feature = "tls")]
+    if let Some(connector) = connector {
+        return Ok(Box::new(tls::connect(connector, &host.host, stream).await?));
+    }
+    // Without that feature TLS was refused before.
+    let _ = config.tls;
+    Ok(Box::new(stream))
 }
 
-#[cfg(not(unix))]
-async fn local(_: &Host) -> std::io::Result<TcpStream> {
-    Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "this system has no Unix sockets"))
-}
-
-/// The first address of the host that answers.
-async fn dial(host: &Host) -> std::io::Result<TcpStream> {
+async fn tcp(host: &Host) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect((host.host.as_str(), host.port)).await?;
     stream.set_nodelay(true)?;
     // Both find a peer that vanished while nothing is sent; what is sent has its own timeout.

@@ -15,11 +15,6 @@ use tokio_rustls::client::TlsStream;
 
 use crate::config::{RedisConfig, bad};
 
-/// The settings of a new connection. The files are read each time, so that new certificates are used.
-pub(crate) fn connector(config: &RedisConfig) -> Result<TlsConnector> {
-    Ok(TlsConnector::from(Arc::new(settings(config)?)))
-}
-
 /// Speaks TLS on a new connection to `host`.
 pub(crate) async fn connect(
     connector: TlsConnector,
@@ -32,7 +27,8 @@ pub(crate) async fn connect(
     connected.map_err(|e| Error::new(ErrorKind::Unavailable, format!("no TLS with the server: {e}")))
 }
 
-fn settings(config: &RedisConfig) -> Result<ClientConfig> {
+/// The settings of a new connection. The files are read each time, so that new certificates are used.
+pub(crate) fn connector(config: &RedisConfig) -> Result<TlsConnector> {
     let provider = provider()?;
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -40,7 +36,7 @@ fn settings(config: &RedisConfig) -> Result<ClientConfig> {
         .with_root_certificates(authorities(config)?);
     let mut settings = match (&config.tls_cert, &config.tls_key) {
         (Some(cert), Some(key)) => {
-            let key = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|e| unreadable(key, &e))?;
+            let key = PrivateKeyDer::from_pem_file(key).map_err(|e| unreadable(key, &e))?;
             builder
                 .with_client_auth_cert(certificates(cert)?, key)
                 .map_err(|e| bad(format!("tls_cert and tls_key cannot be used: {e}")))?
@@ -51,7 +47,7 @@ fn settings(config: &RedisConfig) -> Result<ClientConfig> {
         settings.enable_sni = false;
         settings.dangerous().set_certificate_verifier(Arc::new(Anybody(provider)));
     }
-    Ok(settings)
+    Ok(TlsConnector::from(Arc::new(settings)))
 }
 
 /// The application's, else one that was compiled in.
@@ -82,17 +78,12 @@ fn authorities(config: &RedisConfig) -> Result<RootCertStore> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let pem = read(path)?;
     let found: Vec<_> =
-        CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(|e| unreadable(path, &e))?;
+        CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|e| unreadable(path, &e))?;
     if found.is_empty() {
         return Err(bad(format!("{} has no certificate", path.display())));
     }
     Ok(found)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|e| unreadable(path, &e))
 }
 
 fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Error {

@@ -1,23 +1,23 @@
 -- KEYS: E O W X, the counter, and the gate where there is one.
--- ARGV: holder, mode, lease, waiter lease (ms, lock-delay included), queue, inbox and note, token epoch.
+-- ARGV: holder, lease, waiter lease (ms, lock-delay included), mode, queue, inbox and note, token epoch.
 -- Behind them, where a replica can be promoted: where the numbers of this epoch start, and the server's replication id.
 -- Answers status, number, time until asking again may help (-1: unknown); who holds is answered with its holder.
 --@shared
 --@number
-local holder, mode = ARGV[1], ARGV[2]
+local holder, mode = ARGV[1], ARGV[4]
 admitted(KEYS[6])
 promoted(ARGV[9])
 
 -- Nobody else is in it: one key, and none of what a line needs.
 local function take()
   local n = number(KEYS[5], ARGV[8], ARGV[7])
-  call('SET', KEYS[1], holder .. ' ' .. n .. ' ' .. mode .. ' ' .. millis() .. ' ' .. ARGV[6], 'PX', ARGV[3])
+  call('SET', KEYS[1], holder .. ' ' .. n .. ' ' .. mode .. ' ' .. millis() .. ' ' .. ARGV[6], 'PX', ARGV[2])
   return '1 ' .. n .. ' ' .. holder
 end
 local others = call('EXISTS', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 if others == 0 then return take() end
 --@line
-local lease, waiter_lease, queue = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
+local lease, waiter_lease, queue = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5] == '1'
 local waits, holds, held, n = false, false, 1, nil
 local alone, number_of, entry = single()
 if alone == holder then

@@ -1,13 +1,16 @@
--- Put before the scripts of a gate. KEYS: the gate and all counters.
-local call = redis.call
+-- KEYS: the gate and all counters. Without ARGV it answers the run id, whether the gate is open to it, and the largest counter.
+-- ARGV: the run id to open it to, and where the counters must be at least. Answers 0 where the server has another.
+--@shared
 local run_id = string.match(call('INFO', 'server'), 'run_id:(%x+)')
 if not run_id then error({err = 'ERR the server does not say its run_id'}) end
-
--- The last number of a counter, and what stands before it: a token epoch and a colon, or nothing.
-local function counter(key)
-  local text = call('GET', key) or '0'
-  local epoch = string.match(text, '^%d+:') or ''
-  local number = tonumber(string.sub(text, #epoch + 1))
-  if not number then error({err = 'ONELOCKFOREIGN the counter ' .. key .. ' is not a number'}) end
-  return number, epoch
+if ARGV[1] and ARGV[1] ~= run_id then return 0 end
+local highest = 0
+for i = 2, #KEYS do
+  local number, epoch = counter(KEYS[i])
+  if ARGV[1] and number < tonumber(ARGV[2]) then call('SET', KEYS[i], epoch .. ARGV[2]) end
+  highest = math.max(highest, number)
 end
+if not ARGV[1] then return {run_id, call('GET', KEYS[1]) == run_id and 1 or 0, highest} end
+-- The gate is last: a server that stops half way has another run id when it is back.
+call('SET', KEYS[1], run_id)
+return 1

@@ -1,5 +1,4 @@
--- The numbers of joins, for both layouts. A counter is the last number, or the largest token epoch that has joined, a colon, and
--- the last number.
+-- The numbers of joins, for both layouts.
 
 -- Fails when the server was promoted since the client learned its epoch: it has another replication id then.
 local function promoted(id)
@@ -33,12 +32,10 @@ local function number(key, floor, epoch)
     if next ~= n then call('SET', key, as_text) end
     return as_text
   end
-  local counter = call('GET', key) or '0'
-  local largest, last = string.match(counter, '^(%d+):(%d+)$')
-  if not largest and epoch == '0' then error(n) end
-  largest, last = largest or '0', tonumber(last or counter)
-  if not last then error({err = 'ONELOCKFOREIGN the counter ' .. key .. ' is not a number'}) end
-  if tonumber(epoch) < tonumber(largest) then error({err = 'ONELOCKTOKENEPOCH ' .. epoch .. ' ' .. largest}) end
+  local last, largest = counter(key)
+  if largest == '' and epoch == '0' then error(n) end
+  largest = tonumber(string.sub(largest, 1, -2)) or 0
+  if tonumber(epoch) < largest then error({err = 'ONELOCKTOKENEPOCH ' .. epoch .. ' ' .. largest}) end
   n = text(above(last, floor))
   call('SET', key, epoch .. ':' .. n)
   return n

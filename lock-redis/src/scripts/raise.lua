@@ -6,10 +6,6 @@ admitted(KEYS[6])
 local alone = single()
 if not alone then settle() end
 if alone ~= ARGV[1] and (alone or call('HEXISTS', E, ARGV[1]) == 0) then return 0 end
--- Behind a token epoch, where it has one.
-local counter = call('GET', KEYS[5]) or '0'
-local epoch = string.match(counter, '^%d+:') or ''
-local last = tonumber(string.sub(counter, #epoch + 1))
-if not last then read(nil) end
+local last, epoch = counter(KEYS[5])
 if last < tonumber(ARGV[2]) then call('SET', KEYS[5], epoch .. ARGV[2]) end
 return 1

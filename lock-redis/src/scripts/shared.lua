@@ -12,6 +12,15 @@ local function millis()
   return time[1] .. string.sub('00000' .. time[2], -6, -4)
 end
 
+-- The last number of a counter, and what stands before it: the largest token epoch that has joined and a colon, or nothing.
+local function counter(key)
+  local value = call('GET', key) or '0'
+  local epoch = string.match(value, '^%d+:') or ''
+  local last = tonumber(string.sub(value, #epoch + 1))
+  if not last then error({err = 'ONELOCKFOREIGN the counter ' .. key .. ' is not a number'}) end
+  return last, epoch
+end
+
 -- Fails where this start of the server has no vote; `gate` is nil where the client asks for none. Before any write.
 local function admitted(gate)
   if gate and string.match(call('INFO', 'server'), 'run_id:(%x+)') ~= call('GET', gate) then

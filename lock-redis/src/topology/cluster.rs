@@ -7,7 +7,6 @@
 //! the same one, and a line in a slot that is on its way is served by other scripts.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use super::{Call, only};
 use crate::config::RedisConfig;
 use crate::connection::{Answer, Connection, Target};
 use crate::error::closed;
+use crate::keys::{BUCKETS, slot};
 use crate::scripts::Script;
 use crate::wait::{Inbox, lock};
 
@@ -34,19 +34,20 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Cluster {
     config: Arc<RedisConfig>,
     inbox: Arc<Inbox>,
-    map: Mutex<Map>,
+    state: Mutex<State>,
     reading: SingleFlight<Result<()>>,
-    /// When the slot map was read last.
-    read: Mutex<Option<Instant>>,
-    stale: AtomicBool,
-    closed: AtomicBool,
     this: Weak<Cluster>,
 }
 
 #[derive(Debug, Default)]
-struct Map {
+struct State {
     ranges: Vec<Range>,
     connections: HashMap<Host, Arc<Connection>>,
+    /// When the slot map was read last.
+    read: Option<Instant>,
+    /// Whether nothing has shown since that it has changed.
+    good: bool,
+    closed: bool,
 }
 
 impl Cluster {
@@ -54,11 +55,8 @@ impl Cluster {
         Arc::new_cyclic(|this| Self {
             config: Arc::clone(config),
             inbox: Arc::clone(inbox),
-            map: Mutex::default(),
+            state: Mutex::default(),
             reading: SingleFlight::default(),
-            read: Mutex::default(),
-            stale: AtomicBool::new(true),
-            closed: AtomicBool::new(false),
             this: this.clone(),
         })
     }
@@ -87,16 +85,17 @@ impl Cluster {
                 continue;
             }
             asking = matches!(redirect, Redirect::Ask(_));
+            if !asking {
+                self.is_stale();
+            }
             node = match redirect {
-                Redirect::Moved(host) => {
-                    self.is_stale();
-                    self.node(host.at(&node))?
-                }
-                Redirect::Ask(host) => self.node(host.at(&node))?,
+                Redirect::Moved(there) | Redirect::Ask(there) => match node.host() {
+                    Some(here) if there.host.is_empty() => self.node(Host::new(&*here.host, there.port))?,
+                    _ => self.node(there)?,
+                },
                 Redirect::Partial | Redirect::Later => {
                     now = 0;
                     sleep(PAUSE).await;
-                    self.is_stale();
                     self.owner(slot).await?
                 }
             };
@@ -107,60 +106,47 @@ impl Cluster {
     /// that is its answer: its parts may be served one by one.
     pub(super) async fn ask_all(&self, script: &'static Script, calls: &[(u16, Cmd)]) -> Vec<Result<Answer>> {
         let mut groups: BTreeMap<Host, (Arc<Connection>, Vec<usize>)> = BTreeMap::new();
-        let mut answers: Vec<Option<Result<Answer>>> = calls.iter().map(|_| None).collect();
-        let fresh = self.fresh().await;
+        // What fails here is asked by itself.
+        let _ = self.fresh().await;
         for (i, (slot, _)) in calls.iter().enumerate() {
-            match fresh.clone().and_then(|()| self.at(*slot)) {
-                Ok((host, node)) => groups.entry(host).or_insert_with(|| (node, Vec::new())).1.push(i),
-                Err(error) => answers[i] = Some(Err(error)),
+            if let Ok((host, node)) = self.at(*slot) {
+                groups.entry(host).or_insert_with(|| (node, Vec::new())).1.push(i);
             }
         }
-        let sent = groups.into_values().map(|(node, which)| async move {
+        let sent = groups.into_values().map(async |(node, which)| {
             let commands: Vec<_> = which.iter().map(|i| &calls[*i].1).collect();
-            let answer = self.noted(node.ask(script, &commands, false).await);
-            (which, answer)
-        });
-        let mut moved = Vec::new();
-        for (which, answer) in join_all(sent).await {
-            match answer {
-                Ok(values) => {
-                    for (i, answer) in which.into_iter().zip(values) {
-                        match Redirect::of(&answer.value) {
-                            None | Some(Redirect::Partial) => {}
-                            Some(_) => moved.push(i),
-                        }
-                        answers[i] = Some(Ok(answer));
-                    }
-                }
-                Err(error) => which.into_iter().for_each(|i| answers[i] = Some(Err(error.clone()))),
+            match self.noted(node.ask(script, &commands, false).await) {
+                Ok(answers) => which.into_iter().zip(answers.into_iter().map(Ok)).collect::<Vec<_>>(),
+                Err(error) => which.into_iter().map(|i| (i, Err(error.clone()))).collect(),
             }
-        }
-        let again =
-            moved.into_iter().map(async |i| (i, self.ask(calls[i].0, &[(script, calls[i].1.clone())]).await));
-        for (i, answer) in join_all(again).await {
-            answers[i] = Some(answer);
-        }
-        let lost = || Err(Error::new(ErrorKind::Protocol, "a node gave fewer answers than asked for"));
-        answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
+        });
+        let mut answers: HashMap<usize, Result<Answer>> =
+            join_all(sent).await.into_iter().flatten().collect();
+        answers.retain(|_, answer| {
+            let redirect = answer.as_ref().ok().and_then(|answer| Redirect::of(&answer.value));
+            matches!(redirect, None | Some(Redirect::Partial))
+        });
+        let all = calls.iter().enumerate().map(|(i, (slot, command))| (answers.remove(&i), *slot, command));
+        join_all(all.map(async |(answer, slot, command)| match answer {
+            Some(answer) => answer,
+            None => self.ask(slot, &[(script, command.clone())]).await,
+        }))
+        .await
     }
 
-    /// The nodes that serve any of these slots, in the order of their addresses, each with what came with the first of
-    /// its slots.
-    pub(super) async fn nodes<T>(
-        &self,
-        slots: impl Iterator<Item = (u16, T)>,
-    ) -> Result<Vec<(Arc<Connection>, T)>> {
+    /// The nodes that serve lines, in the order of their addresses, each with a bucket of its own.
+    pub(super) async fn nodes(&self) -> Result<Vec<(Arc<Connection>, u32)>> {
         let mut nodes = BTreeMap::new();
         self.fresh().await?;
-        for (slot, with) in slots {
-            let (host, node) = self.at(slot)?;
-            nodes.entry(host).or_insert((node, with));
+        for bucket in 0..BUCKETS {
+            let (host, node) = self.at(slot(&bucket.to_string()))?;
+            nodes.entry(host).or_insert((node, bucket));
         }
         Ok(nodes.into_values().collect())
     }
 
     fn is_stale(&self) {
-        self.stale.store(true, Ordering::Release);
+        lock(&self.state).good = false;
     }
 
     /// A node that fails may have been replaced: the next call reads the map.
@@ -179,26 +165,24 @@ impl Cluster {
 
     /// Reads the slot map when it may have changed. What was known of it is used as long as nothing better is.
     async fn fresh(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(closed());
+        let (good, known) = {
+            let state = lock(&self.state);
+            (state.good, !state.ranges.is_empty())
+        };
+        if good {
+            return Ok(());
         }
-        if self.stale.load(Ordering::Acquire) {
-            let Some(this) = self.this.upgrade() else { return Err(closed()) };
-            let runtime = Handle::current();
-            let read = self.reading.join(&runtime, || async move { this.read_map().await }).await;
-            if lock(&self.map).ranges.is_empty() {
-                let gone =
-                    || Err(Error::new(ErrorKind::Unavailable, "the runtime of the reading task is gone"));
-                return read.unwrap_or_else(gone);
-            }
-        }
-        Ok(())
+        let Some(this) = self.this.upgrade() else { return Err(closed()) };
+        let runtime = Handle::current();
+        let read = self.reading.join(&runtime, || async move { this.read_map().await }).await;
+        let gone = || Err(Error::new(ErrorKind::Unavailable, "the runtime of the reading task is gone"));
+        read.unwrap_or_else(gone).or_else(|error| if known { Ok(()) } else { Err(error) })
     }
 
     /// Who serves a slot, as far as is known.
     fn at(&self, slot: u16) -> Result<(Host, Arc<Connection>)> {
         let served = |range: &&Range| range.holds(slot);
-        let host = lock(&self.map).ranges.iter().find(served).map(|range| range.host.clone());
+        let host = lock(&self.state).ranges.iter().find(served).map(|range| range.host.clone());
         let unserved = || {
             self.is_stale();
             Error::new(ErrorKind::Unavailable, format!("no node of the cluster serves slot {slot} now"))
@@ -209,35 +193,33 @@ impl Cluster {
     }
 
     fn node(&self, host: Host) -> Result<Arc<Connection>> {
-        let mut map = lock(&self.map);
-        if self.closed.load(Ordering::Acquire) {
+        let mut state = lock(&self.state);
+        if state.closed {
             return Err(closed());
         }
         let new = || Connection::new(&self.config, Target::Node(host.clone()), &self.inbox);
-        Ok(Arc::clone(map.connections.entry(host.clone()).or_insert_with(new)))
+        Ok(Arc::clone(state.connections.entry(host.clone()).or_insert_with(new)))
     }
 
     async fn read_map(&self) -> Result<()> {
-        let last = *lock(&self.read);
+        let last = lock(&self.state).read;
         if let Some(last) = last {
             sleep_until(last + PAUSE).await;
         }
         // What fails from now on makes it stale again.
-        self.stale.store(false, Ordering::Release);
+        lock(&self.state).good = true;
         let longest = self.config.connect_timeout + self.config.request_timeout;
-        let newest = timeout(longest, self.newest()).await;
-        *lock(&self.read) = Some(Instant::now());
-        let slow = || {
+        let newest = timeout(longest, self.newest()).await.unwrap_or_else(|_| {
             let text = format!("no node of the cluster answers within {longest:?}");
             Err(Error::new(ErrorKind::Unavailable, text))
-        };
-        let newest = newest.unwrap_or_else(|_| slow());
+        });
+        lock(&self.state).read = Some(Instant::now());
         newest.map(|view| self.take_over(view)).inspect_err(|_| self.is_stale())
     }
 
     /// The newest view of the nodes in use, or else of those in the configuration.
     async fn newest(&self) -> Result<ClusterView> {
-        let known: Vec<_> = lock(&self.map).connections.values().cloned().collect();
+        let known: Vec<_> = lock(&self.state).connections.values().cloned().collect();
         let views = match majority(known.iter().map(|node| view(node)).collect()).await {
             Ok(views) => views,
             Err(_) => {
@@ -251,18 +233,11 @@ impl Cluster {
     }
 
     fn take_over(&self, view: ClusterView) {
-        let mut map = lock(&self.map);
-        let changed = map.ranges != view.ranges;
-        let Map { ranges, connections } = &mut *map;
-        *ranges = view.ranges;
-        connections.retain(|host, node| {
-            let used = ranges.iter().any(|range| range.host == *host);
-            if !used {
-                node.retire();
-            }
-            used
-        });
-        drop(map);
+        let mut state = lock(&self.state);
+        let changed = state.ranges != view.ranges;
+        state.connections.retain(|host, _| view.ranges.iter().any(|range| range.host == *host));
+        state.ranges = view.ranges;
+        drop(state);
         if changed {
             // A push may have been lost with the node that sent it.
             self.inbox.ask_all();
@@ -270,8 +245,8 @@ impl Cluster {
     }
 
     pub(super) fn close(&self) {
-        let map = lock(&self.map);
-        self.closed.store(true, Ordering::Release);
-        map.connections.values().for_each(|node| node.close());
+        let mut state = lock(&self.state);
+        state.closed = true;
+        state.connections.values().for_each(|node| node.close());
     }
 }

@@ -13,8 +13,8 @@ use redis::Cmd;
 
 use crate::config::{RedisConfig, Topology};
 use crate::connection::{Answer, Connection, Target};
-use crate::keys::{BUCKETS, slot_of};
-use crate::scripts::Script;
+use crate::keys::LineKeys;
+use crate::scripts::{Script, Way};
 use crate::wait::Inbox;
 use cluster::Cluster;
 pub(crate) use slots::Redirect;
@@ -26,6 +26,9 @@ pub(crate) enum Servers {
     /// The slot of a key decides.
     Many(Arc<Cluster>),
 }
+
+/// How many entries one script takes: enough to spread the cost of a call, few enough not to hold up others.
+const BATCH: usize = 64;
 
 /// A script and what it is called with.
 pub(crate) type Call = (&'static Script, Cmd);
@@ -50,24 +53,59 @@ impl Servers {
 
     /// Calls one script on the server of `slot`.
     pub(crate) async fn call(&self, slot: u16, script: &'static Script, command: Cmd) -> Result<Answer> {
-        self.call_or_part(slot, &[(script, command)]).await
-    }
-
-    /// Makes the first of `calls` on the server of `slot`, or each time that only some of its keys are there the next: in a
-    /// cluster, while a slot is on its way.
-    pub(crate) async fn call_or_part(&self, slot: u16, calls: &[Call]) -> Result<Answer> {
         match self {
-            Self::One(connection) => only(connection.ask(calls[0].0, &[&calls[0].1], false).await?),
-            Self::Many(cluster) => cluster.ask(slot, calls).await,
+            Self::One(connection) => only(connection.ask(script, &[&command], false).await?),
+            Self::Many(cluster) => cluster.ask(slot, &[(script, command)]).await,
         }
     }
 
-    /// Calls one script several times: one round trip to each server. Each call has its own answer.
-    pub(crate) async fn call_all(
+    /// Calls the first of these scripts for a line, or each time that only some of its keys are there the next.
+    pub(crate) async fn call_ways(
+        &self,
+        ways: &'static [Way],
+        line: &LineKeys,
+        add: impl Fn(&mut Cmd),
+    ) -> Result<Answer> {
+        let keys = line.line();
+        let call = |(script, count): &Way| {
+            let mut command = script.call(&keys[..*count]);
+            add(&mut command);
+            (*script, command)
+        };
+        match self {
+            Self::One(_) => {
+                let (script, command) = call(&ways[0]);
+                self.call(0, script, command).await
+            }
+            Self::Many(cluster) => cluster.ask(line.slot(), &ways.iter().map(call).collect::<Vec<_>>()).await,
+        }
+    }
+
+    /// Calls one script for many lines, in one round trip to each server: each answer with the lines that it is about, which are
+    /// at most [`BATCH`], and of one slot where there are many servers. `add` gives the arguments of each.
+    pub(crate) async fn call_lines(
         &self,
         script: &'static Script,
-        calls: &[(u16, Cmd)],
-    ) -> Vec<Result<Answer>> {
+        lines: &[LineKeys],
+        gate: Option<&str>,
+        add: impl Fn(usize, &mut Cmd),
+    ) -> Vec<(Vec<usize>, Result<Answer>)> {
+        let slot = |i: &usize| if matches!(self, Self::Many(_)) { lines[*i].slot() } else { 0 };
+        let mut order: Vec<_> = (0..lines.len()).collect();
+        order.sort_by_cached_key(slot);
+        let batches = order.chunk_by(|a, b| slot(a) == slot(b)).flat_map(|lines| lines.chunks(BATCH));
+        let batches: Vec<_> = batches.map(<[_]>::to_vec).collect();
+        let call = |batch: &Vec<usize>| {
+            let keys: Vec<_> = batch.iter().flat_map(|i| lines[*i].line()).chain(gate).collect();
+            let mut command = script.call(&keys);
+            batch.iter().for_each(|i| add(*i, &mut command));
+            (slot(&batch[0]), command)
+        };
+        let answers = self.call_all(script, &batches.iter().map(call).collect::<Vec<_>>()).await;
+        batches.into_iter().zip(answers).collect()
+    }
+
+    async fn call_all(&self, script: &'static Script, calls: &[(u16, Cmd)]) -> Vec<Result<Answer>> {
         match self {
             Self::One(connection) => {
                 let commands: Vec<_> = calls.iter().map(|(_, command)| command).collect();
@@ -89,7 +127,7 @@ impl Servers {
     pub(crate) async fn all(&self) -> Result<Vec<(Arc<Connection>, u32)>> {
         match self {
             Self::One(connection) => Ok(vec![(Arc::clone(connection), 0)]),
-            Self::Many(cluster) => cluster.nodes((0..BUCKETS).map(|bucket| (slot_of(bucket), bucket))).await,
+            Self::Many(cluster) => cluster.nodes().await,
         }
     }
 
