@@ -54,10 +54,7 @@ pub const CLUSTER_DRIVER: Driver =
         .options(RedisConfig::OPTIONS);
 
 fn open_url(url: StoreUrl, _: Context) -> Opening {
-    match RedisConfig::try_from(url) {
-        Ok(config) => open(config),
-        Err(error) => Box::pin(async move { Err(error) }),
-    }
+    Box::pin(async move { open(RedisConfig::try_from(url)?).await })
 }
 
 /// Connects to the store of this configuration.

@@ -1,5 +1,7 @@
 //! What a client must know of its servers before it trusts them with locks: rights, memory policy, persistence.
 
+use std::sync::Arc;
+
 use onelock_core::{Capabilities, Error, ErrorKind, Result};
 
 use crate::config::{Gate, Layout, RedisConfig, Topology};
@@ -101,7 +103,7 @@ pub(crate) async fn capabilities(
 }
 
 /// What the server says about itself, where the user may ask.
-async fn info(connection: &Connection) -> Result<Option<String>> {
+async fn info(connection: &Arc<Connection>) -> Result<Option<String>> {
     // A user that is not let in is no user without the right to ask.
     connection.reach().await?;
     match connection.commands([&["INFO"]]).await {

@@ -10,7 +10,7 @@ pub(crate) mod socket;
 #[cfg(feature = "tls")]
 mod tls;
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onelock_core::flight::SingleFlight;
@@ -38,7 +38,6 @@ pub(crate) struct Connection {
     inbox: Arc<Inbox>,
     state: Mutex<State>,
     connecting: SingleFlight<Result<Live>>,
-    this: Weak<Connection>,
 }
 
 #[derive(Debug, Default)]
@@ -88,19 +87,18 @@ impl Answer {
 
 impl Connection {
     pub(crate) fn new(config: &Arc<RedisConfig>, target: Target, inbox: &Arc<Inbox>) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self {
+        Arc::new(Self {
             config: Arc::clone(config),
             target,
             inbox: Arc::clone(inbox),
             state: Mutex::default(),
             connecting: SingleFlight::default(),
-            this: this.clone(),
         })
     }
 
     /// Calls one script, once or several times, in one round trip.
     pub(crate) async fn ask(
-        &self,
+        self: &Arc<Self>,
         script: &'static Script,
         calls: &[&Cmd],
         asking: bool,
@@ -175,12 +173,15 @@ impl Connection {
     }
 
     /// Connects, where that is not done.
-    pub(crate) async fn reach(&self) -> Result<()> {
+    pub(crate) async fn reach(self: &Arc<Self>) -> Result<()> {
         self.live().await.map(drop)
     }
 
     /// Sends plain commands.
-    pub(crate) async fn commands<const N: usize>(&self, commands: [&[&str]; N]) -> Result<[Value; N]> {
+    pub(crate) async fn commands<const N: usize>(
+        self: &Arc<Self>,
+        commands: [&[&str]; N],
+    ) -> Result<[Value; N]> {
         let live = self.live().await?;
         let mut pipeline = Pipeline::with_capacity(N);
         for words in commands {
@@ -216,16 +217,15 @@ impl Connection {
     }
 
     /// The connection in use, or a new one. Where there is none, what was to be sent never left.
-    async fn live(&self) -> Result<Live> {
+    async fn live(self: &Arc<Self>) -> Result<Live> {
         self.connected().await.map_err(Error::unsent)
     }
 
-    async fn connected(&self) -> Result<Live> {
+    async fn connected(self: &Arc<Self>) -> Result<Live> {
         if let Some(live) = self.current()? {
             return Ok(live);
         }
-        let Some(this) = self.this.upgrade() else { return Err(closed()) };
-        let (limit, runtime) = (self.config.connect_timeout, Handle::current());
+        let (this, limit, runtime) = (Arc::clone(self), self.config.connect_timeout, Handle::current());
         let connected = self.connecting.join(&runtime, || async move {
             let late = |_| Err(Error::new(ErrorKind::Unavailable, format!("no connection within {limit:?}")));
             timeout(limit, this.reconnect()).await.unwrap_or_else(late)
@@ -240,7 +240,7 @@ impl Connection {
     }
 
     /// Connects, but not at once after a failure.
-    async fn reconnect(&self) -> Result<Live> {
+    async fn reconnect(self: &Arc<Self>) -> Result<Live> {
         if let Some(live) = self.current()? {
             return Ok(live);
         }
@@ -256,7 +256,7 @@ impl Connection {
             state.opened += 1;
             state.opened
         };
-        let this = self.this.clone();
+        let this = Arc::downgrade(self);
         let pushed = move |push: PushInfo| {
             if let Some(connection) = this.upgrade() {
                 connection.pushed(number, &push);

@@ -7,7 +7,7 @@
 //! the same one, and a line in a slot that is on its way is served by other scripts.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -36,7 +36,6 @@ pub(crate) struct Cluster {
     inbox: Arc<Inbox>,
     state: Mutex<State>,
     reading: SingleFlight<Result<()>>,
-    this: Weak<Cluster>,
 }
 
 #[derive(Debug, Default)]
@@ -52,23 +51,22 @@ struct State {
 
 impl Cluster {
     pub(super) fn new(config: &Arc<RedisConfig>, inbox: &Arc<Inbox>) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self {
+        Arc::new(Self {
             config: Arc::clone(config),
             inbox: Arc::clone(inbox),
             state: Mutex::default(),
             reading: SingleFlight::default(),
-            this: this.clone(),
         })
     }
 
     /// Connects to the node of a slot.
-    pub(super) async fn reach(&self, slot: u16) -> Result<()> {
+    pub(super) async fn reach(self: &Arc<Self>, slot: u16) -> Result<()> {
         let reached = self.owner(slot).await?.reach().await;
         self.noted(reached)
     }
 
     /// Calls one script where the slot is served, wherever that is by now; each time that only some keys are there, the next.
-    pub(super) async fn ask(&self, slot: u16, calls: &[Call]) -> Result<Answer> {
+    pub(super) async fn ask(self: &Arc<Self>, slot: u16, calls: &[Call]) -> Result<Answer> {
         let until = Instant::now() + self.config.request_timeout;
         let mut node = self.owner(slot).await?;
         let (mut asking, mut now) = (false, 0);
@@ -104,7 +102,11 @@ impl Cluster {
 
     /// Calls one script for several slots: one round trip to each node they are on. Where only some keys of a call are there,
     /// that is its answer: its parts may be served one by one.
-    pub(super) async fn ask_all(&self, script: &'static Script, calls: &[(u16, Cmd)]) -> Vec<Result<Answer>> {
+    pub(super) async fn ask_all(
+        self: &Arc<Self>,
+        script: &'static Script,
+        calls: &[(u16, Cmd)],
+    ) -> Vec<Result<Answer>> {
         let mut groups: BTreeMap<Host, (Arc<Connection>, Vec<usize>)> = BTreeMap::new();
         // What fails here is asked by itself.
         let _ = self.fresh().await;
@@ -135,7 +137,7 @@ impl Cluster {
     }
 
     /// The nodes that serve lines, in the order of their addresses, each with a bucket of its own.
-    pub(super) async fn nodes(&self) -> Result<Vec<(Arc<Connection>, u32)>> {
+    pub(super) async fn nodes(self: &Arc<Self>) -> Result<Vec<(Arc<Connection>, u32)>> {
         let mut nodes = BTreeMap::new();
         self.fresh().await?;
         for bucket in 0..BUCKETS {
@@ -158,13 +160,13 @@ impl Cluster {
         })
     }
 
-    async fn owner(&self, slot: u16) -> Result<Arc<Connection>> {
+    async fn owner(self: &Arc<Self>, slot: u16) -> Result<Arc<Connection>> {
         self.fresh().await?;
         Ok(self.at(slot)?.1)
     }
 
     /// Reads the slot map when it may have changed. What was known of it is used as long as nothing better is.
-    async fn fresh(&self) -> Result<()> {
+    async fn fresh(self: &Arc<Self>) -> Result<()> {
         let (good, known) = {
             let state = lock(&self.state);
             (state.good, !state.ranges.is_empty())
@@ -172,8 +174,7 @@ impl Cluster {
         if good {
             return Ok(());
         }
-        let Some(this) = self.this.upgrade() else { return Err(closed()) };
-        let runtime = Handle::current();
+        let (this, runtime) = (Arc::clone(self), Handle::current());
         let read = self.reading.join(&runtime, || async move { this.read_map().await }).await;
         let gone = || Err(Error::new(ErrorKind::Unavailable, "the runtime of the reading task is gone"));
         read.unwrap_or_else(gone).or_else(|error| if known { Ok(()) } else { Err(error) })
@@ -220,12 +221,12 @@ impl Cluster {
     /// The newest view of the nodes in use, or else of those in the configuration.
     async fn newest(&self) -> Result<ClusterView> {
         let known: Vec<_> = lock(&self.state).connections.values().cloned().collect();
-        let views = match majority(known.iter().map(|node| view(node)).collect()).await {
+        let views = match majority(known.iter().map(view).collect()).await {
             Ok(views) => views,
             Err(_) => {
                 let seeds = self.config.hosts.iter().map(|host| self.node(host.clone()));
                 let seeds: Vec<_> = seeds.collect::<Result<_>>()?;
-                majority(seeds.iter().map(|node| view(node)).collect()).await?
+                majority(seeds.iter().map(view).collect()).await?
             }
         };
         let newest = views.into_iter().max_by_key(|view| (view.serves, view.epoch));

@@ -1,5 +1,7 @@
 //! What a node of a cluster says about the cluster.
 
+use std::sync::Arc;
+
 use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::Value;
 
@@ -32,7 +34,7 @@ pub(crate) struct ClusterView {
 }
 
 /// Asks a node.
-pub(crate) async fn view(connection: &Connection) -> Result<ClusterView> {
+pub(crate) async fn view(connection: &Arc<Connection>) -> Result<ClusterView> {
     let [info, slots] = connection.commands([&["CLUSTER", "INFO"], &["CLUSTER", "SLOTS"]]).await?;
     let (info, slots): (String, Vec<Value>) = (reply::read(info)?, reply::read(slots)?);
     let nonsense = || Error::new(ErrorKind::Protocol, "the node says nothing sensible about its cluster");
