@@ -15,6 +15,8 @@ pub mod fence;
 mod hosts;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod inbox;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod listing;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(any(feature = "mysql", feature = "postgres"))]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use onelock_core::mode::holders;
 use onelock_core::{
-    Busy, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, ListedName, Listing, LockName, Mode,
-    Place, Release, Renewed, Result, Snapshot, Standing,
+    Busy, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, LockName, Place, Release, Renewed,
+    Result, Snapshot, Standing,
 };
 
 pub(crate) fn blob(holder: HolderId) -> Vec<u8> {
@@ -24,10 +24,6 @@ pub(crate) fn duration(micros: i64) -> Duration {
 
 pub(crate) fn protocol(text: &str) -> Error {
     Error::new(ErrorKind::Protocol, text)
-}
-
-pub(crate) fn foreign(text: &str) -> Error {
-    Error::new(ErrorKind::Foreign, format!("the table of the lines holds {text}"))
 }
 
 /// What a join or a renewal says about the entry of one holder.
@@ -88,27 +84,6 @@ pub(crate) fn left(removed: bool, again: bool) -> Result<Release> {
 pub(crate) fn snapshot(name: &LockName, mut line: Vec<EntryView>) -> Snapshot {
     let waiters = line.split_off(holders(line.iter().map(|view| view.mode)));
     Snapshot::new(name.clone(), line, waiters)
-}
-
-/// A page of at most `limit` names, by the encoded names and the modes of their lines, of one name more where there are more.
-pub(crate) fn listing(mut lines: Vec<(String, Vec<Mode>)>, limit: usize) -> Result<Listing> {
-    let more = lines.len() > limit;
-    lines.truncate(limit);
-    let listed = |(name, modes): (String, Vec<Mode>)| {
-        let name = LockName::decode(&name).ok_or_else(|| foreign("a name that is not one"))?;
-        let holders = holders(modes.iter().copied());
-        Ok(ListedName::new(name, holders, modes.len() - holders))
-    };
-    let next = lines.last().filter(|_| more).map(|(name, _)| name.clone());
-    Ok(Listing::new(lines.into_iter().map(listed).collect::<Result<_>>()?, next))
-}
-
-/// The encoded names that begin with `prefix`: from the first to below the second.
-pub(crate) fn range(prefix: &str) -> (String, String) {
-    let from = onelock_core::name::encode(prefix).into_owned();
-    // Encoded names are of ASCII without this character.
-    let until = format!("{from}\u{7F}");
-    (from, until)
 }
 
 /// Whether an answer that says it is for `whose` says that `holder` holds: a grant names its holder; every other answer

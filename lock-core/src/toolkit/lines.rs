@@ -2,7 +2,8 @@
 //! whole. Pure: it knows no clock, no waiting and no I/O.
 //!
 //! Each verb of [`Backend`](crate::Backend) is a method that drops what has expired first. The memory store keeps one behind a
-//! mutex; a store over a file reads one, calls a method and writes it back, as one step ([`store`](crate::store)).
+//! mutex; a store over a file reads one, calls a method and writes it back, as one step ([`store`](crate::store)). A store whose
+//! medium has a row for each entry reads only the lines that its verbs are about, and writes the rows that differ.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,7 +14,7 @@ use crate::backend::{Raise, Release, Renewal, Renewed, Request, Standing, Ticket
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::holder::HolderId;
-use crate::line::Line;
+use crate::line::{Entry, Line};
 use crate::name::LockName;
 use crate::snapshot::{ListedName, Listing, Page, Snapshot};
 use crate::token::{FencingToken, TokenEpoch};
@@ -32,6 +33,13 @@ use crate::token::{FencingToken, TokenEpoch};
 /// let text = serde_json::to_string(&lines).unwrap();
 /// let mut lines: Lines = serde_json::from_str(&text).unwrap();
 /// assert_eq!(lines.release(now, &request.ticket()), Release::Released);
+///
+/// // Of a medium with rows: the last number given, and the rows of one name.
+/// lines.acquire(now, &request)?;
+/// let mut read = Lines::with_counter(lines.counter());
+/// read.insert(request.name.clone(), lines.entries(&request.name).to_vec());
+/// assert_eq!(read.release(now, &request.ticket()), Release::Released);
+/// assert!(read.entries(&request.name).is_empty() && read.counter() == 2);
 /// # Ok::<(), onelock_core::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -43,6 +51,29 @@ pub struct Lines {
 }
 
 impl Lines {
+    /// No lines yet; the next number comes behind `counter`.
+    #[must_use]
+    pub fn with_counter(counter: i64) -> Self {
+        Self { counter, ..Self::default() }
+    }
+
+    /// The last number given.
+    #[must_use]
+    pub fn counter(&self) -> i64 {
+        self.counter
+    }
+
+    /// Adds the line of a name, in its order.
+    pub fn insert(&mut self, name: LockName, entries: Vec<Entry>) {
+        self.lines.insert(name, entries.into_iter().collect());
+    }
+
+    /// The line of a name, in its order.
+    #[must_use]
+    pub fn entries(&self, name: &LockName) -> &[Entry] {
+        self.lines.get(name).map_or(&[], Line::entries)
+    }
+
     /// [`Backend::acquire`](crate::Backend::acquire).
     ///
     /// # Errors

@@ -5,8 +5,9 @@ use onelock_core::{EntryView, Listing, LockName, Mode, Note, Page, Result, Snaps
 use super::line::Cells;
 use super::pool::{Answer, Client};
 use super::sql::Value;
+use crate::listing::{foreign, listing, range};
 use crate::pool::Lane;
-use crate::value::{duration, foreign, listing, range, snapshot};
+use crate::value::{duration, snapshot};
 
 pub(super) async fn inspect(client: &Client, name: &LockName) -> Result<Snapshot> {
     let sql = client.sql.inspect.fill(&[("name", Value::Bytes(name.encoded().as_bytes()))]);

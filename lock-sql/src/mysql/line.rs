@@ -6,7 +6,8 @@ use onelock_core::{FencingToken, HolderId, Mode, Result};
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 
-use crate::value::{Found, foreign, protocol};
+use crate::listing::foreign;
+use crate::value::{Found, protocol};
 
 /// A row of whole numbers and byte strings.
 pub(super) struct Cells<'a>(pub(super) &'a MySqlRow);

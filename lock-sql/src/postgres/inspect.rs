@@ -5,8 +5,9 @@ use onelock_core::{Listing, LockName, Page, Result, Snapshot};
 use super::backend::Shared;
 use super::line::{read_modes, read_view};
 use super::sql::{hexed, plain};
+use crate::listing::{listing, range};
 use crate::pool::Lane;
-use crate::value::{listing, range, snapshot};
+use crate::value::snapshot;
 
 pub(super) async fn inspect(shared: &Shared, name: &LockName) -> Result<Snapshot> {
     let call = shared.sql.inspect.call([plain(name.encoded())]);

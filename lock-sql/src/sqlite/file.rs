@@ -7,7 +7,7 @@
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onelock_core::{Error, ErrorKind, Result};
 use rustix::fs::{Access, access};
@@ -51,17 +51,14 @@ pub(super) fn check(path: &Path) -> Result<bool> {
 /// Makes the file with the permissions that the umask leaves: one that SQLite makes only its user can write.
 ///
 /// It is not opened: closing a file drops all locks that this process has on it.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 fn make(path: &Path) -> io::Result<()> {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    match mknodat(CWD, path, FileType::RegularFile, Mode::from_raw_mode(0o666), 0) {
-        Err(rustix::io::Errno::EXIST) => Ok(()),
-        made => Ok(made?),
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let made = mknodat(CWD, path, FileType::RegularFile, Mode::from_raw_mode(0o666), 0);
+        made.or_else(|e| if e == rustix::io::Errno::EXIST { Ok(()) } else { Err(e) })?;
     }
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn make(_path: &Path) -> io::Result<()> {
+    let _ = path;
     Ok(())
 }
 
@@ -99,7 +96,7 @@ fn is_mounted_alone(path: &Path) -> bool {
 fn check_local(folder: &Path) -> Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if let Ok(stat) = rustix::fs::statfs(folder)
-        && is_shared(stat.f_type as u64 & 0xFFFF_FFFF)
+        && SHARED.contains(&(stat.f_type as u64 & 0xFFFF_FFFF))
     {
         let text = format!(
             "{} is on a file system that other hosts or virtual machines may share (NFS, SMB, 9P, FUSE and their like); the \
@@ -112,35 +109,15 @@ fn check_local(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether more than one kernel may have a file system of this `f_type` mounted.
+/// The `f_type` of file systems that more than one kernel may have mounted, as linux/magic.h and the drivers have them: NFS, SMB,
+/// CIFS, SMB2; Ceph, AFS, Coda, NCP; 9P, Lustre, GPFS, OCFS2; GFS2, AFS (kernel), OrangeFS, BeeGFS; PanFS. Then FUSE, which is also
+/// what virtiofs, GlusterFS, SSHFS and the drivers of most hypervisors show; VirtualBox, VMware.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn is_shared(magic: u64) -> bool {
-    // NFS, SMB, CIFS, SMB2; Ceph, AFS, Coda, NCP; 9P, Lustre, GPFS, OCFS2; GFS2, AFS (kernel), OrangeFS, BeeGFS; PanFS. Then FUSE,
-    // which is also what virtiofs, GlusterFS, SSHFS and the drivers of most hypervisors show; VirtualBox, VMware.
-    matches!(
-        magic,
-        0x6969
-            | 0x517B
-            | 0xFF53_4D42
-            | 0xFE53_4D42
-            | 0x00C3_6400
-            | 0x5346_414F
-            | 0x7375_7245
-            | 0x564C
-            | 0x0102_1997
-            | 0x0BD0_0BD0
-            | 0x4750_4653
-            | 0x7461_636F
-            | 0x0116_1970
-            | 0x6B41_4653
-            | 0x2003_0528
-            | 0x1983_0326
-            | 0xAAD7_AAEA
-            | 0x6573_5546
-            | 0x786F_4256
-            | 0xBACB_ACBC
-    )
-}
+const SHARED: [u64; 20] = [
+    0x6969, 0x517B, 0xFF534D42, 0xFE534D42, 0x00C36400, 0x5346414F, 0x73757245, 0x564C, 0x01021997,
+    0x0BD00BD0, 0x47504653, 0x7461636F, 0x01161970, 0x6B414653, 0x20030528, 0x19830326, 0xAAD7AAEA,
+    0x65735546, 0x786F4256, 0xBACBACBC,
+];
 
 fn io_error(path: &Path, error: &io::Error) -> Error {
     let kind = match error.kind() {
@@ -153,17 +130,19 @@ fn io_error(path: &Path, error: &io::Error) -> Error {
     Error::new(kind, format!("{} cannot be used: {error}", path.display()))
 }
 
-/// What this process has open. SQLite shares one mapping of the index among all connections of a process to a database,
-/// so these share one record.
-static OPEN: Mutex<Vec<Weak<Files>>> = Mutex::new(Vec::new());
+/// What this process has open. SQLite shares one mapping of the index among all connections of a process to a database.
+static OPEN: Mutex<Vec<Arc<Files>>> = Mutex::new(Vec::new());
+
+fn open() -> MutexGuard<'static, Vec<Arc<Files>>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Device and inode.
 type FileId = (u64, u64);
 
 /// Which files were behind the three names when the store was opened.
-#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Files {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// The log, where links in the path lead to, and its index.
     companions: [PathBuf; 2],
     database: FileId,
@@ -176,10 +155,9 @@ impl Files {
     /// # Errors
     /// [`ErrorKind::Protocol`].
     pub(super) fn may_connect(path: &Path) -> Result<()> {
-        match identify(path).ok().and_then(Self::living) {
-            Some(files) if files.has_lost_its_log() => Err(lost_log(path)),
-            _ => Ok(()),
-        }
+        let Ok(database) = identify(path) else { return Ok(()) };
+        let lost = |files: &Arc<Self>| files.database == database && files.has_lost_its_log();
+        if open().iter().any(lost) { Err(lost_log(path)) } else { Ok(()) }
     }
 
     /// Remembers the files of a connection that has read from all three.
@@ -191,18 +169,14 @@ impl Files {
         let database = identify(path).map_err(|e| io_error(path, &e))?;
         let companions = companions(path);
         let opened = companions.each_ref().map(|path| identify(path).ok());
-        let now = Arc::new(Self { path: path.to_owned(), companions, database, opened });
-        if let Some(files) = Self::living(database).filter(|files| *files == now) {
-            return Ok(files);
-        }
-        OPEN.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&now));
-        Ok(now)
+        let files = Arc::new(Self { path: path.to_owned(), companions, database, opened });
+        open().push(Arc::clone(&files));
+        Ok(files)
     }
 
-    fn living(database: FileId) -> Option<Arc<Self>> {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|files| files.strong_count() > 0);
-        open.iter().filter_map(Weak::upgrade).find(|files| files.database == database)
+    /// Forgets the files of a connection that is about to be closed: what SQLite does then is no loss of the log.
+    pub(super) fn forget(self: &Arc<Self>) {
+        open().retain(|files| !Arc::ptr_eq(files, self));
     }
 
     /// Fails unless the names still lead to the files that are open.
@@ -259,11 +233,11 @@ mod tests {
     fn file_systems_of_several_kernels_are_known() {
         // As linux/magic.h and the drivers have them: FUSE, vboxsf, vmhgfs, NFS, CIFS, 9P.
         for magic in [0x6573_5546, 0x786F_4256, 0xBACB_ACBC, 0x6969, 0xFF53_4D42, 0x0102_1997] {
-            assert!(is_shared(magic), "{magic:#x}");
+            assert!(SHARED.contains(&magic), "{magic:#x}");
         }
         // ext4, XFS, btrfs, tmpfs, overlayfs.
         for magic in [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x794C_7630] {
-            assert!(!is_shared(magic), "{magic:#x}");
+            assert!(!SHARED.contains(&magic), "{magic:#x}");
         }
     }
 }

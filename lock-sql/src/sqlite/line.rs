@@ -1,28 +1,33 @@
-//! One transaction: it reads a line, lets [`onelock_core::line::Line`] decide and writes the difference.
+//! One transaction: it reads the lines that its verbs are about, lets [`Lines`] decide and writes the difference.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use onelock_core::line::{Entry, Line};
-use onelock_core::{Error, ErrorKind, FencingToken, HolderId, LockName, Note, Result, Timestamp, Wake};
-use rusqlite::{Params, Row};
+use onelock_core::line::Entry;
+use onelock_core::toolkit::Lines;
+use onelock_core::{
+    Error, ErrorKind, FencingToken, HolderId, HolderMap, LockName, Note, Result, Ticket, Timestamp, Wake,
+};
+use rusqlite::{OptionalExtension as _, Row};
 
 use super::error::Fault;
-use super::keys::Key;
 use super::open::Database;
-
-/// What the file says of an entry: its number, whether it holds, and when it ends.
-type Stored = (FencingToken, bool, i64);
 
 /// One transaction under way.
 pub(super) struct Transaction<'c> {
     pub(super) database: &'c Database,
-    pub(super) now: Timestamp,
-    /// The last number given, over all names. One counter for the whole file: it has one writer at a time anyway,
+    now: Timestamp,
+    reads: bool,
+    lines: Lines,
+    /// The lines of these names as the file has them.
+    stored: BTreeMap<LockName, Vec<Entry>>,
+    /// The last number in the file, over all names. One counter for the whole file: it has one writer at a time anyway,
     /// numbers of a name still only grow, and a million names leave nothing behind.
-    pub(super) number: i64,
     stored_number: i64,
-    /// Entries whose waiters are to be woken, and with what; not those that their own clients gave back.
-    pub(super) woken: Vec<(Key, Wake)>,
+    /// The lock-delays of the entries that join.
+    delays: HolderMap<Duration>,
+    /// Whose entries have expired.
+    expired: Vec<HolderId>,
 }
 
 impl<'c> Transaction<'c> {
@@ -34,177 +39,137 @@ impl<'c> Transaction<'c> {
     /// [`ErrorKind::Unsupported`] when the file is of a newer schema, or of another boot although it was of this one.
     pub(super) fn begin(database: &'c Database, reads: bool, floor: i64) -> Result<Self, Fault> {
         let now = database.now();
-        let begun = |number: i64, gone: Vec<Key>| Self {
-            database,
-            now,
-            number: number.max(floor),
-            stored_number: number,
-            woken: gone.into_iter().map(|key| (key, Wake::Ask)).collect(),
-        };
+        database.execute(if reads { "BEGIN" } else { "BEGIN IMMEDIATE" }, ())?;
+        database.check_version()?;
+        let mut meta = database.sql.prepare_cached(include_str!("sql/meta.sql"))?;
+        let (stored_number, same_boot): (i64, bool) =
+            meta.query_row((), |row| Ok((row.get(0)?, row.get_ref(1)?.as_str()? == database.boot.id)))?;
+        let mut expired = Vec::new();
         if reads {
-            database.execute("BEGIN", ())?;
-            let (number, same_boot) = meta(database)?;
-            let mut expired = database.sql.prepare_cached(include_str!("sql/expired.sql"))?;
-            if same_boot && !expired.exists([nanos(now)])? {
-                return Ok(Self { number, ..begun(number, Vec::new()) });
+            let mut some = database.sql.prepare_cached(include_str!("sql/expired.sql"))?;
+            if !same_boot || some.exists([nanos(now)])? {
+                database.execute("ROLLBACK", ())?;
+                return Self::begin(database, false, floor);
             }
-            database.execute("ROLLBACK", ())?;
-        }
-        database.execute("BEGIN IMMEDIATE", ())?;
-        let (number, same_boot) = meta(database)?;
-        if same_boot {
+        } else if same_boot {
             let mut expire = database.sql.prepare_cached(include_str!("sql/expire.sql"))?;
-            let key = |row: &Row<'_>| Ok(Key { name: row.get(0)?, holder: Key::holder(row.get(1)?) });
-            let gone = expire.query_map([nanos(now)], key)?.collect::<Result<_, _>>()?;
-            return Ok(begun(number, gone));
-        }
-        if database.knows_boot.get() {
+            let gone = expire.query_map([nanos(now)], |row| row.get(0).map(holder))?;
+            expired = gone.collect::<Result<_, _>>()?;
+        } else if database.knows_boot.get() {
             let text = "a program with another boot id writes to the file: is it shared with a container or a virtual \
                         machine that has an id of its own?";
             return Err(Error::new(ErrorKind::Unsupported, text).into());
+        } else {
+            database.execute(include_str!("sql/reboot_drop.sql"), ())?;
+            database.execute(include_str!("sql/reboot_delay.sql"), [nanos(now)])?;
+            database.execute(include_str!("sql/reboot.sql"), [&database.boot.id])?;
         }
-        database.execute(include_str!("sql/reboot_drop.sql"), ())?;
-        database.execute(include_str!("sql/reboot_delay.sql"), [nanos(now)])?;
-        database.execute(include_str!("sql/reboot.sql"), [&database.boot.id])?;
-        Ok(begun(number, Vec::new()))
+        let lines = Lines::with_counter(stored_number.max(floor));
+        let (stored, delays) = (BTreeMap::new(), HolderMap::default());
+        Ok(Self { database, now, reads, lines, stored, stored_number, delays, expired })
     }
 
-    /// Commits.
-    pub(super) fn commit(&self) -> Result<(), Fault> {
+    /// Runs a verb on the line of `name`. What it changes is written at the end.
+    pub(super) fn step<T>(
+        &mut self,
+        name: &LockName,
+        verb: impl FnOnce(&mut Lines, Timestamp) -> T,
+    ) -> Result<T, Fault> {
+        if !self.stored.contains_key(name) {
+            let mut line = self.database.sql.prepare_cached(include_str!("sql/line.sql"))?;
+            let (mut rows, mut entries) = (line.query([name.encoded()])?, Vec::new());
+            while let Some(row) = rows.next()? {
+                entries.push(entry(row)?);
+            }
+            self.lines.insert(name.clone(), entries.clone());
+            self.stored.insert(name.clone(), entries);
+        }
+        Ok(verb(&mut self.lines, self.now))
+    }
+
+    /// An entry of this holder that joins has this lock-delay.
+    pub(super) fn set_delay(&mut self, holder: HolderId, delay: Duration) {
+        self.delays.insert(holder, delay);
+    }
+
+    /// Commits. The last number given, and whose waits may have ended.
+    pub(super) fn commit(mut self) -> Result<(i64, Vec<HolderId>), Fault> {
         // Nothing is written to a file that others do not see.
         self.database.files.check()?;
-        if self.number != self.stored_number {
-            self.database.execute(include_str!("sql/number.sql"), [self.number])?;
+        if self.reads {
+            self.database.execute("COMMIT", ())?;
+            return Ok((self.lines.counter(), Vec::new()));
+        }
+        self.write()?;
+        if self.lines.counter() != self.stored_number {
+            self.database.execute(include_str!("sql/number.sql"), [self.lines.counter()])?;
         }
         self.database.execute("COMMIT", ())?;
         self.database.knows_boot.set(true);
-        Ok(())
-    }
-
-    /// Settles the line of `name`, lets `step` change the entries of `holders` and writes the difference; `delay` is the
-    /// lock-delay of an entry that joins.
-    pub(super) fn with_line<T>(
-        &mut self,
-        name: &LockName,
-        holders: &[HolderId],
-        delay: Duration,
-        step: impl FnOnce(&mut Line) -> T,
-    ) -> Result<T, Fault> {
-        let (before, mut line) = self.settled(name, holders)?;
-        let answer = step(&mut line);
-        self.write(name, &before, &line, delay)?;
-        if line.entries().len() < before.len() {
-            // Those behind what was read may hold now.
-            let (before, line) = self.settled(name, &[])?;
-            self.write(name, &before, &line, delay)?;
-        }
-        Ok(answer)
-    }
-
-    /// The line after the entries that hold now have been promoted, and what the file says of it.
-    fn settled(&mut self, name: &LockName, holders: &[HolderId]) -> Result<(Vec<Stored>, Line), Fault> {
-        let entries = self.read(&name.encoded(), holders)?;
-        let before = entries.iter().map(|e| (e.token, e.held, nanos(e.ends))).collect();
-        let (mut line, mut promoted) = (entries.into_iter().collect::<Line>(), Vec::new());
-        line.settle(self.now, &mut promoted);
-        self.woken.extend(promoted.iter().map(|p| (Key::new(name, p.holder), Wake::Held(p.token))));
-        Ok((before, line))
+        self.expired.extend(self.lines.take_woken());
+        Ok((self.lines.counter(), self.expired))
     }
 
     /// Writes the difference.
-    fn write(&self, name: &LockName, before: &[Stored], line: &Line, delay: Duration) -> Result<(), Fault> {
-        let mut entries = line.entries().iter().peekable();
-        for (token, held, ends) in before {
-            match entries.next_if(|entry| entry.token == *token) {
-                None => self.database.execute(include_str!("sql/leave.sql"), [token.get()])?,
-                Some(entry) if (entry.held, nanos(entry.ends)) != (*held, *ends) => {
-                    let row = (token.get(), entry.held, nanos(entry.ends));
-                    self.database.execute(include_str!("sql/change.sql"), row)?;
-                }
-                Some(_) => {}
+    fn write(&self) -> Result<(), Fault> {
+        for (name, before) in &self.stored {
+            let after = self.lines.entries(name);
+            // Both in the order of their numbers.
+            for gone in before.iter().filter(|old| find(after, old.token).is_none()) {
+                self.database.execute(include_str!("sql/leave.sql"), [gone.token.get()])?;
             }
-        }
-        for entry in entries {
-            let (token, holder, mode) = (entry.token.get(), Key::blob(entry.holder), entry.mode.to_string());
-            let times = (nanos(entry.ends), nanos(entry.joined), nanos(Timestamp::from_origin(delay)));
-            let row = (
-                token,
-                name.encoded(),
-                holder,
-                mode,
-                entry.held,
-                times.0,
-                times.1,
-                times.2,
-                entry.note.as_str(),
-            );
-            self.database.execute(include_str!("sql/join.sql"), row)?;
+            for entry in after {
+                let (token, ends) = (entry.token.get(), nanos(entry.ends));
+                match find(before, entry.token) {
+                    Some(old) if (old.held, old.ends) == (entry.held, entry.ends) => {}
+                    Some(_) => {
+                        self.database.execute(include_str!("sql/change.sql"), (token, entry.held, ends))?;
+                    }
+                    None => {
+                        let delay = self.delays.get(&entry.holder).copied().unwrap_or_default();
+                        let times = (ends, nanos(entry.joined), nanos(Timestamp::from_origin(delay)));
+                        let row = (
+                            token,
+                            name.encoded(),
+                            blob(entry.holder),
+                            entry.mode.to_string(),
+                            entry.held,
+                            times.0,
+                            times.1,
+                            times.2,
+                            entry.note.as_str(),
+                        );
+                        self.database.execute(include_str!("sql/join.sql"), row)?;
+                    }
+                }
+            }
         }
         Ok(())
     }
-
-    /// The entries that a verb needs, in the order of the line: those that hold, or would if they were promoted, the
-    /// first behind them, and those of `holders`. Nothing behind the first that waits changes what a verb decides.
-    fn read(&self, name: &str, holders: &[HolderId]) -> Result<Vec<Entry>, Fault> {
-        let mut entries = self.entries(include_str!("sql/front.sql"), (name, true), |_| true)?;
-        let mut modes: Vec<_> = entries.iter().map(|entry| entry.mode).collect();
-        let mut next = modes.len() + 1;
-        entries.extend(self.entries(include_str!("sql/front.sql"), (name, false), |entry| {
-            modes.push(entry.mode);
-            // The rule counts from the front: it is asked ever more rarely, so that a long line is not counted again and again.
-            if modes.len() < next {
-                return true;
-            }
-            next = modes.len() * 2;
-            onelock_core::mode::holders(modes.iter().copied()) == modes.len()
-        })?);
-        for &holder in holders {
-            if !entries.iter().any(|entry| entry.holder == holder) {
-                entries.extend(self.entries(
-                    include_str!("sql/own.sql"),
-                    (name, Key::blob(holder)),
-                    |_| true,
-                )?);
-            }
-        }
-        entries.sort_unstable_by_key(|entry| entry.token);
-        Ok(entries)
-    }
-
-    /// The entries of a query, until one after which there is no `more` to read.
-    pub(super) fn entries(
-        &self,
-        sql: &str,
-        of: impl Params,
-        mut more: impl FnMut(&Entry) -> bool,
-    ) -> Result<Vec<Entry>, Fault> {
-        let (mut statement, mut entries) = (self.database.sql.prepare_cached(sql)?, Vec::new());
-        let mut rows = statement.query(of)?;
-        while let Some(row) = rows.next()? {
-            let entry = entry(row)?;
-            let more = more(&entry);
-            entries.push(entry);
-            if !more {
-                break;
-            }
-        }
-        Ok(entries)
-    }
 }
 
-/// The last number given, and whether the times in the file are of this boot.
-fn meta(database: &Database) -> Result<(i64, bool), Fault> {
-    database.check_version()?;
-    let mut meta = database.sql.prepare_cached(include_str!("sql/meta.sql"))?;
-    Ok(meta.query_row((), |row| Ok((row.get(0)?, row.get_ref(1)?.as_str()? == database.boot.id)))?)
+fn find(line: &[Entry], token: FencingToken) -> Option<&Entry> {
+    line.binary_search_by_key(&token, |entry| entry.token).ok().map(|at| &line[at])
 }
 
-pub(super) fn entry(row: &Row<'_>) -> Result<Entry, Fault> {
+/// How a wait ends by what was committed; `None` while it goes on.
+pub(super) fn wake(database: &Database, ticket: &Ticket) -> Result<Option<Wake>, Fault> {
+    let mut own = database.sql.prepare_cached(include_str!("sql/own.sql"))?;
+    let of = (ticket.name.encoded(), blob(ticket.holder), nanos(database.now()));
+    let entry = own.query_row(of, |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    Ok(match entry {
+        None => Some(Wake::Ask),
+        Some((token, true)) => Some(Wake::Held(FencingToken::new(token)?)),
+        Some((_, false)) => None,
+    })
+}
+
+fn entry(row: &Row<'_>) -> Result<Entry, Fault> {
     let mode = row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?;
     let note: String = row.get(6)?;
     Ok(Entry {
         token: FencingToken::new(row.get(0)?)?,
-        holder: Key::holder(row.get(1)?),
+        holder: holder(row.get(1)?),
         mode: mode.parse()?,
         held: row.get(3)?,
         ends: time(row.get(4)?),
@@ -212,6 +177,14 @@ pub(super) fn entry(row: &Row<'_>) -> Result<Entry, Fault> {
         // For people only: one that no client writes is not shown.
         note: Note::new(note).unwrap_or_default(),
     })
+}
+
+fn blob(holder: HolderId) -> [u8; 16] {
+    holder.as_u128().to_be_bytes()
+}
+
+fn holder(blob: [u8; 16]) -> HolderId {
+    HolderId::from_u128(u128::from_be_bytes(blob))
 }
 
 /// Nanoseconds of the host's boot clock.

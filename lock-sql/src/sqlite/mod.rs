@@ -1,7 +1,6 @@
 //! The SQLite store: locks in one file, shared by the processes of one host. See the crate's README for what it
 //! promises and how to look at a lock with the `sqlite3` shell.
 
-mod acquire;
 mod backend;
 mod boot;
 mod config;
@@ -9,11 +8,8 @@ mod connection;
 pub(crate) mod error;
 mod file;
 mod inspect;
-mod keys;
 mod line;
 mod open;
-mod release;
-mod renew;
 mod thread;
 mod wait;
 

@@ -1,7 +1,7 @@
 //! An open file: is it ours, which version, and the connection to it.
 
 use std::cell::{Cell, OnceCell};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +26,6 @@ const SETTINGS: &str = "PRAGMA page_size = 1024; PRAGMA journal_size_limit = 104
 
 /// An open file.
 pub(super) struct Database {
-    /// Before the connection, so that it is dropped first: what SQLite does when it closes is no loss of the log.
     pub(super) files: Arc<Files>,
     pub(super) sql: rusqlite::Connection,
     pub(super) boot: Boot,
@@ -35,7 +34,6 @@ pub(super) struct Database {
     pub(super) knows_boot: Cell<bool>,
     clock: Arc<dyn Clock>,
     full_sync: bool,
-    path: PathBuf,
     /// None within where the kernel gives none.
     notices: OnceCell<Option<Notices>>,
     /// `PRAGMA data_version` at the last poll: it changes with every commit of another connection.
@@ -60,23 +58,22 @@ impl Database {
         sql.busy_timeout(Duration::ZERO)?;
         sql.set_prepared_statement_cache_capacity(32);
         sql.execute_batch(SETTINGS)?;
-        let made = prepare(&sql);
-        if made.is_err() && !sql.is_autocommit() {
-            sql.execute_batch("ROLLBACK")?;
+        if !found {
+            make(&sql)?;
         }
-        made?;
+        keep_log(&sql)?;
         let files = Files::remember(path)?;
-        let (knows_boot, clock, path) = (Cell::new(false), clock.clone(), path.to_owned());
-        let (notices, seen) = (OnceCell::new(), Cell::new(None));
-        Ok(Self { files, sql, boot, knows_boot, clock, full_sync: true, path, notices, seen })
+        let (clock, knows_boot, seen) = (clock.clone(), Cell::new(false), Cell::new(None));
+        Ok(Self { files, sql, boot, knows_boot, clock, full_sync: true, notices: OnceCell::new(), seen })
     }
 
     /// Closes the connection, unless that would write a lost log over the file. Then it stays, and with it the record that
     /// keeps this process from opening the file again.
     pub(super) fn close(self) {
         if self.files.has_lost_its_log() {
-            std::mem::forget(self);
+            return std::mem::forget(self);
         }
+        self.files.forget();
     }
 
     /// Ends what a failed step left open; false when the connection is of no more use.
@@ -91,7 +88,7 @@ impl Database {
 
     /// The touches of the file, from the first time that this is asked for.
     pub(super) fn notices(&self) -> Option<&Notices> {
-        self.notices.get_or_init(|| Notices::of(&self.path).ok()).as_ref()
+        self.notices.get_or_init(|| Notices::of(&self.files.path)).as_ref()
     }
 
     /// Whether another connection has committed since this was asked last.
@@ -171,17 +168,20 @@ fn foreign() -> Error {
     Error::new(ErrorKind::Foreign, "the file is not a lock file of onelock; it was left as it is")
 }
 
-/// Makes the tables in an empty file, and sees to it that there is a write-ahead log.
-fn prepare(sql: &rusqlite::Connection) -> Result<(), Fault> {
-    if is_empty(sql)? {
-        sql.execute_batch("BEGIN IMMEDIATE")?;
-        // Again, now that nobody else can write: the file may have come into being since we looked.
-        if is_empty(sql)? {
-            sql.execute_batch(include_str!("../../migrations/sqlite/0001_line.sql"))?;
-        }
-        sql.execute_batch("COMMIT")?;
+/// Makes the tables, unless others have made them since we looked.
+fn make(sql: &rusqlite::Connection) -> Result<(), Fault> {
+    sql.execute_batch("BEGIN IMMEDIATE")?;
+    let tables: i64 = sql.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
+    match marks(sql)? {
+        (0, 0) if tables == 0 => sql.execute_batch(include_str!("../../migrations/sqlite/0001_line.sql"))?,
+        marks => check_marks(marks)?,
     }
-    // Only now, so that the marks of the file are in its own first page from the start and not in the log alone.
+    Ok(sql.execute_batch("COMMIT")?)
+}
+
+/// Sees to it that there is a write-ahead log. After the tables were made, so that the marks of the file are in its own first page
+/// from the start and not in the log alone.
+fn keep_log(sql: &rusqlite::Connection) -> Result<(), Fault> {
     let mode: String = sql.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     if mode != "wal" {
         let text =
@@ -189,13 +189,5 @@ fn prepare(sql: &rusqlite::Connection) -> Result<(), Fault> {
         return Err(Error::new(ErrorKind::Unsupported, text).into());
     }
     // The log and its index are there once something was read.
-    marks(sql)?;
-    Ok(())
-}
-
-/// Whether nobody has written to the file; else it must be ours.
-fn is_empty(sql: &rusqlite::Connection) -> Result<bool, Fault> {
-    let tables: i64 = sql.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
-    let marks = marks(sql)?;
-    if tables == 0 && marks == (0, 0) { Ok(true) } else { Ok(check_marks(marks).map(|()| false)?) }
+    Ok(check_marks(marks(sql)?)?)
 }

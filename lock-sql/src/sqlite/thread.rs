@@ -1,4 +1,4 @@
-//! The thread that owns the connection: it takes verbs from a queue, runs all that are there in one transaction, and wakes
+//! The thread that owns the connection: it takes verbs from a queue, runs all that are there in one transaction, and answers
 //! those that wait.
 //!
 //! A thread of our own, because SQLite blocks by nature and because a verb must not be cut half way: dropping the
@@ -7,18 +7,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{Clock, Error, ErrorKind, Result, Ticket, Wake};
+use onelock_core::{Clock, Error, ErrorKind, HolderId, Result, Ticket, Wake};
 use tokio::sync::{mpsc, oneshot};
 
 use super::config::SqliteConfig;
 use super::connection::Connection;
 use super::error::Fault;
-use super::keys::Key;
 use super::line::Transaction;
 use super::wait::{self, Waiters};
 
-/// How many verbs share a transaction at most: sharing saves each a wait for the disk, and other processes get a turn
-/// in between.
+/// How many messages are taken at most before they are answered: verbs that share a transaction share a wait for the disk, and
+/// other processes get a turn in between.
 const BATCH: usize = 256;
 
 /// How long the disk may take, beside waiting for other writers, before the callers get an error that it hangs.
@@ -34,47 +33,23 @@ pub(super) enum Effect {
     Joins,
 }
 
-/// A verb and whom to answer.
-trait Call: Send {
-    fn effect(&self) -> Effect;
-    /// Keeps its answer until the transaction has been committed. A transaction may be tried again.
-    fn run(&mut self, tx: &mut Transaction<'_>) -> Result<(), Fault>;
-    fn answer(self: Box<Self>, committed: Result<()>);
-}
-
-struct Verb<T, F> {
+/// A verb: run in a transaction, again where that is tried again, and answered after the commit.
+struct Call {
     effect: Effect,
-    run: F,
-    done: Option<Result<T>>,
-    reply: oneshot::Sender<Result<T>>,
+    verb: Box<Verb>,
 }
 
-impl<T: Send, F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send> Call for Verb<T, F> {
-    fn effect(&self) -> Effect {
-        self.effect
-    }
+type Verb = dyn FnMut(Step<'_, '_>) -> Result<(), Fault> + Send;
 
-    fn run(&mut self, tx: &mut Transaction<'_>) -> Result<(), Fault> {
-        self.done = Some(match (self.run)(tx) {
-            Err(Fault::Verb(error)) => Err(error),
-            done => Ok(done?),
-        });
-        Ok(())
-    }
-
-    fn answer(self: Box<Self>, committed: Result<()>) {
-        let Self { done, reply, .. } = *self;
-        if let Some(answer) = committed.map_or_else(|error| Some(Err(error)), |()| done) {
-            // A caller that went away needs no answer.
-            let _ = reply.send(answer);
-        }
-    }
+enum Step<'t, 'c> {
+    Run(&'t mut Transaction<'c>),
+    Answer(Result<()>),
 }
 
 enum Message {
-    Call(Box<dyn Call>),
+    Call(Call),
     Wait(Ticket, wait::Reply),
-    Close(oneshot::Sender<()>),
+    Close,
 }
 
 /// The way to the thread, which ends when this is dropped.
@@ -88,21 +63,23 @@ impl Queue {
     /// Opens the file on a thread of its own.
     pub(super) async fn start(config: SqliteConfig, clock: Arc<dyn Clock>) -> Result<Self> {
         let (queue, messages) = mpsc::unbounded_channel();
-        let (opened, result) = oneshot::channel();
+        let (opened, result) = oneshot::channel::<Result<()>>();
         let limit = config.busy_timeout + STALL;
-        let serve = move || {
+        let waiters = Waiters::new(config.poll);
+        let mut worker = Worker { connection: Connection::new(config, clock), messages, waiters, number: 0 };
+        let open = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = match runtime {
-                Ok(runtime) => runtime,
-                Err(e) => return drop(opened.send(Err(no_thread(&e)))),
-            };
-            let waiters = Waiters::new(config.poll);
-            let mut worker =
-                Worker { messages, connection: Connection::new(config, clock), waiters, number: 0 };
-            let result = worker.connection.persist(|_| Ok(()));
-            let usable = result.is_ok();
-            if opened.send(result).is_ok() && usable {
-                runtime.block_on(worker.serve());
+            let runtime = runtime.map_err(|e| no_thread(&e))?;
+            worker.connection.persist(|_| Ok(()))?;
+            Ok((runtime, worker))
+        };
+        let serve = move || match open() {
+            Err(error) => drop(opened.send(Err(error))),
+            Ok((runtime, worker)) => {
+                // Else its caller went away.
+                if opened.send(Ok(())).is_ok() {
+                    runtime.block_on(worker.serve());
+                }
             }
         };
         let thread = std::thread::Builder::new().name("onelock-sqlite".into());
@@ -115,10 +92,27 @@ impl Queue {
     pub(super) async fn run<T: Send + 'static>(
         &self,
         effect: Effect,
-        run: impl FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send + 'static,
+        mut verb: impl FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Call(Box::new(Verb { effect, run, done: None, reply })))?;
+        let (mut reply, mut done) = (Some(reply), Err(ended()));
+        let step = move |step: Step<'_, '_>| {
+            match step {
+                Step::Run(tx) => {
+                    done = match verb(tx) {
+                        Err(Fault::Verb(error)) => Err(error),
+                        answer => Ok(answer?),
+                    }
+                }
+                Step::Answer(committed) => {
+                    let done = std::mem::replace(&mut done, Err(ended()));
+                    // A caller that went away needs no answer.
+                    let _ = reply.take().map(|reply| reply.send(committed.and(done)));
+                }
+            }
+            Ok(())
+        };
+        self.send(Message::Call(Call { effect, verb: Box::new(step) }))?;
         let Ok(answer) = tokio::time::timeout(self.limit, answer).await else {
             let text = format!("the disk did not answer within {} s", STALL.as_secs());
             return Err(Error::new(ErrorKind::Timeout, text));
@@ -135,11 +129,9 @@ impl Queue {
 
     /// Ends the thread. What is still in the queue, and those that wait, get no answer.
     pub(super) async fn close(&self) {
-        let (reply, done) = oneshot::channel();
-        if self.messages.send(Message::Close(reply)).is_ok() {
-            // An error means that another call closed it meanwhile.
-            let _ = done.await;
-        }
+        // An error means that another call closed it meanwhile.
+        let _ = self.messages.send(Message::Close);
+        self.messages.closed().await;
     }
 
     fn send(&self, message: Message) -> Result<()> {
@@ -156,8 +148,9 @@ fn no_thread(error: &std::io::Error) -> Error {
 }
 
 struct Worker {
-    messages: mpsc::UnboundedReceiver<Message>,
+    /// Before the messages, so that it is dropped first: the file is closed when a caller learns that the thread has ended.
     connection: Connection,
+    messages: mpsc::UnboundedReceiver<Message>,
     waiters: Waiters,
     /// The largest number given or seen.
     number: i64,
@@ -165,42 +158,37 @@ struct Worker {
 
 impl Worker {
     async fn serve(mut self) {
-        loop {
-            let mut message = tokio::select! {
-                message = self.messages.recv() => match message {
-                    Some(message) => Some(message),
-                    None => return,
-                },
+        let mut open = true;
+        while open {
+            let mut messages = Vec::new();
+            tokio::select! {
+                _ = self.messages.recv_many(&mut messages, BATCH) => {}
                 notified = self.waiters.due(self.connection.database.as_ref()) => {
-                    self.waiters.look(&mut self.connection, notified);
+                    self.waiters.poll(&mut self.connection, notified);
                     continue;
                 }
-            };
-            let (mut calls, mut waits) = (Vec::new(), Vec::new());
-            let mut end = None;
-            while let Some(next) = message {
-                match next {
+            }
+            // None come any more when the queue is gone.
+            open = !messages.is_empty();
+            let (mut calls, mut waiting) = (Vec::new(), Vec::new());
+            for message in messages {
+                match message {
                     Message::Call(call) => calls.push(call),
-                    Message::Wait(ticket, reply) => waits.push((Key::from(&ticket), reply)),
-                    Message::Close(closed) => end = Some(closed),
+                    Message::Wait(ticket, reply) => {
+                        waiting.push(ticket.holder);
+                        self.waiters.add(ticket, reply);
+                    }
+                    Message::Close => open = false,
                 }
-                let room = end.is_none() && calls.len() + waits.len() < BATCH;
-                message = if room { self.messages.try_recv().ok() } else { None };
             }
             self.run(calls);
-            self.waiters.add(&mut self.connection, waits);
-            if let Some(closed) = end {
-                // Dropped first: the file is closed when the caller gets its answer.
-                drop(self);
-                let _ = closed.send(());
-                return;
-            }
+            self.waiters.answer(&mut self.connection, &waiting);
         }
     }
 
     /// Answers each call. When a transaction of several fails, each gets one of its own: a full disk that refuses
     /// an acquire may still take a release.
-    fn run(&mut self, mut calls: Vec<Box<dyn Call>>) {
+    fn run(&mut self, mut calls: Vec<Call>) {
         if calls.is_empty() {
             return;
         }
@@ -208,28 +196,27 @@ impl Worker {
         if calls.len() > 1 && done.as_ref().is_err_and(|error| !error.is_retryable()) {
             return calls.into_iter().for_each(|call| self.run(vec![call]));
         }
-        let committed = done.as_ref().map(|_| ()).map_err(Clone::clone);
-        calls.into_iter().for_each(|call| call.answer(committed.clone()));
-        for (key, wake) in done.into_iter().flatten() {
-            self.waiters.wake(&key, &Ok(wake));
+        for mut call in calls {
+            // It does not fail to answer.
+            let _ = (call.verb)(Step::Answer(done.as_ref().map(|_| ()).map_err(Clone::clone)));
         }
+        self.waiters.answer(&mut self.connection, &done.unwrap_or_default());
     }
 
-    /// Runs the calls in one transaction; whom it woke.
-    fn transact(&mut self, calls: &mut [Box<dyn Call>]) -> Result<Vec<(Key, Wake)>> {
-        let reads = calls.iter().all(|call| call.effect() == Effect::Reads);
-        let joins = calls.iter().any(|call| call.effect() == Effect::Joins);
+    /// Runs the calls in one transaction; whose waits it may have ended.
+    fn transact(&mut self, calls: &mut [Call]) -> Result<Vec<HolderId>> {
+        let reads = calls.iter().all(|call| call.effect == Effect::Reads);
+        let joins = calls.iter().any(|call| call.effect == Effect::Joins);
         let number = self.number;
         let (number, woken) = self.connection.persist(|database| {
             database.set_full_sync(joins)?;
             let mut tx = Transaction::begin(database, reads, number)?;
-            calls.iter_mut().try_for_each(|call| call.run(&mut tx))?;
-            tx.commit()?;
-            Ok((tx.number, tx.woken))
+            calls.iter_mut().try_for_each(|call| (call.verb)(Step::Run(&mut tx)))?;
+            tx.commit()
         })?;
         self.number = number;
         // Other processes first: theirs is the longer way.
-        if woken.iter().any(|(key, _)| !self.waiters.has(key)) {
+        if !woken.iter().all(|holder| self.waiters.has(*holder)) {
             wait::notify(&self.connection.config.path);
         }
         Ok(woken)
