@@ -95,7 +95,7 @@ impl<D: Dialect> SessionStore<D> {
                 (Ok(Ok(_)), None) => return failed(gone()),
                 (Err(_), None) => {}
             }
-            match self.sessions.waiting(vec![id.process]).await {
+            match self.sessions.waiting(vec![(id.process, wish.key)]).await {
                 Ok(waiting) if waiting.contains(&id.process) => {
                     let place = Place::new(None, request.waiter_lease);
                     return Ok(Standing::Waiting(place));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_core::store::{Checked, undeclared};
@@ -9,10 +10,11 @@ use onelock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, HolderMap, Info, Listing, LockName,
     Page, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
+use tokio::time::timeout;
 
 use super::dialect::{Answer, Ask, Dialect, Id, Wish};
 use super::names::Key;
-use super::sessions::{Asked, Session, Sessions};
+use super::sessions::{Asked, Session, Sessions, silent};
 
 /// The store.
 pub(super) struct SessionStore<D: Dialect> {
@@ -63,13 +65,18 @@ impl<C> Entry<C> {
         self.state.try_lock().is_ok_and(|state| matches!(*state, State::Gone))
     }
 
-    /// Asks the session, once it has answered what it was asked before.
+    /// Asks the session, once it has answered what it was asked before. An answer that is late may come yet.
     pub(super) async fn ask<D: Dialect<Conn = C>>(&self, sessions: &Sessions<D>, ask: Ask) -> Result<Answer> {
-        let mut state = self.state.lock().await;
-        self.settle(&mut state).await?;
-        let State::Free(session) = std::mem::replace(&mut *state, State::Gone) else { return Err(gone()) };
-        *state = State::Asked(sessions.ask(session, ask));
-        self.settle(&mut state).await?.ok_or_else(gone)
+        let asked = async {
+            let mut state = self.state.lock().await;
+            self.settle(&mut state).await?;
+            let State::Free(session) = std::mem::replace(&mut *state, State::Gone) else {
+                return Err(gone());
+            };
+            *state = State::Asked(sessions.ask(session, ask));
+            self.settle(&mut state).await?.ok_or_else(gone)
+        };
+        timeout(sessions.limit, asked).await.unwrap_or_else(|_| Err(silent()))
     }
 }
 
@@ -83,9 +90,18 @@ pub(super) fn gone() -> Error {
 }
 
 impl<D: Dialect> SessionStore<D> {
-    pub(super) fn over(address: String, space: String, sessions: Arc<Sessions<D>>) -> Checked<Self> {
-        let info = Info::new(D::SCHEME, address);
-        Checked::over(Self { info, space, sessions, entries: Mutex::default() })
+    /// The store at `address`, once `opening` has given how to ask it, what keeps its names apart, and the first two connections.
+    pub(super) async fn open(
+        address: String,
+        connections: u16,
+        limit: Duration,
+        opening: impl Future<Output = Result<(D, String, [D::Conn; 2])>>,
+    ) -> Result<Checked<Self>> {
+        let info = Info::new(D::SCHEME, format!("{}://{address}", D::SCHEME));
+        let opened = opening.await.map_err(|error| error.during("open").at(&info.address));
+        let (dialect, space, conns) = opened?;
+        let sessions = Sessions::new(dialect, connections, limit, conns);
+        Ok(Checked::over(Self { info, space, sessions, entries: Mutex::default() }))
     }
 
     pub(super) fn entries(&self) -> MutexGuard<'_, HolderMap<Arc<Entry<D::Conn>>>> {

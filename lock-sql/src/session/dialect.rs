@@ -37,11 +37,11 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
         idle: Option<Duration>,
     ) -> impl Future<Output = Result<Answer>> + Send;
 
-    /// Which of these sessions wait for a lock.
+    /// Which of these sessions wait for their lock.
     fn waiting(
         &self,
         conn: &mut Self::Conn,
-        processes: &[i64],
+        some: &[(i64, Key)],
     ) -> impl Future<Output = Result<Vec<i64>>> + Send;
 
     /// Who holds.

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use onelock_core::{ErrorKind, Release, Result, Ticket};
-use tokio::time::timeout;
 
 use super::backend::{Entry, SessionStore, State};
 use super::dialect::{Answer, Ask, Dialect, Whose};
 use super::names::tag;
-use super::sessions::silent;
 
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn give_back(&self, ticket: &Ticket) -> Result<Release> {
@@ -43,8 +41,7 @@ impl<D: Dialect> SessionStore<D> {
 
     async fn unlock(&self, entry: &Entry<D::Conn>) -> Result<Release> {
         let give = Ask::Give(Arc::clone(&entry.wish));
-        let answer = timeout(self.sessions.limit, entry.ask(&self.sessions, give)).await;
-        match answer.unwrap_or_else(|_| Err(silent())) {
+        match entry.ask(&self.sessions, give).await {
             Ok(answer) => {
                 let state = std::mem::replace(&mut *entry.state.lock().await, State::Gone);
                 match (answer, state) {

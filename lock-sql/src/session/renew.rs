@@ -3,23 +3,23 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use onelock_core::{Grant, Place, Renewal, Renewed, Result};
-use tokio::time::timeout;
+use onelock_core::{ErrorKind, Grant, Place, Renewal, Renewed, Result};
 
 use super::backend::{Entry, SessionStore, gone, gone_by};
 use super::dialect::{Ask, Dialect};
-use super::sessions::silent;
 
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn renew_all(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
         let found: Vec<_> = due.iter().map(|renewal| (renewal, self.find(&renewal.ticket))).collect();
-        let waits = |entry: &Arc<Entry<D::Conn>>| entry.token.get().is_none().then_some(entry.id.process);
+        let waits = |entry: &Arc<Entry<D::Conn>>| {
+            entry.token.get().is_none().then_some((entry.id.process, entry.wish.key))
+        };
         let asked: Vec<_> = found.iter().filter_map(|(_, entry)| entry.as_ref().and_then(waits)).collect();
         // A session that waits is not idle: its lease begins when it holds, so it lasts from any moment at which it waited.
         let waiting = if asked.is_empty() { Ok(Vec::new()) } else { self.sessions.waiting(asked).await };
         let answers = found.into_iter().map(async |(renewal, entry)| {
             let Some(entry) = entry else { return Ok(Renewed::NotHeld) };
-            if let Some(process) = waits(&entry)
+            if let Some((process, _)) = waits(&entry)
                 && waiting.as_ref().map_err(Clone::clone)?.contains(&process)
             {
                 let place = Place::new(None, renewal.waiter_lease);
@@ -33,14 +33,14 @@ impl<D: Dialect> SessionStore<D> {
     /// Each session for itself, all of them at once.
     async fn beat(&self, renewal: &Renewal, entry: &Arc<Entry<D::Conn>>) -> Result<Renewed> {
         let held = entry.token.get().is_some();
-        match timeout(self.sessions.limit, entry.ask(&self.sessions, Ask::Beat(renewal.lease))).await {
-            // The answer may come yet; until then the deadline decides.
-            Err(_) => Err(silent()),
-            Ok(Ok(_)) => {
+        match entry.ask(&self.sessions, Ask::Beat(renewal.lease)).await {
+            Ok(_) => {
                 let token = *entry.token.get().ok_or_else(gone)?;
                 Ok(Renewed::Held(Grant::new(token, renewal.lease)))
             }
-            Ok(Err(error)) => {
+            // The answer may come yet; until then the deadline decides.
+            Err(error) if error.kind() == ErrorKind::Timeout => Err(error),
+            Err(error) => {
                 self.forget(renewal.ticket.holder, entry);
                 // Who has lost its place joins again.
                 if held { Ok(Renewed::NotHeld) } else { Err(gone_by(error)) }

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::dialect::{Answer, Ask, Dialect, Id, Whose};
+use super::names::Key;
 
 /// How soon a server that takes no more connections is asked for one again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -192,11 +193,11 @@ impl<D: Dialect> Sessions<D> {
         asked.await.unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Which of these sessions wait for a lock.
-    pub(super) async fn waiting(self: &Arc<Self>, processes: Vec<i64>) -> Result<Vec<i64>> {
+    /// Which of these sessions wait for their lock.
+    pub(super) async fn waiting(self: &Arc<Self>, some: Vec<(i64, Key)>) -> Result<Vec<i64>> {
         let asked = self.aside(move |dialect, conn| {
-            let processes = processes.clone();
-            Box::pin(async move { dialect.waiting(conn, &processes).await })
+            let some = some.clone();
+            Box::pin(async move { dialect.waiting(conn, &some).await })
         });
         asked.await
     }

@@ -91,10 +91,12 @@ impl MySql {
     }
 
     /// Those of these sessions that are there.
-    async fn sessions(&self, conn: &mut Conn, some: &[i64]) -> Result<Vec<MySqlRow>> {
-        let some: Vec<_> = some.iter().map(i64::to_string).collect();
-        let some = [("some", Value::Part(&some.join(",")))];
-        self.rows(&mut conn.conn, include_str!("sql/sessions.sql"), &some).await
+    async fn sessions(&self, conn: &mut Conn, some: &[(i64, Key)]) -> Result<Vec<MySqlRow>> {
+        let ids: Vec<_> = some.iter().map(|(id, _)| id.to_string()).collect();
+        let keys = some.iter().map(|(id, key)| format!("WHEN {id} THEN '{}'", hex::encode(key.long())));
+        let keys: Vec<_> = keys.collect();
+        let values = [("ids", Value::Part(&ids.join(","))), ("keys", Value::Part(&keys.join(" ")))];
+        self.rows(&mut conn.conn, include_str!("sql/sessions.sql"), &values).await
     }
 }
 
@@ -128,8 +130,8 @@ impl Dialect for MySql {
         }
     }
 
-    async fn waiting(&self, conn: &mut Conn, processes: &[i64]) -> Result<Vec<i64>> {
-        let rows = self.sessions(conn, processes).await?;
+    async fn waiting(&self, conn: &mut Conn, some: &[(i64, Key)]) -> Result<Vec<i64>> {
+        let rows = self.sessions(conn, some).await?;
         let waiting = |row: &MySqlRow| Ok((get::<i64>(row, 1)? == 1).then_some(get(row, 0)?));
         let waiting = legible(|| rows.iter().map(waiting).collect::<Result<Vec<_>>>())?;
         Ok(waiting.into_iter().flatten().collect())
@@ -141,7 +143,7 @@ impl Dialect for MySql {
             let Some(seen) = self.holder(conn, key).await? else { return Ok(Vec::new()) };
             if let (holder, Some(number)) = seen
                 && before.replace(seen) == Some(seen)
-                && let Some(row) = self.sessions(conn, &[holder]).await?.pop()
+                && let Some(row) = self.sessions(conn, &[(holder, *key)]).await?.pop()
             {
                 let note = String::from_utf8_lossy(&legible(|| get::<Vec<u8>>(&row, 2))?).into_owned();
                 return Ok(vec![EntryView::new(FencingToken::new(number)?, Mode::Exclusive, note)]);

@@ -17,9 +17,9 @@ use onelock_core::{Capabilities, Driver, Error, ErrorKind, OptionSpec, Result, S
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::backend::SessionStore;
-use super::dialect::Dialect as _;
-use super::sessions::{Sessions, silent};
-use super::{CONNECTIONS, connections};
+use super::sessions::silent;
+use super::{CONNECTIONS, OPENING, connections};
+use crate::hosts::in_time;
 use crate::mysql::MySqlConfig;
 use crate::mysql::connect::Connector;
 use crate::mysql::error::explain;
@@ -55,21 +55,14 @@ const OPTIONS: &[OptionSpec] = {
     &[CONNECTIONS, namespace, durability, connect, request, tls, ca, cert, key, socket]
 };
 
-/// How long each step of opening may take: nobody waits for a lock yet.
-const OPENING: Duration = Duration::from_secs(30);
-
 /// As good as no limit: a year, the longest the server takes.
 const ENDLESS: i64 = 31_536_000;
 
 async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<MySql>>> {
     url.check_options(&[OPTIONS])?;
     let connections = connections(&mut url)?;
-    open_with(MySqlConfig::from_url(url)?, connections).await
-}
-
-async fn open_with(config: MySqlConfig, connections: u16) -> Result<Checked<SessionStore<MySql>>> {
-    let address = format!("{}://{}", MySql::SCHEME, config.address());
-    let opened = async {
+    let config = MySqlConfig::from_url(url)?;
+    SessionStore::open(config.address(), connections, config.request_timeout, async {
         let found = open::for_sessions(&config, OPENING).await?;
         let dialect = MySql::new(&config, found.mariadb);
         let mut conn = dialect.reach().await?;
@@ -78,13 +71,11 @@ async fn open_with(config: MySqlConfig, connections: u16) -> Result<Checked<Sess
         let first = dialect.session_within(OPENING).await?;
         let side = dialect.session_within(OPENING).await?;
         Ok((dialect, space, [first, side]))
-    };
-    let (dialect, space, opened) =
-        opened.await.map_err(|error: Error| error.during("open").at(address.clone()))?;
-    let sessions = Sessions::new(dialect, connections, config.request_timeout, opened);
-    Ok(SessionStore::over(address, space, sessions))
+    })
+    .await
 }
 
+#[derive(Debug)]
 struct MySql {
     connector: Connector,
     connect_timeout: Duration,
@@ -136,10 +127,7 @@ impl MySql {
 
     /// A connection in which nothing is set yet.
     async fn reach(&self) -> Result<MySqlConnection> {
-        match tokio::time::timeout(self.connect_timeout, unharmed(self.connector.connect())).await {
-            Ok(conn) => conn.map_err(explain),
-            Err(_) => Err(Error::new(ErrorKind::Unavailable, "the server could not be reached in time")),
-        }
+        in_time(self.connect_timeout, self.connector.connect()).await.map_err(explain)
     }
 
     async fn session_within(&self, limit: Duration) -> Result<Conn> {
@@ -147,12 +135,6 @@ impl MySql {
         let set_up = tokio::time::timeout(limit, self.set_up(conn)).await;
         set_up
             .map_err(|_| Error::new(ErrorKind::Unavailable, "the server did not set up a session in time"))?
-    }
-}
-
-impl std::fmt::Debug for MySql {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MySql").finish_non_exhaustive()
     }
 }
 

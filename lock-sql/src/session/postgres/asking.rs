@@ -87,8 +87,9 @@ impl Dialect for Postgres {
         }
     }
 
-    async fn waiting(&self, conn: &mut Conn, processes: &[i64]) -> Result<Vec<i64>> {
-        let waiting = self.rare(include_str!("sql/waiting.sql")).bind(processes.to_vec());
+    async fn waiting(&self, conn: &mut Conn, some: &[(i64, Key)]) -> Result<Vec<i64>> {
+        let some: Vec<_> = some.iter().map(|(process, _)| *process).collect();
+        let waiting = self.rare(include_str!("sql/waiting.sql")).bind(some);
         self.fetch_all(conn, waiting, |row| get(row, 0)).await
     }
 

@@ -12,16 +12,14 @@ use std::time::Duration;
 
 use onelock_core::driver::opening;
 use onelock_core::store::Checked;
-use onelock_core::{Capabilities, Driver, Error, OptionSpec, Result, StoreUrl};
+use onelock_core::{Capabilities, Driver, OptionSpec, Result, StoreUrl};
 
 use super::backend::SessionStore;
-use super::dialect::Dialect as _;
-use super::sessions::Sessions;
-use super::{CONNECTIONS, connections};
+use super::{CONNECTIONS, OPENING, connections};
 use crate::postgres::PostgresConfig;
 use crate::postgres::migrate::ensure;
 pub use opening::migration;
-use opening::{OPENING, check_version, refuse_pooler};
+use opening::{check_version, refuse_pooler};
 use session::Postgres;
 
 /// Session locks in PostgreSQL: `postgres+session://user:password@host:5432/database`.
@@ -51,12 +49,8 @@ async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<Postgres>>> {
     url.check_options(&[OPTIONS])?;
     let connections = connections(&mut url)?;
     let defaults = PostgresConfig { namespace: SCHEMA.to_owned(), ..PostgresConfig::default() };
-    open_with(defaults.over(url)?, connections).await
-}
-
-async fn open_with(config: PostgresConfig, connections: u16) -> Result<Checked<SessionStore<Postgres>>> {
-    let address = format!("{}://{}", Postgres::SCHEME, config.address());
-    let opened = async {
+    let config = defaults.over(url)?;
+    SessionStore::open(config.address(), connections, config.request_timeout, async {
         let dialect = Postgres::new(&config);
         let mut first = dialect.reach().await?;
         check_version(&mut first).await?;
@@ -64,11 +58,9 @@ async fn open_with(config: PostgresConfig, connections: u16) -> Result<Checked<S
         ensure(&mut first, &config.namespace, config.migrate, &migration(&config.namespace)?).await?;
         let first = dialect.set_up(first, OPENING).await?;
         let side = dialect.set_up(dialect.reach().await?, OPENING).await?;
-        Ok((dialect, [first, side]))
-    };
-    let (dialect, opened) = opened.await.map_err(|error: Error| error.during("open").at(address.clone()))?;
-    let sessions = Sessions::new(dialect, connections, config.request_timeout, opened);
-    Ok(SessionStore::over(address, config.namespace, sessions))
+        Ok((dialect, config.namespace.clone(), [first, side]))
+    })
+    .await
 }
 
 #[cfg(test)]

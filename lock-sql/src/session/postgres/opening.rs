@@ -1,17 +1,13 @@
 //! Before the first lock: is this a server that can, is nobody in between, and is the schema there?
 
-use std::time::Duration;
-
 use onelock_core::{Error, ErrorKind, Result};
 use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 
 use super::session::{ask_raw, get, pooled};
+use crate::session::OPENING;
 use crate::session::sessions::strange;
 use crate::unharmed::legible;
-
-/// How long each step of opening may take: nobody waits for a lock yet.
-pub(super) const OPENING: Duration = Duration::from_secs(30);
 
 /// The SQL that makes the schema, to be run once, in one transaction, by the role that is to own it. The role that takes
 /// locks then needs `USAGE` on the schema and on its sequence, and `EXECUTE` on its functions.
