@@ -152,15 +152,15 @@ fn find(line: &[Entry], token: FencingToken) -> Option<&Entry> {
     line.binary_search_by_key(&token, |entry| entry.token).ok().map(|at| &line[at])
 }
 
-/// How a wait ends by what was committed; `None` while it goes on.
-pub(super) fn wake(database: &Database, ticket: &Ticket) -> Result<Option<Wake>, Fault> {
+/// How a wait ends by what was committed; while it goes on, how many wait ahead.
+pub(super) fn wake(database: &Database, ticket: &Ticket) -> Result<Result<Wake, u32>, Fault> {
     let mut own = database.sql.prepare_cached(include_str!("sql/own.sql"))?;
     let of = (ticket.name.encoded(), blob(ticket.holder), nanos(database.now()));
-    let entry = own.query_row(of, |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let entry = own.query_row(of, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
     Ok(match entry {
-        None => Some(Wake::Ask),
-        Some((token, true)) => Some(Wake::Held(FencingToken::new(token)?)),
-        Some((_, false)) => None,
+        None => Ok(Wake::Ask),
+        Some((token, true, _)) => Ok(Wake::Held(FencingToken::new(token)?)),
+        Some((_, false, ahead)) => Err(ahead),
     })
 }
 

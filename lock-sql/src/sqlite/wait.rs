@@ -22,6 +22,9 @@ use super::open::Database;
 /// not keep the processor busy by polling.
 const RARER: u32 = 100;
 
+/// The most entries ahead that are counted.
+const FAR: u32 = 50;
+
 pub(super) type Reply = oneshot::Sender<Result<Wake>>;
 
 /// Notifies all who watch the file.
@@ -37,12 +40,15 @@ pub(super) struct Waiters {
     poll: Duration,
     /// An entry has one waiting call: one that is made anew comes in place of the one before.
     calls: HolderMap<(Ticket, Reply)>,
+    /// How many wait ahead of the first of them. Where the kernel does not notify, hundreds of processes poll, and those far
+    /// behind must leave the processor to those in front.
+    ahead: u32,
     next: Instant,
 }
 
 impl Waiters {
     pub(super) fn new(poll: Duration) -> Self {
-        Self { poll, calls: HolderMap::default(), next: Instant::now() }
+        Self { poll, calls: HolderMap::default(), ahead: 0, next: Instant::now() }
     }
 
     pub(super) fn has(&self, holder: HolderId) -> bool {
@@ -75,10 +81,16 @@ impl Waiters {
         self.calls.retain(|_, (_, reply)| !reply.is_closed());
         if notified || connection.persist(|database| database.has_changed()).unwrap_or(true) {
             let all: Vec<_> = self.calls.keys().copied().collect();
+            self.ahead = FAR;
             self.answer(connection, &all);
         }
+        self.next = self.later(connection);
+    }
+
+    /// When to poll if nothing notifies.
+    fn later(&self, connection: &Connection) -> Instant {
         let notifies = connection.database.as_ref().is_some_and(|database| database.notices().is_some());
-        self.next = Instant::now() + if notifies { self.poll * RARER } else { self.poll };
+        Instant::now() + self.poll * if notifies { RARER } else { 1 + self.ahead }
     }
 
     /// Answers those of these whose wait is over. Only reads, so it is in no writer's way.
@@ -98,9 +110,14 @@ impl Waiters {
             Ok(wakes)
         });
         let wakes = match read {
-            Ok(wakes) => wakes.into_iter().filter_map(|(holder, wake)| Some((holder, Ok(wake?)))).collect(),
+            Ok(wakes) => {
+                let least = wakes.iter().filter_map(|(_, wake)| wake.as_ref().err()).min();
+                self.ahead = self.ahead.min(least.copied().unwrap_or_default());
+                wakes.into_iter().filter_map(|(holder, wake)| Some((holder, Ok(wake.ok()?)))).collect()
+            }
             Err(error) => holders.iter().map(|holder| (*holder, Err(error.clone()))).collect::<Vec<_>>(),
         };
+        self.next = self.next.min(self.later(connection));
         for (holder, wake) in wakes {
             if let Some((_, reply)) = self.calls.remove(&holder) {
                 // A caller that went away needs no answer.
