@@ -1,4 +1,4 @@
-//! The trait's implementation: each verb is handed to the thread that owns the connection, where the toolkit's [`Lines`] decide.
+//! The store behind the trait: opens the file, and calls the verbs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_core::store::Checked;
-use onelock_core::toolkit::Lines;
 use onelock_core::{
     Backend, Capabilities, Clock, FencingToken, Info, Listing, LockName, Page, Raise, Release, Renewal,
-    Renewed, Request, Result, Snapshot, Standing, Ticket, Timestamp, Wake,
+    Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 
 use super::config::SqliteConfig;
-use super::error::Fault;
-use super::thread::{Effect, Queue};
-use super::{file, inspect};
+use super::thread::Queue;
+use super::{acquire, file, inspect, release, renew};
 
 /// The store's clock is the client's own.
 pub(super) const CAPABILITIES: Capabilities = Capabilities::of_lines().granularity(Duration::ZERO);
@@ -56,19 +54,6 @@ impl SqliteBackend {
     }
 }
 
-impl SqliteBackend {
-    /// Runs a verb of one name.
-    async fn step<T: Send + 'static>(
-        &self,
-        effect: Effect,
-        name: &LockName,
-        mut verb: impl FnMut(&mut Lines, Timestamp) -> T + Send + 'static,
-    ) -> Result<T> {
-        let name = name.clone();
-        self.queue.run(effect, move |tx| tx.step(&name, &mut verb)).await
-    }
-}
-
 impl fmt::Debug for SqliteBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteBackend").field("address", &self.info.address).finish_non_exhaustive()
@@ -86,12 +71,7 @@ impl Backend for SqliteBackend {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        let request = request.clone();
-        let join = self.queue.run(Effect::Joins, move |tx| {
-            tx.set_delay(request.holder, request.delay);
-            tx.step(&request.name, |lines, now| lines.acquire(now, &request))
-        });
-        join.await?
+        acquire::acquire(&self.queue, request).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
@@ -99,43 +79,27 @@ impl Backend for SqliteBackend {
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        let all = due.to_vec();
-        let renew = self.queue.run(Effect::Writes, move |tx| {
-            let each = all.iter().map(|renewal| {
-                match tx.step(&renewal.ticket.name, |lines, now| lines.renew(now, renewal)) {
-                    Err(Fault::Verb(error)) => Ok(Err(error)),
-                    renewed => Ok(Ok(renewed?)),
-                }
-            });
-            each.collect()
-        });
-        renew.await.unwrap_or_else(|error| vec![Err(error); due.len()])
+        renew::renew(&self.queue, due).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let ticket = ticket.clone();
-        self.step(Effect::Writes, &ticket.name.clone(), move |lines, now| lines.release(now, &ticket)).await
+        release::release(&self.queue, ticket).await
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        let ticket = ticket.clone();
-        self.step(Effect::Joins, &ticket.name.clone(), move |lines, now| lines.raise(now, &ticket, token))
-            .await?
+        renew::raise(&self.queue, ticket, token).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        let on = name.clone();
-        self.step(Effect::Reads, name, move |lines, now| lines.inspect(now, &on)).await
+        inspect::inspect(&self.queue, name).await
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        let (prefix, page) = (prefix.to_owned(), page.clone());
-        self.queue.run(Effect::Reads, move |tx| inspect::list(&tx.database.sql, &prefix, &page)).await
+        inspect::list(&self.queue, prefix, page).await
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let on = name.clone();
-        self.step(Effect::Writes, name, move |lines, now| lines.evict(now, &on, token)).await
+        release::evict(&self.queue, name, token).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -1,13 +1,24 @@
-//! The names in use.
+//! Inspects one name, and lists the names in use.
 
-use onelock_core::{Listing, Page, Result};
+use onelock_core::{Listing, LockName, Page, Result, Snapshot};
 use rusqlite::Connection;
 
 use super::error::Fault;
+use super::thread::{Effect, Queue};
 use crate::listing::{listing, range};
 
+pub(super) async fn inspect(queue: &Queue, name: &LockName) -> Result<Snapshot> {
+    let on = name.clone();
+    queue.step(Effect::Reads, name, move |lines, now| lines.inspect(now, &on)).await
+}
+
+pub(super) async fn list(queue: &Queue, prefix: &str, page: &Page) -> Result<Listing> {
+    let (prefix, page) = (prefix.to_owned(), page.clone());
+    queue.run(Effect::Reads, move |tx| page_of(&tx.database.sql, &prefix, &page)).await
+}
+
 /// The cursor is the encoded name that the page before ended with.
-pub(super) fn list(sql: &Connection, prefix: &str, page: &Page) -> Result<Listing, Fault> {
+fn page_of(sql: &Connection, prefix: &str, page: &Page) -> Result<Listing, Fault> {
     let (first, end) = range(prefix);
     let limit = page.limit.clamp(1, Page::MAX);
     let count = i64::try_from(limit).unwrap_or(1) + 1;

@@ -1,6 +1,7 @@
 //! The SQLite store: locks in one file, shared by the processes of one host. See the crate's README for what it
 //! promises and how to look at a lock with the `sqlite3` shell.
 
+mod acquire;
 mod backend;
 mod boot;
 mod config;
@@ -10,6 +11,8 @@ mod file;
 mod inspect;
 mod line;
 mod open;
+mod release;
+mod renew;
 mod thread;
 mod wait;
 

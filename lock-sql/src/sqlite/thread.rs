@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{Clock, Error, ErrorKind, HolderId, Result, Ticket, Wake};
+use onelock_core::toolkit::Lines;
+use onelock_core::{Clock, Error, ErrorKind, HolderId, LockName, Result, Ticket, Timestamp, Wake};
 use tokio::sync::{mpsc, oneshot};
 
 use super::config::SqliteConfig;
@@ -86,6 +87,17 @@ impl Queue {
         thread.spawn(serve).map_err(|e| no_thread(&e))?;
         result.await.map_err(|_| ended())??;
         Ok(Self { messages: queue, limit })
+    }
+
+    /// Runs a verb on the line of a name; see [`Queue::run`].
+    pub(super) async fn step<T: Send + 'static>(
+        &self,
+        effect: Effect,
+        name: &LockName,
+        mut verb: impl FnMut(&mut Lines, Timestamp) -> T + Send + 'static,
+    ) -> Result<T> {
+        let name = name.clone();
+        self.run(effect, move |tx| tx.step(&name, &mut verb)).await
     }
 
     /// Runs a verb in a transaction; other verbs may share it.
