@@ -96,3 +96,27 @@ async fn a_grant_that_nobody_takes_is_told() {
     let seen = notes.take();
     assert!(seen.contains(&"n unused".to_owned()), "{seen:?}");
 }
+
+/// How often each verb was asked of the store.
+#[derive(Default)]
+struct Verbs(Mutex<std::collections::BTreeMap<&'static str, u32>>);
+
+impl Observer for Verbs {
+    fn on_event(&self, event: &Event<'_>) {
+        if let Event::Request { verb, .. } = event {
+            *self.0.lock().unwrap().entry(verb).or_default() += 1;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_of_three_is_six_requests() {
+    let verbs = Arc::new(Verbs::default());
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let backend = Arc::new(MemoryBackend::new(&MemoryStore::new(Arc::clone(&clock))));
+    let settings = Settings::default().observer(Arc::clone(&verbs) as _);
+    let locks = Locks::builder(backend).clock(clock).settings(settings).build().unwrap();
+    locks.all(["a", "b", "c"]).unwrap().acquire().await.unwrap().release().await.unwrap();
+    let asked: Vec<_> = verbs.0.lock().unwrap().clone().into_iter().collect();
+    assert_eq!(asked, [("acquire", 3), ("release", 3)]);
+}
