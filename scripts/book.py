@@ -2,7 +2,7 @@
 """Makes the book in target/book from the pages of the repository, and checks their links.
 
 `docs/SUMMARY.md` is the table of contents; its links, as all links between pages, are those of the repository. In the book they lead to the
-chapters; a link to what is no chapter (a test, a folder) is text there. `mdbook` builds it where it is installed.
+chapters; a link to what is no chapter (a test, a folder) is text there.
 """
 
 import os
@@ -86,6 +86,8 @@ for page in (ROOT / other for other in others):
 if dead:
     sys.exit("\n".join(dead))
 print(f"{len(pages)} chapters, no dead link")
-if shutil.which("mdbook"):
-    sys.exit(subprocess.run(["mdbook", "build"], cwd=BOOK, check=False).returncode)
-print("mdbook is not installed (cargo install mdbook): the pages are in", os.path.relpath(BOOK / "src"))
+installed = os.path.join(os.environ.get("CARGO_HOME", Path.home() / ".cargo"), "bin")
+mdbook = shutil.which("mdbook", path=os.pathsep.join([os.environ["PATH"], installed]))
+if mdbook is None:
+    sys.exit("mdbook is not installed: cargo install mdbook --locked --no-default-features")
+sys.exit(subprocess.run([mdbook, "build"], cwd=BOOK, check=False).returncode)

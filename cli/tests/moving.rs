@@ -164,35 +164,30 @@ async fn kazoo() -> Verdict {
     turns.judge(turns.library(&format!("zk://{hosts}/onelock")), theirs).await
 }
 
-/// An advisory lock of the application; then the same with ours inside it; then ours alone.
+/// A lock of the application's in a database; then the same with ours inside it; then ours alone.
+async fn in_a_database(shell: &[&str], url: &str, lock: &str, unlock: &str) -> Verdict {
+    let turns = Turns::new()?;
+    let locked = |side: &str, section: &str| turns.session(shell, side, lock, section, unlock);
+    let ours = onelock(url);
+    turns.judge(finish(locked("both", &ours)?), locked("theirs", "{}")?).await?;
+    turns.judge(turns.library(url), locked("both", &ours)?).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn advisory_locks() -> Verdict {
     let server = PostgresServer::start(&[]).await?;
-    let turns = Turns::new()?;
-    let shell = ["psql", "-qX", "-v", "ON_ERROR_STOP=1", &server.url()];
-    let locked = |side: &str, section: &str| {
-        let (lock, unlock) = ("select pg_advisory_lock(42);", "select pg_advisory_unlock(42);");
-        turns.session(&shell, side, lock, section, unlock)
-    };
-    let ours = onelock(&server.url());
-    turns.judge(finish(locked("both", &ours)?), locked("theirs", "{}")?).await?;
-    turns.judge(turns.library(&server.url()), locked("both", &ours)?).await
+    let url = server.url();
+    let shell = ["psql", "-qX", "-v", "ON_ERROR_STOP=1", &url];
+    in_a_database(&shell, &url, "select pg_advisory_lock(42);", "select pg_advisory_unlock(42);").await
 }
 
-/// `GET_LOCK` of the application; then the same with ours inside it; then ours alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn get_lock() -> Verdict {
     let server = MariaDb::start(&[]).await?;
-    let turns = Turns::new()?;
     let port = format!("--port={}", server.port());
     let shell = ["mariadb", "--no-defaults", "--protocol=tcp", "--host=127.0.0.1", &port, "--user=root"];
-    let locked = |side: &str, section: &str| {
-        let (lock, unlock) = ("select get_lock('nightly', 60);", "select release_lock('nightly');");
-        turns.session(&shell, side, lock, section, unlock)
-    };
-    let ours = onelock(&server.url());
-    turns.judge(finish(locked("both", &ours)?), locked("theirs", "{}")?).await?;
-    turns.judge(turns.library(&server.url()), locked("both", &ours)?).await
+    let (lock, unlock) = ("select get_lock('nightly', 60);", "select release_lock('nightly');");
+    in_a_database(&shell, &server.url(), lock, unlock).await
 }
 
 /// `flock` around a job; then `flock` around the program; then the program alone.

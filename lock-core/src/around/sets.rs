@@ -64,7 +64,7 @@ impl Locks {
     /// # async fn main() -> onelock_core::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let set = locks.all(["accounts/7", "accounts/3"])?;
-    /// let guards = set.acquire().await?; // whoever else wants both takes them in the same order
+    /// let guards = set.acquire().await?; // every client takes them in one order
     /// guards.release().await?;
     /// # Ok(())
     /// # }

@@ -92,12 +92,18 @@ async fn credentials(config: &RedisConfig, role: Role) -> Result<RedisConnection
 }
 
 /// The socket of this path, or the first address of the host that answers, with TLS where it is asked for.
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(unused_variables, reason = "without the feature TLS was refused before")
+)]
 async fn dial(config: &RedisConfig, host: &Host) -> Result<Box<dyn Stream>> {
     let failed =
         |e: std::io::Error| Error::new(ErrorKind::Unavailable, format!("{host} cannot be reached: {e}"));
-    #[cfg(unix)]
     if host.is_socket() {
+        #[cfg(unix)]
         return Ok(Box::new(tokio::net::UnixStream::connect(&host.host).await.map_err(failed)?));
+        #[cfg(not(unix))]
+        return Err(Error::new(ErrorKind::Unsupported, "this system has no Unix sockets"));
     }
     // What its settings lack is an error before any I/O.
     #[cfg(feature = "tls")]
@@ -107,8 +113,6 @@ async fn dial(config: &RedisConfig, host: &Host) -> Result<Box<dyn Stream>> {
     if let Some(connector) = connector {
         return Ok(Box::new(tls::connect(connector, &host.host, stream).await?));
     }
-    // Without that feature TLS was refused before.
-    let _ = config.tls;
     Ok(Box::new(stream))
 }
 

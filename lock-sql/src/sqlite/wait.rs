@@ -38,7 +38,7 @@ pub(super) fn notify(path: &Path) {
 /// Those of this process who wait.
 pub(super) struct Waiters {
     poll: Duration,
-    /// An entry has one waiting call: one that is made anew comes in place of the one before.
+    /// An entry has one waiting call: one that is made anew comes in place of the one before, which is to ask.
     calls: HolderMap<(Ticket, Reply)>,
     /// How many wait ahead of the first of them. Where the kernel does not notify, hundreds of processes poll, and those far
     /// behind must leave the processor to those in front.
@@ -56,7 +56,10 @@ impl Waiters {
     }
 
     pub(super) fn add(&mut self, ticket: Ticket, reply: Reply) {
-        self.calls.insert(ticket.holder, (ticket, reply));
+        if let Some((_, before)) = self.calls.insert(ticket.holder, (ticket, reply)) {
+            // A caller that went away needs no answer.
+            let _ = before.send(Ok(Wake::Ask));
+        }
     }
 
     /// Ends when somebody waits and it is time to poll: because another process notified (true), or for what was not notified.
