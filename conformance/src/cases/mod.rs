@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 
-mod around;
+mod alone;
 mod believing;
 mod cancelling;
 mod churning;
@@ -10,14 +10,17 @@ mod cost;
 mod crashing;
 mod crowds;
 mod cutting;
+mod handing;
 mod holding;
 mod hostile;
 mod idle;
+mod leading;
 mod leases;
 mod looking;
 mod mangling;
 mod numbers;
 mod order;
+mod sets;
 mod trying;
 mod verbs;
 mod working;
@@ -42,5 +45,7 @@ pub const ALL: &[&[Case]] = &[
     churning::TABLE,
     trying::TABLE,
     working::TABLE,
-    around::TABLE,
+    sets::TABLE,
+    leading::TABLE,
+    handing::TABLE,
 ];

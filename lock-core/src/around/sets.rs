@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::client::Locks;
 use crate::client::guard::{Guard, LossReason};
-use crate::client::lock::{Lock, lost};
+use crate::client::lock::Lock;
+use crate::client::loss::lost;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;

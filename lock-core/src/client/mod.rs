@@ -5,6 +5,7 @@
 //! | [`builder`] | making a client, from a backend or by URL |
 //! | [`operate`] | the line of a name for people: inspect, list, evict |
 //! | [`lock`] | a configured lock and its three ways to acquire |
+//! | `options` | how a lock is to be taken and kept |
 //! | `acquire` | the acquire loop, polled in place |
 //! | `entry` | one acquisition's state: what holds, until when, why it was lost |
 //! | `renewer` | the one task that renews |
@@ -12,12 +13,15 @@
 //! | `runtime` | the runtime the client lives on, and calls from outside of it |
 //! | `background` | releases that the store has not confirmed, and calls that lost their caller |
 //! | [`guard`] | what the user holds |
+//! | `loss` | how a guard is told that its lock is renewed or lost |
 //! | [`owner`] | re-entrancy |
 
 pub mod builder;
 pub mod guard;
 pub mod lock;
+pub(crate) mod loss;
 pub mod operate;
+mod options;
 pub mod owner;
 pub mod retry;
 pub mod settings;
@@ -353,5 +357,11 @@ impl fmt::Debug for Locks {
 impl Drop for Client {
     fn drop(&mut self) {
         self.renewer.wake();
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("store", &self.info).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,7 @@
 use super::*;
+use crate::client::guard::LossReason;
 use crate::clock::BootClock;
+use crate::error::{Error, ErrorKind};
 use crate::memory::{MemoryBackend, MemoryStore};
 
 fn client(store: &Arc<MemoryStore>) -> Locks {

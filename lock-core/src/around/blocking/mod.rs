@@ -1,0 +1,158 @@
+//! The same locks for callers without async: scripts, tests, thread pools.
+//!
+//! A thread of its own runs what talks to the store, so leases are renewed while the caller works, and while the caller's own
+//! runtime, if it has one, is busy.
+
+mod guard;
+mod lock;
+mod thread;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::around::hand_over::HandOver;
+use crate::backend::{Info, Release};
+use crate::capabilities::Capabilities;
+use crate::client;
+use crate::error::Result;
+use crate::name::LockName;
+use crate::snapshot::{Listing, Page, Snapshot};
+use crate::token::FencingToken;
+use thread::Background;
+
+pub use guard::Guard;
+pub use lock::{Lock, RwLock};
+pub use thread::connect_by;
+
+/// A client of one store; see [`crate::Locks`]. Cheap to clone.
+///
+/// When the last of the client, its locks and its guards is dropped, that waits up to 5 s for releases under way.
+#[derive(Clone)]
+pub struct Locks {
+    locks: client::Locks,
+    thread: Arc<Background>,
+}
+
+impl Locks {
+    fn wrap(&self, lock: client::lock::Lock) -> Lock {
+        Lock::new(lock, &self.thread)
+    }
+
+    fn call<T: Send + 'static, F>(&self, ask: impl FnOnce(client::Locks) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        self.thread.call(ask(self.locks.clone()))?
+    }
+
+    /// An exclusive lock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName).
+    pub fn mutex(&self, name: impl AsRef<str>) -> Result<Lock> {
+        Ok(self.wrap(self.locks.mutex(name)?))
+    }
+
+    /// A lock that readers share.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), or [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store has no shared entries.
+    pub fn rwlock(&self, name: impl AsRef<str>) -> Result<RwLock> {
+        let lock = self.locks.rwlock(name)?;
+        Ok(RwLock::new(self.wrap(lock.read()), self.wrap(lock.write())))
+    }
+
+    /// A lock that up to `permits` may hold at once.
+    ///
+    /// # Errors
+    /// As [`crate::Locks::semaphore`].
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Lock> {
+        Ok(self.wrap(self.locks.semaphore(name, permits)?))
+    }
+
+    /// Who holds and who waits.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot> {
+        let name = LockName::new(name)?;
+        self.call(|locks| async move { locks.inspect(name.as_str()).await })
+    }
+
+    /// The names in use that start with `prefix`, a page at a time.
+    ///
+    /// # Errors
+    /// As [`crate::Locks::list`].
+    pub fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        let (prefix, page) = (prefix.to_owned(), page.clone());
+        self.call(|locks| async move { locks.list(&prefix, &page).await })
+    }
+
+    /// Removes the entry with exactly this token.
+    ///
+    /// # Errors
+    /// As [`crate::Locks::evict`].
+    pub fn evict(&self, name: impl AsRef<str>, token: FencingToken) -> Result<Release> {
+        let name = LockName::new(name)?;
+        self.call(|locks| async move { locks.evict(name.as_str(), token).await })
+    }
+
+    /// Which store this is.
+    #[must_use]
+    pub fn info(&self) -> &Info {
+        self.locks.info()
+    }
+
+    /// What the store can do.
+    #[must_use]
+    pub fn capabilities(&self) -> &Capabilities {
+        self.locks.capabilities()
+    }
+
+    /// Ends this client; see [`crate::Locks::close`].
+    ///
+    /// # Errors
+    /// As [`crate::Locks::close`].
+    pub fn close(&self, timeout: Duration) -> Result<()> {
+        self.call(|locks| async move { locks.close(timeout).await })
+    }
+
+    /// Ends this client in order: no acquisition begins any more, waiters leave, guards have up to `timeout` to end; see
+    /// [`crate::Locks::drain`].
+    ///
+    /// ```
+    /// let locks = onelock::blocking::connect("memory://")?;
+    /// let (guard, lock) = (locks.mutex("orders/42")?.acquire()?, locks.mutex("orders/43")?);
+    /// let worker = std::thread::spawn(move || guard.run(|| "paid")); // it drops the guard at its end
+    /// locks.drain(std::time::Duration::from_secs(30))?;
+    /// assert_eq!(lock.acquire().unwrap_err().kind(), onelock::ErrorKind::Closed);
+    /// # worker.join().unwrap()?;
+    /// # Ok::<(), onelock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`crate::Locks::drain`]; [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code.
+    pub fn drain(&self, timeout: Duration) -> Result<()> {
+        self.call(|locks| async move { locks.drain(timeout).await })
+    }
+
+    /// Goes on with a lock that another process has handed over; see [`crate::Locks::resume`] and [`Guard::hand_over`].
+    ///
+    /// # Errors
+    /// As [`crate::Locks::resume`]; [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code.
+    pub fn resume(&self, hand_over: HandOver) -> Result<Guard> {
+        let guard = self.call(|locks| async move { locks.resume(hand_over).await })?;
+        Ok(Guard::new(guard, &self.thread))
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.locks.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

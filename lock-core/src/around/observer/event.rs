@@ -1,0 +1,155 @@
+//! What observers are given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::mode::Mode;
+use crate::model::loss::LossReason;
+use crate::name::LockName;
+use crate::token::FencingToken;
+
+/// The lock that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Subject {
+    /// Its name.
+    pub name: LockName,
+    /// How it is shared.
+    pub mode: Mode,
+    /// The scheme of the store.
+    pub store: Arc<str>,
+    /// What [`Settings::metric_group`](crate::Settings::metric_group) made of the name.
+    pub group: Arc<str>,
+}
+
+impl Subject {
+    /// The label of its mode: `exclusive`, `shared` or `permit`.
+    #[must_use]
+    pub const fn mode_label(&self) -> &'static str {
+        match self.mode {
+            Mode::Exclusive => "exclusive",
+            Mode::Shared => "shared",
+            _ => "permit",
+        }
+    }
+}
+
+/// How an acquisition ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It holds.
+    Acquired,
+    /// A try found it busy.
+    Busy,
+    /// The time was over.
+    Timeout,
+    /// Its entry was removed from the line.
+    Evicted,
+    /// Any other error.
+    Failed,
+    /// Its future was dropped.
+    Cancelled,
+}
+
+impl Outcome {
+    /// The label: `acquired`, `busy`, `timeout`, `evicted`, `failed` or `cancelled`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Acquired => "acquired",
+            Self::Busy => "busy",
+            Self::Timeout => "timeout",
+            Self::Evicted => "evicted",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// An acquisition waits: others are ahead.
+    Waiting(&'a Subject),
+    /// An acquisition has ended.
+    Acquired {
+        /// The lock.
+        of: &'a Subject,
+        /// How it ended.
+        outcome: Outcome,
+        /// How long it took.
+        wait: Duration,
+        /// How many entries were ahead when it joined, where that is known.
+        position: Option<usize>,
+        /// Whether [`Event::Waiting`] came before.
+        waited: bool,
+    },
+    /// A guard holds.
+    Held {
+        /// The lock.
+        of: &'a Subject,
+        /// Its token.
+        token: FencingToken,
+    },
+    /// A hold has ended: given back, or lost.
+    Ended {
+        /// The lock.
+        of: &'a Subject,
+        /// Its token.
+        token: FencingToken,
+        /// How long it was held.
+        held: Duration,
+        /// Why it ended; see [`LossReason::is_loss`].
+        reason: LossReason,
+    },
+    /// A renewal was answered.
+    Renewed {
+        /// The lock.
+        of: &'a Subject,
+        /// Its token, where it has one.
+        token: Option<FencingToken>,
+        /// The share of the lease that was left by the client's deadline, from 0 to 1.
+        slack: f64,
+        /// What failed; `None` when the lease is renewed.
+        failure: Option<&'a Error>,
+        /// Whether the store has the entry, as far as it has answered.
+        held: bool,
+    },
+    /// Less than a third of a holder's lease is left and no renewal has come.
+    LeaseLow {
+        /// The lock.
+        of: &'a Subject,
+        /// Its token.
+        token: FencingToken,
+        /// What is left.
+        left: Duration,
+    },
+    /// A grant came for a caller that had gone, and was given back.
+    Unused(&'a Subject),
+    /// This client has evicted an entry.
+    Evicted {
+        /// The lock.
+        name: &'a LockName,
+        /// The number of the entry, as the store has it.
+        token: FencingToken,
+    },
+    /// The store has answered a request, or has failed to.
+    Request {
+        /// The scheme of the store.
+        store: &'a str,
+        /// The verb.
+        verb: &'static str,
+        /// What failed.
+        failure: Option<&'a Error>,
+        /// How long it took.
+        took: Duration,
+    },
+    /// The store has answered after calls that it had not.
+    Reconnected {
+        /// The scheme of the store.
+        store: &'a str,
+    },
+}

@@ -1,0 +1,134 @@
+//! How a guard is told that its lock is renewed or lost, and what that stops.
+
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+
+use super::acquire::Handle;
+use super::entry::View;
+use super::guard::{Guard, LossReason};
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::LockName;
+
+impl Guard {
+    /// Waits until the deadline is another than `seen`, and gives it; `None` once the lock is lost.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// let guard = locks.mutex("orders/42")?.acquire().await?;
+    /// let first = guard.deadline();
+    /// let second = guard.renewed(first).await.expect("it is renewed");
+    /// assert!(second > first);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn renewed(&self, seen: Timestamp) -> Option<Timestamp> {
+        self.watch(|view| match view {
+            View::Held { deadline } if deadline != seen => Some(Some(deadline)),
+            View::Held { .. } | View::Waiting { .. } => None,
+            View::Over(_) => Some(None),
+        })
+        .await
+    }
+
+    /// Waits until the lock is lost, and says why. It is signalled at the deadline by this client's clock, which is
+    /// before the store can give the lock to another. A lock that was lost by the clock is given back when its guard is
+    /// dropped or released, not before: until then the work under it may still be running. Where a lock-delay is set it
+    /// stays blocked until its lease and the delay have passed.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use onelock_core::LossReason;
+    /// let guard = locks.mutex("orders/42")?.auto_renew(false).acquire().await?;
+    /// let reason = guard.lost().await;
+    /// assert_eq!(reason, LossReason::Expired);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lost(&self) -> LossReason {
+        self.watch(|view| match view {
+            View::Over(reason) => Some(reason),
+            View::Held { .. } | View::Waiting { .. } => None,
+        })
+        .await
+    }
+
+    async fn watch<T>(&self, pick: impl Fn(View) -> Option<T>) -> T {
+        let Handle { client, entry } = self.handle();
+        loop {
+            let mut changed = std::pin::pin!(entry.changed.notified());
+            changed.as_mut().enable();
+            let view = entry.view(client.clock.now());
+            if let Some(picked) = pick(view) {
+                return picked;
+            }
+            let (View::Held { deadline } | View::Waiting { deadline, .. }) = view else {
+                changed.await;
+                continue;
+            };
+            // A timer may be late on a busy runtime. [`Self::run`] polls this before each step of the work, so each poll
+            // reads the clock.
+            let picked = poll_fn(|_| pick(entry.view(client.clock.now())).map_or(Poll::Pending, Poll::Ready));
+            tokio::select! {
+                biased;
+                picked = picked => return picked,
+                () = changed => {}
+                home = client.sleep_until(deadline) => if !home {
+                    // Nothing renews it any more.
+                    entry.end(client.clock.now(), LossReason::Closed);
+                }
+            }
+        }
+    }
+
+    /// Runs `work` while the lock is held, and drops it at its next await when the lock is lost.
+    ///
+    /// Work that does not await, or runs in `spawn_blocking`, cannot be stopped this way.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the work was stopped, or not begun.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> onelock_core::Result<()> {
+    /// # let locks = onelock::connect("memory://").await?;
+    /// use onelock_core::ErrorKind;
+    /// let guard = locks.mutex("orders/42")?.auto_renew(false).acquire().await?;
+    /// let done = guard.run(async { 6 * 7 }).await?;
+    /// assert_eq!(done, 42);
+    /// let never = guard.run(std::future::pending::<()>()).await; // stopped when the lease ends
+    /// assert_eq!(never.unwrap_err().kind(), ErrorKind::Lost);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
+        tokio::select! {
+            biased;
+            reason = self.lost() => Err(self.lost_error(reason)),
+            done = work => Ok(done),
+        }
+    }
+}
+
+/// The error of everything that needs a lock that is gone.
+pub(crate) fn lost(name: &LockName, reason: LossReason, cause: Option<Error>) -> Error {
+    let text = format!("`{name}` is not held any more: {reason}");
+    let error = Error::new(ErrorKind::Lost, text).lost_by(reason);
+    match cause {
+        Some(cause) => error.caused_by(cause),
+        None => error,
+    }
+}
