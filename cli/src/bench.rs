@@ -182,15 +182,16 @@ async fn measure(
     );
     bar.enable_steady_tick(Duration::from_millis(500));
     let listening = tokio::spawn(listen(stop, bar.clone()));
-    let progress = |step: Step<'_>| {
-        bar.set_length(step.all as u64);
-        bar.set_position(step.done as u64);
-        bar.set_message(format!("{} {} on {}", step.workload, step.size, step.subject));
+    let shown = bar.clone();
+    let progress = move |step: Step<'_>| {
+        shown.set_length(step.all as u64);
+        shown.set_position(step.done as u64);
+        shown.set_message(format!("{} {} on {}", step.workload, step.size, step.subject));
     };
-    let run = plan.run(stopped, progress).await;
+    let run = tokio::spawn(plan.run(stopped, progress)).await;
     listening.abort();
     bar.finish_and_clear();
-    run.map_err(failed)
+    run.map_err(|error| Failure::System(error.to_string()))?.map_err(failed)
 }
 
 /// The first Ctrl-C lets the present sample end, the second one does not.

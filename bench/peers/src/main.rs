@@ -17,7 +17,7 @@ use std::sync::Arc;
 use onelock_bench::data::Kind;
 use onelock_bench::networked::{Networked, Way};
 use onelock_bench::report;
-use onelock_bench::run::{Plan, Step, Stop, workloads};
+use onelock_bench::run::{Plan, Step, Stop, runtime, workloads};
 use onelock_bench::servers::{self, Running};
 use onelock_bench::subject::{Failure, Need, Subject};
 use onelock_bench::workload::Effort;
@@ -26,8 +26,11 @@ use tokio::sync::watch;
 /// More of them than `onelock bench` makes: the verdicts of the published figures lean on small differences.
 const ROUNDS: u32 = 5;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+fn main() -> Result<(), Failure> {
+    runtime()?.block_on(compare())
+}
+
+async fn compare() -> Result<(), Failure> {
     let (options, words): (Vec<_>, Vec<_>) =
         std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
     let has = |option: &str| options.iter().any(|given| given == option);
@@ -63,7 +66,7 @@ async fn main() -> Result<(), Failure> {
     let progress = |step: Step<'_>| {
         eprintln!("{}/{} {} {} on {}", step.done, step.all, step.workload, step.size, step.subject);
     };
-    let run = plan.run(stopped, progress).await?;
+    let run = tokio::spawn(plan.run(stopped, progress)).await??;
     report::write(file, &run)?;
     println!("{}", report::markdown(&run));
     Ok(())

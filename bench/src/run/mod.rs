@@ -70,6 +70,14 @@ pub fn workloads(ids: &[String]) -> Result<Vec<Box<dyn Workload>>, BadPlan> {
     Ok(all)
 }
 
+/// The runtime to run on: two workers, as a small service has. With one thread nothing waits for a wake-up of another core.
+///
+/// # Errors
+/// When the system gives no threads.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}
+
 /// When to end before everything is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stop {
@@ -141,7 +149,7 @@ impl Plan {
         if workload.about().once { 1 } else { self.rounds }
     }
 
-    /// Runs it. Rounds are interleaved: within a round each subject has its turn, and every other round goes backwards.
+    /// Runs it, in a task of its own on [`runtime`]. Rounds are interleaved: within a round each subject has its turn, and every other round goes backwards.
     ///
     /// What a subject fails at is left out for it, with the reason; the rounds that it did before count.
     ///
