@@ -7,7 +7,7 @@ use std::sync::Arc;
     feature = "etcd",
     feature = "mysql",
     feature = "postgres",
-    feature = "sqlite",
+    all(feature = "sqlite", unix),
     feature = "zk"
 ))]
 use onelock_core::driver::opening;
@@ -126,7 +126,7 @@ stores! {
     onelock_sql::sqlx::MySqlPool, "mysql://", |pool, _| {
         opening(onelock_sql::MySqlBackend::connect(onelock_sql::MySqlConfig::of_pool(pool)))
     };
-    #[cfg(feature = "sqlite")]
+    #[cfg(all(feature = "sqlite", unix))]
     onelock_sql::SqliteConfig, "sqlite://", |config, context| {
         opening(onelock_sql::SqliteBackend::open(config, context.clock))
     };

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use onelock_core::driver::opening;
-use onelock_core::{BootClock, Clock, Driver, Error, Result, StoreUrl, TokioClock, memory, quorum};
+use onelock_core::{
+    BootClock, Clock, Driver, Error, ErrorKind, Result, StoreUrl, TokioClock, memory, quorum,
+};
 
 /// A store this project knows, compiled in or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +74,7 @@ pub fn drivers() -> Vec<Driver> {
 pub(crate) fn members() -> Vec<Driver> {
     vec![
         memory::DRIVER,
-        #[cfg(feature = "sqlite")]
+        #[cfg(all(feature = "sqlite", unix))]
         onelock_sql::SQLITE_DRIVER,
         #[cfg(feature = "redis")]
         onelock_redis::DRIVER,
@@ -135,5 +137,10 @@ fn compiled(url: &StoreUrl, member: Option<usize>) -> Result<()> {
         return Ok(());
     }
     let of = member.map(|nth| format!("member {nth}: ")).unwrap_or_default();
+    if cfg!(not(unix)) && *name == "sqlite" {
+        let text =
+            format!("{of}the store `sqlite` needs a Unix, whose processes share locks and times of a file");
+        return Err(Error::new(ErrorKind::Unsupported, text));
+    }
     Err(Error::not_compiled(format_args!("{of}the store `{name}`"), feature.as_slice()))
 }

@@ -21,7 +21,7 @@ pub use onelock_redis::fence as redis;
 pub use onelock_sql::fence::mysql;
 #[cfg(feature = "postgres")]
 pub use onelock_sql::fence::postgres;
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", unix))]
 pub use onelock_sql::fence::sqlite;
 #[cfg(feature = "zk")]
 pub use onelock_zk::fence as zk;

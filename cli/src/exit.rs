@@ -34,12 +34,15 @@ impl Exit {
     /// Something in this program or the operating system failed.
     pub(crate) const INTERNAL: Self = Self(70);
     /// Busy, unless `--conflict-exit-code` says another.
+    #[cfg(target_os = "linux")]
     pub(crate) const BUSY: Self = Self(75);
     /// The lock was lost.
     pub(crate) const LOST: Self = Self(76);
     /// The command cannot be executed; as shells say it.
+    #[cfg(target_os = "linux")]
     pub(crate) const CANNOT_EXECUTE: Self = Self(126);
     /// The command was not found; as shells say it.
+    #[cfg(target_os = "linux")]
     pub(crate) const NOT_FOUND: Self = Self(127);
     /// Ended by Ctrl-C, with what was done until then; as if killed by SIGINT.
     #[cfg(feature = "bench")]
@@ -48,6 +51,7 @@ impl Exit {
     pub(crate) const CLOSED_PIPE: Self = Self(141);
 
     /// As shells say that a signal killed.
+    #[cfg(unix)]
     pub(crate) fn killed_by(signal: i32) -> Self {
         Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
     }
@@ -71,6 +75,7 @@ pub(crate) enum Failure {
     /// The operating system refused something this program needs.
     System(String),
     /// Something of the command may still run. The lock is not given back: this process must end without doing so.
+    #[cfg(target_os = "linux")]
     Left,
 }
 
@@ -98,6 +103,7 @@ impl Failure {
                 output::say(format_args!("{text}"));
                 Exit::INTERNAL
             }
+            #[cfg(target_os = "linux")]
             Self::Left => {
                 output::say(format_args!("the lock is left to its lease"));
                 Exit::INTERNAL

@@ -15,9 +15,7 @@
 //! | `deadman` | the process that ends the command when `run` cannot |
 //! | `manual` | `completions`, `man` |
 //! | `death` | ending by a signal |
-
-#[cfg(not(target_os = "linux"))]
-compile_error!("the onelock program needs Linux: parent-death signals, child subreapers, boot-time timers");
+//! | `elsewhere` | in place of `run` and the two below it, where the system is not Linux |
 
 mod absent;
 mod args;
@@ -25,18 +23,20 @@ mod args;
 mod bench;
 #[cfg(feature = "check")]
 mod check;
+#[cfg(target_os = "linux")]
 mod deadman;
+#[cfg(target_os = "linux")]
 mod death;
 mod exit;
 mod manual;
 mod operate;
 mod output;
+#[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
 mod run;
 mod show;
 mod store;
 
 use std::ffi::OsString;
-use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -49,10 +49,13 @@ fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     // Roles that only this program gives itself; they come before everything else and need no runtime.
     match words.get(1).and_then(|word| word.to_str()) {
+        #[cfg(target_os = "linux")]
         Some(deadman::ROLE) => return deadman::main(words.get(2..).unwrap_or_default()),
+        #[cfg(target_os = "linux")]
         Some(death::ROLE) => return death::main(words.get(2..).unwrap_or_default()),
         #[cfg(feature = "bench")]
         Some(bench::CONTENDER) => return bench::contend(),
+        #[cfg(target_os = "linux")]
         Some(deadman::shim::ROLE) => return deadman::shim::main(words.get(2..).unwrap_or_default()),
         _ => {}
     }
@@ -72,12 +75,18 @@ fn main() -> ExitCode {
             return code.into();
         }
     };
+    #[cfg(unix)]
     if let Err(error) = spare_descriptors() {
         output::say(format_args!("cannot start: too few file descriptors (ulimit -n): {error}"));
         return Exit::INTERNAL.into();
     }
     // One thread: its signal mask is the process's, and it is the parent that death signals are bound to.
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match args.command {
+        #[cfg(feature = "bench")]
+        Command::Bench(_) => onelock_bench::run::runtime(),
+        _ => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+    };
+    let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
             output::say(format_args!("cannot start: {error}"));
@@ -86,10 +95,12 @@ fn main() -> ExitCode {
     };
     // Whoever started us may have SIGCHLD ignored, and then the kernel reaps our children before we can wait for them. A
     // handler undoes that for us, and an exec for what we start.
+    #[cfg(unix)]
     let chld = {
         let _context = runtime.enter();
         tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())
     };
+    #[cfg(unix)]
     if let Err(error) = chld {
         output::say(format_args!("cannot start: {error}"));
         return Exit::INTERNAL.into();
@@ -110,8 +121,10 @@ fn choose_cryptography() {
 }
 
 /// Whether a runtime, a store and a deadman can be had. The runtime would panic where it cannot open what it needs.
+#[cfg(unix)]
 fn spare_descriptors() -> std::io::Result<()> {
     const NEEDED: usize = 20;
+    use std::os::fd::AsFd as _;
     let input = std::io::stdin();
     (0..NEEDED).map(|_| input.as_fd().try_clone_to_owned()).collect::<Result<Vec<_>, _>>().map(drop)
 }

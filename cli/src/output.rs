@@ -18,6 +18,7 @@ pub(crate) fn say_all(lines: &[String]) {
 }
 
 /// A line on stderr after one that somebody else began.
+#[cfg(target_os = "linux")]
 pub(crate) fn say_below(text: fmt::Arguments<'_>) {
     write_lines("\n", &[text.to_string()]);
 }

@@ -2,7 +2,6 @@
 
 use std::env;
 use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -41,9 +40,11 @@ fn default_url() -> Result<String, Failure> {
         .join("onelock");
     let file = folder.join("locks.db");
     let url = url_of(&file)?;
-    DirBuilder::new()
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
         .recursive(true)
-        .mode(0o700)
         .create(&folder)
         .map_err(|error| Failure::System(format!("cannot make {}: {error}", folder.display())))?;
     Ok(url)

@@ -15,7 +15,7 @@ pub mod fence;
 mod hosts;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod inbox;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", all(feature = "sqlite", unix)))]
 mod listing;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -25,7 +25,7 @@ mod pool;
 pub mod postgres;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub mod session;
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", unix))]
 pub mod sqlite;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod tls;
@@ -44,7 +44,7 @@ pub use postgres::{POSTGRES_DRIVER, PostgresBackend, PostgresConfig};
 pub use session::mysql::MYSQL_SESSION_DRIVER;
 #[cfg(feature = "postgres")]
 pub use session::postgres::POSTGRES_SESSION_DRIVER;
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", unix))]
 pub use sqlite::{SQLITE_DRIVER, SqliteBackend, SqliteConfig};
 /// The driver, whose pools [`PostgresConfig::of_pool`] and [`MySqlConfig::of_pool`] take.
 #[cfg(any(feature = "mysql", feature = "postgres"))]

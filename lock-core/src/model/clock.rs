@@ -60,10 +60,13 @@ pub trait Clock: Any + Debug + Send + Sync {
 }
 
 /// Boot time: the operating system's monotonic clock that also counts suspend. The default.
+///
+/// On Windows it counts from its first use in the process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
 impl Clock for BootClock {
+    #[cfg(unix)]
     fn now(&self) -> Timestamp {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         const ID: rustix::time::ClockId = rustix::time::ClockId::Boottime;
@@ -74,6 +77,13 @@ impl Clock for BootClock {
         let secs = u64::try_from(now.tv_sec).unwrap_or(0);
         let nanos = u32::try_from(now.tv_nsec).unwrap_or(0);
         Timestamp(Duration::new(secs, nanos))
+    }
+
+    /// The performance counter, which `Instant` reads, counts the time that Windows sleeps.
+    #[cfg(not(unix))]
+    fn now(&self) -> Timestamp {
+        static BEGAN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        Timestamp(BEGAN.get_or_init(std::time::Instant::now).elapsed())
     }
 
     fn same(&self, other: &dyn Clock) -> bool {

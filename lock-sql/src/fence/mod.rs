@@ -12,5 +12,5 @@
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", unix))]
 pub mod sqlite;

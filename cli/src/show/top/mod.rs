@@ -1,17 +1,21 @@
 //! `top`: a live table of names, holders and waiters.
 
+#[cfg(unix)]
+mod columns;
+#[cfg(unix)]
+mod live;
 mod rows;
+#[cfg(unix)]
 mod screen;
+#[cfg(unix)]
 mod view;
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::Parser;
-use onelock::{Error, Locks, Release};
+use onelock::{Error, Locks};
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinHandle;
 
 use super::lines::{lines, names};
 use super::ms;
@@ -19,8 +23,6 @@ use crate::exit::{EXIT_CODES, Exit, Failure, Outcome};
 use crate::output::{human, json, table};
 use crate::store;
 use rows::{Row, Sort, arranged};
-use screen::Screen;
-use view::{View, Wish};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -73,8 +75,15 @@ pub(crate) async fn top(url: Option<String>, args: TopArgs) -> Outcome {
     if !args.once && !terminal {
         return Err(Failure::Usage("this is no terminal; --once prints one table".into()));
     }
+    #[cfg(not(unix))]
+    if !args.once {
+        return Err(Failure::Usage("the live table needs a Unix terminal; --once prints one table".into()));
+    }
     let locks = store::connect(url).await?;
-    let shown = if args.once { once(&locks, &args).await } else { live(&locks, &args).await };
+    #[cfg(unix)]
+    let shown = if args.once { once(&locks, &args).await } else { live::live(&locks, &args).await };
+    #[cfg(not(unix))]
+    let shown = once(&locks, &args).await;
     store::close(&locks).await;
     shown
 }
@@ -106,57 +115,4 @@ async fn look(locks: Locks, prefix: String, most: usize) -> Result<(usize, Vec<R
     listed.sort_by_key(|listed| std::cmp::Reverse(listed.waiters));
     let seen = lines(&locks, listed.into_iter().take(most).map(|listed| listed.name)).await?;
     Ok((count, seen.into_iter().map(Row::from).collect()))
-}
-
-/// A look after a pause; keys are heard meanwhile.
-fn later(locks: &Locks, args: &TopArgs, pause: Duration) -> JoinHandle<Result<(usize, Vec<Row>), Error>> {
-    let looking = look(locks.clone(), args.prefix.clone(), args.names);
-    tokio::spawn(async move {
-        tokio::time::sleep(pause).await;
-        looking.await
-    })
-}
-
-async fn live(locks: &Locks, args: &TopArgs) -> Outcome {
-    let listen = |kind| {
-        signal(kind).map_err(|error| Failure::System(format!("signals cannot be listened to: {error}")))
-    };
-    let (mut term, mut hup) = (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
-    let mut resized = listen(SignalKind::window_change())?;
-    let mut screen = Screen::open()?;
-    let mut view = View::new(locks.info().address.clone(), args.sort, args.filter.clone());
-    let mut looking = later(locks, args, Duration::ZERO);
-    loop {
-        let page = screen.draw(&mut view)?;
-        tokio::select! {
-            seen = &mut looking => {
-                match seen.map_err(|error| Failure::System(error.to_string()))? {
-                    Ok((names, rows)) => view.see(names, rows),
-                    Err(error) if error.is_retryable() => view.away(&error),
-                    Err(error) => return Err(error.into()),
-                }
-                looking = later(locks, args, args.interval);
-            }
-            key = screen.key() => {
-                let Some(key) = key else { return Ok(Exit::OK) };
-                match view.press(&key, page) {
-                    Wish::Nothing => {}
-                    Wish::Quit => return Ok(Exit::OK),
-                    Wish::Evict(name, token) => {
-                        view.message = match locks.evict(&name, token).await {
-                            Ok(Release::Released) => format!("evicted token {token} from {name}"),
-                            Ok(Release::NotHeld) => format!("nobody has token {token} of {name} any more"),
-                            Err(error) => error.to_string(),
-                        };
-                        looking.abort();
-                        looking = later(locks, args, Duration::ZERO);
-                    }
-                }
-                screen.ask();
-            }
-            _ = resized.recv() => {}
-            _ = term.recv() => return Ok(Exit::killed_by(SignalKind::terminate().as_raw_value())),
-            _ = hup.recv() => return Ok(Exit::killed_by(SignalKind::hangup().as_raw_value())),
-        }
-    }
 }

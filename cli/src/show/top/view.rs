@@ -3,7 +3,8 @@
 use console::Key;
 use onelock::{Error, FencingToken};
 
-use super::rows::{Row, Sort, arranged, drawn, fit, head};
+use super::columns::{drawn, fit, head};
+use super::rows::{Row, Sort, arranged};
 use crate::output::clean;
 
 /// What a key asks for beyond the view itself.
@@ -178,6 +179,27 @@ impl View {
             Keys::Browse if self.away.is_some() => self.away.clone().unwrap_or_default(),
             Keys::Browse if !self.message.is_empty() => self.message.clone(),
             Keys::Browse => format!("s sort: {}{filter}  / filter  e evict  q quit", self.sort.word()),
+        }
+    }
+}
+
+/// How the screen shows and changes it.
+impl Sort {
+    const fn next(self) -> Self {
+        match self {
+            Self::Waiters => Self::Oldest,
+            Self::Oldest => Self::Age,
+            Self::Age => Self::Name,
+            Self::Name => Self::Waiters,
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Waiters => "waiters",
+            Self::Oldest => "oldest",
+            Self::Age => "age",
+            Self::Name => "name",
         }
     }
 }

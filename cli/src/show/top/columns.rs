@@ -1,0 +1,85 @@
+//! A row as a line of the screen.
+
+use std::time::Duration;
+
+use unicode_width::UnicodeWidthChar as _;
+
+use super::rows::Row;
+
+/// The columns' heads, cut to `width`.
+pub(super) fn head(width: usize) -> String {
+    columns(["WAITERS", "OLDEST", "AGE", "NAME", "HOLDER"], width)
+}
+
+/// A row, cut to `width`.
+pub(super) fn drawn(row: &Row, width: usize) -> String {
+    let time = |time: Option<Duration>| time.map_or_else(|| "-".into(), short);
+    let age = if row.holders > 0 && row.age.is_none() { "?".into() } else { time(row.age) };
+    columns([&row.waiters.to_string(), &time(row.oldest), &age, &row.name, &row.who()], width)
+}
+
+fn columns([waiters, oldest, age, name, holder]: [&str; 5], width: usize) -> String {
+    const NUMBERS: usize = 7 + 2 + 7 + 2 + 7 + 2;
+    let names = width.saturating_sub(NUMBERS + 2);
+    let (name, holder) = (fit(name, names / 2), fit(holder, names - names / 2));
+    fit(&format!("{waiters:>7}  {oldest:>7}  {age:>7}  {name}  {holder}"), width)
+}
+
+/// `text` in exactly `width` columns.
+pub(super) fn fit(text: &str, width: usize) -> String {
+    let (mut out, mut used) = (String::new(), 0);
+    let whole: usize = text.chars().filter_map(|c| c.width()).sum();
+    for c in text.chars() {
+        let wide = c.width().unwrap_or(0);
+        // The last column says that there was more.
+        if used + wide > width.saturating_sub(usize::from(whole > width)) {
+            break;
+        }
+        out.push(c);
+        used += wide;
+    }
+    if whole > width && used < width {
+        out.push('…');
+        used += 1;
+    }
+    out.push_str(&" ".repeat(width - used));
+    out
+}
+
+/// A time in at most seven characters.
+fn short(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{minutes}m{:02}s", seconds % 60),
+        3_600..86_400 => format!("{hours}h{:02}m", minutes % 60),
+        _ => format!("{days}d{:02}h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onelock::FencingToken;
+
+    use super::*;
+
+    fn row(name: &str, waiters: usize, oldest: u64, age: u64) -> Row {
+        let (token, holder) = (FencingToken::new(7).ok(), format!("me@host:{age}"));
+        let (oldest, age) = (Some(Duration::from_secs(oldest)), Some(Duration::from_secs(age)));
+        Row { name: name.into(), token, holder, holders: 1, age, waiters, oldest }
+    }
+
+    #[test]
+    fn a_row_has_the_width_of_the_screen() {
+        let wide = row(&"名".repeat(60), 1_000, 86_400 * 30, 59);
+        for width in [0, 1, 20, 33, 80, 200] {
+            let text = drawn(&wide, width);
+            assert_eq!(text.chars().filter_map(|c| c.width()).sum::<usize>(), width, "{text}");
+        }
+        let text = drawn(&row("orders/42", 3, 192, 7_261), 80);
+        assert_eq!(text.trim_end(), "      3    3m12s    2h01m  orders/42                  me@host:7261");
+        assert!(head(80).starts_with("WAITERS   OLDEST      AGE  NAME "));
+        assert_eq!(fit("abcdef", 4), "abc…");
+    }
+}
