@@ -38,6 +38,9 @@ def chapter(page):
 def rewritten(page, chapters):
     def link(found):
         text, target = found.groups()
+        guide = ROOT / "docs" / "guide" / f"{target.removeprefix('crate::guide::')}.md"
+        if target.startswith("crate::guide::") and guide in chapters:
+            return f"[{text}]({chapter(guide)})"
         if target.startswith("crate::"):
             return f"[{text}](https://docs.rs/onelock/latest/onelock/?search={target.removeprefix('crate::')})"
         if re.match(r"\w+:", target):

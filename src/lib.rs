@@ -44,7 +44,18 @@ mod drivers;
 pub mod fence;
 pub mod guide;
 
-pub use onelock_core::*;
+#[doc(inline)]
+pub use onelock_core::testing;
+#[doc(inline)]
+pub use onelock_core::{
+    Acquire, BootClock, Builder, Capabilities, Clock, Credentials, Driver, Election, EntryView, Error,
+    ErrorKind, Event, FencingToken, ForeignView, Guard, GuardSet, HandOver, Health, HolderId, Host, Info,
+    Leader, ListedName, Listing, Lock, LockName, LockSet, Locks, LossReason, MemoryBackend, MemoryStore,
+    Mode, Note, Observe, Observer, OptionSpec, Owner, Page, Position, Quorum, Release, Result, Retry, RwLock,
+    Secret, Settings, Snapshot, Stop, StoreUrl, Term, Timestamp, TokenEpoch, TokioClock,
+};
+/// For who writes a store; and the modules that its items are in.
+pub use onelock_core::{backend, clock, config, driver, lease, name, quorum, store, toolkit, url};
 
 pub use client_config::Config;
 pub use drivers::{Family, drivers, families};

@@ -1,12 +1,4 @@
-//! SQL stores of onelock, one per cargo feature.
-//!
-//! - `sqlite`: `SqliteBackend`, the embedded store. Processes on one host share locks through one file.
-//! - `mysql`: `MySqlBackend`, three tables in a MariaDB or MySQL database; and session locks (`MYSQL_SESSION_DRIVER`), the
-//!   server's own `GET_LOCK`.
-//! - `postgres`: `PostgresBackend`, tables and functions in a PostgreSQL database; and session locks
-//!   (`POSTGRES_SESSION_DRIVER`), the server's own advisory locks.
-//!
-//! A store is opened from a URL through its [`onelock_core::Driver`] (`SQLITE_DRIVER`) or from a config struct.
+#![doc = include_str!("../README.md")]
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod durability;

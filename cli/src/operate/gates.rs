@@ -1,8 +1,9 @@
 //! `gates`: the gates of a quorum's members. The JSON is a promise, as that of `show`.
 
 use clap::Parser;
+use onelock::Quorum;
 use onelock::quorum::SeenGate;
-use onelock::{Backend as _, Quorum};
+use onelock::store::Backend as _;
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure, Outcome};

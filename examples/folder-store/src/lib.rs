@@ -9,11 +9,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use onelock::clock::{Clock, Timestamp};
 use onelock::driver::{Context, Driver, opening};
-use onelock::store::Checked;
+use onelock::store::{
+    Backend, Checked, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake,
+};
 use onelock::toolkit::Lines;
 use onelock::{
-    Backend, Capabilities, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise, Release,
-    Renewal, Renewed, Request, Result, Snapshot, Standing, StoreUrl, Ticket, Wake,
+    Capabilities, Error, ErrorKind, FencingToken, Listing, LockName, Page, Result, Snapshot, StoreUrl,
 };
 
 /// Lines with everything but notifications; and what is not synced a power cut takes.

@@ -22,10 +22,10 @@ impl Lock {
     /// ```
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
-    /// # let clock = std::sync::Arc::new(onelock_core::BootClock);
-    /// # let store = std::sync::Arc::new(onelock_core::MemoryBackend::new(&onelock_core::MemoryStore::new(clock)));
-    /// # let locks = onelock_core::Locks::builder(store).build()?;
+    /// # async fn main() -> onelock::Result<()> {
+    /// # let clock = std::sync::Arc::new(onelock::BootClock);
+    /// # let store = std::sync::Arc::new(onelock::MemoryBackend::new(&onelock::MemoryStore::new(clock)));
+    /// # let locks = onelock::Locks::builder(store).build()?;
     /// let nightly = locks.mutex("nightly-report")?.at_least(Duration::from_secs(300))?;
     /// if let Some(guard) = nightly.try_acquire().await? {
     ///     // a short job

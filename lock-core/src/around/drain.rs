@@ -25,7 +25,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.mutex("orders")?.acquire().await?;
     /// let closing = tokio::spawn({

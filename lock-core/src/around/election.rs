@@ -25,11 +25,11 @@ type OnFailure = Arc<dyn Fn(&dyn fmt::Display) + Send + Sync>;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> onelock_core::Result<()> {
-/// # use onelock_core::{FencingToken, Result};
-/// # let clock = std::sync::Arc::new(onelock_core::BootClock);
-/// # let store = std::sync::Arc::new(onelock_core::MemoryBackend::new(&onelock_core::MemoryStore::new(clock)));
-/// # let locks = onelock_core::Locks::builder(store).build()?;
+/// # async fn main() -> onelock::Result<()> {
+/// # use onelock::{FencingToken, Result};
+/// # let clock = std::sync::Arc::new(onelock::BootClock);
+/// # let store = std::sync::Arc::new(onelock::MemoryBackend::new(&onelock::MemoryStore::new(clock)));
+/// # let locks = onelock::Locks::builder(store).build()?;
 /// # async fn reconcile(_: FencingToken) -> Result<&'static str> { Ok("done") }
 /// let election = locks.election("reconciler")?;
 /// let done = election.run(|term| async move { reconcile(term.token()?).await }).await?;
@@ -81,7 +81,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let election = locks.election("nightly")?;
     /// // One candidate of many, until it steps down: `election.run(|term| work(term)).await`.

@@ -18,10 +18,10 @@ use crate::token::FencingToken;
 /// The header that carries a token over HTTP; its value is the decimal number.
 ///
 /// ```
-/// # use onelock_core::{FencingToken, around::fence};
+/// # use onelock::{FencingToken, fence};
 /// let token: FencingToken = "42".parse()?;
 /// assert_eq!((fence::HTTP_HEADER, token.to_string()), ("Fencing-Token", "42".to_owned()));
-/// # Ok::<(), onelock_core::Error>(())
+/// # Ok::<(), onelock::Error>(())
 /// ```
 pub const HTTP_HEADER: &str = "Fencing-Token";
 
@@ -71,7 +71,8 @@ impl Stale {
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, token, newest } = self;
-        write!(f, "the token {token} of `{name}` is stale: the token {newest} has come since")
+        write!(f, "the token {token} of `{name}` is stale: the token {newest} has come since ")?;
+        f.write_str("(of another store, or before a restore? then raise token_epoch)")
     }
 }
 
@@ -87,7 +88,7 @@ impl Error {
     /// Which token was refused, and by which watermark, for an error of kind [`ErrorKind::Stale`].
     ///
     /// ```
-    /// # use onelock_core::{Error, FencingToken, LockName, fence::Stale};
+    /// # use onelock::{Error, FencingToken, LockName, fence::Stale};
     /// let [old, new] = [7, 8].map(|number| FencingToken::new(number).unwrap());
     /// let error = Error::from(Stale::new(LockName::new("printer")?, old, new));
     /// assert_eq!(error.stale().map(|stale| (stale.token, stale.newest)), Some((old, new)));
@@ -132,11 +133,11 @@ pub fn compare(name: &LockName, token: FencingToken, newest: Option<i64>) -> Res
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> onelock_core::Result<()> {
-/// # let clock = std::sync::Arc::new(onelock_core::BootClock);
-/// # let store = std::sync::Arc::new(onelock_core::MemoryBackend::new(&onelock_core::MemoryStore::new(clock)));
-/// # let locks = onelock_core::Locks::builder(store).build()?;
-/// let fence = onelock_core::around::fence::Fence::in_process();
+/// # async fn main() -> onelock::Result<()> {
+/// # let clock = std::sync::Arc::new(onelock::BootClock);
+/// # let store = std::sync::Arc::new(onelock::MemoryBackend::new(&onelock::MemoryStore::new(clock)));
+/// # let locks = onelock::Locks::builder(store).build()?;
+/// let fence = onelock::fence::Fence::in_process();
 /// let guard = locks.mutex("printer")?.acquire().await?;
 /// fence.check(&guard)?; // right before each write
 /// # guard.release().await

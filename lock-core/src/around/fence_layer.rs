@@ -19,7 +19,7 @@ use crate::name::LockName;
 /// both, and the header `Fencing-Token` with the newest. `GET`, `HEAD` and `OPTIONS` are compared without raising the watermark.
 ///
 /// ```
-/// use onelock_core::{LockName, around::fence_layer::FenceLayer};
+/// use onelock::{LockName, around::fence_layer::FenceLayer};
 /// let layer = FenceLayer::new(|request: &http::Request<String>| {
 ///     LockName::new(request.uri().path().trim_start_matches('/')).ok()
 /// });

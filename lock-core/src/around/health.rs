@@ -30,7 +30,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let health = locks.check().await?;
     /// println!("read in {:?}, acquired and released in {:?}", health.read, health.cycle);

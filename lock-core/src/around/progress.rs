@@ -54,10 +54,10 @@ impl<'a> Acquire<'a> {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
-    /// # let clock = std::sync::Arc::new(onelock_core::BootClock);
-    /// # let store = std::sync::Arc::new(onelock_core::MemoryBackend::new(&onelock_core::MemoryStore::new(clock)));
-    /// # let locks = onelock_core::Locks::builder(store).build()?;
+    /// # async fn main() -> onelock::Result<()> {
+    /// # let clock = std::sync::Arc::new(onelock::BootClock);
+    /// # let store = std::sync::Arc::new(onelock::MemoryBackend::new(&onelock::MemoryStore::new(clock)));
+    /// # let locks = onelock::Locks::builder(store).build()?;
     /// let lock = locks.mutex("orders/42")?;
     /// let guard = lock.acquire().progress(|p| eprintln!("{} ahead", p.ahead)).await?;
     /// # guard.release().await

@@ -37,7 +37,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// # use std::time::Duration;
     /// let guard = locks.mutex("orders")?.ttl(Duration::from_millis(200))?.auto_renew(false).acquire().await?;
@@ -75,11 +75,11 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// # use std::time::Duration;
     /// let guard = locks.mutex("orders")?.ttl(Duration::from_millis(200))?.auto_renew(false).acquire().await?;
-    /// let work = |stop: onelock_core::Stop| async move {
+    /// let work = |stop: onelock::Stop| async move {
     ///     stop.asked().await;
     ///     "saved"
     /// };

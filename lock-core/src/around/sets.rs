@@ -24,10 +24,10 @@ use crate::token::FencingToken;
 /// ```
 /// # use std::time::Duration;
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> onelock_core::Result<()> {
-/// # let clock = std::sync::Arc::new(onelock_core::BootClock);
-/// # let store = std::sync::Arc::new(onelock_core::MemoryBackend::new(&onelock_core::MemoryStore::new(clock)));
-/// # let locks = onelock_core::Locks::builder(store).build()?;
+/// # async fn main() -> onelock::Result<()> {
+/// # let clock = std::sync::Arc::new(onelock::BootClock);
+/// # let store = std::sync::Arc::new(onelock::MemoryBackend::new(&onelock::MemoryStore::new(clock)));
+/// # let locks = onelock::Locks::builder(store).build()?;
 /// let both = locks.all(["account/7", "account/3"])?.acquire_timeout(Duration::from_secs(5)).await?;
 /// let both = both.expect("nobody else holds them");
 /// let moved = both.run(async { "moved" }).await?; // stopped when any of them is lost
@@ -62,7 +62,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let set = locks.all(["accounts/7", "accounts/3"])?;
     /// let guards = set.acquire().await?; // every client takes them in one order
@@ -91,7 +91,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let (orders, rates) = (locks.mutex("orders")?, locks.rwlock("rates")?.read());
     /// locks.all_of([orders, rates])?.acquire().await?.release().await?;

@@ -1,9 +1,9 @@
 //! What a test of a service needs: paused time, losses, others that hold, and a store that is away. For tests only.
 //!
 //! ```
-//! use onelock_core::{LossReason, around::testing};
+//! use onelock::{LossReason, testing};
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
-//! # async fn main() -> onelock_core::Result<()> {
+//! # async fn main() -> onelock::Result<()> {
 //! let locks = testing::paused()?;
 //! let theirs = testing::hold_elsewhere(&locks, "orders/42").await?;
 //! assert!(locks.mutex("orders/42")?.try_acquire().await?.is_none());
@@ -53,7 +53,7 @@ pub fn paused() -> Result<Locks> {
 /// A client of any store that [`outage`] can part from it.
 ///
 /// # Errors
-/// As [`crate::client::Builder::build`].
+/// As [`Builder::build`](crate::Builder::build).
 pub fn over(store: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Result<Locks> {
     let away = Arc::new(watch::Sender::new(0));
     let switched = Switched { store: Arc::clone(&store), away: Arc::clone(&away) };

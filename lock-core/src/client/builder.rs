@@ -23,10 +23,10 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// use std::sync::Arc;
-    /// use onelock_core::{BootClock, Locks, MemoryBackend, MemoryStore};
+    /// use onelock::{BootClock, Locks, MemoryBackend, MemoryStore};
     ///
     /// let store = MemoryStore::new(Arc::new(BootClock));
     /// let locks = Locks::builder(Arc::new(MemoryBackend::new(&store))).build()?;
@@ -50,9 +50,9 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # use std::sync::Arc;
-    /// # use onelock_core::{BootClock, Locks, Settings};
+    /// # use onelock::{BootClock, Locks, Settings};
     /// // The drivers of this build; a store of one's own has one more.
     /// let drivers = onelock::drivers();
     /// let locks = Locks::open("memory://", &drivers, Settings::default(), Arc::new(BootClock)).await?;

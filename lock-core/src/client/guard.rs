@@ -28,7 +28,7 @@ pub use crate::model::loss::LossReason;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> onelock_core::Result<()> {
+/// # async fn main() -> onelock::Result<()> {
 /// # let locks = onelock::connect("memory://").await?;
 /// let guard = locks.mutex("orders/42")?.acquire().await?;
 /// let receipt = guard.run(async { "paid" }).await?; // stopped before the lease can run out
@@ -138,7 +138,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert_eq!(guard.name().as_str(), "orders/42");
@@ -154,10 +154,10 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.rwlock("orders")?.read().acquire().await?;
-    /// assert_eq!(guard.mode(), onelock_core::Mode::Shared);
+    /// assert_eq!(guard.mode(), onelock::Mode::Shared);
     /// # Ok(())
     /// # }
     /// ```
@@ -170,7 +170,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let (a, b) = (locks.mutex("a")?.acquire().await?, locks.mutex("b")?.acquire().await?);
     /// assert_ne!(a.holder(), b.holder());
@@ -189,7 +189,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let sql = format!("UPDATE orders SET paid = true, token = {0} WHERE id = 42 AND token <= {0}", guard.token()?);
@@ -208,7 +208,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// for part in ["a", "b"] {
@@ -229,9 +229,9 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
-    /// use onelock_core::LossReason;
+    /// use onelock::LossReason;
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert_eq!(guard.loss(), None);
     /// locks.close(std::time::Duration::from_secs(1)).await?;
@@ -256,7 +256,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert!(guard.remaining().as_secs() > 20); // of a lease of 30 s, less the margin
@@ -272,7 +272,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.mutex("orders")?.acquire().await?;
     /// assert!(guard.deadline() > locks.clock().now());
@@ -288,7 +288,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// # use std::time::Duration;
     /// let guard = locks.mutex("orders")?.ttl(Duration::from_secs(20))?.acquire().await?;
@@ -308,7 +308,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let outer = locks.mutex("orders/42")?.acquire().await?;
     /// let inner = outer.reenter()?;
@@ -334,7 +334,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// use std::time::Duration;
     /// let guard = locks.mutex("orders/42")?.auto_renew(false).acquire().await?;
@@ -372,7 +372,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// guard.release().await?;

@@ -19,7 +19,7 @@ use crate::name::LockName;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> onelock_core::Result<()> {
+/// # async fn main() -> onelock::Result<()> {
 /// # let locks = onelock::connect("memory://").await?;
 /// use std::time::Duration;
 /// let lock = locks.mutex("orders/42")?.ttl(Duration::from_secs(10))?.note("import")?;
@@ -41,7 +41,7 @@ pub struct Lock {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> onelock_core::Result<()> {
+/// # async fn main() -> onelock::Result<()> {
 /// # let locks = onelock::connect("memory://").await?;
 /// let config = locks.rwlock("config")?;
 /// let reader = config.read().acquire().await?;
@@ -91,7 +91,7 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// assert_eq!(locks.mutex("orders/42")?.name().as_str(), "orders/42");
     /// # Ok(())
@@ -106,9 +106,9 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
-    /// assert_eq!(locks.rwlock("orders")?.write().mode(), onelock_core::Mode::Exclusive);
+    /// assert_eq!(locks.rwlock("orders")?.write().mode(), onelock::Mode::Exclusive);
     /// # Ok(())
     /// # }
     /// ```
@@ -140,7 +140,7 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let token = guard.token()?; // for the resource
@@ -178,7 +178,7 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let lock = locks.mutex("orders/42")?;
     /// match lock.try_acquire().await? {
@@ -220,7 +220,7 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// use std::time::Duration;
     /// let lock = locks.mutex("orders/42")?;

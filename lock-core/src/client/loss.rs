@@ -18,7 +18,7 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// let first = guard.deadline();
@@ -46,9 +46,9 @@ impl Guard {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
-    /// use onelock_core::LossReason;
+    /// use onelock::LossReason;
     /// let guard = locks.mutex("orders/42")?.auto_renew(false).acquire().await?;
     /// let reason = guard.lost().await;
     /// assert_eq!(reason, LossReason::Expired);
@@ -93,19 +93,20 @@ impl Guard {
 
     /// Runs `work` while the lock is held, and drops it at its next await when the lock is lost.
     ///
-    /// Work that does not await, or runs in `spawn_blocking`, cannot be stopped this way.
+    /// Work that does not await, or runs in `spawn_blocking`, cannot be stopped this way. What it had under way elsewhere, such as a
+    /// commit, may be done or not.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the work was stopped, or not begun.
+    /// [`ErrorKind::Lost`] when the work was stopped, or not begun.
     ///
     /// # Cancel safety
     /// Dropping it drops the work.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
-    /// use onelock_core::ErrorKind;
+    /// use onelock::ErrorKind;
     /// let guard = locks.mutex("orders/42")?.auto_renew(false).acquire().await?;
     /// let done = guard.run(async { 6 * 7 }).await?;
     /// assert_eq!(done, 42);

@@ -92,7 +92,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// assert!(locks.mutex("orders/42")?.try_acquire().await?.is_none());
@@ -111,7 +111,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let config = locks.rwlock("config")?;
     /// let (one, two) = (config.read().acquire().await?, config.read().acquire().await?);
@@ -133,7 +133,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let converter = locks.semaphore("converter", 2)?; // two at a time, in all processes together
     /// let (one, two) = (converter.acquire().await?, converter.acquire().await?);
@@ -153,9 +153,9 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
-    /// use onelock_core::Mode;
+    /// use onelock::Mode;
     /// let mode: Mode = "s".parse()?; // as configured: x, s, or p with a number
     /// let guard = locks.lock("orders", mode)?.acquire().await?;
     /// assert_eq!(guard.mode(), Mode::Shared);
@@ -172,7 +172,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let owner = locks.owner();
     /// let lock = locks.mutex("orders/42")?.owner(&owner)?;
@@ -191,7 +191,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// assert_eq!(locks.info().scheme, "memory");
     /// # Ok(())
@@ -206,7 +206,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// assert!(locks.capabilities().fencing);
     /// # Ok(())
@@ -221,7 +221,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// assert_eq!(locks.settings().ttl.as_secs(), 30);
     /// # Ok(())
@@ -236,7 +236,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let capabilities = locks.backend().capabilities();
     /// assert!(capabilities.fifo);
@@ -252,7 +252,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.mutex("orders")?.acquire().await?;
     /// let left = guard.deadline().saturating_since(locks.clock().now());
@@ -269,7 +269,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// drop(locks.mutex("orders/42")?.acquire().await?);
     /// assert!(locks.pending() <= 1); // the release, until the store has confirmed it
@@ -293,10 +293,10 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// use std::time::Duration;
-    /// use onelock_core::LossReason;
+    /// use onelock::LossReason;
     /// let guard = locks.mutex("orders/42")?.acquire().await?;
     /// locks.close(Duration::from_secs(5)).await?;
     /// assert_eq!(guard.loss(), Some(LossReason::Closed));

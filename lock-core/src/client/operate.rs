@@ -20,7 +20,7 @@ impl Locks {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.mutex("orders/42")?.note("worker 7")?.acquire().await?;
     /// let line = locks.inspect("orders/42").await?;
@@ -43,16 +43,16 @@ impl Locks {
     /// The names in use that start with `prefix`, a page at a time.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`], [`ErrorKind::Unsupported`], or what the store says.
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), or what the store says.
     ///
     /// # Cancel safety
     /// Safe.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
-    /// use onelock_core::Page;
+    /// use onelock::Page;
     /// let _one = locks.mutex("orders/1")?.acquire().await?;
     /// let _two = locks.mutex("orders/2")?.acquire().await?;
     /// let _other = locks.mutex("users/1")?.acquire().await?;
@@ -74,16 +74,16 @@ impl Locks {
     /// renewal; a resource that checks tokens refuses it from the next holder's first write on.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`], or what the store says.
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), or what the store says.
     ///
     /// # Cancel safety
     /// The entry may or may not be gone.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
-    /// use onelock_core::Release;
+    /// use onelock::Release;
     /// let stuck = locks.mutex("nightly")?.acquire().await?;
     /// let seen = locks.inspect("nightly").await?.holders[0].token;
     /// assert_eq!(locks.evict("nightly", seen).await?, Release::Released);

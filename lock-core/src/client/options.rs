@@ -17,7 +17,7 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// use std::time::Duration;
     /// let guard = locks.mutex("orders/42")?.ttl(Duration::from_secs(10))?.acquire().await?;
@@ -40,7 +40,7 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// use std::time::Duration;
     /// let lock = locks.mutex("orders/42")?.waiter_lease(Duration::from_secs(3))?;
@@ -60,7 +60,7 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// use std::time::Duration;
     /// // After a lost holder nobody gets it for another 20 s; after a release, at once.
@@ -82,10 +82,10 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// use std::time::Duration;
-    /// use onelock_core::LossReason;
+    /// use onelock::LossReason;
     /// let guard = locks.mutex("nightly")?.max_hold(Duration::from_secs(60))?.acquire().await?;
     /// assert_eq!(guard.lost().await, LossReason::MaxHold);
     /// # Ok(())
@@ -104,7 +104,7 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let guard = locks.mutex("orders/42")?.note("import of Monday")?.acquire().await?;
     /// assert_eq!(locks.inspect("orders/42").await?.holders[0].note.as_str(), "import of Monday");
@@ -121,10 +121,10 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
-    /// # let clock = std::sync::Arc::new(onelock_core::BootClock);
-    /// # let store = std::sync::Arc::new(onelock_core::MemoryBackend::new(&onelock_core::MemoryStore::new(clock)));
-    /// # let locks = onelock_core::Locks::builder(store).build()?;
+    /// # async fn main() -> onelock::Result<()> {
+    /// # let clock = std::sync::Arc::new(onelock::BootClock);
+    /// # let store = std::sync::Arc::new(onelock::MemoryBackend::new(&onelock::MemoryStore::new(clock)));
+    /// # let locks = onelock::Locks::builder(store).build()?;
     /// let memory = locks.semaphore("gigabytes", 16)?;
     /// let large = memory.clone().weight(12)?.acquire().await?;
     /// assert!(memory.clone().weight(5)?.try_acquire().await?.is_none());
@@ -141,13 +141,13 @@ impl Lock {
     }
 
     /// Whether the lease is renewed while the guard lives; without it the lock is held for one lease, or until
-    /// [`Guard::extend`].
+    /// [`Guard::extend`](crate::Guard::extend).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
-    /// use onelock_core::LossReason;
+    /// use onelock::LossReason;
     /// let guard = locks.mutex("once")?.auto_renew(false).acquire().await?;
     /// assert_eq!(guard.lost().await, LossReason::Expired); // at the end of its one lease
     /// # Ok(())
@@ -162,7 +162,7 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let lock = locks.mutex("cache")?.unfair();
     /// let guard = lock.acquire().await?;
@@ -179,9 +179,9 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
-    /// use onelock_core::{ErrorKind, Retry};
+    /// use onelock::{ErrorKind, Retry};
     /// let held = locks.mutex("cache")?.acquire().await?;
     /// let lock = locks.mutex("cache")?.unfair().retry(Retry::default().attempts(2));
     /// assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::Busy);
@@ -201,7 +201,7 @@ impl Lock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// let owner = locks.owner();
     /// let lock = locks.mutex("orders/42")?.owner(&owner)?;

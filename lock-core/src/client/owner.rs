@@ -21,7 +21,7 @@ use crate::name::LockName;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> onelock_core::Result<()> {
+/// # async fn main() -> onelock::Result<()> {
 /// # let locks = onelock::connect("memory://").await?;
 /// let owner = locks.owner();
 /// let lock = locks.mutex("orders/42")?.owner(&owner)?;

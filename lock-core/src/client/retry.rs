@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// use std::time::Duration;
-/// use onelock_core::Retry;
+/// use onelock::Retry;
 ///
 /// let retry = Retry::default().attempts(5).delay(Duration::from_millis(20), Duration::from_secs(1));
 /// assert_eq!(retry.attempts, Some(5));
@@ -48,7 +48,7 @@ impl Retry {
     /// At most this many attempts of an unfair acquisition.
     ///
     /// ```
-    /// use onelock_core::Retry;
+    /// use onelock::Retry;
     ///
     /// assert_eq!(Retry::default().attempts(3).attempts, Some(3));
     /// ```
@@ -61,7 +61,7 @@ impl Retry {
     /// This many failed calls in a row are tolerated; see [`Retry::errors`](field@Retry::errors).
     ///
     /// ```
-    /// use onelock_core::Retry;
+    /// use onelock::Retry;
     ///
     /// let at_once = Retry::default().errors(0); // the first failure is the answer
     /// assert_eq!(at_once.errors, 0);
@@ -76,7 +76,7 @@ impl Retry {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use onelock_core::Retry;
+    /// use onelock::Retry;
     ///
     /// let slow = Retry::default().delay(Duration::from_millis(100), Duration::from_secs(5));
     /// assert_eq!(slow.max_delay, Duration::from_secs(5));

@@ -18,7 +18,7 @@ crate::toolkit::options! {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use onelock_core::Settings;
+    /// use onelock::Settings;
     ///
     /// let mut settings = Settings::default();
     /// settings.ttl = Duration::from_secs(15);
@@ -64,10 +64,10 @@ impl Settings {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # let locks = onelock::connect("memory://").await?;
     /// # use std::time::Duration;
-    /// # use onelock_core::{ErrorKind, Settings};
+    /// # use onelock::{ErrorKind, Settings};
     /// let mut settings = Settings::default();
     /// settings.ttl = Duration::from_secs(7 * 24 * 3600);
     /// let refused = settings.checked(&locks.capabilities(), "memory").unwrap_err();

@@ -22,7 +22,8 @@ pub enum ErrorKind {
     Unsupported,
     /// The store could not be reached or could not serve now. A retry may help.
     Unavailable,
-    /// The store did not answer in time: whether it acted is not known. A retry may help.
+    /// The store did not answer in time: whether it acted is not known. A retry may help. An acquire that was under way may still
+    /// join; its entry ends with its lease at the latest.
     Timeout,
     /// The store refused the credentials or a right is missing.
     Denied,
@@ -117,7 +118,7 @@ impl Error {
     /// [`ErrorKind::InvalidConfig`].
     ///
     /// ```
-    /// use onelock_core::{Error, ErrorKind};
+    /// use onelock::{Error, ErrorKind};
     ///
     /// let error = Error::not_compiled("TLS to Redis", &["tls-ring", "tls-aws-lc"]);
     /// assert_eq!(error.kind(), ErrorKind::InvalidConfig);
@@ -235,15 +236,16 @@ impl fmt::Display for Error {
     }
 }
 
+/// Its text and that of its causes, because a `main` that answers an error prints this.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error")
-            .field("kind", &self.0.kind)
-            .field("message", &self.0.message)
-            .field("operation", &self.0.operation)
-            .field("store", &self.0.store)
-            .field("source", &self.0.source.as_ref().map(ToString::to_string))
-            .finish()
+        write!(f, "{self}")?;
+        let mut cause = std::error::Error::source(self);
+        while let Some(below) = cause {
+            write!(f, "; because: {below}")?;
+            cause = below.source();
+        }
+        Ok(())
     }
 }
 

@@ -44,9 +44,9 @@ impl Quorum {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # use std::sync::Arc;
-    /// # use onelock_core::{Backend, BootClock, MemoryBackend, MemoryStore, Quorum, Result};
+    /// # use onelock::{store::Backend, BootClock, MemoryBackend, MemoryStore, Quorum, Result};
     /// let member = |name| -> Result<Arc<dyn Backend>> {
     ///     Ok(Arc::new(MemoryBackend::new(&MemoryStore::named(name, Arc::new(BootClock))?)))
     /// };
@@ -84,9 +84,9 @@ impl Quorum {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
+    /// # async fn main() -> onelock::Result<()> {
     /// # use std::sync::Arc;
-    /// # use onelock_core::{Backend, BootClock, MemoryBackend, MemoryStore, Quorum, Result};
+    /// # use onelock::{store::Backend, BootClock, MemoryBackend, MemoryStore, Quorum, Result};
     /// let member = |name| -> Result<Arc<dyn Backend>> {
     ///     Ok(Arc::new(MemoryBackend::new(&MemoryStore::named(name, Arc::new(BootClock))?)))
     /// };

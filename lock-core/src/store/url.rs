@@ -202,8 +202,9 @@ impl FromStr for StoreUrl {
 
     fn from_str(text: &str) -> Result<Self> {
         // No message repeats the text: it may hold a password.
-        let (scheme, rest) =
-            text.split_once("://").ok_or_else(|| bad("a store URL looks like scheme://host:port".into()))?;
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
+            bad("a store URL looks like scheme://host:port; that of a file is sqlite:///folder/file".into())
+        })?;
         let scheme_ok = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
             && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
         if !scheme_ok {

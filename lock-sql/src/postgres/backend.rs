@@ -52,10 +52,10 @@ impl PostgresBackend {
     /// To be called within a tokio runtime, which then serves the notifications.
     ///
     /// # Errors
-    /// - [`ErrorKind::InvalidConfig`]: an option out of range, no such database, no schema and `migrate` off;
-    /// - [`ErrorKind::Denied`]: the login or a right is missing, or the connection is not as secure as asked;
-    /// - [`ErrorKind::Foreign`]: the schema holds what is not ours; [`ErrorKind::Unsupported`]: another version of it;
-    /// - [`ErrorKind::Unavailable`]: the server cannot be reached.
+    /// - [`ErrorKind::InvalidConfig`](onelock_core::ErrorKind::InvalidConfig): an option out of range, no such database, no schema and `migrate` off;
+    /// - [`ErrorKind::Denied`](onelock_core::ErrorKind::Denied): the login or a right is missing, or the connection is not as secure as asked;
+    /// - [`ErrorKind::Foreign`](onelock_core::ErrorKind::Foreign): the schema holds what is not ours; [`ErrorKind::Unsupported`](onelock_core::ErrorKind::Unsupported): another version of it;
+    /// - [`ErrorKind::Unavailable`](onelock_core::ErrorKind::Unavailable): the server cannot be reached.
     ///
     /// # Cancel safety
     /// Safe: a migration is one transaction.

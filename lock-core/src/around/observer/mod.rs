@@ -54,7 +54,7 @@ const PLACE_AFTER: Duration = Duration::from_millis(100);
 ///
 /// ```
 /// # use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
-/// # use onelock_core::around::observer::{Event, Observer};
+/// # use onelock::{Event, Observer};
 /// #[derive(Default)]
 /// struct Losses(AtomicU32);
 ///
@@ -66,7 +66,7 @@ const PLACE_AFTER: Duration = Duration::from_millis(100);
 ///     }
 /// }
 /// let losses = Arc::new(Losses::default());
-/// let settings = onelock_core::Settings::default().observer(losses.clone());
+/// let settings = onelock::Settings::default().observer(losses.clone());
 /// ```
 pub trait Observer: Send + Sync + 'static {
     /// Called in the task that the event happens in, with no lock of the library held: it must neither block nor panic.
@@ -87,8 +87,8 @@ impl Settings {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock_core::Result<()> {
-    /// # use onelock_core::{Event, Observer, Settings};
+    /// # async fn main() -> onelock::Result<()> {
+    /// # use onelock::{Event, Observer, Settings};
     /// struct Print;
     /// impl Observer for Print {
     ///     fn on_event(&self, event: &Event<'_>) {
@@ -108,7 +108,7 @@ impl Settings {
     /// The label `group` of metrics, by the name of a lock; empty unless set, because names can be too many for labels.
     ///
     /// ```
-    /// let settings = onelock_core::Settings::default()
+    /// let settings = onelock::Settings::default()
     ///     .metric_group(|name| name.split('/').next().unwrap_or_default().to_owned());
     /// ```
     #[must_use]
