@@ -24,6 +24,10 @@ if [ -z "$quick" ]; then
         step cargo clippy -p onelock --no-default-features --features "$feature" -- -D warnings
     done
     step cargo clippy -p onelock-cli --all-targets -- -D warnings
+    # No link of the documentation is dead.
+    step env RUSTDOCFLAGS="-D warnings" cargo doc --no-deps -p onelock -p onelock-core -p onelock-etcd -p onelock-redis \
+        -p onelock-sql -p onelock-zk --features onelock/etcd,onelock/mysql,onelock/postgres,onelock/redis,onelock/sqlite \
+        --features onelock/zk,onelock-core/metrics,onelock-core/tower,onelock-core/tracing
     step sh scripts/features.sh
     step sh scripts/counts.sh
     step python3 scripts/msrv.py

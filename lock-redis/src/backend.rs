@@ -50,8 +50,8 @@ impl RedisBackend {
     /// Connects, and checks that the server can keep locks: rights, memory policy, role.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidConfig`] for a configuration that cannot work or a server that may evict locks;
-    /// [`ErrorKind::Denied`] naming the rights that are missing; [`ErrorKind::Unavailable`] when the server cannot be
+    /// [`ErrorKind::InvalidConfig`](onelock_core::ErrorKind::InvalidConfig) for a configuration that cannot work or a server that may evict locks;
+    /// [`ErrorKind::Denied`](onelock_core::ErrorKind::Denied) naming the rights that are missing; [`ErrorKind::Unavailable`](onelock_core::ErrorKind::Unavailable) when the server cannot be
     /// reached or is a replica. In the plain layout a right on the keys of a lock is found missing by the verb that needs it.
     ///
     /// # Cancel safety

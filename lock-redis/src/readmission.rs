@@ -25,7 +25,7 @@ impl RedisGate {
     /// The gate that a URL asks for, if it asks for one; what a quorum is opened with for its members on Redis.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidConfig`] for a URL that cannot work.
+    /// [`ErrorKind::InvalidConfig`](onelock_core::ErrorKind::InvalidConfig) for a URL that cannot work.
     pub fn of_url(url: &StoreUrl) -> Result<MemberGate> {
         let config = RedisConfig::try_from(url.clone())?;
         match config.gate {
@@ -38,7 +38,7 @@ impl RedisGate {
     /// [`gate`](RedisConfig::gate). Does not connect.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidConfig`] for a configuration that cannot work or asks for no gate.
+    /// [`ErrorKind::InvalidConfig`](onelock_core::ErrorKind::InvalidConfig) for a configuration that cannot work or asks for no gate.
     pub fn new(config: RedisConfig) -> Result<Self> {
         config.check()?;
         if config.gate == config::Gate::None {
