@@ -8,13 +8,12 @@
 //! - [`workload`]: what subjects are put to
 //! - [`run`]: a run, from its plan to its data
 //! - [`data`]: what a run leaves behind, as JSON
-//! - [`measure`], [`trace`], [`tap`], [`lab`]: latencies and figures; fairness; round trips; clients that die
+//! - [`measure`], [`trace`], [`tap`]: latencies and figures; fairness; round trips
 //! - [`report`]: a page about it, tables, a comparison of two
 //! - [`machine`]: where it ran
 
 pub mod baseline;
 pub mod data;
-pub mod lab;
 pub mod machine;
 pub mod measure;
 pub mod networked;

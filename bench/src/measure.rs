@@ -24,18 +24,20 @@ impl Latencies {
         Ok(Self(Histogram::new_with_bounds(1, LONGEST, 3)?))
     }
 
+    /// All of these.
+    ///
+    /// # Errors
+    /// As [`Latencies::new`].
+    pub fn of(all: impl IntoIterator<Item = Duration>) -> Result<Self, Failure> {
+        let mut latencies = Self::new()?;
+        all.into_iter().for_each(|latency| latencies.add(latency));
+        Ok(latencies)
+    }
+
     /// One more.
     pub fn add(&mut self, latency: Duration) {
         let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.0.saturating_record(nanos.max(1));
-    }
-
-    /// All of another's.
-    ///
-    /// # Errors
-    /// Never, as far as is known: all have the same bounds.
-    pub fn join(&mut self, other: &Self) -> Result<(), Failure> {
-        Ok(self.0.add(&other.0)?)
     }
 
     /// How many.
@@ -44,26 +46,17 @@ impl Latencies {
         self.0.len()
     }
 
-    /// In microseconds: which latency `percent` of all do not exceed.
-    #[must_use]
-    pub fn at(&self, percent: f64) -> f64 {
-        micros(self.0.value_at_percentile(percent))
-    }
-
     /// The figures of a histogram with something in it.
     pub fn figures(&self, into: &mut BTreeMap<Metric, f64>) {
         if self.count() == 0 {
             return;
         }
-        into.insert(Metric::P50, self.at(50.0));
-        into.insert(Metric::P90, self.at(90.0));
-        into.insert(Metric::P99, self.at(99.0));
-        into.insert(Metric::Max, micros(self.0.max()));
+        for (metric, quantile) in
+            [(Metric::P50, 0.5), (Metric::P90, 0.9), (Metric::P99, 0.99), (Metric::Max, 1.0)]
+        {
+            into.insert(metric, self.0.value_at_quantile(quantile) as f64 / 1_000.0);
+        }
     }
-}
-
-fn micros(nanos: u64) -> f64 {
-    nanos as f64 / 1_000.0
 }
 
 /// What one round of a workload on a subject gave.
@@ -117,7 +110,8 @@ pub fn figure(mut rounds: Vec<f64>) -> Option<Figure> {
 /// store is in this process, the store's.
 #[derive(Debug, Clone, Copy)]
 pub struct Stretch {
-    began: Instant,
+    /// When it began.
+    pub began: Instant,
     used: Duration,
 }
 
@@ -126,12 +120,6 @@ impl Stretch {
     #[must_use]
     pub fn begin() -> Self {
         Self { began: Instant::now(), used: processor_time() }
-    }
-
-    /// When it began.
-    #[must_use]
-    pub fn began(&self) -> Instant {
-        self.began
     }
 
     /// Its length so far, in seconds.
@@ -171,18 +159,13 @@ mod tests {
         let (mut latencies, mut figures) = (Latencies::new()?, BTreeMap::new());
         latencies.figures(&mut figures);
         assert_eq!(figures.len(), 0);
-        for micros in 1..=1_000 {
-            latencies.add(Duration::from_micros(micros));
-        }
+        latencies = Latencies::of((1..=1_000).map(Duration::from_micros))?;
         latencies.figures(&mut figures);
         let close = |metric, wanted: f64| (figures[&metric] - wanted).abs() <= wanted / 500.0;
         assert!(
             close(Metric::P50, 500.0) && close(Metric::P99, 990.0) && close(Metric::Max, 1_000.0),
             "{figures:?}"
         );
-        let mut twice = latencies.clone();
-        twice.join(&latencies)?;
-        assert_eq!(twice.count(), 2_000);
         Ok(())
     }
 

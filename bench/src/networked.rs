@@ -17,15 +17,18 @@ pub trait Way: Send + Sync {
     /// A client of the server at this address, as [`Subject::connect`] says.
     async fn open(&self, server: SocketAddr, lease: Duration) -> Result<Arc<dyn Client>, Failure>;
 
-    /// As [`Subject::lacks`].
-    fn lacks(&self, need: Need) -> Option<String>;
+    /// As [`Subject::lacks`]. Unless a way says otherwise, two bare requests take a free lock and give it back.
+    fn lacks(&self, need: Need) -> Option<String> {
+        let can = matches!(need, Need::Try | Need::Ping);
+        (!can).then(|| "the two bare requests take a lock and give it back".to_owned())
+    }
 }
 
 /// A way, and the server it leads to.
 pub struct Networked<W> {
     info: SubjectInfo,
     server: SocketAddr,
-    counter: Option<Arc<dyn Counter>>,
+    counter: Counter,
     way: W,
 }
 
@@ -39,7 +42,7 @@ impl<W: Way> Networked<W> {
             library: library.to_owned(),
             server: Some(server.version.clone()),
         };
-        Self { info, server: server.address, counter: server.counter.clone(), way }
+        Self { info, server: server.address, counter: Arc::clone(&server.counter), way }
     }
 }
 
@@ -62,10 +65,7 @@ impl<W: Way> Subject for Networked<W> {
         self.way.lacks(need)
     }
 
-    async fn served(&self) -> Result<Option<u64>, Failure> {
-        match &self.counter {
-            Some(counter) => Ok(Some(counter.served().await?)),
-            None => Ok(None),
-        }
+    fn counter(&self) -> Option<&Counter> {
+        Some(&self.counter)
     }
 }

@@ -37,7 +37,7 @@ pub struct Ours {
     driver: Driver,
     /// What another process is told; `None` where the store is in this one.
     text: Option<String>,
-    counter: Option<Arc<dyn Counter>>,
+    counter: Option<Counter>,
     /// What the store's file is in.
     _folder: Option<TempDir>,
 }
@@ -83,27 +83,16 @@ impl Ours {
         let folder = tempfile::Builder::new().prefix("onelock-bench-").tempdir()?;
         let file = folder.path().join("locks.db");
         let file = file.to_str().ok_or("the folder for temporary files is not UTF-8")?;
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
-        let written =
-            |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-        let url = format!("sqlite://{}", file.bytes().map(written).collect::<String>());
-        let mut sqlite = Self::new(None, &url)?;
+        let mut sqlite = Self::new(None, &format!("sqlite://{file}"))?;
         sqlite._folder = Some(folder);
         Ok(sqlite)
     }
 
     /// With the server's own count of requests, and its name and version.
     #[must_use]
-    pub fn served_by(mut self, counter: Option<Arc<dyn Counter>>, server: impl Into<String>) -> Self {
-        self.counter = counter;
+    pub fn served_by(mut self, counter: Counter, server: impl Into<String>) -> Self {
+        self.counter = Some(counter);
         self.info.server = Some(server.into());
-        self
-    }
-
-    /// Called by another id than its store's.
-    #[must_use]
-    pub fn named(mut self, id: impl Into<String>) -> Self {
-        self.info.id = id.into();
         self
     }
 
@@ -161,11 +150,8 @@ impl Subject for Ours {
         (!has).then(|| format!("{} has no {what}", self.url.scheme))
     }
 
-    async fn served(&self) -> Result<Option<u64>, Failure> {
-        match &self.counter {
-            Some(counter) => Ok(Some(counter.served().await?)),
-            None => Ok(None),
-        }
+    fn counter(&self) -> Option<&Counter> {
+        self.counter.as_ref()
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{Kind, SubjectInfo};
@@ -67,17 +68,22 @@ pub trait Subject: Send + Sync {
     /// Whether it can do this at all. A workload that it cannot do is left out for it, with the reason.
     fn lacks(&self, need: Need) -> Option<String>;
 
-    /// How many requests the server has been asked so far, counted by the server, without those that ask for the count;
-    /// `None` where there is none, or where it does not count. It may be called from several runtimes.
-    async fn served(&self) -> Result<Option<u64>, Failure>;
+    /// The server's own count of requests, if it counts.
+    fn counter(&self) -> Option<&Counter> {
+        None
+    }
+
+    /// How many requests the server has been asked so far, if it counts.
+    async fn served(&self) -> Result<Option<u64>, Failure> {
+        match self.counter() {
+            Some(counter) => Ok(Some(counter().await?)),
+            None => Ok(None),
+        }
+    }
 }
 
-/// A server's own count of the requests it got.
-#[async_trait]
-pub trait Counter: Send + Sync {
-    /// As [`Subject::served`].
-    async fn served(&self) -> Result<u64, Failure>;
-}
+/// Asks a server how many requests it got, without those that ask for the count. It may be called from several runtimes.
+pub type Counter = Arc<dyn Fn() -> BoxFuture<'static, Result<u64, Failure>> + Send + Sync>;
 
 /// What a workload asks of a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

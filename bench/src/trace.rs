@@ -11,21 +11,24 @@
 //! never released leaves no inversions. Where there is no server to arrive at, as with SQLite, a request can lose the
 //! race for the file again and again before it stands in any line: that counts, too.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use onelock::Timestamp;
+use serde::{Deserialize, Serialize};
 
 /// One turn of a contender: it asked, was granted, gave back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     /// Whose.
     pub contender: usize,
     /// When it asked.
-    pub asked: Instant,
+    pub asked: Timestamp,
     /// When it knew that it held.
-    pub granted: Instant,
+    pub granted: Timestamp,
     /// When it began to give back.
-    pub leaving: Instant,
+    pub leaving: Timestamp,
     /// When that was answered.
-    pub left: Instant,
+    pub left: Timestamp,
 }
 
 /// The turns of a name, by the time they were granted, and the part of them that counts.
@@ -33,15 +36,15 @@ pub struct Turn {
 pub struct Trace {
     turns: Vec<Turn>,
     contenders: usize,
-    from: Instant,
-    until: Instant,
+    from: Timestamp,
+    until: Timestamp,
 }
 
 impl Trace {
     /// The turns of so many contenders. What was granted before `from` or after `until` is only looked at for what it
     /// says about the rest.
     #[must_use]
-    pub fn new(mut turns: Vec<Turn>, contenders: usize, from: Instant, until: Instant) -> Self {
+    pub fn new(mut turns: Vec<Turn>, contenders: usize, from: Timestamp, until: Timestamp) -> Self {
         turns.sort_by_key(|turn| turn.granted);
         Self { turns, contenders, from, until }
     }
@@ -56,7 +59,7 @@ impl Trace {
     }
 
     fn seconds(&self) -> f64 {
-        self.until.saturating_duration_since(self.from).as_secs_f64()
+        self.until.saturating_since(self.from).as_secs_f64()
     }
 
     /// Grants per second.
@@ -99,8 +102,7 @@ impl Trace {
     /// The share of the time in which an exclusive lock was held by somebody who knew it.
     #[must_use]
     pub fn in_use(&self) -> f64 {
-        let held =
-            |turn: &Turn| turn.leaving.min(self.until).saturating_duration_since(turn.granted.max(self.from));
+        let held = |turn: &Turn| turn.leaving.min(self.until).saturating_since(turn.granted.max(self.from));
         self.turns.iter().map(held).sum::<Duration>().as_secs_f64() / self.seconds()
     }
 
@@ -119,7 +121,7 @@ impl Trace {
     #[must_use]
     pub fn inversions(&self) -> Option<f64> {
         let arrival = Arrivals::of(&self.turns);
-        let mut arrived: Vec<(Instant, Instant)> = self
+        let mut arrived: Vec<(Timestamp, Timestamp)> = self
             .turns
             .iter()
             .filter_map(|turn| Some((arrival.of_request(turn.asked)?, turn.granted)))
@@ -154,7 +156,7 @@ pub fn jain(shares: &[f64]) -> Option<f64> {
 /// When what was asked before a moment has certainly arrived.
 struct Arrivals {
     /// When a release began, and the earliest answer to one that began then or later; by the former.
-    releases: Vec<(Instant, Instant)>,
+    releases: Vec<(Timestamp, Timestamp)>,
 }
 
 impl Arrivals {
@@ -163,18 +165,18 @@ impl Arrivals {
         releases.sort_unstable();
         let mut earliest = None;
         for (_, answered) in releases.iter_mut().rev() {
-            let sooner = earliest.map_or(*answered, |earliest: Instant| earliest.min(*answered));
+            let sooner = earliest.map_or(*answered, |earliest: Timestamp| earliest.min(*answered));
             (*answered, earliest) = (sooner, Some(sooner));
         }
         Self { releases }
     }
 
-    fn next_answer(&self, after: Instant) -> Option<Instant> {
+    fn next_answer(&self, after: Timestamp) -> Option<Timestamp> {
         let next = self.releases.partition_point(|(began, _)| *began < after);
         self.releases.get(next).map(|(_, answered)| *answered)
     }
 
-    fn of_request(&self, asked: Instant) -> Option<Instant> {
+    fn of_request(&self, asked: Timestamp) -> Option<Timestamp> {
         self.next_answer(self.next_answer(asked)?)
     }
 }
@@ -186,7 +188,7 @@ mod tests {
     /// Turns from (contender, asked, granted), each given back one millisecond after its grant and answered half a
     /// millisecond later.
     fn trace(turns: &[(usize, u64, u64)]) -> Trace {
-        let zero = Instant::now();
+        let zero = Timestamp::from_origin(Duration::from_secs(1));
         let at = |millis: u64| zero + Duration::from_millis(millis);
         let turns = turns.iter().map(|&(contender, asked, granted)| Turn {
             contender,
@@ -236,7 +238,7 @@ mod tests {
         let mut two = trace(&[(0, 0, 0), (1, 0, 2), (2, 0, 4)]);
         assert_eq!(two.overlaps(), 0);
         // The first one holds on through the turns of both others.
-        two.turns[0].leaving += Duration::from_millis(10);
+        two.turns[0].leaving = two.turns[0].leaving + Duration::from_millis(10);
         assert_eq!(two.overlaps(), 2);
     }
 

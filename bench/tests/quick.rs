@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onelock_bench::data::{Metric, Outcome, Run};
 use onelock_bench::ours::Ours;
-use onelock_bench::run::{BadPlan, Plan, Step, Stop, workloads};
+use onelock_bench::run::{Plan, Step, Stop, workloads};
 use onelock_bench::subject::Subject;
 use onelock_bench::workload::{Effort, apart};
 use tokio::sync::watch;
@@ -84,9 +84,8 @@ async fn every_outcome_is_there() {
             ("permits", 1, &[Metric::Rate, Metric::Jain]),
             ("connect", 1, &[Metric::P50]),
             ("takeover", 1, &[Metric::P50]),
-            ("idle", 1, &[Metric::ClientCpu]),
+            ("idle", 1, &[Metric::ClientCpu, Metric::Memory]),
             ("held", 1, &[Metric::ClientCpu, Metric::Memory]),
-            ("waiters", 1, &[Metric::Memory]),
         ] {
             let outcomes = of(workload, &subject.id);
             assert_eq!(outcomes.len(), sizes, "{workload} on {}", subject.id);
@@ -141,20 +140,19 @@ async fn an_ended_run_keeps_what_it_has() {
 
 #[tokio::test]
 async fn bad_plans_are_refused() {
-    let unknown = workloads(&["cycle".into(), "cylce".into()]).err().unwrap();
-    assert_eq!(unknown, BadPlan::UnknownWorkload("cylce".into()));
-    assert!(unknown.to_string().contains("try-busy"), "{unknown}");
+    let unknown = workloads(&["cycle".into(), "cylce".into()]).err().unwrap().to_string();
+    assert!(unknown.contains("cylce") && unknown.contains("try-busy"), "{unknown}");
     let mut twice = plan(&["cycle"], 1);
     twice.subjects.extend(subjects());
     let mut none = plan(&["cycle"], 1);
     none.subjects.clear();
     for (plan, wanted) in [
-        (twice, BadPlan::SameId("memory".into())),
-        (none, BadPlan::Empty),
-        (plan(&["cycle"], 0), BadPlan::Empty),
+        (twice, "two subjects are called \"memory\""),
+        (none, "nothing to run"),
+        (plan(&["cycle"], 0), "nothing to run"),
     ] {
         let (_stop, stopped) = watch::channel(Stop::Never);
-        let error = plan.run(stopped, |_| panic!("it ran")).await.unwrap_err();
-        assert_eq!(error.downcast_ref::<BadPlan>(), Some(&wanted));
+        let error = plan.run(stopped, |_| panic!("it ran")).await.unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
     }
 }

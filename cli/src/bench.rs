@@ -85,7 +85,7 @@ pub(crate) struct BenchArgs {
 
 fn workload_list() -> String {
     let all = workload::all();
-    let lines = all.iter().map(|workload| format!("  {:<11} {}", workload.id(), workload.about().about));
+    let lines = all.iter().map(|workload| format!("  {:<11} {}", workload.id, workload.about));
     format!("Workloads:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
@@ -148,11 +148,7 @@ pub(crate) fn contend() -> std::process::ExitCode {
     .into()
 }
 
-async fn measure(
-    store: Option<String>,
-    args: &BenchArgs,
-    workloads: Vec<Box<dyn Workload>>,
-) -> Result<Run, Failure> {
+async fn measure(store: Option<String>, args: &BenchArgs, workloads: Vec<Workload>) -> Result<Run, Failure> {
     let effort = if args.quick { Effort::quick() } else { Effort::full() };
     let effort = Effort { memory: Some(allocated), contender: Some(contender), ..effort };
     let rounds = args.rounds.unwrap_or(if args.quick { ROUNDS.1 } else { ROUNDS.0 });
@@ -249,8 +245,11 @@ fn labelled(text: &str) -> (Option<&str>, &str) {
 fn show(run: &Run) -> Result<(), Failure> {
     for table in report::terminal(run) {
         output::line(format_args!("\n{}", table.title))?;
-        let head: Vec<_> = table.head.iter().map(String::as_str).collect();
-        output::table(&head, table.rows)?;
+        let head: Vec<_> = table.head.iter().map(|(name, _)| name.as_str()).collect();
+        output::table(
+            &head,
+            table.rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect()),
+        )?;
     }
     Ok(())
 }
@@ -270,6 +269,6 @@ mod tests {
     #[test]
     fn every_workload_is_in_the_help() {
         let help = workload_list();
-        assert!(workload::all().iter().all(|workload| help.contains(workload.id())));
+        assert!(workload::all().iter().all(|workload| help.contains(workload.id)));
     }
 }

@@ -9,9 +9,9 @@ use etcd_client::{
     Compare, CompareOp, ConnectOptions, GetOptions, KvClient, LeaseClient, PutOptions, Txn, TxnOp,
 };
 
-use super::{Pair, client, lacks};
+use super::{Pair, client};
 use crate::networked::Way;
-use crate::subject::{Client, Failure, Need};
+use crate::subject::{Client, Failure};
 
 pub(super) const DRIVER: &str = "etcd-client 0.21";
 
@@ -34,10 +34,6 @@ impl Way for Keys {
         let driver = etcd_client::Client::connect([server.to_string()], Some(options)).await?;
         let lease = driver.lease_client().grant(LEASE, None).await?.id();
         Ok(client(Connection { kv: driver.kv_client(), leases: driver.lease_client(), lease }))
-    }
-
-    fn lacks(&self, need: Need) -> Option<String> {
-        lacks(need)
     }
 }
 

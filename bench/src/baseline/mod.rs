@@ -9,6 +9,8 @@ mod mysql;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(feature = "zk")]
@@ -23,7 +25,7 @@ use crate::data::Kind;
 use crate::networked::{Networked, Way};
 use crate::plain::{self, Plain};
 use crate::servers::Running;
-use crate::subject::{Ask, Client, Failure, Lock, Need, Subject};
+use crate::subject::{Ask, Client, Failure, Lock, Subject};
 
 /// The baselines of a server.
 #[must_use]
@@ -33,18 +35,23 @@ pub fn of(server: &Running) -> Vec<Arc<dyn Subject>> {
         "etcd" => vec![baseline(server, "etcd", etcd::DRIVER, etcd::Keys)],
         #[cfg(feature = "mysql")]
         "mysql" => vec![
-            baseline(server, "mysql", mysql::DRIVER, mysql::Rows),
-            baseline(server, "mysql+session", mysql::DRIVER, mysql::NamedLocks),
+            baseline(server, "mysql", sql::DRIVER, sql::Rows(mysql::Server)),
+            baseline(server, "mysql+session", sql::DRIVER, sql::Sessions(mysql::Server)),
         ],
         #[cfg(feature = "mysql")]
         crate::servers::MYSQL_RELAXED => {
-            vec![baseline(server, crate::servers::MYSQL_RELAXED, mysql::DRIVER, mysql::Rows)]
+            vec![baseline(server, server.store, sql::DRIVER, sql::Rows(mysql::Server))]
         }
         #[cfg(feature = "postgres")]
         "postgres" => vec![
-            baseline(server, "postgres", postgres::DRIVER, postgres::Rows { durable: true }),
-            baseline(server, "postgres relaxed", postgres::DRIVER, postgres::Rows { durable: false }),
-            baseline(server, "postgres+session", postgres::DRIVER, postgres::Advisory),
+            baseline(server, "postgres", sql::DRIVER, sql::Rows(postgres::Server { durable: true })),
+            baseline(server, "postgres relaxed", sql::DRIVER, sql::Rows(postgres::Server { durable: false })),
+            baseline(
+                server,
+                "postgres+session",
+                sql::DRIVER,
+                sql::Sessions(postgres::Server { durable: true }),
+            ),
         ],
         #[cfg(feature = "redis")]
         "redis" => vec![baseline(server, "redis", redis::DRIVER, redis::Keys)],
@@ -57,13 +64,6 @@ pub fn of(server: &Running) -> Vec<Arc<dyn Subject>> {
 #[allow(dead_code, reason = "not in a build without servers")]
 fn baseline<W: Way + 'static>(server: &Running, store: &str, driver: &str, way: W) -> Arc<dyn Subject> {
     Arc::new(Networked::new(Kind::Baseline, &format!("{store} baseline"), store, driver, server, way))
-}
-
-/// What two bare requests cannot do.
-#[allow(dead_code, reason = "not in a build without stores")]
-fn lacks(need: Need) -> Option<String> {
-    let can = matches!(need, Need::Try | Need::Ping);
-    (!can).then(|| "the two bare requests take a lock and give it back".to_owned())
 }
 
 /// Two bare requests, by one client for all names.

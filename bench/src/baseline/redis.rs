@@ -9,9 +9,9 @@ use onelock::HolderId;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Value};
 
-use super::{Pair, client, lacks};
+use super::{Pair, client};
 use crate::networked::Way;
-use crate::subject::{Client, Failure, Need};
+use crate::subject::{Client, Failure};
 
 pub(super) const DRIVER: &str = "redis 1.8";
 
@@ -40,10 +40,6 @@ impl Way for Keys {
             redis::cmd("SCRIPT").arg("LOAD").arg(RELEASE).query_async(&mut connection).await?;
         let lease = u64::try_from(lease.as_millis())?;
         Ok(client(Connection { connection, release: release.into(), lease }))
-    }
-
-    fn lacks(&self, need: Need) -> Option<String> {
-        lacks(need)
     }
 }
 

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use super::{Pair, client, lacks};
+use super::{Pair, client};
 use crate::data::{Kind, SubjectInfo};
 use crate::subject::{Client, Failure, Need, Subject};
 use crate::tap::Tap;
@@ -60,14 +60,8 @@ impl Subject for File {
     }
 
     fn lacks(&self, need: Need) -> Option<String> {
-        match need {
-            Need::Ping => Some("there is nobody to ask".to_owned()),
-            need => lacks(need),
-        }
-    }
-
-    async fn served(&self) -> Result<Option<u64>, Failure> {
-        Ok(None)
+        (need != Need::Try)
+            .then(|| "the two bare requests take a lock and give it back, and there is no server".to_owned())
     }
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use zookeeper_client as zk;
 
-use super::{Pair, client, lacks};
+use super::{Pair, client};
 use crate::networked::Way;
-use crate::subject::{Client, Failure, Need};
+use crate::subject::{Client, Failure};
 
 pub(super) const DRIVER: &str = "zookeeper-client 0.11";
 
@@ -27,10 +27,6 @@ impl Way for Nodes {
         let driver = connector.connect(&server.to_string()).await?;
         driver.mkdir(BASE, &zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all())).await?;
         Ok(client(Session(driver)))
-    }
-
-    fn lacks(&self, need: Need) -> Option<String> {
-        lacks(need)
     }
 }
 

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use super::number;
-use super::table::{Cell, Look, Table, numbers, words};
+use super::table::{Cell, Look, Table};
 use super::terms;
 use super::verdicts::{self, Verdict};
 use super::view::{self, View};
-use crate::data::{FORMAT, Metric, Outcome, Run};
+use crate::data::{FORMAT, Metric, Outcome, Run, SubjectInfo};
 
 pub(super) fn compare(old: &Run, new: &Run) -> String {
     for (which, run) in [("older", old), ("newer", new)] {
@@ -18,41 +18,23 @@ pub(super) fn compare(old: &Run, new: &Run) -> String {
             );
         }
     }
-    let rows = rows(old, new);
-    let of = |verdict| rows.iter().filter(move |(row, _)| *row == verdict);
+    let tables = tables(old, new);
+    let [worse, better, level] = tables.each_ref().map(|table| table.rows.len());
     let [version, began, before, at] =
         [&new.version, &new.began, &old.version, &old.began].map(|s| number::cell(s));
     let mut out = format!(
-        "# {version} {began} against {before} {at}\n\n{} better, {} worse, {} the same within the spread.\n",
-        of(Verdict::Better).count(),
-        of(Verdict::Worse).count(),
-        of(Verdict::Same).count(),
+        "# {version} {began} against {before} {at}\n\n{better} better, {worse} worse, {level} the same within the spread.\n"
     );
     // Writing to a string does not fail.
     for caution in cautions(old, new) {
         let _ = write!(out, "\n**{}**\n", number::cell(&caution));
     }
-    for (title, verdict) in
-        [("Worse", Verdict::Worse), ("Better", Verdict::Better), ("Same within the spread", Verdict::Same)]
-    {
-        let rows: Vec<_> = of(verdict).map(|(_, cells)| cells.clone()).collect();
-        if rows.is_empty() {
-            continue;
-        }
-        let head = [words("workload"), words("size"), words("what"), words("figure")];
-        let figures = [numbers("old"), numbers("new"), numbers("ratio")];
-        let table = Table {
-            id: String::new(),
-            title: title.into(),
-            note: String::new(),
-            head: head.into_iter().chain(figures).collect(),
-            rows,
-        };
+    for table in tables.iter().filter(|table| !table.rows.is_empty()) {
         let _ = write!(out, "\n{}\n", table.markdown());
     }
     for (title, run, other) in [("New", new, old), ("Gone", old, new)] {
-        let mut missing = run.outcomes.iter().filter(|outcome| same(other, outcome).is_none()).peekable();
-        if missing.peek().is_some() {
+        let missing: Vec<_> = run.outcomes.iter().filter(|outcome| same(other, outcome).is_none()).collect();
+        if !missing.is_empty() {
             let _ = write!(out, "\n## {title}\n\n");
         }
         for outcome in missing {
@@ -89,16 +71,15 @@ fn cautions(old: &Run, new: &Run) -> Vec<String> {
             cautions.push(format!("The machine was busy when the {which} run began."));
         }
     }
+    let versions = |info: &SubjectInfo| match &info.server {
+        Some(server) => format!("{} on {server}", info.library),
+        None => info.library.clone(),
+    };
     for subject in &new.subjects {
-        let before = old.subjects.iter().find(|before| before.id == subject.id);
-        if let Some(before) =
-            before.filter(|before| (&before.library, &before.server) != (&subject.library, &subject.server))
-        {
-            let told = |info: &crate::data::SubjectInfo| match &info.server {
-                Some(server) => format!("{} on {server}", info.library),
-                None => info.library.clone(),
-            };
-            cautions.push(format!("{} was {}; now {}.", subject.label(), told(before), told(subject)));
+        let Some(before) = old.subjects.iter().find(|before| before.id == subject.id) else { continue };
+        let (was, is) = (versions(before), versions(subject));
+        if was != is {
+            cautions.push(format!("{} was {was}; now {is}.", subject.label()));
         }
     }
     cautions
@@ -111,33 +92,34 @@ fn same<'a>(run: &'a Run, outcome: &Outcome) -> Option<&'a Outcome> {
     })
 }
 
-/// A row for each figure that both runs have.
-fn rows(old: &Run, new: &Run) -> Vec<(Verdict, Vec<Cell>)> {
-    let view = View::new(new);
-    let mut rows = Vec::new();
+/// What is worse, better and the same: a row for each figure that both runs have.
+fn tables(old: &Run, new: &Run) -> [Table; 3] {
+    let table =
+        |title| Table::new("", title, &["workload", "size", "what", "figure"], &["old", "new", "ratio"]);
+    let [mut worse, mut better, mut level] = ["Worse", "Better", "Same within the spread"].map(table);
     for outcome in &new.outcomes {
         let Some(before) = same(old, outcome) else { continue };
         for metric in Metric::ALL {
-            let (Some(old), Some(new)) = (view::figure(before, metric), view::figure(outcome, metric)) else {
+            let (Some(old), Some(figure)) = (view::figure(before, metric), view::figure(outcome, metric))
+            else {
                 continue;
             };
-            let verdict = verdicts::judge(metric, &new, &old);
-            let look = match verdict {
-                Verdict::Better => Look::Good,
-                Verdict::Worse => Look::Bad,
-                Verdict::Same => Look::Quiet,
+            let (table, look) = match verdicts::judge(metric, &figure, &old) {
+                Verdict::Better => (&mut better, Look::Good),
+                Verdict::Worse => (&mut worse, Look::Bad),
+                Verdict::Same => (&mut level, Look::Quiet),
             };
-            let cells = vec![
-                Cell::plain(terms::title(&outcome.workload)),
-                Cell::plain(&outcome.size),
-                Cell::plain(view.label(&outcome.subject)),
-                Cell::plain(terms::metric(metric)),
-                Cell::plain(terms::spread(metric, &old)),
-                Cell::plain(terms::spread(metric, &new)),
-                Cell::maybe(view::ratio(new.median, old.median).map(number::times)).look(look),
+            let ratio = Cell::maybe(view::ratio(figure.median, old.median).map(number::times)).look(look);
+            let row = [
+                terms::title(&outcome.workload).to_owned(),
+                outcome.size.clone(),
+                View::new(new).label(&outcome.subject),
+                terms::metric(metric).to_owned(),
+                terms::spread(metric, &old),
+                terms::spread(metric, &figure),
             ];
-            rows.push((verdict, cells));
+            table.rows.push(row.map(Cell::plain).into_iter().chain([ratio]).collect());
         }
     }
-    rows
+    [worse, better, level]
 }

@@ -4,7 +4,6 @@
 
 mod compare;
 mod number;
-mod page;
 mod plot;
 mod plots;
 mod table;
@@ -18,54 +17,50 @@ mod view;
 use std::fs;
 use std::path::Path;
 
+use minijinja::{Environment, context};
 use serde::Deserialize;
 
+use self::view::View;
 use crate::data::{FORMAT, Run};
 use crate::subject::Failure;
 
-/// One HTML page about the run, complete in itself: it asks the network for nothing and needs no script.
+pub use table::{Cell, Table};
+
+/// One HTML page about the run, complete in itself: it asks the network for nothing and needs no script. It is well-formed as
+/// XML, too.
 ///
 /// # Errors
 ///
 /// When the page's template is broken: a fault of this library.
 pub fn html(run: &Run) -> Result<String, Failure> {
-    page::page(run)
+    let view = View::new(run);
+    let [standing, measured, figures] = tables::all(view);
+    let mut templates = Environment::new();
+    templates.add_template("page.html", include_str!("page.html"))?;
+    let page = templates.get_template("page.html")?.render(context! {
+        style => include_str!("page.css"),
+        facts => tables::facts(run),
+        rounds => run.rounds,
+        panels => plots::panels(view),
+        standing, measured, figures,
+    })?;
+    Ok(page.chars().map(number::printable).collect())
 }
 
 /// The tables of the page in Markdown.
 #[must_use]
 pub fn markdown(run: &Run) -> String {
-    let mut out = tables::facts(run).join("\n\n");
-    for table in tables::all(run) {
-        out.push_str("\n\n");
-        out.push_str(&table.markdown());
-    }
-    out
-}
-
-/// A table for a terminal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    /// What it is about.
-    pub title: String,
-    /// What is above the columns.
-    pub head: Vec<String>,
-    /// Its rows.
-    pub rows: Vec<Vec<String>>,
+    let tables = tables::all(View::new(run));
+    let all = tables.iter().flatten().map(Table::markdown);
+    tables::facts(run).into_iter().chain(all).collect::<Vec<_>>().join("\n\n")
 }
 
 /// The figures, medians of the rounds, a workload each; and what was left out.
 #[must_use]
-pub fn terminal(run: &Run) -> Vec<Listed> {
-    let view = view::View::new(run);
+pub fn terminal(run: &Run) -> Vec<Table> {
+    let view = View::new(run);
     let workloads = view.workloads().into_iter().map(|workload| tables::everything(view, workload, false));
-    let all = workloads.chain([tables::left_out(view)]).filter(|table| !table.rows.is_empty());
-    let listed = all.map(|table| Listed {
-        title: table.title,
-        head: table.head.into_iter().map(|(name, _)| name).collect(),
-        rows: table.rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect()).collect(),
-    });
-    listed.collect()
+    workloads.chain([tables::left_out(view)]).filter(|table| !table.rows.is_empty()).collect()
 }
 
 /// What changed from `old` to `new`, in Markdown that can be read in a terminal. A figure is called better or worse only

@@ -29,24 +29,30 @@ pub(super) fn plain(value: f64) -> String {
     digits
 }
 
+/// A value in the largest of its units in which it is at least one; each is `base` of the one before it.
+fn scaled(mut value: f64, base: f64, smallest: &str, larger: &[&str]) -> String {
+    let mut unit = smallest;
+    for next in larger {
+        // What rounds to one of the next unit is written in that.
+        if value.abs() < base * 0.9995 {
+            break;
+        }
+        (value, unit) = (value / base, next);
+    }
+    format!("{}{unit}", plain(value))
+}
+
 /// A time given in microseconds.
 pub(super) fn time(us: f64) -> String {
-    match us.abs() {
-        0.0 => "0".into(),
-        s if s < 0.9995 => format!("{}\u{a0}ns", plain(us * 1e3)),
-        s if s < 999.5 => format!("{}\u{a0}µs", plain(us)),
-        s if s < 999_500.0 => format!("{}\u{a0}ms", plain(us / 1e3)),
-        _ => format!("{}\u{a0}s", plain(us / 1e6)),
+    if us == 0.0 {
+        return "0".into();
     }
+    scaled(us * 1e3, 1e3, "\u{a0}ns", &["\u{a0}µs", "\u{a0}ms", "\u{a0}s"])
 }
 
 /// A rate at an axis, where there is little room.
 pub(super) fn short(value: f64) -> String {
-    match value.abs() {
-        s if s >= 1e6 => format!("{}M", plain(value / 1e6)),
-        s if s >= 1e4 => format!("{}k", plain(value / 1e3)),
-        _ => plain(value),
-    }
+    scaled(value, 1e3, "", &["k", "M"])
 }
 
 /// A share of one.
@@ -56,12 +62,7 @@ pub(super) fn share(value: f64) -> String {
 
 /// A size in bytes.
 pub(super) fn bytes(value: f64) -> String {
-    match value.abs() {
-        s if s < 1024.0 => format!("{}\u{a0}B", plain(value)),
-        s if s < 1024.0 * 1024.0 => format!("{}\u{a0}KiB", plain(value / 1024.0)),
-        s if s < 1024.0 * 1024.0 * 1024.0 => format!("{}\u{a0}MiB", plain(value / 1024.0 / 1024.0)),
-        _ => format!("{}\u{a0}GiB", plain(value / 1024.0 / 1024.0 / 1024.0)),
-    }
+    scaled(value, 1024.0, "\u{a0}B", &["\u{a0}KiB", "\u{a0}MiB", "\u{a0}GiB"])
 }
 
 /// A ratio.

@@ -1,4 +1,4 @@
-//! A table, for the page and in Markdown.
+//! A table, for the page, for a terminal and in Markdown.
 
 use std::fmt::Write as _;
 
@@ -7,22 +7,25 @@ use serde::Serialize;
 use super::number::cell;
 
 /// A table with its heading.
-#[derive(Serialize)]
-pub(super) struct Table {
+#[derive(Debug, Clone, Serialize)]
+pub struct Table {
     /// Names its place in the page.
     pub(super) id: String,
-    pub(super) title: String,
+    /// What it is about.
+    pub title: String,
     /// How to read it.
     pub(super) note: String,
     /// What is above the columns, and whether they are of numbers.
-    pub(super) head: Vec<(String, bool)>,
-    pub(super) rows: Vec<Vec<Cell>>,
+    pub head: Vec<(String, bool)>,
+    /// Its rows.
+    pub rows: Vec<Vec<Cell>>,
 }
 
 /// A cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Cell {
-    pub(super) text: String,
+pub struct Cell {
+    /// What it says.
+    pub text: String,
     pub(super) look: Look,
 }
 
@@ -51,89 +54,66 @@ impl Cell {
     }
 }
 
-/// A column of words.
-pub(super) fn words(head: &str) -> (String, bool) {
-    (head.into(), false)
-}
-
-/// A column of numbers.
-pub(super) fn numbers(head: &str) -> (String, bool) {
-    (head.into(), true)
-}
-
 impl Table {
+    /// A table with columns of words, and behind them columns of numbers.
+    pub(super) fn new(id: &str, title: &str, words: &[&str], numbers: &[&str]) -> Self {
+        let head = |names: &[&str], numeric| names.iter().map(|name| ((*name).to_owned(), numeric)).collect();
+        let head: [Vec<_>; 2] = [head(words, false), head(numbers, true)];
+        Self {
+            id: id.into(),
+            title: title.into(),
+            note: String::new(),
+            head: head.concat(),
+            rows: Vec::new(),
+        }
+    }
+
     /// Takes out the columns in which nothing was measured.
     pub(super) fn trimmed(mut self) -> Self {
-        let empty: Vec<bool> = (0..self.head.len())
-            .map(|n| n > 0 && self.rows.iter().all(|row| row.get(n).is_none_or(|cell| cell.text == "–")))
-            .collect();
-        let kept = |n: &mut usize| {
-            *n += 1;
-            !empty.get(*n - 1).copied().unwrap_or(false)
-        };
-        let mut n = 0;
-        self.head.retain(|_| kept(&mut n));
+        let nothing = |n: usize| self.rows.iter().all(|row| row.get(n).is_none_or(|cell| cell.text == "–"));
+        let kept: Vec<bool> = (0..self.head.len()).map(|n| n == 0 || !nothing(n)).collect();
+        let mut keep = kept.iter();
+        self.head.retain(|_| keep.next() == Some(&true));
         for row in &mut self.rows {
-            let mut n = 0;
-            row.retain(|_| kept(&mut n));
+            let mut keep = kept.iter();
+            row.retain(|_| keep.next() == Some(&true));
         }
         self
     }
 
     /// Heading, note and table in Markdown, with its columns aligned for a terminal.
     pub(super) fn markdown(&self) -> String {
-        let mut out = format!("## {}\n", cell(&self.title));
+        let mut out = format!("## {}", cell(&self.title));
         if !self.note.is_empty() {
-            let _ = write!(out, "\n{}\n", cell(&self.note));
+            out.extend(["\n\n", &cell(&self.note)]);
         }
-        if !self.rows.is_empty() {
-            out.push('\n');
-            out.push_str(&self.rows());
+        if self.rows.is_empty() {
+            return out;
         }
-        out.truncate(out.trim_end().len());
-        out
-    }
-
-    /// The table alone in Markdown.
-    fn rows(&self) -> String {
-        let head: Vec<String> = self.head.iter().map(|(head, _)| cell(head)).collect();
-        let rows: Vec<Vec<String>> = self
-            .rows
-            .iter()
-            .map(|row| row.iter().map(|c| marked(&cell(&c.text), c.look)).collect())
-            .collect();
+        let marked = |c: &Cell| match (cell(&c.text), c.look) {
+            (text, Look::Bad) if !text.is_empty() => format!("**{text}**"),
+            (text, _) => text,
+        };
+        let head: Vec<String> = self.head.iter().map(|(name, _)| cell(name)).collect();
+        let rows: Vec<Vec<String>> = self.rows.iter().map(|row| row.iter().map(marked).collect()).collect();
         let width = |n: usize| {
-            let cells = rows.iter().filter_map(|row| row.get(n)).chain(head.get(n));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(3)
+            let column = rows.iter().chain([&head]).filter_map(|row| row.get(n));
+            column.map(|cell| cell.chars().count()).max().unwrap_or(0).max(3)
         };
-        let widths: Vec<usize> = (0..head.len()).map(width).collect();
-        let line = |cells: &[String]| {
-            let mut line = String::from("|");
-            for ((cell, width), (_, numeric)) in cells.iter().zip(&widths).zip(&self.head) {
-                let _ = if *numeric {
-                    write!(line, " {cell:>width$} |")
-                } else {
-                    write!(line, " {cell:<width$} |")
-                };
+        let columns: Vec<(usize, bool)> =
+            self.head.iter().enumerate().map(|(n, (_, numeric))| (width(n), *numeric)).collect();
+        let rule =
+            columns.iter().map(|&(width, numeric)| "-".repeat(width - 1) + if numeric { ":" } else { "-" });
+        let rule = rule.collect();
+        out.push('\n');
+        for row in [&head, &rule].into_iter().chain(&rows) {
+            out.push_str("\n|");
+            for (cell, &(width, numeric)) in row.iter().zip(&columns) {
+                // Writing to a string does not fail.
+                let _ =
+                    if numeric { write!(out, " {cell:>width$} |") } else { write!(out, " {cell:<width$} |") };
             }
-            line.push('\n');
-            line
-        };
-        let rule: Vec<String> = widths
-            .iter()
-            .zip(&self.head)
-            .map(
-                |(&width, &(_, numeric))| {
-                    if numeric { format!("{}:", "-".repeat(width - 1)) } else { "-".repeat(width) }
-                },
-            )
-            .collect();
-        let mut out = line(&head) + &line(&rule);
-        rows.iter().for_each(|row| out.push_str(&line(row)));
+        }
         out
     }
-}
-
-fn marked(text: &str, look: Look) -> String {
-    if look == Look::Bad && !text.is_empty() { format!("**{text}**") } else { text.into() }
 }

@@ -1,7 +1,7 @@
 //! Which of two figures is better, and where we are against others.
 
 use super::terms::{self, Point};
-use super::view::{self, View};
+use super::view::View;
 use crate::data::{Figure, Metric, SubjectInfo};
 
 /// A figure against another.
@@ -25,30 +25,6 @@ pub(super) fn judge(metric: Metric, figure: &Figure, than: &Figure) -> Verdict {
     if more == terms::more_is_better(metric) { Verdict::Better } else { Verdict::Worse }
 }
 
-/// Ours against another library, in one figure.
-pub(super) struct Match<'a> {
-    pub(super) store: &'a str,
-    pub(super) peer: &'a SubjectInfo,
-    pub(super) what: &'static str,
-    pub(super) metric: Metric,
-    pub(super) ours: Figure,
-    pub(super) theirs: Figure,
-    pub(super) verdict: Verdict,
-}
-
-impl Match<'_> {
-    /// How many times better ours is: below one when it is worse. Zero and nothing are not compared.
-    pub(super) fn lead(&self) -> Option<f64> {
-        let (ours, theirs) = (self.ours.median, self.theirs.median);
-        let lead = if terms::more_is_better(self.metric) {
-            view::ratio(ours, theirs)
-        } else {
-            view::ratio(theirs, ours)
-        };
-        lead.filter(|&lead| lead > 0.0)
-    }
-}
-
 /// In what libraries are compared.
 pub(super) const MATCHES: [(Point, Metric, &str); 10] = [
     (terms::CYCLE, Metric::P50, "uncontended p50"),
@@ -63,18 +39,10 @@ pub(super) const MATCHES: [(Point, Metric, &str); 10] = [
     (terms::IDLE, Metric::ServerRate, "64 idle waiters, requests/s"),
 ];
 
-/// All comparisons of a store with the libraries beside it.
-pub(super) fn matches<'a>(view: View<'a>, store: &'a str) -> Vec<Match<'a>> {
-    let Some(ours) = view.ours(store) else { return Vec::new() };
-    let mut found = Vec::new();
-    for peer in view.peers(store) {
-        for (point, metric, what) in MATCHES {
-            let figure = |subject| view.figure(subject, point, metric);
-            if let (Some(ours), Some(theirs)) = (figure(ours), figure(peer)) {
-                let verdict = judge(metric, &ours, &theirs);
-                found.push(Match { store, peer, what, metric, ours, theirs, verdict });
-            }
-        }
-    }
-    found
+/// Ours against another library in each of the [`MATCHES`], where both have a figure.
+pub(super) fn against(view: View<'_>, ours: &SubjectInfo, peer: &SubjectInfo) -> [Option<Verdict>; 10] {
+    MATCHES.map(|(point, metric, _)| {
+        let (ours, theirs) = (view.figure(ours, point, metric)?, view.figure(peer, point, metric)?);
+        Some(judge(metric, &ours, &theirs))
+    })
 }

@@ -6,14 +6,18 @@ use crate::data::{Figure, Kind, Metric, Outcome, Run, SubjectInfo, WorkloadInfo}
 /// A run, looked into.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
-    run: &'a Run,
+    pub(super) run: &'a Run,
 }
 
-/// A subject within its store: what it is called there.
-#[derive(Clone)]
-pub(super) struct Part<'a> {
-    pub(super) subject: &'a SubjectInfo,
-    pub(super) name: String,
+/// Each of them once, as they come.
+fn once<'a>(all: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+    let mut once: Vec<&str> = Vec::new();
+    for each in all {
+        if !once.contains(&each.as_str()) {
+            once.push(each);
+        }
+    }
+    once
 }
 
 impl<'a> View<'a> {
@@ -21,70 +25,49 @@ impl<'a> View<'a> {
         Self { run }
     }
 
-    pub(super) fn run(&self) -> &'a Run {
-        self.run
-    }
-
     /// The stores, as they come: of ours first, then those with others only.
     pub(super) fn stores(&self) -> Vec<&'a str> {
         let (ours, others): (Vec<_>, Vec<_>) =
             self.run.subjects.iter().partition(|subject| subject.kind == Kind::Ours);
-        let mut stores: Vec<&str> = Vec::new();
-        for subject in ours.into_iter().chain(others) {
-            if !stores.contains(&subject.store.as_str()) {
-                stores.push(&subject.store);
-            }
-        }
-        stores
+        once(ours.into_iter().chain(others).map(|subject| &subject.store))
+    }
+
+    fn of(&self, store: &str, kind: Kind) -> impl Iterator<Item = &'a SubjectInfo> {
+        self.run.subjects.iter().filter(move |subject| subject.kind == kind && subject.store == store)
     }
 
     pub(super) fn ours(&self, store: &str) -> Option<&'a SubjectInfo> {
-        self.run.subjects.iter().find(|subject| subject.kind == Kind::Ours && subject.store == store)
+        self.of(store, Kind::Ours).next()
     }
 
     /// The driver alone.
     pub(super) fn baseline(&self, store: &str) -> Option<&'a SubjectInfo> {
-        self.run.subjects.iter().find(|subject| subject.kind == Kind::Baseline && subject.store == store)
+        self.of(store, Kind::Baseline).next()
     }
 
     /// Other libraries that are compared with this store.
     pub(super) fn peers(&self, store: &str) -> Vec<&'a SubjectInfo> {
-        self.run
-            .subjects
-            .iter()
-            .filter(|subject| subject.kind == Kind::Peer && subject.store == store)
-            .collect()
+        self.of(store, Kind::Peer).collect()
     }
 
-    /// All subjects of a store: ours, the driver alone, the others.
-    pub(super) fn parts(&self, store: &str) -> Vec<Part<'a>> {
-        let ours = self.ours(store).map(|subject| Part { subject, name: "onelock".into() });
-        let baseline = self.baseline(store).map(|subject| Part { subject, name: "driver alone".into() });
-        let peers =
-            self.peers(store).into_iter().map(|subject| Part { subject, name: subject.library.clone() });
+    /// All subjects of a store, and what they are called there: ours, the driver alone, the others.
+    pub(super) fn parts(&self, store: &str) -> Vec<(&'a SubjectInfo, String)> {
+        let ours = self.ours(store).map(|subject| (subject, "onelock".to_owned()));
+        let baseline = self.baseline(store).map(|subject| (subject, "driver alone".to_owned()));
+        let peers = self.of(store, Kind::Peer).map(|subject| (subject, subject.library.clone()));
         ours.into_iter().chain(baseline).chain(peers).collect()
-    }
-
-    /// The subject of that id.
-    pub(super) fn subject(&self, id: &str) -> Option<&'a SubjectInfo> {
-        self.run.subjects.iter().find(|subject| subject.id == id)
     }
 
     /// What a subject of that id is called: by its id when the run does not tell.
     pub(super) fn label(&self, id: &str) -> String {
-        self.subject(id).map_or_else(|| id.to_owned(), SubjectInfo::label)
+        let subject = self.run.subjects.iter().find(|subject| subject.id == id);
+        subject.map_or_else(|| id.to_owned(), SubjectInfo::label)
     }
 
     /// The workloads, as they come.
     pub(super) fn workloads(&self) -> Vec<&'a str> {
-        let mut workloads: Vec<&str> =
-            self.run.workloads.iter().map(|workload| workload.id.as_str()).collect();
-        for outcome in &self.run.outcomes {
-            if !workloads.contains(&outcome.workload.as_str()) {
-                workloads.push(&outcome.workload);
-            }
-        }
-        workloads
+        let known = self.run.workloads.iter().map(|workload| &workload.id);
+        once(known.chain(self.run.outcomes.iter().map(|outcome| &outcome.workload)))
     }
 
     /// What the run tells of a workload.
@@ -94,20 +77,14 @@ impl<'a> View<'a> {
 
     /// All outcomes of a workload for a subject.
     pub(super) fn outcomes(&self, subject: &str, workload: &str) -> impl Iterator<Item = &'a Outcome> {
-        self.run
-            .outcomes
-            .iter()
-            .filter(move |outcome| outcome.subject == subject && outcome.workload == workload)
-    }
-
-    /// The outcome at a point.
-    pub(super) fn outcome(&self, subject: &SubjectInfo, point: Point) -> Option<&'a Outcome> {
-        self.outcomes(&subject.id, point.workload).find(|outcome| outcome.size == point.size)
+        let all = self.run.outcomes.iter();
+        all.filter(move |outcome| outcome.subject == subject && outcome.workload == workload)
     }
 
     /// A figure at a point.
     pub(super) fn figure(&self, subject: &SubjectInfo, point: Point, metric: Metric) -> Option<Figure> {
-        self.outcome(subject, point).and_then(|outcome| figure(outcome, metric))
+        let mut sizes = self.outcomes(&subject.id, point.workload);
+        figure(sizes.find(|outcome| outcome.size == point.size)?, metric)
     }
 
     /// A figure over that of the driver alone.

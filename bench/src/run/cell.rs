@@ -9,14 +9,14 @@ use crate::measure::{Sample, figure};
 use crate::subject::{Failure, Subject};
 use crate::workload::{Effort, Size, Workload};
 
-pub(super) fn left(workload: &dyn Workload, size: &str, subject: &dyn Subject, why: String) -> LeftOut {
-    let (workload, size) = (workload.id().to_owned(), size.to_owned());
+pub(super) fn left(workload: &Workload, size: &str, subject: &dyn Subject, why: String) -> LeftOut {
+    let (workload, size) = (workload.id.to_owned(), size.to_owned());
     LeftOut { workload, size, subject: subject.info().id.clone(), why }
 }
 
 /// A workload of one size on all that can do it.
 pub(super) struct Cell<'a> {
-    pub(super) workload: &'a dyn Workload,
+    pub(super) workload: &'a Workload,
     pub(super) size: Size,
     effort: &'a Effort,
     pub(super) turnouts: Vec<Turnout>,
@@ -31,7 +31,7 @@ pub(super) struct Turnout {
 
 impl<'a> Cell<'a> {
     pub(super) fn new(
-        workload: &'a dyn Workload,
+        workload: &'a Workload,
         size: Size,
         effort: &'a Effort,
         subjects: Vec<Arc<dyn Subject>>,
@@ -91,7 +91,7 @@ fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-fn outcome(workload: &dyn Workload, size: &Size, subject: &dyn Subject, samples: Vec<Sample>) -> Outcome {
+fn outcome(workload: &Workload, size: &Size, subject: &dyn Subject, samples: Vec<Sample>) -> Outcome {
     let mut rounds: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
     let mut remarks: Vec<String> = Vec::new();
     for mut sample in samples {
@@ -104,7 +104,7 @@ fn outcome(workload: &dyn Workload, size: &Size, subject: &dyn Subject, samples:
         remarks.extend(sample.remark.filter(|remark| !remarks.contains(remark)));
     }
     Outcome {
-        workload: workload.id().to_owned(),
+        workload: workload.id.to_owned(),
         size: size.name.clone(),
         tasks: size.tasks,
         subject: subject.info().id.clone(),

@@ -2,7 +2,7 @@
 
 mod cell;
 
-use std::fmt;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -20,7 +20,7 @@ pub struct Plan {
     /// On what.
     pub subjects: Vec<Arc<dyn Subject>>,
     /// Which workloads, in this order.
-    pub workloads: Vec<Box<dyn Workload>>,
+    pub workloads: Vec<Workload>,
     /// How often each of them runs on each subject, but for those of which one round is enough.
     pub rounds: u32,
     /// How much work a sample is.
@@ -29,44 +29,17 @@ pub struct Plan {
     pub left_out: Vec<LeftOut>,
 }
 
-/// A plan that cannot be run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BadPlan {
-    /// There is no such workload.
-    UnknownWorkload(String),
-    /// Two subjects have this id.
-    SameId(String),
-    /// There is nothing to run, or nothing to run it on.
-    Empty,
-}
-
-impl fmt::Display for BadPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownWorkload(id) => {
-                let all = workload::all();
-                let known: Vec<_> = all.iter().map(|workload| workload.id()).collect();
-                write!(f, "there is no workload {id:?}; there are: {}", known.join(", "))
-            }
-            Self::SameId(id) => write!(f, "two subjects are called {id:?}"),
-            Self::Empty => write!(f, "there is nothing to run"),
-        }
-    }
-}
-
-impl std::error::Error for BadPlan {}
-
 /// The workloads of these ids, in the order in which they always run; all of them when there are no ids.
 ///
 /// # Errors
-/// [`BadPlan::UnknownWorkload`].
-pub fn workloads(ids: &[String]) -> Result<Vec<Box<dyn Workload>>, BadPlan> {
+/// When there is no such workload.
+pub fn workloads(ids: &[String]) -> Result<Vec<Workload>, Failure> {
     let mut all = workload::all();
-    if let Some(id) = ids.iter().find(|id| !all.iter().any(|workload| workload.id() == **id)) {
-        return Err(BadPlan::UnknownWorkload(id.clone()));
+    if let Some(id) = ids.iter().find(|id| !all.iter().any(|workload| workload.id == **id)) {
+        let known: Vec<_> = all.iter().map(|workload| workload.id).collect();
+        return Err(format!("there is no workload {id:?}; there are: {}", known.join(", ")).into());
     }
-    all.retain(|workload| ids.is_empty() || ids.iter().any(|id| id == workload.id()));
+    all.retain(|workload| ids.is_empty() || ids.iter().any(|id| id == workload.id));
     Ok(all)
 }
 
@@ -105,27 +78,26 @@ pub struct Step<'a> {
 }
 
 impl Plan {
-    fn check(&self) -> Result<(), BadPlan> {
+    fn check(&self) -> Result<(), Failure> {
         if self.subjects.is_empty() || self.workloads.is_empty() || self.rounds == 0 {
-            return Err(BadPlan::Empty);
+            return Err("there is nothing to run".into());
         }
-        let mut ids: Vec<_> = self.subjects.iter().map(|subject| &subject.info().id).collect();
-        ids.sort_unstable();
-        match ids.windows(2).find(|two| two.first() == two.last()).and_then(|two| two.first()) {
-            Some(id) => Err(BadPlan::SameId((*id).clone())),
+        let mut ids = HashSet::new();
+        match self.subjects.iter().find(|subject| !ids.insert(&subject.info().id)) {
+            Some(twice) => Err(format!("two subjects are called {:?}", twice.info().id).into()),
             None => Ok(()),
         }
     }
 
     /// Why a subject cannot do it.
-    fn lacks(workload: &dyn Workload, size: &Size, subject: &dyn Subject) -> Option<String> {
+    fn lacks(workload: &Workload, size: &Size, subject: &dyn Subject) -> Option<String> {
         let unfair = (!size.fair).then_some(Need::Unfair);
-        workload.about().needs.iter().copied().chain(unfair).find_map(|need| subject.lacks(need))
+        workload.needs.iter().copied().chain(unfair).find_map(|need| subject.lacks(need))
     }
 
     /// The sizes of a workload and who can do them. Who can do none of them is left out in one line.
-    fn cells<'a>(&'a self, workload: &'a dyn Workload, left_out: &mut Vec<LeftOut>) -> Vec<Cell<'a>> {
-        let sizes = workload.sizes(&self.effort);
+    fn cells<'a>(&'a self, workload: &'a Workload, left_out: &mut Vec<LeftOut>) -> Vec<Cell<'a>> {
+        let sizes = (workload.sizes)(&self.effort);
         for subject in &self.subjects {
             let lacks: Vec<_> = sizes.iter().map(|size| Self::lacks(workload, size, &**subject)).collect();
             if let [Some(first), rest @ ..] = &lacks[..]
@@ -145,8 +117,8 @@ impl Plan {
         sizes.iter().map(|size| Cell::new(workload, size.clone(), &self.effort, able(size))).collect()
     }
 
-    fn rounds_of(&self, workload: &dyn Workload) -> u32 {
-        if workload.about().once { 1 } else { self.rounds }
+    fn rounds_of(&self, workload: &Workload) -> u32 {
+        if workload.once { 1 } else { self.rounds }
     }
 
     /// Runs it, in a task of its own on [`runtime`]. Rounds are interleaved: within a round each subject has its turn, and every other round goes backwards.
@@ -154,7 +126,7 @@ impl Plan {
     /// What a subject fails at is left out for it, with the reason; the rounds that it did before count.
     ///
     /// # Errors
-    /// [`BadPlan`], before anything runs.
+    /// When two subjects have one id, or there is nothing to run, or nothing to run it on; before anything runs.
     ///
     /// # Cancel safety
     /// What was measured is lost. To keep it, say [`Stop`].
@@ -178,7 +150,7 @@ impl Plan {
         };
         let mut todo = Vec::new();
         for workload in &self.workloads {
-            todo.extend(self.cells(&**workload, &mut run.left_out));
+            todo.extend(self.cells(workload, &mut run.left_out));
         }
         let samples = |cell: &Cell<'_>| cell.turnouts.len() * self.rounds_of(cell.workload) as usize;
         let (mut done, all) = (0, todo.iter().map(samples).sum());
@@ -191,7 +163,7 @@ impl Plan {
                     break;
                 };
                 let Some(Turnout { subject, .. }) = cell.turnouts.get(place) else { break };
-                let (workload, size) = (cell.workload.id(), &*cell.size.name);
+                let (workload, size) = (cell.workload.id, &*cell.size.name);
                 progress(Step { done, all, workload, size, subject: &subject.info().id });
                 done += 1;
                 tokio::select! {

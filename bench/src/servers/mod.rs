@@ -12,7 +12,6 @@
 //! | MariaDB, a second one | flushes once a second | `durability=relaxed` is the server's choice there |
 //! | ZooKeeper | a tick of 200 ms | leases may be short |
 
-mod count;
 mod start;
 
 #[cfg(feature = "mysql")]
@@ -34,10 +33,10 @@ pub struct Running {
     pub address: SocketAddr,
     /// Its name and version.
     pub version: String,
-    /// How many requests it got, if it tells.
-    pub counter: Option<Arc<dyn Counter>>,
+    /// How many requests it got.
+    pub counter: Counter,
     /// It ends when this goes.
-    _server: Box<dyn Any + Send + Sync>,
+    _server: Arc<dyn Any + Send + Sync>,
 }
 
 /// All that is there. Servers end when it is dropped.
@@ -71,7 +70,7 @@ pub async fn all() -> Result<Fleet, Failure> {
             continue;
         }
         match start::start(store).await {
-            Ok(server) => fleet.add(server).await?,
+            Ok(server) => fleet.add(server)?,
             Err(why) => fleet.left_out.push(format!("{store}: {why}")),
         }
     }
@@ -79,10 +78,10 @@ pub async fn all() -> Result<Fleet, Failure> {
 }
 
 impl Fleet {
-    async fn add(&mut self, server: Running) -> Result<(), Failure> {
+    fn add(&mut self, server: Running) -> Result<(), Failure> {
         for (label, url) in start::urls(&server) {
             let ours = Ours::new(Some(&label), &url)?;
-            self.subjects.push(Arc::new(ours.served_by(server.counter.clone(), &server.version)));
+            self.subjects.push(Arc::new(ours.served_by(Arc::clone(&server.counter), &server.version)));
         }
         self.subjects.extend(baseline::of(&server));
         self.servers.push(server);

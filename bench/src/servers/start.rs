@@ -1,9 +1,13 @@
-//! How each server is started, and which URLs lead to it.
+//! How each server is started, which URLs lead to it, and how much it says that it was asked. What asks for a count is not
+//! in it.
 
 use std::any::Any;
+use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures_util::future::BoxFuture;
 use onelock_testbed::Stop;
 use onelock_testbed::servers::Place;
 use onelock_testbed::servers::etcd::Member;
@@ -15,8 +19,7 @@ use onelock_testbed::servers::zookeeper::{Setup as ZkSetup, TICK, ZkServer};
 use onelock_testbed::verdict::{Context as _, Verdict};
 
 use super::Running;
-use super::count;
-use crate::subject::Counter;
+use crate::subject::Failure;
 
 /// The stores that need a server, and whether this build has them.
 pub(super) const STORES: [(&str, bool); 6] = [
@@ -57,7 +60,6 @@ pub(super) fn urls(server: &Running) -> Vec<(String, String)> {
         return vec![(store.to_owned(), format!("{}&durability=relaxed", url("mysql")))];
     }
     let mut urls = vec![(store.to_owned(), url(store))];
-    let drivers = onelock::drivers();
     // One key per lock and no line, as other libraries have it.
     if store == "redis" {
         urls.push((format!("{store} plain"), format!("{}?layout=plain", url(store))));
@@ -68,76 +70,116 @@ pub(super) fn urls(server: &Running) -> Vec<(String, String)> {
     }
     // The server's own queue.
     let session = format!("{store}+session");
-    if drivers.iter().any(|driver| driver.schemes.contains(&session.as_str())) {
+    if onelock::drivers().iter().any(|driver| driver.schemes.contains(&session.as_str())) {
         urls.push((session.clone(), url(&session)));
     }
     urls
 }
 
-fn running(
+/// A server that runs, with a `count` of its requests. That is given the server, and how often it was asked for so far.
+fn running<S: Any + Send + Sync, F: Future<Output = Verdict<u64>> + Send + 'static>(
     store: &'static str,
     address: SocketAddr,
     version: String,
-    counter: Option<Arc<dyn Counter>>,
-    server: impl Any + Send + Sync,
+    server: S,
+    count: fn(Arc<S>, u64) -> F,
 ) -> Running {
-    Running { store, address, version, counter, _server: Box::new(server) }
+    let (server, asked) = (Arc::new(server), AtomicU64::new(0));
+    let counted = Arc::clone(&server);
+    let counter = Arc::new(move || -> BoxFuture<'static, Result<u64, Failure>> {
+        let count = count(Arc::clone(&counted), asked.fetch_add(1, Ordering::SeqCst) + 1);
+        Box::pin(async { count.await.map_err(|stop| stop.to_string().into()) })
+    });
+    Running { store, address, version, counter, _server: server }
 }
 
+/// The first field of an answer.
+fn first(rows: &[Vec<Option<String>>]) -> Verdict<String> {
+    rows.first().and_then(|row| row.first().cloned().flatten()).context("an answer")
+}
+
+/// Commands that scripts of locks are made of: the server does not tell them from those of clients, so they are not counted.
+const IN_SCRIPTS: &str = "time exists get del incr ttl pttl expire pexpire pexpireat pexpiretime persist hget hset hdel hlen hmget \
+    zadd zrem zcard zscore zrange zrank zrangebyscore zremrangebyscore publish unlink type hexists zcount";
+
+/// It counts commands of clients.
 async fn redis() -> Verdict<Running> {
+    async fn info(server: &RedisServer, section: &str) -> Verdict<String> {
+        Ok(Resp::connect(server.address()).await?.call(&["INFO", section]).await?.texts().concat())
+    }
     // As it comes, but for its snapshots: one in the middle of a sample would be charged to whoever is measured then.
     let lines = vec!["appendonly no".to_owned()];
     let server = RedisServer::start(RedisSetup { lines, ..RedisSetup::default() }).await?;
-    let info = Resp::connect(server.address()).await?.call(&["INFO", "server"]).await?.texts().concat();
-    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).context("a version")?;
+    let says = info(&server, "server").await?;
+    let version = says.lines().find_map(|line| line.strip_prefix("redis_version:")).context("a version")?;
     let version = format!("redis {}", version.trim());
-    let counter = Some(Arc::new(count::Redis(server.address())) as Arc<dyn Counter>);
-    Ok(running("redis", server.address(), version, counter, server))
+    Ok(running("redis", server.address(), version, server, |server, _| async move {
+        let calls = |line: &str| {
+            let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            let ours = command == "info" || IN_SCRIPTS.split_whitespace().any(|known| known == command);
+            if ours { None } else { rest.split(',').next()?.parse::<u64>().ok() }
+        };
+        Ok(info(&server, "commandstats").await?.lines().filter_map(calls).sum())
+    }))
 }
 
+/// It counts messages of clients, those of streams included.
 async fn etcd() -> Verdict<Running> {
     let compact = ["--auto-compaction-mode=periodic", "--auto-compaction-retention=10s"].map(str::to_owned);
-    let server = Arc::new(Member::in_place(Place::Disk, &compact).await?);
+    let server = Member::in_place(Place::Disk, &compact).await?;
     let metrics = server.metrics().await?;
     let version = |name: &str| {
         name.strip_prefix("etcd_server_version{server_version=\"")?.split('"').next().map(str::to_owned)
     };
     let version = metrics.iter().find_map(|(name, _)| version(name)).context("a version")?;
-    let counter = Some(Arc::new(count::Etcd(Arc::clone(&server))) as Arc<dyn Counter>);
-    Ok(running("etcd", server.address(), format!("etcd {version}"), counter, server))
+    Ok(running("etcd", server.address(), format!("etcd {version}"), server, |server, _| async move {
+        Ok(server.received().await?.into_iter().map(|(_, count)| count).sum())
+    }))
 }
 
+/// It counts packets of clients, pings and questions like this included.
 async fn zookeeper() -> Verdict<Running> {
-    let server = Arc::new(ZkServer::start(ZkSetup { place: Place::Disk, ..ZkSetup::default() }).await?);
+    let server = ZkServer::start(ZkSetup { place: Place::Disk, ..ZkSetup::default() }).await?;
     let says = server.word("srvr").await?;
     let version = says.strip_prefix("Zookeeper version: ").and_then(|rest| rest.split(['-', ',']).next());
     let version = format!("ZooKeeper {}", version.context("a version")?);
-    let counter = Some(Arc::new(count::ZooKeeper::new(Arc::clone(&server))) as Arc<dyn Counter>);
-    Ok(running("zk", server.address(), version, counter, server))
+    Ok(running("zk", server.address(), version, server, |server, asked| async move {
+        let said = server.word("mntr").await?;
+        let line = said.lines().find_map(|line| line.strip_prefix("zk_packets_received"));
+        let count: u64 = line.context("a count of packets")?.trim().parse()?;
+        Ok(count.saturating_sub(asked))
+    }))
 }
 
+/// It counts statements that were executed in the database of the locks.
 async fn postgres() -> Verdict<Running> {
     let settings =
         ["log_statement=none", "max_connections=1000", "shared_preload_libraries=pg_stat_statements"];
-    let server = Arc::new(PostgresServer::start_on_disk(&settings).await?);
+    let server = PostgresServer::start_on_disk(&settings).await?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
     let mut admin = server.look().await?;
     admin.query("CREATE EXTENSION pg_stat_statements").await?;
-    let version = count::first(&admin.query("SHOW server_version").await?)?;
-    let version = version.split(' ').next().unwrap_or_default();
-    let counter = Some(Arc::new(count::Postgres(Arc::clone(&server))) as Arc<dyn Counter>);
-    Ok(running("postgres", address, format!("PostgreSQL {version}"), counter, server))
+    let version = first(&admin.query("SHOW server_version").await?)?;
+    let version = format!("PostgreSQL {}", version.split(' ').next().unwrap_or_default());
+    Ok(running("postgres", address, version, server, |server, _| async move {
+        let sql = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements \
+                   WHERE query NOT LIKE '%pg_stat_statements%'";
+        Ok(first(&server.look().await?.query(sql).await?)?.parse()?)
+    }))
 }
 
-/// `flush`: 1 for a server whose commits wait for its disk, 2 for one that flushes once a second.
+/// `flush`: 1 for a server whose commits wait for its disk, 2 for one that flushes once a second. It counts requests of
+/// clients, questions like this included.
 async fn mysql(store: &'static str, flush: &str) -> Verdict<Running> {
     let flush = format!("--innodb-flush-log-at-trx-commit={flush}");
-    let settings = ["--max-connections=1000", &flush];
-    let server = Arc::new(MariaDb::start_in_place(Place::Disk, &settings).await?);
+    let server = MariaDb::start_in_place(Place::Disk, &["--max-connections=1000", &flush]).await?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
-    let version = count::first(&server.look().await?.query("SELECT VERSION()").await?)?;
+    let version = first(&server.look().await?.query("SELECT VERSION()").await?)?;
     let name = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
     let version = format!("{name} {}", version.split('-').next().unwrap_or_default());
-    let counter = Some(Arc::new(count::MySql::new(Arc::clone(&server))) as Arc<dyn Counter>);
-    Ok(running(store, address, version, counter, server))
+    Ok(running(store, address, version, server, |server, asked| async move {
+        let rows = server.look().await?.query("SHOW GLOBAL STATUS LIKE 'Questions'").await?;
+        let count: u64 = rows.first().and_then(|row| row.get(1)?.clone()).context("a count")?.parse()?;
+        Ok(count.saturating_sub(asked))
+    }))
 }

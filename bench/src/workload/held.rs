@@ -1,97 +1,59 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+//! Many locks that one client keeps.
 
-use async_trait::async_trait;
-use tokio::task::JoinSet;
+use std::future::ready;
 
-use super::{About, Effort, Size, Workload, fresh_name};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::{Size, Task, Workload};
 use crate::data::Metric;
 use crate::measure::{Sample, Stretch};
-use crate::subject::{Ask, Client, Failure, Held, Need, Subject};
+use crate::subject::{Ask, Failure, Held, Need};
 
-/// How many tasks take and give back.
-const HANDS: u32 = 64;
+/// How many are taken and given back at once.
+const TOGETHER: usize = 64;
 
-pub(super) struct HeldLocks;
-
-#[async_trait]
-impl Workload for HeldLocks {
-    fn about(&self) -> About {
-        About::new("held", "One client holds many locks, 10 000 with a lease of 30 s in a full run, and keeps them: what that asks of the \
+pub(super) const HELD: Workload = Workload {
+    needs: &[Need::Renewal],
+    once: true,
+    sizes: |effort| vec![Size::of("", effort.held.0)],
+    ..Workload::new(
+        "held",
+        "One client holds many locks, 10 000 with a lease of 30 s in a full run, and keeps them: what that asks of the \
          server and of the client's processor for a third of the lease, in which each is renewed once, and what each \
-         takes of the client's memory. (In the memory store the entry itself is in it.)").needs(&[Need::Renewal]).once()
-    }
+         takes of the client's memory. (In the memory store the entry itself is in it.)",
+        |task| Box::pin(held(task)),
+    )
+};
 
-    fn sizes(&self, effort: &Effort) -> Vec<Size> {
-        Size::only(effort.held.0)
-    }
+async fn held(task: &Task) -> Result<Sample, Failure> {
+    let lease = task.effort.held.1;
+    let client = task.subject.connect(lease).await?;
+    client.prepare(&Ask::exclusive(&task.name))?.take().await?.release().await?;
+    let allocated = || task.effort.memory.map(|memory| memory());
+    let before = allocated();
+    let take = |n| {
+        let lock = client.prepare(&Ask::exclusive(&format!("{}-{n}", task.name)));
+        async move { lock?.take().await }
+    };
+    let all: Vec<_> =
+        stream::iter(0..task.size.tasks).map(take).buffer_unordered(TOGETHER).try_collect().await?;
+    let memory = allocated().zip(before).map(|(after, before)| after.saturating_sub(before) as f64);
 
-    async fn run(&self, subject: &Arc<dyn Subject>, size: &Size, effort: &Effort) -> Result<Sample, Failure> {
-        let name = fresh_name(self.about().id);
-        let lease = effort.held.1;
-        let client = subject.connect(lease).await?;
-        client.prepare(&Ask::exclusive(&name))?.take().await?.release().await?;
-        let allocated = || effort.memory.map(|memory| memory());
-        let before = allocated();
-        let all = take(&client, size.tasks, &name).await?;
-        let each = allocated().zip(before).map(|(after, before)| after.saturating_sub(before) as f64);
+    let (asked, stretch) = (task.served().await?, Stretch::begin());
+    tokio::time::sleep(lease / 3).await;
+    let (seconds, share) = (stretch.seconds(), stretch.share());
+    let requests = task.served_since(asked).await?;
 
-        let (asked, stretch) = (subject.served().await?, Stretch::begin());
-        tokio::time::sleep(lease / 3).await;
-        let (seconds, share) = (stretch.seconds(), stretch.share());
-        let requests = subject.served().await?.zip(asked).map(|(after, before)| after.saturating_sub(before));
-
-        give_back(all).await?;
-        client.close().await?;
-        let mut sample = Sample::default()
-            .with(Metric::ClientCpu, share)
-            .with(Metric::Memory, each.map(|bytes| bytes / f64::from(size.tasks)))
-            .with(Metric::ServerRate, requests.map(|requests| requests as f64 / seconds));
-        if let Some(requests) = requests {
-            sample = sample.remark(format!("{requests} requests in {seconds:.1} s"));
-        }
-        Ok(sample)
-    }
-}
-
-async fn take(client: &Arc<dyn Client>, count: u32, name: &str) -> Result<Vec<Box<dyn Held>>, Failure> {
-    let next = Arc::new(AtomicU32::new(0));
-    let mut hands = JoinSet::new();
-    for _ in 0..HANDS {
-        let (client, next, name) = (Arc::clone(client), Arc::clone(&next), name.to_owned());
-        hands.spawn(async move {
-            let mut mine = Vec::new();
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= count {
-                    return Ok::<_, Failure>(mine);
-                }
-                mine.push(client.prepare(&Ask::exclusive(&format!("{name}-{number}")))?.take().await?);
-            }
-        });
-    }
-    let mut all = Vec::with_capacity(count as usize);
-    while let Some(hand) = hands.join_next().await {
-        all.append(&mut hand??);
-    }
-    Ok(all)
-}
-
-/// Fails when one of them was lost meanwhile: then they were not kept.
-async fn give_back(mut all: Vec<Box<dyn Held>>) -> Result<(), Failure> {
-    let mut hands = JoinSet::new();
-    let each = all.len().div_ceil(HANDS as usize);
-    while !all.is_empty() {
-        let some = all.split_off(all.len().saturating_sub(each));
-        hands.spawn(async move {
-            for held in some {
-                held.release().await?;
-            }
-            Ok::<_, Failure>(())
-        });
-    }
-    while let Some(hand) = hands.join_next().await {
-        hand??;
-    }
-    Ok(())
+    // Fails when one of them was lost meanwhile: then they were not kept.
+    let released: Vec<_> = all.into_iter().map(|held: Box<dyn Held>| held.release()).collect();
+    stream::iter(released).buffer_unordered(TOGETHER).try_for_each(|()| ready(Ok(()))).await?;
+    client.close().await?;
+    let sample = Sample::default()
+        .with(Metric::ClientCpu, share)
+        .with(Metric::Memory, memory.map(|bytes| bytes / f64::from(task.size.tasks)))
+        .with(Metric::ServerRate, requests.map(|requests| requests / seconds));
+    Ok(match requests {
+        Some(requests) => sample.remark(format!("{requests} requests in {seconds:.1} s")),
+        None => sample,
+    })
 }

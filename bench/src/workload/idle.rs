@@ -1,74 +1,62 @@
-use std::sync::Arc;
+//! Many who wait for one lock.
+
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::TryFutureExt as _;
 use tokio::task::JoinSet;
 
 use super::crowd::{clients, close};
-use super::{About, Effort, Size, Workload, fresh_name};
+use super::{Size, Task, Workload};
 use crate::data::Metric;
 use crate::measure::{Sample, Stretch};
-use crate::subject::{Ask, Client, Failure, Held, Need, Subject};
+use crate::subject::{Ask, Failure, Need};
 
 /// How long after the last has asked all stand in the line, and have asked what they had to.
 const SETTLE: Duration = Duration::from_millis(500);
 
-pub(super) struct Idle;
+const TASKS: &str = "64 tasks";
 
-#[async_trait]
-impl Workload for Idle {
-    fn about(&self) -> About {
-        About::new("idle", "One client holds a lock and 64 wait for it, each a client of its own or all of them tasks of one client, for \
-         as long as the waiters' lease. Then it is given back, and all of them have it in turn.").needs(&[Need::Wait, Need::Renewal]).once()
+pub(super) const IDLE: Workload = Workload {
+    needs: &[Need::Wait, Need::Renewal],
+    once: true,
+    sizes: |effort| {
+        let both = [Size::of("64 clients", 64), Size::of(TASKS, 64)];
+        both.into_iter().filter(|size| !effort.small || size.name == TASKS).collect()
+    },
+    ..Workload::new(
+        "idle",
+        "One client holds a lock and 64 wait for it, each a client of its own or all of them tasks of one client, for as long \
+         as the waiters' lease: what that asks of the server and of the client's processor, and what a task that waits \
+         takes of the client's memory. (In the memory store the line itself is in it.) Then it is given back, and all of \
+         them have it in turn.",
+        |task| Box::pin(idle(task)),
+    )
+};
+
+async fn idle(task: &Task) -> Result<Sample, Failure> {
+    let lease = task.effort.idle;
+    let one_client = task.size.name == TASKS;
+    let holder = task.subject.connect(lease).await?;
+    let held = holder.prepare(&Ask::exclusive(&task.name))?.take().await?;
+    let clients = clients(&task.subject, if one_client { 1 } else { task.size.count() }, lease).await?;
+    for client in &clients {
+        // The first request of a connection may bring others with it, and buffers.
+        client.prepare(&Ask::exclusive(&format!("{}-first", task.name)))?.take().await?.release().await?;
     }
-
-    fn sizes(&self, effort: &Effort) -> Vec<Size> {
-        let size = |name: &str| Size { name: name.into(), tasks: 64, fair: true };
-        if effort.small { vec![size("64 tasks")] } else { vec![size("64 clients"), size("64 tasks")] }
-    }
-
-    async fn run(&self, subject: &Arc<dyn Subject>, size: &Size, effort: &Effort) -> Result<Sample, Failure> {
-        let name = fresh_name(self.about().id);
-        let holder = subject.connect(effort.idle).await?;
-        let held = holder.prepare(&Ask::exclusive(&name))?.take().await?;
-        let count = if size.name == "64 tasks" { 1 } else { size.count() };
-        let clients = clients(subject, count, effort.idle).await?;
-        let waiters = wait(&clients, size.count(), &name)?;
-        tokio::time::sleep(SETTLE).await;
-        let before = subject.served().await?;
-        let stretch = Stretch::begin();
-        tokio::time::sleep(effort.idle).await;
-        let (seconds, share) = (stretch.seconds(), stretch.share());
-        let rate = match (before, subject.served().await?) {
-            (Some(before), Some(after)) => Some(after.saturating_sub(before) as f64 / seconds),
-            _ => None,
-        };
-        drain(held, waiters).await?;
-        close(clients).await?;
-        holder.close().await?;
-        Ok(Sample::default().with(Metric::ServerRate, rate).with(Metric::ClientCpu, share))
-    }
-}
-
-/// Lets so many tasks ask for `name`, by these clients in turn. Each gives it back as soon as it has it.
-pub(super) fn wait(
-    clients: &[Arc<dyn Client>],
-    count: usize,
-    name: &str,
-) -> Result<JoinSet<Result<(), Failure>>, Failure> {
+    let allocated = || task.effort.memory.filter(|_| one_client).map(|memory| memory());
+    let before = allocated();
     let mut waiters = JoinSet::new();
-    for client in clients.iter().cycle().take(count) {
-        let lock = client.prepare(&Ask::exclusive(name))?;
-        waiters.spawn(async move { lock.take().await?.release().await });
+    for client in clients.iter().cycle().take(task.size.count()) {
+        let lock = client.prepare(&Ask::exclusive(&task.name))?;
+        waiters.spawn(async move { lock.take().and_then(|held| held.release()).await });
     }
-    Ok(waiters)
-}
+    tokio::time::sleep(SETTLE).await;
+    let (asked, stretch) = (task.served().await?, Stretch::begin());
+    tokio::time::sleep(lease).await;
+    let (seconds, share) = (stretch.seconds(), stretch.share());
+    let requests = task.served_since(asked).await?;
+    let memory = allocated().zip(before).map(|(after, before)| after.saturating_sub(before) as f64);
 
-/// Gives back what all wait for, and waits until all have had it.
-pub(super) async fn drain(
-    held: Box<dyn Held>,
-    mut waiters: JoinSet<Result<(), Failure>>,
-) -> Result<(), Failure> {
     if let Some(early) = waiters.try_join_next() {
         early??;
         return Err("a waiter was granted what another held".into());
@@ -77,5 +65,10 @@ pub(super) async fn drain(
     while let Some(waiter) = waiters.join_next().await {
         waiter??;
     }
-    Ok(())
+    close(clients).await?;
+    holder.close().await?;
+    Ok(Sample::default()
+        .with(Metric::ServerRate, requests.map(|requests| requests / seconds))
+        .with(Metric::ClientCpu, share)
+        .with(Metric::Memory, memory.map(|bytes| bytes / f64::from(task.size.tasks))))
 }

@@ -2,28 +2,25 @@
 
 mod alone;
 pub mod apart;
-mod connect;
 mod crowd;
 mod crowds;
 mod held;
 mod idle;
-mod names;
 mod takeover;
-mod waiters;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 
 use crate::data::WorkloadInfo;
 use crate::measure::Sample;
-use crate::subject::{Failure, LEASE, Need, Subject};
+use crate::subject::{Client, Failure, LEASE, Need, Subject};
 
-/// What is known of a workload before it runs.
+/// Something to put a subject to.
 #[derive(Debug, Clone, Copy)]
-pub struct About {
+pub struct Workload {
     /// What it is called.
     pub id: &'static str,
     /// What it does, in a sentence.
@@ -36,43 +33,103 @@ pub struct About {
     pub needs: &'static [Need],
     /// Whether one round of it is enough: it takes long, and counts more than it times.
     pub once: bool,
-}
-
-impl About {
-    const fn new(id: &'static str, about: &'static str) -> Self {
-        Self { id, about, operation: "acquire and release", latency: None, needs: &[], once: false }
-    }
-
-    const fn latency(self, latency: &'static str) -> Self {
-        Self { latency: Some(latency), ..self }
-    }
-
-    const fn needs(self, needs: &'static [Need]) -> Self {
-        Self { needs, ..self }
-    }
-
-    const fn operation(self, operation: &'static str) -> Self {
-        Self { operation, ..self }
-    }
-
-    const fn once(self) -> Self {
-        Self { once: true, ..self }
-    }
-}
-
-/// Something to put a subject to.
-#[async_trait]
-pub trait Workload: Send + Sync {
-    /// What is known of it.
-    fn about(&self) -> About;
-
     /// Its sizes.
-    fn sizes(&self, _: &Effort) -> Vec<Size> {
-        Size::only(1)
+    pub sizes: fn(&Effort) -> Vec<Size>,
+    run: fn(&Task) -> Running<'_>,
+}
+
+type Running<'a> = BoxFuture<'a, Result<Sample, Failure>>;
+
+impl Workload {
+    const fn new(id: &'static str, about: &'static str, run: fn(&Task) -> Running<'_>) -> Self {
+        let operation = "acquire and release";
+        Self {
+            id,
+            about,
+            operation,
+            latency: None,
+            needs: &[],
+            once: false,
+            sizes: |_| vec![Size::of("", 1)],
+            run,
+        }
     }
 
     /// Puts `subject` to it, with clients of its own and names that nobody else uses; they are gone when it ends.
-    async fn run(&self, subject: &Arc<dyn Subject>, size: &Size, effort: &Effort) -> Result<Sample, Failure>;
+    ///
+    /// # Errors
+    /// What the subject says, or that there is nothing to measure.
+    ///
+    /// # Cancel safety
+    /// What was measured is lost.
+    pub async fn run(
+        &self,
+        subject: &Arc<dyn Subject>,
+        size: &Size,
+        effort: &Effort,
+    ) -> Result<Sample, Failure> {
+        let (subject, name) = (Arc::clone(subject), fresh_name(self.id));
+        (self.run)(&Task { subject, name, size: size.clone(), effort: effort.clone() }).await
+    }
+
+    /// What the report says about it.
+    #[must_use]
+    pub fn info(&self) -> WorkloadInfo {
+        WorkloadInfo {
+            id: self.id.to_owned(),
+            about: self.about.to_owned(),
+            operation: self.operation.to_owned(),
+            latency: self.latency.map(ToOwned::to_owned),
+        }
+    }
+}
+
+/// All workloads, in the order in which they run.
+#[must_use]
+pub fn all() -> Vec<Workload> {
+    vec![
+        alone::ROUND_TRIP,
+        alone::CYCLE,
+        alone::TRY_BUSY,
+        alone::REENTRY,
+        crowds::NAMES,
+        crowds::CONTENDED,
+        crowds::HAND_OVER,
+        apart::PROCESSES,
+        crowds::DUTY,
+        crowds::READERS,
+        crowds::PERMITS,
+        alone::CONNECT,
+        takeover::TAKEOVER,
+        idle::IDLE,
+        held::HELD,
+    ]
+}
+
+/// One sample that is to be taken.
+struct Task {
+    subject: Arc<dyn Subject>,
+    /// A lock's name that no other sample uses.
+    name: String,
+    size: Size,
+    effort: Effort,
+}
+
+impl Task {
+    async fn connect(&self) -> Result<Arc<dyn Client>, Failure> {
+        self.subject.connect(LEASE).await
+    }
+
+    /// How many requests the server has been asked so far.
+    async fn served(&self) -> Result<Option<u64>, Failure> {
+        self.subject.served().await
+    }
+
+    /// How many requests the server was asked since it had been asked `before`.
+    async fn served_since(&self, before: Option<u64>) -> Result<Option<f64>, Failure> {
+        let after = self.served().await?;
+        Ok(after.zip(before).map(|(after, before)| after.saturating_sub(before) as f64))
+    }
 }
 
 /// One of a workload's sizes.
@@ -87,16 +144,10 @@ pub struct Size {
 }
 
 impl Size {
-    /// The only size.
+    /// So many tasks that keep their order.
     #[must_use]
-    pub fn only(tasks: u32) -> Vec<Self> {
-        vec![Self { name: String::new(), tasks, fair: true }]
-    }
-
-    /// Called by its number of tasks.
-    #[must_use]
-    pub fn of(tasks: u32) -> Self {
-        Self { name: tasks.to_string(), tasks, fair: true }
+    pub fn of(name: &str, tasks: u32) -> Self {
+        Self { name: name.to_owned(), tasks, fair: true }
     }
 
     fn count(&self) -> usize {
@@ -115,8 +166,6 @@ pub struct Effort {
     pub small: bool,
     /// How many locks are held at once, and for which lease.
     pub held: (u32, Duration),
-    /// How many tasks of one client wait at once, for their memory.
-    pub waiters: u32,
     /// The lease of those that wait idly.
     pub idle: Duration,
     /// How many connections are made, one after the other.
@@ -139,7 +188,6 @@ impl Effort {
             warm_up: Duration::from_millis(200),
             small: false,
             held: (10_000, LEASE),
-            waiters: 256,
             idle: Duration::from_secs(10),
             connections: 20,
             crashes: (4, Duration::from_secs(2)),
@@ -156,55 +204,11 @@ impl Effort {
             warm_up: Duration::from_millis(20),
             small: true,
             held: (100, Duration::from_secs(2)),
-            waiters: 64,
             idle: Duration::from_secs(1),
             connections: 3,
             crashes: (1, Duration::from_millis(500)),
             memory: None,
             contender: None,
-        }
-    }
-}
-
-/// All workloads, in the order in which they run.
-#[must_use]
-pub fn all() -> Vec<Box<dyn Workload>> {
-    vec![
-        Box::new(alone::RoundTrip),
-        Box::new(alone::Cycle),
-        Box::new(alone::TryBusy),
-        Box::new(alone::Reentry),
-        Box::new(names::Names),
-        Box::new(crowds::CONTENDED),
-        Box::new(crowds::HAND_OVER),
-        Box::new(apart::Processes),
-        Box::new(crowds::DUTY),
-        Box::new(crowds::READERS),
-        Box::new(crowds::PERMITS),
-        Box::new(connect::Connect),
-        Box::new(takeover::Takeover),
-        Box::new(idle::Idle),
-        Box::new(held::HeldLocks),
-        Box::new(waiters::Waiters),
-    ]
-}
-
-impl dyn Workload + '_ {
-    /// What it is called.
-    #[must_use]
-    pub fn id(&self) -> &'static str {
-        self.about().id
-    }
-
-    /// What the report says about it.
-    #[must_use]
-    pub fn info(&self) -> WorkloadInfo {
-        let about = self.about();
-        WorkloadInfo {
-            id: about.id.to_owned(),
-            about: about.about.to_owned(),
-            operation: about.operation.to_owned(),
-            latency: about.latency.map(ToOwned::to_owned),
         }
     }
 }
@@ -215,10 +219,4 @@ fn fresh_name(workload: &str) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let number = SAMPLES.fetch_add(1, Ordering::Relaxed);
     format!("bench-{workload}-{:x}-{:x}-{number}", std::process::id(), now.as_millis())
-}
-
-/// Requests that the server counted, per operation.
-fn per_operation(before: Option<u64>, after: Option<u64>, operations: u64) -> Option<f64> {
-    let requests = after?.saturating_sub(before?);
-    (operations > 0).then(|| requests as f64 / operations as f64)
 }

@@ -15,6 +15,7 @@ pub struct Link {
     now: watch::Sender<Now>,
     requests: AtomicU64,
     bytes: AtomicU64,
+    turns: AtomicU64,
     hits: AtomicU64,
     trap: watch::Sender<Trap>,
     /// How many pieces may go through although their way stands still.
@@ -37,6 +38,7 @@ impl Link {
             now: watch::Sender::new(Now { fault: Fault::None, round: 0 }),
             requests: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             trap: watch::Sender::default(),
             singles: Semaphore::new(0),
@@ -99,6 +101,14 @@ impl Link {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// How many round trips were begun through a [`Proxy`](super::Proxy): how often a client sent after something had come
+    /// back. What it sends in pieces before that is one; so are requests that it sends together. Where it speaks HTTP/2 only
+    /// what begins a request counts.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
     /// How often a fault or a trigger did something to what was under way: pieces lost, stopped, delayed or altered,
     /// connections refused or ended. A run in which this stays 0 has proven nothing.
     #[must_use]
@@ -113,6 +123,10 @@ impl Link {
 
     pub(super) fn passed(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn turned(&self) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts something that was done to what was under way.

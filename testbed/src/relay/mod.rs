@@ -4,6 +4,7 @@
 
 mod corruptor;
 mod link;
+pub(crate) mod listening;
 mod proxies;
 mod proxy;
 mod trigger;

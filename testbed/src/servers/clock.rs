@@ -8,8 +8,8 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::compiled;
-use crate::verdict::{Context as _, Stop, Verdict};
+use super::{compiled, once};
+use crate::verdict::{Context as _, Verdict};
 
 const NAME: &str = "clock";
 
@@ -68,11 +68,6 @@ pub fn words(folder: &Path) -> Verdict<Vec<OsString>> {
 /// Built once in a process.
 fn library() -> Verdict<&'static Path> {
     static BUILT: OnceLock<Result<(tempfile::TempDir, PathBuf), String>> = OnceLock::new();
-    let build = || {
-        compiled(include_str!("clock_shim.c"), "shim.so", &["-O2", "-Wall", "-Werror", "-shared", "-fPIC"])
-    };
-    match BUILT.get_or_init(|| build().map_err(|stop| stop.to_string())) {
-        Ok((_, library)) => Ok(library),
-        Err(text) => Err(Stop::failed(text)),
-    }
+    let options = ["-O2", "-Wall", "-Werror", "-shared", "-fPIC"];
+    Ok(&once(&BUILT, || compiled(include_str!("clock_shim.c"), "shim.so", &options))?.1)
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,9 +12,10 @@ use tokio::net::TcpStream;
 
 use super::hosts::Hosts;
 use super::power;
+use super::process::Process;
 use super::tls::Files;
-use super::{Place, Program, Server, folder_in, free_port, pause_process};
-use crate::verdict::{Stop, Verdict};
+use super::{Place, Program, Server, folder_in, free_port};
+use crate::verdict::Verdict;
 
 const PROGRAM: Program = Program { name: "etcd", package: "etcd-server" };
 
@@ -43,9 +43,6 @@ fn is_before_the_mend(text: &str) -> bool {
     }
 }
 
-/// How long a server may take to elect itself.
-const START: Duration = Duration::from_secs(30);
-
 /// One member.
 #[derive(Debug)]
 pub struct Member {
@@ -57,7 +54,7 @@ pub struct Member {
     metrics: u16,
     /// The password of `root`, once it is asked for.
     root: OnceLock<String>,
-    server: Mutex<Option<Server>>,
+    process: Process,
 }
 
 impl Member {
@@ -74,7 +71,7 @@ impl Member {
     /// # Errors
     /// When it is not installed, or does not come up.
     pub async fn with(tls: Option<&Files>, more: &[String]) -> Verdict<Self> {
-        Self::started(Place::Memory, tls, more).await
+        Self::alone(folder_in(Place::Memory)?, tls, more).await
     }
 
     /// A server of its own that keeps its data in this place, with more arguments.
@@ -82,7 +79,7 @@ impl Member {
     /// # Errors
     /// When it is not installed, or does not come up.
     pub async fn in_place(place: Place, more: &[String]) -> Verdict<Self> {
-        Self::started(place, None, more).await
+        Self::alone(folder_in(place)?, None, more).await
     }
 
     /// A server of its own that can lose its power: [`Member::cut_power`].
@@ -92,9 +89,7 @@ impl Member {
     pub async fn with_power() -> Verdict<Self> {
         let folder = folder_in(Place::Disk)?;
         power::prepare(folder.path())?;
-        let member = Self::prepared_in(folder, Ipv4Addr::LOCALHOST, "one", free_port()?, None, None)?;
-        member.launch().await?;
-        Ok(member)
+        Self::alone(folder, None, &[]).await
     }
 
     /// Kills it, takes from its data what was not synced, and starts it again.
@@ -102,24 +97,16 @@ impl Member {
     /// # Errors
     /// When it was not started for this, or does not come back.
     pub async fn cut_power(&self) -> Verdict {
-        self.kill()?;
+        self.process.kill()?;
         power::lose(self.folder.path(), "data").await?;
         self.launch().await
     }
 
-    async fn started(place: Place, tls: Option<&Files>, more: &[String]) -> Verdict<Self> {
-        let mut tries = 0;
-        loop {
-            let mut member =
-                Self::prepared_in(folder_in(place)?, Ipv4Addr::LOCALHOST, "one", free_port()?, None, tls)?;
-            member.arguments.extend(more.iter().map(OsString::from));
-            match member.launch().await {
-                Ok(()) => return Ok(member),
-                // Somebody else may have taken a port meanwhile.
-                Err(_) if tries < 3 => tries += 1,
-                Err(error) => return Err(error),
-            }
-        }
+    async fn alone(folder: TempDir, tls: Option<&Files>, more: &[String]) -> Verdict<Self> {
+        let mut member = Self::prepared(folder, Ipv4Addr::LOCALHOST, "one", free_port()?, None, tls)?;
+        member.arguments.extend(more.iter().map(OsString::from));
+        member.launch().await?;
+        Ok(member)
     }
 
     /// The members of a cluster of three.
@@ -133,7 +120,9 @@ impl Member {
             names.iter().zip(peers).map(|(name, port)| format!("{name}=http://127.0.0.1:{port}")).collect();
         let mut members = Vec::new();
         for (name, port) in names.iter().zip(peers) {
-            members.push(Self::prepared(name, port, Some(&all.join(",")), None)?);
+            let folder = folder_in(Place::Memory)?;
+            let all = all.join(",");
+            members.push(Self::prepared(folder, Ipv4Addr::LOCALHOST, name, port, Some(&all), None)?);
         }
         Self::all_up(members).await
     }
@@ -149,7 +138,8 @@ impl Member {
         let mut members = Vec::new();
         for i in 0..3 {
             let (name, at) = (hosts.name(i), hosts.address(i));
-            let mut member = Self::prepared_at(at, &name, peer, Some(&all.join(",")), None)?;
+            let folder = folder_in(Place::Memory)?;
+            let mut member = Self::prepared(folder, at, &name, peer, Some(&all.join(",")), None)?;
             let words = ["netns", "exec", &name, PROGRAM.name].map(OsString::from);
             member.arguments.splice(0..0, words);
             member.program = Program { name: "ip", package: "iproute2" };
@@ -168,21 +158,7 @@ impl Member {
         Ok(members)
     }
 
-    fn prepared(name: &str, peer: u16, cluster: Option<&str>, tls: Option<&Files>) -> Verdict<Self> {
-        Self::prepared_at(Ipv4Addr::LOCALHOST, name, peer, cluster, tls)
-    }
-
-    fn prepared_at(
-        host: Ipv4Addr,
-        name: &str,
-        peer: u16,
-        cluster: Option<&str>,
-        tls: Option<&Files>,
-    ) -> Verdict<Self> {
-        Self::prepared_in(folder_in(Place::Memory)?, host, name, peer, cluster, tls)
-    }
-
-    fn prepared_in(
+    fn prepared(
         folder: TempDir,
         host: Ipv4Addr,
         name: &str,
@@ -226,7 +202,7 @@ impl Member {
             port,
             metrics,
             root: OnceLock::new(),
-            server: Mutex::new(None),
+            process: Process::default(),
         })
     }
 
@@ -234,7 +210,7 @@ impl Member {
         let log = self.log();
         let words = power::words(self.folder.path(), "data")?;
         let server = Server::start_by(words, self.program, self.arguments.clone(), &log)?;
-        *self.lock() = Some(server);
+        self.process.begin(server);
         Ok(())
     }
 
@@ -254,19 +230,8 @@ impl Member {
     /// # Errors
     /// When it does neither soon, or has ended.
     pub async fn ready(&self) -> Verdict {
-        let end = Instant::now() + START;
-        loop {
-            if let Some(server) = self.lock().as_mut() {
-                server.check()?;
-            }
-            match self.get("/health").await {
-                Ok(answer) if answer.contains("\"true\"") => return Ok(()),
-                _ if Instant::now() > end => {
-                    return Err(Stop::failed(format!("etcd was not ready within {START:?}")));
-                }
-                _ => tokio::time::sleep(Duration::from_millis(10)).await,
-            }
-        }
+        let healthy = || async { self.get("/health").await.is_ok_and(|answer| answer.contains("\"true\"")) };
+        self.process.until(healthy).await
     }
 
     async fn get(&self, path: &str) -> Verdict<String> {
@@ -357,10 +322,7 @@ impl Member {
     /// # Errors
     /// When that fails.
     pub fn kill(&self) -> Verdict {
-        match self.lock().take() {
-            Some(mut server) => server.kill(),
-            None => Ok(()),
-        }
+        self.process.kill()
     }
 
     /// Kills it if it runs, and starts it on the same data and ports.
@@ -368,7 +330,7 @@ impl Member {
     /// # Errors
     /// When it does not come back.
     pub async fn restart(&self) -> Verdict {
-        self.kill()?;
+        self.process.kill()?;
         self.launch().await
     }
 
@@ -377,20 +339,13 @@ impl Member {
     /// # Errors
     /// When it does not run.
     pub async fn pause(&self, stopped: bool) -> Verdict {
-        match &*self.lock() {
-            Some(server) => pause_process(server.id(), stopped),
-            None => Err(Stop::failed("the member does not run")),
-        }
+        self.process.pause(stopped)
     }
 
     /// The password of its user `root`: set once it asks for one.
     #[must_use]
     pub fn root(&self) -> &OnceLock<String> {
         &self.root
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Server>> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

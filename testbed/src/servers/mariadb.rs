@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -12,7 +11,8 @@ use tempfile::TempDir;
 use super::clock::{self, SteppedClock};
 use super::mysql_wire::Wire;
 use super::power;
-use super::{Place, Program, Server, data_folder, folder_in, free_port, is_root, pause_process, tls};
+use super::process::{Process, until};
+use super::{Place, Program, Server, data_folder, folder_in, free_port, is_root, once, tls};
 use crate::verdict::{Context as _, Stop, Verdict};
 
 const PROGRAM: Program = Program { name: "mariadbd", package: "mariadb-server" };
@@ -33,16 +33,13 @@ fn log_size() -> &'static str {
 const INIT: &str = "CREATE USER IF NOT EXISTS root@'127.0.0.1';\n\
                     GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n";
 
-/// How long a server may take to answer its first request.
-const START: Duration = Duration::from_secs(60);
-
 /// A running server with a database `locks` and a user `root` without a password.
 #[derive(Debug)]
 pub struct MariaDb {
     folder: TempDir,
     port: u16,
     settings: Vec<String>,
-    server: Mutex<Server>,
+    process: Process,
 }
 
 /// Dropping root's rights would also drop the parent-death signal, so a server of root stays one of root.
@@ -80,10 +77,7 @@ fn template() -> Verdict<&'static Path> {
         }
         Err(Stop::failed(String::from_utf8_lossy(&output.stderr)))
     };
-    match TEMPLATE.get_or_init(|| make().map_err(|stop| format!("{stop:?}"))) {
-        Ok(folder) => Ok(folder.path()),
-        Err(error) => Err(Stop::failed(error)),
-    }
+    Ok(once(&TEMPLATE, make)?.path())
 }
 
 impl MariaDb {
@@ -129,11 +123,9 @@ impl MariaDb {
     /// # Errors
     /// When it was not started for this, or does not come back.
     pub async fn cut_power(&self) -> Verdict {
-        self.lock().kill()?;
+        self.process.kill()?;
         power::lose(self.folder.path(), "data").await?;
-        let server = launch(self.folder.path(), self.port, &self.settings).await?;
-        *self.lock() = server;
-        Ok(())
+        self.launch().await
     }
 
     async fn start_in(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
@@ -145,18 +137,9 @@ impl MariaDb {
         if !copied.success() {
             return Err(Stop::failed("the server's data could not be copied"));
         }
-        let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut tries = 0;
-        let (port, server) = loop {
-            let port = free_port()?;
-            match launch(folder.path(), port, &settings).await {
-                Ok(server) => break (port, server),
-                // Somebody else may have taken the port meanwhile.
-                Err(error) if tries >= 5 || !error.to_string().contains("in use") => return Err(error),
-                Err(_) => tries += 1,
-            }
-        };
-        let server = Self { folder, port, settings, server: Mutex::new(server) };
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let server = Self { folder, port: free_port()?, settings, process: Process::default() };
+        server.launch().await?;
         server.look().await?.query("CREATE DATABASE locks").await?;
         Ok(server)
     }
@@ -213,17 +196,10 @@ impl MariaDb {
     /// # Errors
     /// When it does not come back.
     pub async fn restart_after(&self, signal: Signal) -> Verdict {
-        self.lock().signal(signal)?;
-        let end = Instant::now() + START;
-        while self.lock().check().is_ok() {
-            if Instant::now() > end {
-                return Err(Stop::failed(format!("mariadbd did not end within {START:?}")));
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        let server = launch(self.folder.path(), self.port, &self.settings).await?;
-        *self.lock() = server;
-        Ok(())
+        self.process.signal(signal)?;
+        let ended = || async { Ok(self.process.check().is_ok().then(|| "it runs".to_owned())) };
+        until("the end of a server", ended).await?;
+        self.launch().await
     }
 
     /// Stops it where it is, or lets it go on.
@@ -231,59 +207,46 @@ impl MariaDb {
     /// # Errors
     /// When it does not run.
     pub fn pause(&self, stopped: bool) -> Verdict {
-        pause_process(self.lock().id(), stopped)
+        self.process.pause(stopped)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Server> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-async fn launch(folder: &Path, port: u16, settings: &[String]) -> Verdict<Server> {
-    let data = folder.join("data");
-    let mut arguments = vec![OsString::from("--no-defaults")];
-    arguments.extend(as_root()?);
-    arguments.extend([
-        option("datadir", &data),
-        // Servers that share a folder for temporary tables remove each other's.
-        option("tmpdir", &data),
-        option("socket", &data.join("socket")),
-        option("pid-file", &data.join("pid")),
-        format!("--port={port}").into(),
-        log_size().into(),
-    ]);
-    let mut program = PROGRAM;
-    if let Some(path) = mysqld() {
-        let init = folder.join("init.sql");
-        std::fs::write(&init, INIT)?;
-        arguments.extend([option("init-file", &init), "--mysqlx=OFF".into()]);
-        program.name = path;
-    }
-    let common = [
-        "--bind-address=127.0.0.1",
-        "--skip-name-resolve",
-        "--skip-log-bin",
-        "--performance-schema=OFF",
-        "--innodb-buffer-pool-size=64M",
-        "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
-        "--max-connections=400",
-        // A killed server is started again at once.
-        "--innodb-flush-log-at-trx-commit=1",
-    ];
-    arguments.extend(common.map(OsString::from));
-    arguments.extend(settings.iter().map(OsString::from));
-    let mut words = clock::words(folder)?;
-    words.extend(power::words(folder, "data")?);
-    let mut server = Server::start_by(words, program, arguments, &folder.join("log"))?;
-    let end = Instant::now() + START;
-    loop {
-        server.check()?;
-        if Wire::connect(port).await.is_ok() {
-            return Ok(server);
+    async fn launch(&self) -> Verdict {
+        let folder = self.folder.path();
+        let data = folder.join("data");
+        let mut arguments = vec![OsString::from("--no-defaults")];
+        arguments.extend(as_root()?);
+        arguments.extend([
+            option("datadir", &data),
+            // Servers that share a folder for temporary tables remove each other's.
+            option("tmpdir", &data),
+            option("socket", &data.join("socket")),
+            option("pid-file", &data.join("pid")),
+            format!("--port={}", self.port).into(),
+            log_size().into(),
+        ]);
+        let mut program = PROGRAM;
+        if let Some(path) = mysqld() {
+            let init = folder.join("init.sql");
+            std::fs::write(&init, INIT)?;
+            arguments.extend([option("init-file", &init), "--mysqlx=OFF".into()]);
+            program.name = path;
         }
-        if Instant::now() > end {
-            return Err(Stop::failed(format!("mariadbd did not answer within {START:?}")));
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let common = [
+            "--bind-address=127.0.0.1",
+            "--skip-name-resolve",
+            "--skip-log-bin",
+            "--performance-schema=OFF",
+            "--innodb-buffer-pool-size=64M",
+            "--innodb-temp-data-file-path=ibtmp1:12M:autoextend",
+            "--max-connections=400",
+            // A killed server is started again at once.
+            "--innodb-flush-log-at-trx-commit=1",
+        ];
+        arguments.extend(common.map(OsString::from));
+        arguments.extend(self.settings.iter().map(OsString::from));
+        let mut words = clock::words(folder)?;
+        words.extend(power::words(folder, "data")?);
+        let server = Server::start_by(words, program, arguments, &folder.join("log"))?;
+        self.process.run(server, || async { self.look().await.is_ok() }).await
     }
 }

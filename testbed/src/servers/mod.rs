@@ -12,6 +12,7 @@ mod ports;
 pub mod postgres;
 pub mod postgres_wire;
 pub mod power;
+mod process;
 pub mod redis;
 pub mod redis_group;
 pub mod resp;
@@ -25,7 +26,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{LazyLock, mpsc};
+use std::sync::{LazyLock, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 pub use folder::{Place, data_folder, folder_in};
@@ -34,6 +35,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::verdict::{Context as _, Stop, Verdict};
+
+/// Makes something once in this process; a failure is kept as well.
+fn once<T>(
+    made: &'static OnceLock<Result<T, String>>,
+    make: impl FnOnce() -> Verdict<T>,
+) -> Verdict<&'static T> {
+    made.get_or_init(|| make().map_err(|stop| stop.to_string())).as_ref().map_err(Stop::failed)
+}
 
 /// Builds a program or a library from its source in C, in a folder that all users may read.
 fn compiled(source: &str, name: &str, options: &[&str]) -> Verdict<(TempDir, PathBuf)> {

@@ -1,20 +1,23 @@
 //! A pooler in front of a PostgreSQL server.
 
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::postgres::{USER, shared_folder, text};
+use super::postgres::{shared_folder, start_as_user};
 use super::postgres_wire::Wire;
-use super::{Place, Program, Server, as_user, free_port};
+use super::process::Process;
+use super::{Place, free_port};
 use crate::verdict::{Stop, Verdict};
+
+const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
 /// A running pooler in front of one server; it asks for no passwords.
 #[derive(Debug)]
 pub struct PgBouncer {
     port: u16,
-    _server: Server,
+    _process: Process,
     _folder: TempDir,
 }
 
@@ -40,24 +43,15 @@ impl PgBouncer {
             lines.push('\n');
         }
         std::fs::write(&file, lines)?;
-        // As with the server: the user is changed before the parent-death signal is asked for.
-        let mut words = as_user(USER)?;
-        words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
-        words.extend(["/usr/sbin/pgbouncer", text(&file)?].map(OsString::from));
-        if !std::path::Path::new("/usr/sbin/pgbouncer").is_file() {
+        if !Path::new(PROGRAM).is_file() {
             return Err(Stop::failed("the suite needs the program `pgbouncer`: apt-get install pgbouncer"));
         }
-        let program = Program { name: "setpriv", package: "util-linux" };
-        let mut process = Server::start(program, words, &folder.path().join("log"))?;
-        let end = Instant::now() + Duration::from_secs(30);
-        while Wire::connect(port, "postgres", "pgbouncer-probe").await.is_err() {
-            process.check()?;
-            if Instant::now() > end {
-                return Err(Stop::failed("pgbouncer did not answer"));
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Ok(Self { port, _server: process, _folder: folder })
+        let process = Process::default();
+        let words = [OsString::from(PROGRAM), file.into()];
+        let server = start_as_user(words.into(), &folder.path().join("log"))?;
+        let answers = || async { Wire::connect(port, "postgres", "pgbouncer-probe").await.is_ok() };
+        process.run(server, answers).await?;
+        Ok(Self { port, _process: process, _folder: folder })
     }
 
     /// Where it listens.

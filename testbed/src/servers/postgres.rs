@@ -5,7 +5,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -13,11 +13,12 @@ use tempfile::TempDir;
 use super::clock::{self, SteppedClock};
 use super::postgres_wire::Wire;
 use super::power;
-use super::{Place, Program, Server, as_user, folder_in, free_port, pause_process, tls};
+use super::process::{Process, until};
+use super::{Place, Program, Server, as_user, folder_in, free_port, once, pause_process, tls};
 use crate::verdict::{Context as _, Stop, Verdict};
 
 /// Who runs it when root starts it.
-pub(super) const USER: &str = "postgres";
+const USER: &str = "postgres";
 
 /// A running server. User `postgres` needs no password on it, user `secret` needs one.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub struct PostgresServer {
     folder: TempDir,
     port: u16,
     arguments: Vec<String>,
-    server: Mutex<Server>,
+    process: Process,
 }
 
 /// Where Debian puts the programs of the newest version there is.
@@ -46,6 +47,14 @@ fn run(words: Vec<OsString>) -> Verdict<Output> {
 
 fn words<const N: usize>(words: [&str; N]) -> Vec<OsString> {
     words.map(OsString::from).to_vec()
+}
+
+/// Starts a server as its user. That is changed first: the kernel forgets a parent-death signal when the user changes.
+pub(super) fn start_as_user(words: Vec<OsString>, log: &Path) -> Verdict<Server> {
+    let mut all = as_user(USER)?;
+    all.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
+    all.extend(words);
+    Server::start(Program { name: "setpriv", package: "util-linux" }, all, log)
 }
 
 /// A folder that the server's user may use.
@@ -71,10 +80,7 @@ fn template() -> Verdict<&'static Path> {
         run(words)?;
         Ok(folder)
     };
-    match TEMPLATE.get_or_init(|| make().map_err(|stop| format!("{stop:?}"))) {
-        Ok(folder) => Ok(folder.path()),
-        Err(error) => Err(Stop::failed(error)),
-    }
+    Ok(once(&TEMPLATE, make)?.path())
 }
 
 /// A name in the log that is not a client's.
@@ -122,7 +128,7 @@ impl PostgresServer {
     /// # Errors
     /// When it was not started for this, or does not come back.
     pub async fn cut_power(&self) -> Verdict {
-        self.lock().kill()?;
+        self.process.kill()?;
         power::lose(self.folder.path(), "data").await?;
         self.start_again().await
     }
@@ -153,8 +159,9 @@ impl PostgresServer {
         for setting in common.iter().chain(settings).copied().chain([hba.as_str()]) {
             arguments.extend(["-c".into(), setting.into()]);
         }
-        let server = launch(&folder, &arguments, port).await?;
-        Ok(Self { folder, port, arguments, server: Mutex::new(server) })
+        let server = Self { folder, port, arguments, process: Process::default() };
+        server.launch().await?;
+        Ok(server)
     }
 
     /// A streaming standby, without which this server answers no durable commit any more.
@@ -172,14 +179,12 @@ impl PostgresServer {
         let mut admin = self.look().await?;
         admin.query("ALTER SYSTEM SET synchronous_standby_names = '*'").await?;
         admin.query("SELECT pg_reload_conf()").await?;
-        let end = Instant::now() + Duration::from_secs(30);
         let sync = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'";
-        while admin.query(sync).await?.is_empty() {
-            if Instant::now() > end {
-                return Err(Stop::failed("the standby does not follow"));
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until("a standby that follows", || async {
+            let followed = !self.look().await?.query(sync).await?.is_empty();
+            Ok((!followed).then(|| "none does".to_owned()))
+        })
+        .await?;
         Ok(standby)
     }
 
@@ -188,7 +193,7 @@ impl PostgresServer {
     /// # Errors
     /// When it does not come up there.
     pub async fn take_over(&mut self, primary: &Self) -> Verdict {
-        primary.lock().kill()?;
+        primary.process.kill()?;
         self.quit();
         let own = self.port.to_string();
         for argument in &mut self.arguments {
@@ -206,7 +211,7 @@ impl PostgresServer {
     /// # Errors
     /// When it does not answer.
     pub async fn promote_after(&self, primary: &Self) -> Verdict {
-        primary.lock().kill()?;
+        primary.process.kill()?;
         self.promote().await
     }
 
@@ -293,7 +298,7 @@ impl PostgresServer {
     /// # Errors
     /// When it does not come back.
     pub async fn restart(&self) -> Verdict {
-        self.lock().kill()?;
+        self.process.kill()?;
         self.start_again().await
     }
 
@@ -308,10 +313,9 @@ impl PostgresServer {
 
     /// Its immediate shutdown.
     fn quit(&self) {
-        let mut server = self.lock();
-        if server.signal(rustix::process::Signal::QUIT).is_ok() {
+        if self.process.signal(rustix::process::Signal::QUIT).is_ok() {
             let end = Instant::now() + Duration::from_secs(15);
-            while server.check().is_ok() && Instant::now() < end {
+            while self.process.check().is_ok() && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(2));
             }
         }
@@ -322,11 +326,8 @@ impl PostgresServer {
         let pid = self.folder.path().join("data/postmaster.pid");
         let end = Instant::now() + Duration::from_secs(20);
         loop {
-            match launch(&self.folder, &self.arguments, self.port).await {
-                Ok(server) => {
-                    *self.lock() = server;
-                    return Ok(());
-                }
+            match self.launch().await {
+                Ok(()) => return Ok(()),
                 Err(stop) if Instant::now() > end => return Err(stop),
                 Err(_) => {
                     let _ = std::fs::remove_file(&pid);
@@ -340,7 +341,7 @@ impl PostgresServer {
     /// # Errors
     /// When it does not run.
     pub fn pause(&self, stopped: bool) -> Verdict {
-        let id = self.lock().id();
+        let id = self.process.id()?;
         // First the one that makes children, and until it stands: it may be making one.
         pause_process(id, stopped)?;
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
@@ -356,8 +357,13 @@ impl PostgresServer {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Server> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn launch(&self) -> Verdict {
+        let mut words = clock::words(self.folder.path())?;
+        words.extend(power::words(self.folder.path(), "data")?);
+        words.push(programs()?.join("postgres").into());
+        words.extend(self.arguments.iter().map(OsString::from));
+        let server = start_as_user(words, &self.folder.path().join("log"))?;
+        self.process.run(server, || async { self.look().await.is_ok() }).await
     }
 }
 
@@ -365,28 +371,5 @@ impl Drop for PostgresServer {
     fn drop(&mut self) {
         // At once, but by its own hand: killed it would leave shared memory behind.
         self.quit();
-    }
-}
-
-async fn launch(folder: &TempDir, arguments: &[String], port: u16) -> Verdict<Server> {
-    // The user is changed first: the kernel forgets a parent-death signal when the user changes.
-    let mut words = as_user(USER)?;
-    words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
-    words.extend(clock::words(folder.path())?);
-    words.extend(power::words(folder.path(), "data")?);
-    words.push(programs()?.join("postgres").into());
-    words.extend(arguments.iter().map(OsString::from));
-    let program = Program { name: "setpriv", package: "util-linux" };
-    let mut server = Server::start(program, words, &folder.path().join("log"))?;
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        server.check()?;
-        if Wire::connect(port, "postgres", ADMIN).await.is_ok() {
-            return Ok(server);
-        }
-        if Instant::now() > end {
-            return Err(Stop::failed("postgres did not answer"));
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -7,18 +7,16 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::compiled;
+use super::process::until;
+use super::{compiled, once};
 use crate::ensure;
-use crate::verdict::{Context as _, Stop, Verdict};
+use crate::verdict::{Context as _, Verdict};
 
 const SHADOW: &str = "shadow";
-/// How long a killed server may take to be gone.
-const END: Duration = Duration::from_secs(30);
-
 /// From its first start on, the server in `folder` can lose its power.
 ///
 /// # Errors
@@ -55,11 +53,11 @@ pub async fn lose(folder: &Path, data: &str) -> Verdict {
     let (shadow, data) = (folder.join(SHADOW), folder.join(data));
     // Held until the last process of the server has ended.
     let lock = std::fs::File::open(shadow.join("lock")).context("a server that was prepared for this")?;
-    let end = Instant::now() + END;
-    while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        ensure!(Instant::now() < end, "the server does not end");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let ended = || async {
+        let free = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        Ok((!free).then(|| "it runs".to_owned()))
+    };
+    until("the end of a server", ended).await?;
     std::fs::remove_dir_all(&data)?;
     copy(&shadow.join("tree"), &data)
 }
@@ -95,9 +93,5 @@ fn name_objects(data: &Path, tree: &Path, objects: &Path) -> Verdict {
 /// Built once in a process.
 fn program() -> Verdict<&'static Path> {
     static BUILT: OnceLock<Result<(tempfile::TempDir, PathBuf), String>> = OnceLock::new();
-    let build = || compiled(include_str!("power.c"), "power", &["-O2", "-Wall", "-Werror"]);
-    match BUILT.get_or_init(|| build().map_err(|stop| stop.to_string())) {
-        Ok((_, program)) => Ok(program),
-        Err(text) => Err(Stop::failed(text)),
-    }
+    Ok(&once(&BUILT, || compiled(include_str!("power.c"), "power", &["-O2", "-Wall", "-Werror"]))?.1)
 }

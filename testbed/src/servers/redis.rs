@@ -2,17 +2,17 @@
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
 
 use tempfile::TempDir;
 
 use super::clock::{self, SteppedClock};
 use super::power;
+use super::process::Process;
 use super::resp::Resp;
 use super::tls::Files;
-use super::{Program, Server, data_folder, free_port, pause_process};
-use crate::verdict::{Stop, Verdict};
+use super::{Program, Server, data_folder, free_port};
+use crate::verdict::Verdict;
 
 /// The server's program: `ONELOCK_REDIS_SERVER`, such as `valkey-server`, or `redis-server`.
 static PROGRAM: LazyLock<Program> = LazyLock::new(|| match std::env::var("ONELOCK_REDIS_SERVER") {
@@ -22,9 +22,6 @@ static PROGRAM: LazyLock<Program> = LazyLock::new(|| match std::env::var("ONELOC
     }
     _ => Program { name: "redis-server", package: "redis-server" },
 });
-
-/// How long a server may take to answer its first request.
-const START: Duration = Duration::from_secs(20);
 
 /// The folder of its append-only log.
 const LOG: &str = "appendonlydir";
@@ -53,7 +50,7 @@ pub struct RedisServer {
     folder: TempDir,
     port: u16,
     clock: Option<SteppedClock>,
-    server: Mutex<Server>,
+    process: Process,
 }
 
 impl RedisServer {
@@ -67,16 +64,9 @@ impl RedisServer {
         if setup.power {
             power::prepare(folder.path())?;
         }
-        let mut tries = 0;
-        loop {
-            let port = free_port()?;
-            match launch(&setup, &folder, port).await {
-                Ok(server) => return Ok(Self { setup, folder, port, clock, server: Mutex::new(server) }),
-                // Somebody else may have taken the port meanwhile.
-                Err(error) if tries >= 5 || !error.to_string().contains("in use") => return Err(error),
-                Err(_) => tries += 1,
-            }
-        }
+        let server = Self { setup, folder, port: free_port()?, clock, process: Process::default() };
+        server.launch().await?;
+        Ok(server)
     }
 
     /// Where it listens.
@@ -102,10 +92,8 @@ impl RedisServer {
     /// # Errors
     /// When it does not come back.
     pub async fn restart(&self) -> Verdict {
-        self.lock().kill()?;
-        let server = launch(&self.setup, &self.folder, self.port).await?;
-        *self.lock() = server;
-        Ok(())
+        self.process.kill()?;
+        self.launch().await
     }
 
     /// Kills it, takes from its log what was not synced, and starts it again.
@@ -113,11 +101,9 @@ impl RedisServer {
     /// # Errors
     /// When it was not set up for this, or does not come back.
     pub async fn cut_power(&self) -> Verdict {
-        self.lock().kill()?;
+        self.process.kill()?;
         power::lose(self.folder.path(), LOG).await?;
-        let server = launch(&self.setup, &self.folder, self.port).await?;
-        *self.lock() = server;
-        Ok(())
+        self.launch().await
     }
 
     /// Stops it where it is, or lets it go on.
@@ -125,7 +111,7 @@ impl RedisServer {
     /// # Errors
     /// When it is gone.
     pub fn pause(&self, stopped: bool) -> Verdict {
-        pause_process(self.lock().id(), stopped)
+        self.process.pause(stopped)
     }
 
     /// Kills it for good.
@@ -133,69 +119,55 @@ impl RedisServer {
     /// # Errors
     /// When that fails.
     pub fn kill(&self) -> Verdict {
-        self.lock().kill()
+        self.process.kill()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Server> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-async fn launch(setup: &Setup, folder: &TempDir, port: u16) -> Verdict<Server> {
-    let log = folder.path().join("server.log");
-    let mut lines = vec![
-        "bind 127.0.0.1".to_owned(),
-        format!("dir {}", folder.path().display()),
-        "daemonize no".to_owned(),
-        "save \"\"".to_owned(),
-        "appendonly yes".to_owned(),
-        "maxmemory-policy noeviction".to_owned(),
-        "maxclients 5000".to_owned(),
-    ];
-    match &setup.tls {
-        None => lines.push(format!("port {port}")),
-        Some(files) => lines.extend([
-            "port 0".to_owned(),
-            format!("tls-port {port}"),
-            "tls-auth-clients no".to_owned(),
-            format!("tls-ca-cert-file {}", files.authority.display()),
-            format!("tls-cert-file {}", files.certificate.display()),
-            format!("tls-key-file {}", files.key.display()),
-        ]),
-    }
-    lines.extend(setup.password.iter().map(|password| format!("requirepass {password}")));
-    lines.extend(setup.lines.iter().cloned());
-    let config = folder.path().join("redis.conf");
-    std::fs::write(&config, lines.join("\n"))?;
-    let mut arguments = vec![OsString::from(config)];
-    if setup.sentinel {
-        arguments.push("--sentinel".into());
-    }
-    let mut words = clock::words(folder.path())?;
-    words.extend(power::words(folder.path(), LOG)?);
-    let mut server = Server::start_by(words, *PROGRAM, arguments, &log)?;
-    let end = Instant::now() + START;
-    loop {
-        server.check()?;
-        if ready(setup, port).await {
-            return Ok(server);
+    async fn launch(&self) -> Verdict {
+        let (setup, folder, port) = (&self.setup, self.folder.path(), self.port);
+        let mut lines = vec![
+            "bind 127.0.0.1".to_owned(),
+            format!("dir {}", folder.display()),
+            "daemonize no".to_owned(),
+            "save \"\"".to_owned(),
+            "appendonly yes".to_owned(),
+            "maxmemory-policy noeviction".to_owned(),
+            "maxclients 5000".to_owned(),
+        ];
+        match &setup.tls {
+            None => lines.push(format!("port {port}")),
+            Some(files) => lines.extend([
+                "port 0".to_owned(),
+                format!("tls-port {port}"),
+                "tls-auth-clients no".to_owned(),
+                format!("tls-ca-cert-file {}", files.authority.display()),
+                format!("tls-cert-file {}", files.certificate.display()),
+                format!("tls-key-file {}", files.key.display()),
+            ]),
         }
-        if Instant::now() > end {
-            return Err(Stop::failed(format!("redis-server did not answer within {START:?}")));
+        lines.extend(setup.password.iter().map(|password| format!("requirepass {password}")));
+        lines.extend(setup.lines.iter().cloned());
+        let config = folder.join("redis.conf");
+        std::fs::write(&config, lines.join("\n"))?;
+        let mut arguments = vec![OsString::from(config)];
+        if setup.sentinel {
+            arguments.push("--sentinel".into());
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        let mut words = clock::words(folder)?;
+        words.extend(power::words(folder, LOG)?);
+        let server = Server::start_by(words, *PROGRAM, arguments, &folder.join("server.log"))?;
+        self.process.run(server, || async { self.answers().await }).await
     }
-}
 
-async fn ready(setup: &Setup, port: u16) -> bool {
-    let Ok(mut connection) = Resp::connect((Ipv4Addr::LOCALHOST, port).into()).await else { return false };
-    if setup.tls.is_some() {
-        // It listens; a handshake is the driver's to make.
-        return true;
-    }
-    match connection.call(&["PING"]).await {
-        Ok(_) => true,
-        // While it loads its data it answers with an error.
-        Err(error) => error.to_string().contains("NOAUTH"),
+    async fn answers(&self) -> bool {
+        let Ok(mut connection) = Resp::connect(self.address()).await else { return false };
+        if self.setup.tls.is_some() {
+            // It listens; a handshake is the driver's to make.
+            return true;
+        }
+        match connection.call(&["PING"]).await {
+            Ok(_) => true,
+            // While it loads its data it answers with an error.
+            Err(error) => error.to_string().contains("NOAUTH"),
+        }
     }
 }

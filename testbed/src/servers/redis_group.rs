@@ -3,18 +3,14 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use futures_util::future::BoxFuture;
-
 use super::free_port;
+use super::process::until;
 use super::redis::{RedisServer, Setup};
 use super::resp::Resp;
-use crate::verdict::{Stop, Verdict};
+use crate::verdict::Verdict;
 
 /// The name under which sentinels watch the master.
 pub const MASTER: &str = "locks";
-
-/// How long a group may take until all of it agrees.
-const START: Duration = Duration::from_secs(40);
 
 /// How a group is set up.
 #[derive(Clone, Debug)]
@@ -56,9 +52,6 @@ impl Plan {
         self.patience.as_millis()
     }
 }
-
-/// What is missing yet; `None` when nothing is.
-type Missing = for<'a> fn(&'a Group) -> BoxFuture<'a, Verdict<Option<String>>>;
 
 /// A running group.
 #[derive(Debug)]
@@ -138,16 +131,14 @@ impl Group {
             let setup = Setup { password, lines, tls, sentinel: true, ..Setup::default() };
             self.sentinels.push(RedisServer::start(setup).await?);
         }
-        self.agreed("the replicas are in step", |group| {
-            Box::pin(async move {
-                for (i, address) in group.admin.iter().enumerate().skip(1) {
-                    let info = group.say(*address, &["INFO", "replication"]).await?.concat();
-                    if !info.contains("master_link_status:up") {
-                        return Ok(Some(format!("server {i}")));
-                    }
+        self.agreed("the replicas are in step", || async {
+            for (i, address) in self.admin.iter().enumerate().skip(1) {
+                let info = self.say(*address, &["INFO", "replication"]).await?.concat();
+                if !info.contains("master_link_status:up") {
+                    return Ok(Some(format!("server {i}")));
                 }
-                Ok(None)
-            })
+            }
+            Ok(None)
         })
         .await
     }
@@ -189,19 +180,16 @@ impl Group {
     }
 
     async fn knows_all(&self) -> Verdict {
-        self.agreed("all nodes know each other", |group| {
-            Box::pin(async move {
-                for address in &group.admin {
-                    let nodes = group.say(*address, &["CLUSTER", "NODES"]).await?.concat();
-                    let known = nodes
-                        .lines()
-                        .filter(|line| line.contains(" connected") && !line.contains("handshake"));
-                    if known.count() < group.servers.len() {
-                        return Ok(Some(format!("{address} knows only: {nodes}")));
-                    }
+        self.agreed("all nodes know each other", || async {
+            for address in &self.admin {
+                let nodes = self.say(*address, &["CLUSTER", "NODES"]).await?.concat();
+                let known =
+                    nodes.lines().filter(|line| line.contains(" connected") && !line.contains("handshake"));
+                if known.count() < self.servers.len() {
+                    return Ok(Some(format!("{address} knows only: {nodes}")));
                 }
-                Ok(None)
-            })
+            }
+            Ok(None)
         })
         .await
     }
@@ -211,22 +199,20 @@ impl Group {
     /// # Errors
     /// When that never comes.
     pub async fn serves(&self) -> Verdict {
-        self.agreed("the cluster serves", |group| {
-            Box::pin(async move {
-                for (i, address) in group.admin.iter().enumerate() {
-                    let info = group.say(*address, &["CLUSTER", "INFO"]).await?.concat();
-                    let slots = group.say(*address, &["CLUSTER", "SLOTS"]).await?;
-                    let here = slots.iter().filter(|text| *text == "127.0.0.1").count();
-                    if !info.contains("cluster_state:ok") || here < group.servers.len() {
-                        return Ok(Some(format!("node {i} says: {info}")));
-                    }
-                    let replication = group.say(*address, &["INFO", "replication"]).await?.concat();
-                    if replication.contains("role:slave") && !replication.contains("master_link_status:up") {
-                        return Ok(Some(format!("node {i} is not in step")));
-                    }
+        self.agreed("the cluster serves", || async {
+            for (i, address) in self.admin.iter().enumerate() {
+                let info = self.say(*address, &["CLUSTER", "INFO"]).await?.concat();
+                let slots = self.say(*address, &["CLUSTER", "SLOTS"]).await?;
+                let here = slots.iter().filter(|text| *text == "127.0.0.1").count();
+                if !info.contains("cluster_state:ok") || here < self.servers.len() {
+                    return Ok(Some(format!("node {i} says: {info}")));
                 }
-                Ok(None)
-            })
+                let replication = self.say(*address, &["INFO", "replication"]).await?.concat();
+                if replication.contains("role:slave") && !replication.contains("master_link_status:up") {
+                    return Ok(Some(format!("node {i} is not in step")));
+                }
+            }
+            Ok(None)
         })
         .await
     }
@@ -236,24 +222,22 @@ impl Group {
     /// # Errors
     /// When that never comes.
     pub async fn is_watched(&self) -> Verdict {
-        self.agreed("the sentinels agree", |group| {
-            Box::pin(async move {
-                for sentinel in &group.sentinels {
-                    let state = group.ask_sentinel(sentinel, &["SENTINEL", "MASTER", MASTER]).await?;
-                    let field = |name: &str| {
-                        state
-                            .chunks_exact(2)
-                            .find(|pair| pair[0] == name)
-                            .and_then(|pair| pair[1].parse::<usize>().ok())
-                    };
-                    let others = field("num-other-sentinels").unwrap_or(0);
-                    let replicas = field("num-slaves").unwrap_or(0);
-                    if others + 1 < group.plan.sentinels || replicas < group.plan.replicas {
-                        return Ok(Some(format!("{others} other sentinels, {replicas} replicas")));
-                    }
+        self.agreed("the sentinels agree", || async {
+            for sentinel in &self.sentinels {
+                let state = self.ask_sentinel(sentinel, &["SENTINEL", "MASTER", MASTER]).await?;
+                let field = |name: &str| {
+                    state
+                        .chunks_exact(2)
+                        .find(|pair| pair[0] == name)
+                        .and_then(|pair| pair[1].parse::<usize>().ok())
+                };
+                let others = field("num-other-sentinels").unwrap_or(0);
+                let replicas = field("num-slaves").unwrap_or(0);
+                if others + 1 < self.plan.sentinels || replicas < self.plan.replicas {
+                    return Ok(Some(format!("{others} other sentinels, {replicas} replicas")));
                 }
-                Ok(None)
-            })
+            }
+            Ok(None)
         })
         .await
     }
@@ -266,17 +250,13 @@ impl Group {
         Ok(connection.call(command).await?.texts())
     }
 
-    async fn agreed(&self, what: &str, missing: Missing) -> Verdict {
-        let end = Instant::now() + START;
-        loop {
-            // A server that is still coming up fails now and then.
-            let state = missing(self).await.unwrap_or_else(|error| Some(error.to_string()));
-            let Some(state) = state else { return Ok(()) };
-            if Instant::now() > end {
-                return Err(Stop::failed(format!("{what}: not within {START:?}: {state}")));
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    /// Waits until nothing is missing. A server that is still coming up fails now and then.
+    async fn agreed<F: Future<Output = Verdict<Option<String>>>>(
+        &self,
+        what: &str,
+        missing: impl Fn() -> F,
+    ) -> Verdict {
+        until(what, || async { Ok(missing().await.unwrap_or_else(|error| Some(error.to_string()))) }).await
     }
 
     /// Runs a command on one of the servers.

@@ -1,23 +1,20 @@
 //! A TCP proxy that changes the addresses a server tells, so that a client which follows them stays on its way.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::net::TcpStream;
 
-use crate::verdict::{Context as _, Verdict};
+use crate::relay::listening::Listening;
+use crate::verdict::Verdict;
 
 /// Which port of the loopback is told in place of which.
 pub type Ports = Arc<OnceLock<Vec<(u16, u16)>>>;
 
 /// Forwards connections to a server. Ends when dropped.
 #[derive(Debug)]
-pub struct Rewriter {
-    address: SocketAddr,
-    task: JoinHandle<()>,
-}
+pub struct Rewriter(Listening);
 
 impl Rewriter {
     /// Listens on a free port of the loopback for connections to `target`. `ports` must be set before one is used.
@@ -25,34 +22,14 @@ impl Rewriter {
     /// # Errors
     /// When there is no port to listen on.
     pub async fn start(target: SocketAddr, ports: &Ports) -> Verdict<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the rewriting proxy")?;
-        let address = listener.local_addr()?;
         let ports = Arc::clone(ports);
-        let task = tokio::spawn(async move {
-            let mut connections = tokio::task::JoinSet::new();
-            loop {
-                tokio::select! {
-                    accepted = listener.accept() => {
-                        let Ok((client, _)) = accepted else { continue };
-                        connections.spawn(connection(client, target, Arc::clone(&ports)));
-                    }
-                    Some(_) = connections.join_next() => {}
-                }
-            }
-        });
-        Ok(Self { address, task })
+        Ok(Self(Listening::start(move |client| connection(client, target, Arc::clone(&ports))).await?))
     }
 
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for Rewriter {
-    fn drop(&mut self) {
-        self.task.abort();
+        self.0.address
     }
 }
 

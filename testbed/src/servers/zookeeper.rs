@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,15 +12,19 @@ use tokio::net::TcpStream;
 
 use super::hosts::Hosts;
 use super::power;
+use super::process::Process;
 use super::tls::Files;
-use super::{Place, Program, Server, folder_in, free_port, pause_process};
+use super::{Place, Program, Server, folder_in, free_port};
 use crate::relay::{Link, Proxy};
-use crate::verdict::{Context as _, Stop, Verdict};
+use crate::verdict::{Stop, Verdict};
 
 const PROGRAM: Program = Program { name: "java", package: "zookeeper" };
+/// What the program is made of.
+const JARS: &str = "zookeeper zookeeper-jute slf4j-log4j12 log4j-1.2 slf4j-api metrics-core snappy-java commons-io netty-all \
+    netty-common netty-buffer netty-transport netty-handler netty-codec netty-resolver netty-transport-native-epoll \
+    netty-transport-native-unix-common";
 /// Runs it on another host.
 const IP: Program = Program { name: "ip", package: "iproute2" };
-const START: Duration = Duration::from_secs(60);
 
 /// The servers' tick: small, so that sessions may be short.
 pub const TICK: Duration = Duration::from_millis(200);
@@ -56,7 +60,7 @@ pub struct ZkServer {
     setup: Setup,
     port: u16,
     tls_port: u16,
-    server: Mutex<Option<Server>>,
+    process: Process,
     /// Dropped after the server, which would write into it again.
     folder: TempDir,
 }
@@ -67,18 +71,9 @@ impl ZkServer {
     /// # Errors
     /// When it is not installed, or does not come up.
     pub async fn start(setup: Setup) -> Verdict<Self> {
-        let mut tries = 0;
-        loop {
-            let server = Self::begin(setup.clone())?;
-            match server.ready().await {
-                Ok(()) => return Ok(server),
-                // Somebody else may have taken the port meanwhile.
-                Err(error) if tries >= 3 || !server.log().contains("Address already in use") => {
-                    return Err(error);
-                }
-                Err(_) => tries += 1,
-            }
-        }
+        let server = Self::begin(setup)?;
+        server.ready().await?;
+        Ok(server)
     }
 
     /// Starts one and does not wait.
@@ -90,7 +85,7 @@ impl ZkServer {
         if setup.power {
             power::prepare(folder.path())?;
         }
-        let server = Self { setup, folder, port, tls_port, server: Mutex::new(None) };
+        let server = Self { setup, folder, port, tls_port, process: Process::default() };
         server.launch()?;
         Ok(server)
     }
@@ -125,16 +120,12 @@ impl ZkServer {
         std::fs::read_to_string(self.folder().join("server.log")).unwrap_or_default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Server>> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Kills it, as a crash would.
     ///
     /// # Errors
     /// When that fails.
     pub fn kill(&self) -> Verdict {
-        self.lock().take().map_or(Ok(()), |mut server| server.kill())
+        self.process.kill()
     }
 
     /// Starts it again on the same data and ports.
@@ -194,28 +185,9 @@ impl ZkServer {
             "log4j.rootLogger=WARN, A\nlog4j.appender.A=org.apache.log4j.ConsoleAppender\n\
              log4j.appender.A.layout=org.apache.log4j.PatternLayout\nlog4j.appender.A.layout.ConversionPattern=%d %p %c{1} %m%n\n",
         )?;
-        let jars = [
-            "zookeeper",
-            "zookeeper-jute",
-            "slf4j-log4j12",
-            "log4j-1.2",
-            "slf4j-api",
-            "metrics-core",
-            "snappy-java",
-            "commons-io",
-            "netty-all",
-            "netty-common",
-            "netty-buffer",
-            "netty-transport",
-            "netty-handler",
-            "netty-codec",
-            "netty-resolver",
-            "netty-transport-native-epoll",
-            "netty-transport-native-unix-common",
-        ];
-        let jars = jars.map(|jar| format!("/usr/share/java/{jar}.jar")).join(":");
+        let jars: String = JARS.split_whitespace().map(|jar| format!(":/usr/share/java/{jar}.jar")).collect();
         let mut arguments: Vec<OsString> =
-            vec!["-cp".into(), format!("{}:{jars}", self.folder().display()).into()];
+            vec!["-cp".into(), format!("{}{jars}", self.folder().display()).into()];
         arguments.extend(["-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:-UsePerfData"].map(OsString::from));
         arguments.extend(defines.into_iter().map(OsString::from));
         arguments
@@ -228,7 +200,7 @@ impl ZkServer {
             }
         };
         let words = power::words(self.folder(), "data")?;
-        *self.lock() = Some(Server::start_by(words, program, arguments, &self.folder().join("server.log"))?);
+        self.process.begin(Server::start_by(words, program, arguments, &self.folder().join("server.log"))?);
         Ok(())
     }
 
@@ -237,22 +209,8 @@ impl ZkServer {
     /// # Errors
     /// When it does not soon, or has ended.
     pub async fn ready(&self) -> Verdict {
-        let end = Instant::now() + START;
-        loop {
-            if let Some(server) = self.lock().as_mut() {
-                server.check()?;
-            }
-            if self.mode().await.is_some() {
-                return Ok(());
-            }
-            if Instant::now() > end {
-                return Err(Stop::failed(format!(
-                    "ZooKeeper did not serve within {START:?}: {}",
-                    self.log()
-                )));
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let ready = self.process.until(|| async { self.mode().await.is_some() }).await;
+        ready.map_err(|stop| stop.during(self.log()))
     }
 
     /// Kills it and starts it again.
@@ -281,7 +239,7 @@ impl ZkServer {
     /// # Errors
     /// When it does not run.
     pub fn pause(&self, stopped: bool) -> Verdict {
-        pause_process(self.lock().as_ref().context("a running server")?.id(), stopped)
+        self.process.pause(stopped)
     }
 
     /// `standalone`, `leader` or `follower`; `None` while it does not serve.
@@ -303,27 +261,33 @@ impl ZkServer {
     }
 }
 
-/// What an ensemble agrees on: whoever lags may lag for twenty seconds before it is left.
-fn shared_lines() -> Vec<String> {
-    ["initLimit=50", "syncLimit=100", "standaloneEnabled=false"].map(str::to_owned).to_vec()
+/// Where a member finds the others: their addresses, and their ports of the quorum and of the elections.
+type View = Vec<(Ipv4Addr, u16, u16)>;
+
+fn view() -> Verdict<View> {
+    (0..3).map(|_| Ok((Ipv4Addr::LOCALHOST, free_port()?, free_port()?))).collect()
 }
 
-/// Where the members find each other: the ports of the quorum and of the elections.
-type Ports = Vec<(u16, u16)>;
-
-fn ports() -> Verdict<Ports> {
-    (0..3).map(|_| Ok((free_port()?, free_port()?))).collect()
+/// A member that is not ready yet. It is left when it lags by so many ticks.
+fn member(id: u32, lag: u32, view: &View, setup: Setup) -> Verdict<ZkServer> {
+    let all = ["initLimit=50".to_owned(), format!("syncLimit={lag}"), "standaloneEnabled=false".to_owned()];
+    let server = |(i, (host, quorum, election)): (usize, &(Ipv4Addr, u16, u16))| {
+        format!("server.{}={host}:{quorum}:{election}", i + 1)
+    };
+    let lines = all.into_iter().chain(view.iter().enumerate().map(server)).collect();
+    ZkServer::begin(Setup { lines, id, ..setup })
 }
 
-/// A member that is not ready yet, with its own view of where the others are.
-fn member(id: u32, view: &Ports) -> Verdict<ZkServer> {
-    let mut lines = shared_lines();
-    lines.extend(
-        view.iter()
-            .enumerate()
-            .map(|(i, (quorum, election))| format!("server.{}=127.0.0.1:{quorum}:{election}", i + 1)),
-    );
-    ZkServer::begin(Setup { lines, id, ..Setup::default() })
+/// A member on this host that may lag for twenty seconds.
+fn patient(id: u32, view: &View) -> Verdict<ZkServer> {
+    member(id, 100, view, Setup::default())
+}
+
+async fn all_ready(servers: Vec<ZkServer>) -> Verdict<Vec<ZkServer>> {
+    for server in &servers {
+        server.ready().await?;
+    }
+    Ok(servers)
 }
 
 /// An ensemble of three.
@@ -331,12 +295,8 @@ fn member(id: u32, view: &Ports) -> Verdict<ZkServer> {
 /// # Errors
 /// When it is not installed, or does not come up.
 pub async fn ensemble() -> Verdict<Vec<ZkServer>> {
-    let view = ports()?;
-    let servers = vec![member(1, &view)?, member(2, &view)?, member(3, &view)?];
-    for server in &servers {
-        server.ready().await?;
-    }
-    Ok(servers)
+    let view = view()?;
+    all_ready(vec![patient(1, &view)?, patient(2, &view)?, patient(3, &view)?]).await
 }
 
 /// An ensemble of three on hosts of their own. A leader that hears nothing from the others for three seconds steps down,
@@ -346,20 +306,14 @@ pub async fn ensemble() -> Verdict<Vec<ZkServer>> {
 /// When it is not installed, or does not come up.
 pub async fn ensemble_across(hosts: &Hosts) -> Verdict<Vec<ZkServer>> {
     let (quorum, election) = (free_port()?, free_port()?);
-    let mut lines = ["initLimit=50", "syncLimit=15", "standaloneEnabled=false"].map(str::to_owned).to_vec();
-    lines.extend((0..3).map(|i| format!("server.{}={}:{quorum}:{election}", i + 1, hosts.address(i))));
-    // Who is cut off answers nothing: the default waits five seconds for it in the middle of an election.
-    let defines = vec!["zookeeper.cnxTimeout=500".to_owned()];
+    let view = (0..3).map(|i| (hosts.address(i), quorum, election)).collect();
     let on = |i: u8| {
+        // Who is cut off answers nothing: the default waits five seconds for it in the middle of an election.
+        let defines = vec!["zookeeper.cnxTimeout=500".to_owned()];
         let host = Some((hosts.name(i), hosts.address(i)));
-        let (lines, defines) = (lines.clone(), defines.clone());
-        ZkServer::begin(Setup { lines, defines, host, id: u32::from(i) + 1, ..Setup::default() })
+        member(u32::from(i) + 1, 15, &view, Setup { defines, host, ..Setup::default() })
     };
-    let servers = vec![on(0)?, on(1)?, on(2)?];
-    for server in &servers {
-        server.ready().await?;
-    }
-    Ok(servers)
+    all_ready(vec![on(0)?, on(1)?, on(2)?]).await
 }
 
 /// An ensemble of three whose last member is a follower that reaches its leader by `link` only.
@@ -367,19 +321,16 @@ pub async fn ensemble_across(hosts: &Hosts) -> Verdict<Vec<ZkServer>> {
 /// # Errors
 /// When it is not installed, or does not come up.
 pub async fn ensemble_on(link: &Arc<Link>) -> Verdict<(Vec<ZkServer>, Vec<Proxy>)> {
-    let view = ports()?;
-    let mut servers = vec![member(1, &view)?, member(2, &view)?];
+    let view = view()?;
     // These two elect one of them before the third comes.
-    for server in &servers {
-        server.ready().await?;
-    }
+    let mut servers = all_ready(vec![patient(1, &view)?, patient(2, &view)?]).await?;
     let (mut proxies, mut far) = (Vec::new(), view.clone());
-    for (quorum, _) in &mut far[..2] {
-        let proxy = Proxy::start((Ipv4Addr::LOCALHOST, *quorum).into(), link).await?;
+    for (host, quorum, _) in &mut far[..2] {
+        let proxy = Proxy::start((*host, *quorum).into(), link).await?;
         *quorum = proxy.address().port();
         proxies.push(proxy);
     }
-    servers.push(member(3, &far)?);
+    servers.push(patient(3, &far)?);
     servers[2].ready().await?;
     if servers[2].mode().await.as_deref() != Some("follower") {
         return Err(Stop::failed("the last member is no follower"));

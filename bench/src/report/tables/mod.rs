@@ -1,23 +1,14 @@
 //! The tables of a report.
 
-mod rest;
 mod standing;
 
 use super::number;
 use super::table::{Cell, Table};
-use super::terms::{self, Point};
+use super::terms;
 use super::view::{self, View};
-use crate::data::{Metric, Run, SubjectInfo};
+use crate::data::{Kind, Metric, Outcome, Run};
 
-pub(super) use rest::{everything, left_out, subjects};
-pub(super) use standing::{losses, peers, ratios, summary};
-
-/// The table that says something even when it has no row.
-pub(super) const LOSSES: &str = "losses";
-/// The goal of the whole way over the driver alone: fifteen in a hundred.
-pub(super) const OVER_BASELINE: f64 = 1.15;
-/// The goal of many names at once against the driver alone.
-pub(super) const NAMES_GOAL: f64 = 0.9;
+pub(super) use standing::{peers, ratios, summary};
 
 /// What must be known of the run, a sentence each.
 pub(super) fn facts(run: &Run) -> Vec<String> {
@@ -67,24 +58,79 @@ fn spread(run: &Run) -> Option<(f64, f64)> {
     Some((*apart.get(apart.len() / 2)?, *apart.get(apart.len() * 9 / 10)?))
 }
 
-/// All tables, in the order of a text.
-pub(super) fn all(run: &Run) -> Vec<Table> {
-    let view = View::new(run);
-    let mut tables = vec![summary(view)];
-    tables.extend(losses(view));
-    tables.extend([ratios(view), peers(view), left_out(view), subjects(view)]);
-    tables.extend(view.workloads().into_iter().map(|workload| everything(view, workload, true)));
-    tables.retain(|table| !table.rows.is_empty() || table.id == LOSSES);
-    tables
+/// Where we stand, what was measured and what was not, and all figures: those that have rows.
+pub(super) fn all(view: View<'_>) -> [Vec<Table>; 3] {
+    let figures = view.workloads().into_iter().map(|workload| everything(view, workload, true));
+    let all = [
+        vec![summary(view), ratios(view), peers(view)],
+        vec![left_out(view), subjects(view)],
+        figures.collect(),
+    ];
+    all.map(|tables| tables.into_iter().filter(|table| !table.rows.is_empty()).collect())
 }
 
-/// The value of a figure.
-fn of(view: View<'_>, subject: &SubjectInfo, point: Point, metric: Metric) -> Cell {
-    Cell::maybe(view.figure(subject, point, metric).map(|figure| terms::value(metric, figure.median)))
+/// What was left out, and why.
+pub(super) fn left_out(view: View<'_>) -> Table {
+    let mut table = Table::new("left-out", "Left out", &["what", "workload", "why"], &[]);
+    for left in &view.run.left_out {
+        let (what, mut workload) = (view.label(&left.subject), terms::title(&left.workload).to_owned());
+        if !left.size.is_empty() {
+            workload = format!("{workload} ({})", left.size);
+        }
+        // One reason often holds for many workloads.
+        let same = table.rows.iter_mut().map(Vec::as_mut_slice).find_map(|row| match row {
+            [of, workloads, why] if of.text == what && why.text == left.why => Some(workloads),
+            _ => None,
+        });
+        match same {
+            Some(workloads) => workloads.text.extend(["; ", &workload]),
+            None => table.rows.push([what, workload, left.why.clone()].map(Cell::plain).into()),
+        }
+    }
+    table
 }
 
-/// A ratio, with enough digits to tell it from its goal.
-pub(super) fn near(ratio: f64, goal: f64) -> String {
-    let told = number::times(ratio);
-    if ratio != goal && told == number::times(goal) { format!("{ratio:.3}×") } else { told }
+/// What was measured.
+fn subjects(view: View<'_>) -> Table {
+    let mut table = Table::new("subjects", "What was measured", &["store", "what", "library", "server"], &[]);
+    table.rows.extend(view.run.subjects.iter().map(|subject| {
+        let kind = match subject.kind {
+            Kind::Ours => "onelock",
+            Kind::Baseline => "driver alone",
+            Kind::Peer => "another library",
+        };
+        let known = [subject.store.as_str(), kind, &subject.library].map(Cell::plain);
+        known.into_iter().chain([Cell::maybe(subject.server.clone())]).collect()
+    }));
+    table
+}
+
+/// All figures of a workload: medians, and with `ranges` the least and the most of the rounds.
+pub(super) fn everything(view: View<'_>, workload: &str, ranges: bool) -> Table {
+    let outcomes: Vec<&Outcome> =
+        view.run.outcomes.iter().filter(|outcome| outcome.workload == workload).collect();
+    let has = |metric: &Metric| outcomes.iter().any(|outcome| view::figure(outcome, *metric).is_some());
+    let metrics: Vec<Metric> = Metric::ALL.into_iter().filter(has).collect();
+    let names: Vec<_> = metrics.iter().map(|metric| terms::metric(*metric)).collect();
+    let sized = outcomes.iter().any(|outcome| !outcome.size.is_empty());
+    let remarks = outcomes.iter().any(|outcome| outcome.remark.is_some());
+    let words: &[&str] = if sized { &["what", "size"] } else { &["what"] };
+    let mut table = Table::new(&format!("all-{workload}"), terms::title(workload), words, &names);
+    table.head.extend(remarks.then(|| ("remark".to_owned(), false)));
+    table.note = view.about(workload).map_or_else(String::new, |info| {
+        let latency = info.latency.as_ref().map(|from| format!(" Latency: {from}.")).unwrap_or_default();
+        format!("{} Operation: {}.{latency}", info.about, info.operation)
+    });
+    for outcome in outcomes {
+        let mut row = vec![Cell::plain(view.label(&outcome.subject))];
+        row.extend(sized.then(|| Cell::plain(&outcome.size)));
+        row.extend(metrics.iter().map(|&metric| {
+            Cell::maybe(view::figure(outcome, metric).map(|figure| {
+                if ranges { terms::spread(metric, &figure) } else { terms::value(metric, figure.median) }
+            }))
+        }));
+        row.extend(remarks.then(|| Cell::plain(outcome.remark.clone().unwrap_or_default())));
+        table.rows.push(row);
+    }
+    table
 }

@@ -120,7 +120,7 @@ fn what_was_left_out_is_told_with_its_reason() {
 fn a_library_is_beside_the_store_it_is_compared_with() {
     let run = sample::run();
     let names = |store: &str| {
-        View::new(&run).parts(store).iter().map(|part| part.subject.id.clone()).collect::<Vec<_>>()
+        View::new(&run).parts(store).iter().map(|(subject, _)| subject.id.clone()).collect::<Vec<_>>()
     };
     assert_eq!(names("postgres"), ["postgres"]);
     assert_eq!(names("postgres+session"), ["postgres+session", "advisory"]);

@@ -4,24 +4,22 @@
 mod tests;
 mod way;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tokio::io::AsyncReadExt as _;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use self::way::{End, Shared, forward};
+use super::listening::Listening;
 use super::{Direction, Fault, Link};
-use crate::verdict::{Context as _, Verdict};
+use crate::verdict::Verdict;
 
 /// Forwards connections to a server as its [`Link`] lets it. Ends when dropped.
 #[derive(Debug)]
-pub struct Proxy {
-    address: SocketAddr,
-    task: JoinHandle<()>,
-}
+pub struct Proxy(Listening);
 
 impl Proxy {
     /// Listens on a free port of the loopback for connections to `target`.
@@ -29,34 +27,14 @@ impl Proxy {
     /// # Errors
     /// When there is no port to listen on.
     pub async fn start(target: SocketAddr, link: &Arc<Link>) -> Verdict<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the fault proxy")?;
-        let address = listener.local_addr()?;
         let link = Arc::clone(link);
-        let task = tokio::spawn(async move {
-            let mut connections = tokio::task::JoinSet::new();
-            loop {
-                tokio::select! {
-                    accepted = listener.accept() => {
-                        let Ok((client, _)) = accepted else { continue };
-                        connections.spawn(connection(client, target, Arc::clone(&link)));
-                    }
-                    Some(_) = connections.join_next() => {}
-                }
-            }
-        });
-        Ok(Self { address, task })
+        Ok(Self(Listening::start(move |client| connection(client, target, Arc::clone(&link))).await?))
     }
 
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.task.abort();
+        self.0.address
     }
 }
 
@@ -74,7 +52,7 @@ async fn connection(mut client: TcpStream, target: SocketAddr, link: Arc<Link>) 
     if client.set_nodelay(true).and(server.set_nodelay(true)).is_err() {
         return;
     }
-    let shared = Shared { link: &link, replies: watch::Sender::default() };
+    let shared = Shared { link: &link, replies: watch::Sender::default(), answered: AtomicBool::new(true) };
     let ended = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();

@@ -1,11 +1,13 @@
 //! Every fault does what it says, to a server that gives back each byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
 
 use super::super::{Act, Trigger};
 use super::*;
@@ -369,4 +371,47 @@ async fn mangled_replies_are_counted_and_healing_ends_them() {
     let before = echo.link.hits();
     echo.warm().await;
     assert_eq!(echo.link.hits(), before);
+}
+
+#[tokio::test]
+async fn turns_are_counted() {
+    let echo = echo().await;
+    let mut client = echo.connect().await;
+    client.set_nodelay(true).unwrap();
+    let mut answer = [0; 4];
+    for turn in 1..=3 {
+        client.write_all(b"abcd").await.unwrap();
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!(echo.link.turns(), turn);
+    }
+    // Four requests at once: one turn, unless the answer to the first overtakes the last.
+    client.write_all(b"abcdefghijklmnop").await.unwrap();
+    for _ in 0..4 {
+        client.read_exact(&mut answer).await.unwrap();
+    }
+    assert_eq!(echo.link.turns(), 4);
+}
+
+#[tokio::test]
+async fn on_http2_only_requests_are_turns() {
+    let echo = echo().await;
+    let mut client = echo.connect().await;
+    client.set_nodelay(true).unwrap();
+    let frame = |kind: u8, length: u8| {
+        let header = [0, 0, length, kind, 0, 0, 0, 0, 1];
+        header.into_iter().chain(std::iter::repeat_n(1, usize::from(length))).collect::<Vec<u8>>()
+    };
+    let (settings, ping, request, data) = (frame(4, 6), frame(6, 8), frame(1, 200), frame(0, 40));
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    for (said, turns) in [
+        ([preface, settings].concat(), 0),
+        (ping.clone(), 0),
+        ([request.clone(), data].concat(), 1),
+        ([ping.clone(), frame(8, 4)].concat(), 1),
+        ([ping, request].concat(), 2),
+    ] {
+        client.write_all(&said).await.unwrap();
+        client.read_exact(&mut vec![0; said.len()]).await.unwrap();
+        assert_eq!(echo.link.turns(), turns, "{said:?}");
+    }
 }

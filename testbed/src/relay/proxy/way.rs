@@ -1,5 +1,6 @@
 //! One direction of one connection.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -33,6 +34,8 @@ pub(super) enum Replies {
 pub(super) struct Shared<'a> {
     pub(super) link: &'a Link,
     pub(super) replies: watch::Sender<Replies>,
+    /// Something came back since the last request.
+    pub(super) answered: AtomicBool,
 }
 
 /// How many pieces may be under way.
@@ -51,7 +54,7 @@ pub(super) async fn forward(
         // What is under way arrives after the sender has closed.
         std::future::pending().await
     };
-    let mut lane = Lane { to, shared, direction, hole: false, seen: Vec::new(), cut: None };
+    let mut lane = Lane { to, shared, direction, hole: false, http2: false, seen: Vec::new(), cut: None };
     tokio::select! {
         end = lane.arrive(arrives) => end,
         end = reading => end,
@@ -83,6 +86,8 @@ struct Lane<'a> {
     direction: Direction,
     /// Something of the stream was lost.
     hole: bool,
+    /// The client has begun with what HTTP/2 begins with.
+    http2: bool,
     /// The end of what went by, for a trigger.
     seen: Vec<u8>,
     /// How many bytes may pass yet, since which setting of the fault.
@@ -128,6 +133,9 @@ impl Lane<'_> {
 
     async fn request(&mut self, piece: Vec<u8>) -> Result<(), End> {
         let (link, replies) = (self.shared.link, &self.shared.replies);
+        if self.begins_request(&piece) && self.shared.answered.swap(false, Ordering::Relaxed) {
+            link.turned();
+        }
         match link.springs(&self.seen, &piece) {
             None => {}
             Some(Act::HoldRequest) => link.released().await,
@@ -140,8 +148,27 @@ impl Lane<'_> {
         self.write(&piece).await
     }
 
+    /// Whether a request begins in a piece of what a client sends. On HTTP/2 (RFC 9113, sections 3.4 and 4.1) it also sends
+    /// pings, acknowledgements and window updates, for which nobody waits. There a piece is taken to begin with a frame: small
+    /// ones are written as a whole.
+    fn begins_request(&mut self, piece: &[u8]) -> bool {
+        const HEADERS: u8 = 1;
+        let behind = piece.strip_prefix(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        self.http2 |= behind.is_some();
+        let mut frames = behind.unwrap_or(piece);
+        while let (true, [a, b, c, kind, ..]) = (self.http2, frames) {
+            if *kind == HEADERS {
+                return true;
+            }
+            let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+            frames = frames.get(9 + length..).unwrap_or_default();
+        }
+        !self.http2
+    }
+
     async fn reply(&mut self, mut piece: Vec<u8>) -> Result<(), End> {
         let link = self.shared.link;
+        self.shared.answered.store(true, Ordering::Relaxed);
         let replies = *self.shared.replies.borrow();
         match replies {
             Replies::Pass => {}
