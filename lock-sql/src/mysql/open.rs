@@ -28,35 +28,27 @@ const LINES: Tables = Tables {
               and UPDATE on `onelock_counter` and `onelock_store`",
 };
 
-/// What was found out.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    /// Whether a commit that was answered survives a crash of the server's machine.
-    pub(super) durable: bool,
-    /// Whether it is MariaDB; MySQL if not.
-    mariadb: bool,
-}
-
-/// What session locks need of a server: whether it is MariaDB, and the text that `sql` asks for of their own tables.
-pub(crate) async fn for_sessions(config: &MySqlConfig, own: &Tables, sql: &str) -> Result<(bool, String)> {
+/// What session locks need of a server; and the text that `sql` asks for of their own tables.
+pub(crate) async fn for_sessions(config: &MySqlConfig, own: &Tables, sql: &str) -> Result<String> {
     let client = Client::new(config);
-    let found = server(&client, config).await?;
+    server(&client, config).await?;
     tables(&client, own).await?;
     let (text,) = client.ask(sql, &[], Answer::one).await?;
-    Ok((found.mariadb, text))
+    Ok(text)
 }
 
-/// Looks at everything, and makes the tables when there are none.
-pub(super) async fn open(client: &Client, config: &MySqlConfig) -> Result<Found> {
-    let found = server(client, config).await?;
+/// Looks at everything, and makes the tables when there are none. Whether a commit that was answered survives a crash of the
+/// server's machine.
+pub(super) async fn open(client: &Client, config: &MySqlConfig) -> Result<bool> {
+    let durable = server(client, config).await?;
     tables(client, &LINES).await?;
     // Needs each right and each column that a verb needs.
     client.ask(include_str!("sql/check.sql"), &[], |_| Ok(())).await?;
-    Ok(found)
+    Ok(durable)
 }
 
-/// Whether the server may be used at all.
-async fn server(client: &Client, config: &MySqlConfig) -> Result<Found> {
+/// Whether the server may be used at all, and whether its commits last.
+async fn server(client: &Client, config: &MySqlConfig) -> Result<bool> {
     let all: Vec<(String, String)> = client.ask(include_str!("sql/variables.sql"), &[], Answer::all).await?;
     let value = |name: &str| all.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let version = value("version").unwrap_or_default();
@@ -89,8 +81,7 @@ async fn server(client: &Client, config: &MySqlConfig) -> Result<Found> {
              be given twice; change that setting, or accept it with `durability=relaxed`"
         )));
     }
-    let durable = loses.is_none();
-    Ok(Found { durable, mariadb: version.contains("MariaDB") })
+    Ok(loses.is_none())
 }
 
 /// The setting that makes the server answer a commit before it is on the disk, and what it should be.

@@ -60,16 +60,10 @@ impl MySql {
     /// A session of ours.
     pub(super) async fn session(&self) -> Result<(Conn, Id)> {
         let mut conn = connect(&self.config, LOCK_WAIT).await?;
-        let (limit, uptime) = if self.mariadb {
-            ("max_statement_time", "information_schema.GLOBAL_STATUS")
-        } else {
-            ("max_execution_time", "performance_schema.global_status")
-        };
-        let values = [("limit", Value::Part(limit)), ("uptime", Value::Part(uptime))];
         let end = Instant::now() + YOUNG;
         // By the client's clock: the server's `SLEEP` is by a clock that may be stepped.
         let (session, this) = loop {
-            let set_up = self.rows(&mut conn, include_str!("sql/set_up.sql"), &values).await?.pop();
+            let set_up = self.rows(&mut conn, include_str!("sql/set_up.sql"), &[]).await?.pop();
             let (session, text, up): (_, Vec<u8>, i64) = set_up.ok_or_else(strange)?;
             if up >= 1 {
                 break (session, life(&text));

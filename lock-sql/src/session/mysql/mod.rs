@@ -71,8 +71,8 @@ async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<MySql>>> {
     let times = (config.connect_timeout, config.request_timeout);
     SessionStore::open(config.address(), connections, times, async {
         let patient = MySqlConfig { request_timeout: OPENING, ..config.clone() };
-        let (mariadb, space) = for_sessions(&patient, &TABLE, SPACE).await?;
-        Ok((MySql { config: config.clone(), mariadb, known: Mutex::default() }, space))
+        let space = for_sessions(&patient, &TABLE, SPACE).await?;
+        Ok((MySql { config: config.clone(), known: Mutex::default() }, space))
     })
     .await
 }
@@ -80,7 +80,6 @@ async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<MySql>>> {
 #[derive(Debug)]
 struct MySql {
     config: MySqlConfig,
-    mariadb: bool,
     /// What this client last read about a life of its server, and is on that server's disk.
     known: Mutex<Option<Life>>,
 }

@@ -1,21 +1,18 @@
 //! What a session is asked, and what its answers mean.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::{Capabilities, EntryView, FencingToken, Mode, Result, TokenEpoch};
-use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::{AssertSqlSafe, FromRow};
+use sqlx::FromRow;
+use sqlx::postgres::PgRow;
 
-use super::session::{BEAT, Conn, GIVE, Postgres, TAKE};
+use super::session::{BEAT, Conn, GIVE, Postgres, Query, TAKE};
 use crate::pool::{self, Fault};
 use crate::postgres::error::fault;
 use crate::session::dialect::{Answer, Ask, Dialect, Id, Whose, Wish};
 use crate::session::names::Key;
 use crate::session::sessions::strange;
 use crate::unharmed::unharmed;
-
-type Query = sqlx::query::Query<'static, sqlx::Postgres, PgArguments>;
 
 impl Dialect for Postgres {
     type Conn = Conn;
@@ -35,10 +32,10 @@ impl Dialect for Postgres {
         match ask {
             Ask::Take(wish, wait) => self.take(conn, wish, *wait, idle).await,
             Ask::Give(wish) => {
-                let give = query(self.prepared(GIVE)).bind(wish.key.short());
+                let give = self.prepared(GIVE).bind(wish.key.short());
                 self.done(conn, give.bind(i32::from(shared(wish)))).await
             }
-            Ask::Beat(_) => self.done(conn, query(self.prepared(BEAT)).bind(idle.map(millis))).await,
+            Ask::Beat(_) => self.done(conn, self.prepared(BEAT).bind(idle.map(millis))).await,
         }
     }
 
@@ -70,10 +67,6 @@ impl Dialect for Postgres {
 }
 
 impl Postgres {
-    fn rare(&self, sql: &str) -> Query {
-        query(self.text(sql).into())
-    }
-
     async fn take(&self, conn: &mut Conn, wish: &Wish, wait: bool, idle: Option<Duration>) -> Result<Answer> {
         let epoch = i32::from(u16::from(wish.epoch));
         if wish.epoch > conn.epoch {
@@ -81,7 +74,7 @@ impl Postgres {
             Box::pin(self.fetch::<()>(conn, begin)).await?;
             conn.epoch = wish.epoch;
         }
-        let take = query(self.prepared(TAKE)).bind(wish.key.short()).bind(label(wish)).bind(idle.map(millis));
+        let take = self.prepared(TAKE).bind(wish.key.short()).bind(label(wish)).bind(idle.map(millis));
         let take = take.bind(epoch).bind(i32::from(shared(wish)) + 2 * i32::from(wait));
         let taken = self.fetch(conn, take).await?.ok_or_else(strange)?;
         let (process, _, name, drawn): (_, Option<String>, Option<String>, Option<i64>) = taken;
@@ -107,10 +100,6 @@ impl Postgres {
         conn.answered(process)?;
         Ok(Answer::Done(done))
     }
-}
-
-fn query(sql: Arc<str>) -> Query {
-    sqlx::query(AssertSqlSafe(sql))
 }
 
 /// A holder by the mode of its lock and the name of its session.

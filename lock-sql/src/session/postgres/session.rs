@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use onelock_core::{Error, ErrorKind, Result, TokenEpoch};
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgArguments, PgConnection};
 use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
 
 use crate::postgres::PostgresConfig;
@@ -11,6 +11,8 @@ use crate::postgres::connect::{connect, raw};
 use crate::postgres::error::{denied, state};
 use crate::session::dialect::Id;
 use crate::unharmed::unharmed;
+
+pub(super) type Query = sqlx::query::Query<'static, sqlx::Postgres, PgArguments>;
 
 /// Which of the prepared statements it is.
 pub(super) const TAKE: usize = 0;
@@ -32,19 +34,20 @@ impl Postgres {
         Self { config: config.clone(), prepared }
     }
 
-    pub(super) fn prepared(&self, which: usize) -> Arc<str> {
-        Arc::clone(&self.prepared[which])
+    pub(super) fn prepared(&self, which: usize) -> Query {
+        sqlx::query(AssertSqlSafe(Arc::clone(&self.prepared[which])))
     }
 
-    pub(super) fn text(&self, text: &str) -> String {
-        filled(text, &self.config.namespace)
+    pub(super) fn rare(&self, text: &str) -> Query {
+        sqlx::query(AssertSqlSafe(filled(text, &self.config.namespace)))
     }
 
     pub(super) async fn session(&self) -> Result<(Conn, Id)> {
         let mut conn = connect(&self.config).await?;
         let begin = async {
             raw::<()>(&mut conn, include_str!("sql/settings.sql")).await?;
-            let begun: (bool, i32, i64) = raw(&mut conn, self.text(include_str!("sql/begin.sql"))).await?;
+            let sql = filled(include_str!("sql/begin.sql"), &self.config.namespace);
+            let begun: (bool, i32, i64) = raw(&mut conn, sql).await?;
             // What every lock asks for takes one round trip from the first time on.
             for sql in &self.prepared {
                 conn.prepare(AssertSqlSafe(Arc::clone(sql)).into_sql_str()).await?;
