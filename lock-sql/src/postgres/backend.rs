@@ -51,10 +51,11 @@ impl PostgresBackend {
     /// To be called within a tokio runtime, which then serves the notifications.
     ///
     /// # Errors
-    /// - [`ErrorKind::InvalidConfig`]: an option out of range, no such database, no schema and `migrate` off;
-    /// - [`ErrorKind::Denied`]: the login or a right is missing, or the connection is not as secure as asked;
-    /// - [`ErrorKind::Foreign`]: the schema holds what is not ours; [`ErrorKind::Unsupported`]: another version of it;
-    /// - [`ErrorKind::Unavailable`]: the server cannot be reached.
+    /// - [`ErrorKind::InvalidConfig`](onelock_core::ErrorKind::InvalidConfig): an option out of range, no such database, no
+    ///   schema and `migrate` off;
+    /// - `Denied`: the login or a right is missing, or the connection is not as secure as asked;
+    /// - `Foreign`: the schema holds what is not ours; `Unsupported`: another version of it;
+    /// - `Unavailable`: the server cannot be reached.
     ///
     /// # Cancel safety
     /// Safe: a migration is one transaction.
