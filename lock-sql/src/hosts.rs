@@ -1,18 +1,101 @@
-//! What a connection needs on both servers: the one of several that takes writes, credentials, errors of ours on their way
-//! through the driver's.
+//! What the configurations of both servers have in common: where to connect and as whom.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use onelock_core::{Credentials, Error, ErrorKind, Host, Secret};
+use onelock_core::toolkit::checks;
+use onelock_core::{Credentials, Error, ErrorKind, Host, Result, Secret};
 use tokio::time::timeout;
 
 use crate::unharmed::unharmed;
 
+/// Where a configuration leads and as whom.
+pub(crate) struct Endpoints<'a> {
+    pub(crate) hosts: &'a [Host],
+    /// Instead of the hosts.
+    pub(crate) socket: Option<Host>,
+    pub(crate) user: Option<&'a str>,
+    pub(crate) password: Option<&'a Secret>,
+    pub(crate) credentials: Option<&'a Credentials>,
+    /// Whether a pool of the application's knows all this.
+    pub(crate) pooled: bool,
+    pub(crate) connect_timeout: Duration,
+}
+
+impl Endpoints<'_> {
+    /// Checks what can be checked without a server; a socket goes with no hosts but those of the default.
+    pub(crate) fn check(&self, default: &[Host]) -> Result<()> {
+        if self.socket.as_ref().is_some_and(|socket| !socket.is_socket()) {
+            return Err(bad("socket is a whole path; a host stands after the scheme"));
+        }
+        if self.socket.is_some() && !self.hosts.is_empty() && self.hosts != default {
+            return Err(bad("there is a host and a socket"));
+        }
+        checks::hosts(&self.servers())?;
+        checks::credentials(self.credentials, self.user, self.password)?;
+        let login = self.credentials.is_some() || self.user.is_some() || self.password.is_some();
+        if self.pooled && (login || self.hosts.len() != 1) {
+            return Err(bad(
+                "a pool of the application's leads to one server, and has its user and password",
+            ));
+        }
+        Ok(())
+    }
+
+    fn servers(&self) -> Vec<Host> {
+        self.socket.clone().map_or_else(|| self.hosts.to_vec(), |socket| vec![socket])
+    }
+
+    /// The address without scheme, user, password and options.
+    pub(crate) fn address(&self, database: &str) -> String {
+        let servers: Vec<_> = self.servers().iter().map(ToString::to_string).collect();
+        format!("{}/{database}", servers.join(","))
+    }
+
+    /// What the driver takes, for the server that takes writes; with the user and the password as they are now.
+    pub(crate) async fn options<O, F>(
+        &self,
+        of: impl Fn(&Host, Option<&str>, Option<&Secret>) -> O,
+        takes_writes: impl Fn(O) -> F,
+    ) -> Result<O, sqlx::Error>
+    where
+        F: Future<Output = Result<bool, sqlx::Error>>,
+    {
+        let (user, password) = match self.credentials {
+            // It has a part of the time for connecting, so that the error of one that hangs is its own.
+            Some(callback) => {
+                let (user, password) = callback.get(self.connect_timeout / 2).await.map_err(ours)?;
+                (Some(user), Some(password))
+            }
+            None => (self.user.map(str::to_owned), self.password.cloned()),
+        };
+        let user = user.as_deref().filter(|user| !user.is_empty());
+        let password = password.as_ref().filter(|password| !password.reveal().is_empty());
+        let (servers, of) = (self.servers(), |host: &Host| of(host, user, password));
+        match &servers[..] {
+            [server] => Ok(of(server)),
+            servers => {
+                primary(servers, self.connect_timeout / 4, |host| takes_writes(of(host))).await.map(&of)
+            }
+        }
+    }
+}
+
+/// Whether `name` can stand in a statement as it is: at most so many of a-z, 0-9 and `_`, not with a digit first.
+pub(crate) fn is_plain(name: &str, most: usize) -> bool {
+    (1..=most).contains(&name.len())
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}
+
+pub(crate) fn bad(text: &str) -> Error {
+    Error::new(ErrorKind::InvalidConfig, text)
+}
+
 /// The one of `hosts` that takes writes, as `probe` finds out. All are asked at once, each for `limit`: that two take
 /// writes shows where they are no primary and standby, or where a standby was promoted and the old primary goes on. Then
 /// neither is used, for others may use the other one.
-pub(crate) async fn primary<'a, F>(
+async fn primary<'a, F>(
     hosts: &'a [Host],
     limit: Duration,
     probe: impl Fn(&'a Host) -> F,
@@ -60,17 +143,6 @@ pub(crate) async fn in_time<T>(
         Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
     };
     timeout(limit, unharmed(connecting)).await.unwrap_or_else(late)
-}
-
-/// The user and the password that the callback gives, if it gives one. It has a part of the time for connecting, so that the
-/// error of one that hangs is its own.
-pub(crate) async fn given(
-    callback: Option<&Credentials>,
-    connect_timeout: Duration,
-) -> Result<Option<(String, Option<Secret>)>, sqlx::Error> {
-    let Some(callback) = callback else { return Ok(None) };
-    let (user, password) = callback.get(connect_timeout / 2).await.map_err(ours)?;
-    Ok(Some((user, Some(password).filter(|password| !password.reveal().is_empty()))))
 }
 
 /// An error of ours where the driver's is expected.

@@ -41,3 +41,5 @@ pub use sqlite::{SQLITE_DRIVER, SqliteBackend, SqliteConfig};
 /// The driver, whose pools [`PostgresConfig::of_pool`] and [`MySqlConfig::of_pool`] take.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub use sqlx;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub use tls::Tls;

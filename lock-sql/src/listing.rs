@@ -7,16 +7,18 @@ pub(crate) fn foreign(text: &str) -> Error {
     Error::new(ErrorKind::Foreign, format!("the table of the lines holds {text}"))
 }
 
-/// A page of at most `limit` names, by the encoded names and the modes of their lines, of one name more where there are more.
-pub(crate) fn listing(mut lines: Vec<(String, Vec<Mode>)>, limit: usize) -> Result<Listing> {
+/// A page of at most `limit` names, by the encoded names and the modes of their lines with spaces between; of one name more
+/// where there are more.
+pub(crate) fn listing(mut lines: Vec<(String, String)>, limit: usize) -> Result<Listing> {
     let more = lines.len() > limit;
     lines.truncate(limit);
-    let listed = |(name, modes): (String, Vec<Mode>)| {
+    let next = lines.last().filter(|_| more).map(|(name, _)| name.clone());
+    let listed = |(name, modes): (String, String)| {
         let name = LockName::decode(&name).ok_or_else(|| foreign("a name that is not one"))?;
+        let modes = modes.split(' ').map(str::parse).collect::<Result<Vec<Mode>>>()?;
         let holders = holders(modes.iter().copied());
         Ok(ListedName::new(name, holders, modes.len() - holders))
     };
-    let next = lines.last().filter(|_| more).map(|(name, _)| name.clone());
     Ok(Listing::new(lines.into_iter().map(listed).collect::<Result<_>>()?, next))
 }
 

@@ -1,14 +1,16 @@
 //! The connections of one client to its server: a few for all its requests. Not the driver's pool: that one asks the server
 //! before and after each use.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onelock_core::{Error, ErrorKind, Result};
+use sqlx::{FromRow, Row};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 use crate::unharmed::{legible, unharmed};
+use crate::value::protocol;
 
 /// How long a connection may be idle before it is closed. One is kept.
 const IDLE: Duration = Duration::from_secs(10);
@@ -19,14 +21,25 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How often a request that lost against other transactions is sent in all. Each loss means that another one got on.
 const ATTEMPTS: u32 = 12;
 
-/// What is different about the two servers.
-pub(crate) trait Server: Send + Sync {
+/// How connections are made.
+pub(crate) trait Connect: Send + Sync {
     type Conn: Send;
-    type Request: Sync + ?Sized;
-    type Row: Sync;
 
     /// A new connection, within the time for connecting.
-    fn connect(&self) -> impl Future<Output = Result<Self::Conn, sqlx::Error>> + Send;
+    fn connect(&self) -> impl Future<Output = Result<Self::Conn>> + Send;
+
+    /// Whether one that was idle is worth a request.
+    fn is_usable(_idle: &Self::Conn) -> bool {
+        true
+    }
+
+    fn fault(error: &sqlx::Error) -> Fault;
+}
+
+/// How they are used.
+pub(crate) trait Server: Connect {
+    type Request: Sync + ?Sized;
+    type Row: Row;
 
     /// Sends a request and collects its answer. After an error that leaves the connection usable no transaction is open.
     fn send(
@@ -35,10 +48,8 @@ pub(crate) trait Server: Send + Sync {
         request: &Self::Request,
     ) -> impl Future<Output = Result<Answer<Self::Row>, sqlx::Error>> + Send;
 
-    fn fault(error: &sqlx::Error) -> Fault;
-
-    /// The error for the caller, of this request, or of connecting.
-    fn explain(&self, error: sqlx::Error, request: Option<&Self::Request>) -> Error;
+    /// The error for the caller.
+    fn explain(&self, error: sqlx::Error, request: &Self::Request) -> Error;
 }
 
 /// What an error means for the connection and the request.
@@ -65,17 +76,20 @@ pub(crate) struct Answer<R> {
     pub(crate) again: bool,
 }
 
-impl<R> Answer<R> {
+impl<R: Row> Answer<R> {
     pub(crate) fn new(rows: Vec<R>, changed: u64) -> Self {
         Self { rows, changed, again: false }
     }
 
-    /// The only row.
-    pub(crate) fn one(&self) -> Result<&R> {
-        match &self.rows[..] {
-            [row] => Ok(row),
-            rows => Err(Error::new(ErrorKind::Protocol, format!("{} rows instead of one", rows.len()))),
-        }
+    /// The values of each row.
+    pub(crate) fn all<T: for<'r> FromRow<'r, R>>(&self) -> Result<Vec<T>> {
+        legible(|| self.rows.iter().map(|row| T::from_row(row)).collect())
+    }
+
+    /// Those of the only row.
+    pub(crate) fn one<T: for<'r> FromRow<'r, R>>(&self) -> Result<T> {
+        let wrong = || protocol(&format!("{} rows instead of one", self.rows.len()));
+        self.all()?.pop().filter(|_| self.rows.len() == 1).ok_or_else(wrong)
     }
 }
 
@@ -90,11 +104,11 @@ pub(crate) enum Lane {
 /// A few connections, all alike. One is taken for each request and given back after its answer; a request that was not
 /// answered in full, because it failed, took too long or was dropped, takes its connection with it, and the server rolls
 /// back what had not been committed.
-pub(crate) struct Pool<S: Server> {
+pub(crate) struct Pool<S: Connect> {
     pub(crate) server: S,
     /// How long a request may take.
     limit: Duration,
-    permits: Semaphore,
+    pub(crate) permits: Arc<Semaphore>,
     /// For one more: callers that keep all others, and do not go on, must not cost any lease.
     reserve: Semaphore,
     /// Those that nobody uses just now, and since when; the longest idle first.
@@ -102,18 +116,104 @@ pub(crate) struct Pool<S: Server> {
     given: Notify,
 }
 
-impl<S: Server> Pool<S> {
+impl<S: Connect> Pool<S> {
     pub(crate) fn new(server: S, connections: u16, limit: Duration) -> Self {
         Self {
             server,
             limit,
-            permits: Semaphore::new(connections.into()),
+            permits: Arc::new(Semaphore::new(connections.into())),
             reserve: Semaphore::new(1),
             free: Mutex::default(),
             given: Notify::new(),
         }
     }
 
+    async fn permit(&self, lane: Lane, end: Instant) -> Result<SemaphorePermit<'_>> {
+        let permit = async {
+            if lane == Lane::Verb {
+                return self.permits.acquire().await;
+            }
+            tokio::select! {
+                biased;
+                permit = self.permits.acquire() => permit,
+                permit = self.reserve.acquire() => permit,
+            }
+        };
+        match timeout_at(end, permit).await {
+            Ok(permit) => permit.map_err(|_| Error::new(ErrorKind::Closed, "the store was closed")),
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, "every connection stayed busy")),
+        }
+    }
+
+    /// A connection, and whether it was used before.
+    pub(crate) async fn conn(&self, end: Instant) -> Result<(S::Conn, bool)> {
+        let is_full = |error: &Error| {
+            let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref());
+            cause.is_some_and(|cause| S::fault(cause) == Fault::Full)
+        };
+        loop {
+            let free = self.pop();
+            if let Some(conn) = free {
+                return Ok((conn, true));
+            }
+            match self.server.connect().await {
+                // Until this client or another one gives one back.
+                Err(error) if is_full(&error) && Instant::now() < end => {
+                    let _ = timeout_at(end.min(Instant::now() + AGAIN), self.given.notified()).await;
+                }
+                made => return made.map(|conn| (conn, false)),
+            }
+        }
+    }
+
+    fn pop(&self) -> Option<S::Conn> {
+        let mut free = self.free();
+        free.retain(|(conn, _)| S::is_usable(conn));
+        free.pop().map(|(conn, _)| conn)
+    }
+
+    /// Takes a connection (back).
+    pub(crate) fn give(&self, conn: S::Conn) {
+        {
+            let mut free = self.free();
+            // Looked at under the lock, so that none comes back after `close`.
+            if !self.permits.is_closed() {
+                free.push((conn, Instant::now()));
+            }
+        }
+        self.given.notify_one();
+        self.reap();
+    }
+
+    /// Closes what has been idle for long: others may need the server's connections.
+    pub(crate) fn reap(&self) {
+        let mut free = self.free();
+        let old = free.iter().take_while(|(_, since)| since.elapsed() >= IDLE).count();
+        let old = old.min(free.len().saturating_sub(1));
+        let idle: Vec<_> = free.drain(..old).collect();
+        drop(free);
+        drop(idle);
+    }
+
+    /// Closes those that nobody uses.
+    pub(crate) fn forget(&self) {
+        let all = std::mem::take(&mut *self.free());
+        drop(all);
+    }
+
+    /// Ends all connections; requests under way end with theirs.
+    pub(crate) fn close(&self) {
+        self.permits.close();
+        self.reserve.close();
+        self.forget();
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<(S::Conn, Instant)>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Server> Pool<S> {
     /// Sends one request and gives what `read` makes of its answer. A connection whose answer cannot be read is out of
     /// step, and not used again. All within the time for a request (and, where a connection has to be made, that for
     /// connecting). A request that lost against other transactions is sent again, as long as there is time.
@@ -141,7 +241,7 @@ impl<S: Server> Pool<S> {
             };
             let error = match sent {
                 Ok(answer) => {
-                    let answer = legible(|| read(&Answer { again, ..answer }))?;
+                    let answer = read(&Answer { again, ..answer })?;
                     self.give(conn);
                     return Ok(answer);
                 }
@@ -165,83 +265,9 @@ impl<S: Server> Pool<S> {
                 }
             };
             if !retry || attempt == ATTEMPTS || Instant::now() >= end {
-                return Err(self.server.explain(error, Some(request)));
+                return Err(self.server.explain(error, request));
             }
             attempt += 1;
         }
-    }
-
-    async fn permit(&self, lane: Lane, end: Instant) -> Result<SemaphorePermit<'_>> {
-        let permit = async {
-            if lane == Lane::Verb {
-                return self.permits.acquire().await;
-            }
-            tokio::select! {
-                biased;
-                permit = self.permits.acquire() => permit,
-                permit = self.reserve.acquire() => permit,
-            }
-        };
-        match timeout_at(end, permit).await {
-            Ok(permit) => permit.map_err(|_| Error::new(ErrorKind::Closed, "the store was closed")),
-            Err(_) => Err(Error::new(ErrorKind::Unavailable, "every connection stayed busy")),
-        }
-    }
-
-    /// A connection, and whether it was used before.
-    async fn conn(&self, end: Instant) -> Result<(S::Conn, bool)> {
-        loop {
-            let free = self.free().pop();
-            if let Some((conn, _)) = free {
-                return Ok((conn, true));
-            }
-            match self.server.connect().await {
-                Ok(conn) => return Ok((conn, false)),
-                // Until this client or another one gives one back.
-                Err(error) if S::fault(&error) == Fault::Full && Instant::now() < end => {
-                    let _ = timeout_at(end.min(Instant::now() + AGAIN), self.given.notified()).await;
-                }
-                Err(error) => return Err(self.server.explain(error, None)),
-            }
-        }
-    }
-
-    /// Takes a connection (back).
-    pub(crate) fn give(&self, conn: S::Conn) {
-        {
-            let mut free = self.free();
-            // Looked at under the lock, so that none comes back after `close`.
-            if !self.permits.is_closed() {
-                free.push((conn, Instant::now()));
-            }
-        }
-        self.given.notify_one();
-        self.reap();
-    }
-
-    /// Closes what has been idle for long: others may need the server's connections.
-    pub(crate) fn reap(&self) {
-        let mut free = self.free();
-        let old = free.iter().take_while(|(_, since)| since.elapsed() >= IDLE).count();
-        let old = old.min(free.len().saturating_sub(1));
-        let idle: Vec<_> = free.drain(..old).collect();
-        drop(free);
-        drop(idle);
-    }
-
-    fn forget(&self) {
-        let all = std::mem::take(&mut *self.free());
-        drop(all);
-    }
-
-    /// Ends all connections; requests under way end with theirs.
-    pub(crate) fn close(&self) {
-        self.permits.close();
-        self.reserve.close();
-        self.forget();
-    }
-
-    fn free(&self) -> MutexGuard<'_, Vec<(S::Conn, Instant)>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

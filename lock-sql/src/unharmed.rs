@@ -3,7 +3,8 @@
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
-use onelock_core::{Error, ErrorKind, Result};
+
+use crate::value::protocol;
 
 /// An answer that the driver was not made for must not end the caller's task: the drivers of sqlx panic on some. What the
 /// future worked with must not be used again after the error.
@@ -15,8 +16,8 @@ pub(crate) async fn unharmed<T>(
 }
 
 /// The same for reading the values of an answer.
-pub(crate) fn legible<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
-    let broken =
-        |_| Err(Error::new(ErrorKind::Protocol, "the driver broke off over the values of an answer"));
-    std::panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(broken)
+pub(crate) fn legible<T>(read: impl FnOnce() -> Result<T, sqlx::Error>) -> onelock_core::Result<T> {
+    let broken = |_| Err(protocol("the driver broke off over the values of an answer"));
+    let illegible = |error: sqlx::Error| protocol(&format!("the answer is not what was asked for ({error})"));
+    std::panic::catch_unwind(AssertUnwindSafe(|| read().map_err(illegible))).unwrap_or_else(broken)
 }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use onelock_core::mode::holders;
 use onelock_core::{
-    Busy, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, LockName, Place, Release, Renewed,
-    Result, Snapshot, Standing,
+    Busy, EntryView, Error, ErrorKind, FencingToken, Grant, HolderId, LockName, Note, Place, Release,
+    Renewed, Result, Snapshot, Standing,
 };
+
+use crate::listing::foreign;
 
 pub(crate) fn blob(holder: HolderId) -> Vec<u8> {
     holder.as_u128().to_be_bytes().to_vec()
@@ -80,10 +82,16 @@ pub(crate) fn left(removed: bool, again: bool) -> Result<Release> {
     }
 }
 
-/// A line by its entries.
-pub(crate) fn snapshot(name: &LockName, mut line: Vec<EntryView>) -> Snapshot {
+/// A line by its entries in order: number, mode, note, microseconds since joining and to the lease's end.
+pub(crate) fn snapshot(name: &LockName, line: Vec<(i64, String, String, i64, i64)>) -> Result<Snapshot> {
+    let view = |(token, mode, note, age, expires): (_, String, String, _, _)| {
+        let note = Note::new(note).map_err(|_| foreign("a malformed note"))?;
+        let view = EntryView::new(FencingToken::new(token)?, mode.parse()?, note.as_str());
+        Ok(view.age(duration(age)).expires_in(duration(expires)))
+    };
+    let mut line = line.into_iter().map(view).collect::<Result<Vec<_>>>()?;
     let waiters = line.split_off(holders(line.iter().map(|view| view.mode)));
-    Snapshot::new(name.clone(), line, waiters)
+    Ok(Snapshot::new(name.clone(), line, waiters))
 }
 
 /// Whether an answer that says it is for `whose` says that `holder` holds: a grant names its holder; every other answer

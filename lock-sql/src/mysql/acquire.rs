@@ -1,20 +1,22 @@
 //! Joining a line.
 
-use onelock_core::{Request, Result, Standing};
+use onelock_core::{Mode, Request, Result, Standing};
 
 use super::keys::key;
-use super::line::{Cells, found, room_and_weight};
 use super::pool::Client;
 use super::sql::Value;
-use crate::pool::Lane;
-use crate::value::micros;
+use crate::value::{Found, blob, micros};
 
 pub(super) async fn acquire(client: &Client, request: &Request) -> Result<Standing> {
-    let (key, holder) = (key(&request.name), request.holder.as_u128().to_be_bytes());
+    let (key, holder) = (key(&request.name), blob(request.holder));
     let (name, mode) = (Value::Bytes(key.as_bytes()), request.mode.to_string());
     let (room, weight) = room_and_weight(request.mode);
-    let busy = if request.queue { "NULL".into() } else { client.sql.busy.fill(&[("name", name)]) };
-    let sql = client.sql.acquire.fill(&[
+    let busy = if request.queue {
+        "NULL".into()
+    } else {
+        client.text(include_str!("sql/busy.sql"), &[("name", name)])
+    };
+    let values = [
         ("busy", Value::Part(&busy)),
         ("name", name),
         ("holder", Value::Bytes(&holder)),
@@ -26,15 +28,23 @@ pub(super) async fn acquire(client: &Client, request: &Request) -> Result<Standi
         ("waiter_lease", Value::Int(micros(request.waiter_lease + request.delay))),
         ("note", Value::Bytes(request.note.as_str().as_bytes())),
         ("epoch", Value::Int(u16::from(request.epoch).into())),
-    ]);
-    let leases = (request.lease, request.waiter_lease);
+    ];
     client
-        .verbs
-        .ask(Lane::Verb, &sql, |answer| {
-            let row = Cells(answer.one()?);
+        .ask(include_str!("sql/acquire.sql"), &values, |answer| {
+            let (number, retry, whose, last): (_, _, Vec<u8>, _) = answer.one()?;
             // Nothing happened where this is an error.
-            request.epoch.next(row.int(3)?)?;
-            Ok(found(&row, 0, request.holder, leases)?.standing())
+            request.epoch.next(last)?;
+            let leases = (request.lease, request.waiter_lease);
+            Ok(Found::new((&whose, number, retry), request.holder, leases)?.standing())
         })
         .await
+}
+
+/// How much there is for entries of this kind, and how much of it this one takes.
+fn room_and_weight(mode: Mode) -> (i64, i64) {
+    match mode {
+        Mode::Exclusive => (1, 1),
+        Mode::Shared => (u32::MAX.into(), 0),
+        Mode::Permit { limit, weight } => (limit.get().into(), weight.get().into()),
+    }
 }

@@ -54,10 +54,10 @@ impl MySqlBackend {
         config.check()?;
         let address = format!("mysql://{}", config.address());
         let client = Arc::new(Client::new(&config));
-        let found = open(&client, &config).await.map_err(|error| error.during("open").at(&address))?;
+        let durable = open(&client, &config).await.map_err(|error| error.during("open").at(&address))?;
         tokio::spawn(sweep(Arc::downgrade(&client)));
         let info = Info::new("mysql", address);
-        let store = Self { info, durable: found.durable, poll: config.poll, client, inbox: Arc::default() };
+        let store = Self { info, durable, poll: config.poll, client, inbox: Arc::default() };
         store.poll();
         Ok(Checked::over(store))
     }

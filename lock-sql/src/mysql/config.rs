@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use onelock_core::driver::opening;
 use onelock_core::toolkit::{Given, checks, options};
-use onelock_core::{Credentials, Driver, Error, ErrorKind, Host, Result, Secret, StoreUrl};
-use serde::{Deserialize, Serialize};
+use onelock_core::{Credentials, Driver, Host, Result, Secret, StoreUrl};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::{ConnectOptions as _, MySqlPool};
 
 use super::backend::MySqlBackend;
-use crate::Durability;
+use crate::hosts::{Endpoints, bad, is_plain};
+use crate::{Durability, Tls};
 
 /// The MySQL and MariaDB store: `mysql://user:password@host:3306/database?option=value`; `mariadb` means the same.
 pub const MYSQL_DRIVER: Driver = Driver::new("mysql", &["mysql", "mariadb"], |url, _| {
@@ -21,24 +21,6 @@ pub const MYSQL_DRIVER: Driver = Driver::new("mysql", &["mysql", "mariadb"], |ur
 .about("three tables in a MariaDB or MySQL database")
 .capabilities(super::backend::CAPABILITIES)
 .options(MySqlConfig::OPTIONS);
-
-/// How much TLS to ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum MySqlTls {
-    /// None.
-    Off,
-    /// When the server offers it, and then without looking at its certificate. Protects from nobody who stands between.
-    #[default]
-    Prefer,
-    /// Always, without looking at the certificate.
-    Require,
-    /// Always, with a certificate of an authority that is trusted.
-    VerifyCa,
-    /// Always, with such a certificate that is for this host.
-    VerifyFull,
-}
 
 options! {
     /// How to reach one server. Its `Debug` shows no password.
@@ -86,7 +68,7 @@ options! {
         /// Without it, and on MySQL, it is several statements in one request: for a proxy that does not understand blocks.
         blocks: bool = "true",
         /// How much TLS to ask for: off, prefer, require, verify-ca or verify-full.
-        tls: MySqlTls = "prefer",
+        tls: Tls = "prefer",
         /// A PEM file with the authorities to trust.
         tls_ca: Option<PathBuf> = "the system's",
         /// A PEM file with the client's certificate.
@@ -129,7 +111,7 @@ impl MySqlConfig {
     /// Reads a URL, whose common options have been taken out.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidConfig`], saying what is wrong.
+    /// [`ErrorKind::InvalidConfig`](onelock_core::ErrorKind::InvalidConfig), saying what is wrong.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
         url.check_options(&[Self::OPTIONS, onelock_core::config::OPTIONS])?;
         let mut config = Self { hosts: url.hosts_or(PORT), ..Self::default() };
@@ -144,36 +126,18 @@ impl MySqlConfig {
     /// Checks what can be checked without a server.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidConfig`], saying what is wrong.
+    /// [`ErrorKind::InvalidConfig`](onelock_core::ErrorKind::InvalidConfig), saying what is wrong.
     pub fn check(&self) -> Result<()> {
-        let plain = |text: &str| !text.chars().any(char::is_control);
-        if self.socket.is_some() && !self.hosts.is_empty() && self.hosts != Self::default().hosts {
-            return Err(bad("there is a host and a socket"));
-        }
-        if self.socket.as_ref().is_some_and(|path| !path.is_absolute()) {
-            return Err(bad("socket is a whole path; a host stands after mysql://"));
-        }
-        checks::hosts(&self.servers())?;
-        let user = Some(&*self.username).filter(|user| !user.is_empty());
-        checks::credentials(self.credentials.as_ref(), user, self.password.as_ref())?;
-        let given = self.credentials.is_some() || user.is_some() || self.password.is_some();
-        if self.pool.is_some() && (given || self.hosts.len() != 1) {
-            return Err(bad(
-                "a pool of the application's leads to one server, and has its user and password",
-            ));
-        }
+        let plain = |text: &str| !text.is_empty() && !text.chars().any(char::is_control);
+        self.endpoints().check(&Self::default().hosts)?;
         let elsewhere = self.pool.is_some() || self.credentials.is_some();
-        if !elsewhere && (self.username.is_empty() || !plain(&self.username)) {
+        if !elsewhere && !plain(&self.username) {
             return Err(bad("the MySQL store needs a user: mysql://user:password@host/database"));
         }
-        if self.database.is_empty() || self.database.contains('/') || !plain(&self.database) {
+        if !plain(&self.database) || self.database.contains('/') {
             return Err(bad("the MySQL store needs a database: mysql://user:password@host/database"));
         }
-        let first = self.namespace.bytes().next();
-        let prefix_ok = (1..=48).contains(&self.namespace.len())
-            && first.is_some_and(|b| b.is_ascii_lowercase() || b == b'_')
-            && self.namespace.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-        if !prefix_ok {
+        if !is_plain(&self.namespace, 48) {
             return Err(bad(
                 "namespace is 1 to 48 of lower-case ASCII letters, digits and `_`, the first no digit",
             ));
@@ -186,25 +150,35 @@ impl MySqlConfig {
             return Err(bad("poll is from 1ms to 1s"));
         }
         let files = self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
-        if files && matches!(self.tls, MySqlTls::Off | MySqlTls::Prefer) {
+        if files && !self.tls.is_demanded() {
             return Err(bad("tls_ca, tls_cert and tls_key need tls=require, verify-ca or verify-full"));
         }
-        if self.tls_ca.is_some() && self.tls == MySqlTls::Require {
+        if self.tls_ca.is_some() && self.tls == Tls::Require {
             return Err(bad("tls=require looks at no certificate: with tls_ca use verify-ca or verify-full"));
         }
         checks::pair(self.tls_cert.as_ref(), self.tls_key.as_ref())?;
-        crate::tls::check("MySQL", !matches!(self.tls, MySqlTls::Off | MySqlTls::Prefer))
+        self.tls.check("MySQL")
+    }
+
+    pub(super) fn endpoints(&self) -> Endpoints<'_> {
+        Endpoints {
+            hosts: &self.hosts,
+            socket: self.socket.as_ref().map(|path| Host::new(path.to_string_lossy(), 0)),
+            user: Some(&*self.username).filter(|user| !user.is_empty()),
+            password: self.password.as_ref(),
+            credentials: self.credentials.as_ref(),
+            pooled: self.pool.is_some(),
+            connect_timeout: self.connect_timeout,
+        }
     }
 
     /// What the driver takes. Its `Debug` shows the password.
-    pub(crate) fn options(&self) -> MySqlConnectOptions {
-        let mode = match self.tls {
-            MySqlTls::Off => MySqlSslMode::Disabled,
-            MySqlTls::Prefer => MySqlSslMode::Preferred,
-            MySqlTls::Require => MySqlSslMode::Required,
-            MySqlTls::VerifyCa => MySqlSslMode::VerifyCa,
-            MySqlTls::VerifyFull => MySqlSslMode::VerifyIdentity,
-        };
+    pub(super) fn options(
+        &self,
+        server: &Host,
+        user: Option<&str>,
+        password: Option<&Secret>,
+    ) -> MySqlConnectOptions {
         // The session is set up in one request of ours, and no statement is logged: they hold holder ids.
         let bare = |options: MySqlConnectOptions| {
             let options = options.pipes_as_concat(false).no_engine_substitution(false);
@@ -213,15 +187,23 @@ impl MySqlConfig {
         if let Some(pool) = &self.pool {
             return bare(MySqlConnectOptions::clone(&pool.get().connect_options()));
         }
-        let server = self.servers().swap_remove(0);
         let mut options =
-            bare(MySqlConnectOptions::new()).username(&self.username).database(&self.database).ssl_mode(mode);
+            bare(MySqlConnectOptions::new()).database(&self.database).ssl_mode(match self.tls {
+                Tls::Off => MySqlSslMode::Disabled,
+                Tls::Prefer => MySqlSslMode::Preferred,
+                Tls::Require => MySqlSslMode::Required,
+                Tls::VerifyCa => MySqlSslMode::VerifyCa,
+                Tls::VerifyFull => MySqlSslMode::VerifyIdentity,
+            });
         options = if server.is_socket() {
             options.socket(&server.host)
         } else {
             options.host(&server.host).port(server.port)
         };
-        if let Some(password) = &self.password {
+        if let Some(user) = user {
+            options = options.username(user);
+        }
+        if let Some(password) = password {
             options = options.password(password.reveal());
         }
         if let Some(file) = &self.tls_ca {
@@ -233,25 +215,16 @@ impl MySqlConfig {
         options
     }
 
-    /// The servers, of which the socket is one.
-    pub(super) fn servers(&self) -> Vec<Host> {
-        let socket = self.socket.as_ref().map(|path| vec![Host::new(path.to_string_lossy(), 0)]);
-        socket.unwrap_or_else(|| self.hosts.clone())
-    }
-
     /// The address without scheme, user, password and options.
     pub(crate) fn address(&self) -> String {
-        let hosts: Vec<_> = self.servers().iter().map(ToString::to_string).collect();
-        format!("{}/{}", hosts.join(","), self.database)
+        self.endpoints().address(&self.database)
     }
-}
-
-fn bad(text: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, text)
 }
 
 #[cfg(test)]
 mod tests {
+    use onelock_core::ErrorKind;
+
     use super::*;
 
     fn read(url: &str) -> Result<MySqlConfig> {
@@ -268,7 +241,7 @@ mod tests {
         assert_eq!((&config.hosts[..], config.connections), (&[Host::new("h", 3307)][..], 3));
         assert_eq!((config.username.as_str(), config.database.as_str()), ("us@er", "app"));
         assert_eq!(config.password.as_ref().unwrap().reveal(), "p:w");
-        assert_eq!((config.tls, config.namespace.as_str()), (MySqlTls::VerifyFull, "l_"));
+        assert_eq!((config.tls, config.namespace.as_str()), (Tls::VerifyFull, "l_"));
         assert_eq!(config.address(), "h:3307/app");
         let local = read("mysql://u@/app?socket=/run/mysqld/mysqld.sock").unwrap();
         assert_eq!(local.address(), "/run/mysqld/mysqld.sock/app");
@@ -320,7 +293,7 @@ mod tests {
         assert!(!serde_json::to_string(&config).unwrap().contains("hunter2"));
         let read: MySqlConfig =
             serde_json::from_str(r#"{"password": "hunter2", "tls": "verify-ca"}"#).unwrap();
-        assert_eq!((read.password.unwrap().reveal(), read.tls), ("hunter2", MySqlTls::VerifyCa));
+        assert_eq!((read.password.unwrap().reveal(), read.tls), ("hunter2", Tls::VerifyCa));
         let error = serde_json::from_str::<MySqlConfig>(r#"{"hots": "h"}"#).unwrap_err();
         assert!(error.to_string().contains("hots"), "{error}");
     }

@@ -1,51 +1,55 @@
-//! Where the next connection leads and with which credentials: found out for each anew.
+//! How a connection is made: where it leads and with which credentials is found out for each anew.
 
-use onelock_core::Host;
-use sqlx::mysql::MySqlConnectOptions;
-use sqlx::{ConnectOptions as _, Connection as _, Executor as _, MySqlConnection, Row as _};
+use futures_util::TryStreamExt as _;
+use onelock_core::Result;
+use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Executor as _, MySqlConnection, Row as _,
+};
 
 use super::config::MySqlConfig;
-use crate::hosts::{given, primary};
+use super::error::explain;
+use super::sql::{Value, fill};
+use crate::hosts::in_time;
+use crate::pool::Answer;
 
-/// Whether it may keep locks.
-const PRIMARY: &str = "SELECT NOT @@GLOBAL.read_only";
-
-/// Makes connections.
-#[derive(Debug)]
-pub(crate) struct Connector {
-    config: MySqlConfig,
-    hosts: Vec<Host>,
+/// A connection to the server that takes writes, within the time for connecting. Its statements wait for rows and tables for so
+/// many seconds.
+pub(crate) async fn connect(config: &MySqlConfig, lock_wait: i64) -> Result<MySqlConnection> {
+    let session = fill(include_str!("sql/session.sql"), "onelock_", &[("lock_wait", Value::Int(lock_wait))]);
+    let connecting = async {
+        let of = |host: &_, user: Option<&_>, password: Option<&_>| config.options(host, user, password);
+        let options = config.endpoints().options(of, takes_writes).await?;
+        let mut conn = options.connect().await?;
+        send(&mut conn, session).await?;
+        Ok(conn)
+    };
+    in_time(config.connect_timeout, connecting).await.map_err(explain)
 }
 
-impl Connector {
-    pub(crate) fn new(config: &MySqlConfig) -> Self {
-        Self { hosts: config.servers(), config: config.clone() }
-    }
+/// Whether it may keep locks.
+async fn takes_writes(options: MySqlConnectOptions) -> Result<bool, sqlx::Error> {
+    let mut conn = options.connect().await?;
+    let answer = conn.fetch_one(sqlx::raw_sql("SELECT NOT @@GLOBAL.read_only")).await?.try_get(0);
+    // Only so that the server need not find out.
+    let _ = conn.close().await;
+    answer
+}
 
-    /// A connection in which nothing is set yet, to the server that takes writes.
-    pub(crate) async fn connect(&self) -> Result<MySqlConnection, sqlx::Error> {
-        let mut options = self.config.options();
-        let (callback, limit) = (self.config.credentials.as_ref(), self.config.connect_timeout);
-        if let Some((user, password)) = given(callback, limit).await? {
-            options = options.username(&user);
-            if let Some(password) = password {
-                options = options.password(password.reveal());
-            }
+/// Sends a request that was filled in by [`fill`]; the answer has the rows of all its results, and how many rows all statements
+/// found to change.
+pub(crate) async fn send(
+    conn: &mut MySqlConnection,
+    sql: impl Into<String>,
+) -> Result<Answer<MySqlRow>, sqlx::Error> {
+    // Safe: `fill` writes values as numbers and hexadecimal literals only.
+    let mut parts = conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql.into())));
+    let (mut rows, mut changed) = (Vec::new(), 0_u64);
+    while let Some(part) = parts.try_next().await? {
+        match part {
+            Either::Left(result) => changed = changed.saturating_add(result.rows_affected()),
+            Either::Right(row) => rows.push(row),
         }
-        if self.hosts.len() < 2 {
-            return options.connect().await;
-        }
-        let at = |host: &Host| -> MySqlConnectOptions { options.clone().host(&host.host).port(host.port) };
-        let probe = |host| {
-            let options = at(host);
-            async move {
-                let mut conn = options.connect().await?;
-                let row = conn.fetch_one(sqlx::raw_sql(PRIMARY)).await?;
-                // Only so that the server need not find out.
-                let _ = conn.close().await;
-                row.try_get::<i64, _>(0).map(|writable| writable != 0)
-            }
-        };
-        at(primary(&self.hosts, self.config.connect_timeout / 4, probe).await?).connect().await
     }
+    Ok(Answer::new(rows, changed))
 }

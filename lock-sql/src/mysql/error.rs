@@ -13,11 +13,11 @@ pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
 }
 
 /// What an error means for the connection.
-pub(super) fn fault(error: &sqlx::Error) -> Fault {
+pub(crate) fn fault(error: &sqlx::Error) -> Fault {
     match number(error) {
         // Lock wait timeout, deadlock, MariaDB's changed record.
         Some(1205 | 1213 | 1020) => Fault::Collision,
-        Some(1040 | 1203) => Fault::Full,
+        Some(1040 | 1203 | 1226) => Fault::Full,
         None => Fault::Broken,
         Some(code) if ends_connection(code) => Fault::Broken,
         Some(_) => Fault::Other,
@@ -27,11 +27,6 @@ pub(super) fn fault(error: &sqlx::Error) -> Fault {
 /// Shutdown, kill, idle for too long; read-only: another server may be the primary by now.
 fn ends_connection(code: u16) -> bool {
     matches!(code, 1053 | 1077..=1080 | 1094 | 1290 | 1792 | 1836 | 1927 | 3168 | 4031)
-}
-
-/// Whether a table of ours is missing.
-pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
-    number(error) == Some(1146)
 }
 
 /// The error for the caller. No text that the driver or the server gives holds a password.

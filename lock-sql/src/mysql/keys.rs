@@ -2,9 +2,6 @@
 
 use onelock_core::LockName;
 
-/// The tables, without the prefix.
-pub(super) const TABLES: [&str; 3] = ["counter", "line", "store"];
-
 /// A name as the tables have it.
 pub(super) fn key(name: &LockName) -> String {
     name.encoded().into_owned()

@@ -8,7 +8,6 @@ pub(crate) mod connect;
 pub(crate) mod error;
 mod inspect;
 mod keys;
-mod line;
 pub(crate) mod open;
 pub(crate) mod pool;
 mod release;
@@ -17,4 +16,4 @@ pub(crate) mod sql;
 mod wait;
 
 pub use backend::MySqlBackend;
-pub use config::{MYSQL_DRIVER, MySqlConfig, MySqlTls};
+pub use config::{MYSQL_DRIVER, MySqlConfig};

@@ -1,51 +1,55 @@
 //! What is looked at once, when a client connects: the server, its settings, the tables and the user's rights.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use onelock_core::{Error, ErrorKind, Result};
 
 use super::config::MySqlConfig;
-use super::keys::TABLES;
-use super::line::Cells;
 use super::pool::{Answer, Client};
 use super::sql::{Value, list};
 use crate::Durability;
-use crate::pool::Lane;
 
-/// The version of the tables that this code reads and writes.
-const VERSION: i64 = 2;
-
-/// What was found out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    /// Whether a commit that was answered survives a crash of the server's machine.
-    pub(super) durable: bool,
-    /// Whether it is MariaDB; MySQL if not.
-    pub(crate) mariadb: bool,
+/// Tables of ours.
+pub(crate) struct Tables {
+    /// What they are called, without the prefix.
+    pub(crate) names: &'static [&'static str],
+    /// How their version is asked for, and which one this code reads and writes.
+    pub(crate) version: (&'static str, i64),
+    pub(crate) migration: &'static str,
+    /// Who may not run it is to ask for this.
+    pub(crate) instead: &'static str,
 }
 
-/// What session locks need of a server, which use none of the tables here.
-pub(crate) async fn for_sessions(config: &MySqlConfig, limit: Duration) -> Result<Found> {
-    let config = MySqlConfig { request_timeout: limit, ..config.clone() };
-    let client = Client::new(&config);
-    let found = server(&client, &config).await;
-    client.close();
-    found
+const LINES: Tables = Tables {
+    names: &["counter", "line", "store"],
+    version: (include_str!("sql/version.sql"), 2),
+    migration: include_str!("../../migrations/mysql/0001_line.sql"),
+    instead: "run migrations/mysql/0001_line.sql and grant SELECT, INSERT, UPDATE and DELETE on `onelock_line`, SELECT \
+              and UPDATE on `onelock_counter` and `onelock_store`",
+};
+
+/// What session locks need of a server; and the text that `sql` asks for of their own tables.
+pub(crate) async fn for_sessions(config: &MySqlConfig, own: &Tables, sql: &str) -> Result<String> {
+    let client = Client::new(config);
+    server(&client, config).await?;
+    tables(&client, own).await?;
+    let (text,) = client.ask(sql, &[], Answer::one).await?;
+    Ok(text)
 }
 
-/// Looks at everything, and makes the tables when there are none.
-pub(super) async fn open(client: &Client, config: &MySqlConfig) -> Result<Found> {
-    let found = server(client, config).await?;
-    tables(client).await?;
+/// Looks at everything, and makes the tables when there are none. Whether a commit that was answered survives a crash of the
+/// server's machine.
+pub(super) async fn open(client: &Client, config: &MySqlConfig) -> Result<bool> {
+    let durable = server(client, config).await?;
+    tables(client, &LINES).await?;
     // Needs each right and each column that a verb needs.
-    client.verbs.ask(Lane::Verb, &client.sql.check.fill(&[]), |_| Ok(())).await?;
-    Ok(found)
+    client.ask(include_str!("sql/check.sql"), &[], |_| Ok(())).await?;
+    Ok(durable)
 }
 
-/// Whether the server may be used at all.
-async fn server(client: &Client, config: &MySqlConfig) -> Result<Found> {
-    let all = client.verbs.ask(Lane::Verb, &client.sql.variables.fill(&[]), pairs).await?;
+/// Whether the server may be used at all, and whether its commits last.
+async fn server(client: &Client, config: &MySqlConfig) -> Result<bool> {
+    let all: Vec<(String, String)> = client.ask(include_str!("sql/variables.sql"), &[], Answer::all).await?;
     let value = |name: &str| all.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let version = value("version").unwrap_or_default();
     check_version(version)?;
@@ -77,8 +81,7 @@ async fn server(client: &Client, config: &MySqlConfig) -> Result<Found> {
              be given twice; change that setting, or accept it with `durability=relaxed`"
         )));
     }
-    let durable = loses.is_none();
-    Ok(Found { durable, mariadb: version.contains("MariaDB") })
+    Ok(loses.is_none())
 }
 
 /// The setting that makes the server answer a commit before it is on the disk, and what it should be.
@@ -116,25 +119,34 @@ fn unsupported(text: String) -> Error {
     Error::new(ErrorKind::Unsupported, text)
 }
 
-async fn tables(client: &Client) -> Result<()> {
-    if !present(client).await? {
-        let made = client.verbs.ask(Lane::Verb, &client.sql.migration, |_| Ok(())).await;
-        made.map_err(|error| explain_migration(client, error))?;
-        if !present(client).await? {
-            return Err(Error::new(
-                ErrorKind::Foreign,
-                "the tables are there, but not the row of their version",
-            ));
-        }
+async fn tables(client: &Client, ours: &Tables) -> Result<()> {
+    if present(client, ours).await? {
+        return Ok(());
     }
-    Ok(())
+    client.ask(ours.migration, &[], |_| Ok(())).await.map_err(|error| {
+        if error.kind() != ErrorKind::Denied {
+            return error;
+        }
+        let instead = ours.instead.replace("`onelock_", &format!("`{}", client.prefix));
+        let text = format!(
+            "tables `{}…` are missing or this user has no right on some of them, and it may not make them: let an \
+             administrator {instead} ({error})",
+            client.prefix
+        );
+        Error::new(ErrorKind::Denied, text).caused_by(error)
+    })?;
+    if present(client, ours).await? {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Foreign, "the tables are there, but not the row of their version"))
 }
 
 /// Whether our tables are there and are ours.
-async fn present(client: &Client) -> Result<bool> {
-    let own = TABLES.map(|table| format!("{}{table}", client.sql.prefix));
-    let sql = client.sql.tables.fill(&[("tables", Value::Part(&list(&own)))]);
-    let found = client.verbs.ask(Lane::Verb, &sql, pairs).await?;
+async fn present(client: &Client, ours: &Tables) -> Result<bool> {
+    let names: Vec<_> = ours.names.iter().map(|table| format!("{}{table}", client.prefix)).collect();
+    let values = [("tables", Value::Part(&list(&names)))];
+    let found: Vec<(String, String)> =
+        client.ask(include_str!("sql/tables.sql"), &values, Answer::all).await?;
     for (table, engine) in &found {
         if engine != "InnoDB" {
             let engine = if engine.is_empty() { "no engine (a view)" } else { engine };
@@ -142,36 +154,17 @@ async fn present(client: &Client) -> Result<bool> {
             return Err(Error::new(ErrorKind::Foreign, text));
         }
     }
-    if found.len() < own.len() {
+    if found.len() < names.len() {
         return Ok(false);
     }
-    let read =
-        |answer: &Answer| if answer.rows.is_empty() { Ok(None) } else { Cells(answer.one()?).maybe(0) };
-    match client.verbs.ask(Lane::Verb, &client.sql.version.fill(&[]), read).await? {
-        None => Ok(false),
-        Some(VERSION) => Ok(true),
-        Some(other) => Err(unsupported(format!(
-            "the tables are of version {other}; this version of onelock knows version {VERSION}"
+    let (sql, known) = ours.version;
+    match client.ask(sql, &[], Answer::all::<(i64,)>).await?[..] {
+        [] => Ok(false),
+        [(version,), ..] if version == known => Ok(true),
+        [(other,), ..] => Err(unsupported(format!(
+            "the tables are of version {other}; this version of onelock knows version {known}"
         ))),
     }
-}
-
-/// Pairs of texts.
-fn pairs(answer: &Answer) -> Result<Vec<(String, String)>> {
-    answer.rows.iter().map(Cells).map(|row| Ok((row.text(0)?, row.text(1)?))).collect()
-}
-
-fn explain_migration(client: &Client, error: Error) -> Error {
-    if error.kind() != ErrorKind::Denied {
-        return error;
-    }
-    let text = format!(
-        "the tables `{0}…` are missing or this user has no right on some of them, and it may not make them: \
-         let an administrator run migrations/mysql/0001_line.sql and grant SELECT, INSERT, UPDATE and DELETE on \
-         `{0}line`, SELECT and UPDATE on `{0}counter` and `{0}store` ({error})",
-        client.sql.prefix
-    );
-    Error::new(ErrorKind::Denied, text).caused_by(error)
 }
 
 #[cfg(test)]

@@ -8,27 +8,26 @@ use onelock_core::{ErrorKind, FencingToken, HolderId, LockName, Release, Result,
 use super::keys::key;
 use super::pool::{Answer, Client};
 use super::sql::Value;
-use crate::pool::Lane;
-use crate::value::left;
+use crate::value::{blob, left};
 
 /// How often a client sweeps, unless another one has: sweep.sql says so as well.
 const SWEEP: Duration = Duration::from_secs(10);
 
 pub(super) async fn release(client: &Client, ticket: &Ticket) -> Result<Release> {
-    let (key, holder) = (key(&ticket.name), ticket.holder.as_u128().to_be_bytes());
+    let (key, holder) = (key(&ticket.name), blob(ticket.holder));
     let values = [("name", Value::Bytes(key.as_bytes())), ("holder", Value::Bytes(&holder))];
-    client.verbs.ask(Lane::Verb, &client.sql.release.fill(&values), removed).await
+    client.ask(include_str!("sql/release.sql"), &values, removed).await
 }
 
 /// In two requests. InnoDB shows a commit before it is on the disk: an entry that is only deleted is gone for a client that
 /// waits behind it, and back with its holder when the server loses power just then. So first it has no holder, which
 /// is on the disk when that is answered, and nobody has been let in yet.
 pub(super) async fn evict(client: &Client, name: &LockName, token: FencingToken) -> Result<Release> {
-    let (key, nobody) = (key(name), HolderId::random()?.as_u128().to_be_bytes());
+    let (key, nobody) = (key(name), blob(HolderId::random()?));
     let (name, number) = (Value::Bytes(key.as_bytes()), Value::Int(token.get()));
     let values = [("name", name), ("number", number), ("nobody", Value::Bytes(&nobody))];
-    client.verbs.ask(Lane::Verb, &client.sql.disown.fill(&values), |_| Ok(())).await?;
-    client.verbs.ask(Lane::Verb, &client.sql.evict.fill(&values[..2]), removed).await
+    client.ask(include_str!("sql/disown.sql"), &values, |_| Ok(())).await?;
+    client.ask(include_str!("sql/evict.sql"), &values, removed).await
 }
 
 fn removed(answer: &Answer) -> Result<Release> {
@@ -41,7 +40,7 @@ pub(super) async fn sweep(client: Weak<Client>) {
         tokio::time::sleep(SWEEP).await;
         let Some(client) = client.upgrade() else { return };
         // What fails is swept later, by this client or another.
-        let swept = client.verbs.ask(Lane::Verb, &client.sql.sweep.fill(&[]), |_| Ok(())).await;
+        let swept = client.ask(include_str!("sql/sweep.sql"), &[], |_| Ok(())).await;
         if swept.is_err_and(|error| error.kind() == ErrorKind::Closed) {
             return;
         }

@@ -3,6 +3,7 @@
 //! A verb is one text request of several statements, and a text request has no parameters. So every value becomes a
 //! number or a hexadecimal literal, which no content can break out of.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// A value in a request.
@@ -36,77 +37,31 @@ pub(super) fn list<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> String
     literals.join(",")
 }
 
-/// One request of the `sql/` folder, cut at its placeholders.
-#[derive(Debug)]
-pub(crate) struct Template {
-    /// A piece of text and the name of the placeholder behind it; the last has none.
-    pieces: Vec<(String, &'static str)>,
-}
-
-impl Template {
-    /// The text of a file, on the tables that begin with `prefix`, a checked identifier.
-    pub(crate) fn new(text: &'static str, prefix: &str) -> Self {
-        let own = |text: &str| text.replace("`onelock_", &format!("`{prefix}"));
-        let (mut pieces, mut piece) = (Vec::new(), String::new());
-        for line in text.lines().filter(|line| !line.starts_with("--")) {
-            for (at, part) in line.trim_start().split(':').enumerate() {
-                let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(part.len());
-                // A name begins with a letter: `:=` is none.
-                if at > 0 && end > 0 {
-                    pieces.push((own(&std::mem::take(&mut piece)), &part[..end]));
-                    piece.push_str(&part[end..]);
-                } else {
-                    piece.push_str(if at > 0 { ":" } else { "" });
-                    piece.push_str(part);
-                }
-            }
-            piece.push('\n');
-        }
-        pieces.push((own(&piece), ""));
-        Self { pieces }
-    }
-
-    /// The request with these values. Every placeholder must have one: the tests of this module see to it.
-    pub(crate) fn fill(&self, values: &[(&str, Value<'_>)]) -> String {
-        let mut out = String::with_capacity(4096);
-        for (text, name) in &self.pieces {
-            out.push_str(text);
-            if let Some((_, value)) = values.iter().find(|(key, _)| key == name) {
-                value.write(&mut out);
-            }
-        }
-        out
-    }
-}
-
-macro_rules! templates {
-    ($($name:ident)*) => {
-        /// All requests, for one table prefix.
-        #[derive(Debug)]
-        pub(super) struct Sql {
-            /// What the tables' names begin with.
-            pub(super) prefix: String,
-            /// The statements that make the tables.
-            pub(super) migration: String,
-            $(pub(super) $name: Template,)*
-        }
-
-        impl Sql {
-            /// The requests on the tables that begin with `prefix`, a checked identifier.
-            pub(super) fn new(prefix: &str) -> Self {
-                let migration = include_str!("../../migrations/mysql/0001_line.sql");
-                Self {
-                    prefix: prefix.to_owned(),
-                    migration: Template::new(migration, prefix).fill(&[]),
-                    $($name: Template::new(include_str!(concat!("sql/", stringify!($name), ".sql")), prefix),)*
-                }
-            }
-        }
+/// A request of the `sql/` folder with these values, on the tables that begin with `prefix`, a checked identifier. Every
+/// placeholder must have a value.
+pub(crate) fn fill(text: &str, prefix: &str, values: &[(&str, Value<'_>)]) -> String {
+    let text: Cow<'_, str> = match prefix {
+        // As the files have it, and most users.
+        "onelock_" => text.into(),
+        other => text.replace("`onelock_", &format!("`{other}")).into(),
     };
-}
-
-templates! {
-    acquire busy check disown due evict inspect list poll raise release renew session sweep tables variables version
+    let mut out = String::with_capacity(2 * text.len());
+    for line in text.lines().filter(|line| !line.starts_with("--")) {
+        for (at, part) in line.trim_start().split(':').enumerate() {
+            let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(part.len());
+            let (name, rest) = part.split_at(if at > 0 { end } else { 0 });
+            if let Some((_, value)) = values.iter().find(|(key, _)| *key == name) {
+                value.write(&mut out);
+            } else {
+                debug_assert!(name.is_empty(), "there is no value for :{name}");
+                // A name begins with a letter: `:=` is none.
+                out.push_str(if at > 0 { ":" } else { "" });
+            }
+            out.push_str(rest);
+        }
+        out.push('\n');
+    }
+    out
 }
 
 #[cfg(test)]
@@ -115,52 +70,23 @@ mod tests {
 
     #[test]
     fn values_are_numbers_or_hexadecimal() {
-        let sql = Sql::new("p_");
-        let text = sql.evict.fill(&[("name", Value::Bytes(b"a'; DROP TABLE x")), ("number", Value::Int(-7))]);
+        let values = [("name", Value::Bytes(b"a'; DROP TABLE x")), ("number", Value::Int(-7))];
+        let text = fill(include_str!("sql/evict.sql"), "p_", &values);
         assert!(text.contains("x'61273b2044524f50205441424c452078'"), "{text}");
         assert!(text.contains("number = -7\n") && text.contains("`p_line`"), "{text}");
         assert!(!text.contains("DROP") && !text.contains("onelock") && !text.contains("--"), "{text}");
-        let list = sql.tables.fill(&[("tables", Value::Part(&list(["a", "b"])))]);
+        let names = list(["a", "b"]);
+        let list = fill(include_str!("sql/tables.sql"), "p_", &[("tables", Value::Part(&names))]);
         assert!(list.contains("IN (x'61',x'62')"), "{list}");
-        assert!(sql.migration.contains("`p_store`") && !sql.migration.contains("onelock_"));
+        let migration = fill(include_str!("../../migrations/mysql/0001_line.sql"), "p_", &[]);
+        assert!(migration.contains("`p_store`") && !migration.contains("onelock_"));
+        assert!(fill(include_str!("sql/sweep.sql"), "p_", &[]).contains("SET @now := "));
     }
 
     #[test]
-    fn placeholders_are_those_of_the_comment() {
-        let sql = Sql::new("onelock_");
-        let names = |template: &Template| {
-            let mut names: Vec<_> = template.pieces.iter().map(|p| p.1).filter(|n| !n.is_empty()).collect();
-            names.sort_unstable();
-            names.dedup();
-            names
-        };
-        let acquire = [
-            "busy",
-            "epoch",
-            "holder",
-            "lease",
-            "mode",
-            "name",
-            "note",
-            "queue",
-            "room",
-            "waiter_lease",
-            "weight",
-        ];
-        assert_eq!(names(&sql.acquire), acquire);
-        assert_eq!(names(&sql.release), ["holder", "name"]);
-        assert_eq!(names(&sql.evict), ["name", "number"]);
-        assert_eq!(names(&sql.disown), ["name", "nobody", "number"]);
-        assert_eq!(names(&sql.raise), ["holder", "name", "number"]);
-        assert_eq!(names(&sql.renew), ["buckets", "due", "names"]);
-        assert_eq!(names(&sql.due), ["holder", "item", "lease", "name", "waiter_lease"]);
-        assert_eq!(names(&sql.poll), ["holders"]);
-        assert_eq!((names(&sql.inspect), names(&sql.busy)), (vec!["name"], vec!["name"]));
-        assert_eq!(names(&sql.list), ["after", "from", "limit", "until"]);
-        assert_eq!(names(&sql.session), ["lock_wait"]);
-        assert_eq!(names(&sql.tables), ["tables"]);
-        for none in [&sql.check, &sql.sweep, &sql.variables, &sql.version] {
-            assert!(names(none).is_empty());
-        }
+    #[cfg_attr(not(debug_assertions), ignore = "only looked at while debugging")]
+    #[should_panic(expected = "there is no value for :number")]
+    fn a_placeholder_without_a_value_is_a_mistake() {
+        fill(include_str!("sql/evict.sql"), "p_", &[("name", Value::Int(1))]);
     }
 }

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{FencingToken, HolderId, Result, Ticket, Wake};
+use onelock_core::{Result, Ticket, Wake};
 
-use super::line::Cells;
 use super::pool::{Answer, Client};
 use super::sql::{Value, list};
 use crate::inbox::{Poll, Polled};
@@ -27,24 +26,20 @@ impl Poll for Waiters {
         let mut answers = Vec::with_capacity(waiting.len());
         for part in waiting.chunks(ENTRIES) {
             let holders = list(part.iter().map(|ticket| blob(ticket.holder)));
-            let sql = self.0.sql.poll.fill(&[("holders", Value::Part(&holders))]);
+            let sql = self.0.text(include_str!("sql/poll.sql"), &[("holders", Value::Part(&holders))]);
+            // The number of each entry that is there, and how many have to leave before it holds.
+            let read = |answer: &Answer| answer.all::<(Vec<u8>, i64, i64)>();
             let found = self.0.polls.ask(Lane::Verb, &sql, read).await?;
-            answers.extend(part.iter().map(|ticket| match found.get(&ticket.holder) {
-                Some((token, ahead)) if Some(*token) == ticket.token => match ahead {
-                    0 => Polled::Wake(Wake::Held(*token)),
-                    ahead => Polled::Waits(*ahead),
+            let found: HashMap<_, _> =
+                found.into_iter().map(|(holder, number, ahead)| (holder, (number, ahead))).collect();
+            answers.extend(part.iter().map(|ticket| match (found.get(&blob(ticket.holder)), ticket.token) {
+                (Some(&(number, ahead)), Some(token)) if number == token.get() => match ahead {
+                    0 => Polled::Wake(Wake::Held(token)),
+                    ahead => Polled::Waits(u32::try_from(ahead).unwrap_or(u32::MAX)),
                 },
                 _ => Polled::Wake(Wake::Ask),
             }));
         }
         Ok(answers)
     }
-}
-
-/// The number of each entry that is there, and how many have to leave before it holds.
-fn read(answer: &Answer) -> Result<HashMap<HolderId, (FencingToken, u32)>> {
-    let row = |row: Cells<'_>| {
-        Ok((row.holder(0)?, (row.token(1)?, u32::try_from(row.int(2)?).unwrap_or(u32::MAX))))
-    };
-    answer.rows.iter().map(Cells).map(row).collect()
 }

@@ -3,10 +3,9 @@
 use onelock_core::{Request, Result, Standing, Wake};
 
 use super::backend::Shared;
-use super::line::read_found;
-use super::sql::{hexed, plain};
+use super::sql::hexed;
 use crate::pool::Lane;
-use crate::value::{blob, micros};
+use crate::value::{Found, blob, micros};
 
 /// Joins the line, or holds at once.
 pub(super) async fn acquire(shared: &Shared, request: &Request) -> Result<Standing> {
@@ -22,19 +21,26 @@ pub(super) async fn acquire(shared: &Shared, request: &Request) -> Result<Standi
 }
 
 async fn join(shared: &Shared, request: &Request) -> Result<Standing> {
-    let call = shared.sql.acquire.call([
-        plain(request.name.encoded()),
+    let (one, two) = (include_str!("sql/acquire.sql"), include_str!("sql/acquire_and_flush.sql"));
+    let values = [
+        request.name.encoded().into_owned(),
         hexed(blob(request.holder)),
-        plain(request.mode),
-        plain(micros(request.lease)),
-        plain(micros(request.waiter_lease)),
-        plain(micros(request.delay)),
-        plain(request.queue),
-        plain(shared.channel.address()),
+        request.mode.to_string(),
+        micros(request.lease).to_string(),
+        micros(request.waiter_lease).to_string(),
+        micros(request.delay).to_string(),
+        request.queue.to_string(),
+        shared.channel.address().to_owned(),
         hexed(request.note.as_str()),
-        plain(u16::from(request.epoch)),
-    ]);
+        u16::from(request.epoch).to_string(),
+    ];
+    let call = shared.schema.flushed(one, two, values);
     let leases = (request.lease, request.waiter_lease);
-    let read = |row: &_| read_found(row, request.holder, leases);
-    Ok(shared.pool.ask(Lane::Verb, &call, |answer| read(answer.one()?)).await?.standing())
+    shared
+        .pool
+        .ask(Lane::Verb, &call, |answer| {
+            let (whose, token, retry): (Vec<u8>, _, _) = answer.one()?;
+            Ok(Found::new((&whose, token, retry), request.holder, leases)?.standing())
+        })
+        .await
 }

@@ -20,11 +20,11 @@ use super::migrate;
 use super::pool::{Pool, Postgres};
 use super::release::{evict, release};
 use super::renew::{raise, renew};
-use super::sql::Sql;
+use super::sql::Schema;
 use super::wait::{POLL, Unheard, wait};
 use crate::Durability;
 use crate::inbox::Inbox;
-use crate::pool::Server as _;
+use crate::pool::Connect as _;
 
 /// Locks in a PostgreSQL database.
 ///
@@ -32,7 +32,6 @@ use crate::pool::Server as _;
 /// a handful of connections, and one more that listens for promotions.
 pub struct PostgresBackend {
     info: Info,
-    durability: Durability,
     shared: Arc<Shared>,
     listening: JoinHandle<()>,
 }
@@ -42,7 +41,7 @@ pub(super) struct Shared {
     pub(super) pool: Pool,
     pub(super) inbox: Arc<Inbox>,
     pub(super) channel: Channel,
-    pub(super) sql: Sql,
+    pub(super) schema: Schema,
     /// How long to connect and to be answered may take.
     pub(super) patience: Duration,
 }
@@ -52,10 +51,11 @@ impl PostgresBackend {
     /// To be called within a tokio runtime, which then serves the notifications.
     ///
     /// # Errors
-    /// - [`ErrorKind::InvalidConfig`](onelock_core::ErrorKind::InvalidConfig): an option out of range, no such database, no schema and `migrate` off;
-    /// - [`ErrorKind::Denied`](onelock_core::ErrorKind::Denied): the login or a right is missing, or the connection is not as secure as asked;
-    /// - [`ErrorKind::Foreign`](onelock_core::ErrorKind::Foreign): the schema holds what is not ours; [`ErrorKind::Unsupported`](onelock_core::ErrorKind::Unsupported): another version of it;
-    /// - [`ErrorKind::Unavailable`](onelock_core::ErrorKind::Unavailable): the server cannot be reached.
+    /// - [`ErrorKind::InvalidConfig`](onelock_core::ErrorKind::InvalidConfig): an option out of range, no such database, no
+    ///   schema and `migrate` off;
+    /// - `Denied`: the login or a right is missing, or the connection is not as secure as asked;
+    /// - `Foreign`: the schema holds what is not ours; `Unsupported`: another version of it;
+    /// - `Unavailable`: the server cannot be reached.
     ///
     /// # Cancel safety
     /// Safe: a migration is one transaction.
@@ -64,26 +64,24 @@ impl PostgresBackend {
         let address = format!("postgres://{}", config.address());
         let named = |error: Error| error.during("open").at(&address);
         let pool = Pool::new(Postgres::new(&config), config.connections, config.request_timeout);
-        let conn = pool.server.connect().await;
-        let mut conn = conn.map_err(|error| named(pool.server.explain(error, None)))?;
+        let mut conn = pool.server.connect().await.map_err(named)?;
         let migration = migrate::migration(&config.namespace)?;
-        migrate::ensure(&mut conn.conn, &config.namespace, config.migrate, &migration)
-            .await
-            .map_err(named)?;
+        let made = migrate::ensure(&mut conn.conn, &config.namespace, config.migrate, &migration).await;
+        made.map_err(named)?;
         pool.give(conn);
+        let durable = config.durability == Durability::Durable;
         let shared = Arc::new(Shared {
             pool,
             inbox: Arc::default(),
             channel: Channel::new(HolderId::random()?),
-            sql: Sql::new(&config.namespace, config.durability),
+            schema: Schema { name: config.namespace.clone(), durable },
             patience: config.connect_timeout + config.request_timeout,
         });
         let listening = tokio::spawn(listen(shared.clone()));
         shared.inbox.poll_by(POLL, || Unheard(Arc::clone(&shared)));
         // So that the first waiter need not be polled for. Where listening does not work it is done without.
         let _ = tokio::time::timeout(config.connect_timeout, shared.channel.tried.notified()).await;
-        let info = Info::new("postgres", address);
-        Ok(Checked::over(Self { info, durability: config.durability, shared, listening }))
+        Ok(Checked::over(Self { info: Info::new("postgres", address), shared, listening }))
     }
 
     fn end(&self) {
@@ -112,7 +110,7 @@ impl Backend for PostgresBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::of_lines().durable(self.durability == Durability::Durable)
+        Capabilities::of_lines().durable(self.shared.schema.durable)
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use onelock_core::driver::opening;
 use onelock_core::toolkit::{Given, checks, options};
-use onelock_core::{Capabilities, Credentials, Driver, Error, ErrorKind, Host, Result, Secret, StoreUrl};
-use serde::{Deserialize, Serialize};
+use onelock_core::{Capabilities, Credentials, Driver, Host, Result, Secret, StoreUrl};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{ConnectOptions as _, PgPool};
 
 use super::PostgresBackend;
-use crate::Durability;
+use crate::hosts::{Endpoints, bad, is_plain};
+use crate::{Durability, Tls};
 
 /// The PostgreSQL store: `postgres://user:password@host:5432/database`.
 pub const POSTGRES_DRIVER: Driver = Driver::new("postgres", &["postgres", "postgresql"], |url, _| {
@@ -21,24 +21,6 @@ pub const POSTGRES_DRIVER: Driver = Driver::new("postgres", &["postgres", "postg
 .about("tables and functions in a PostgreSQL database")
 .capabilities(Capabilities::of_lines())
 .options(PostgresConfig::OPTIONS);
-
-/// How a connection is secured: as libpq's `sslmode`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum SslMode {
-    /// Never with TLS.
-    Disable,
-    /// With TLS where the server offers it. Anyone in between can turn it off.
-    #[default]
-    Prefer,
-    /// With TLS, whatever server it is.
-    Require,
-    /// With TLS, and a certificate of a trusted authority.
-    VerifyCa,
-    /// With TLS, and a certificate of a trusted authority for this very host.
-    VerifyFull,
-}
 
 options! {
     /// How to reach one PostgreSQL server. Its `Debug` shows no password.
@@ -76,7 +58,7 @@ options! {
         /// A connection that does not answer is replaced.
         request_timeout: Duration = "5s",
         /// How a connection is secured: disable, prefer, require, verify-ca or verify-full.
-        sslmode: SslMode = "prefer",
+        sslmode: Tls = "prefer",
         /// A PEM file with the authorities to trust.
         #[alias = "sslrootcert"]
         tls_ca: Option<PathBuf> = "the system's",
@@ -124,7 +106,7 @@ impl PostgresConfig {
     /// Reads a URL, whose common options have been taken out.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidConfig`], saying what is wrong.
+    /// [`ErrorKind::InvalidConfig`](onelock_core::ErrorKind::InvalidConfig), saying what is wrong.
     pub fn from_url(url: StoreUrl) -> Result<Self> {
         Self::default().over(url)
     }
@@ -148,71 +130,65 @@ impl PostgresConfig {
     /// Checks what can be checked without a server.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidConfig`], saying what is wrong.
+    /// [`ErrorKind::InvalidConfig`](onelock_core::ErrorKind::InvalidConfig), saying what is wrong.
     pub fn check(&self) -> Result<()> {
         check_schema(&self.namespace)?;
-        if self.socket.is_some() && !self.hosts.is_empty() && self.hosts != Self::default().hosts {
-            return Err(bad("there is a host and a socket"));
-        }
-        if self.socket.as_ref().is_some_and(|path| !path.is_absolute()) {
-            return Err(bad("socket is the whole path of a folder; a host stands after postgres://"));
-        }
         if self.port == 0 {
             return Err(bad("the port is a number from 1 to 65535"));
         }
-        checks::hosts(&self.servers())?;
+        self.endpoints().check(&Self::default().hosts)?;
         if !(1..=64).contains(&self.connections) {
             return Err(bad("connections is from 1 to 64"));
         }
-        let given = self.credentials.is_some() || self.username.is_some() || self.password.is_some();
-        if self.pool.is_some() && (given || self.hosts.len() != 1) {
-            return Err(bad(
-                "a pool of the application's leads to one server, and has its user and password",
-            ));
-        }
         checks::times(&[self.connect_timeout, self.request_timeout])?;
         checks::pair(self.tls_cert.as_ref(), self.tls_key.as_ref())?;
-        checks::credentials(self.credentials.as_ref(), self.username.as_deref(), self.password.as_ref())?;
-        crate::tls::check("PostgreSQL", !matches!(self.sslmode, SslMode::Disable | SslMode::Prefer))
+        self.sslmode.check("PostgreSQL")
     }
 
-    /// The servers, of which the socket is one.
-    pub(super) fn servers(&self) -> Vec<Host> {
-        let socket = self.socket.as_ref().map(|path| vec![Host::new(path.to_string_lossy(), self.port)]);
-        socket.unwrap_or_else(|| self.hosts.clone())
+    pub(super) fn endpoints(&self) -> Endpoints<'_> {
+        Endpoints {
+            hosts: &self.hosts,
+            socket: self.socket.as_ref().map(|path| Host::new(path.to_string_lossy(), self.port)),
+            user: self.username.as_deref(),
+            password: self.password.as_ref(),
+            credentials: self.credentials.as_ref(),
+            pooled: self.pool.is_some(),
+            connect_timeout: self.connect_timeout,
+        }
     }
 
     /// The address without scheme, user, password and options.
     pub(crate) fn address(&self) -> String {
-        let hosts: Vec<_> = self.servers().iter().map(ToString::to_string).collect();
-        format!("{}/{}", hosts.join(","), self.database.as_deref().unwrap_or_default())
+        self.endpoints().address(self.database.as_deref().unwrap_or_default())
     }
 
-    /// What the driver takes, for the first server. Its `Debug` shows the password: never print it.
-    pub(crate) fn options(&self) -> PgConnectOptions {
+    /// What the driver takes. Its `Debug` shows the password: never print it.
+    pub(super) fn options(
+        &self,
+        server: &Host,
+        user: Option<&str>,
+        password: Option<&Secret>,
+    ) -> PgConnectOptions {
+        // Poolers refuse the digits, and no number here has a fraction.
+        let bare = |options: PgConnectOptions| options.extra_float_digits(None).disable_statement_logging();
         if let Some(pool) = &self.pool {
-            let options = PgConnectOptions::clone(&pool.get().connect_options());
-            return options.extra_float_digits(None).disable_statement_logging();
+            return bare(PgConnectOptions::clone(&pool.get().connect_options()));
         }
-        let server = self.servers().swap_remove(0);
-        let mut options = PgConnectOptions::new_without_pgpass()
+        let mut options = bare(PgConnectOptions::new_without_pgpass())
             .host(&server.host)
             .port(server.port)
             .application_name("onelock")
-            // Poolers refuse it, and no number here has a fraction.
-            .extra_float_digits(None)
             .ssl_mode(match self.sslmode {
-                SslMode::Disable => PgSslMode::Disable,
-                SslMode::Prefer => PgSslMode::Prefer,
-                SslMode::Require => PgSslMode::Require,
-                SslMode::VerifyCa => PgSslMode::VerifyCa,
-                SslMode::VerifyFull => PgSslMode::VerifyFull,
-            })
-            .disable_statement_logging();
-        if let Some(username) = &self.username {
-            options = options.username(username);
+                Tls::Off => PgSslMode::Disable,
+                Tls::Prefer => PgSslMode::Prefer,
+                Tls::Require => PgSslMode::Require,
+                Tls::VerifyCa => PgSslMode::VerifyCa,
+                Tls::VerifyFull => PgSslMode::VerifyFull,
+            });
+        if let Some(user) = user {
+            options = options.username(user);
         }
-        if let Some(password) = &self.password {
+        if let Some(password) = password {
             options = options.password(password.reveal());
         }
         if let Some(database) = &self.database {
@@ -230,23 +206,16 @@ impl PostgresConfig {
 
 /// The schema goes into the text of statements, so it is a plain identifier and nothing else.
 pub(crate) fn check_schema(schema: &str) -> Result<()> {
-    let ok = (1..=63).contains(&schema.len())
-        && schema.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && schema.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
-        && !schema.starts_with("pg_");
-    if ok {
-        Ok(())
-    } else {
-        Err(bad("namespace is a schema: 1 to 63 of a-z, 0-9 and `_`, not with a digit or `pg_` first"))
+    if is_plain(schema, 63) && !schema.starts_with("pg_") {
+        return Ok(());
     }
-}
-
-fn bad(text: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, text)
+    Err(bad("namespace is a schema: 1 to 63 of a-z, 0-9 and `_`, not with a digit or `pg_` first"))
 }
 
 #[cfg(test)]
 mod tests {
+    use onelock_core::ErrorKind;
+
     use super::*;
 
     fn read(url: &str) -> Result<PostgresConfig> {
@@ -262,14 +231,12 @@ mod tests {
         assert_eq!((&config.hosts[..], config.connections), (&[Host::new("h", 7)][..], 2));
         assert_eq!(
             (config.namespace.as_str(), config.sslmode, config.migrate),
-            ("a_1", SslMode::VerifyFull, false)
+            ("a_1", Tls::VerifyFull, false)
         );
         assert_eq!(config.address(), "h:7/db");
         let local = read("postgres:///db?host=/run/postgresql&port=5433").unwrap();
-        assert_eq!(
-            (local.servers(), &*local.address()),
-            (vec![Host::new("/run/postgresql", 5433)], "/run/postgresql/db")
-        );
+        assert_eq!(local.endpoints().socket, Some(Host::new("/run/postgresql", 5433)));
+        assert_eq!(local.address(), "/run/postgresql/db");
         assert_eq!(read("postgres://a,b:7/db").unwrap().address(), "a:5432,b:7/db");
         assert_eq!(config.durability, Durability::Durable);
         let libpq = read("postgres://h?schema=a&sslrootcert=/ca&sslcert=/c&sslkey=/k").unwrap();

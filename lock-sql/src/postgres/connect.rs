@@ -1,57 +1,43 @@
-//! Where the next connection leads and with which credentials: found out for each anew.
+//! How a connection is made: where it leads and with which credentials is found out for each anew.
 
-use onelock_core::Host;
-use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
+use onelock_core::Result;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, FromRow};
 
 use super::config::PostgresConfig;
-use crate::hosts::{given, in_time, primary};
+use super::error::denied;
+use crate::hosts::in_time;
+use crate::unharmed::unharmed;
 
 /// Whether it may keep locks.
 const PRIMARY: &str = "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
 
-/// Makes connections.
-#[derive(Debug)]
-pub(crate) struct Connector {
-    config: PostgresConfig,
-    hosts: Vec<Host>,
+/// A connection in which nothing is set yet, to the server that takes writes, within the time for connecting.
+pub(crate) async fn connect(config: &PostgresConfig) -> Result<PgConnection> {
+    let connecting = async { options(config).await?.connect().await };
+    let connected = in_time(config.connect_timeout, connecting).await;
+    connected.map_err(|error| denied(error, "CONNECT on the database"))
 }
 
-impl Connector {
-    pub(crate) fn new(config: &PostgresConfig) -> Self {
-        Self { hosts: config.servers(), config: config.clone() }
-    }
+/// What the driver takes for it. Its `Debug` shows the password.
+pub(super) async fn options(config: &PostgresConfig) -> Result<PgConnectOptions, sqlx::Error> {
+    let of = |host: &_, user: Option<&_>, password: Option<&_>| config.options(host, user, password);
+    config.endpoints().options(of, takes_writes).await
+}
 
-    /// What the driver takes, for the server that takes writes. Its `Debug` shows the password.
-    pub(crate) async fn options(&self) -> Result<PgConnectOptions, sqlx::Error> {
-        let mut options = self.config.options();
-        let (callback, limit) = (self.config.credentials.as_ref(), self.config.connect_timeout);
-        if let Some((user, password)) = given(callback, limit).await? {
-            options = options.username(&user);
-            if let Some(password) = password {
-                options = options.password(password.reveal());
-            }
-        }
-        if self.hosts.len() < 2 {
-            return Ok(options);
-        }
-        let at = |host: &Host| options.clone().host(&host.host).port(host.port);
-        let probe = |host| {
-            let options = at(host);
-            async move {
-                let mut conn = options.connect().await?;
-                let answer = conn.fetch_one(sqlx::raw_sql(PRIMARY)).await?.try_get(0);
-                // Only so that the server need not find out.
-                let _ = conn.close().await;
-                answer
-            }
-        };
-        primary(&self.hosts, self.config.connect_timeout / 4, probe).await.map(at)
-    }
+async fn takes_writes(options: PgConnectOptions) -> Result<bool, sqlx::Error> {
+    let mut conn = options.connect().await?;
+    let (answer,) = raw(&mut conn, PRIMARY).await?;
+    // Only so that the server need not find out.
+    let _ = conn.close().await;
+    Ok(answer)
+}
 
-    /// A connection in which nothing is set yet, within the time for connecting.
-    pub(crate) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
-        let connecting = async { self.options().await?.connect().await };
-        in_time(self.config.connect_timeout, connecting).await
-    }
+/// The first row of one message that needs nothing prepared: there may be a pooler between.
+pub(crate) async fn raw<T>(conn: &mut PgConnection, sql: impl Into<String>) -> Result<T, sqlx::Error>
+where
+    T: for<'r> FromRow<'r, PgRow>,
+{
+    let sql = AssertSqlSafe(sql.into());
+    unharmed(async { T::from_row(&conn.fetch_one(sqlx::raw_sql(sql)).await?) }).await
 }

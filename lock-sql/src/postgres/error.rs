@@ -15,19 +15,14 @@ fn is(error: &sqlx::Error, states: &[&str]) -> bool {
     state(error).is_some_and(|state| states.contains(&state.as_str()))
 }
 
-/// Whether the functions are missing.
-pub(crate) fn is_missing(error: &sqlx::Error) -> bool {
-    is(error, &["42883", "3F000", "42P01"])
-}
-
 /// Whether the server, or a pooler, has no connection left for us.
-pub(crate) fn is_full(error: &sqlx::Error) -> bool {
+fn is_full(error: &sqlx::Error) -> bool {
     is(error, &["53300", "08P01"])
 }
 
 /// What an error means for the connection. A server that is shut down and a pooler that has lost its server say so; a standby takes
 /// no writes, and the next connection may find the primary.
-pub(super) fn fault(error: &sqlx::Error) -> Fault {
+pub(crate) fn fault(error: &sqlx::Error) -> Fault {
     match state(error).as_deref() {
         _ if is_full(error) => Fault::Full,
         Some("40001" | "40P01") => Fault::Collision,

@@ -11,11 +11,13 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::backend::Shared;
-use super::error::explain;
+use super::connect::options;
 use super::line::read_wake;
-use super::sql::plain;
 use crate::pool::Lane;
 use crate::unharmed::unharmed;
+
+/// Which session of the server this is.
+const SESSION: &str = "SELECT pg_backend_pid()";
 
 /// How long to wait before listening again, at first and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
@@ -135,19 +137,17 @@ fn deliver(shared: &Shared, notification: &PgNotification, proof: &str) {
 
 /// A connection that listens; none behind a pooler that was noticed.
 async fn begin(shared: &Shared) -> Result<Option<PgListener>, sqlx::Error> {
-    let options = shared.pool.server.connector.options().await?;
+    let options = options(&shared.pool.server.config).await?;
     let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.eager_reconnect(false);
     // Whether another connection, open at the same time, is served by the same session: then there is a pooler between,
     // and it need not be asked to listen. A pooler that is busy just then may serve them by two: so they are asked twice.
     for _ in 0..2 {
-        let row = listener.fetch_one(sqlx::raw_sql("SELECT pg_backend_pid()")).await?;
-        let here: i32 = row.try_get(0)?;
-        let call = shared.sql.session.call([]);
-        let there =
-            shared.pool.ask(Lane::Verb, &call, |answer| answer.one()?.try_get(0).map_err(explain)).await;
-        if there.is_ok_and(|there: i32| there == here) {
+        let here: i32 = listener.fetch_one(sqlx::raw_sql(SESSION)).await?.try_get(0)?;
+        let call = shared.schema.call(SESSION, []);
+        let there = shared.pool.ask(Lane::Verb, &call, |answer| answer.one()).await;
+        if there.is_ok_and(|(there,): (i32,)| there == here) {
             return Ok(None);
         }
     }
@@ -157,6 +157,7 @@ async fn begin(shared: &Shared) -> Result<Option<PgListener>, sqlx::Error> {
 
 /// Sends a notification to ourselves. Where it cannot be sent there is no proof either.
 async fn prove(shared: &Shared, proof: &str) {
-    let call = shared.sql.notify.call([plain(&shared.channel.name), plain(proof)]);
+    let values = [shared.channel.name.clone(), proof.to_owned()];
+    let call = shared.schema.call("SELECT pg_notify($1, $2)", values);
     let _ = shared.pool.ask(Lane::Verb, &call, |_| Ok(())).await;
 }

@@ -2,11 +2,12 @@
 
 use onelock_core::{Error, ErrorKind, Result};
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::config::check_schema;
-use super::error::{denied, explain, is_missing};
-use crate::unharmed::unharmed;
+use super::connect::raw;
+use super::error::{denied, explain};
+use crate::hosts::bad;
 
 /// The version that these files make.
 const VERSION: i32 = 1;
@@ -31,12 +32,8 @@ const FILES: &[&str] = &[
 /// [`ErrorKind::InvalidConfig`] when `schema` is not a plain lower-case identifier.
 pub fn migration(schema: &str) -> Result<String> {
     check_schema(schema)?;
-    Ok(FILES.join("\n").replace("{schema}", &quoted(schema)))
-}
-
-/// The checked name as it stands in a statement.
-fn quoted(schema: &str) -> String {
-    format!("\"{schema}\"")
+    // A plain identifier; in quotes it may be a word of the language, too.
+    Ok(FILES.join("\n").replace("{schema}", &format!("\"{schema}\"")))
 }
 
 /// Makes sure that the functions are there, of the version this program knows.
@@ -52,7 +49,7 @@ pub(crate) async fn ensure(
     if !may_make {
         let text =
             format!("schema {schema} is not there, and `migrate` is off: let its owner run the migration");
-        return Err(Error::new(ErrorKind::InvalidConfig, text));
+        return Err(bad(&text));
     }
     // What others committed while this waited for them is to be seen.
     let mut transaction = conn.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(explain)?;
@@ -62,20 +59,25 @@ pub(crate) async fn ensure(
     made.and(ended.map_err(explain))
 }
 
-/// Whether the functions are there.
+/// Whether the functions are there. What is not ours is left alone.
 async fn is_there(conn: &mut PgConnection, schema: &str) -> Result<bool> {
-    // In one message: there may be a pooler between.
-    let sql = AssertSqlSafe(format!("SELECT {}.onelock_version()", quoted(schema)));
-    match unharmed(conn.fetch_one(sqlx::raw_sql(sql))).await.and_then(|row| row.try_get(0)) {
-        Ok(VERSION) => Ok(true),
-        Ok(other) => {
+    let needs = format!("USAGE on schema {schema} and EXECUTE on function {schema}.onelock_version");
+    let made = include_str!("sql/made.sql").replace("{schema}", schema);
+    match raw(conn, made).await.map_err(|error| denied(error, &needs))? {
+        (true, _) => {}
+        (false, false) => return Ok(false),
+        (false, true) => {
+            let text =
+                format!("schema {schema} holds what onelock did not make; choose another with `namespace=…`");
+            return Err(Error::new(ErrorKind::Foreign, text));
+        }
+    }
+    let version = raw(conn, format!("SELECT \"{schema}\".onelock_version()")).await;
+    match version.map_err(|error| denied(error, &needs))? {
+        (VERSION,) => Ok(true),
+        (other,) => {
             let text = format!("schema {schema} is of version {other}, this program knows {VERSION}");
             Err(Error::new(ErrorKind::Unsupported, text))
-        }
-        Err(error) if is_missing(&error) => Ok(false),
-        Err(error) => {
-            let function = format!("EXECUTE on function {schema}.onelock_version");
-            Err(denied(error, &format!("USAGE on schema {schema} and {function}")))
         }
     }
 }
@@ -84,16 +86,8 @@ async fn make(conn: &mut PgConnection, schema: &str, migration: &str) -> Result<
     // One at a time: the second one finds what the first made.
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('onelock migration ' || $1, 0))";
     sqlx::query(lock).bind(schema).persistent(false).execute(&mut *conn).await.map_err(explain)?;
-    let query = sqlx::query(include_str!("sql/made.sql")).bind(quoted(schema)).bind(schema).persistent(false);
-    let row = query.fetch_one(&mut *conn).await.map_err(explain)?;
-    let (there, things): (bool, bool) = (row.try_get(0).map_err(explain)?, row.try_get(1).map_err(explain)?);
-    if there {
-        return is_there(conn, schema).await.map(drop);
-    }
-    if things {
-        let text =
-            format!("schema {schema} holds what onelock did not make; choose another with `namespace=…`");
-        return Err(Error::new(ErrorKind::Foreign, text));
+    if is_there(conn, schema).await? {
+        return Ok(());
     }
     let needs =
         "CREATE on the database; or let the schema's owner run the migration, and set `migrate=false`";

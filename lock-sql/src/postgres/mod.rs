@@ -17,5 +17,5 @@ mod sql;
 mod wait;
 
 pub use backend::PostgresBackend;
-pub use config::{POSTGRES_DRIVER, PostgresConfig, SslMode};
+pub use config::{POSTGRES_DRIVER, PostgresConfig};
 pub use migrate::migration;

@@ -3,15 +3,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use onelock_core::Error;
+use onelock_core::{Error, Result};
 use sqlx::Executor as _;
 use sqlx::postgres::{PgConnection, PgRow};
 
 use super::config::PostgresConfig;
-use super::connect::Connector;
+use super::connect::connect;
 use super::error::{denied, fault};
 use super::sql::Call;
-use crate::pool::{self, Answer, Fault, Server};
+use crate::pool::{self, Answer, Connect, Fault, Server};
 
 /// The functions ask for this level, whatever the database's default is.
 const SESSION: &str = "SET default_transaction_isolation = 'read committed'";
@@ -19,8 +19,7 @@ const SESSION: &str = "SET default_transaction_isolation = 'read committed'";
 pub(super) type Pool = pool::Pool<Postgres>;
 
 pub(super) struct Postgres {
-    pub(super) connector: Connector,
-    schema: String,
+    pub(super) config: PostgresConfig,
     /// Whether a connection made now is one session of the server: proven, or it is not used as one.
     direct: AtomicBool,
 }
@@ -31,16 +30,9 @@ pub(super) struct Conn {
     ready: bool,
 }
 
-impl Conn {
-    pub(super) fn new(conn: PgConnection) -> Self {
-        Self { conn, ready: false }
-    }
-}
-
 impl Postgres {
     pub(super) fn new(config: &PostgresConfig) -> Self {
-        let (connector, schema) = (Connector::new(config), config.namespace.clone());
-        Self { connector, schema, direct: AtomicBool::new(false) }
+        Self { config: config.clone(), direct: AtomicBool::new(false) }
     }
 
     /// Whether connections made from now on are sessions of the server. Those that are in use stay what they are.
@@ -49,14 +41,21 @@ impl Postgres {
     }
 }
 
-impl Server for Postgres {
+impl Connect for Postgres {
     type Conn = Conn;
+
+    async fn connect(&self) -> Result<Conn> {
+        Ok(Conn { conn: connect(&self.config).await?, ready: false })
+    }
+
+    fn fault(error: &sqlx::Error) -> Fault {
+        fault(error)
+    }
+}
+
+impl Server for Postgres {
     type Request = Call;
     type Row = PgRow;
-
-    async fn connect(&self) -> Result<Conn, sqlx::Error> {
-        self.connector.connect().await.map(Conn::new)
-    }
 
     async fn send(&self, conn: &mut Conn, call: &Call) -> Result<Answer<PgRow>, sqlx::Error> {
         if !conn.ready && self.direct.load(Ordering::Acquire) {
@@ -71,21 +70,8 @@ impl Server for Postgres {
         Ok(Answer::new(rows, 0))
     }
 
-    fn fault(error: &sqlx::Error) -> Fault {
-        fault(error)
-    }
-
-    fn explain(&self, error: sqlx::Error, call: Option<&Call>) -> Error {
-        let schema = &self.schema;
-        match call {
-            Some(Call { verb, .. }) => {
-                let function = verb.function;
-                denied(
-                    error,
-                    &format!("USAGE on schema {schema} and EXECUTE on function {schema}.{function}"),
-                )
-            }
-            None => denied(error, "CONNECT on the database"),
-        }
+    fn explain(&self, error: sqlx::Error, call: &Call) -> Error {
+        let (schema, function) = (&self.config.namespace, call.function());
+        denied(error, &format!("USAGE on schema {schema} and EXECUTE on function {schema}.{function}"))
     }
 }

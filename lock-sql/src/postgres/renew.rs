@@ -1,14 +1,11 @@
 //! Renewing entries, and raising the counter behind one.
 
 use onelock_core::{FencingToken, Raise, Renewal, Renewed, Result, Ticket};
-use sqlx::Row as _;
 
 use super::backend::Shared;
-use super::error::explain;
-use super::line::read_all_found;
-use super::sql::{Value, array, hexed, plain};
+use super::sql::{array, blobs, hexed};
 use crate::pool::Lane;
-use crate::value::{blob, micros};
+use crate::value::{Found, blob, micros, protocol};
 
 pub(super) async fn renew(shared: &Shared, due: &[Renewal]) -> Vec<Result<Renewed>> {
     let renewed = renew_together(shared, due).await;
@@ -19,21 +16,29 @@ async fn renew_together(shared: &Shared, due: &[Renewal]) -> Result<Vec<Result<R
     // Those of one name together, and in the order of its line: as those who promote lock the rows.
     let mut order: Vec<_> = due.iter().enumerate().collect();
     order.sort_by_key(|(_, renewal)| (&renewal.ticket.name, renewal.ticket.token));
-    let sorted: Vec<_> = order.iter().map(|(_, renewal)| *renewal).collect();
-    let times = |time: fn(&Renewal) -> _| array(sorted.iter().map(|r| micros(time(r))));
-    let call = shared.sql.renew.call([
-        array(sorted.iter().map(|r| r.ticket.name.encoded())),
-        Value::Blobs(sorted.iter().map(|r| blob(r.ticket.holder)).collect()),
+    let times = |time: fn(&Renewal) -> _| array(order.iter().map(|(_, r)| micros(time(r))));
+    let (one, two) = (include_str!("sql/renew.sql"), include_str!("sql/renew_and_flush.sql"));
+    let values = [
+        array(order.iter().map(|(_, r)| r.ticket.name.encoded())),
+        blobs(order.iter().map(|(_, r)| r.ticket.holder)),
         times(|r| r.lease),
         times(|r| r.waiter_lease),
         times(|r| r.ticket.delay),
-        plain(shared.channel.address()),
-    ]);
-    let found = shared.pool.ask(Lane::Renew, &call, |answer| read_all_found(answer.one()?, &sorted)).await?;
+        shared.channel.address().to_owned(),
+    ];
+    let call = shared.schema.flushed(one, two, values);
+    let (tokens, retries, whose): (Vec<_>, Vec<_>, Vec<Vec<u8>>) =
+        shared.pool.ask(Lane::Renew, &call, |answer| answer.one()).await?;
+    if [whose.len(), tokens.len(), retries.len()] != [due.len(); 3] {
+        return Err(protocol("not as many answers as renewals"));
+    }
     let mut answers = vec![Ok(Renewed::NotHeld); due.len()];
-    for ((at, renewal), found) in order.into_iter().zip(found) {
-        let renewed = found.renewed();
-        shared.inbox.renewed(renewal.ticket.holder, &renewed);
+    for ((at, due), (whose, (token, retry))) in
+        order.into_iter().zip(whose.iter().zip(tokens.into_iter().zip(retries)))
+    {
+        let leases = (due.lease, due.waiter_lease);
+        let renewed = Found::new((whose, token, retry), due.ticket.holder, leases)?.renewed();
+        shared.inbox.renewed(due.ticket.holder, &renewed);
         answers[at] = Ok(renewed);
     }
     Ok(answers)
@@ -41,13 +46,8 @@ async fn renew_together(shared: &Shared, due: &[Renewal]) -> Result<Vec<Result<R
 
 /// Lifts the counter behind an entry that holds.
 pub(super) async fn raise(shared: &Shared, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-    let values = [plain(ticket.name.encoded()), hexed(blob(ticket.holder)), plain(token.get())];
-    let call = shared.sql.raise.call(values);
-    shared
-        .pool
-        .ask(Lane::Verb, &call, |answer| {
-            let raised: bool = answer.one()?.try_get(0).map_err(explain)?;
-            Ok(if raised { Raise::Raised } else { Raise::NotHeld })
-        })
-        .await
+    let values = [ticket.name.encoded().into_owned(), hexed(blob(ticket.holder)), token.to_string()];
+    let call = shared.schema.call(include_str!("sql/raise.sql"), values);
+    let (raised,) = shared.pool.ask(Lane::Verb, &call, |answer| answer.one()).await?;
+    Ok(if raised { Raise::Raised } else { Raise::NotHeld })
 }

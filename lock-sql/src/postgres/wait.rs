@@ -4,16 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::{Result, Ticket, Wake};
-use sqlx::Row as _;
-use sqlx::postgres::PgRow;
 
 use super::backend::Shared;
-use super::error::explain;
 use super::line::read_wake;
-use super::sql::{Value, array};
+use super::sql::{array, blobs};
 use crate::inbox::{Poll, Polled};
-use crate::pool::Lane;
-use crate::value::{blob, protocol};
+use crate::pool::{Answer, Lane};
+use crate::value::protocol;
 
 pub(super) async fn wait(shared: &Shared, ticket: &Ticket) -> Result<Wake> {
     if !shared.inbox.expect(ticket.holder) {
@@ -30,16 +27,14 @@ pub(super) async fn wait(shared: &Shared, ticket: &Ticket) -> Result<Wake> {
 /// What the server says of each.
 async fn poll(shared: &Shared, waiting: &[Ticket]) -> Result<Vec<Polled>> {
     let names = array(waiting.iter().map(|ticket| ticket.name.encoded()));
-    let holders = Value::Blobs(waiting.iter().map(|ticket| blob(ticket.holder)).collect());
-    let call = shared.sql.watched.call([names, holders]);
-    let says = |row: &PgRow| row.try_get::<Option<String>, _>(0).map_err(explain);
-    let read = |rows: &[PgRow]| rows.iter().map(says).collect::<Result<Vec<_>>>();
-    let answers = shared.pool.ask(Lane::Verb, &call, |answer| read(&answer.rows)).await?;
+    let holders = blobs(waiting.iter().map(|ticket| ticket.holder));
+    let call = shared.schema.call(include_str!("sql/watched.sql"), [names, holders]);
+    let answers: Vec<(Option<String>,)> = shared.pool.ask(Lane::Verb, &call, Answer::all).await?;
     if answers.len() != waiting.len() {
         return Err(protocol("not as many answers as entries"));
     }
     let each = waiting.iter().zip(answers);
-    Ok(each.map(|(ticket, answer)| polled(answer.as_deref(), ticket)).collect())
+    Ok(each.map(|(ticket, (answer,))| polled(answer.as_deref(), ticket)).collect())
 }
 
 /// A grant names its holder, so that no answer to another question makes one.

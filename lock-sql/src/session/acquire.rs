@@ -1,17 +1,15 @@
 //! Taking a lock: one try, and behind others a place in the server's queue.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use onelock_core::{
-    Busy, Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Request, Result, Standing,
-};
+use onelock_core::{Busy, Error, ErrorKind, Grant, Place, Renewal, Renewed, Request, Result, Standing};
 use tokio::time::timeout;
 
 use super::backend::{Entry, SessionStore, State, gone};
-use super::dialect::{Answer, Ask, Dialect, Id, Wish};
+use super::dialect::{Answer, Ask, Dialect, Whose, Wish};
 use super::names::tag;
-use super::sessions::{Session, broke, silent};
+use super::sessions::{broke, closed, silent};
 
 /// How long a request that waits is given to hold after all, before the server is asked whether it stands in the queue.
 const FIRST: Duration = Duration::from_millis(3);
@@ -34,35 +32,34 @@ impl<D: Dialect> SessionStore<D> {
         loop {
             let (session, fresh) = self.sessions.get().await?;
             let id = session.id;
-            let mut asked = self.sessions.ask(session, Ask::Take(Arc::clone(&wish), false));
-            let Ok((session, answer)) = timeout(self.sessions.limit, &mut asked).await else {
-                return Err(self.lose(request, &wish, id, silent()));
-            };
-            match answer {
+            let entry = Entry::new(&request.name, &wish, id, State::Free(session));
+            let error = match entry.ask(&self.sessions, Ask::Take(Arc::clone(&wish), false)).await {
                 Ok(Answer::Taken(Some(token))) => {
-                    self.enter(request, &wish, id, State::Free(session), Some(token))?;
+                    self.enter(request, &entry)?;
                     return Ok(Standing::Held(Grant::new(token, request.lease)));
                 }
-                Ok(_) if request.queue => return Box::pin(self.queue(request, session, &wish)).await,
+                Ok(_) if request.queue => return Box::pin(self.queue(request, &entry)).await,
                 Ok(_) => {
-                    self.sessions.give(session);
+                    entry.end(&self.sessions).await;
                     return Ok(Standing::Busy(Busy::default()));
                 }
-                // It broke while it was free, and others with it. The server may not know yet: then it would hold.
-                Err(error) if broke(&error) && !fresh => {
-                    self.sessions.clear();
-                    if error.kind() != ErrorKind::Lost && self.sessions.end(id.into()).await.is_err() {
-                        return Err(self.lose(request, &wish, id, error));
-                    }
-                }
-                Err(error) => return Err(self.lose(request, &wish, id, error)),
+                Err(error) => error,
+            };
+            if fresh || !broke(&error) {
+                return Err(self.lose(request, &entry, error));
+            }
+            // It broke while it was free, and others with it. The server may not know yet: then it would hold.
+            self.sessions.pool.forget();
+            let known = error.kind() == ErrorKind::Lost;
+            if !known && self.sessions.end(Whose::Session(id)).await.is_err() {
+                return Err(self.lose(request, &entry, error));
             }
         }
     }
 
     /// The standing of an entry that is there already. One whose answer was lost is ended first.
     async fn again(&self, request: &Request, entry: &Entry<D::Conn>) -> Result<Option<Standing>> {
-        if entry.is_gone() {
+        if entry.state.try_lock().is_ok_and(|state| matches!(*state, State::Gone)) {
             self.give_back(&request.ticket()).await?;
             return Ok(None);
         }
@@ -76,17 +73,11 @@ impl<D: Dialect> SessionStore<D> {
     }
 
     /// Stands in the server's queue. Answered when the server shows that it does: who joins later stands behind.
-    async fn queue(
-        &self,
-        request: &Request,
-        session: Session<D::Conn>,
-        wish: &Arc<Wish>,
-    ) -> Result<Standing> {
-        let id = session.id;
-        let asked = self.sessions.ask(session, Ask::Take(Arc::clone(wish), true));
-        let entry = self.enter(request, wish, id, State::Asked(asked), None)?;
-        let failed = |error| Err(self.lose(request, wish, id, error));
-        let (begun, mut pause) = (Instant::now(), FIRST);
+    async fn queue(&self, request: &Request, entry: &Arc<Entry<D::Conn>>) -> Result<Standing> {
+        let failed = |error| Err(self.lose(request, entry, error));
+        drop(entry.send(&self.sessions, Ask::Take(Arc::clone(&entry.wish), true)).await?);
+        self.enter(request, entry)?;
+        let (process, begun, mut pause) = (entry.id.process, Instant::now(), FIRST);
         while begun.elapsed() < self.sessions.limit {
             let settled = timeout(pause, async { entry.settle(&mut *entry.state.lock().await).await });
             match (settled.await, entry.token.get()) {
@@ -95,8 +86,8 @@ impl<D: Dialect> SessionStore<D> {
                 (Ok(Ok(_)), None) => return failed(gone()),
                 (Err(_), None) => {}
             }
-            match self.sessions.waiting(vec![(id.process, wish.key)]).await {
-                Ok(waiting) if waiting.contains(&id.process) => {
+            match self.sessions.waiting(vec![(process, entry.wish.key)]).await {
+                Ok(waiting) if waiting.contains(&process) => {
                     let place = Place::new(None, request.waiter_lease);
                     return Ok(Standing::Waiting(place));
                 }
@@ -109,36 +100,25 @@ impl<D: Dialect> SessionStore<D> {
         failed(silent())
     }
 
-    fn enter(
-        &self,
-        request: &Request,
-        wish: &Arc<Wish>,
-        id: Id,
-        state: State<D::Conn>,
-        token: Option<FencingToken>,
-    ) -> Result<Arc<Entry<D::Conn>>> {
-        let entry = Arc::new(Entry {
-            name: request.name.clone(),
-            wish: Arc::clone(wish),
-            id,
-            token: token.map_or_else(OnceLock::new, OnceLock::from),
-            state: tokio::sync::Mutex::new(state),
-        });
-        self.entries().insert(request.holder, Arc::clone(&entry));
+    fn enter(&self, request: &Request, entry: &Arc<Entry<D::Conn>>) -> Result<()> {
+        self.entries().insert(request.holder, Arc::clone(entry));
         // Closing empties the entries, but not of what comes later.
-        self.sessions.check_open().inspect_err(|_| self.forget(request.holder, &entry))?;
-        Ok(entry)
+        if self.sessions.pool.permits.is_closed() {
+            self.forget(request.holder, entry);
+            return Err(closed());
+        }
+        Ok(())
     }
 
-    /// The connection is closed. Where the session may hold or wait, its entry stays: a release ends the session.
-    fn lose(&self, request: &Request, wish: &Arc<Wish>, id: Id, error: Error) -> Error {
+    /// The connection is closed. Where the session may hold or wait, an entry stays: a release ends the session.
+    fn lose(&self, request: &Request, entry: &Entry<D::Conn>, error: Error) -> Error {
         self.entries().remove(&request.holder);
         if error.kind() == ErrorKind::Lost {
             // It took everything with it.
             return Error::new(ErrorKind::Unavailable, "the server has ended the session").caused_by(error);
         }
         if error.is_unclear() {
-            let _ = self.enter(request, wish, id, State::Gone, None);
+            let _ = self.enter(request, &Entry::new(&request.name, &entry.wish, entry.id, State::Gone));
         }
         error
     }

@@ -16,6 +16,9 @@ use super::dialect::{Answer, Ask, Dialect, Id, Wish};
 use super::names::Key;
 use super::sessions::{Asked, Session, Sessions, silent};
 
+/// How long opening may take before the first session: nobody waits for a lock yet.
+pub(super) const OPENING: Duration = Duration::from_secs(30);
+
 /// The store.
 pub(super) struct SessionStore<D: Dialect> {
     info: Info,
@@ -46,37 +49,53 @@ pub(super) enum State<C> {
 }
 
 impl<C> Entry<C> {
+    pub(super) fn new(name: &LockName, wish: &Arc<Wish>, id: Id, state: State<C>) -> Arc<Self> {
+        let (name, wish, state) = (name.clone(), Arc::clone(wish), tokio::sync::Mutex::new(state));
+        Arc::new(Self { name, wish, id, token: OnceLock::new(), state })
+    }
+
     /// Waits for what the session was asked before. Dropped half way, the request goes on.
     pub(super) async fn settle(&self, state: &mut State<C>) -> Result<Option<Answer>> {
         let State::Asked(asked) = state else { return Ok(None) };
         let (session, answer) = asked.await;
         *state = State::Gone;
         let answer = answer?;
-        match answer {
-            Answer::Taken(Some(token)) => drop(self.token.set(token)),
-            Answer::Taken(None) => return Err(gone()),
-            _ => {}
+        if let Answer::Taken(Some(token)) = answer {
+            let _ = self.token.set(token);
         }
         *state = State::Free(session);
         Ok(Some(answer))
     }
 
-    pub(super) fn is_gone(&self) -> bool {
-        self.state.try_lock().is_ok_and(|state| matches!(*state, State::Gone))
+    /// Sends the session a request, once it has answered what it was asked before. An answer that is late may come yet.
+    pub(super) async fn send<D: Dialect<Conn = C>>(
+        &self,
+        sessions: &Sessions<D>,
+        ask: Ask,
+    ) -> Result<tokio::sync::MutexGuard<'_, State<C>>> {
+        let mut state = self.state.lock().await;
+        self.settle(&mut state).await?;
+        let State::Free(session) = std::mem::replace(&mut *state, State::Gone) else {
+            return Err(gone());
+        };
+        *state = State::Asked(sessions.ask(session, ask));
+        Ok(state)
     }
 
-    /// Asks the session, once it has answered what it was asked before. An answer that is late may come yet.
+    /// Asks the session.
     pub(super) async fn ask<D: Dialect<Conn = C>>(&self, sessions: &Sessions<D>, ask: Ask) -> Result<Answer> {
         let asked = async {
-            let mut state = self.state.lock().await;
-            self.settle(&mut state).await?;
-            let State::Free(session) = std::mem::replace(&mut *state, State::Gone) else {
-                return Err(gone());
-            };
-            *state = State::Asked(sessions.ask(session, ask));
+            let mut state = self.send(sessions, ask).await?;
             self.settle(&mut state).await?.ok_or_else(gone)
         };
         timeout(sessions.limit, asked).await.unwrap_or_else(|_| Err(silent()))
+    }
+
+    /// Gives back the session, which holds nothing any more.
+    pub(super) async fn end<D: Dialect<Conn = C>>(&self, sessions: &Sessions<D>) {
+        if let State::Free(session) = std::mem::replace(&mut *self.state.lock().await, State::Gone) {
+            sessions.give(session);
+        }
     }
 }
 
@@ -90,17 +109,21 @@ pub(super) fn gone() -> Error {
 }
 
 impl<D: Dialect> SessionStore<D> {
-    /// The store at `address`, once `opening` has given how to ask it, what keeps its names apart, and the first two connections.
+    /// The store at `address`, once `opening` has given how to ask it and what keeps its names apart. The times are for connecting
+    /// and for an answer.
     pub(super) async fn open(
         address: String,
         connections: u16,
-        limit: Duration,
-        opening: impl Future<Output = Result<(D, String, [D::Conn; 2])>>,
+        times: (Duration, Duration),
+        opening: impl Future<Output = Result<(D, String)>>,
     ) -> Result<Checked<Self>> {
         let info = Info::new(D::SCHEME, format!("{}://{address}", D::SCHEME));
-        let opened = opening.await.map_err(|error| error.during("open").at(&info.address));
-        let (dialect, space, conns) = opened?;
-        let sessions = Sessions::new(dialect, connections, limit, conns);
+        let opened = async {
+            let (dialect, space) = timeout(OPENING, opening).await.map_err(|_| silent())??;
+            Ok((space, Sessions::open(dialect, connections, times).await?))
+        };
+        let opened = opened.await.map_err(|error: Error| error.during("open").at(&info.address));
+        let (space, sessions) = opened?;
         Ok(Checked::over(Self { info, space, sessions, entries: Mutex::default() }))
     }
 

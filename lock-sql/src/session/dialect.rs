@@ -7,6 +7,7 @@ use std::time::Duration;
 use onelock_core::{Capabilities, EntryView, FencingToken, Mode, Note, Result, TokenEpoch};
 
 use super::names::Key;
+use crate::pool::Fault;
 
 /// How to talk to one kind of server. After an error a connection is not used again; [`onelock_core::ErrorKind::Lost`] is the
 /// server's own word that it had ended the session before.
@@ -20,14 +21,11 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// What its locks can do.
     const CAPABILITIES: Capabilities;
 
-    /// A session of its own, set up and checked; it may be idle for ever.
-    fn connect(&self) -> impl Future<Output = Result<Self::Conn>> + Send;
+    /// A session of its own, set up and checked, and which it is; it may be idle for ever.
+    fn connect(&self) -> impl Future<Output = Result<(Self::Conn, Id)>> + Send;
 
-    /// Which session it is.
-    fn id(conn: &Self::Conn) -> Id;
-
-    /// Whether the server refused a connection because it takes no more of them.
-    fn is_full(error: &sqlx::Error) -> bool;
+    /// What an error of the server means.
+    fn fault(error: &sqlx::Error) -> Fault;
 
     /// Asks the session of a lock; `idle` is how long it may be idle from now on, where that changes.
     fn ask(
@@ -71,12 +69,6 @@ pub(super) enum Whose {
     Numbered(Key, FencingToken),
     /// The one that holds the lock for this holder.
     Of(Key, String),
-}
-
-impl From<Id> for Whose {
-    fn from(id: Id) -> Self {
-        Self::Session(id)
-    }
 }
 
 /// What the session of a lock is asked.

@@ -18,7 +18,7 @@ impl<D: Dialect> SessionStore<D> {
     }
 
     pub(super) async fn end_holder(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let ended = self.end(Whose::Numbered(self.key(name), token)).await?;
+        let ended = Box::pin(self.sessions.end(Whose::Numbered(self.key(name), token))).await?;
         if ended == Release::Released {
             // Not every server tells a client that its session was ended by somebody's order.
             self.entries().retain(|_, entry| entry.name != *name || entry.token.get() != Some(&token));

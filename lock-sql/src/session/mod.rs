@@ -40,9 +40,6 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities::minimal()
     .push(true)
     .min_lease(Duration::from_millis(200));
 
-/// How long each step of opening may take: nobody waits for a lock yet.
-const OPENING: Duration = Duration::from_secs(30);
-
 /// The option that every kind of session lock has.
 const CONNECTIONS: OptionSpec = OptionSpec::new(
     "connections",

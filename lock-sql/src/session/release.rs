@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use onelock_core::{ErrorKind, Release, Result, Ticket};
 
-use super::backend::{Entry, SessionStore, State};
+use super::backend::{Entry, SessionStore};
 use super::dialect::{Answer, Ask, Dialect, Whose};
 use super::names::tag;
 
@@ -12,7 +12,8 @@ impl<D: Dialect> SessionStore<D> {
     pub(super) async fn give_back(&self, ticket: &Ticket) -> Result<Release> {
         let Some(entry) = self.find(ticket) else {
             // Another client's, or nobody's.
-            return self.end(Whose::Of(self.key(&ticket.name), tag(ticket.holder))).await;
+            let whose = Whose::Of(self.key(&ticket.name), tag(ticket.holder));
+            return Box::pin(self.sessions.end(whose)).await;
         };
         // It stays until the server says what became of it.
         let mut unclear = None;
@@ -26,7 +27,7 @@ impl<D: Dialect> SessionStore<D> {
             }
         }
         // Waiting, or unclear: the end of the session ends what it holds and its place in the queue.
-        let ended = self.end(entry.id.into()).await?;
+        let ended = Box::pin(self.sessions.end(Whose::Session(entry.id))).await?;
         self.forget(ticket.holder, &entry);
         match unclear {
             Some(error) if ended == Release::NotHeld => Err(error),
@@ -34,24 +35,13 @@ impl<D: Dialect> SessionStore<D> {
         }
     }
 
-    pub(super) async fn end(&self, whose: Whose) -> Result<Release> {
-        let ended = Box::pin(self.sessions.end(whose)).await?;
-        Ok(if ended { Release::Released } else { Release::NotHeld })
-    }
-
     async fn unlock(&self, entry: &Entry<D::Conn>) -> Result<Release> {
-        let give = Ask::Give(Arc::clone(&entry.wish));
-        match entry.ask(&self.sessions, give).await {
-            Ok(answer) => {
-                let state = std::mem::replace(&mut *entry.state.lock().await, State::Gone);
-                match (answer, state) {
-                    (Answer::Done(true), State::Free(session)) => {
-                        self.sessions.give(session);
-                        Ok(Release::Released)
-                    }
-                    _ => Ok(Release::NotHeld),
-                }
+        match entry.ask(&self.sessions, Ask::Give(Arc::clone(&entry.wish))).await {
+            Ok(Answer::Done(true)) => {
+                entry.end(&self.sessions).await;
+                Ok(Release::Released)
             }
+            Ok(_) => Ok(Release::NotHeld),
             // The server has ended the session: it was idle for too long, or evicted.
             Err(error) if error.kind() == ErrorKind::Lost => Ok(Release::NotHeld),
             Err(error) => Err(error),

@@ -1,19 +1,17 @@
 //! The sessions of a client: how they are made, kept for the next lock, and asked; and one more that looks at the others.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use onelock_core::{Error, ErrorKind, Result};
+use onelock_core::{Error, ErrorKind, Release, Result};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::sync::{Mutex, OwnedSemaphorePermit};
+use tokio::time::{Instant, timeout};
 
 use super::dialect::{Answer, Ask, Dialect, Id, Whose};
 use super::names::Key;
-
-/// How soon a server that takes no more connections is asked for one again.
-const AGAIN: Duration = Duration::from_secs(1);
+use crate::pool::{Connect, Fault, Pool};
 
 /// How soon after the request to end a session the server is asked whether it has gone.
 const SOON: Duration = Duration::from_micros(200);
@@ -41,110 +39,82 @@ impl<C> Session<C> {
 pub(super) type Asked<C> = BoxFuture<'static, (Session<C>, Result<Answer>)>;
 
 pub(super) struct Sessions<D: Dialect> {
-    dialect: Arc<D>,
-    runtime: Handle,
+    pub(super) pool: Pool<Maker<D>>,
     /// How long the server may take to answer.
     pub(super) limit: Duration,
     all: u16,
-    permits: Arc<Semaphore>,
-    /// The one that was used last is taken first.
-    free: Mutex<Vec<Session<D::Conn>>>,
-    given: Notify,
-    /// The session that looks and ends others.
-    side: tokio::sync::Mutex<Option<D::Conn>>,
+    /// The session that looks and ends others, also when the server takes no more connections.
+    side: Mutex<Option<Session<D::Conn>>>,
+}
+
+/// Makes sessions.
+pub(super) struct Maker<D> {
+    dialect: Arc<D>,
+    runtime: Handle,
+    limit: Duration,
+}
+
+impl<D: Dialect> Connect for Maker<D> {
+    type Conn = Session<D::Conn>;
+
+    /// On the runtime of the store, whose end ends its connections.
+    async fn connect(&self) -> Result<Self::Conn> {
+        let (dialect, limit) = (Arc::clone(&self.dialect), self.limit);
+        let connecting = self.runtime.spawn(async move { timeout(limit, dialect.connect()).await });
+        let late = |_| Err(Error::new(ErrorKind::Unavailable, "the server did not set up a session in time"));
+        let (conn, id) = connecting.await.map_err(|_| closed())?.unwrap_or_else(late)?;
+        Ok(Session { conn, id, idle: Duration::ZERO, used: Instant::now(), permit: None })
+    }
+
+    fn is_usable(idle: &Self::Conn) -> bool {
+        !idle.has_ended()
+    }
+
+    fn fault(error: &sqlx::Error) -> Fault {
+        D::fault(error)
+    }
 }
 
 impl<D: Dialect> Sessions<D> {
-    /// With the connections that opening has made: for the first lock, and to look at others.
-    pub(super) fn new(dialect: D, all: u16, limit: Duration, [first, side]: [D::Conn; 2]) -> Arc<Self> {
-        let sessions = Self {
-            dialect: Arc::new(dialect),
-            runtime: Handle::current(),
-            limit,
-            all,
-            permits: Arc::new(Semaphore::new(all.into())),
-            free: Mutex::default(),
-            given: Notify::new(),
-            side: tokio::sync::Mutex::new(Some(side)),
-        };
-        sessions.free().push(session::<D>(first, None));
-        Arc::new(sessions)
+    /// With one for the first lock, and the one that looks. The times are for connecting and for an answer.
+    pub(super) async fn open(
+        dialect: D,
+        all: u16,
+        (connect, limit): (Duration, Duration),
+    ) -> Result<Arc<Self>> {
+        let (dialect, runtime) = (Arc::new(dialect), Handle::current());
+        let pool = Pool::new(Maker { dialect, runtime, limit: connect + limit }, all, limit);
+        pool.give(pool.server.connect().await?);
+        let side = Mutex::new(Some(pool.server.connect().await?));
+        Ok(Arc::new(Self { pool, limit, all, side }))
     }
 
-    fn free(&self) -> MutexGuard<'_, Vec<Session<D::Conn>>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) async fn close(&self) {
+        self.pool.close();
+        self.side.lock().await.take();
     }
 
     /// A session for one lock, and whether it is new. While all hold or wait, or the server takes no more connections, the
     /// next one that is given back.
     pub(super) async fn get(&self) -> Result<(Session<D::Conn>, bool)> {
-        let permit = timeout(self.limit, Arc::clone(&self.permits).acquire_owned()).await;
+        let permit = timeout(self.limit, Arc::clone(&self.pool.permits).acquire_owned()).await;
         let permit = permit.map_err(|_| self.full())?.map_err(|_| closed())?;
-        let end = Instant::now() + self.limit;
-        let is_full = |error: &Error| {
-            std::error::Error::source(error).and_then(|cause| cause.downcast_ref()).is_some_and(D::is_full)
-        };
-        loop {
-            let given = self.given.notified();
-            if let Some(session) = self.pop() {
-                return Ok((Session { permit: Some(permit), ..session }, false));
-            }
-            match self.connect().await {
-                Ok(conn) => return Ok((session::<D>(conn, Some(permit)), true)),
-                // Other clients give back connections of the server, too.
-                Err(error) if is_full(&error) && Instant::now() < end => {
-                    let left = end.saturating_duration_since(Instant::now());
-                    let _ = timeout(left.min(AGAIN), given).await;
-                }
-                // Not distinguished from a request that was sent: giving back what was never asked for does no harm.
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// One that the server has not ended, as far as is known.
-    fn pop(&self) -> Option<Session<D::Conn>> {
-        let mut free = self.free();
-        free.retain(|session| !session.has_ended());
-        free.pop()
-    }
-
-    /// On the runtime of the store, whose end ends its connections.
-    async fn connect(&self) -> Result<D::Conn> {
-        let dialect = Arc::clone(&self.dialect);
-        self.runtime.spawn(async move { dialect.connect().await }).await.unwrap_or_else(|_| Err(closed()))
+        // What fails is not distinguished from a request that was sent: giving back what was never asked for does no harm.
+        let (session, used) = self.pool.conn(Instant::now() + self.limit).await?;
+        Ok((Session { permit: Some(permit), ..session }, !used))
     }
 
     /// Takes a session back that holds nothing and waits for nothing.
     pub(super) fn give(&self, mut session: Session<D::Conn>) {
         let permit = session.permit.take();
-        if self.permits.is_closed() {
-            return;
-        }
-        self.free().push(session);
-        self.given.notify_one();
+        self.pool.give(session);
         // The caller that waited for it finds the session.
         drop(permit);
     }
 
-    /// Closes the sessions that are free.
-    pub(super) fn clear(&self) {
-        self.free().clear();
-    }
-
-    pub(super) async fn close(&self) {
-        self.permits.close();
-        self.clear();
-        self.side.lock().await.take();
-    }
-
-    pub(super) fn check_open(&self) -> Result<()> {
-        if self.permits.is_closed() { Err(closed()) } else { Ok(()) }
-    }
-
     /// Asks a session.
     pub(super) fn ask(&self, mut session: Session<D::Conn>, ask: Ask) -> Asked<D::Conn> {
-        let dialect = Arc::clone(&self.dialect);
+        let dialect = Arc::clone(&self.pool.server.dialect);
         Box::pin(async move {
             let (ended, sent, idle) = (session.has_ended(), Instant::now(), ask.idle(session.idle));
             match dialect.ask(&mut session.conn, &ask, idle).await {
@@ -169,23 +139,21 @@ impl<D: Dialect> Sessions<D> {
         ask: impl for<'a> Fn(&'a D, &'a mut D::Conn) -> BoxFuture<'a, Result<T>> + Send + 'static,
     ) -> Result<T> {
         let sessions = Arc::clone(self);
-        let asked = self.runtime.spawn(async move {
-            let mut side = sessions.side.lock().await;
+        let asked = self.pool.server.runtime.spawn(async move {
+            let (pool, limit, mut side) = (&sessions.pool, sessions.limit, sessions.side.lock().await);
             loop {
-                let kept = side.take();
-                let fresh = kept.is_none();
-                let mut conn = match kept {
-                    Some(conn) => conn,
-                    None => sessions.dialect.connect().await?,
+                let (mut session, used) = match side.take() {
+                    Some(session) => (session, true),
+                    None => pool.conn(Instant::now() + limit).await?,
                 };
-                let answer = timeout(sessions.limit, ask(&sessions.dialect, &mut conn)).await;
+                let answer = timeout(limit, ask(&pool.server.dialect, &mut session.conn)).await;
                 match answer.unwrap_or_else(|_| Err(silent())) {
                     Ok(answer) => {
-                        *side = Some(conn).filter(|_| !sessions.permits.is_closed());
+                        *side = Some(session).filter(|_| !pool.permits.is_closed());
                         return Ok(answer);
                     }
                     // It broke while it was idle. Asking twice is asking once: what was ended stays ended.
-                    Err(error) if broke(&error) && !fresh => {}
+                    Err(error) if broke(&error) && used => pool.forget(),
                     Err(error) => return Err(error),
                 }
             }
@@ -202,9 +170,9 @@ impl<D: Dialect> Sessions<D> {
         asked.await
     }
 
-    /// Ends a session, which holds nothing any more when this is answered; whether it was there.
-    pub(super) async fn end(self: &Arc<Self>, whose: Whose) -> Result<bool> {
-        let (end, mut was_there, mut pause) = (Instant::now() + self.limit, false, SOON);
+    /// Ends a session, which holds nothing any more when this is answered, if it was there.
+    pub(super) async fn end(self: &Arc<Self>, whose: Whose) -> Result<Release> {
+        let (end, mut ended, mut pause) = (Instant::now() + self.limit, Release::NotHeld, SOON);
         loop {
             let whose = whose.clone();
             let ending = self.aside(move |dialect, conn| {
@@ -212,12 +180,12 @@ impl<D: Dialect> Sessions<D> {
                 Box::pin(async move { dialect.end(conn, &whose).await })
             });
             if !ending.await? {
-                return Ok(was_there);
+                return Ok(ended);
             }
             if Instant::now() > end {
                 return Err(Error::new(ErrorKind::Timeout, "the session does not end"));
             }
-            was_there = true;
+            ended = Release::Released;
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(20));
         }
@@ -230,10 +198,6 @@ impl<D: Dialect> Sessions<D> {
         );
         Error::new(ErrorKind::Full, text).unsent()
     }
-}
-
-fn session<D: Dialect>(conn: D::Conn, permit: Option<OwnedSemaphorePermit>) -> Session<D::Conn> {
-    Session { id: D::id(&conn), conn, idle: Duration::ZERO, used: Instant::now(), permit }
 }
 
 /// Whether a session has come to its end, as the server or the connection says.

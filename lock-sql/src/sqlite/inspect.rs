@@ -26,8 +26,7 @@ fn page_of(sql: &Connection, prefix: &str, page: &Page) -> Result<Listing, Fault
     let mut rows = lines.query((first, end, page.cursor.as_deref().unwrap_or_default(), count))?;
     let mut lines = Vec::new();
     while let Some(row) = rows.next()? {
-        let modes: String = row.get(1)?;
-        lines.push((row.get(0)?, modes.split(' ').map(str::parse).collect::<Result<_>>()?));
+        lines.push((row.get(0)?, row.get(1)?));
     }
     Ok(listing(lines, limit)?)
 }

@@ -1,7 +1,7 @@
 //! What a join, a try and a release find in the line.
 
 use onelock_core::mode::holders;
-use onelock_core::{Backend as _, Busy, HolderId, Mode, Release, Standing, Wake};
+use onelock_core::{Backend as _, Busy, HolderId, Mode, Release, Renewal, Renewed, Standing, Wake};
 
 use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::{LONG, connect, counted, held, request, ticket, waiting};
@@ -79,6 +79,26 @@ async fn what_is_unusual_is_answered_by_the_line() {
         let token = held(&store, &next).await.token;
         assert_eq!(server.count("SELECT COUNT(*) FROM locks.onelock_line").await.unwrap(), 1);
         assert_eq!(store.release(&ticket(&next, token)).await.unwrap(), Release::Released);
+    }
+}
+
+/// An entry that comes twice in one request is renewed for the longer lease.
+#[tokio::test]
+async fn an_entry_is_renewed_twice_at_once() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    for options in ["", "?blocks=false"] {
+        let store = connect(&format!("{}{options}", server.url())).await;
+        for leases in [[LONG, LONG * 2], [LONG * 2, LONG]] {
+            let entry = request(&format!("twice{}", options.len()), Mode::Exclusive);
+            held(&store, &entry).await;
+            let due = leases.map(|lease| Renewal::new(entry.ticket(), lease, lease));
+            for (answer, lease) in store.renew(&due).await.into_iter().zip(leases) {
+                assert!(matches!(answer, Ok(Renewed::Held(grant)) if grant.lease == lease), "{leases:?}");
+            }
+            let left = store.inspect(&entry.name).await.unwrap().holders[0].expires_in.unwrap();
+            assert!(left > LONG * 3 / 2, "{left:?} of {leases:?}");
+            assert_eq!(store.release(&entry.ticket()).await.unwrap(), Release::Released);
+        }
     }
 }
 

@@ -118,7 +118,7 @@ async fn a_refused_connection_is_waited_for() {
     crate::turns::a_refused_connection_is_waited_for(&server).await;
     let schema = if mysqld().is_some() { "performance_schema" } else { "information_schema" };
     let sql = format!(
-        "SELECT VARIABLE_VALUE FROM {schema}.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Connection_errors_max_connections'"
+        "SELECT VARIABLE_VALUE FROM {schema}.global_status WHERE VARIABLE_NAME = 'Connection_errors_max_connections'"
     );
     assert!(server.count(&sql).await.unwrap() > 0, "no connection was refused: this shows nothing");
 }

@@ -3,13 +3,15 @@
 -- end ahead, and for whom this is, as acquire.sql says it. The derived table gives the first number of each name that does not
 -- hold: of another kind than the front, or where more is taken than a limit that has come up to there (a join with the few limits
 -- there are, because MariaDB computes a running MIN anew for each row). A release locks no counter and may come between the two:
--- who holds is who also has a holder's lease.
+-- who holds is who also has a holder's lease. An update takes one lease for each entry: of one that comes twice, the longest.
 START TRANSACTION;
 SELECT COUNT(number) INTO @last FROM `onelock_counter` FORCE INDEX (PRIMARY) WHERE bucket IN (:buckets) FOR UPDATE;
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), MIN(ends) INTO @now, @earliest
 FROM `onelock_line` FORCE INDEX (PRIMARY) WHERE name IN (:names);
 DELETE FROM `onelock_line` WHERE name IN (:names) AND @earliest <= @now AND ends <= @now;
-UPDATE (:due) d
+UPDATE (
+    SELECT name, holder, MAX(lease) AS lease, MAX(waiter_lease) AS waiter_lease FROM (:due) a GROUP BY name, holder
+) d
 STRAIGHT_JOIN `onelock_line` l ON l.holder = d.holder AND l.name = d.name
 STRAIGHT_JOIN (
     SELECT t.name, COALESCE(MIN(IF(t.kind <> t.front OR t.taken > r.room, t.number, NULL)), 9223372036854775807) AS next FROM (

@@ -3,26 +3,26 @@
 use std::time::Duration;
 
 use onelock_core::{Capabilities, EntryView, Error, ErrorKind, FencingToken, Mode, Result};
-use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
+use sqlx::mysql::{MySqlArguments, MySqlConnection};
 use sqlx::query::Query;
 
 use super::life::Life;
-use super::words::{ended, get, proxied, seconds};
+use super::words::{ended, proxied, seconds};
 use super::{ENDLESS, MySql};
-use crate::mysql::error::number;
-use crate::mysql::pool::run;
+use crate::mysql::connect::send;
+use crate::mysql::error::{fault, number};
 use crate::mysql::sql::Value;
+use crate::pool::{self, Fault};
 use crate::session::dialect::{Answer, Ask, Dialect, Id, Whose, Wish};
 use crate::session::names::Key;
-use crate::session::sessions::strange;
-use crate::unharmed::{legible, unharmed};
+use crate::unharmed::unharmed;
 
 /// How often to look at a holder that says something else each time: it holds for less time than a look takes.
 const LOOKS: u32 = 20;
 
 pub(super) const TAKE: &str = include_str!("sql/take.sql");
 pub(super) const GIVE: &str = include_str!("sql/give.sql");
-pub(super) const BEAT: &str = "SELECT CAST(CONNECTION_ID() AS SIGNED)";
+pub(super) const BEAT: &str = "SELECT CAST(CONNECTION_ID() AS SIGNED), 1";
 
 /// A connection, and the session at its other end.
 #[derive(Debug)]
@@ -33,29 +33,19 @@ pub(super) struct Conn {
 }
 
 impl MySql {
-    /// A prepared statement, which the server has read before: reading one costs it more than taking a lock. One row.
-    async fn quick<T: Send>(
-        conn: &mut Conn,
-        query: Query<'_, sqlx::MySql, MySqlArguments>,
-        read: impl FnOnce(&MySqlRow) -> Result<T> + Send,
-    ) -> Result<T> {
+    /// A prepared statement, which the server has read before: reading one costs it more than taking a lock. One row: the session,
+    /// and a number.
+    async fn quick(conn: &mut Conn, query: Query<'_, sqlx::MySql, MySqlArguments>) -> Result<Option<i64>> {
         // Not as a stream of rows: the driver's takes more instructions, and the answer has one.
-        let row = unharmed(query.fetch_optional(&mut conn.conn)).await.map_err(ended)?.ok_or_else(strange)?;
-        legible(|| {
-            // The lock belongs to the session: another one, by a proxy, is not ours.
-            if get::<i64>(&row, 0)? == conn.id { read(&row) } else { Err(proxied()) }
-        })
-    }
-
-    /// How long the server lets the session be idle from now on.
-    async fn set_idle(conn: &mut Conn, idle: Duration) -> Result<()> {
-        let sql = format!("SET SESSION wait_timeout = {}", seconds(idle));
-        unharmed(run(&mut conn.conn, sql)).await.map(drop).map_err(ended)
+        let row = unharmed(query.fetch_optional(&mut conn.conn)).await.map_err(ended)?;
+        let (session, number): (i64, _) = pool::Answer::new(row.into_iter().collect(), 0).one()?;
+        // The lock belongs to the session: another one, by a proxy, is not ours.
+        if session == conn.id { Ok(number) } else { Err(proxied()) }
     }
 
     async fn give(conn: &mut Conn, key: &Key) -> Result<Answer> {
         let query = sqlx::query(GIVE).bind(hex::encode(key.long()));
-        Ok(Answer::Done(Self::quick(conn, query, |row| get::<i64>(row, 1)).await? == 1))
+        Ok(Answer::Done(Self::quick(conn, query).await? == Some(1)))
     }
 
     async fn take(&self, conn: &mut Conn, wish: &Wish, wait: bool) -> Result<Answer> {
@@ -66,7 +56,7 @@ impl MySql {
         let shift = conn.life.shift;
         let query = sqlx::query(TAKE).bind(&*wish.tag).bind(hex::encode(wish.key.long()));
         let query = query.bind(if wait { ENDLESS } else { 0 }).bind(shift);
-        let Some(number) = Self::quick(conn, query, |row| get(row, 1)).await? else {
+        let Some(number) = Self::quick(conn, query).await? else {
             return Ok(Answer::Taken(None));
         };
         let token = FencingToken::new(number)?;
@@ -86,12 +76,12 @@ impl MySql {
     /// The session that holds the lock, and the number it says it has, as far as it does.
     async fn holder(&self, conn: &mut Conn, key: &Key) -> Result<Option<(i64, Option<i64>)>> {
         let key = [("key", Value::Digest(key.long()))];
-        let seen = |row: &MySqlRow| Ok(get::<Option<i64>>(row, 0)?.zip(Some(get(row, 1)?)));
-        Ok(self.first(&mut conn.conn, include_str!("sql/holder.sql"), &key, seen).await?.flatten())
+        let seen = self.rows(&mut conn.conn, include_str!("sql/holder.sql"), &key).await?.pop();
+        Ok(seen.and_then(|(holder, number): (Option<i64>, _)| Some((holder?, number))))
     }
 
-    /// Those of these sessions that are there.
-    async fn sessions(&self, conn: &mut Conn, some: &[(i64, Key)]) -> Result<Vec<MySqlRow>> {
+    /// Those of these sessions that are there: which, whether it waits for its lock, and whose it is.
+    async fn sessions(&self, conn: &mut Conn, some: &[(i64, Key)]) -> Result<Vec<(i64, i64, Vec<u8>)>> {
         let ids: Vec<_> = some.iter().map(|(id, _)| id.to_string()).collect();
         let keys = some.iter().map(|(id, key)| format!("WHEN {id} THEN '{}'", hex::encode(key.long())));
         let keys: Vec<_> = keys.collect();
@@ -106,35 +96,31 @@ impl Dialect for MySql {
     const SCHEME: &'static str = "mysql+session";
     const CAPABILITIES: Capabilities = super::CAPABILITIES;
 
-    async fn connect(&self) -> Result<Conn> {
-        self.session_within(self.request_timeout).await
+    async fn connect(&self) -> Result<(Conn, Id)> {
+        self.session().await
     }
 
-    fn id(conn: &Conn) -> Id {
-        Id { process: conn.id, born: conn.life.id }
-    }
-
-    fn is_full(error: &sqlx::Error) -> bool {
-        matches!(number(error), Some(1040 | 1203 | 1226))
+    fn fault(error: &sqlx::Error) -> Fault {
+        fault(error)
     }
 
     async fn ask(&self, conn: &mut Conn, ask: &Ask, idle: Option<Duration>) -> Result<Answer> {
         if let Some(idle) = idle {
-            Box::pin(Self::set_idle(conn, idle)).await?;
+            // How long the server lets the session be idle from now on.
+            let sql = format!("SET SESSION wait_timeout = {}", seconds(idle));
+            Box::pin(unharmed(send(&mut conn.conn, sql))).await.map_err(ended)?;
         }
         match ask {
             Ask::Take(wish, wait) => self.take(conn, wish, *wait).await,
             Ask::Give(wish) => Self::give(conn, &wish.key).await,
             Ask::Beat(_) if idle.is_some() => Ok(Answer::Done(true)),
-            Ask::Beat(_) => Self::quick(conn, sqlx::query(BEAT), |_| Ok(Answer::Done(true))).await,
+            Ask::Beat(_) => Self::quick(conn, sqlx::query(BEAT)).await.map(|_| Answer::Done(true)),
         }
     }
 
     async fn waiting(&self, conn: &mut Conn, some: &[(i64, Key)]) -> Result<Vec<i64>> {
-        let rows = self.sessions(conn, some).await?;
-        let waiting = |row: &MySqlRow| Ok((get::<i64>(row, 1)? == 1).then_some(get(row, 0)?));
-        let waiting = legible(|| rows.iter().map(waiting).collect::<Result<Vec<_>>>())?;
-        Ok(waiting.into_iter().flatten().collect())
+        let sessions = self.sessions(conn, some).await?;
+        Ok(sessions.into_iter().filter(|(_, waits, _)| *waits == 1).map(|(session, ..)| session).collect())
     }
 
     async fn holders(&self, conn: &mut Conn, key: &Key) -> Result<Vec<EntryView>> {
@@ -143,9 +129,9 @@ impl Dialect for MySql {
             let Some(seen) = self.holder(conn, key).await? else { return Ok(Vec::new()) };
             if let (holder, Some(number)) = seen
                 && before.replace(seen) == Some(seen)
-                && let Some(row) = self.sessions(conn, &[(holder, *key)]).await?.pop()
+                && let Some((.., whose)) = self.sessions(conn, &[(holder, *key)]).await?.pop()
             {
-                let note = String::from_utf8_lossy(&legible(|| get::<Vec<u8>>(&row, 2))?).into_owned();
+                let note = String::from_utf8_lossy(&whose);
                 return Ok(vec![EntryView::new(FencingToken::new(number)?, Mode::Exclusive, note)]);
             }
         }
@@ -165,11 +151,11 @@ impl Dialect for MySql {
             Whose::Of(key, tag) => {
                 let values = [("key", Value::Digest(key.long())), ("tag", Value::Part(tag))];
                 let is_of = include_str!("sql/is_of.sql");
-                self.first(&mut conn.conn, is_of, &values, |row| get(row, 0)).await?.flatten()
+                self.rows(&mut conn.conn, is_of, &values).await?.pop().and_then(|(session,)| session)
             }
         };
         let Some(session) = session else { return Ok(false) };
-        match unharmed(run(&mut conn.conn, format!("KILL {session}"))).await {
+        match unharmed(send(&mut conn.conn, format!("KILL {session}"))).await {
             Ok(_) => Ok(true),
             // There is none.
             Err(error) if number(&error) == Some(1094) => Ok(false),

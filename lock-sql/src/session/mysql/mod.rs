@@ -13,21 +13,17 @@ use std::time::Duration;
 
 use onelock_core::driver::opening;
 use onelock_core::store::Checked;
-use onelock_core::{Capabilities, Driver, Error, ErrorKind, OptionSpec, Result, StoreUrl};
+use onelock_core::{Capabilities, Driver, OptionSpec, Result, StoreUrl};
+use sqlx::FromRow;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::backend::SessionStore;
-use super::sessions::silent;
-use super::{CONNECTIONS, OPENING, connections};
-use crate::hosts::in_time;
+use super::backend::{OPENING, SessionStore};
+use super::{CONNECTIONS, connections};
 use crate::mysql::MySqlConfig;
-use crate::mysql::connect::Connector;
-use crate::mysql::error::explain;
-use crate::mysql::open;
-use crate::mysql::pool::run;
-use crate::mysql::sql::{Template, Value};
-use crate::unharmed::{legible, unharmed};
-use asking::Conn;
+use crate::mysql::connect::send;
+use crate::mysql::open::{Tables, for_sessions};
+use crate::mysql::sql::{Value, fill};
+use crate::unharmed::unharmed;
 use life::Life;
 use words::ended;
 
@@ -58,88 +54,53 @@ const OPTIONS: &[OptionSpec] = {
 /// As good as no limit: a year, the longest the server takes.
 const ENDLESS: i64 = 31_536_000;
 
+const TABLE: Tables = Tables {
+    names: &["session"],
+    version: ("SELECT CAST(version AS SIGNED) FROM `onelock_session` WHERE id = 1", 1),
+    migration: include_str!("../../../migrations/mysql_session/0001.sql"),
+    instead: "run migrations/mysql_session/0001.sql and grant SELECT and UPDATE on `onelock_session`",
+};
+
+/// What keeps the locks of this table apart from others.
+const SPACE: &str = "SELECT LOWER(HEX(space)) FROM `onelock_session` WHERE id = 1";
+
 async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<MySql>>> {
     url.check_options(&[OPTIONS])?;
     let connections = connections(&mut url)?;
     let config = MySqlConfig::from_url(url)?;
-    SessionStore::open(config.address(), connections, config.request_timeout, async {
-        let found = open::for_sessions(&config, OPENING).await?;
-        let dialect = MySql::new(&config, found.mariadb);
-        let mut conn = dialect.reach().await?;
-        let space = tokio::time::timeout(OPENING, dialect.ensure(&mut conn)).await;
-        let space = space.map_err(|_| silent())??;
-        let first = dialect.session_within(OPENING).await?;
-        let side = dialect.session_within(OPENING).await?;
-        Ok((dialect, space, [first, side]))
+    let times = (config.connect_timeout, config.request_timeout);
+    SessionStore::open(config.address(), connections, times, async {
+        let patient = MySqlConfig { request_timeout: OPENING, ..config.clone() };
+        let space = for_sessions(&patient, &TABLE, SPACE).await?;
+        Ok((MySql { config: config.clone(), known: Mutex::default() }, space))
     })
     .await
 }
 
 #[derive(Debug)]
 struct MySql {
-    connector: Connector,
-    connect_timeout: Duration,
-    request_timeout: Duration,
-    mariadb: bool,
+    config: MySqlConfig,
     /// What this client last read about a life of its server, and is on that server's disk.
     known: Mutex<Option<Life>>,
-    /// What the table's name begins with.
-    prefix: String,
 }
 
 impl MySql {
-    fn new(config: &MySqlConfig, mariadb: bool) -> Self {
-        Self {
-            connector: Connector::new(config),
-            connect_timeout: config.connect_timeout,
-            request_timeout: config.request_timeout,
-            mariadb,
-            known: Mutex::default(),
-            prefix: config.namespace.clone(),
-        }
-    }
-
-    /// A request that is not prepared.
-    fn text(&self, text: &'static str, values: &[(&str, Value<'_>)]) -> String {
-        Template::new(text, &self.prefix).fill(values)
-    }
-
-    async fn rows(
+    /// The rows that a request of the `sql/` folder gives, which is not prepared.
+    async fn rows<T: for<'r> FromRow<'r, MySqlRow>>(
         &self,
         conn: &mut MySqlConnection,
-        text: &'static str,
+        text: &str,
         values: &[(&str, Value<'_>)],
-    ) -> Result<Vec<MySqlRow>> {
-        unharmed(run(conn, self.text(text, values))).await.map_err(ended)
-    }
-
-    /// What `read` makes of the first row, if there is one.
-    async fn first<T>(
-        &self,
-        conn: &mut MySqlConnection,
-        text: &'static str,
-        values: &[(&str, Value<'_>)],
-        read: impl FnOnce(&MySqlRow) -> Result<T>,
-    ) -> Result<Option<T>> {
-        let rows = self.rows(conn, text, values).await?;
-        rows.first().map(|row| legible(|| read(row))).transpose()
-    }
-
-    /// A connection in which nothing is set yet.
-    async fn reach(&self) -> Result<MySqlConnection> {
-        in_time(self.connect_timeout, self.connector.connect()).await.map_err(explain)
-    }
-
-    async fn session_within(&self, limit: Duration) -> Result<Conn> {
-        let conn = self.reach().await?;
-        let set_up = tokio::time::timeout(limit, self.set_up(conn)).await;
-        set_up
-            .map_err(|_| Error::new(ErrorKind::Unavailable, "the server did not set up a session in time"))?
+    ) -> Result<Vec<T>> {
+        let sql = fill(text, &self.config.namespace, values);
+        unharmed(send(conn, sql)).await.map_err(ended)?.all()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use onelock_core::ErrorKind;
+
     use super::*;
 
     #[tokio::test]

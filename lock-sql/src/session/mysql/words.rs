@@ -1,10 +1,8 @@
-//! What is said to the server and what it says: names of locks, lengths of time, values and errors.
+//! What is said to the server and what it says: lengths of time and errors.
 
 use std::time::Duration;
 
-use onelock_core::{Error, ErrorKind, Result};
-use sqlx::Row as _;
-use sqlx::mysql::MySqlRow;
+use onelock_core::{Error, ErrorKind};
 
 use super::ENDLESS;
 use crate::mysql::error::{explain, number};
@@ -16,13 +14,6 @@ pub(super) fn seconds(idle: Duration) -> i64 {
     }
     let seconds = i64::try_from(idle.as_nanos().div_ceil(1_000_000_000)).unwrap_or(ENDLESS);
     seconds.min(ENDLESS)
-}
-
-pub(super) fn get<'r, T>(row: &'r MySqlRow, column: usize) -> Result<T>
-where
-    T: sqlx::Decode<'r, sqlx::MySql> + sqlx::Type<sqlx::MySql>,
-{
-    row.try_get(column).map_err(explain)
 }
 
 pub(super) fn proxied() -> Error {

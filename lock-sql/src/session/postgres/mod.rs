@@ -15,11 +15,12 @@ use onelock_core::store::Checked;
 use onelock_core::{Capabilities, Driver, OptionSpec, Result, StoreUrl};
 
 use super::backend::SessionStore;
-use super::{CONNECTIONS, OPENING, connections};
+use super::{CONNECTIONS, connections};
 use crate::postgres::PostgresConfig;
+use crate::postgres::connect::connect;
 use crate::postgres::migrate::ensure;
+use opening::check;
 pub use opening::migration;
-use opening::{check_version, refuse_pooler};
 use session::Postgres;
 
 /// Session locks in PostgreSQL: `postgres+session://user:password@host:5432/database`.
@@ -50,15 +51,12 @@ async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<Postgres>>> {
     let connections = connections(&mut url)?;
     let defaults = PostgresConfig { namespace: SCHEMA.to_owned(), ..PostgresConfig::default() };
     let config = defaults.over(url)?;
-    SessionStore::open(config.address(), connections, config.request_timeout, async {
-        let dialect = Postgres::new(&config);
-        let mut first = dialect.reach().await?;
-        check_version(&mut first).await?;
-        refuse_pooler(&mut first, &mut dialect.reach().await?).await?;
-        ensure(&mut first, &config.namespace, config.migrate, &migration(&config.namespace)?).await?;
-        let first = dialect.set_up(first, OPENING).await?;
-        let side = dialect.set_up(dialect.reach().await?, OPENING).await?;
-        Ok((dialect, config.namespace.clone(), [first, side]))
+    let times = (config.connect_timeout, config.request_timeout);
+    SessionStore::open(config.address(), connections, times, async {
+        let mut conn = connect(&config).await?;
+        check(&mut conn, &mut connect(&config).await?).await?;
+        ensure(&mut conn, &config.namespace, config.migrate, &migration(&config.namespace)?).await?;
+        Ok((Postgres::new(&config), config.namespace.clone()))
     })
     .await
 }

@@ -1,13 +1,11 @@
 //! Before the first lock: is this a server that can, is nobody in between, and is the schema there?
 
 use onelock_core::{Error, ErrorKind, Result};
-use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 
-use super::session::{ask_raw, get, pooled};
-use crate::session::OPENING;
-use crate::session::sessions::strange;
-use crate::unharmed::legible;
+use super::session::pooled;
+use crate::postgres::connect::raw;
+use crate::postgres::error::explain;
 
 /// The SQL that makes the schema, to be run once, in one transaction, by the role that is to own it. The role that takes
 /// locks then needs `USAGE` on the schema and on its sequence, and `EXECUTE` on its functions.
@@ -20,36 +18,28 @@ pub fn migration(schema: &str) -> Result<String> {
     Ok(file.replace("{schema}", &format!("\"{schema}\"")))
 }
 
-/// The first version that ends idle sessions is the oldest that is served.
-pub(super) async fn check_version(conn: &mut PgConnection) -> Result<()> {
-    let sql = "SELECT current_setting('server_version_num')::integer >= 140000";
-    let rows = ask_raw(conn, sql, OPENING).await?;
-    if legible(|| get(rows.first().ok_or_else(strange)?, 0))? {
-        return Ok(());
+/// Refuses a server before the first version that ends idle sessions, and a pooler: two connections must meet two sessions of
+/// the server, and each its own again, also while the other is busy.
+pub(super) async fn check(a: &mut PgConnection, b: &mut PgConnection) -> Result<()> {
+    async fn meets(conn: &mut PgConnection, first: &str) -> Result<(i32, bool)> {
+        let sql = "SELECT pg_backend_pid(), current_setting('server_version_num')::integer >= 140000";
+        raw(conn, format!("{first}{sql}")).await.map_err(explain)
     }
-    let text = "session locks need PostgreSQL 14 or later: an older one does not end idle sessions, and a lock would \
-                have no lease";
-    Err(Error::new(ErrorKind::Unsupported, text))
-}
-
-/// Two connections must meet two sessions of the server, and each its own again, also while the other is busy.
-pub(super) async fn refuse_pooler(a: &mut PgConnection, b: &mut PgConnection) -> Result<()> {
-    async fn session(conn: &mut PgConnection, sql: &str) -> Result<i32> {
-        let rows = ask_raw(conn, sql, OPENING).await?;
-        let row = rows.iter().find(|row| !row.is_empty()).ok_or_else(strange)?;
-        legible(|| get(row, 0))
+    let (of_a, of_b) = (meets(a, "").await?, meets(b, "").await?);
+    if !of_a.1 {
+        let text = "session locks need PostgreSQL 14 or later: an older one does not end idle sessions, and a lock \
+                    would have no lease";
+        return Err(Error::new(ErrorKind::Unsupported, text));
     }
-    const WHICH: &str = "SELECT pg_backend_pid()";
-    let (of_a, of_b) = (session(a, WHICH).await?, session(b, WHICH).await?);
     let mut same = of_a != of_b;
     for _ in 0..3 {
         // Who is in a transaction keeps a session from the other.
-        same &= session(b, "BEGIN; SELECT pg_backend_pid()").await? == of_b;
-        same &= session(a, "BEGIN; SELECT pg_backend_pid()").await? == of_a;
-        ask_raw(a, "COMMIT", OPENING).await?;
-        same &= session(a, WHICH).await? == of_a;
-        ask_raw(b, "COMMIT", OPENING).await?;
-        same &= session(b, WHICH).await? == of_b;
+        same &= meets(b, "BEGIN; ").await? == of_b;
+        same &= meets(a, "BEGIN; ").await? == of_a;
+        meets(a, "COMMIT; ").await?;
+        same &= meets(a, "").await? == of_a;
+        meets(b, "COMMIT; ").await?;
+        same &= meets(b, "").await? == of_b;
     }
     if same { Ok(()) } else { Err(pooled()) }
 }

@@ -1,2 +1,2 @@
--- $1 some sessions. A row for each that waits for a lock.
-SELECT pid::bigint FROM pg_locks WHERE pid = ANY($1::bigint[]) AND NOT granted
+-- $1 some sessions. One row: those that wait for a lock.
+SELECT coalesce(array_agg(pid::bigint), '{}') FROM pg_locks WHERE pid = ANY($1::bigint[]) AND NOT granted
