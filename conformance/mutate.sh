@@ -219,7 +219,7 @@ fault "Redis: no push" lock-redis/src/scripts/line.lua \
 fault "Redis: each permit counts by its own limit" lock-redis/src/scripts/line.lua \
     "s/<= math\.min\(holders\.limit, limit\)/<= limit/" \
     redis permit_weights
-fault "PostgreSQL: the smallest limit goes and stays" lock-sql/migrations/postgres/0001/3_settle.sql \
+fault "PostgreSQL: the smallest limit goes and stays" lock-sql/src/postgres/schema/0001/3_promote.sql \
     's/ELSIF f\.mixed THEN/ELSIF false THEN/' \
     postgres permit_weights
 fault "ZooKeeper: who is evicted believes its watch" lock-zk/src/wait.rs \

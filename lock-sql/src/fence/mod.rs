@@ -14,3 +14,17 @@ pub mod mysql;
 pub mod postgres;
 #[cfg(all(feature = "sqlite", unix))]
 pub mod sqlite;
+
+/// The error of a check. The table is the caller's to make, and not in the schema of the locks.
+#[cfg(any(feature = "mysql", feature = "postgres", all(feature = "sqlite", unix)))]
+fn failed(error: onelock_core::Error) -> onelock_core::Error {
+    use onelock_core::{Error, ErrorKind};
+    let error = match error.kind() {
+        ErrorKind::Foreign => {
+            let text = "there is no table `onelock_fence` as `fence::…::SCHEMA` makes it: run that once in this database";
+            Error::new(ErrorKind::Foreign, text).caused_by(error)
+        }
+        _ => error,
+    };
+    error.during("fence")
+}

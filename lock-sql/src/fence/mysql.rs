@@ -6,18 +6,18 @@ use sqlx::{MySqlConnection, query, query_scalar};
 use crate::mysql::error::explain;
 
 /// Makes the table, in the connection's database. A user that checks needs `SELECT`, `INSERT` and `UPDATE` on it.
-pub const SCHEMA: &str = include_str!("../../migrations/mysql/fence/schema.sql");
+pub const SCHEMA: &str = include_str!("mysql/schema.sql");
 
 /// With the name and the token of an exclusive guard: raises the watermark and answers it as the last insert id, which
 /// `SELECT LAST_INSERT_ID()` says too. A number larger than the token says that the token is stale: roll back.
-pub const CHECK: &str = include_str!("../../migrations/mysql/fence/check.sql");
+pub const CHECK: &str = include_str!("mysql/check.sql");
 
 /// With the name: makes its row where there is none, so that [`CHECK_SHARED`], which comes next, finds one to lock.
-pub const SEED: &str = include_str!("../../migrations/mysql/fence/seed.sql");
+pub const SEED: &str = include_str!("mysql/seed.sql");
 
 /// With the name: answers the watermark, for the token of a shared guard, which does not raise it. Others that share pass
 /// meanwhile. A number larger than the token says that the token is stale: roll back.
-pub const CHECK_SHARED: &str = include_str!("../../migrations/mysql/fence/check_shared.sql");
+pub const CHECK_SHARED: &str = include_str!("mysql/check_shared.sql");
 
 /// Refuses a guard that is lost or whose token is stale, and raises the watermark for an exclusive one. `transaction` is the one
 /// that writes.
@@ -65,5 +65,5 @@ pub async fn admit(
             Err(error) => Err(error),
         }
     };
-    Ok(fence::compare(name, token, Some(newest.map_err(|error| explain(error).during("fence"))?))?)
+    Ok(fence::compare(name, token, Some(newest.map_err(|error| super::failed(explain(error)))?))?)
 }

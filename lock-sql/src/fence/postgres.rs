@@ -6,18 +6,18 @@ use sqlx::{PgConnection, query, query_scalar};
 use crate::postgres::error::explain;
 
 /// Makes the table, in the first schema of the search path. A user that checks needs `SELECT`, `INSERT` and `UPDATE` on it.
-pub const SCHEMA: &str = include_str!("../../migrations/postgres/fence/schema.sql");
+pub const SCHEMA: &str = include_str!("postgres/schema.sql");
 
 /// With `$1` the name and `$2` the token of an exclusive guard: raises the watermark and answers it. A number larger than the
 /// token says that the token is stale: roll back.
-pub const CHECK: &str = include_str!("../../migrations/postgres/fence/check.sql");
+pub const CHECK: &str = include_str!("postgres/check.sql");
 
 /// With `$1` the name: makes its row where there is none, so that [`CHECK_SHARED`], which comes next, finds one to lock.
-pub const SEED: &str = include_str!("../../migrations/postgres/fence/seed.sql");
+pub const SEED: &str = include_str!("postgres/seed.sql");
 
 /// With `$1` the name: answers the watermark, for the token of a shared guard, which does not raise it. Others that share pass
 /// meanwhile. A number larger than the token says that the token is stale: roll back.
-pub const CHECK_SHARED: &str = include_str!("../../migrations/postgres/fence/check_shared.sql");
+pub const CHECK_SHARED: &str = include_str!("postgres/check_shared.sql");
 
 /// Refuses a guard that is lost or whose token is stale, and raises the watermark for an exclusive one. `transaction` is the one
 /// that writes.
@@ -64,5 +64,5 @@ pub async fn admit(
             Err(error) => Err(error),
         }
     };
-    Ok(fence::compare(name, token, Some(newest.map_err(|error| explain(error).during("fence"))?))?)
+    Ok(fence::compare(name, token, Some(newest.map_err(|error| super::failed(explain(error)))?))?)
 }

@@ -6,15 +6,15 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::sqlite::error::explain;
 
 /// Makes the table.
-pub const SCHEMA: &str = include_str!("../../migrations/sqlite/fence/schema.sql");
+pub const SCHEMA: &str = include_str!("sqlite/schema.sql");
 
 /// With `?1` the name and `?2` the token of an exclusive guard: raises the watermark and answers it. A number larger than the
 /// token says that the token is stale: roll back.
-pub const CHECK: &str = include_str!("../../migrations/sqlite/fence/check.sql");
+pub const CHECK: &str = include_str!("sqlite/check.sql");
 
 /// With `?1` the name: answers the watermark, for the token of a shared guard, which does not raise it; no row where nobody has
 /// written. A number larger than the token says that the token is stale: roll back.
-pub const CHECK_SHARED: &str = include_str!("../../migrations/sqlite/fence/check_shared.sql");
+pub const CHECK_SHARED: &str = include_str!("sqlite/check_shared.sql");
 
 /// Refuses a guard that is lost or whose token is stale, and raises the watermark for an exclusive one. `transaction` is the one
 /// that writes; an immediate one does not fail later because another wrote meanwhile.
@@ -58,5 +58,5 @@ pub fn admit(transaction: &Connection, name: &LockName, token: FencingToken, rai
     } else {
         transaction.query_row(CHECK_SHARED, [name.as_str()], |row| row.get(0)).optional()
     };
-    Ok(fence::compare(name, token, newest.map_err(|error| explain(error).during("fence"))?)?)
+    Ok(fence::compare(name, token, newest.map_err(|error| super::failed(explain(error)))?)?)
 }

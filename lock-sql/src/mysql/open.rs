@@ -23,8 +23,8 @@ pub(crate) struct Tables {
 const LINES: Tables = Tables {
     names: &["counter", "line", "store"],
     version: (include_str!("sql/version.sql"), 2),
-    migration: include_str!("../../migrations/mysql/0001_line.sql"),
-    instead: "run migrations/mysql/0001_line.sql and grant SELECT, INSERT, UPDATE and DELETE on `onelock_line`, SELECT \
+    migration: include_str!("schema/0001.sql"),
+    instead: "run src/mysql/schema/0001.sql of onelock-sql and grant SELECT, INSERT, UPDATE and DELETE on `onelock_line`, SELECT \
               and UPDATE on `onelock_counter` and `onelock_store`",
 };
 

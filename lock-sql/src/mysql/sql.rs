@@ -78,7 +78,7 @@ mod tests {
         let names = list(["a", "b"]);
         let list = fill(include_str!("sql/tables.sql"), "p_", &[("tables", Value::Part(&names))]);
         assert!(list.contains("IN (x'61',x'62')"), "{list}");
-        let migration = fill(include_str!("../../migrations/mysql/0001_line.sql"), "p_", &[]);
+        let migration = fill(include_str!("schema/0001.sql"), "p_", &[]);
         assert!(migration.contains("`p_store`") && !migration.contains("onelock_"));
         assert!(fill(include_str!("sql/sweep.sql"), "p_", &[]).contains("SET @now := "));
     }

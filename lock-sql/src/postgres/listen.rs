@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::backend::Shared;
 use super::connect::options;
-use super::line::read_wake;
+use super::reply::read_wake;
 use crate::pool::Lane;
 use crate::unharmed::unharmed;
 

@@ -13,15 +13,15 @@ use crate::hosts::bad;
 const VERSION: i32 = 1;
 
 const FILES: &[&str] = &[
-    include_str!("../../migrations/postgres/0001/1_tables.sql"),
-    include_str!("../../migrations/postgres/0001/2_numbers.sql"),
-    include_str!("../../migrations/postgres/0001/3_settle.sql"),
-    include_str!("../../migrations/postgres/0001/4_acquire.sql"),
-    include_str!("../../migrations/postgres/0001/5_renew.sql"),
-    include_str!("../../migrations/postgres/0001/6_release.sql"),
-    include_str!("../../migrations/postgres/0001/7_evict.sql"),
-    include_str!("../../migrations/postgres/0001/8_raise.sql"),
-    include_str!("../../migrations/postgres/0001/9_look.sql"),
+    include_str!("schema/0001/1_tables.sql"),
+    include_str!("schema/0001/2_numbers.sql"),
+    include_str!("schema/0001/3_promote.sql"),
+    include_str!("schema/0001/4_acquire.sql"),
+    include_str!("schema/0001/5_renew.sql"),
+    include_str!("schema/0001/6_release.sql"),
+    include_str!("schema/0001/7_evict.sql"),
+    include_str!("schema/0001/8_raise.sql"),
+    include_str!("schema/0001/9_look.sql"),
 ];
 
 /// The SQL that makes the tables and functions in `schema`, to be run once, in one transaction, by the role that is to

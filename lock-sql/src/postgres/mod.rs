@@ -7,12 +7,12 @@ pub(crate) mod config;
 pub(crate) mod connect;
 pub(crate) mod error;
 mod inspect;
-mod line;
 mod listen;
 pub(crate) mod migrate;
 mod pool;
 mod release;
 mod renew;
+mod reply;
 mod sql;
 mod wait;
 

@@ -1,4 +1,4 @@
-//! The functions of the schema, as they are called: by a prepared statement, or spelled out in one message.
+//! The functions of the schema (`schema/0001`), as they are called: by a prepared statement, or spelled out in one message.
 
 use onelock_core::HolderId;
 use sqlx::postgres::PgArguments;

@@ -1,4 +1,4 @@
-//! Waiting: the notification of a promotion, and polls for what was sent before anybody listened, and while nobody does.
+//! Waiting: the notification of a promotion, which `schema/0001/3_promote.sql` decides and sends, and polls for what was sent before anybody listened, and while nobody does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use onelock_core::{Result, Ticket, Wake};
 
 use super::backend::Shared;
-use super::line::read_wake;
+use super::reply::read_wake;
 use super::sql::{array, blobs};
 use crate::inbox::{Poll, Polled};
 use crate::pool::{Answer, Lane};

@@ -173,7 +173,7 @@ fn make(sql: &rusqlite::Connection) -> Result<(), Fault> {
     sql.execute_batch("BEGIN IMMEDIATE")?;
     let tables: i64 = sql.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
     match marks(sql)? {
-        (0, 0) if tables == 0 => sql.execute_batch(include_str!("../../migrations/sqlite/0001_line.sql"))?,
+        (0, 0) if tables == 0 => sql.execute_batch(include_str!("schema/0001.sql"))?,
         marks => check_marks(marks)?,
     }
     Ok(sql.execute_batch("COMMIT")?)

@@ -37,7 +37,7 @@ async fn rights_are_checked_and_named() {
     server.run("GRANT SELECT, INSERT, UPDATE, DELETE ON locks.* TO worker@'127.0.0.1'").await.unwrap();
     let error = refused(&with("worker")).await;
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    assert!(error.to_string().contains("0001_line.sql"), "{error}");
+    assert!(error.to_string().contains("mysql/schema/0001.sql"), "{error}");
     // Somebody with the right makes them; then the run-time rights do.
     let rights = "GRANT CREATE, SELECT, INSERT, UPDATE, DELETE ON locks.* TO creator@'127.0.0.1'";
     server.run(rights).await.unwrap();
@@ -61,7 +61,7 @@ async fn rights_are_checked_and_named() {
 #[tokio::test]
 async fn each_missing_right_is_named() {
     let server = MariaDb::start(&[]).await.unwrap();
-    let file = include_str!("../../migrations/mysql/0001_line.sql");
+    let file = include_str!("../../src/mysql/schema/0001.sql");
     server.run(&format!("USE locks; {file}")).await.unwrap();
     let all: Vec<_> = RUN_TIME_RIGHTS
         .iter()
@@ -138,7 +138,7 @@ async fn a_read_only_server_is_one_that_cannot_serve_now() {
 #[tokio::test]
 async fn the_migration_may_be_run_by_hand() {
     let server = MariaDb::start(&[]).await.unwrap();
-    let file = include_str!("../../migrations/mysql/0001_line.sql");
+    let file = include_str!("../../src/mysql/schema/0001.sql");
     for _ in 0..2 {
         server.run(&format!("USE locks; {file}")).await.unwrap();
     }

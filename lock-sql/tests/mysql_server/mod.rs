@@ -49,7 +49,7 @@ impl Admin for MariaDb {
     }
 
     async fn with_locker(self) -> Verdict<Self> {
-        let file = include_str!("../../migrations/mysql/0001_line.sql");
+        let file = include_str!("../../src/mysql/schema/0001.sql");
         self.run(&format!("USE locks; {file}")).await?;
         self.run("CREATE USER locker@'127.0.0.1'").await?;
         for (table, rights) in RUN_TIME_RIGHTS {

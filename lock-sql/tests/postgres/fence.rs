@@ -40,6 +40,10 @@ fn of(guard: &Guard) -> Option<(&LockName, FencingToken)> {
 async fn a_late_writer_is_stopped_and_its_unfenced_twin_does_harm() {
     let server = PostgresServer::start(&[]).await.unwrap();
     let locks = Locks::builder(Arc::new(open(&server.url()).await)).build().unwrap();
+    let (mut bare, early) =
+        (server.admin().await.unwrap(), locks.mutex("early").unwrap().acquire().await.unwrap());
+    let error = check(&mut bare, &early).await.unwrap_err().to_string();
+    assert!(error.contains("no table `onelock_fence`") && error.contains("SCHEMA"), "{error}");
     let mut data = data(&server).await;
     let lock = locks.mutex("n").unwrap().ttl(Duration::from_millis(500)).unwrap();
     let late = lock.clone().auto_renew(false).acquire().await.unwrap();

@@ -103,7 +103,7 @@ async fn a_table_that_is_not_ours_is_refused() {
     let absent = MariaDb::url_at(server.port(), "&table_prefix=absent_");
     let error = open::<MariaDb>(&absent).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    assert!(error.to_string().contains("mysql_session/0001.sql"), "{error}");
+    assert!(error.to_string().contains("session/mysql/schema/0001.sql"), "{error}");
     // Apart from other tables' locks.
     let (made, _) = made_once::<MariaDb>(&root("made_")).await;
     let guard = made.mutex("x").unwrap().acquire().await.unwrap();

@@ -82,7 +82,7 @@ pub(crate) async fn start(settings: &[&str]) -> Verdict<MariaDb> {
         if mysqld().is_some() { "--performance-schema=ON" } else { "--plugin-load-add=metadata_lock_info" };
     let all: Vec<_> = ["--max-connections=600", seen].into_iter().chain(settings.iter().copied()).collect();
     let server = MariaDb::start(&all).await?;
-    let file = include_str!("../../migrations/mysql_session/0001.sql");
+    let file = include_str!("../../src/session/mysql/schema/0001.sql");
     server.run(&format!("SET autocommit = 1; USE locks; {file}")).await?;
     server.run("CREATE USER locker@'127.0.0.1'").await?;
     server.run("GRANT SELECT, UPDATE ON locks.onelock_session TO locker@'127.0.0.1'").await?;

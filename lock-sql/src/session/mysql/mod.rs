@@ -57,8 +57,8 @@ const ENDLESS: i64 = 31_536_000;
 const TABLE: Tables = Tables {
     names: &["session"],
     version: ("SELECT CAST(version AS SIGNED) FROM `onelock_session` WHERE id = 1", 1),
-    migration: include_str!("../../../migrations/mysql_session/0001.sql"),
-    instead: "run migrations/mysql_session/0001.sql and grant SELECT and UPDATE on `onelock_session`",
+    migration: include_str!("schema/0001.sql"),
+    instead: "run src/session/mysql/schema/0001.sql of onelock-sql and grant SELECT and UPDATE on `onelock_session`",
 };
 
 /// What keeps the locks of this table apart from others.

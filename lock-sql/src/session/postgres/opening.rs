@@ -14,7 +14,7 @@ use crate::postgres::error::explain;
 /// [`ErrorKind::InvalidConfig`] when `schema` is not a plain lower-case identifier.
 pub fn migration(schema: &str) -> Result<String> {
     crate::postgres::config::check_schema(schema)?;
-    let file = include_str!("../../../migrations/postgres_session/0001.sql");
+    let file = include_str!("schema/0001.sql");
     Ok(file.replace("{schema}", &format!("\"{schema}\"")))
 }
 

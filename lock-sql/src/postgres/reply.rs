@@ -2,7 +2,7 @@
 
 use onelock_core::{FencingToken, HolderId, Wake};
 
-/// What a notification says, and a poll of one that holds. `h`, the holder and its number: it holds. `g` and the holder: it is gone.
+/// What a notification says, and a poll of one that holds; `schema/0001/3_promote.sql` and `7_evict.sql` send them. `h`, the holder and its number: it holds. `g` and the holder: it is gone.
 pub(super) fn read_wake(payload: &str) -> Option<(HolderId, Wake)> {
     let (kind, rest) = payload.split_at_checked(1)?;
     let (holder, number) = rest.split_at_checked(32)?;
