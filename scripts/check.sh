@@ -6,8 +6,8 @@ set -eu
 cd "$(dirname "$0")/.."
 quick=${1:-}
 . scripts/all.sh
-# Tests wait for leases most of their time: more of them at once than there are processors, in each of two lanes.
-export RUST_TEST_THREADS=$(($(nproc) * 2))
+# Tests wait for leases most of their time: more of them at once than there are processors.
+export RUST_TEST_THREADS=$(($(nproc) * 3))
 
 begun=$(date +%s)
 step() { printf '\n== %s (%s s)\n' "$*" $(($(date +%s) - begun)); "$@"; }
@@ -39,55 +39,31 @@ if [ -z "$quick" ]; then
     step cargo publish --dry-run --workspace --no-verify --allow-dirty
 fi
 
-# Two lanes at once, because tests wait for leases and servers most of their time; either goes on after a failure.
-step cargo test --workspace --features "$features" --no-run
-logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
-try() { step "$@" 2>&1 || echo "this has failed: $*"; }
-# The programs of tests beside the suites; `seen` has a step of its own.
-others=$(cargo metadata --no-deps --format-version 1 | python3 -c 'import json, sys
-targets = [target for package in json.load(sys.stdin)["packages"] for target in package["targets"]]
-tests = {target["name"] for target in targets if "test" in target["kind"]} - {"seen"}
-print(*("--test=" + name for name in sorted(tests) if not name.startswith("conformance")))')
-suites() {
-    try cargo test --workspace --no-fail-fast --features "$features" --test 'conformance*'
-}
-rest() {
-    # shellcheck disable=SC2086
-    try cargo test --workspace --no-fail-fast --features "$features" --lib --bins $others
-    try cargo test --workspace --no-fail-fast --features "$features" --doc
-    # The suite of Redis once more, on Valkey.
-    if command -v valkey-server >/dev/null 2>&1; then
-        export ONELOCK_REDIS_SERVER=valkey-server
-        try cargo test --workspace --features "$features" --test conformance -- redis::
-        try cargo test --workspace --features "$features" --test store -- verbs:: settings::
-        unset ONELOCK_REDIS_SERVER
-    fi
-    # Programs that have the library only as its users do: one on all stores, one a service on PostgreSQL.
-    try cargo fmt --check --manifest-path examples/outside/Cargo.toml
-    try cargo fmt --check --manifest-path examples/payments/Cargo.toml
-    try cargo fmt --check --manifest-path examples/folder-store/Cargo.toml
-    try cargo test --workspace --features "$features" --test outside -- --ignored
-}
-rest >"$logs/rest" &
-suites | tee "$logs/suites"
-wait $!
-cat "$logs/rest"
-
+# Everything runs, also after a failure: the matrix shows all of it.
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+{ step cargo test --workspace --no-fail-fast --features "$features" 2>&1 || echo "the tests have failed"; } | tee "$log"
 # No password of the tests may be in anything they print.
 secrets='h0rse-battery|hunter2|never-printed|apps-password|keepers-password|secret-of-mine|other-secret'
-printed=$(grep -nE "$secrets" "$logs"/* || true)
+told=$(grep -nE "$secrets" "$log" || true)
 printf '\n== the suite, case by store\n'
-sh scripts/matrix.sh "$logs/suites" "$logs/rest"
-if [ -n "$printed" ]; then
-    printf 'passwords were printed:\n%s\n' "$printed"
+sh scripts/matrix.sh "$log"
+if [ -n "$told" ]; then
+    printf 'passwords were printed:\n%s\n' "$told"
     exit 1
 fi
-if grep -h '^this has failed' "$logs"/*; then
+if grep -q '^the tests have failed' "$log"; then
     # Once more at the end, without backtraces: it is the first thing that is looked for.
     printf '\n== what failed\n'
-    awk '/^---- / { left = 15 } /^(failures|stack backtrace):/ { left = 0 } left-- > 0' "$logs"/*
+    awk '/^---- / { left = 15 } /^(failures|stack backtrace):/ { left = 0 } left-- > 0' "$log"
     exit 1
+fi
+# The suite of Redis once more, on Valkey.
+if command -v valkey-server >/dev/null 2>&1; then
+    export ONELOCK_REDIS_SERVER=valkey-server
+    step cargo test --workspace --features "$features" --test conformance -- redis::
+    step cargo test --workspace --features "$features" --test store -- verbs:: settings::
+    unset ONELOCK_REDIS_SERVER
 fi
 if [ -z "$quick" ]; then
     # What is not in the program is refused by name: in its default build, and with all stores but without TLS.
@@ -99,3 +75,8 @@ step cargo test -p onelock-core --features metrics,tracing,tower --lib --test se
 for example in examples/*.rs; do
     step cargo run --quiet -p onelock --example "$(basename "$example" .rs)"
 done
+# Programs that have the library only as its users do: one on all stores, one a service on PostgreSQL.
+step cargo fmt --check --manifest-path examples/outside/Cargo.toml
+step cargo fmt --check --manifest-path examples/payments/Cargo.toml
+step cargo fmt --check --manifest-path examples/folder-store/Cargo.toml
+step cargo test --workspace --features "$features" --test outside -- --ignored

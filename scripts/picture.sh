@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes a picture of a benchmark's report: its head and its summary with the plots under it, by headless Chromium.
+# Makes a picture of a section of a benchmark's report, by headless Chromium.
 #   scripts/picture.sh REPORT.html [PICTURE.png]    the picture goes to docs/bench.png unless another place is told
-#   WIDTH=1280 DARK=1 ALL=1 scripts/picture.sh …    how wide; as in the dark; the whole page
+#   SECTION=cycle WIDTH=1280 DARK=1 ALL=1 scripts/picture.sh …    another section than `contended`; how wide; as in the dark; the whole page
 # CHROMIUM names the browser when it is not called chromium, chromium-browser or google-chrome.
 set -eu
 report=${1:?usage: scripts/picture.sh REPORT.html [PICTURE.png]}
@@ -15,12 +15,12 @@ done
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# All up to the second heading of a section, without the links to what is not in the picture.
+# The section without what is before the first one, which is the page's head.
 if [ -n "${ALL:-}" ]; then
     cp "$report" "$work/page.html"
 else
-    awk '/<h2 id=/ && seen++ { exit } { print }' "$report" >"$work/page.html"
-    echo '<style>nav { display: none }</style>' >>"$work/page.html"
+    awk -v id="<h2 id=\"${SECTION:-contended}\"" '/<\/head>/ { print; skip = 1 } /<h2 id=/ { skip = !index($0, id) } !skip { print }' \
+        "$report" >"$work/page.html"
 fi
 # How high the page is at this width, the page tells itself.
 cp "$work/page.html" "$work/measure.html"

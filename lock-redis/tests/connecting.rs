@@ -131,7 +131,7 @@ async fn each_connection_asks_for_its_credentials() {
         }
     };
     // The old one is refused; a callback that fails says so.
-    assert_eq!(until("Denied").await.unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(until("access denied").await.unwrap_err().kind(), ErrorKind::Denied);
     secret.lock().unwrap().clear();
     let error = until("the vault is sealed").await.unwrap_err();
     assert_eq!((error.kind(), error.is_unclear()), (ErrorKind::Unavailable, false), "{error}");
