@@ -1,4 +1,4 @@
-//! How a guard is told that its lock is renewed or lost, and what that stops.
+//! How a guard waits for a renewal or the loss of its lock, and stops the work under it.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;

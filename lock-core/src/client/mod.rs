@@ -13,7 +13,7 @@
 //! | `runtime` | the runtime the client lives on, and calls from outside of it |
 //! | `background` | releases that the store has not confirmed, and calls that lost their caller |
 //! | [`guard`] | what the user holds |
-//! | `loss` | how a guard is told that its lock is renewed or lost |
+//! | `loss` | how a guard waits for a renewal or a loss |
 //! | [`owner`] | re-entrancy |
 
 pub mod builder;

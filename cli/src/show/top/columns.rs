@@ -60,15 +60,8 @@ fn short(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use onelock::FencingToken;
-
+    use super::super::rows::tests::row;
     use super::*;
-
-    fn row(name: &str, waiters: usize, oldest: u64, age: u64) -> Row {
-        let (token, holder) = (FencingToken::new(7).ok(), format!("me@host:{age}"));
-        let (oldest, age) = (Some(Duration::from_secs(oldest)), Some(Duration::from_secs(age)));
-        Row { name: name.into(), token, holder, holders: 1, age, waiters, oldest }
-    }
 
     #[test]
     fn a_row_has_the_width_of_the_screen() {

@@ -88,10 +88,10 @@ pub(super) fn arranged(mut rows: Vec<Row>, sort: Sort, filter: &str) -> Vec<Row>
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn row(name: &str, waiters: usize, oldest: u64, age: u64) -> Row {
+    pub(in super::super) fn row(name: &str, waiters: usize, oldest: u64, age: u64) -> Row {
         let (token, holder) = (FencingToken::new(7).ok(), format!("me@host:{age}"));
         let (oldest, age) = (Some(Duration::from_secs(oldest)), Some(Duration::from_secs(age)));
         Row { name: name.into(), token, holder, holders: 1, age, waiters, oldest }
