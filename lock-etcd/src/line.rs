@@ -135,27 +135,28 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Reads who keeps it waiting, nobody when it holds, as it was in the revision `seen` or later; `None` when it is gone. Where
-    /// all that are known are still there the store need not look at the line.
+    /// Reads who keeps it waiting, nobody when it holds, as it was in a revision from `seen` on, which is answered, too; `None` when it
+    /// is gone. Where all that are known are still there the store need not look at the line.
     pub(crate) async fn ahead(
         &self,
         cluster: &Cluster,
         known: &Arc<[Blocker]>,
         seen: i64,
-    ) -> Result<Option<Arc<[Blocker]>>> {
+    ) -> Result<Option<(i64, Arc<[Blocker]>)>> {
         if (1..=FEW).contains(&known.len()) {
             let ops = |from| known.iter().map(|(key, _)| key_op(key, from)).collect();
-            let Some(ranges) = self.read(cluster, ops, seen).await? else { return Ok(None) };
+            let Some((revision, ranges)) = self.read(cluster, ops, seen).await? else { return Ok(None) };
             let is_there = |((key, number), range): (&Blocker, PbRangeResponse)| {
                 found(key, range).is_some_and(|kv| kv.create_revision == *number)
             };
             if known.iter().zip(ranges).all(is_there) {
-                return Ok(Some(Arc::clone(known)));
+                return Ok(Some((revision, Arc::clone(known))));
             }
         }
         let ops = |from| ahead_ops(&self.span, self.mode, Some(self.number), from);
-        let Some(ranges) = self.read(cluster, ops, seen).await? else { return Ok(None) };
-        Ok(Some(keys_of(blockers(self.mode, ahead(&self.span, &self.key, ranges.into_iter())))))
+        let Some((revision, ranges)) = self.read(cluster, ops, seen).await? else { return Ok(None) };
+        let ahead = ahead(&self.span, &self.key, ranges.into_iter());
+        Ok(Some((revision, keys_of(blockers(self.mode, ahead)))))
     }
 
     /// Makes readings on the member that is asked, or where it is behind `seen` on the cluster; `None` when the entry is gone.
@@ -164,15 +165,17 @@ impl Waiter {
         cluster: &Cluster,
         ops: impl Fn(From) -> Vec<TxnOp>,
         seen: i64,
-    ) -> Result<Option<Vec<PbRangeResponse>>> {
+    ) -> Result<Option<(i64, Vec<PbRangeResponse>)>> {
         for from in [From::Member, From::Cluster] {
             let mut all = vec![key_op(&self.key, from)];
             all.extend(ops(from));
             let answer = send(cluster, &Txn::new().and_then(all), &mut false).await?;
-            if from == From::Cluster || revision(answer.header.as_ref())? >= seen {
+            let revision = revision(answer.header.as_ref())?;
+            if from == From::Cluster || revision >= seen {
                 let mut ranges = ranges(answer);
                 let own = ranges.next().and_then(|own| found(&self.key, own));
-                return Ok(own.filter(|kv| kv.create_revision == self.number).map(|_| ranges.collect()));
+                let own = own.filter(|kv| kv.create_revision == self.number);
+                return Ok(own.map(|_| (revision, ranges.collect())));
             }
         }
         Err(protocol("etcd has gone back"))

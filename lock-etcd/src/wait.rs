@@ -85,15 +85,16 @@ async fn until_it_holds(
         }
         // In a place of its own: a waiter keeps no room for requests while it waits.
         let read = Box::pin(waiter.ahead(watches.cluster(), &view.ahead, view.seen)).await?;
-        let Some(read) = read else { return Ok(false) };
+        let Some((revision, read)) = read else { return Ok(false) };
         entries.change(holder, |own| own.ahead = Some(Arc::clone(&read)));
         view.ahead = read;
         if view.ahead.is_empty() {
             return Ok(true);
         }
-        view.settled = view.ahead.iter().all(|blocker| view.is_watched(blocker));
-        if view.settled {
+        if view.ahead.iter().all(|blocker| view.is_watched(blocker)) {
             view.watched.retain(|watch| view.ahead.contains(&watch.blocker));
+            let late = view.watched.iter().filter(|watch| !watches.is_prompt(watch, revision)).count();
+            view.settled = late == 0;
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The watches of a client: all on one stream, one for each key, however many wait for it.
 //!
 //! etcd serves a watch that starts at a past revision from a loop that runs every 100 ms. So a watch starts at the present, and
-//! what was there before is read after it stands.
+//! what was there before is read after it stands. The server picks the revision before it adds the watch: one that it opens while
+//! a write is committed falls into the loop. An answer of the same revision from after that shows that it did not: that to the end
+//! of an earlier watch, which is sent just behind for this reason, or the reading. Without it the watch is opened again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +23,12 @@ use crate::line;
 
 /// The type of an event that a key is gone, however it was deleted.
 const DELETE: i32 = 1;
+
+/// How often a watch that may be served late is opened again.
+const AGAIN: usize = 3;
+
+/// How many watches of keys that are gone may be open until they are closed.
+const ENDED: usize = 16;
 
 /// How long the stream stays open without a watch.
 const LINGER: Duration = Duration::from_secs(10);
@@ -62,13 +70,20 @@ struct State {
     /// What the stream has not been sent yet: watches to open and to close.
     open: Vec<i64>,
     close: Vec<i64>,
+    /// The watch that the server has added last, and the revision that it picked.
+    added: Option<(i64, i64)>,
     running: bool,
 }
 
 /// The watch of a key.
 #[derive(Debug)]
 struct Watched {
+    /// The number of its first watch.
     id: i64,
+    /// The numbers of its watches on the stream: the last counts, those before it stay until what it does not show is read.
+    open: Vec<i64>,
+    /// How often it may be opened again.
+    again: usize,
     seen: watch::Sender<Seen>,
     /// How many wait for it.
     users: usize,
@@ -109,8 +124,7 @@ impl Drop for Watching {
         let Some(own) = state.by_key.get_mut(&self.blocker.0).filter(|own| own.id == self.id) else { return };
         own.users -= 1;
         if own.users == 0 {
-            state.by_key.remove(&self.blocker.0);
-            state.end(self.id);
+            state.end_key(&self.blocker.0);
             self.watches.orders.notify_one();
         }
     }
@@ -125,6 +139,26 @@ fn revision(seen: Result<Seen, watch::error::RecvError>) -> Result<i64> {
 }
 
 impl State {
+    /// Opens a watch of a key; its number.
+    fn open(&mut self, key: &[u8]) -> i64 {
+        self.last_id += 1;
+        self.by_id.insert(self.last_id, key.to_vec());
+        self.open.push(self.last_id);
+        self.last_id
+    }
+
+    /// What is watched by this watch, unless that was opened again.
+    fn newest(&mut self, id: i64) -> Option<&mut Watched> {
+        let Self { by_key, by_id, .. } = self;
+        by_key.get_mut(by_id.get(&id)?).filter(|own| own.open.last() == Some(&id))
+    }
+
+    fn end_key(&mut self, key: &[u8]) -> Option<Watched> {
+        let own = self.by_key.remove(key)?;
+        own.open.iter().for_each(|id| self.end(*id));
+        Some(own)
+    }
+
     fn end(&mut self, id: i64) {
         self.by_id.remove(&id);
         let unsent = self.open.len();
@@ -157,18 +191,46 @@ impl Watches {
             drop(state);
             return Watching { blocker: blocker.clone(), id, seen, watches: Arc::clone(self) };
         }
-        state.last_id += 1;
-        let id = state.last_id;
+        let id = state.open(&blocker.0);
         let (tell, seen) = watch::channel(Seen::Nothing);
-        state.by_key.insert(blocker.0.clone(), Watched { id, seen: tell, users: 1 });
-        state.by_id.insert(id, blocker.0.clone());
-        state.open.push(id);
+        state
+            .by_key
+            .insert(blocker.0.clone(), Watched { id, open: vec![id], again: AGAIN, seen: tell, users: 1 });
         if !std::mem::replace(&mut state.running, true) {
             self.runtime.spawn(Arc::clone(self).run());
         }
         drop(state);
         self.orders.notify_one();
         Watching { blocker: blocker.clone(), id, seen, watches: Arc::clone(self) }
+    }
+
+    /// The key of a watch that stands is there, in `revision`: whether its deletion will be shown at once, as far as that can be had.
+    /// If not, the watch is opened again, and the key is to be read when it stands.
+    pub(crate) fn is_prompt(&self, watching: &Watching, revision: i64) -> bool {
+        let mut state = self.lock();
+        let State { by_key, .. } = &mut *state;
+        let Some(own) = by_key.get_mut(&watching.blocker.0).filter(|own| own.id == watching.id) else {
+            return true;
+        };
+        let Seen::Stands(stands) = *own.seen.borrow() else { return false };
+        let prompt = revision <= stands || own.again == 0;
+        own.again = if prompt { 0 } else { own.again - 1 };
+        let newest = own.open.len() - 1;
+        let older: Vec<_> = own.open.drain(..newest).collect();
+        let orders = !(prompt && older.is_empty());
+        older.into_iter().for_each(|id| state.end(id));
+        if !prompt {
+            let id = state.open(&watching.blocker.0);
+            if let Some(own) = state.by_key.get_mut(&watching.blocker.0) {
+                own.open.push(id);
+                own.seen.send_replace(Seen::Nothing);
+            }
+        }
+        drop(state);
+        if orders {
+            self.orders.notify_one();
+        }
+        prompt
     }
 
     /// Ends when the watch stands, or its key is gone; the revision.
@@ -262,11 +324,11 @@ impl Watches {
     async fn send(&self, sender: &mut WatchRequestSender) -> Result<(), Failure> {
         let (open, close) = self.orders();
         let work = async {
-            for id in close {
-                sender.cancel(id).await?;
-            }
             for (id, key) in open {
                 sender.watch(key, Some(options(id))).await?;
+            }
+            for id in close {
+                sender.cancel(id).await?;
             }
             Ok(())
         };
@@ -282,24 +344,35 @@ impl Watches {
             return Err(Failure::StaleToken(reason.clone()));
         }
         let mut state = self.lock();
+        let revision = line::revision(message.header.as_ref())?;
+        let added = state.added.take();
+        if let Some((id, picked)) = added
+            && picked == revision
+            && let Some(own) = state.newest(id)
+        {
+            own.again = 0;
+        }
         let Some(key) = state.by_id.get(&message.watch_id).cloned() else { return Ok(()) };
         if message.canceled {
             let text = format!("etcd ended a watch: {reason}");
             return Err(Error::new(ErrorKind::Unavailable, text).into());
         }
-        if message.created
-            && let Some(own) = state.by_key.get(&key)
-        {
-            own.seen.send_replace(Seen::Stands(line::revision(message.header.as_ref())?));
+        if message.created {
+            state.added = Some((message.watch_id, revision));
+            if let Some(own) = state.newest(message.watch_id) {
+                own.seen.send_replace(Seen::Stands(revision));
+            }
         }
         let deleted = message.events.iter().rev().find(|event| event.r#type == DELETE);
         if let Some(kv) = deleted.and_then(|event| event.kv.as_ref()) {
             // Who watches this key from now on watches another entry.
-            if let Some(own) = state.by_key.remove(&key) {
+            if let Some(own) = state.end_key(&key) {
                 own.seen.send_replace(Seen::Gone(kv.mod_revision));
             }
-            state.end(message.watch_id);
-            self.orders.notify_one();
+            // Its end is sent behind the next one that is opened.
+            if state.close.len() >= ENDED {
+                self.orders.notify_one();
+            }
         }
         Ok(())
     }
@@ -308,4 +381,114 @@ impl Watches {
 /// A watch for deletions, from the present on.
 fn options(id: i64) -> WatchOptions {
     WatchOptions::new().with_watch_id(id).with_filters([WatchFilterType::NoPut])
+}
+
+#[cfg(test)]
+mod tests {
+    use etcd_client::proto::{PbEvent, PbKeyValue, PbResponseHeader};
+
+    use super::*;
+    use crate::config::EtcdConfig;
+
+    const KEY: &[u8] = b"line/holder";
+
+    /// Watches on a stream that the test plays.
+    async fn played() -> Arc<Watches> {
+        let config = EtcdConfig::try_from("etcd://never".parse::<onelock_core::StoreUrl>().unwrap()).unwrap();
+        let cluster = Cluster::new(config, Handle::current()).await.unwrap();
+        let watches = Watches::new(cluster, Handle::current());
+        watches.lock().running = true;
+        watches
+    }
+
+    /// What the stream is to be sent: watches to open, watches to close.
+    fn ordered(watches: &Watches) -> (Vec<i64>, Vec<i64>) {
+        let (open, close) = watches.orders();
+        (open.into_iter().map(|(id, _)| id).collect(), close)
+    }
+
+    fn answer(watch_id: i64, revision: i64) -> PbWatchResponse {
+        let header = Some(PbResponseHeader { revision, ..PbResponseHeader::default() });
+        PbWatchResponse { watch_id, header, ..PbWatchResponse::default() }
+    }
+
+    fn created(id: i64, revision: i64) -> PbWatchResponse {
+        PbWatchResponse { created: true, ..answer(id, revision) }
+    }
+
+    fn deleted(id: i64, mod_revision: i64) -> PbWatchResponse {
+        let kv = Some(PbKeyValue { mod_revision, ..PbKeyValue::default() });
+        let event = PbEvent { r#type: DELETE, kv, ..PbEvent::default() };
+        PbWatchResponse { events: vec![event], ..answer(id, mod_revision) }
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_may_be_served_late_is_opened_again() {
+        let watches = played().await;
+        let mut watching = watches.watch(&(KEY.to_vec(), 3));
+        let mut other = watches.watch(&(KEY.to_vec(), 3));
+        assert_eq!(ordered(&watches), (vec![1], vec![]));
+        watches.take(created(1, 5)).unwrap();
+        assert_eq!(watches.stands(&mut watching).await.unwrap(), 5);
+        // Something was written after its revision was picked, perhaps before it was added.
+        assert!(!watches.is_prompt(&watching, 6));
+        assert!(!watches.is_prompt(&other, 6), "it is opened again already");
+        assert_eq!(ordered(&watches), (vec![2], vec![]), "the first stays until the key is read once more");
+        watches.take(created(2, 6)).unwrap();
+        assert_eq!(watches.stands(&mut other).await.unwrap(), 6);
+        assert!(watches.is_prompt(&other, 6));
+        assert_eq!(ordered(&watches), (vec![], vec![1]));
+        // A watch that is known to be prompt stays so, whatever is written.
+        assert!(watches.is_prompt(&watching, 9));
+        assert_eq!(ordered(&watches), (vec![], vec![]));
+        watches.take(deleted(2, 10)).unwrap();
+        assert_eq!(watching.gone().await.unwrap(), 10);
+        assert_eq!(other.gone().await.unwrap(), 10);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_an_earlier_watch_shows_that_a_watch_is_prompt() {
+        let watches = played().await;
+        // Nothing is written while the second is added; something while the fourth is.
+        for (id, revision, prompt) in [(2, 7, true), (4, 8, false)] {
+            drop(watches.watch(&(b"line/earlier".to_vec(), 1)));
+            let mut watching = watches.watch(&(KEY.to_vec(), 3));
+            watches.take(created(id, 7)).unwrap();
+            watches.take(PbWatchResponse { canceled: true, ..answer(id - 1, revision) }).unwrap();
+            assert_eq!(watches.stands(&mut watching).await.unwrap(), 7);
+            assert_eq!(watches.is_prompt(&watching, 9), prompt);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deletion_counts_whichever_watch_shows_it() {
+        let watches = played().await;
+        let mut watching = watches.watch(&(KEY.to_vec(), 3));
+        watches.take(created(1, 5)).unwrap();
+        assert!(!watches.is_prompt(&watching, 6));
+        assert_eq!(ordered(&watches), (vec![1, 2], vec![]));
+        watches.take(deleted(1, 7)).unwrap();
+        assert_eq!(watching.gone().await.unwrap(), 7);
+        let (_, mut close) = ordered(&watches);
+        close.sort_unstable();
+        assert_eq!(close, [1, 2]);
+    }
+
+    #[tokio::test]
+    async fn a_busy_server_does_not_have_it_opened_for_ever() {
+        let watches = played().await;
+        let watching = watches.watch(&(KEY.to_vec(), 3));
+        let mut opened = 1;
+        for id in 1.. {
+            watches.take(created(id, 10 * id)).unwrap();
+            if watches.is_prompt(&watching, 10 * id + 1) {
+                break;
+            }
+            opened += 1;
+        }
+        assert_eq!(opened, 1 + AGAIN);
+        drop(watching);
+        let (open, close) = ordered(&watches);
+        assert_eq!((open, close.len()), (vec![], 0), "what was never sent is not closed");
+    }
 }

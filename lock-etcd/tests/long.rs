@@ -84,9 +84,9 @@ async fn a_hand_over_in_a_long_line_notifies_one() -> Verdict {
     let watches = each((requests(&server, "Watch").await? - before.2) as f64);
     println!("{told} events, {reads} transactions and {watches} messages about watches for a hand-over");
     assert!(told < 1.1, "{told} events for a hand-over");
-    // A join, and two readings.
-    assert!(reads < 3.1, "{reads} transactions");
-    assert!(watches < 2.1, "{watches} messages about watches");
+    // A join, and two readings; a watch that was opened while something was written is opened and read once more.
+    assert!(reads < 3.2, "{reads} transactions");
+    assert!(watches < 2.4, "{watches} messages about watches");
     Ok(())
 }
 
