@@ -2,3 +2,7 @@
 # because its build needs protoc.
 # shellcheck shell=sh disable=SC2034
 features=onelock-cli/full,onelock-cli/etcd
+
+begun=${begun:-$(date +%s)}
+export begun
+step() { printf '\n== %s (%s s)\n' "$*" $(($(date +%s) - begun)); "$@"; }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what a Debian machine lacks for the tests: the servers they start, and the tools of cargo that the check calls. Elsewhere it says what is missing.
+# Installs what a Debian machine lacks for the tests: the servers they start. Elsewhere it says what is missing.
 set -eu
 
 missing=
@@ -57,7 +57,3 @@ if ! command -v valkey-server >/dev/null 2>&1 && command -v apt-get >/dev/null 2
         echo "valkey-server cannot be installed here: the suite runs on redis-server alone" >&2
     fi
 fi
-
-cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --locked --version ^0.20
-mdbook --version >/dev/null 2>&1 || cargo install mdbook --locked --version ^0.5 --no-default-features
-cargo public-api --version >/dev/null 2>&1 || cargo install cargo-public-api --locked --version ^0.52

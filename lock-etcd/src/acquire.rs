@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use etcd_client::proto::PbRangeResponse;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use onelock_core::{
     Busy, Error, ErrorKind, FencingToken, Grant, Mode, Place, Renewal, Renewed, Request, Result, Standing,
@@ -14,7 +15,7 @@ use onelock_core::{
 use crate::client::Cluster;
 use crate::entries::{Entries, SWEEP};
 use crate::error::{Failure, protocol};
-use crate::keys::{Blocker, Keys, Span};
+use crate::keys::{Entry, Keys, Span};
 use crate::lease::{Lease, Leases, Life};
 use crate::line::{self, From};
 use crate::renew;
@@ -31,146 +32,40 @@ enum Form {
     Wait,
 }
 
+impl Form {
+    const HOLD: Self = Self::Hold { since: 0 };
+}
+
+const BUSY: Standing = Standing::Busy(Busy::new(None));
+
 pub(crate) async fn acquire(
     keys: &Keys,
     leases: &Arc<Leases>,
     entries: &Entries,
     request: &Request,
 ) -> Result<Standing> {
-    let span = keys.line(&request.name);
-    let key = span.entry(request.mode, request.holder);
-    let hold = Form::Hold { since: 0 };
-    let mut form = if request.queue && entries.in_use.has(&request.name) { Form::Wait } else { hold };
-    let mut join = Join::begin(entries, leases, request, &key).await;
+    let mut join = Join::begin(keys, leases, entries, request).await;
     for _ in 0..TRIES {
-        let length = if form == Form::Wait { request.waiter_lease } else { request.lease };
-        let lease = leases.get(length, request.delay).await?;
-        join.is_sent(&lease);
-        let txn = txn(keys, &span, &key, request, form, &lease);
-        // A lease that was not kept alive lately is, beside the transaction: no round trip more.
-        let sent = leases.cluster().join(txn);
-        let ((answer, unclear), life) = tokio::join!(sent, leases.refresh(&lease));
-        join.is_answered(unclear);
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(Failure::LeaseGone) => {
-                lease.lost();
-                continue;
-            }
-            Err(failure) => return Err(failure.into()),
-        };
-        let (joined, revision) = (answer.succeeded, line::revision(answer.header.as_ref())?);
-        let mut ranges = line::ranges(answer);
-        if !joined && !unclear {
-            join.is_not_on(&lease);
+        if let Some(standing) = join.attempt().await? {
+            return Ok(standing);
         }
-        if joined {
-            let ahead = match form {
-                Form::Wait => line::blockers(request.mode, line::ahead(&span, &key, ranges)),
-                Form::Hold { .. } => Vec::new(),
-            };
-            entries.in_use.note(&request.name, !ahead.is_empty());
-            join.made(revision, line::keys_of(ahead));
-            match life {
-                Ok(Life::Kept) => {}
-                // With its lease the entry is gone.
-                Ok(Life::Gone) => continue,
-                Err(error) => return Err(error),
-            }
-            return match join.stands(&lease)? {
-                Some(standing) => Ok(standing),
-                // It was to wait, and holds: on too short a lease.
-                None => join.renewed(keys).await.map(|standing| standing.unwrap_or(BUSY)),
-            };
-        }
-        let mut next = || ranges.next().ok_or_else(|| protocol("etcd left out a reading"));
-        if line::found(&key, next()?).is_some() {
-            // Of an earlier try: its place is the answer.
-            match join.renewed(keys).await? {
-                Some(standing) => return Ok(standing),
-                None => continue,
-            }
-        }
-        if let Some(epoch) = keys.epoch() {
-            let found = line::found(epoch.as_bytes(), next()?);
-            let newest = found.as_ref().map_or(Ok(TokenEpoch::default()), |kv| epoch_in(&kv.value))?;
-            request.epoch.check(newest).inspect_err(|_| join.is_clear())?;
-            if newest < request.epoch {
-                raise_epoch(leases.cluster(), &epoch, found.map_or(0, |kv| kv.mod_revision), request.epoch)
-                    .await?;
-                continue;
-            }
-        }
-        let permit = matches!(request.mode, Mode::Permit { .. });
-        let room = permit && line::blockers(request.mode, line::ahead(&span, &key, ranges)).is_empty();
-        form = if request.queue && (!room || form != hold) {
-            // Of many that join to hold at once one succeeds at a time; all can join to wait.
-            Form::Wait
-        } else if room {
-            Form::Hold { since: revision }
-        } else {
-            entries.in_use.note(&request.name, true);
-            join.is_clear();
-            return Ok(BUSY);
-        };
     }
     if request.queue {
         return Err(Error::new(ErrorKind::Unavailable, "the line changed at every try to join it"));
     }
-    join.is_clear();
-    Ok(BUSY)
-}
-
-const BUSY: Standing = Standing::Busy(Busy::new(None));
-
-/// Makes the entry where its key, the epoch and the line allow; else reads why not.
-fn txn(keys: &Keys, span: &Span, key: &[u8], request: &Request, form: Form, lease: &Lease) -> Txn {
-    let empty = |part: Span| Compare::create_revision(part.start, CompareOp::Equal, 0).with_range(part.end);
-    let mut when = vec![Compare::create_revision(key, CompareOp::Equal, 0)];
-    let put = PutOptions::new().with_lease(lease.id);
-    let mut then = vec![TxnOp::put(key, request.note.as_str(), Some(put))];
-    let mut or_else = vec![line::key_op(key, From::Cluster)];
-    if let Some(epoch) = keys.epoch() {
-        when.push(match u16::from(request.epoch) {
-            0 => Compare::create_revision(epoch.clone(), CompareOp::Equal, 0),
-            number => Compare::value(epoch.clone(), CompareOp::Equal, number.to_string()),
-        });
-        or_else.push(TxnOp::get(epoch, None));
-    }
-    match (form, request.mode) {
-        (Form::Hold { since }, Mode::Permit { .. }) => {
-            let older = Compare::create_revision(&span.start[..], CompareOp::Less, since + 1);
-            when.push(older.with_range(&span.end[..]));
-            or_else.extend(line::ahead_ops(span, request.mode, None, From::Cluster));
-        }
-        (Form::Hold { .. }, mode) => when.extend(span.against(mode).into_iter().map(empty)),
-        (Form::Wait, mode) => then.extend(line::ahead_ops(span, mode, None, From::Cluster)),
-    }
-    Txn::new().when(when).and_then(then).or_else(or_else)
-}
-
-fn epoch_in(value: &[u8]) -> Result<TokenEpoch> {
-    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-    let foreign = || Error::new(ErrorKind::Foreign, "the key of the token epoch has no epoch in it");
-    TokenEpoch::new(number.ok_or_else(foreign)?)
-}
-
-/// Keeps the epoch unless another client has changed it.
-async fn raise_epoch(cluster: &Cluster, key: &str, changed: i64, epoch: TokenEpoch) -> Result<()> {
-    let same = Compare::mod_revision(key, CompareOp::Equal, changed);
-    let put = TxnOp::put(key, u16::from(epoch).to_string(), None);
-    let txn = Txn::new().when([same]).and_then([put]);
-    line::send(cluster, &txn, &mut false).await?;
-    Ok(())
+    Ok(join.is_busy())
 }
 
 /// A join under way. Unless all its tries are answered clearly, its end leaves an entry that may come to be at any time: it is
 /// taken out when it does, and its leases are closed.
 struct Join<'a> {
-    entries: &'a Entries,
+    keys: &'a Keys,
     leases: &'a Arc<Leases>,
+    entries: &'a Entries,
     request: &'a Request,
-    key: &'a [u8],
+    span: Span,
+    key: Vec<u8>,
+    form: Form,
     under_way: bool,
     /// Whether the entry could not be on the lease of the last try before it.
     only_now: bool,
@@ -180,16 +75,134 @@ struct Join<'a> {
 
 impl<'a> Join<'a> {
     async fn begin(
-        entries: &'a Entries,
+        keys: &'a Keys,
         leases: &'a Arc<Leases>,
+        entries: &'a Entries,
         request: &'a Request,
-        key: &'a [u8],
     ) -> Self {
+        let span = keys.line(&request.name);
+        let key = span.entry(request.mode, request.holder);
         // Each attempt to take out an earlier try's entry ends.
-        while !entries.join(request.holder, key) {
+        while !entries.join(request.holder, &key) {
             tokio::time::sleep(SWEEP / 10).await;
         }
-        Self { entries, leases, request, key, under_way: false, only_now: false, done: false }
+        let in_use = request.queue && entries.in_use.has(&request.name);
+        let form = if in_use { Form::Wait } else { Form::HOLD };
+        let (under_way, only_now, done) = (false, false, false);
+        Self { keys, leases, entries, request, span, key, form, under_way, only_now, done }
+    }
+
+    /// Sends it once; `None` where it is to be sent again.
+    async fn attempt(&mut self) -> Result<Option<Standing>> {
+        let Request { lease, waiter_lease, delay, .. } = *self.request;
+        let length = if self.form == Form::Wait { waiter_lease } else { lease };
+        let lease = self.leases.get(length, delay).await?;
+        self.is_sent(&lease);
+        // A lease that was not kept alive lately is, beside the transaction: no round trip more.
+        let sent = self.leases.cluster().join(self.txn(&lease));
+        let ((answer, unclear), life) = tokio::join!(sent, self.leases.refresh(&lease));
+        self.under_way = false;
+        if unclear {
+            self.is_unclear();
+        }
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(Failure::LeaseGone) => {
+                lease.lost();
+                return Ok(None);
+            }
+            Err(failure) => return Err(failure.into()),
+        };
+        let revision = line::revision(answer.header.as_ref())?;
+        if !answer.succeeded {
+            if !unclear {
+                self.is_not_on(&lease);
+            }
+            return self.refused(revision, line::ranges(answer)).await;
+        }
+        let ahead = match self.form {
+            Form::Wait => self.blockers(line::ranges(answer)),
+            Form::Hold { .. } => Vec::new(),
+        };
+        self.entries.in_use.note(&self.request.name, !ahead.is_empty());
+        let made = (revision, Some(line::keys_of(ahead)));
+        self.entries.change(self.request.holder, |own| (own.number, own.ahead) = made);
+        // With its lease the entry is gone.
+        if life? == Life::Gone {
+            return Ok(None);
+        }
+        match self.stands(&lease)? {
+            Some(standing) => Ok(Some(standing)),
+            // It was to wait, and holds: on too short a lease.
+            None => Ok(Some(self.renewed().await?.unwrap_or(BUSY))),
+        }
+    }
+
+    /// Reads why a try has made no entry.
+    async fn refused(
+        &mut self,
+        revision: i64,
+        mut ranges: impl Iterator<Item = PbRangeResponse>,
+    ) -> Result<Option<Standing>> {
+        let mut next = || ranges.next().ok_or_else(|| protocol("etcd left out a reading"));
+        if line::found(&self.key, next()?).is_some() {
+            // Of an earlier try: its place is the answer.
+            return self.renewed().await;
+        }
+        if let Some(key) = self.keys.epoch() {
+            let found = line::found(key.as_bytes(), next()?);
+            let newest = found.as_ref().map_or(Ok(TokenEpoch::default()), |kv| epoch_in(&kv.value))?;
+            self.request.epoch.check(newest).inspect_err(|_| self.is_clear())?;
+            if newest < self.request.epoch {
+                let changed = found.map_or(0, |kv| kv.mod_revision);
+                raise_epoch(self.leases.cluster(), &key, changed, self.request.epoch).await?;
+                return Ok(None);
+            }
+        }
+        let permit = matches!(self.request.mode, Mode::Permit { .. });
+        let room = permit && self.blockers(ranges).is_empty();
+        self.form = if self.request.queue && (!room || self.form != Form::HOLD) {
+            // Of many that join to hold at once one succeeds at a time; all can join to wait.
+            Form::Wait
+        } else if room {
+            Form::Hold { since: revision }
+        } else {
+            self.entries.in_use.note(&self.request.name, true);
+            return Ok(Some(self.is_busy()));
+        };
+        Ok(None)
+    }
+
+    /// Makes the entry where its key, the epoch and the line allow; else reads why not.
+    fn txn(&self, lease: &Lease) -> Txn {
+        let (span, key, mode) = (&self.span, &self.key, self.request.mode);
+        let empty =
+            |part: Span| Compare::create_revision(part.start, CompareOp::Equal, 0).with_range(part.end);
+        let mut when = vec![Compare::create_revision(&key[..], CompareOp::Equal, 0)];
+        let put = PutOptions::new().with_lease(lease.id);
+        let mut then = vec![TxnOp::put(&key[..], self.request.note.as_str(), Some(put))];
+        let mut or_else = vec![line::key_op(key, From::Cluster)];
+        if let Some(newest) = self.keys.epoch() {
+            when.push(match u16::from(self.request.epoch) {
+                0 => Compare::create_revision(newest.clone(), CompareOp::Equal, 0),
+                number => Compare::value(newest.clone(), CompareOp::Equal, number.to_string()),
+            });
+            or_else.push(TxnOp::get(newest, None));
+        }
+        match (self.form, mode) {
+            (Form::Hold { since }, Mode::Permit { .. }) => {
+                let older = Compare::create_revision(&span.start[..], CompareOp::Less, since + 1);
+                when.push(older.with_range(&span.end[..]));
+                or_else.extend(line::ahead_ops(span, mode, None, From::Cluster));
+            }
+            (Form::Hold { .. }, mode) => when.extend(span.against(mode).into_iter().map(empty)),
+            (Form::Wait, mode) => then.extend(line::ahead_ops(span, mode, None, From::Cluster)),
+        }
+        Txn::new().when(when).and_then(then).or_else(or_else)
+    }
+
+    fn blockers(&self, ranges: impl Iterator<Item = PbRangeResponse>) -> Vec<Entry> {
+        line::blockers(self.request.mode, line::ahead(&self.span, &self.key, ranges))
     }
 
     /// A try is sent that may put the entry on this lease.
@@ -200,13 +213,6 @@ impl<'a> Join<'a> {
             *only_now = own.leases.iter().all(|known| known.id != lease.id);
             own.rely_on(lease);
         });
-    }
-
-    fn is_answered(&mut self, unclear: bool) {
-        self.under_way = false;
-        if unclear {
-            self.is_unclear();
-        }
     }
 
     fn is_unclear(&self) {
@@ -222,11 +228,6 @@ impl<'a> Join<'a> {
         self.entries.change(self.request.holder, |own| {
             own.leases.retain(|known| known.id != lease.id || own.unclear || !only_now);
         });
-    }
-
-    /// The entry was made by the last try.
-    fn made(&self, number: i64, ahead: Arc<[Blocker]>) {
-        self.entries.change(self.request.holder, |own| (own.number, own.ahead) = (number, Some(ahead)));
     }
 
     /// Where the entry is, if its lease is long enough.
@@ -246,23 +247,33 @@ impl<'a> Join<'a> {
     }
 
     /// Renews the entry: it was there before, or needs another lease. `None` when it is gone.
-    async fn renewed(&mut self, keys: &Keys) -> Result<Option<Standing>> {
+    async fn renewed(&mut self) -> Result<Option<Standing>> {
         let Request { lease, waiter_lease, .. } = *self.request;
         let renewal = Renewal::new(self.request.ticket(), lease, waiter_lease);
         let answer =
-            renew::renew(keys, self.leases, self.entries, std::slice::from_ref(&renewal)).await.pop();
+            renew::renew(self.keys, self.leases, self.entries, std::slice::from_ref(&renewal)).await.pop();
         let standing = match answer {
             Some(Ok(Renewed::Held(grant))) => Standing::Held(grant),
             Some(Ok(Renewed::Waiting(place))) => Standing::Waiting(place),
             Some(Ok(Renewed::NotHeld)) => {
                 let gone = || Error::new(ErrorKind::Unavailable, "an entry went while it was joined");
-                return if self.entries.join(self.request.holder, self.key) { Ok(None) } else { Err(gone()) };
+                return if self.entries.join(self.request.holder, &self.key) {
+                    Ok(None)
+                } else {
+                    Err(gone())
+                };
             }
             Some(Err(error)) => return Err(error),
             None => return Err(protocol("a renewal was not answered")),
         };
         self.done = true;
         Ok(Some(standing))
+    }
+
+    /// There is no entry, and no room for one.
+    fn is_busy(&mut self) -> Standing {
+        self.is_clear();
+        BUSY
     }
 
     /// There is no entry.
@@ -282,4 +293,19 @@ impl Drop for Join<'_> {
             self.entries.release(self.request.holder, self.leases.now());
         }
     }
+}
+
+fn epoch_in(value: &[u8]) -> Result<TokenEpoch> {
+    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+    let foreign = || Error::new(ErrorKind::Foreign, "the key of the token epoch has no epoch in it");
+    TokenEpoch::new(number.ok_or_else(foreign)?)
+}
+
+/// Keeps the epoch unless another client has changed it.
+async fn raise_epoch(cluster: &Cluster, key: &str, changed: i64, epoch: TokenEpoch) -> Result<()> {
+    let same = Compare::mod_revision(key, CompareOp::Equal, changed);
+    let put = TxnOp::put(key, u16::from(epoch).to_string(), None);
+    let txn = Txn::new().when([same]).and_then([put]);
+    line::send(cluster, &txn, &mut false).await?;
+    Ok(())
 }
