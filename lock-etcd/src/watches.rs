@@ -345,8 +345,9 @@ impl Watches {
         }
         let mut state = self.lock();
         let revision = line::revision(message.header.as_ref())?;
-        let added = state.added.take();
-        if let Some((id, picked)) = added
+        // Answers come in the order of what was sent; events may come late.
+        if (message.created || message.canceled)
+            && let Some((id, picked)) = state.added.take()
             && picked == revision
             && let Some(own) = state.newest(id)
         {
@@ -454,6 +455,8 @@ mod tests {
             drop(watches.watch(&(b"line/earlier".to_vec(), 1)));
             let mut watching = watches.watch(&(KEY.to_vec(), 3));
             watches.take(created(id, 7)).unwrap();
+            // An event that was under way shows nothing.
+            watches.take(deleted(id - 1, 7)).unwrap();
             watches.take(PbWatchResponse { canceled: true, ..answer(id - 1, revision) }).unwrap();
             assert_eq!(watches.stands(&mut watching).await.unwrap(), 7);
             assert_eq!(watches.is_prompt(&watching, 9), prompt);
