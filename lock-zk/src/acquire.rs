@@ -9,12 +9,12 @@ use futures_util::join;
 use onelock_core::toolkit::in_use::InUse;
 use onelock_core::{
     Busy, Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Request, Result, Standing,
+    Timestamp,
 };
 use zookeeper_client as zk;
 
 use crate::batch::{Step, Write};
 use crate::entries::{Entries, Entry, Node};
-use crate::epoch::Epochs;
 use crate::error::failed;
 use crate::keys::{self, Paths};
 use crate::line::{Line, Stand};
@@ -31,13 +31,10 @@ const TURNS: usize = 100;
 pub(crate) async fn acquire(
     sessions: &Arc<Sessions>,
     entries: &Entries,
-    epochs: &Epochs,
-    used: &InUse,
     request: &Request,
 ) -> Result<Standing> {
     let servers = &sessions.servers;
-    let key = (request.name.clone(), request.holder);
-    if let Some(entry) = entries.get(&key, servers.clock.now()) {
+    if let Some(entry) = entries.get(request.holder, servers.clock.now()) {
         if let Some(standing) = again(sessions, entries, &entry, request).await? {
             return Ok(standing);
         }
@@ -45,11 +42,11 @@ pub(crate) async fn acquire(
     }
     let paths = Paths::new(&servers.base, request);
     let need = request.lease.max(request.waiter_lease) + request.delay;
-    let room = sessions.room(need, paths.bytes()).await?;
+    let session = sessions.with_room(need, paths.bytes()).await?;
     let ends = servers.clock.now() + need + servers.config.request_timeout;
-    let entry = Entry::new(key, paths, room, ends);
+    let entry = Entry::new(request.holder, paths, session, ends);
     entries.insert(&entry);
-    let answer = Join { sessions, epochs, used, request, entry: &entry, denied: None }.join().await;
+    let answer = Join { sessions, in_use: &entries.in_use, request, entry: &entry }.join().await;
     match &answer {
         Ok(Standing::Busy(_)) => entries.remove(&entry),
         Err(error) if !error.is_unclear() => entries.remove(&entry),
@@ -67,67 +64,57 @@ async fn again(
     request: &Request,
 ) -> Result<Option<Standing>> {
     if entry.node().is_none() {
-        let session = entry.room.session();
-        let Some(path) = find(session, entry).await? else { return Ok(None) };
-        let stat = session.stat(&path).await.map_err(|error| failed(error, "read", &path))?;
-        let Some(stat) = stat else { return Ok(None) };
-        let token = FencingToken::new(stat.czxid)?;
-        entry.set_node(Some(Node { path, token, alone: false }));
+        entry.set_node(find(&entry.session, entry).await?);
     }
-    let (lease, waiter_lease) = (request.lease, request.waiter_lease);
-    let renewal = Renewal::new(request.ticket(), lease, waiter_lease);
-    match renew(sessions, entries, &[renewal]).await.pop() {
-        Some(Ok(Renewed::Held(grant))) => Ok(Some(Standing::Held(grant))),
-        Some(Ok(Renewed::Waiting(place))) => Ok(Some(Standing::Waiting(place))),
-        Some(Err(error)) => Err(error),
-        Some(Ok(Renewed::NotHeld)) | None => Ok(None),
-    }
+    let renewal = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
+    Ok(match renew(sessions, entries, &[renewal]).await.pop().transpose()? {
+        Some(Renewed::Held(grant)) => Some(Standing::Held(grant)),
+        Some(Renewed::Waiting(place)) => Some(Standing::Waiting(place)),
+        Some(Renewed::NotHeld) | None => None,
+    })
 }
 
 struct Join<'a> {
     sessions: &'a Arc<Sessions>,
-    epochs: &'a Epochs,
-    used: &'a InUse,
+    in_use: &'a InUse,
     request: &'a Request,
     entry: &'a Arc<Entry>,
-    /// Why the node of the name may not be made.
-    denied: Option<Error>,
 }
 
-/// How the new entry stands, and the transaction that had changed the line last; nothing when the join is to begin anew.
-type Joined = Option<(Stand, i64)>;
+/// The node of the new entry, and how it stands; nothing when the join is to begin anew.
+type Joined = Option<(Node, Stand)>;
 
 impl Join<'_> {
     fn failed(&self, error: zk::Error) -> Error {
         failed(error, "join", &self.entry.paths.parent)
     }
 
-    async fn join(mut self) -> Result<Standing> {
-        let (request, session) = (self.request, self.entry.room.session());
+    async fn join(self) -> Result<Standing> {
+        let (request, session) = (self.request, &self.entry.session);
         let parent = &self.entry.paths.parent;
         let busy = Ok(Standing::Busy(Busy::default()));
         for _ in 0..TURNS {
-            let epoch = self.epochs.admit(session, request.epoch).await?;
+            let epoch = self.sessions.epochs.admit(session, request.epoch).await?;
             session.fresh().await?;
-            let alone = !self.used.has(&request.name);
+            let alone = !self.in_use.has(&request.name);
             if !request.queue && !alone {
                 // Who may not wait must not stand in anybody's way: only a line that admits it is joined.
-                match Line::latest(session, parent).await? {
-                    Some(line) if !line.admits(request.mode) => return busy,
-                    None if self.denied.is_none() => {
-                        self.used.note(&request.name, false);
-                        continue;
-                    }
-                    _ => {}
+                let line = Line::latest(session, parent).await?;
+                if !line.admits(request.mode) {
+                    return busy;
+                }
+                if line.changed == 0 {
+                    self.in_use.note(&request.name, false);
+                    continue;
                 }
             }
             let sent = session.servers.clock.now();
             match if alone { self.alone(epoch).await? } else { self.behind(epoch).await? } {
-                Some((Stand::Waits(_), _)) if !request.queue => {
+                Some((_, stand)) if stand != Stand::Held && !request.queue => {
                     leave(self.sessions, self.entry).await?;
                     return busy;
                 }
-                Some((stand, changed)) => return self.standing(sent, stand, changed),
+                Some((node, stand)) => return self.standing(sent, &node, stand),
                 None => {}
             }
         }
@@ -135,14 +122,13 @@ impl Join<'_> {
     }
 
     /// Makes the node of the name, a container, and the entry in it, in one step.
-    async fn alone(&mut self, epoch: Option<i32>) -> Result<Joined> {
-        let (paths, session) = (&self.entry.paths, self.entry.room.session());
+    async fn alone(&self, epoch: Option<i32>) -> Result<Joined> {
+        let (paths, session) = (&self.entry.paths, &self.entry.session);
         let servers = &session.servers;
         // What the server would call the first child of a new node; it counts on from there.
         let path = paths.path("0000000000");
         let mut steps = Vec::with_capacity(4);
         steps.extend(epoch.map(|version| Step::Check(keys::epoch(&servers.base), version)));
-        let checks = steps.len();
         steps.push(Step::Create(paths.parent.clone(), zk::CreateMode::Container, servers.acls()));
         steps.push(Step::Create(path.clone(), zk::CreateMode::Ephemeral, servers.acls()));
         // Servers do not tell the number of a node that is created in such a step. They tell it here.
@@ -152,17 +138,17 @@ impl Join<'_> {
                 let Some(zk::MultiWriteResult::SetData { stat }) = results.pop() else {
                     return Err(self.failed(zk::Error::UnexpectedError("no answer to a write".into())));
                 };
-                self.made(path, &stat, true)?;
-                return Ok(Some((Stand::Held { followed: false }, 0)));
+                return Ok(Some((self.made(path, &stat, true)?, Stand::Held)));
             }
-            Err((step, _)) if step < checks => self.epochs.forget(),
-            Err((_, zk::Error::NodeExists)) => self.used.note(&self.request.name, true),
-            // The node above all names is gone.
-            Err((_, zk::Error::NoNode)) => self.epochs.forget(),
+            Err((_, zk::Error::NodeExists)) => self.in_use.note(&self.request.name, true),
+            // The node of the token epochs has changed, or the one above all names is gone.
+            Err((_, zk::Error::BadVersion | zk::Error::NoNode)) => self.sessions.epochs.forget(),
             Err((_, error @ zk::Error::NoAuth)) => {
                 // Somebody else may have made it.
-                self.denied = Some(failed(error, "create", &paths.parent));
-                self.used.note(&self.request.name, true);
+                if matches!(session.stat(&paths.parent).await, Ok(None)) {
+                    return Err(failed(error, "create", &paths.parent));
+                }
+                self.in_use.note(&self.request.name, true);
             }
             Err((_, error)) => return Err(self.failed(error)),
         }
@@ -171,69 +157,65 @@ impl Join<'_> {
 
     /// Sends all at once, one behind the other: the listing shows the line as it is behind the new node, and the read the
     /// token epoch.
-    async fn behind(&mut self, epoch: Option<i32>) -> Result<Joined> {
-        let (paths, session) = (&self.entry.paths, self.entry.room.session());
+    async fn behind(&self, epoch: Option<i32>) -> Result<Joined> {
+        let (paths, session) = (&self.entry.paths, &self.entry.session);
         let newest = keys::epoch(&session.servers.base);
         let mode = zk::CreateMode::EphemeralSequential.with_acls(session.servers.acls());
         let client = session.client().map_err(|error| self.failed(error))?;
         let created = session.ask(client.create(&paths.stem, &paths.data, &mode));
-        let newest = async { if epoch.is_some() { session.stat(&newest).await } else { Ok(None) } };
-        let (created, listed, newest) = join!(created, session.children(&paths.parent), newest);
+        let admitted = async { if epoch.is_some() { session.stat(&newest).await } else { Ok(None) } };
+        let (created, listed, admitted) = join!(created, session.children(&paths.parent), admitted);
         let (stat, sequence) = match created {
             Ok(created) => created,
             Err(zk::Error::NoNode) => {
-                self.used.note(&self.request.name, false);
-                return self.denied.take().map_or(Ok(None), Err);
+                self.in_use.note(&self.request.name, false);
+                return Ok(None);
             }
             Err(error) => return Err(self.failed(error)),
         };
-        self.made(paths.path(&sequence.to_string()), &stat, false)?;
-        let line = match newest {
-            Ok(stat) if stat.as_ref().map(|stat| stat.version) == epoch => {
-                Line::listed(session, &paths.parent, listed).await.map(Option::unwrap_or_default)
-            }
-            Ok(_) => {
+        let node = self.made(paths.path(&sequence.to_string()), &stat, false)?;
+        let line = match admitted {
+            Ok(stat) if stat.as_ref().map(|stat| stat.version) != epoch => {
                 leave(self.sessions, self.entry).await?;
                 self.entry.set_node(None);
-                self.epochs.forget();
+                self.sessions.epochs.forget();
                 return Ok(None);
             }
-            Err(error) => Err(failed(error, "read", &keys::epoch(&session.servers.base))),
+            Ok(_) => Line::listed(session, &paths.parent, listed).await,
+            Err(error) => Err(failed(error, "read", &newest)),
         };
         if line.is_err() {
             // Only with the node gone is a clear error true.
             leave(self.sessions, self.entry).await?;
         }
-        let line = line?;
-        let stand = line.stand(&self.entry.child()).ok_or_else(|| {
+        let stand = line?.stand(&node.path).ok_or_else(|| {
             let text = format!("an entry was removed as soon as it had joined {}", paths.parent);
             Error::new(ErrorKind::Unavailable, text)
         })?;
-        Ok(Some((stand, line.changed)))
+        Ok(Some((node, stand)))
     }
 
-    fn made(&self, path: String, stat: &zk::Stat, alone: bool) -> Result<()> {
-        let token = FencingToken::new(stat.czxid)?;
-        self.entry.set_node(Some(Node { path, token, alone }));
-        Ok(())
+    fn made(&self, path: String, stat: &zk::Stat, alone: bool) -> Result<Node> {
+        let node = Node { path, token: FencingToken::new(stat.czxid)?, alone };
+        self.entry.set_node(Some(node.clone()));
+        Ok(node)
     }
 
     /// The answer for an entry that was asked for at `sent`.
-    fn standing(&self, sent: onelock_core::Timestamp, stand: Stand, changed: i64) -> Result<Standing> {
-        let (entry, request, session) = (self.entry, self.request, self.entry.room.session());
-        let held = matches!(stand, Stand::Held { .. });
+    fn standing(&self, sent: Timestamp, node: &Node, stand: Stand) -> Result<Standing> {
+        let (entry, request, session) = (self.entry, self.request, &self.entry.session);
+        let held = stand == Stand::Held;
         let lease = if held { request.lease } else { request.waiter_lease };
         let kept = lease + request.delay;
-        if session.lasts(sent) < kept || !entry.begin(session.servers.clock.now() + kept) {
+        if session.lasts(sent) < kept || !entry.keep_until(session.servers.clock.now() + kept, true) {
             return Err(too_slow());
         }
         // Nobody can be behind it yet who would have to be notified.
-        entry.stands(stand, changed);
-        let token = entry.node().ok_or_else(too_slow)?.token;
+        entry.set_stand(Some(stand));
         Ok(if held {
-            Standing::Held(Grant::new(token, lease))
+            Standing::Held(Grant::new(node.token, lease))
         } else {
-            Standing::Waiting(Place::new(token, lease))
+            Standing::Waiting(Place::new(node.token, lease))
         })
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_core::store::{Checked, undeclared};
-use onelock_core::toolkit::in_use::InUse;
 use onelock_core::{
     Backend, Capabilities, Clock, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise,
     Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
@@ -15,12 +14,10 @@ use zookeeper_client as zk;
 
 use crate::acquire::acquire;
 use crate::config::ZkConfig;
-use crate::contact::capacity;
 use crate::entries::Entries;
-use crate::epoch::Epochs;
-use crate::error::{failed, is_refused};
+use crate::error::failed;
 use crate::session::Servers;
-use crate::sessions::{Sessions, check_need};
+use crate::sessions::Sessions;
 use crate::{inspect, keys, release, renew, wait};
 
 /// A client of a ZooKeeper ensemble.
@@ -30,9 +27,6 @@ use crate::{inspect, keys, release, renew, wait};
 pub struct ZkBackend {
     sessions: Arc<Sessions>,
     entries: Arc<Entries>,
-    epochs: Epochs,
-    /// Names whose node was there when it was to be made: their next join does not try to make it.
-    used: InUse,
     longest: Duration,
 }
 
@@ -63,7 +57,6 @@ impl ZkBackend {
         let servers = Arc::new(Servers {
             #[cfg(feature = "zk-tls")]
             tls: crate::tls::options(&config)?,
-            address: config.address(),
             config,
             base,
             clock,
@@ -72,28 +65,24 @@ impl ZkBackend {
         });
         let sessions = Sessions::new(Arc::clone(&servers));
         let desk = sessions.desk().await?;
-        match desk.children(servers.root()).await {
-            Ok(_) | Err(zk::Error::NoNode) => {}
-            Err(error) => return Err(failed(error, "list", servers.root())),
-        }
+        inspect::names(&desk).await?;
         // A server that stands alone has no list of servers. Who may not read it is in an ensemble, as far as we know.
         let standalone = match desk.data("/zookeeper/config").await {
             Ok((config, _)) => config.is_empty(),
-            Err(error) if is_refused(&error) => false,
+            Err(zk::Error::NoAuth | zk::Error::NoNode) => false,
             Err(error) => return Err(failed(error, "read", "/zookeeper/config")),
         };
         servers.standalone.get_or_init(|| standalone);
         let entries = Arc::new(Entries::default());
         servers.runtime.spawn(release::reap(Arc::clone(&sessions), Arc::clone(&entries)));
-        let longest = capacity(desk.timeout(), servers.config.tick);
-        let (epochs, used) = (Epochs::default(), InUse::default());
-        Ok(Checked::over(Self { sessions, entries, epochs, used, longest }))
+        let longest = desk.capacity();
+        Ok(Checked::over(Self { sessions, entries, longest }))
     }
 }
 
 impl std::fmt::Debug for ZkBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ZkBackend").field("address", &self.sessions.servers.address).finish_non_exhaustive()
+        write!(f, "ZkBackend({})", self.sessions.servers.config.address())
     }
 }
 
@@ -101,9 +90,8 @@ impl std::fmt::Debug for ZkBackend {
 #[deny(clippy::missing_trait_methods)]
 impl Backend for ZkBackend {
     fn info(&self) -> Info {
-        let servers = &self.sessions.servers;
-        let scheme = if servers.config.tls { "zks" } else { "zk" };
-        Info::new(scheme, servers.address.clone())
+        let config = &self.sessions.servers.config;
+        Info::new(config.scheme(), config.address())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -111,8 +99,7 @@ impl Backend for ZkBackend {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        check_need(request.lease.max(request.waiter_lease) + request.delay, self.longest)?;
-        acquire(&self.sessions, &self.entries, &self.epochs, &self.used, request).await
+        acquire(&self.sessions, &self.entries, request).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {

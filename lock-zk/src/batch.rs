@@ -7,16 +7,13 @@
 //! The server does all the writes of a request or none. It names the first that cannot be done: that one is answered, and
 //! the others are sent again, each by itself.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Mutex, Semaphore, oneshot};
 use zookeeper_client as zk;
-
-use crate::error::is_refused;
 
 /// How many writes go by themselves. Fewer would make a few tasks wait for each other, where the server does their
 /// writes side by side.
@@ -25,9 +22,11 @@ const SINGLES: usize = 8;
 /// How many tasks send what has gathered: while one waits for its answer the other sends what came meanwhile.
 const CARRIERS: usize = 2;
 
-/// The most writes in a request, and about how many bytes: servers may take less than their default of a megabyte.
+/// The most writes in a request.
 const MOST: usize = 64;
-const BYTES: usize = 32 * 1024;
+
+/// About how many bytes are in a request: servers may take less than their default of a megabyte.
+pub(crate) const BYTES: usize = 32 * 1024;
 
 /// What came of a write: the results of its steps, or the number of the step that cannot be done and why; or what
 /// happened to the request.
@@ -67,88 +66,61 @@ impl Write {
 }
 
 /// The writes of a session that are under way.
-#[derive(Default)]
 pub(crate) struct Batch {
-    singles: AtomicUsize,
-    gathered: Mutex<Gathered>,
-}
-
-#[derive(Default)]
-struct Gathered {
-    waiting: VecDeque<Waiting>,
-    carriers: usize,
+    /// Places among those that go by themselves. Who keeps one and does not go on keeps nobody from going together.
+    singles: Semaphore,
+    gathered: UnboundedSender<Waiting>,
 }
 
 struct Waiting {
+    client: Arc<zk::Client>,
     write: Write,
     tell: oneshot::Sender<Done>,
 }
 
-/// A place among the writes that go by themselves. Who keeps one and does not go on keeps nobody from going together.
-struct Single<'a>(&'a AtomicUsize);
-
-impl Drop for Single<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Batch {
+    pub(crate) fn new(runtime: &Handle) -> Self {
+        let (gathered, waiting) = unbounded_channel();
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..CARRIERS {
+            // Tasks of their own: a caller that is not polled must not hold up the writes of others.
+            runtime.spawn(carry(Arc::clone(&waiting)));
+        }
+        Self { singles: Semaphore::new(SINGLES), gathered }
+    }
+
     /// Does a write, by itself or together with others.
     ///
     /// # Cancel safety
     /// Dropped, the write may be done or not.
-    pub(crate) async fn write(
-        self: &Arc<Self>,
-        client: &Arc<zk::Client>,
-        runtime: &Handle,
-        write: Write,
-    ) -> Done {
-        let place = Single(&self.singles);
-        if self.singles.fetch_add(1, Ordering::Relaxed) < SINGLES {
-            return send(client, [&write]).await;
+    pub(crate) async fn write(&self, client: Arc<zk::Client>, write: Write) -> Done {
+        if let Ok(_place) = self.singles.try_acquire() {
+            return send(&client, [&write]).await;
         }
-        drop(place);
         let (tell, done) = oneshot::channel();
-        if self.push(Waiting { write, tell }) {
-            // A task of its own: a caller that is not polled must not hold up the writes of others.
-            let (batch, client) = (Arc::clone(self), Arc::clone(client));
-            runtime.spawn(async move {
-                while let Some(request) = batch.next() {
-                    send_together(&client, request).await;
-                }
-            });
-        }
+        // Where the runtime is gone nobody receives it, and nobody answers.
+        let _ = self.gathered.send(Waiting { client, write, tell });
         done.await.unwrap_or(Err(zk::Error::ConnectionLoss))
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Gathered> {
-        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether one more task is to send.
-    fn push(&self, waiting: Waiting) -> bool {
-        let mut gathered = self.lock();
-        gathered.waiting.push_back(waiting);
-        let begin = gathered.carriers < CARRIERS;
-        gathered.carriers += usize::from(begin);
-        begin
-    }
-
-    /// The next request; `None` when nothing has gathered, and the task that asks is not counted any more.
-    fn next(&self) -> Option<Vec<Waiting>> {
-        let mut gathered = self.lock();
-        let (mut request, mut bytes) = (Vec::new(), 0);
-        while request.len() < MOST && bytes < BYTES {
-            let Some(waiting) = gathered.waiting.pop_front() else { break };
-            // Who does not wait any more gets nothing, and so has nothing to undo.
-            if !waiting.tell.is_closed() {
-                bytes += waiting.write.bytes();
-                request.push(waiting);
-            }
+/// Sends what gathers, until the session is gone.
+async fn carry(gathered: Arc<Mutex<UnboundedReceiver<Waiting>>>) {
+    loop {
+        let mut waiting = gathered.lock().await;
+        let Some(first) = waiting.recv().await else { return };
+        let (mut bytes, mut request) = (first.write.bytes(), vec![first]);
+        while request.len() < MOST
+            && bytes < BYTES
+            && let Ok(next) = waiting.try_recv()
+        {
+            bytes += next.write.bytes();
+            request.push(next);
         }
-        gathered.carriers -= usize::from(request.is_empty());
-        (!request.is_empty()).then_some(request)
+        drop(waiting);
+        // Who does not wait any more gets nothing, and so has nothing to undo.
+        request.retain(|waiting| !waiting.tell.is_closed());
+        send_together(request).await;
     }
 }
 
@@ -166,11 +138,12 @@ pub(crate) async fn send(client: &zk::Client, writes: impl IntoIterator<Item = &
 }
 
 /// Sends these in one request, and answers each.
-async fn send_together(client: &zk::Client, mut request: Vec<Waiting>) {
+async fn send_together(mut request: Vec<Waiting>) {
+    let Some(Waiting { client, .. }) = request.first() else { return };
     match send(client, request.iter().map(|waiting| &waiting.write)).await {
         Ok(Ok(results)) => {
             let mut results = results.into_iter();
-            for Waiting { write, tell } in request {
+            for Waiting { write, tell, .. } in request {
                 let _ = tell.send(Ok(Ok(results.by_ref().take(write.0.len()).collect())));
             }
             return;
@@ -180,8 +153,6 @@ async fn send_together(client: &zk::Client, mut request: Vec<Waiting>) {
                 let _ = request.swap_remove(at).tell.send(Ok(Err((index, error))));
             }
         }
-        // Not done because of what was asked: each by itself may get a better answer.
-        Err(error) if request.len() > 1 && is_refused(&error) => {}
         Err(error) => {
             for Waiting { tell, .. } in request {
                 let _ = tell.send(Err(error.clone()));
@@ -189,8 +160,8 @@ async fn send_together(client: &zk::Client, mut request: Vec<Waiting>) {
             return;
         }
     }
-    join_all(request.into_iter().map(async |Waiting { write, tell }| {
-        let _ = tell.send(send(client, [&write]).await);
+    join_all(request.into_iter().map(async |Waiting { client, write, tell }| {
+        let _ = tell.send(send(&client, [&write]).await);
     }))
     .await;
 }

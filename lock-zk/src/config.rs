@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use onelock_core::driver::opening;
-use onelock_core::toolkit::options;
-use onelock_core::url::host_port;
-use onelock_core::{Driver, Error, ErrorKind, Result, Secret, StoreUrl};
+use onelock_core::toolkit::{checks, options};
+use onelock_core::{Driver, Error, ErrorKind, Host, Result, Secret, StoreUrl};
 
 use crate::backend::ZkBackend;
 use crate::keys;
@@ -29,8 +28,8 @@ options! {
     /// How to reach a ZooKeeper ensemble. Its `Debug` shows no password.
     #[derive(Eq)]
     pub struct ZkConfig {
-        /// Host names or addresses (IPv6 without brackets) and ports.
-        pub hosts: Vec<(String, u16)> = vec![("127.0.0.1".into(), PORT)],
+        /// The servers.
+        pub hosts: Vec<Host> = vec![Host::new("127.0.0.1", PORT)],
         /// The node above all names. Created on demand. `/` puts names at the root.
         pub path: String = PATH.into(),
         /// The user of digest authentication. With one, nodes are made so that only this user may touch them.
@@ -64,8 +63,9 @@ const ROUND: usize = 16;
 impl ZkConfig {
     /// The servers at these hosts and ports, everything else as by default.
     #[must_use]
-    pub fn new(hosts: impl IntoIterator<Item = (String, u16)>) -> Self {
-        Self { hosts: hosts.into_iter().collect(), ..Self::default() }
+    pub fn new<H: Into<String>>(hosts: impl IntoIterator<Item = (H, u16)>) -> Self {
+        let hosts = hosts.into_iter().map(|(host, port)| Host::new(host, port)).collect();
+        Self { hosts, ..Self::default() }
     }
 
     /// Reads a URL.
@@ -73,17 +73,13 @@ impl ZkConfig {
     /// # Errors
     /// [`ErrorKind::InvalidConfig`], saying what is wrong.
     pub fn from_url(mut url: StoreUrl) -> Result<Self> {
-        let mut config = Self::default();
-        if url.hosts.is_empty() {
-            return Err(bad("the URL names no host"));
-        }
-        config.hosts = url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
+        let tls = url.scheme == "zks";
+        let mut config = Self { hosts: url.hosts_or(PORT), tls, ..Self::default() };
         if !url.path.is_empty() {
             config.path.clone_from(&url.path);
         }
         config.username = url.username.take();
         config.password = url.password.take();
-        config.tls = url.scheme == "zks";
         config = config.merge_url(&mut url)?;
         config.check()?;
         Ok(config)
@@ -94,49 +90,40 @@ impl ZkConfig {
     /// # Errors
     /// [`ErrorKind::InvalidConfig`], saying what is wrong.
     pub fn check(&self) -> Result<()> {
-        if self.hosts.is_empty() {
-            return Err(bad("no host is named"));
-        }
-        let malformed = |host: &str| {
-            host.is_empty()
-                || host.contains(|c: char| c.is_whitespace() || c.is_control() || "/,@".contains(c))
-        };
-        if self.hosts.iter().any(|(host, port)| malformed(host) || *port == 0) {
-            return Err(bad("a host or a port is malformed"));
-        }
-        keys::base(&self.path)?;
-        let times = Duration::from_millis(10)..=Duration::from_secs(600);
-        if ![self.tick, self.connect_timeout, self.request_timeout].iter().all(|time| times.contains(time)) {
-            return Err(bad("tick, connect_timeout and request_timeout are from 10ms to 10m"));
-        }
-        match (&self.username, &self.password) {
-            (None, None) => {}
-            (Some(user), Some(_)) if !user.contains(':') => {}
-            (Some(_), Some(_)) => return Err(bad("a user name has no colon")),
-            _ => return Err(bad("a user and a password come together")),
-        }
         let tls_files = [&self.tls_ca, &self.tls_cert, &self.tls_key];
-        if !self.tls && tls_files.iter().any(|file| file.is_some()) {
-            return Err(bad("TLS options without TLS; its scheme is zks"));
-        }
-        if self.tls_cert.is_some() != self.tls_key.is_some() {
-            return Err(bad("a client certificate and its key come together"));
-        }
+        let wrong = [
+            (self.hosts.iter().any(Host::is_socket), "a server of ZooKeeper has no Unix socket"),
+            (self.username.is_some() != self.password.is_some(), "a user and a password go together"),
+            (self.username.as_ref().is_some_and(|user| user.contains(':')), "a user name has no colon"),
+            (
+                !self.tls && tls_files.iter().any(|file| file.is_some()),
+                "TLS options without TLS; its scheme is zks",
+            ),
+        ];
+        wrong.iter().find(|(wrong, _)| *wrong).map_or(Ok(()), |(_, text)| Err(bad(text)))?;
+        keys::base(&self.path)?;
+        checks::hosts(&self.hosts)?;
+        checks::times(&[self.tick, self.connect_timeout, self.request_timeout])?;
+        checks::pair(self.tls_cert.as_ref(), self.tls_key.as_ref())?;
         if self.tls && !cfg!(feature = "zk-tls") {
             return Err(Error::not_compiled("TLS to ZooKeeper", &["zk-tls"]));
         }
         Ok(())
     }
 
+    /// The scheme of its URL.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls { "zks" } else { "zk" }
+    }
+
     /// The address without user and password.
     #[must_use]
     pub fn address(&self) -> String {
-        let scheme = if self.tls { "zks" } else { "zk" };
-        format!("{scheme}://{}{}", self.servers(), self.path)
+        format!("{}://{}{}", self.scheme(), self.servers(), self.path)
     }
 
     fn servers(&self) -> String {
-        let hosts: Vec<_> = self.hosts.iter().map(|(host, port)| host_port(host, Some(*port))).collect();
+        let hosts: Vec<_> = self.hosts.iter().map(ToString::to_string).collect();
         hosts.join(",")
     }
 
@@ -174,7 +161,7 @@ mod tests {
     #[test]
     fn a_url_names_hosts_path_and_options() {
         let config = read("zk://me:hunter2@a,b:7,[::1]/x/y?tick=200ms&request_timeout=1s").unwrap();
-        assert_eq!(config.hosts, [("a".into(), 2181), ("b".into(), 7), ("::1".into(), 2181)]);
+        assert_eq!(config.hosts, [Host::new("a", 2181), Host::new("b", 7), Host::new("::1", 2181)]);
         assert_eq!((config.path.as_str(), config.tick), ("/x/y", Duration::from_millis(200)));
         assert_eq!(config.address(), "zk://a:2181,b:7,[::1]:2181/x/y");
         assert!(!format!("{config:?}").contains("hunter2"));

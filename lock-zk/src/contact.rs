@@ -9,8 +9,8 @@ use onelock_core::Timestamp;
 /// The part of a session's timeout that lies between two beats is a half of this: see [`capacity`].
 pub(crate) const BEATS: u32 = 10;
 
-/// How many proofs are remembered: a write may be answered after later ones.
-const PROOFS: usize = 64;
+/// How many beats are remembered: a write may be answered after later ones.
+const KEPT: usize = 64;
 
 /// How much of a session's timeout is a lease: without the time between three beats, the tick and a quarter after which
 /// one counts, and the rest of two ticks for everything on the way.
@@ -27,23 +27,15 @@ pub(crate) fn timeout_for(need: Duration, tick: Duration) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
-/// When requests were sent that have been answered.
-#[derive(Debug)]
+/// The last beats of a session that have been answered.
 pub(crate) struct Contact {
-    /// In the order of both.
-    proofs: VecDeque<Proof>,
-    /// Beats that no later one has proven yet.
+    opened: Timestamp,
+    tick: Duration,
+    /// In the order of their answers.
     beats: VecDeque<Beat>,
 }
 
-/// A committed write that was sent at `from` or later proves that the leader knows that the session lived at `alive`.
-#[derive(Clone, Copy, Debug)]
-struct Proof {
-    from: Timestamp,
-    alive: Timestamp,
-}
-
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Beat {
     pub(crate) sent: Timestamp,
     pub(crate) answered: Timestamp,
@@ -51,33 +43,26 @@ pub(crate) struct Beat {
 
 impl Contact {
     /// The leader itself begins a session, so its time begins no earlier than when that was asked for.
-    pub(crate) fn new(opened: Timestamp) -> Self {
-        let proofs = VecDeque::from([Proof { from: opened, alive: opened }]);
-        Self { proofs, beats: VecDeque::new() }
+    pub(crate) fn new(opened: Timestamp, tick: Duration) -> Self {
+        Self { opened, tick, beats: VecDeque::new() }
     }
 
-    pub(crate) fn beat(&mut self, beat: Beat, tick: Duration) {
-        let mut alive = None;
-        while let Some(before) = self.beats.front().filter(|before| before.answered + tick <= beat.sent) {
-            alive = alive.max(Some(before.sent));
-            self.beats.pop_front();
-        }
-        let newest = self.proofs.back().map(|proof| proof.alive);
-        if let Some(alive) = alive.filter(|alive| Some(*alive) > newest) {
-            self.proofs.push_back(Proof { from: beat.answered + tick / 4, alive });
-            if self.proofs.len() > PROOFS {
-                self.proofs.pop_front();
-            }
-        }
+    pub(crate) fn beat(&mut self, beat: Beat) {
         // A few in a tick are enough.
-        if self.beats.back().is_none_or(|last| last.answered + tick / 8 <= beat.answered) {
+        if self.beats.back().is_none_or(|last| last.answered + self.tick / 8 <= beat.answered) {
             self.beats.push_back(beat);
         }
+        if self.beats.len() > KEPT {
+            self.beats.pop_front();
+        }
     }
 
-    /// What a write that was sent at `at` and committed proves.
-    pub(crate) fn alive(&self, at: Timestamp) -> Option<Timestamp> {
-        self.proofs.iter().rev().find(|proof| proof.from <= at).map(|proof| proof.alive)
+    /// When the session lived for certain, as a write proves that was sent at `at` and committed.
+    pub(crate) fn alive(&self, at: Timestamp) -> Timestamp {
+        let latest = || self.beats.iter().rev();
+        let proof = latest().find(|beat| beat.answered + self.tick / 4 <= at);
+        let proven = proof.and_then(|proof| latest().find(|beat| beat.answered + self.tick <= proof.sent));
+        proven.map_or(self.opened, |beat| beat.sent)
     }
 }
 
@@ -110,24 +95,24 @@ mod tests {
     fn a_beat_counts_when_the_leader_has_answered_one_a_tick_later() {
         let at = |ms| Timestamp::from_origin(MS(ms));
         let beat = |sent, answered| Beat { sent: at(sent), answered: at(answered) };
-        let mut contact = Contact::new(at(0));
-        contact.beat(beat(1_000, 1_010), MS(200));
-        contact.beat(beat(1_209, 1_220), MS(200));
-        assert_eq!(contact.alive(at(1_999)), Some(at(0)), "sent too soon after the first");
-        contact.beat(beat(1_240, 1_250), MS(200));
-        assert_eq!(contact.alive(at(1_299)), Some(at(0)), "a write that was sent too soon");
-        assert_eq!(contact.alive(at(1_300)), Some(at(1_000)));
+        let mut contact = Contact::new(at(0), MS(200));
+        contact.beat(beat(1_000, 1_010));
+        contact.beat(beat(1_209, 1_220));
+        assert_eq!(contact.alive(at(1_999)), at(0), "sent too soon after the first");
+        contact.beat(beat(1_240, 1_250));
+        assert_eq!(contact.alive(at(1_299)), at(0), "a write that was sent too soon");
+        assert_eq!(contact.alive(at(1_300)), at(1_000));
         // The leader is stopped, and goes on at 5000.
-        contact.beat(beat(1_500, 5_000), MS(200));
-        contact.beat(beat(4_900, 5_000), MS(200));
-        assert_eq!(contact.alive(at(4_999)), Some(at(1_000)), "a write that waited for the leader");
-        assert!(contact.alive(at(5_049)) <= Some(at(1_000)));
+        contact.beat(beat(1_500, 5_000));
+        contact.beat(beat(4_900, 5_000));
+        assert_eq!(contact.alive(at(4_999)), at(1_000), "a write that waited for the leader");
+        assert!(contact.alive(at(5_049)) <= at(1_000));
         for i in 0..10_000 {
-            contact.beat(beat(6_000 + i, 6_001 + i), MS(200));
+            contact.beat(beat(6_000 + i, 6_001 + i));
         }
-        assert!(contact.beats.len() <= 16 && contact.proofs.len() <= PROOFS);
-        let alive = contact.alive(at(16_000)).unwrap();
+        assert!(contact.beats.len() <= KEPT);
+        let alive = contact.alive(at(16_000));
         assert!(alive >= at(15_600) && alive <= at(15_750), "{alive:?}");
-        assert_eq!(contact.alive(at(3_000)), None, "forgotten long ago");
+        assert_eq!(contact.alive(at(3_000)), at(0), "forgotten long ago: it lived when it was opened");
     }
 }

@@ -6,28 +6,29 @@
 //!
 //! An entry is here from before its node is asked for, so that what an answer that was lost has left is found again.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use onelock_core::{FencingToken, HolderId, LockName, Timestamp};
+use onelock_core::toolkit::Mutex;
+use onelock_core::toolkit::in_use::InUse;
+use onelock_core::{FencingToken, HolderId, HolderMap, Timestamp};
 use zookeeper_client as zk;
 
 use crate::keys::Paths;
-use crate::line::{Ahead, Stand};
-use crate::sessions::Room;
-
-pub(crate) type Key = (LockName, HolderId);
+use crate::line::Stand;
+use crate::session::Session;
 
 /// What a watch that is set will bring.
 pub(crate) type Watch = Pin<Box<dyn Future<Output = zk::WatchedEvent> + Send>>;
 
 /// One entry of this client.
 pub(crate) struct Entry {
-    pub(crate) key: Key,
+    pub(crate) holder: HolderId,
     pub(crate) paths: Paths,
-    pub(crate) room: Room,
+    /// It has room for the path of the node.
+    pub(crate) session: Arc<Session>,
     /// What a wait has set, kept for the next one: a wait is dropped and made anew at every renewal.
     pub(crate) watch: tokio::sync::Mutex<Option<Watch>>,
     state: Mutex<State>,
@@ -35,12 +36,10 @@ pub(crate) struct Entry {
 
 struct State {
     node: Option<Node>,
-    /// When its lease ends, lock-delay included.
-    ends: Timestamp,
-    held: bool,
-    gone: bool,
-    /// What it waits for, with the transaction that had changed the line last then; nothing when the line is to be read.
-    ahead: Option<(Ahead, i64)>,
+    /// When its lease ends, lock-delay included; nothing when it is over.
+    ends: Option<Timestamp>,
+    /// Nothing when the line is to be read.
+    stand: Option<Stand>,
 }
 
 /// The node of an entry.
@@ -52,122 +51,98 @@ pub(crate) struct Node {
     pub(crate) alone: bool,
 }
 
-impl Entry {
-    pub(crate) fn new(key: Key, paths: Paths, room: Room, ends: Timestamp) -> Arc<Self> {
-        let state = State { node: None, ends, held: false, gone: false, ahead: None };
-        Arc::new(Self { key, paths, room, watch: tokio::sync::Mutex::default(), state: Mutex::new(state) })
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.session.paths.fetch_sub(self.paths.bytes(), Ordering::Relaxed);
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl Entry {
+    pub(crate) fn new(holder: HolderId, paths: Paths, session: Arc<Session>, ends: Timestamp) -> Arc<Self> {
+        let state = Mutex::new(State { node: None, ends: Some(ends), stand: None });
+        Arc::new(Self { holder, paths, session, watch: tokio::sync::Mutex::default(), state })
     }
 
     /// Its node, once that is known.
     pub(crate) fn node(&self) -> Option<Node> {
-        self.lock().node.clone()
-    }
-
-    /// The name of its node, once that is known.
-    pub(crate) fn child(&self) -> String {
-        self.lock().node.as_ref().map(|node| self.paths.child(&node.path).to_owned()).unwrap_or_default()
+        self.state.lock().node.clone()
     }
 
     /// Notes its node; `None` when that is deleted and another may be made.
     pub(crate) fn set_node(&self, node: Option<Node>) {
-        self.lock().node = node;
+        self.state.lock().node = node;
     }
 
-    pub(crate) fn is_held(&self) -> bool {
-        self.lock().held
+    /// How it stands; nothing when the line is to be read.
+    pub(crate) fn stand(&self) -> Option<Stand> {
+        self.state.lock().stand.clone()
     }
 
-    pub(crate) fn ahead(&self) -> Option<(Ahead, i64)> {
-        self.lock().ahead.clone()
-    }
-
-    /// The line is to be read again.
-    pub(crate) fn forget_ahead(&self) {
-        self.lock().ahead = None;
-    }
-
-    /// Notes how it stands in a line that was changed last by this transaction; whether it was promoted and a permit that
-    /// is right behind must be notified.
-    pub(crate) fn stands(&self, stand: Stand, changed: i64) -> bool {
-        let mut state = self.lock();
-        match stand {
-            Stand::Waits(ahead) => {
-                state.ahead = Some((ahead, changed));
-                false
-            }
-            Stand::Held { followed } => !std::mem::replace(&mut state.held, true) && followed,
+    /// Notes how it stands; whether it holds by that. What holds does so until it is gone.
+    pub(crate) fn set_stand(&self, stand: Option<Stand>) -> bool {
+        let mut state = self.state.lock();
+        let waited = state.stand != Some(Stand::Held);
+        if waited {
+            state.stand = stand;
         }
+        waited && state.stand == Some(Stand::Held)
     }
 
-    /// Begins its lease, which ends at `ends`; false when it is over already.
-    pub(crate) fn begin(&self, ends: Timestamp) -> bool {
-        let mut state = self.lock();
-        state.ends = ends;
-        !state.gone
+    /// Lets its lease end at `ends`, or when it ends now if that is later and it is not its `first`; false when it is over
+    /// already.
+    pub(crate) fn keep_until(&self, ends: Timestamp, first: bool) -> bool {
+        let mut state = self.state.lock();
+        state.ends = state.ends.map(|now| if first { ends } else { ends.max(now) });
+        state.ends.is_some()
     }
 
-    /// Lets its lease end no earlier than `ends`; false when it is over already.
-    pub(crate) fn keep_until(&self, ends: Timestamp) -> bool {
-        let mut state = self.lock();
-        state.ends = state.ends.max(ends);
-        !state.gone
-    }
-
-    /// Ends it if its lease is over at `now`; whether it is over.
-    fn end(&self, now: Timestamp) -> bool {
-        let mut state = self.lock();
-        state.gone |= state.ends <= now;
-        state.gone
+    /// Whether its lease goes on after `now`. If not it is over from here on.
+    fn lives(&self, now: Timestamp) -> bool {
+        let mut state = self.state.lock();
+        state.ends = state.ends.filter(|ends| *ends > now);
+        state.ends.is_some()
     }
 }
 
 /// All entries of a client.
 #[derive(Default)]
-pub(crate) struct Entries(Mutex<HashMap<Key, Arc<Entry>>>);
+pub(crate) struct Entries {
+    map: Mutex<HolderMap<Arc<Entry>>>,
+    /// Names whose node was there when it was to be made: their next join does not try to make it.
+    pub(crate) in_use: InUse,
+}
 
 impl Entries {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Entry>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The entry, unless its lease is over at `now`.
-    pub(crate) fn get(&self, key: &Key, now: Timestamp) -> Option<Arc<Entry>> {
-        let entry = self.lock().get(key).cloned()?;
-        let state = entry.lock();
-        let lives = state.ends > now && !state.gone;
-        drop(state);
-        lives.then_some(entry)
+    pub(crate) fn get(&self, holder: HolderId, now: Timestamp) -> Option<Arc<Entry>> {
+        self.map.lock().get(&holder).filter(|entry| entry.lives(now)).cloned()
     }
 
     pub(crate) fn insert(&self, entry: &Arc<Entry>) {
-        self.lock().insert(entry.key.clone(), Arc::clone(entry));
+        self.map.lock().insert(entry.holder, Arc::clone(entry));
     }
 
     /// Forgets an entry.
     pub(crate) fn remove(&self, entry: &Arc<Entry>) {
-        entry.lock().gone = true;
-        let mut entries = self.lock();
-        if entries.get(&entry.key).is_some_and(|other| Arc::ptr_eq(other, entry)) {
-            entries.remove(&entry.key);
+        entry.state.lock().ends = None;
+        let mut entries = self.map.lock();
+        if entries.get(&entry.holder).is_some_and(|other| Arc::ptr_eq(other, entry)) {
+            entries.remove(&entry.holder);
         }
     }
 
     /// Forgets all: their sessions end.
     pub(crate) fn clear(&self) {
-        let all = std::mem::take(&mut *self.lock());
-        all.values().for_each(|entry| entry.lock().gone = true);
+        let all = std::mem::take(&mut *self.map.lock());
+        all.values().for_each(|entry| entry.state.lock().ends = None);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.map.lock().is_empty()
     }
 
     /// Takes out the entries whose leases are over at `now`.
     pub(crate) fn expired(&self, now: Timestamp) -> Vec<Arc<Entry>> {
-        self.lock().extract_if(|_, entry| entry.end(now)).map(|(_, entry)| entry).collect()
+        self.map.lock().extract_if(|_, entry| !entry.lives(now)).map(|(_, entry)| entry).collect()
     }
 }

@@ -3,8 +3,7 @@
 //! A join is refused where its epoch is smaller, and raises the node first where it is larger. Every join checks that the
 //! node has not changed since it was read: in the same transaction, or by a read behind the new node.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use onelock_core::toolkit::Mutex;
 use onelock_core::{Error, ErrorKind, Result, TokenEpoch};
 use zookeeper_client as zk;
 
@@ -27,13 +26,9 @@ struct Known {
 }
 
 impl Epochs {
-    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The node has changed, or is gone.
     pub(crate) fn forget(&self) {
-        *self.lock() = None;
+        *self.0.lock() = None;
     }
 
     /// The version of the node that admits an entry of this epoch. Makes the node, and the one above all names.
@@ -43,13 +38,12 @@ impl Epochs {
     pub(crate) async fn admit(&self, session: &Session, epoch: TokenEpoch) -> Result<Option<i32>> {
         let path = keys::epoch(&session.servers.base);
         for _ in 0..TRIES {
-            let cached = *self.lock();
-            let known = match cached {
-                Some(known) => Some(known),
-                None => read(session, &path).await?,
-            };
+            let mut known = *self.0.lock();
+            if known.is_none() {
+                known = read(session, &path).await?;
+                *self.0.lock() = known;
+            }
             let Some(Known { epoch: newest, version }) = known else { continue };
-            *self.lock() = known;
             epoch.check(newest)?;
             if epoch == newest {
                 return Ok(version);
@@ -59,11 +53,7 @@ impl Epochs {
             let text = u16::from(epoch).to_string();
             let client = session.client().map_err(fail)?;
             match session.ask(client.set_data(&path, text.as_bytes(), Some(version))).await {
-                Ok(stat) => {
-                    *self.lock() = Some(Known { epoch, version: Some(stat.version) });
-                    return Ok(Some(stat.version));
-                }
-                Err(zk::Error::BadVersion | zk::Error::NoNode) => self.forget(),
+                Ok(_) | Err(zk::Error::BadVersion | zk::Error::NoNode) => self.forget(),
                 Err(error) => return Err(fail(error)),
             }
         }
@@ -71,11 +61,11 @@ impl Epochs {
     }
 }
 
-/// Reads the node, or makes it; nothing when somebody else has made it just now, or the node above was made.
+/// Reads the node; nothing when it was made just now, or the node above was.
 async fn read(session: &Session, path: &str) -> Result<Option<Known>> {
     match session.data(path).await {
         Ok((data, stat)) => {
-            let number = std::str::from_utf8(&data).ok().and_then(|text| text.parse().ok());
+            let number = String::from_utf8_lossy(&data).parse().ok();
             let epoch = number
                 .and_then(|number| TokenEpoch::new(number).ok())
                 .ok_or_else(|| Error::new(ErrorKind::Foreign, format!("{path} holds no token epoch")))?;
@@ -92,8 +82,7 @@ async fn read(session: &Session, path: &str) -> Result<Option<Known>> {
         [zk::Acl::new(zk::Permission::ALL, owner), zk::Acl::new(zk::Permission::READ, zk::AuthId::anyone())];
     let mode = zk::CreateMode::Persistent.with_acls(rights[..].into());
     match session.ask(client.create(path, b"0", &mode)).await {
-        Ok((stat, _)) => Ok(Some(Known { epoch: TokenEpoch::default(), version: Some(stat.version) })),
-        Err(zk::Error::NodeExists) => Ok(None),
+        Ok(_) | Err(zk::Error::NodeExists) => Ok(None),
         Err(zk::Error::NoAuth) => Ok(Some(Known { epoch: TokenEpoch::default(), version: None })),
         Err(zk::Error::NoNode) => {
             let folder = zk::CreateMode::Persistent.with_acls(servers.acls());

@@ -47,29 +47,3 @@ fn right(doing: &str, path: &str) -> String {
         _ => format!("READ on {path}"),
     }
 }
-
-/// Whether the session of the request is over.
-pub(crate) fn ends_session(error: &zk::Error) -> bool {
-    matches!(
-        error,
-        zk::Error::SessionExpired | zk::Error::SessionMoved | zk::Error::AuthFailed | zk::Error::ClientClosed
-    )
-}
-
-/// Whether nothing was done because of what was asked.
-pub(crate) fn is_refused(error: &zk::Error) -> bool {
-    use zk::Error as E;
-    matches!(
-        error,
-        E::NoNode
-            | E::NoAuth
-            | E::BadVersion
-            | E::NoChildrenForEphemerals
-            | E::NodeExists
-            | E::NotEmpty
-            | E::InvalidAcl
-            | E::QuotaExceeded
-            | E::Unimplemented
-            | E::BadArguments(_)
-    )
-}

@@ -46,9 +46,9 @@ impl Entry {
         fence::raises(guard.mode())?;
         let (name, token) = (guard.name().clone(), guard.token()?);
         let parent = keys::parent(&keys::base(base)?, &name);
-        let id = keys::id(guard.holder());
-        let ours = line(client, &parent).await?.into_iter().find(|child| child.is_of(&id));
-        let path = ours.map(|child| format!("{parent}/{}", child.name)).ok_or_else(|| gone(&name, token))?;
+        let prefix = keys::prefix(&parent, guard.holder());
+        let ours = line(client, &parent).await?.into_iter().find(|child| child.path.starts_with(&prefix));
+        let path = ours.ok_or_else(|| gone(&name, token))?.path;
         Ok(Self { name, token, parent, path })
     }
 
@@ -75,22 +75,16 @@ impl Entry {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn refused(&self, client: &zk::Client, error: zk::CheckWriteError) -> Error {
-        match error {
-            zk::CheckWriteError::CheckFailed { source: zk::Error::NoNode } => {
-                self.stale(client).await.unwrap_or_else(|error| error)
-            }
-            zk::CheckWriteError::RequestFailed { source }
-            | zk::CheckWriteError::CheckFailed { source }
-            | zk::CheckWriteError::OperationFailed { source, .. } => {
-                failed(source, "check", &self.path).during("fence")
-            }
+        match zk::Error::from(error) {
+            // The check has failed.
+            zk::Error::RuntimeInconsistent => self.stale(client).await.unwrap_or_else(|error| error),
+            error => failed(error, "check", &self.path).during("fence"),
         }
     }
 
     async fn stale(&self, client: &zk::Client) -> Result<Error> {
         let epoch = TokenEpoch::of(self.token.get());
-        for child in line(client, &self.parent).await? {
-            let path = format!("{}/{}", self.parent, child.name);
+        for Child { path, .. } in line(client, &self.parent).await? {
             let stat = client.check_stat(&path).await.map_err(|error| failed(error, "read", &path))?;
             let Some(stat) = stat else { continue };
             // Sequences begin anew with the node of the name; this number does not.
@@ -112,7 +106,7 @@ async fn line(client: &zk::Client, parent: &str) -> Result<Vec<Child>> {
         Err(zk::Error::NoNode) => Vec::new(),
         children => children.map_err(failed)?,
     };
-    let mut line: Vec<_> = children.into_iter().filter_map(|name| Child::read(name).ok()).collect();
+    let mut line: Vec<_> = children.iter().filter_map(|name| Child::read(parent, name)).collect();
     line.sort_by_key(|child| child.sequence);
     Ok(line)
 }

@@ -12,53 +12,49 @@ use zookeeper_client as zk;
 
 use crate::error::failed;
 use crate::keys;
-use crate::line::{Line, Read, read_all};
+use crate::line::{Line, Node};
+use crate::session::Session;
 use crate::sessions::Sessions;
 
 /// The line of a name, for people.
 pub(crate) async fn inspect(sessions: &Arc<Sessions>, name: &LockName) -> Result<Snapshot> {
     let parent = keys::parent(&sessions.servers.base, name);
     let desk = sessions.desk().await?;
-    let Some(line) = Line::latest(&desk, &parent).await? else {
-        return Ok(Snapshot::empty(name.clone()));
-    };
-    let read = read_all(&desk, &parent, &line).await?;
+    let nodes = Line::latest(&desk, &parent).await?.nodes(&desk, &parent).await?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut views = Vec::with_capacity(read.len());
-    for Read { entry, data, stat } in &read {
+    let mut views = Vec::with_capacity(nodes.len());
+    for Node { entry, data, stat } in &nodes {
         // By two wall clocks: for people, not for decisions.
         let born = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or(0));
         let view = EntryView::new(FencingToken::new(stat.czxid)?, entry.mode, keys::note(data));
         views.push(view.age(now.saturating_sub(born)));
     }
-    let waiters = views.split_off(mode::holders(read.iter().map(|read| read.entry.mode)));
+    let waiters = views.split_off(mode::holders(nodes.iter().map(|node| node.entry.mode)));
     Ok(Snapshot::new(name.clone(), views, waiters))
+}
+
+/// The children of the node above all names.
+pub(crate) async fn names(desk: &Session) -> Result<Vec<String>> {
+    let root = desk.servers.root();
+    match desk.children(root).await {
+        Ok((names, _)) => Ok(names),
+        Err(zk::Error::NoNode) => Ok(Vec::new()),
+        Err(error) => Err(failed(error, "list", root)),
+    }
 }
 
 /// Names with entries, in the order of their encoded form.
 pub(crate) async fn list(sessions: &Arc<Sessions>, prefix: &str, page: &Page) -> Result<Listing> {
-    let servers = &sessions.servers;
     let desk = sessions.desk().await?;
-    let mut names = match desk.children(servers.root()).await {
-        Ok((names, _)) => names,
-        Err(zk::Error::NoNode) => return Ok(Listing::default()),
-        Err(error) => return Err(failed(error, "list", servers.root())),
-    };
+    let mut names = names(&desk).await?;
     let (prefix, cursor) = (encode(prefix), page.cursor.as_deref().map(encode));
     names.retain(|name| name.starts_with(&*prefix) && cursor.as_ref().is_none_or(|cursor| **name > **cursor));
     names.sort_unstable();
     let mut names: Vec<_> = names.iter().filter_map(|encoded| LockName::decode(encoded)).collect();
     let more = names.len() > page.limit;
     names.truncate(page.limit);
-    let lines = names.iter().map(async |name| {
-        let parent = keys::parent(&servers.base, name);
-        let listed = desk.children(&parent).await;
-        match listed {
-            Ok((children, stat)) => Line::of(&parent, children, stat.pzxid),
-            Err(zk::Error::NoNode) => Ok(Line::default()),
-            Err(error) => Err(failed(error, "list", &parent)),
-        }
-    });
+    let parents: Vec<_> = names.iter().map(|name| keys::parent(&sessions.servers.base, name)).collect();
+    let lines = parents.iter().map(|parent| Line::read(&desk, parent));
     let mut listing = Listing::default();
     for (name, line) in names.iter().zip(join_all(lines).await) {
         // What is not a lock, or not for this user to see, is no name of ours.
@@ -67,7 +63,7 @@ pub(crate) async fn list(sessions: &Arc<Sessions>, prefix: &str, page: &Page) ->
             Err(error) if matches!(error.kind(), ErrorKind::Foreign | ErrorKind::Denied) => continue,
             Err(error) => return Err(error),
         };
-        let (holders, all) = (line.holders(), line.entries().len());
+        let (holders, all) = (line.holders(), line.entries.len());
         if all > 0 {
             listing.names.push(ListedName::new(name.clone(), holders, all - holders));
         }

@@ -4,7 +4,6 @@
 //! `_c_<id>-s-lock-<sequence>` and a permit `_c_<id>-p5-lock-<sequence>`, or `-p5w2-` where its weight is 2: Curator sorts by what follows the last
 //! `lock-`, so its mutex takes its place among them, and one listing of the children tells the whole line.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use onelock_core::{Error, ErrorKind, HolderId, LockName, Mode, Request, Result};
@@ -29,28 +28,24 @@ pub(crate) fn epoch(base: &str) -> String {
     [base, "/%epoch"].concat()
 }
 
-/// What the names of a holder's entries start with.
-pub(crate) fn id(holder: HolderId) -> String {
+/// A holder's id as Curator writes one.
+fn id(holder: HolderId) -> String {
     let id = holder.to_hex();
-    let (a, b, c, d, e) = (&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]);
-    [PROTECTED, a, "-", b, "-", c, "-", d, "-", e, "-"].concat()
+    [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-")
+}
+
+/// What the path of a holder's entry in the line of `parent` starts with.
+pub(crate) fn prefix(parent: &str, holder: HolderId) -> String {
+    [parent, "/", PROTECTED, &id(holder), "-"].concat()
 }
 
 /// The path of an entry of `parent` without its end: the server adds the sequence.
 pub(crate) fn stem(parent: &str, holder: HolderId, mode: Mode) -> String {
     let mode = match mode {
         Mode::Exclusive => String::new(),
-        mode => [&*written(mode), "-"].concat(),
+        mode => [&mode.to_string(), "-"].concat(),
     };
-    [parent, "/", &id(holder), &mode, TAIL].concat()
-}
-
-fn written(mode: Mode) -> Cow<'static, str> {
-    match mode {
-        Mode::Exclusive => "x".into(),
-        Mode::Shared => "s".into(),
-        mode => mode.to_string().into(),
-    }
+    [&prefix(parent, holder), &*mode, TAIL].concat()
 }
 
 /// Where an entry is to be, and what its node holds.
@@ -80,65 +75,41 @@ impl Paths {
     pub(crate) fn path(&self, sequence: &str) -> String {
         [&self.stem, sequence].concat()
     }
-
-    /// The name of the node at one of its paths.
-    pub(crate) fn child<'a>(&self, path: &'a str) -> &'a str {
-        path.get(self.parent.len() + 1..).unwrap_or_default()
-    }
 }
 
 /// An entry as its node's name tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Child {
-    pub(crate) name: String,
+    pub(crate) path: String,
     pub(crate) sequence: i64,
-    /// Whether it is in our layout and not in another's.
-    ours: bool,
     /// What others write counts as exclusive.
     pub(crate) mode: Mode,
 }
 
 impl Child {
-    /// Reads a child's name; what is no entry of any lock that sorts by `lock-`, nor one of kazoo's, comes back.
-    pub(crate) fn read(name: String) -> std::result::Result<Self, String> {
-        let Some((head, sequence)) = split(&name) else { return Err(name) };
-        let mode = mode(head);
-        Ok(Self { sequence, ours: mode.is_some(), mode: mode.unwrap_or(Mode::Exclusive), name })
-    }
-
-    /// Whether it is the entry of the holder with this [`id`].
-    pub(crate) fn is_of(&self, id: &str) -> bool {
-        self.ours && self.name.starts_with(id)
+    /// Reads the name of a child of `parent`; nothing for what is no entry of any lock that sorts by `lock-`, nor one of kazoo's.
+    pub(crate) fn read(parent: &str, name: &str) -> Option<Self> {
+        let (head, sequence) = split(name)?;
+        let path = [parent, "/", name].concat();
+        Some(Self { path, sequence, mode: mode(head).unwrap_or(Mode::Exclusive) })
     }
 }
 
 /// What goes before the sequence, and the sequence.
 fn split(name: &str) -> Option<(&str, i64)> {
-    let digits = |digits: &str| -> Option<i64> {
-        let bare = digits.strip_prefix('-').unwrap_or(digits);
-        let written = digits.len() >= 10 && bare.bytes().all(|b| b.is_ascii_digit());
-        if written { digits.parse().ok() } else { None }
-    };
-    let ours = name.rsplit_once(TAIL).and_then(|(head, tail)| Some((head, digits(tail)?)));
-    ours.or_else(|| {
-        KAZOO.iter().find_map(|mark| {
-            let (head, tail) = name.rsplit_once(mark)?;
-            let id = head.len() == 32 && head.bytes().all(|b| b.is_ascii_hexdigit());
-            if id { Some((head, digits(tail)?)) } else { None }
-        })
-    })
+    let (head, digits) = name.rsplit_once(TAIL).or_else(|| {
+        let (head, digits) = KAZOO.iter().find_map(|mark| name.rsplit_once(mark))?;
+        HolderId::from_hex(head).map(|_| (head, digits))
+    })?;
+    let bare = digits.strip_prefix('-').unwrap_or(digits);
+    let written = digits.len() >= 10 && bare.bytes().all(|b| b.is_ascii_digit());
+    if written { Some((head, digits.parse().ok()?)) } else { None }
 }
 
 /// The mode of one of our entries.
 fn mode(head: &str) -> Option<Mode> {
-    let (id, mode) = head.strip_prefix(PROTECTED)?.split_at_checked(ID)?;
-    let dash = |at| [8, 13, 18, 23].contains(&at);
-    let digit = |(at, byte): (usize, u8)| {
-        if dash(at) { byte == b'-' } else { matches!(byte, b'0'..=b'9' | b'a'..=b'f') }
-    };
-    if !id.bytes().enumerate().all(digit) {
-        return None;
-    }
+    let (written, mode) = head.strip_prefix(PROTECTED)?.split_at_checked(ID)?;
+    HolderId::from_hex(&written.replace('-', "")).filter(|holder| id(*holder) == written)?;
     match mode {
         "-" => Some(Mode::Exclusive),
         _ => mode.strip_prefix('-')?.strip_suffix('-')?.parse().ok().filter(|mode| *mode != Mode::Exclusive),
@@ -147,7 +118,7 @@ fn mode(head: &str) -> Option<Mode> {
 
 /// The data of an entry: for people who look at it.
 fn data(mode: Mode, note: &str) -> Vec<u8> {
-    [MARK, &written(mode), " ", note].concat().into_bytes()
+    [MARK, &mode.to_string(), " ", note].concat().into_bytes()
 }
 
 /// The note in the data of an entry, ours or somebody else's.
@@ -160,28 +131,18 @@ pub(crate) fn note(data: &[u8]) -> String {
 
 /// Checks the path of the node above all names and writes it without a slash at the end: empty for the root.
 pub(crate) fn base(path: &str) -> Result<String> {
-    let bad = |why: &str| Error::new(ErrorKind::InvalidConfig, format!("the path of a ZooKeeper URL {why}"));
-    let trimmed = path.strip_suffix('/').unwrap_or(path);
-    if trimmed.is_empty() {
-        return Ok(String::new());
+    let base = path.strip_suffix('/').unwrap_or(path);
+    let refused = |c: char| c.is_control() || matches!(u32::from(c), 0xD800..=0xF8FF | 0xFFF0..);
+    let bad = |part: &str| matches!(part, "" | "." | "..") || part.contains(refused);
+    let mut parts = base.split('/');
+    let rooted = parts.next() == Some("");
+    let reserved = base == "/zookeeper" || base.starts_with("/zookeeper/");
+    if !rooted || reserved || base.len() > 1_000 || parts.any(bad) {
+        let text = "the path of a ZooKeeper URL starts with a slash, has at most 1000 bytes, no empty parts, `.` or `..` and no \
+             character that ZooKeeper refuses, and does not lie under /zookeeper, which is the server's own";
+        return Err(Error::new(ErrorKind::InvalidConfig, text));
     }
-    let Some(rest) = trimmed.strip_prefix('/') else { return Err(bad("starts with a slash")) };
-    if trimmed.len() > 1_000 {
-        return Err(bad("has at most 1000 bytes"));
-    }
-    for part in rest.split('/') {
-        if part.is_empty() || part == "." || part == ".." {
-            return Err(bad("has no empty parts, `.` or `..`"));
-        }
-        let refused = |c: char| c.is_control() || matches!(u32::from(c), 0xD800..=0xF8FF | 0xFFF0.. );
-        if part.chars().any(refused) {
-            return Err(bad("has a character that ZooKeeper refuses"));
-        }
-    }
-    if rest.split('/').next() == Some("zookeeper") {
-        return Err(bad("must not lie under /zookeeper, which is the server's own"));
-    }
-    Ok(trimmed.to_owned())
+    Ok(base.to_owned())
 }
 
 #[cfg(test)]
@@ -207,9 +168,11 @@ mod tests {
                 ("-000000001", -1),
             ] {
                 let paths = Paths { parent: "/n".into(), stem: stem(mode), data: Arc::default() };
-                let child = Child::read(paths.child(&paths.path(text)).to_owned()).unwrap();
-                assert!(child.is_of(&id(holder)) && !child.is_of(&id(HolderId::from_u128(1))));
-                assert_eq!((child.mode, child.sequence), (mode, sequence));
+                let path = paths.path(text);
+                let child = Child::read("/n", &path["/n/".len()..]).unwrap();
+                assert!(child.path.starts_with(&prefix("/n", holder)));
+                assert!(!child.path.starts_with(&prefix("/n", HolderId::from_u128(1))));
+                assert_eq!((child.mode, child.sequence, child.path), (mode, sequence, path));
             }
         }
     }
@@ -225,8 +188,9 @@ mod tests {
             "_c_01234567-89AB-cdef-0123-456789abcdef-lock-0000000001",
             "_c_0123456-789ab-cdef-0123-456789abcdef-lock-0000000001",
         ] {
-            let child = Child::read(foreign.to_owned()).unwrap();
-            assert_eq!((child.ours, child.mode), (false, Mode::Exclusive), "{foreign}");
+            let child = Child::read("/n", foreign).unwrap();
+            let (head, _) = split(foreign).unwrap();
+            assert_eq!((mode(head), child.mode), (None, Mode::Exclusive), "{foreign}");
         }
         for none in [
             "",
@@ -239,7 +203,7 @@ mod tests {
             "lock--",
             "lock-99999999999999999999",
         ] {
-            assert!(Child::read(none.to_owned()).is_err(), "{none}");
+            assert_eq!(Child::read("/n", none), None, "{none}");
         }
     }
 

@@ -14,40 +14,22 @@ const WORN: i64 = i32::MAX as i64 - 100_000;
 /// The entries of a name, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
-    entries: Vec<Child>,
-    /// The transaction that was the last to add or remove an entry.
+    pub(crate) entries: Vec<Child>,
+    /// The transaction that was the last to add or remove an entry; 0 where the name has no node.
     pub(crate) changed: i64,
 }
 
-/// What a waiter waits for: nothing else can promote it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ahead {
-    /// The last entry ahead that cannot hold beside it: nothing can happen before it goes.
-    Entry(String),
-    /// The permit just ahead, which waits as well: when it goes, or marks that it was promoted, this one is the next.
-    Permit(String),
-    /// Any of the holders: the first permit that waits.
-    Holders,
-}
-
-impl Ahead {
-    /// The node that changes, in the line below `parent`.
-    pub(crate) fn path(&self, parent: &str) -> String {
-        match self {
-            Self::Entry(name) | Self::Permit(name) => [parent, "/", name].concat(),
-            Self::Holders => parent.to_owned(),
-        }
-    }
-}
-
-/// How an entry stands.
+/// How an entry stands: it holds, or waits for something without which nothing can promote it. Permits are counted: they also
+/// have the transaction that was the last to change the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stand {
-    /// It holds. `followed` when a permit is right behind a permit.
-    Held {
-        followed: bool,
-    },
-    Waits(Ahead),
+    Held,
+    /// For the last entry ahead that cannot hold beside it, which has this path.
+    BehindEntry(String),
+    /// For the permit just ahead, which waits as well: when it goes, or marks that it was promoted, this one is the next.
+    BehindPermit(String, i64),
+    /// For any of the holders: the first permit that waits.
+    BehindHolders(i64),
 }
 
 impl Line {
@@ -55,54 +37,52 @@ impl Line {
     ///
     /// # Errors
     /// [`ErrorKind::Foreign`], naming the first child that is no entry.
-    pub(crate) fn of(parent: &str, children: Vec<String>, changed: i64) -> Result<Self> {
-        let mut entries = Vec::with_capacity(children.len());
-        for child in children {
-            entries.push(Child::read(child).map_err(|child| {
+    pub(crate) fn of(parent: &str, children: &[String], changed: i64) -> Result<Self> {
+        let read = |child: &String| {
+            Child::read(parent, child).ok_or_else(|| {
                 let text = format!("{parent} has a child {child:?} that is no entry of a lock");
                 Error::new(ErrorKind::Foreign, text)
-            })?);
-        }
-        entries.sort_by(|a, b| a.sequence.cmp(&b.sequence).then_with(|| a.name.cmp(&b.name)));
+            })
+        };
+        let mut entries = children.iter().map(read).collect::<Result<Vec<_>>>()?;
+        entries.sort_by(|a, b| a.sequence.cmp(&b.sequence).then_with(|| a.path.cmp(&b.path)));
         Ok(Self { entries, changed })
     }
 
-    /// The line in the listing of a name, whatever the server's counter does; `None` where the name has no node.
+    /// The line in the listing of a name, whatever the server's counter does.
     pub(crate) async fn listed(
         session: &Session,
         parent: &str,
         listed: Result<(Vec<String>, zk::Stat), zk::Error>,
-    ) -> Result<Option<Self>> {
+    ) -> Result<Self> {
         let (children, stat) = match listed {
             Ok(listed) => listed,
-            Err(zk::Error::NoNode) => return Ok(None),
+            Err(zk::Error::NoNode) => return Ok(Self::default()),
             Err(error) => return Err(failed(error, "list", parent)),
         };
-        let mut line = Self::of(parent, children, stat.pzxid)?;
+        let mut line = Self::of(parent, &children, stat.pzxid)?;
         if !line.is_ordered() {
-            line.entries =
-                read_all(session, parent, &line).await?.into_iter().map(|read| read.entry).collect();
+            line.entries = line.nodes(session, parent).await?.into_iter().map(|node| node.entry).collect();
         }
-        Ok(Some(line))
+        Ok(line)
     }
 
     /// The line as the session sees it.
     pub(crate) async fn read(session: &Session, parent: &str) -> Result<Self> {
-        let listed = session.children(parent).await;
-        Ok(Self::listed(session, parent, listed).await?.unwrap_or_default())
+        Self::listed(session, parent, session.children(parent).await).await
     }
 
-    /// The line with everything that any server has answered; `None` when nobody ever asked for the name, or all have gone.
-    pub(crate) async fn latest(session: &Session, parent: &str) -> Result<Option<Self>> {
+    /// The line with everything that any server has answered.
+    pub(crate) async fn latest(session: &Session, parent: &str) -> Result<Self> {
         // A single server answers what it knows.
         if session.servers.standalone.get() == Some(&true) {
-            return Self::listed(session, parent, session.children(parent).await).await;
+            return Self::read(session, parent).await;
         }
         Self::synced(session, parent).await
     }
 
     /// The same, behind every request of this session.
-    pub(crate) async fn synced(session: &Session, parent: &str) -> Result<Option<Self>> {
+    pub(crate) async fn synced(session: &Session, parent: &str) -> Result<Self> {
         // One after the other on one connection: the listing is no older than the answer to the first.
         let (passed, children) = join!(session.barrier(), session.children(parent));
         passed.map_err(|error| failed(error, "list", parent))?;
@@ -115,10 +95,6 @@ impl Line {
         self.entries.iter().all(|entry| (0..WORN).contains(&entry.sequence))
     }
 
-    pub(crate) fn entries(&self) -> &[Child] {
-        &self.entries
-    }
-
     /// How many entries hold.
     pub(crate) fn holders(&self) -> usize {
         mode::holders(self.entries.iter().map(|entry| entry.mode))
@@ -129,26 +105,52 @@ impl Line {
         mode::holders(self.entries.iter().map(|entry| entry.mode).chain([mode])) > self.entries.len()
     }
 
-    pub(crate) fn by(&self, holder: HolderId) -> Option<&Child> {
-        let id = keys::id(holder);
-        self.entries.iter().find(|entry| entry.is_of(&id))
+    /// The path of a holder's entry.
+    pub(crate) fn by(&self, parent: &str, holder: HolderId) -> Option<&str> {
+        let prefix = keys::prefix(parent, holder);
+        self.entries.iter().map(|entry| &*entry.path).find(|path| path.starts_with(&prefix))
     }
 
-    /// How the entry of this name stands; `None` when it is not in the line.
-    pub(crate) fn stand(&self, name: &str) -> Option<Stand> {
-        let at = self.entries.iter().position(|entry| entry.name == name)?;
+    /// How the entry at this path stands; `None` when it is not in the line.
+    pub(crate) fn stand(&self, path: &str) -> Option<Stand> {
+        let at = self.entries.iter().position(|entry| entry.path == path)?;
         let (mode, holders) = (self.entries[at].mode, self.holders());
-        let permit = |mode| !matches!(mode, Mode::Exclusive | Mode::Shared);
         if at < holders {
-            let followed = permit(mode) && self.entries.get(at + 1).is_some_and(|next| permit(next.mode));
-            return Some(Stand::Held { followed });
+            return Some(Stand::Held);
         }
-        let beside = |other| mode != Mode::Exclusive && (other == mode || (permit(mode) && permit(other)));
-        Some(Stand::Waits(match self.entries[..at].iter().rfind(|entry| !beside(entry.mode)) {
-            Some(entry) => Ahead::Entry(entry.name.clone()),
-            None if at > holders => Ahead::Permit(self.entries[at - 1].name.clone()),
-            None => Ahead::Holders,
-        }))
+        let blocks = |entry: &&Child| !mode.shares_with(entry.mode);
+        Some(match self.entries[..at].iter().rfind(blocks) {
+            Some(entry) => Stand::BehindEntry(entry.path.clone()),
+            None if at > holders => Stand::BehindPermit(self.entries[at - 1].path.clone(), self.changed),
+            None => Stand::BehindHolders(self.changed),
+        })
+    }
+
+    /// The entries with their nodes, in the order of their creation; without those that are gone.
+    pub(crate) async fn nodes(&self, session: &Session, parent: &str) -> Result<Vec<Node>> {
+        let fail = |error| failed(error, "read the entries of", parent);
+        let client = session.client().map_err(fail)?;
+        let mut nodes = Vec::with_capacity(self.entries.len());
+        for entries in self.entries.chunks(CHUNK) {
+            let mut reader = client.new_multi_reader();
+            for entry in entries {
+                reader.add_get_data(&entry.path).map_err(fail)?;
+            }
+            for (entry, result) in entries.iter().zip(session.ask(reader.commit()).await.map_err(fail)?) {
+                match result {
+                    zk::MultiReadResult::Data { data, stat } => {
+                        nodes.push(Node { entry: entry.clone(), data, stat });
+                    }
+                    zk::MultiReadResult::Error { err: zk::Error::NoNode } => {}
+                    zk::MultiReadResult::Error { err } => return Err(fail(err)),
+                    other => {
+                        return Err(fail(zk::Error::UnexpectedError(format!("{other:?} for a node's data"))));
+                    }
+                }
+            }
+        }
+        nodes.sort_by_key(|node| node.stat.czxid);
+        Ok(nodes)
     }
 }
 
@@ -156,38 +158,10 @@ impl Line {
 const CHUNK: usize = 500;
 
 /// An entry with its node.
-pub(crate) struct Read {
+pub(crate) struct Node {
     pub(crate) entry: Child,
     pub(crate) data: Vec<u8>,
     pub(crate) stat: zk::Stat,
-}
-
-/// The entries of a line with their nodes, in the order of their creation; without those that are gone.
-pub(crate) async fn read_all(session: &Session, parent: &str, line: &Line) -> Result<Vec<Read>> {
-    let fail = |error| failed(error, "read the entries of", parent);
-    let client = session.client().map_err(fail)?;
-    let mut read = Vec::with_capacity(line.entries.len());
-    for entries in line.entries.chunks(CHUNK) {
-        let mut reader = client.new_multi_reader();
-        for entry in entries {
-            reader.add_get_data(&[parent, "/", &entry.name].concat()).map_err(fail)?;
-        }
-        let results = session.ask(reader.commit()).await.map_err(fail)?;
-        for (entry, result) in entries.iter().zip(results) {
-            match result {
-                zk::MultiReadResult::Data { data, stat } => {
-                    read.push(Read { entry: entry.clone(), data, stat })
-                }
-                zk::MultiReadResult::Error { err: zk::Error::NoNode } => {}
-                zk::MultiReadResult::Error { err } => return Err(fail(err)),
-                other => {
-                    return Err(fail(zk::Error::UnexpectedError(format!("{other:?} for a node's data"))));
-                }
-            }
-        }
-    }
-    read.sort_by_key(|read| read.stat.czxid);
-    Ok(read)
 }
 
 #[cfg(test)]
@@ -199,15 +173,15 @@ mod tests {
             let holder = HolderId::from_u128(i as u128);
             format!("{}{i:010}", &crate::keys::stem("", holder, mode.parse().unwrap())[1..])
         };
-        Line::of("/n", modes.split(' ').enumerate().map(child).collect(), 0).unwrap()
+        Line::of("/n", &modes.split(' ').enumerate().map(child).collect::<Vec<_>>(), 7).unwrap()
     }
 
     fn ahead_of_last(modes: &str) -> Option<usize> {
         let line = line(modes);
-        match line.stand(&line.entries.last().unwrap().name).unwrap() {
-            Stand::Held { .. } => None,
-            Stand::Waits(Ahead::Entry(name)) => line.entries.iter().position(|entry| entry.name == name),
-            Stand::Waits(other) => panic!("{other:?}"),
+        match line.stand(&line.entries.last().unwrap().path).unwrap() {
+            Stand::Held => None,
+            Stand::BehindEntry(path) => line.entries.iter().position(|entry| entry.path == path),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -228,11 +202,11 @@ mod tests {
     #[test]
     fn only_the_first_waiting_permit_watches_all_holders() {
         let line = line("p2 p2 p2 p2 p2");
-        let stands: Vec<_> = line.entries.iter().map(|entry| line.stand(&entry.name).unwrap()).collect();
-        assert_eq!(stands[1], Stand::Held { followed: true });
-        assert_eq!(stands[2], Stand::Waits(Ahead::Holders));
-        assert_eq!(stands[3], Stand::Waits(Ahead::Permit(line.entries[2].name.clone())));
-        assert_eq!(stands[4], Stand::Waits(Ahead::Permit(line.entries[3].name.clone())));
+        let stands: Vec<_> = line.entries.iter().map(|entry| line.stand(&entry.path).unwrap()).collect();
+        assert_eq!(stands[1], Stand::Held);
+        assert_eq!(stands[2], Stand::BehindHolders(7));
+        assert_eq!(stands[3], Stand::BehindPermit(line.entries[2].path.clone(), 7));
+        assert_eq!(stands[4], Stand::BehindPermit(line.entries[3].path.clone(), 7));
         assert_eq!(line.stand("x"), None);
     }
 
@@ -240,8 +214,8 @@ mod tests {
     fn a_worn_counter_does_not_tell_the_order() {
         assert!(line("x x").is_ordered());
         for worn in ["2147483647", "-2147483648", "-000000001"] {
-            let children = vec!["a-lock-0000000005".into(), format!("b-lock-{worn}")];
-            assert!(!Line::of("/n", children, 0).unwrap().is_ordered());
+            let children = ["a-lock-0000000005".into(), format!("b-lock-{worn}")];
+            assert!(!Line::of("/n", &children, 0).unwrap().is_ordered());
         }
     }
 
@@ -258,7 +232,7 @@ mod tests {
 
     #[test]
     fn what_is_no_entry_is_named() {
-        let error = Line::of("/n", vec!["a-lock-0000000005".into(), "x".into()], 0).unwrap_err();
+        let error = Line::of("/n", &["a-lock-0000000005".into(), "x".into()], 0).unwrap_err();
         assert!(error.to_string().contains("/n has a child \"x\""), "{error}");
     }
 }

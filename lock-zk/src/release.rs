@@ -1,6 +1,7 @@
 //! Leaving the line: release, eviction, and the removal of what nobody renews.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use onelock_core::{FencingToken, LockName, Release, Result, Ticket};
@@ -8,16 +9,15 @@ use zookeeper_client as zk;
 
 use crate::batch::{Step, Write};
 use crate::entries::{Entries, Entry, Node};
-use crate::error::{ends_session, failed};
+use crate::error::failed;
 use crate::keys;
-use crate::line::{Line, read_all};
+use crate::line::Line;
 use crate::session::Session;
 use crate::sessions::Sessions;
 
 /// Removes the entry of exactly this holder.
 pub(crate) async fn release(sessions: &Arc<Sessions>, entries: &Entries, ticket: &Ticket) -> Result<Release> {
-    let key = (ticket.name.clone(), ticket.holder);
-    if let Some(entry) = entries.get(&key, sessions.servers.clock.now()) {
+    if let Some(entry) = entries.get(ticket.holder, sessions.servers.clock.now()) {
         let was = leave(sessions, &entry).await?;
         entries.remove(&entry);
         return Ok(was);
@@ -25,9 +25,8 @@ pub(crate) async fn release(sessions: &Arc<Sessions>, entries: &Entries, ticket:
     // Not one of ours: the id finds it.
     let parent = keys::parent(&sessions.servers.base, &ticket.name);
     let desk = sessions.desk().await?;
-    let Some(line) = Line::latest(&desk, &parent).await? else { return Ok(Release::NotHeld) };
-    match line.by(ticket.holder) {
-        Some(entry) => delete(sessions, desk, &format!("{parent}/{}", entry.name)).await,
+    match Line::latest(&desk, &parent).await?.by(&parent, ticket.holder) {
+        Some(path) => delete(&desk, path).await,
         None => Ok(Release::NotHeld),
     }
 }
@@ -36,45 +35,44 @@ pub(crate) async fn release(sessions: &Arc<Sessions>, entries: &Entries, ticket:
 pub(crate) async fn evict(sessions: &Arc<Sessions>, name: &LockName, token: FencingToken) -> Result<Release> {
     let parent = keys::parent(&sessions.servers.base, name);
     let desk = sessions.desk().await?;
-    let Some(line) = Line::latest(&desk, &parent).await? else { return Ok(Release::NotHeld) };
-    let read = read_all(&desk, &parent, &line).await?;
-    match read.into_iter().find(|read| read.stat.czxid == token.get()) {
+    let nodes = Line::latest(&desk, &parent).await?.nodes(&desk, &parent).await?;
+    match nodes.into_iter().find(|node| node.stat.czxid == token.get()) {
         // A node's path is never used again, so deleting by path is deleting by number.
-        Some(read) => delete(sessions, desk, &format!("{parent}/{}", read.entry.name)).await,
+        Some(node) => delete(&desk, &node.entry.path).await,
         None => Ok(Release::NotHeld),
     }
 }
 
 /// Deletes the node of an entry; of a join whose answer was lost, the one that it may have made.
-pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Arc<Entry>) -> Result<Release> {
-    let mut session = Arc::clone(entry.room.session());
+pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Entry) -> Result<Release> {
+    let mut session = Arc::clone(&entry.session);
     if session.is_over() {
         session = sessions.desk().await?;
     }
-    let path = match entry.node() {
-        Some(Node { alone: true, path, .. }) => {
-            match leave_alone(&session, &entry.paths.parent, &path).await? {
-                Some(was) => return Ok(was),
-                None => Some(path),
-            }
-        }
-        Some(node) => Some(node.path),
+    let node = match entry.node() {
         None => find(&session, entry).await?,
+        node => node,
     };
-    match path {
-        Some(path) => delete(sessions, session, &path).await,
-        None => Ok(Release::NotHeld),
+    let Some(node) = node else { return Ok(Release::NotHeld) };
+    if node.alone
+        && let Some(was) = leave_alone(&session, &entry.paths.parent, &node.path).await?
+    {
+        return Ok(was);
     }
+    delete(&session, &node.path).await
 }
 
 /// Looks for the node of a join whose answer was lost, by its id.
 ///
 /// A server that had the request on the broken connection has dealt with it before it deals with this one, and what
 /// another server forwards late for a session that has moved the leader refuses: what is not there now will not come.
-pub(crate) async fn find(session: &Session, entry: &Entry) -> Result<Option<String>> {
+pub(crate) async fn find(session: &Session, entry: &Entry) -> Result<Option<Node>> {
     let parent = &entry.paths.parent;
-    let line = Line::synced(session, parent).await?.unwrap_or_default();
-    Ok(line.by(entry.key.1).map(|found| format!("{parent}/{}", found.name)))
+    let line = Line::synced(session, parent).await?;
+    let Some(path) = line.by(parent, entry.holder) else { return Ok(None) };
+    let stat = session.stat(path).await.map_err(|error| failed(error, "read", path))?;
+    let Some(stat) = stat else { return Ok(None) };
+    Ok(Some(Node { path: path.to_owned(), token: FencingToken::new(stat.czxid)?, alone: false }))
 }
 
 /// Leaves together with the node of the name: so a lock that is free leaves nothing behind, and the next join knows from
@@ -90,13 +88,8 @@ async fn leave_alone(session: &Session, parent: &str, path: &str) -> Result<Opti
     }
 }
 
-/// Deletes a node: by this session, or by the desk when that one has ended.
-async fn delete(sessions: &Arc<Sessions>, session: Arc<Session>, path: &str) -> Result<Release> {
-    let answer = match session.delete(path).await {
-        Err(error) if ends_session(&error) => sessions.desk().await?.delete(path).await,
-        answer => answer,
-    };
-    match answer {
+async fn delete(session: &Session, path: &str) -> Result<Release> {
+    match session.delete(path).await {
         Ok(()) => Ok(Release::Released),
         Err(zk::Error::NoNode) => Ok(Release::NotHeld),
         Err(error) => Err(failed(error, "delete", path)),
@@ -107,9 +100,9 @@ async fn delete(sessions: &Arc<Sessions>, session: Arc<Session>, path: &str) -> 
 pub(crate) fn leave_later(sessions: &Arc<Sessions>, entry: Arc<Entry>) {
     let sessions = Arc::clone(sessions);
     let servers = Arc::clone(&sessions.servers);
-    let until = servers.clock.now() + entry.room.timeout() * 2;
+    let until = servers.clock.now() + entry.session.timeout * 2;
     servers.runtime.spawn(async move {
-        let mut attempt = 0;
+        let mut pause = Duration::from_millis(20);
         while sessions.servers.clock.now() < until {
             match leave(&sessions, &entry).await {
                 Ok(_) => return,
@@ -117,25 +110,30 @@ pub(crate) fn leave_later(sessions: &Arc<Sessions>, entry: Arc<Entry>) {
                 Err(error) if !error.is_unclear() => break,
                 Err(_) => {}
             }
-            tokio::time::sleep(pause(attempt)).await;
-            attempt += 1;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
         }
-        entry.room.stays();
+        // It takes its room until the session ends.
+        entry.session.paths.fetch_add(entry.paths.bytes(), Ordering::Relaxed);
     });
 }
 
-/// How long to pause before the next attempt at what must be done.
-fn pause(attempt: u32) -> Duration {
-    Duration::from_millis(20 << attempt.min(6))
-}
+/// How often sessions without entries are closed.
+const IDLE: Duration = Duration::from_secs(120);
 
 /// Deletes the nodes of entries whose lease is over. It keeps the sessions of a client that was dropped, until the last
 /// of its entries is over: to close them would end leases before their time.
 pub(crate) async fn reap(sessions: Arc<Sessions>, entries: Arc<Entries>) {
     let servers = &sessions.servers;
+    let mut sweep = servers.clock.now() + IDLE;
     while Arc::strong_count(&entries) > 1 || !entries.is_empty() {
-        for entry in entries.expired(servers.clock.now()) {
+        let now = servers.clock.now();
+        for entry in entries.expired(now) {
             leave_later(&sessions, entry);
+        }
+        if sweep <= now {
+            sessions.sweep();
+            sweep = now + IDLE;
         }
         // Leases last two ticks or more.
         tokio::time::sleep(servers.config.tick / 8).await;

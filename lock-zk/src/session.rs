@@ -16,9 +16,10 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use onelock_core::toolkit::Mutex;
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
@@ -35,8 +36,6 @@ const MOST_PATHS: usize = 400_000;
 /// How to reach the servers, and what every session needs.
 pub(crate) struct Servers {
     pub(crate) config: ZkConfig,
-    /// For messages.
-    pub(crate) address: String,
     /// The path above all names; empty for the root.
     pub(crate) base: String,
     pub(crate) clock: Arc<dyn Clock>,
@@ -59,12 +58,10 @@ impl Servers {
     }
 
     async fn connect(&self, ask: Duration) -> Result<zk::Client, zk::Error> {
-        let mut connector = zk::Client::connector().with_session_timeout(ask);
         // A connection that says nothing for so long is given up. The driver's own limit, two fifths of the session,
         // is far too long for long sessions.
-        if self.config.request_timeout <= ask * 2 / 5 {
-            connector = connector.with_connection_timeout(self.config.request_timeout);
-        }
+        let silent = self.config.request_timeout.min(ask * 2 / 5);
+        let mut connector = zk::Client::connector().with_session_timeout(ask).with_connection_timeout(silent);
         if let (Some(user), Some(password)) = (&self.config.username, &self.config.password) {
             connector = connector.with_auth("digest", format!("{user}:{}", password.reveal()).as_bytes());
         }
@@ -80,22 +77,24 @@ impl Servers {
 /// A session and its connection.
 pub(crate) struct Session {
     pub(crate) servers: Arc<Servers>,
+    /// Nothing once it is closed.
     client: Mutex<Option<Arc<zk::Client>>>,
-    state: zk::StateWatcher,
-    id: i64,
-    timeout: Duration,
+    /// The timeout that was asked for.
+    pub(crate) ask: Duration,
+    /// What the server gave.
+    pub(crate) timeout: Duration,
     contact: Mutex<Contact>,
     /// How many bytes the paths of its nodes have, those that are to be made included.
-    paths: AtomicUsize,
+    pub(crate) paths: AtomicUsize,
     /// Its writes that share requests.
-    batch: Arc<Batch>,
+    batch: Batch,
 }
 
 impl Session {
     /// Opens a session with at least this timeout, if the server gives so much; it may give more or less.
     pub(crate) async fn open(servers: &Arc<Servers>, ask: Duration) -> Result<Arc<Self>> {
         let sent = servers.clock.now();
-        let limit = servers.config.connect_timeout;
+        let (limit, address) = (servers.config.connect_timeout, servers.config.address());
         let connect = async {
             loop {
                 match servers.connect(ask).await {
@@ -108,34 +107,22 @@ impl Session {
         let client = match tokio::time::timeout(limit, connect).await {
             Ok(Ok(client)) => client,
             Ok(Err(zk::Error::NoHosts)) | Err(_) => {
-                let limit = humantime::format_duration(limit);
-                let text = format!("no server of {} gave a session within {limit}", servers.address);
+                let text = format!("no server of {address} gave a session within {limit:?}");
                 return Err(Error::new(ErrorKind::Unavailable, text));
             }
-            Ok(Err(error)) => return Err(failed(error, "open a session at", &servers.address)),
+            Ok(Err(error)) => return Err(failed(error, "open a session at", &address)),
         };
-        let timeout = client.session_timeout();
         let session = Arc::new(Self {
-            state: client.state_watcher(),
-            id: client.session_id().0,
-            timeout,
-            contact: Mutex::new(Contact::new(sent)),
+            ask,
+            timeout: client.session_timeout(),
+            contact: Mutex::new(Contact::new(sent, servers.config.tick)),
             paths: AtomicUsize::new(0),
-            batch: Arc::default(),
+            batch: Batch::new(&servers.runtime),
             client: Mutex::new(Some(Arc::new(client))),
             servers: Arc::clone(servers),
         });
-        servers.runtime.spawn(beat(Arc::downgrade(&session), timeout));
+        servers.runtime.spawn(beat(Arc::downgrade(&session), session.timeout));
         Ok(session)
-    }
-
-    pub(crate) fn id(&self) -> i64 {
-        self.id
-    }
-
-    /// What the server gave.
-    pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
     }
 
     /// The longest lease, lock-delay included, that this session can carry.
@@ -145,20 +132,12 @@ impl Session {
 
     /// Whether it is over, as far as this client knows.
     pub(crate) fn is_over(&self) -> bool {
-        self.state.peek_state().is_terminated() || self.lock_client().is_none()
+        self.client().map_or(true, |client| client.state().is_terminated())
     }
 
     /// The driver's handle.
     pub(crate) fn client(&self) -> Result<Arc<zk::Client>, zk::Error> {
-        self.lock_client().clone().ok_or(zk::Error::ClientClosed)
-    }
-
-    fn lock_client(&self) -> MutexGuard<'_, Option<Arc<zk::Client>>> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn contact(&self) -> MutexGuard<'_, Contact> {
-        self.contact.lock().unwrap_or_else(PoisonError::into_inner)
+        self.client.lock().clone().ok_or(zk::Error::ClientClosed)
     }
 
     /// Waits for the answer to a request that has just been sent, but not for ever.
@@ -191,7 +170,7 @@ impl Session {
 
     /// Does a write, in a request that others may share.
     pub(crate) async fn write(&self, write: Write) -> Done {
-        self.ask(self.batch.write(&self.client()?, &self.servers.runtime, write)).await
+        self.ask(self.batch.write(self.client()?, write)).await
     }
 
     /// Waits until the server has done every write that was answered before, by whichever server: this one is the last of
@@ -205,22 +184,18 @@ impl Session {
 
     /// How long after `sent` the session lives at least, given that a write sent then was committed.
     pub(crate) fn lasts(&self, sent: Timestamp) -> Duration {
-        let alive = self.contact().alive(sent);
-        alive.map_or(Duration::ZERO, |alive| (alive + self.timeout).saturating_since(sent))
+        (self.contact.lock().alive(sent) + self.timeout).saturating_since(sent)
     }
 
     /// Waits until a write that is sent now would prove enough for a lease of the session's whole capacity.
     pub(crate) async fn fresh(&self) -> Result<()> {
-        let tick = self.servers.config.tick;
-        for _ in 0..3 {
+        // After a disconnection, or a leader that was stopped: a beat, one that proves it, and a quarter of a tick, three times.
+        for _ in 0..12 {
             if self.lasts(self.servers.clock.now()) >= self.capacity() {
                 return Ok(());
             }
-            // After a disconnection, or a leader that was stopped: one beat, and one that proves it.
-            for pause in [tick + tick / 8, tick * 3 / 8] {
-                self.beat().await.map_err(|error| failed(error, "reach", &self.servers.address))?;
-                tokio::time::sleep(pause).await;
-            }
+            self.beat().await.map_err(|error| failed(error, "reach", &self.servers.config.address()))?;
+            tokio::time::sleep(self.servers.config.tick * 3 / 8).await;
         }
         Err(too_slow())
     }
@@ -229,8 +204,7 @@ impl Session {
     async fn beat(&self) -> Result<(), zk::Error> {
         let sent = self.servers.clock.now();
         self.ask(self.client()?.sync(self.servers.root())).await?;
-        let beat = Beat { sent, answered: self.servers.clock.now() };
-        self.contact().beat(beat, self.servers.config.tick);
+        self.contact.lock().beat(Beat { sent, answered: self.servers.clock.now() });
         Ok(())
     }
 
@@ -240,22 +214,12 @@ impl Session {
         self.paths.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Counts a node whether there is room or not.
-    pub(crate) fn add(&self, bytes: usize) {
-        self.paths.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Returns room.
-    pub(crate) fn put_back(&self, bytes: usize) {
-        self.paths.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
     /// Ends the session, and with it all its nodes. Gives up after the request timeout: the server does it then when
     /// the session's time is over.
     pub(crate) async fn close(&self) {
-        let Some(client) = self.lock_client().take() else { return };
+        let Some(client) = self.client.lock().take() else { return };
+        let mut state = client.state_watcher();
         drop(client);
-        let mut state = self.state.clone();
         let over = async {
             while !state.peek_state().is_terminated() {
                 state.changed().await;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use onelock_core::Result;
 use zookeeper_client as zk;
 
@@ -42,21 +43,7 @@ fn system_authorities() -> Result<String> {
 }
 
 fn pem(der: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
-    for (i, chunk) in der.chunks(3).enumerate() {
-        let bits =
-            chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let digit =
-                if place <= chunk.len() { DIGITS[(bits >> (18 - 6 * place)) as usize & 63] } else { b'=' };
-            text.push(char::from(digit));
-        }
-        if i % 16 == 15 {
-            text.push('\n');
-        }
-    }
-    text + "\n-----END CERTIFICATE-----\n"
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", BASE64_STANDARD.encode(der))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub fn times(times: &[Duration]) -> Result<()> {
     let good = Duration::from_millis(1)..=Duration::from_secs(600);
     wrong_if(
         !times.iter().all(|time| good.contains(time)),
-        "connect_timeout and request_timeout are from 1ms to 10m",
+        "connect_timeout, request_timeout and other times are from 1ms to 10m",
     )
 }
 

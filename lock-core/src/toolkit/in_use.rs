@@ -1,8 +1,8 @@
 //! A hint for stores whose join on a free name and on a name in use differ: what the last join has found.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::Mutex;
 use crate::name::LockName;
 
 /// How many names are remembered.
@@ -26,13 +26,9 @@ const NAMES: usize = 4_096;
 pub struct InUse(Mutex<HashSet<LockName>>);
 
 impl InUse {
-    fn lock(&self) -> MutexGuard<'_, HashSet<LockName>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes what a join has found.
     pub fn note(&self, name: &LockName, in_use: bool) {
-        let mut names = self.lock();
+        let mut names = self.0.lock();
         if !in_use {
             names.remove(name);
         } else if !names.contains(name) {
@@ -46,6 +42,6 @@ impl InUse {
     /// Whether the name was in use when it was joined last.
     #[must_use]
     pub fn has(&self, name: &LockName) -> bool {
-        self.lock().contains(name)
+        self.0.lock().contains(name)
     }
 }

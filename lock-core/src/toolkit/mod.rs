@@ -6,11 +6,13 @@ mod given;
 pub mod human_time;
 pub mod in_use;
 mod lines;
+mod mutex;
 pub mod options;
 pub mod single_flight;
 
 pub use credentials::Credentials;
 pub use given::Given;
 pub use lines::Lines;
+pub use mutex::Mutex;
 #[doc(inline)]
 pub use options::options;

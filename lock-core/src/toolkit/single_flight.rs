@@ -6,25 +6,21 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::Mutex;
+
 /// Work under way, done by a task of its own for all who ask meanwhile ("single flight").
 pub struct SingleFlight<T>(Arc<Flight<T>>);
 
-struct Flight<T>(Mutex<Option<watch::Receiver<Option<T>>>>);
-
-impl<T> Flight<T> {
-    fn lock(&self) -> MutexGuard<'_, Option<watch::Receiver<Option<T>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+type Flight<T> = Mutex<Option<watch::Receiver<Option<T>>>>;
 
 impl<T> Default for SingleFlight<T> {
     fn default() -> Self {
-        Self(Arc::new(Flight(Mutex::new(None))))
+        Self(Arc::new(Mutex::new(None)))
     }
 }
 
