@@ -223,7 +223,7 @@ fault "PostgreSQL: the smallest limit goes and stays" lock-sql/src/postgres/sche
     's/ELSIF f\.mixed THEN/ELSIF false THEN/' \
     postgres permit_weights
 fault "ZooKeeper: who is evicted believes its watch" lock-zk/src/wait.rs \
-    's/let Some\(stand\) = line\.stand\(&entry\.child\(\)\) else \{ return false \};/let stand = line.stand(&entry.child()).unwrap_or(crate::line::Stand::Held { followed: false });/' \
+    's/let Some\(stand\) = line\.stand\(&node\.path\) else \{ return false \};/let stand = line.stand(&node.path).unwrap_or(crate::line::Stand::Held);/' \
     zookeeper evicted_waiter_never_holds
 quorum=lock-core/src/quorum
 fault "quorum: half is enough" $quorum/mod.rs \

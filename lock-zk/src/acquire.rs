@@ -35,10 +35,16 @@ pub(crate) async fn acquire(
 ) -> Result<Standing> {
     let servers = &sessions.servers;
     if let Some(entry) = entries.get(request.holder, servers.clock.now()) {
-        if let Some(standing) = again(sessions, entries, &entry, request).await? {
-            return Ok(standing);
+        if entry.node().is_none() {
+            entry.set_node(find(&entry.session, &entry).await?);
         }
-        entries.remove(&entry);
+        let renewal = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
+        match renew(sessions, entries, &[renewal]).await.pop().transpose()? {
+            Some(Renewed::Held(grant)) => return Ok(Standing::Held(grant)),
+            Some(Renewed::Waiting(place)) => return Ok(Standing::Waiting(place)),
+            // Its node is gone, or was never made.
+            Some(Renewed::NotHeld) | None => entries.remove(&entry),
+        }
     }
     let paths = Paths::new(&servers.base, request);
     let need = request.lease.max(request.waiter_lease) + request.delay;
@@ -54,24 +60,6 @@ pub(crate) async fn acquire(
         _ => {}
     }
     answer
-}
-
-/// The answer when this holder has an entry; nothing when its node is gone or was never made.
-async fn again(
-    sessions: &Arc<Sessions>,
-    entries: &Entries,
-    entry: &Arc<Entry>,
-    request: &Request,
-) -> Result<Option<Standing>> {
-    if entry.node().is_none() {
-        entry.set_node(find(&entry.session, entry).await?);
-    }
-    let renewal = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
-    Ok(match renew(sessions, entries, &[renewal]).await.pop().transpose()? {
-        Some(Renewed::Held(grant)) => Some(Standing::Held(grant)),
-        Some(Renewed::Waiting(place)) => Some(Standing::Waiting(place)),
-        Some(Renewed::NotHeld) | None => None,
-    })
 }
 
 struct Join<'a> {

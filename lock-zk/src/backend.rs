@@ -10,12 +10,10 @@ use onelock_core::{
     Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 use tokio::runtime::Handle;
-use zookeeper_client as zk;
 
 use crate::acquire::acquire;
 use crate::config::ZkConfig;
 use crate::entries::Entries;
-use crate::error::failed;
 use crate::session::Servers;
 use crate::sessions::Sessions;
 use crate::{inspect, keys, release, renew, wait};
@@ -67,12 +65,8 @@ impl ZkBackend {
         let desk = sessions.desk().await?;
         inspect::names(&desk).await?;
         // A server that stands alone has no list of servers. Who may not read it is in an ensemble, as far as we know.
-        let standalone = match desk.data("/zookeeper/config").await {
-            Ok((config, _)) => config.is_empty(),
-            Err(zk::Error::NoAuth | zk::Error::NoNode) => false,
-            Err(error) => return Err(failed(error, "read", "/zookeeper/config")),
-        };
-        servers.standalone.get_or_init(|| standalone);
+        let config = desk.data("/zookeeper/config").await;
+        servers.standalone.get_or_init(|| config.is_ok_and(|(config, _)| config.is_empty()));
         let entries = Arc::new(Entries::default());
         servers.runtime.spawn(release::reap(Arc::clone(&sessions), Arc::clone(&entries)));
         let longest = desk.capacity();

@@ -48,10 +48,14 @@ impl Contact {
     }
 
     pub(crate) fn beat(&mut self, beat: Beat) {
-        // A few in a tick are enough.
-        if self.beats.back().is_none_or(|last| last.answered + self.tick / 8 <= beat.answered) {
-            self.beats.push_back(beat);
+        // A few in a tick are enough, and the newest: after a standstill many are answered at once, and that one proves most.
+        let mut latest = self.beats.iter().rev().map(|beat| beat.answered);
+        if let (Some(last), Some(before)) = (latest.next(), latest.next())
+            && last < before + self.tick / 8
+        {
+            self.beats.pop_back();
         }
+        self.beats.push_back(beat);
         if self.beats.len() > KEPT {
             self.beats.pop_front();
         }

@@ -38,12 +38,10 @@ impl Epochs {
     pub(crate) async fn admit(&self, session: &Session, epoch: TokenEpoch) -> Result<Option<i32>> {
         let path = keys::epoch(&session.servers.base);
         for _ in 0..TRIES {
-            let mut known = *self.0.lock();
-            if known.is_none() {
-                known = read(session, &path).await?;
-                *self.0.lock() = known;
-            }
+            let cached = *self.0.lock();
+            let known = if cached.is_some() { cached } else { read(session, &path).await? };
             let Some(Known { epoch: newest, version }) = known else { continue };
+            *self.0.lock() = known;
             epoch.check(newest)?;
             if epoch == newest {
                 return Ok(version);
@@ -61,7 +59,7 @@ impl Epochs {
     }
 }
 
-/// Reads the node; nothing when it was made just now, or the node above was.
+/// Reads the node, or makes it; nothing when somebody else has made it just now, or the node above was made.
 async fn read(session: &Session, path: &str) -> Result<Option<Known>> {
     match session.data(path).await {
         Ok((data, stat)) => {
@@ -82,7 +80,8 @@ async fn read(session: &Session, path: &str) -> Result<Option<Known>> {
         [zk::Acl::new(zk::Permission::ALL, owner), zk::Acl::new(zk::Permission::READ, zk::AuthId::anyone())];
     let mode = zk::CreateMode::Persistent.with_acls(rights[..].into());
     match session.ask(client.create(path, b"0", &mode)).await {
-        Ok(_) | Err(zk::Error::NodeExists) => Ok(None),
+        Ok((stat, _)) => Ok(Some(Known { epoch: TokenEpoch::default(), version: Some(stat.version) })),
+        Err(zk::Error::NodeExists) => Ok(None),
         Err(zk::Error::NoAuth) => Ok(Some(Known { epoch: TokenEpoch::default(), version: None })),
         Err(zk::Error::NoNode) => {
             let folder = zk::CreateMode::Persistent.with_acls(servers.acls());

@@ -12,7 +12,7 @@ use zookeeper_client as zk;
 
 use crate::error::failed;
 use crate::keys;
-use crate::line::{Line, Node};
+use crate::line::{Line, Read};
 use crate::session::Session;
 use crate::sessions::Sessions;
 
@@ -23,7 +23,7 @@ pub(crate) async fn inspect(sessions: &Arc<Sessions>, name: &LockName) -> Result
     let nodes = Line::latest(&desk, &parent).await?.nodes(&desk, &parent).await?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut views = Vec::with_capacity(nodes.len());
-    for Node { entry, data, stat } in &nodes {
+    for Read { entry, data, stat } in &nodes {
         // By two wall clocks: for people, not for decisions.
         let born = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or(0));
         let view = EntryView::new(FencingToken::new(stat.czxid)?, entry.mode, keys::note(data));

@@ -127,7 +127,7 @@ impl Line {
     }
 
     /// The entries with their nodes, in the order of their creation; without those that are gone.
-    pub(crate) async fn nodes(&self, session: &Session, parent: &str) -> Result<Vec<Node>> {
+    pub(crate) async fn nodes(&self, session: &Session, parent: &str) -> Result<Vec<Read>> {
         let fail = |error| failed(error, "read the entries of", parent);
         let client = session.client().map_err(fail)?;
         let mut nodes = Vec::with_capacity(self.entries.len());
@@ -139,7 +139,7 @@ impl Line {
             for (entry, result) in entries.iter().zip(session.ask(reader.commit()).await.map_err(fail)?) {
                 match result {
                     zk::MultiReadResult::Data { data, stat } => {
-                        nodes.push(Node { entry: entry.clone(), data, stat });
+                        nodes.push(Read { entry: entry.clone(), data, stat });
                     }
                     zk::MultiReadResult::Error { err: zk::Error::NoNode } => {}
                     zk::MultiReadResult::Error { err } => return Err(fail(err)),
@@ -158,7 +158,7 @@ impl Line {
 const CHUNK: usize = 500;
 
 /// An entry with its node.
-pub(crate) struct Node {
+pub(crate) struct Read {
     pub(crate) entry: Child,
     pub(crate) data: Vec<u8>,
     pub(crate) stat: zk::Stat,

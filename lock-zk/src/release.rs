@@ -54,10 +54,14 @@ pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Entry) -> Result<Rel
         node => node,
     };
     let Some(node) = node else { return Ok(Release::NotHeld) };
-    if node.alone
-        && let Some(was) = leave_alone(&session, &entry.paths.parent, &node.path).await?
-    {
-        return Ok(was);
+    if node.alone {
+        // Together with the node of the name: so a lock that is free leaves nothing behind, and the next join knows from making
+        // that node that it is alone. Not done when somebody has joined, or the node of the name is not ours to delete.
+        let steps = vec![Step::Delete(node.path.clone()), Step::Delete(entry.paths.parent.clone())];
+        let both = session.write(Write(steps)).await.map_err(|error| failed(error, "delete", &node.path))?;
+        if both.is_ok() {
+            return Ok(Release::Released);
+        }
     }
     delete(&session, &node.path).await
 }
@@ -73,19 +77,6 @@ pub(crate) async fn find(session: &Session, entry: &Entry) -> Result<Option<Node
     let stat = session.stat(path).await.map_err(|error| failed(error, "read", path))?;
     let Some(stat) = stat else { return Ok(None) };
     Ok(Some(Node { path: path.to_owned(), token: FencingToken::new(stat.czxid)?, alone: false }))
-}
-
-/// Leaves together with the node of the name: so a lock that is free leaves nothing behind, and the next join knows from
-/// making that node that it is alone. `None` when somebody has joined, or the node of the name is not ours to delete.
-async fn leave_alone(session: &Session, parent: &str, path: &str) -> Result<Option<Release>> {
-    let fail = |error| failed(error, "delete", path);
-    let steps = vec![Step::Delete(path.to_owned()), Step::Delete(parent.to_owned())];
-    match session.write(Write(steps)).await.map_err(fail)? {
-        Ok(_) => Ok(Some(Release::Released)),
-        Err((0, zk::Error::NoNode)) => Ok(Some(Release::NotHeld)),
-        Err((1, _)) => Ok(None),
-        Err((_, error)) => Err(fail(error)),
-    }
 }
 
 async fn delete(session: &Session, path: &str) -> Result<Release> {

@@ -36,7 +36,7 @@ pub(crate) async fn renew(
 ) -> Vec<Result<Renewed>> {
     let now = sessions.servers.clock.now();
     let mut answers: Vec<_> = due.iter().map(|_| Ok(Renewed::NotHeld)).collect();
-    let (mut strangers, mut batches) = (Vec::new(), Vec::<Vec<Item<'_>>>::new());
+    let (mut strangers, mut items) = (Vec::new(), Vec::new());
     for (index, due) in due.iter().enumerate() {
         let entry = entries.get(due.ticket.holder, now);
         let Some((entry, node)) = entry.and_then(|entry| entry.node().map(|node| (entry, node))) else {
@@ -53,19 +53,16 @@ pub(crate) async fn renew(
             answers[index] = Err(Error::new(ErrorKind::Unsupported, text));
             continue;
         }
-        // A waiter's node, and the one that it waits for.
-        let most = BYTES / (2 * (16 + node.path.len()));
-        let fits = |batch: &&mut Vec<Item<'_>>| {
-            batch.len() < most && Arc::ptr_eq(&batch[0].entry.session, &entry.session)
-        };
-        let batch = batches.iter_mut().rfind(fits);
-        let item = Item { index, due, entry, node };
-        match batch {
-            Some(batch) => batch.push(item),
-            None => batches.push(vec![item]),
-        }
+        items.push(Item { index, due, entry, node });
     }
-    let renewed = batches.into_iter().map(|batch| renew_batch(sessions, entries, batch));
+    items.sort_by_key(|item| Arc::as_ptr(&item.entry.session));
+    let of_sessions = items.chunk_by(|a, b| Arc::ptr_eq(&a.entry.session, &b.entry.session));
+    let batches = of_sessions.flat_map(|items| {
+        let longest = items.iter().map(|item| item.node.path.len()).max().unwrap_or_default();
+        // A waiter's node, and the one that it waits for.
+        items.chunks((BYTES / (2 * (16 + longest))).max(1))
+    });
+    let renewed = batches.map(|batch| renew_batch(sessions, entries, batch.iter().collect()));
     let (renewed, strangers) = join!(join_all(renewed), join_all(strangers));
     for (index, answer) in renewed.into_iter().flatten().chain(strangers) {
         answers[index] = answer;
@@ -84,16 +81,16 @@ async fn unknown(sessions: &Arc<Sessions>, due: &Renewal) -> Result<Renewed> {
 async fn renew_batch(
     sessions: &Arc<Sessions>,
     entries: &Entries,
-    mut items: Vec<Item<'_>>,
+    mut items: Vec<&Item<'_>>,
 ) -> Vec<(usize, Result<Renewed>)> {
     let (session, first) = (Arc::clone(&items[0].entry.session), items[0].node.path.clone());
     let sent = match check(&session, entries, &mut items).await {
         Ok(sent) => sent,
         Err(_) if session.is_over() => {
             for Item { entry, .. } in items {
-                entries.remove(&entry);
+                entries.remove(entry);
                 // The driver gives a session up by its own clock. Where the server does not know yet the node goes at once.
-                leave_later(sessions, entry);
+                leave_later(sessions, Arc::clone(entry));
             }
             return Vec::new();
         }
@@ -111,7 +108,7 @@ async fn renew_batch(
 async fn check(
     session: &Session,
     entries: &Entries,
-    items: &mut Vec<Item<'_>>,
+    items: &mut Vec<&Item<'_>>,
 ) -> Result<Timestamp, zk::Error> {
     loop {
         let sent = session.servers.clock.now();
@@ -145,7 +142,7 @@ fn predecessor(entry: &Entry) -> Option<String> {
 }
 
 /// The lines in which something has changed that an entry waits for; or why one cannot be read.
-async fn changed(session: &Session, items: &[Item<'_>]) -> HashMap<String, Result<Line>> {
+async fn changed(session: &Session, items: &[&Item<'_>]) -> HashMap<String, Result<Line>> {
     let mut parents = HashMap::<&str, Option<i64>>::new();
     for Item { entry, .. } in items {
         let last = match entry.stand() {
