@@ -7,7 +7,7 @@ use super::thread::{Effect, Queue};
 pub(super) async fn acquire(queue: &Queue, request: &Request) -> Result<Standing> {
     let request = request.clone();
     let join = queue.run(Effect::Joins, move |tx| {
-        tx.set_delay(request.holder, request.delay);
+        tx.delays.insert(request.holder, request.delay);
         tx.step(&request.name, |lines, now| lines.acquire(now, &request))
     });
     join.await?

@@ -1,6 +1,5 @@
 //! The store behind the trait: opens the file, and calls the verbs.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities::of_lines().granulari
 ///
 /// Each backend has one thread and one connection. Verbs that arrive while a transaction is under way share the next
 /// one, in the order of their arrival.
+#[derive(Debug)]
 pub struct SqliteBackend {
     info: Info,
     queue: Queue,
@@ -51,12 +51,6 @@ impl SqliteBackend {
         let address = format!("sqlite://{}", config.path.display());
         let queue = Queue::start(config, clock).await.map_err(|e| e.during("open").at(&address))?;
         Ok(Checked::over(Self { info: Info::new("sqlite", address), queue }))
-    }
-}
-
-impl fmt::Debug for SqliteBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteBackend").field("address", &self.info.address).finish_non_exhaustive()
     }
 }
 

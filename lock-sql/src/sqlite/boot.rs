@@ -21,71 +21,59 @@ impl Boot {
     /// [`ErrorKind::Unsupported`] where the system tells no boot id, or a container has one of its own: without the
     /// kernel's, times left by an earlier boot could not be distinguished from living leases.
     pub(super) fn current() -> Result<Self> {
-        let id = boot_id()?;
-        if id.is_empty() {
-            return Err(unsupported("the system's boot id is empty".into()));
-        }
-        Ok(Self { id, shift: time_namespace_shift() })
+        let id = boot_id().and_then(|id| match id.trim() {
+            "" => Err("the system's boot id is empty".to_owned()),
+            id => Ok(id.to_owned()),
+        });
+        let unsupported = |why| format!("{why}; the SQLite store needs it to tell living leases");
+        let id = id.map_err(|why| Error::new(ErrorKind::Unsupported, unsupported(why)))?;
+        // A container may run in a time namespace, where the boot clock has an offset; the file keeps the host's own time.
+        let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        Ok(Self { id, shift: boot_offset(&offsets) })
     }
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn boot_id() -> Result<String> {
+fn boot_id() -> Result<String, String> {
     const PATH: &str = "/proc/sys/kernel/random/boot_id";
     /// `PROC_SUPER_MAGIC`.
     const PROC: u64 = 0x9FA0;
-    let text = std::fs::read_to_string(PATH)
-        .map_err(|e| unsupported(format!("cannot read the boot id from {PATH}: {e}")))?;
+    let text =
+        std::fs::read_to_string(PATH).map_err(|e| format!("cannot read the boot id from {PATH}: {e}"))?;
     // LXC, Incus, Proxmox and systemd-nspawn mount a random id over it, another one in each container. What the host or
     // another container wrote to the file would then look like an earlier boot, and its living locks would be dropped.
     match rustix::fs::statfs(PATH) {
-        Ok(stat) if stat.f_type as u64 & 0xFFFF_FFFF == PROC => Ok(text.trim().to_owned()),
-        Ok(_) => Err(unsupported(format!(
+        Ok(stat) if stat.f_type as u64 & 0xFFFF_FFFF == PROC => Ok(text),
+        Ok(_) => Err(format!(
             "a file is mounted over {PATH}, so this container has a boot id of its own: unmount it in the container, or \
              use a networked store"
-        ))),
-        Err(e) => Err(unsupported(format!("cannot tell whether {PATH} is the kernel's: {e}"))),
+        )),
+        Err(e) => Err(format!("cannot tell whether {PATH} is the kernel's: {e}")),
     }
 }
 
-/// `kern.boottime` would do no good here: it moves when the wall clock is stepped.
-#[cfg(any(target_os = "macos", target_os = "freebsd"))]
-fn boot_id() -> Result<String> {
-    #[cfg(target_os = "macos")]
-    const COMMAND: (&str, &str) = ("/usr/sbin/sysctl", "kern.bootsessionuuid");
-    #[cfg(target_os = "freebsd")]
-    const COMMAND: (&str, &str) = ("/sbin/sysctl", "kern.boot_id");
-    let (program, key) = COMMAND;
+/// `kern.boottime` would do no good here: it moves when the wall clock is stepped. Other systems have neither name.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn boot_id() -> Result<String, String> {
+    let mac = cfg!(target_os = "macos");
+    let (program, key) =
+        if mac { ("/usr/sbin/sysctl", "kern.bootsessionuuid") } else { ("/sbin/sysctl", "kern.boot_id") };
     match std::process::Command::new(program).args(["-n", key]).output() {
-        Ok(out) if out.status.success() => Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned()),
-        Ok(out) => Err(unsupported(format!("`{program} -n {key}` ended with {}", out.status))),
-        Err(e) => Err(unsupported(format!("cannot run {program} for the boot id: {e}"))),
+        Ok(out) if out.status.success() => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
+        Ok(out) => Err(format!("`{program} -n {key}` ended with {}", out.status)),
+        Err(e) => Err(format!("cannot run {program} for the boot id: {e}")),
     }
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "macos", target_os = "freebsd")))]
-fn boot_id() -> Result<String> {
-    Err(unsupported("this operating system tells no boot id".into()))
-}
-
-/// A container may run in a time namespace, where the boot clock has an offset; the file keeps the host's own time.
-fn time_namespace_shift() -> i64 {
-    std::fs::read_to_string("/proc/self/timens_offsets").map_or(0, |text| boot_offset(&text))
-}
-
+/// Nanoseconds, of the line `boottime <seconds> <nanoseconds>`.
 fn boot_offset(offsets: &str) -> i64 {
-    let parse = |line: &str| -> Option<i64> {
-        let mut words = line.split_whitespace();
-        (words.next()? == "boottime").then_some(())?;
-        let seconds: i64 = words.next()?.parse().ok()?;
-        let nanos: i64 = words.next()?.parse().ok()?;
-        Some(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
-    };
-    offsets.lines().find_map(parse).unwrap_or(0)
-}
-
-fn unsupported(text: String) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("{text}; the SQLite store needs it to tell living leases"))
+    let of_boot = offsets.lines().find_map(|line| line.strip_prefix("boottime"));
+    let numbers: Vec<i64> =
+        of_boot.into_iter().flat_map(str::split_whitespace).flat_map(str::parse).collect();
+    match numbers[..] {
+        [seconds, nanos] => seconds.saturating_mul(1_000_000_000).saturating_add(nanos),
+        _ => 0,
+    }
 }
 
 #[cfg(test)]

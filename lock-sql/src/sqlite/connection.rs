@@ -6,14 +6,12 @@
 //! locks on the log itself, so closing this handle of it drops none. The queue is about order and load only: one that is not at
 //! its head in time tries without, so a process that is stopped at the head takes nobody with it.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use onelock_core::{Clock, Result};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use onelock_core::{Clock, Error, ErrorKind, Result};
 
 use super::config::SqliteConfig;
 use super::error::Fault;
@@ -51,17 +49,18 @@ impl Connection {
                 Ok(done) => return Ok(done),
                 Err(fault) => fault,
             };
-            if self.database.as_ref().is_some_and(|database| !database.roll_back()) {
+            if self.database.as_ref().is_some_and(|database| !database.is_usable()) {
                 self.close();
             }
-            if fault.is_full() && !folded {
+            if !matches!(fault, Fault::Busy(_)) || Instant::now() >= deadline {
+                let error = Error::from(fault);
+                if error.kind() != ErrorKind::Full || folded {
+                    return Err(error);
+                }
                 // The log may have grown although most of it could go: a release must not fail for that.
                 folded = true;
                 self.fold_log();
                 continue;
-            }
-            if !fault.is_busy() || Instant::now() >= deadline {
-                return Err(fault.into_error());
             }
             if place.is_none() {
                 place = self.queue.enter(&self.config.path, deadline);
@@ -116,17 +115,14 @@ impl Queue {
             None => {
                 let [log, _] = file::companions(path);
                 let log = File::open(log).ok()?;
-                match flock(&log, FlockOperation::NonBlockingLockExclusive) {
+                match log.try_lock() {
                     Ok(()) => return Some(log),
-                    Err(Errno::WOULDBLOCK) => {}
-                    Err(_) => return None,
+                    Err(TryLockError::WouldBlock) => {}
+                    Err(TryLockError::Error(_)) => return None,
                 }
                 let (reply, head) = mpsc::sync_channel(0);
-                let stand = move || {
-                    while flock(&log, FlockOperation::LockExclusive) == Err(Errno::INTR) {}
-                    // With nobody to take its place just now it leaves the queue.
-                    let _ = reply.try_send(log);
-                };
+                // With nobody to take its place just now it leaves the queue.
+                let stand = move || log.lock().is_ok_and(|()| reply.try_send(log).is_ok());
                 let thread = std::thread::Builder::new().name("onelock-queue".into()).stack_size(64 << 10);
                 thread.spawn(stand).ok()?;
                 head

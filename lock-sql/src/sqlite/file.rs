@@ -30,82 +30,60 @@ pub(super) fn check(path: &Path) -> Result<bool> {
     let may = |path: &Path, what| access(path, what).map_err(|e| io_error(path, &e.into()));
     // SQLite puts its -wal and -shm files beside the file, so the folder must be writable too.
     may(folder, Access::WRITE_OK | Access::EXEC_OK)?;
-    check_local(folder)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    check_mounts(folder, path)?;
     let meta = match std::fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            return make(&real).map(|()| false).map_err(|e| io_error(path, &e));
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            make(&real).map_err(|e| io_error(path, &e.into()))?;
+            return Ok(false);
         }
         meta => meta.map_err(|e| io_error(path, &e))?,
     };
     if !meta.is_file() {
-        return Err(Error::new(
-            ErrorKind::InvalidConfig,
-            format!("{} is not a regular file", path.display()),
-        ));
+        let text = format!("{} is not a regular file", path.display());
+        return Err(Error::new(ErrorKind::InvalidConfig, text));
     }
-    check_one_name(path, meta.nlink())?;
+    if meta.nlink() > 1 {
+        return Err(shared(path, "has several names (hard links); keep one of them"));
+    }
     may(path, Access::READ_OK | Access::WRITE_OK)?;
     Ok(meta.len() > 0)
+}
+
+/// Refuses a file that others may use by another log or another clock.
+fn shared(path: &Path, why: &str) -> Error {
+    let text = format!(
+        "{} {why}: all users of the file must be processes of one kernel and share its write-ahead log, which is kept beside \
+         its name",
+        path.display()
+    );
+    Error::new(ErrorKind::Unsupported, text)
 }
 
 /// Makes the file with the permissions that the umask leaves: one that SQLite makes only its user can write.
 ///
 /// It is not opened: closing a file drops all locks that this process has on it.
-fn make(path: &Path) -> io::Result<()> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    {
-        use rustix::fs::{CWD, FileType, Mode, mknodat};
-        let made = mknodat(CWD, path, FileType::RegularFile, Mode::from_raw_mode(0o666), 0);
-        made.or_else(|e| if e == rustix::io::Errno::EXIST { Ok(()) } else { Err(e) })?;
-    }
-    let _ = path;
-    Ok(())
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn make(path: &Path) -> rustix::io::Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let made = mknodat(CWD, path, FileType::RegularFile, Mode::from_raw_mode(0o666), 0);
+    made.or_else(|e| if e == rustix::io::Errno::EXIST { Ok(()) } else { Err(e) })
 }
 
-/// Refuses a file that others may reach by another name: its log is kept beside the name, so each name has its own.
-fn check_one_name(path: &Path, links: u64) -> Result<()> {
-    let why = if is_mounted_alone(path) {
-        "is mounted by itself; mount its folder instead"
-    } else if links > 1 {
-        "has several names (hard links); keep one of them"
-    } else {
-        return Ok(());
-    };
-    let text =
-        format!("{} {why}: users of each name would have a write-ahead log of their own", path.display());
-    Err(Error::new(ErrorKind::Unsupported, text))
-}
-
-/// Whether the file is the root of a mount, as in a container that is given the file and not its folder. Kernels before 5.8
-/// do not say it.
-fn is_mounted_alone(path: &Path) -> bool {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    {
-        use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
-        statx(CWD, path, AtFlags::empty(), StatxFlags::empty())
-            .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+/// Refuses a file that is the root of a mount, as in a container that is given the file and not its folder, and a file system that
+/// more than one kernel may use. Where the kernel does not tell, SQLite decides; before 5.8 it tells of no such mount.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn check_mounts(folder: &Path, path: &Path) -> Result<()> {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statfs, statx};
+    if statfs(folder).is_ok_and(|stat| SHARED.contains(&(stat.f_type as u64 & 0xFFFF_FFFF))) {
+        let why = "is on a file system that other hosts or virtual machines may share (NFS, SMB, 9P, FUSE and their like)";
+        return Err(shared(folder, why));
     }
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    {
-        let _ = path;
-        false
+    let root = |stat: rustix::fs::Statx| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    if statx(CWD, path, AtFlags::empty(), StatxFlags::empty()).is_ok_and(root) {
+        return Err(shared(path, "is mounted by itself; mount its folder instead"));
     }
-}
-
-/// Several kernels on one file share neither its write-ahead log nor a clock. Where the kernel does not tell, SQLite decides.
-fn check_local(folder: &Path) -> Result<()> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Ok(stat) = rustix::fs::statfs(folder)
-        && SHARED.contains(&(stat.f_type as u64 & 0xFFFF_FFFF))
-    {
-        let text = format!(
-            "{} is on a file system that other hosts or virtual machines may share (NFS, SMB, 9P, FUSE and their like); the \
-             SQLite store is for the processes of one kernel",
-            folder.display()
-        );
-        return Err(Error::new(ErrorKind::Unsupported, text));
-    }
-    let _ = folder;
     Ok(())
 }
 
@@ -130,6 +108,13 @@ fn io_error(path: &Path, error: &io::Error) -> Error {
     Error::new(kind, format!("{} cannot be used: {error}", path.display()))
 }
 
+/// Device and inode of what a name leads to.
+type FileId = Option<(u64, u64)>;
+
+fn identify(path: &Path) -> FileId {
+    std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok()
+}
+
 /// What this process has open. SQLite shares one mapping of the index among all connections of a process to a database.
 static OPEN: Mutex<Vec<Arc<Files>>> = Mutex::new(Vec::new());
 
@@ -137,16 +122,12 @@ fn open() -> MutexGuard<'static, Vec<Arc<Files>>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Device and inode.
-type FileId = (u64, u64);
-
 /// Which files were behind the three names when the store was opened.
 pub(super) struct Files {
     pub(super) path: PathBuf,
-    /// The log, where links in the path lead to, and its index.
     companions: [PathBuf; 2],
     database: FileId,
-    opened: [Option<FileId>; 2],
+    opened: [FileId; 2],
 }
 
 impl Files {
@@ -155,7 +136,7 @@ impl Files {
     /// # Errors
     /// [`ErrorKind::Protocol`].
     pub(super) fn may_connect(path: &Path) -> Result<()> {
-        let Ok(database) = identify(path) else { return Ok(()) };
+        let database = identify(path);
         let lost = |files: &Arc<Self>| files.database == database && files.has_lost_its_log();
         if open().iter().any(lost) { Err(lost_log(path)) } else { Ok(()) }
     }
@@ -163,12 +144,11 @@ impl Files {
     /// Remembers the files of a connection that has read from all three.
     ///
     /// # Errors
-    /// As [`Files::may_connect`], or when the database is gone.
+    /// As [`Files::may_connect`].
     pub(super) fn remember(path: &Path) -> Result<Arc<Self>> {
         Self::may_connect(path)?;
-        let database = identify(path).map_err(|e| io_error(path, &e))?;
-        let companions = companions(path);
-        let opened = companions.each_ref().map(|path| identify(path).ok());
+        let (database, companions) = (identify(path), companions(path));
+        let opened = companions.each_ref().map(|path| identify(path));
         let files = Arc::new(Self { path: path.to_owned(), companions, database, opened });
         open().push(Arc::clone(&files));
         Ok(files)
@@ -185,12 +165,13 @@ impl Files {
     /// [`ErrorKind::Unavailable`] when the database was replaced: it can be opened again. [`ErrorKind::Protocol`] when its
     /// log or index was: this process cannot use it any more.
     pub(super) fn check(&self) -> Result<()> {
-        if !identify(&self.path).is_ok_and(|now| now == self.database) {
+        let now = identify(&self.path);
+        if now.is_none() || now != self.database {
             let path = self.path.display();
             let text = format!("{path} was deleted, moved or replaced while it was open: its locks are gone");
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
-        let now = self.companions.each_ref().map(|path| identify(path).ok());
+        let now = self.companions.each_ref().map(|path| identify(path));
         if now == self.opened { Ok(()) } else { Err(lost_log(&self.path)) }
     }
 
@@ -202,7 +183,7 @@ impl Files {
     }
 }
 
-/// The paths of the log and of its index.
+/// The paths of the log, where links in the path lead to, and of its index.
 pub(super) fn companions(path: &Path) -> [PathBuf; 2] {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     ["-wal", "-shm"].map(|suffix| {
@@ -210,10 +191,6 @@ pub(super) fn companions(path: &Path) -> [PathBuf; 2] {
         name.push(suffix);
         name.into()
     })
-}
-
-fn identify(path: &Path) -> io::Result<FileId> {
-    std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
 fn lost_log(path: &Path) -> Error {

@@ -14,7 +14,7 @@ pub(super) async fn inspect(queue: &Queue, name: &LockName) -> Result<Snapshot> 
 
 pub(super) async fn list(queue: &Queue, prefix: &str, page: &Page) -> Result<Listing> {
     let (prefix, page) = (prefix.to_owned(), page.clone());
-    queue.run(Effect::Reads, move |tx| page_of(&tx.database.sql, &prefix, &page)).await
+    queue.run(Effect::Reads, move |tx| page_of(&tx.sql, &prefix, &page)).await
 }
 
 /// The cursor is the encoded name that the page before ended with.
@@ -23,10 +23,7 @@ fn page_of(sql: &Connection, prefix: &str, page: &Page) -> Result<Listing, Fault
     let limit = page.limit.clamp(1, Page::MAX);
     let count = i64::try_from(limit).unwrap_or(1) + 1;
     let mut lines = sql.prepare_cached(include_str!("sql/list.sql"))?;
-    let mut rows = lines.query((first, end, page.cursor.as_deref().unwrap_or_default(), count))?;
-    let mut lines = Vec::new();
-    while let Some(row) = rows.next()? {
-        lines.push((row.get(0)?, row.get(1)?));
-    }
-    Ok(listing(lines, limit)?)
+    let cursor = page.cursor.as_deref().unwrap_or_default();
+    let lines = lines.query_map((first, end, cursor, count), |row| row.try_into())?;
+    Ok(listing(lines.collect::<Result<_, _>>()?, limit)?)
 }

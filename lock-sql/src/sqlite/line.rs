@@ -8,16 +8,16 @@ use onelock_core::toolkit::Lines;
 use onelock_core::{
     Error, ErrorKind, FencingToken, HolderId, HolderMap, LockName, Note, Result, Ticket, Timestamp, Wake,
 };
-use rusqlite::{OptionalExtension as _, Row};
+use rusqlite::{OptionalExtension as _, Row, TransactionBehavior};
 
 use super::error::Fault;
-use super::open::Database;
+use super::open::{Database, check_marks};
 
-/// One transaction under way.
+/// One transaction under way; dropped, it is rolled back.
 pub(super) struct Transaction<'c> {
-    pub(super) database: &'c Database,
+    database: &'c Database,
+    pub(super) sql: rusqlite::Transaction<'c>,
     now: Timestamp,
-    reads: bool,
     lines: Lines,
     /// The lines of these names as the file has them.
     stored: BTreeMap<LockName, Vec<Entry>>,
@@ -25,7 +25,7 @@ pub(super) struct Transaction<'c> {
     /// numbers of a name still only grow, and a million names leave nothing behind.
     stored_number: i64,
     /// The lock-delays of the entries that join.
-    delays: HolderMap<Duration>,
+    pub(super) delays: HolderMap<Duration>,
     /// Whose entries have expired.
     expired: Vec<HolderId>,
 }
@@ -39,20 +39,21 @@ impl<'c> Transaction<'c> {
     /// [`ErrorKind::Unsupported`] when the file is of a newer schema, or of another boot although it was of this one.
     pub(super) fn begin(database: &'c Database, reads: bool, floor: i64) -> Result<Self, Fault> {
         let now = database.now();
-        database.execute(if reads { "BEGIN" } else { "BEGIN IMMEDIATE" }, ())?;
-        database.check_version()?;
-        let mut meta = database.sql.prepare_cached(include_str!("sql/meta.sql"))?;
-        let (stored_number, same_boot): (i64, bool) =
-            meta.query_row((), |row| Ok((row.get(0)?, row.get_ref(1)?.as_str()? == database.boot.id)))?;
+        let how = if reads { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
+        let sql = rusqlite::Transaction::new_unchecked(&database.sql, how)?;
+        // First: tables that are not there any more do not hide why.
+        check_marks(&sql)?;
+        let (stored_number, same_boot, has_expired): (i64, bool, bool) = sql
+            .prepare_cached(include_str!("sql/meta.sql"))?
+            .query_row((&database.boot.id, nanos(now)), |row| row.try_into())?;
         let mut expired = Vec::new();
-        if reads {
-            let mut some = database.sql.prepare_cached(include_str!("sql/expired.sql"))?;
-            if !same_boot || some.exists([nanos(now)])? {
-                database.execute("ROLLBACK", ())?;
-                return Self::begin(database, false, floor);
-            }
+        if same_boot && !has_expired {
+            // Nothing to drop.
+        } else if reads {
+            drop(sql);
+            return Self::begin(database, false, floor);
         } else if same_boot {
-            let mut expire = database.sql.prepare_cached(include_str!("sql/expire.sql"))?;
+            let mut expire = sql.prepare_cached(include_str!("sql/expire.sql"))?;
             let gone = expire.query_map([nanos(now)], |row| row.get(0).map(holder))?;
             expired = gone.collect::<Result<_, _>>()?;
         } else if database.knows_boot.get() {
@@ -60,13 +61,13 @@ impl<'c> Transaction<'c> {
                         machine that has an id of its own?";
             return Err(Error::new(ErrorKind::Unsupported, text).into());
         } else {
-            database.execute(include_str!("sql/reboot_drop.sql"), ())?;
-            database.execute(include_str!("sql/reboot_delay.sql"), [nanos(now)])?;
-            database.execute(include_str!("sql/reboot.sql"), [&database.boot.id])?;
+            sql.execute(include_str!("sql/reboot_drop.sql"), ())?;
+            sql.execute(include_str!("sql/reboot_delay.sql"), [nanos(now)])?;
+            sql.execute(include_str!("sql/reboot.sql"), [&database.boot.id])?;
         }
         let lines = Lines::with_counter(stored_number.max(floor));
         let (stored, delays) = (BTreeMap::new(), HolderMap::default());
-        Ok(Self { database, now, reads, lines, stored, stored_number, delays, expired })
+        Ok(Self { database, sql, now, lines, stored, stored_number, delays, expired })
     }
 
     /// Runs a verb on the line of `name`. What it changes is written at the end.
@@ -76,78 +77,60 @@ impl<'c> Transaction<'c> {
         verb: impl FnOnce(&mut Lines, Timestamp) -> T,
     ) -> Result<T, Fault> {
         if !self.stored.contains_key(name) {
-            let mut line = self.database.sql.prepare_cached(include_str!("sql/line.sql"))?;
-            let (mut rows, mut entries) = (line.query([name.encoded()])?, Vec::new());
-            while let Some(row) = rows.next()? {
-                entries.push(entry(row)?);
-            }
+            let mut line = self.sql.prepare_cached(include_str!("sql/line.sql"))?;
+            let entries = line.query_and_then([name.encoded()], entry)?.collect::<Result<Vec<_>, _>>()?;
             self.lines.insert(name.clone(), entries.clone());
             self.stored.insert(name.clone(), entries);
         }
         Ok(verb(&mut self.lines, self.now))
     }
 
-    /// An entry of this holder that joins has this lock-delay.
-    pub(super) fn set_delay(&mut self, holder: HolderId, delay: Duration) {
-        self.delays.insert(holder, delay);
-    }
-
     /// Commits. The last number given, and whose waits may have ended.
     pub(super) fn commit(mut self) -> Result<(i64, Vec<HolderId>), Fault> {
         // Nothing is written to a file that others do not see.
         self.database.files.check()?;
-        if self.reads {
-            self.database.execute("COMMIT", ())?;
-            return Ok((self.lines.counter(), Vec::new()));
+        for (name, before) in &self.stored {
+            self.write(name, before)?;
         }
-        self.write()?;
-        if self.lines.counter() != self.stored_number {
-            self.database.execute(include_str!("sql/number.sql"), [self.lines.counter()])?;
+        let number = self.lines.counter();
+        if number != self.stored_number {
+            self.sql.prepare_cached(include_str!("sql/number.sql"))?.execute([number])?;
         }
-        self.database.execute("COMMIT", ())?;
+        self.sql.commit()?;
         self.database.knows_boot.set(true);
         self.expired.extend(self.lines.take_woken());
-        Ok((self.lines.counter(), self.expired))
+        Ok((number, self.expired))
     }
 
     /// Writes the difference.
-    fn write(&self) -> Result<(), Fault> {
-        for (name, before) in &self.stored {
-            let after = self.lines.entries(name);
-            // Both in the order of their numbers.
-            for gone in before.iter().filter(|old| find(after, old.token).is_none()) {
-                self.database.execute(include_str!("sql/leave.sql"), [gone.token.get()])?;
+    fn write(&self, name: &LockName, before: &[Entry]) -> Result<(), Fault> {
+        let after = self.lines.entries(name);
+        for gone in before.iter().filter(|old| find(after, old.token).is_none()) {
+            self.sql.prepare_cached(include_str!("sql/leave.sql"))?.execute([gone.token.get()])?;
+        }
+        for entry in after {
+            let same = |old: &Entry| (old.held, old.ends) == (entry.held, entry.ends);
+            if find(before, entry.token).is_some_and(same) {
+                continue;
             }
-            for entry in after {
-                let (token, ends) = (entry.token.get(), nanos(entry.ends));
-                match find(before, entry.token) {
-                    Some(old) if (old.held, old.ends) == (entry.held, entry.ends) => {}
-                    Some(_) => {
-                        self.database.execute(include_str!("sql/change.sql"), (token, entry.held, ends))?;
-                    }
-                    None => {
-                        let delay = self.delays.get(&entry.holder).copied().unwrap_or_default();
-                        let times = (ends, nanos(entry.joined), nanos(Timestamp::from_origin(delay)));
-                        let row = (
-                            token,
-                            name.encoded(),
-                            blob(entry.holder),
-                            entry.mode.to_string(),
-                            entry.held,
-                            times.0,
-                            times.1,
-                            times.2,
-                            entry.note.as_str(),
-                        );
-                        self.database.execute(include_str!("sql/join.sql"), row)?;
-                    }
-                }
-            }
+            let delay = self.delays.get(&entry.holder).copied().unwrap_or_default();
+            self.sql.prepare_cached(include_str!("sql/put.sql"))?.execute((
+                entry.token.get(),
+                name.encoded(),
+                blob(entry.holder),
+                entry.mode.to_string(),
+                entry.held,
+                nanos(entry.ends),
+                nanos(entry.joined),
+                nanos(Timestamp::from_origin(delay)),
+                entry.note.as_str(),
+            ))?;
         }
         Ok(())
     }
 }
 
+/// Lines are in the order of their numbers.
 fn find(line: &[Entry], token: FencingToken) -> Option<&Entry> {
     line.binary_search_by_key(&token, |entry| entry.token).ok().map(|at| &line[at])
 }
@@ -156,7 +139,7 @@ fn find(line: &[Entry], token: FencingToken) -> Option<&Entry> {
 pub(super) fn wake(database: &Database, ticket: &Ticket) -> Result<Result<Wake, u32>, Fault> {
     let mut own = database.sql.prepare_cached(include_str!("sql/own.sql"))?;
     let of = (ticket.name.encoded(), blob(ticket.holder), nanos(database.now()));
-    let entry = own.query_row(of, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+    let entry: Option<(i64, bool, u32)> = own.query_row(of, |row| row.try_into()).optional()?;
     Ok(match entry {
         None => Ok(Wake::Ask),
         Some((token, true, _)) => Ok(Wake::Held(FencingToken::new(token)?)),

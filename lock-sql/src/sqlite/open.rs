@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
-use rusqlite::{OpenFlags, Params, ffi};
+use rusqlite::{ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::boot::Boot;
-use super::error::{self, Fault};
+use super::error::Fault;
 use super::file::{self, Files};
 use super::line::{nanos, time};
 use super::wait::Notices;
@@ -37,7 +37,7 @@ pub(super) struct Database {
     /// None within where the kernel gives none.
     notices: OnceCell<Option<Notices>>,
     /// `PRAGMA data_version` at the last poll: it changes with every commit of another connection.
-    seen: Cell<Option<i64>>,
+    seen: i64,
 }
 
 impl Database {
@@ -63,8 +63,8 @@ impl Database {
         }
         keep_log(&sql)?;
         let files = Files::remember(path)?;
-        let (clock, knows_boot, seen) = (clock.clone(), Cell::new(false), Cell::new(None));
-        Ok(Self { files, sql, boot, knows_boot, clock, full_sync: true, notices: OnceCell::new(), seen })
+        let (clock, knows_boot, notices) = (clock.clone(), Cell::new(false), OnceCell::new());
+        Ok(Self { files, sql, boot, knows_boot, clock, full_sync: true, notices, seen: -1 })
     }
 
     /// Closes the connection, unless that would write a lost log over the file. Then it stays, and with it the record that
@@ -76,9 +76,9 @@ impl Database {
         self.files.forget();
     }
 
-    /// Ends what a failed step left open; false when the connection is of no more use.
-    pub(super) fn roll_back(&self) -> bool {
-        (self.sql.is_autocommit() || self.execute("ROLLBACK", ()).is_ok()) && self.files.check().is_ok()
+    /// Whether it goes on after a failed step: it was rolled back, and its file is the one that others see.
+    pub(super) fn is_usable(&self) -> bool {
+        self.sql.is_autocommit() && self.files.check().is_ok()
     }
 
     /// The host's boot clock.
@@ -92,39 +92,19 @@ impl Database {
     }
 
     /// Whether another connection has committed since this was asked last.
-    pub(super) fn has_changed(&self) -> Result<bool, Fault> {
+    pub(super) fn has_changed(&mut self) -> Result<bool, Fault> {
         self.files.check()?;
-        let mut version = self.sql.prepare_cached("PRAGMA data_version")?;
-        let version = version.query_row((), |row| row.get(0))?;
-        Ok(self.seen.replace(Some(version)) != Some(version))
-    }
-
-    pub(super) fn execute(&self, sql: &str, values: impl Params) -> Result<(), Fault> {
-        self.sql.prepare_cached(sql)?.execute(values)?;
-        Ok(())
+        let version = pragma(&self.sql, "PRAGMA data_version")?;
+        Ok(std::mem::replace(&mut self.seen, version) != version)
     }
 
     /// Whether the next commit is on the disk before it is answered.
     pub(super) fn set_full_sync(&mut self, full: bool) -> Result<(), Fault> {
         if self.full_sync != full {
             // SQLite obeys this pragma when it compiles it, so it must not come out of the cache.
-            self.sql.execute_batch(if full {
-                "PRAGMA synchronous = FULL"
-            } else {
-                "PRAGMA synchronous = NORMAL"
-            })?;
+            self.sql.pragma_update(None, "synchronous", if full { "FULL" } else { "NORMAL" })?;
             self.full_sync = full;
         }
-        Ok(())
-    }
-
-    /// Refuses what a file of another version says: what its tables mean is not known here.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`].
-    pub(super) fn check_version(&self) -> Result<(), Fault> {
-        let mut version = self.sql.prepare_cached("PRAGMA user_version")?;
-        is_known(version.query_row((), |row| row.get(0))?)?;
         Ok(())
     }
 }
@@ -137,46 +117,45 @@ fn look_at(path: &Path) -> Result<(), Fault> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let sql = rusqlite::Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)?;
-    match marks(&sql) {
-        Ok(marks) => Ok(check_marks(marks)?),
-        Err(error) if error::code(&error) == Some(ffi::SQLITE_NOTADB) => Err(foreign().into()),
-        Err(error) => Err(Fault::Unsettled(error)),
-    }
+    check_marks(&sql).map_err(|fault| match fault {
+        // It may make no sense yet to who reads it without a lock: it is about to be made or to grow.
+        Fault::Sql(error) if error.sqlite_error_code() != Some(ErrorCode::NotADatabase) => Fault::Busy(error),
+        fault => fault,
+    })
 }
 
-/// The application id and the schema version.
-fn marks(sql: &rusqlite::Connection) -> Result<(i64, i64), rusqlite::Error> {
-    let mark = |name| sql.pragma_query_value(None, name, |row| row.get(0));
-    Ok((mark("application_id")?, mark("user_version")?))
+fn pragma(sql: &rusqlite::Connection, text: &str) -> Result<i64, rusqlite::Error> {
+    sql.prepare_cached(text)?.query_row((), |row| row.get(0))
 }
 
-fn check_marks((application, version): (i64, i64)) -> Result<()> {
-    if application == APPLICATION_ID { is_known(version) } else { Err(foreign()) }
-}
-
-fn is_known(version: i64) -> Result<()> {
-    if version == VERSION {
-        return Ok(());
-    }
-    let text = format!(
-        "the file was written by a newer onelock: its schema is version {version}, this program knows version {VERSION}"
-    );
-    Err(Error::new(ErrorKind::Unsupported, text))
-}
-
-fn foreign() -> Error {
-    Error::new(ErrorKind::Foreign, "the file is not a lock file of onelock; it was left as it is")
+/// Refuses a file that is not ours, or of another version: what its tables mean is not known here.
+///
+/// # Errors
+/// [`ErrorKind::Foreign`], [`ErrorKind::Unsupported`].
+pub(super) fn check_marks(sql: &rusqlite::Connection) -> Result<(), Fault> {
+    let marks = (pragma(sql, "PRAGMA application_id")?, pragma(sql, "PRAGMA user_version")?);
+    let (kind, text) = match marks {
+        (APPLICATION_ID, VERSION) => return Ok(()),
+        (APPLICATION_ID, version) => (
+            ErrorKind::Unsupported,
+            format!(
+                "the file was written by a newer onelock: its schema is version {version}, this program knows version {VERSION}"
+            ),
+        ),
+        _ => (ErrorKind::Foreign, "the file is not a lock file of onelock; it was left as it is".to_owned()),
+    };
+    Err(Error::new(kind, text).into())
 }
 
 /// Makes the tables, unless others have made them since we looked.
 fn make(sql: &rusqlite::Connection) -> Result<(), Fault> {
-    sql.execute_batch("BEGIN IMMEDIATE")?;
+    let sql = rusqlite::Transaction::new_unchecked(sql, TransactionBehavior::Immediate)?;
     let tables: i64 = sql.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
-    match marks(sql)? {
-        (0, 0) if tables == 0 => sql.execute_batch(include_str!("schema/0001.sql"))?,
-        marks => check_marks(marks)?,
+    if tables == 0 && pragma(&sql, "PRAGMA application_id")? == 0 {
+        sql.execute_batch(include_str!("schema/0001.sql"))?;
     }
-    Ok(sql.execute_batch("COMMIT")?)
+    check_marks(&sql)?;
+    Ok(sql.commit()?)
 }
 
 /// Sees to it that there is a write-ahead log. After the tables were made, so that the marks of the file are in its own first page
@@ -189,5 +168,5 @@ fn keep_log(sql: &rusqlite::Connection) -> Result<(), Fault> {
         return Err(Error::new(ErrorKind::Unsupported, text).into());
     }
     // The log and its index are there once something was read.
-    Ok(check_marks(marks(sql)?)?)
+    check_marks(sql)
 }

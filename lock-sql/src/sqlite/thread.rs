@@ -38,14 +38,10 @@ pub(super) enum Effect {
 struct Call {
     effect: Effect,
     verb: Box<Verb>,
+    committed: oneshot::Sender<Result<()>>,
 }
 
-type Verb = dyn FnMut(Step<'_, '_>) -> Result<(), Fault> + Send;
-
-enum Step<'t, 'c> {
-    Run(&'t mut Transaction<'c>),
-    Answer(Result<()>),
-}
+type Verb = dyn FnMut(&mut Transaction<'_>) -> Result<(), Fault> + Send;
 
 enum Message {
     Call(Call),
@@ -54,6 +50,7 @@ enum Message {
 }
 
 /// The way to the thread, which ends when this is dropped.
+#[derive(Debug)]
 pub(super) struct Queue {
     messages: mpsc::UnboundedSender<Message>,
     /// How long a call may take.
@@ -63,30 +60,21 @@ pub(super) struct Queue {
 impl Queue {
     /// Opens the file on a thread of its own.
     pub(super) async fn start(config: SqliteConfig, clock: Arc<dyn Clock>) -> Result<Self> {
-        let (queue, messages) = mpsc::unbounded_channel();
-        let (opened, result) = oneshot::channel::<Result<()>>();
-        let limit = config.busy_timeout + STALL;
+        let (messages, received) = mpsc::unbounded_channel();
+        let queue = Self { messages, limit: config.busy_timeout + STALL };
         let waiters = Waiters::new(config.poll);
-        let mut worker = Worker { connection: Connection::new(config, clock), messages, waiters, number: 0 };
-        let open = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.map_err(|e| no_thread(&e))?;
-            worker.connection.persist(|_| Ok(()))?;
-            Ok((runtime, worker))
-        };
-        let serve = move || match open() {
-            Err(error) => drop(opened.send(Err(error))),
-            Ok((runtime, worker)) => {
-                // Else its caller went away.
-                if opened.send(Ok(())).is_ok() {
-                    runtime.block_on(worker.serve());
-                }
-            }
+        let worker =
+            Worker { connection: Connection::new(config, clock), messages: received, waiters, number: 0 };
+        let (fail, mut failed) = oneshot::channel();
+        let serve = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(worker.serve()),
+            Err(error) => drop(fail.send(no_thread(&error))),
         };
         let thread = std::thread::Builder::new().name("onelock-sqlite".into());
         thread.spawn(serve).map_err(|e| no_thread(&e))?;
-        result.await.map_err(|_| ended())??;
-        Ok(Self { messages: queue, limit })
+        let opened = queue.run(Effect::Reads, |_| Ok(())).await;
+        failed.try_recv().map_or_else(|_| opened, Err)?;
+        Ok(queue)
     }
 
     /// Runs a verb on the line of a name; see [`Queue::run`].
@@ -106,30 +94,25 @@ impl Queue {
         effect: Effect,
         mut verb: impl FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T> {
-        let (reply, answer) = oneshot::channel();
-        let (mut reply, mut done) = (Some(reply), Err(ended()));
-        let step = move |step: Step<'_, '_>| {
-            match step {
-                Step::Run(tx) => {
-                    done = match verb(tx) {
-                        Err(Fault::Verb(error)) => Err(error),
-                        answer => Ok(answer?),
-                    }
-                }
-                Step::Answer(committed) => {
-                    let done = std::mem::replace(&mut done, Err(ended()));
-                    // A caller that went away needs no answer.
-                    let _ = reply.take().map(|reply| reply.send(committed.and(done)));
-                }
-            }
+        // One for each time that it is run; the last one is what was committed.
+        let (answer, answers) = std::sync::mpsc::channel();
+        let verb = move |tx: &mut Transaction<'_>| {
+            let done = match verb(tx) {
+                Err(Fault::Verb(error)) => Err(error),
+                done => Ok(done?),
+            };
+            // A caller that went away needs no answer.
+            let _ = answer.send(done);
             Ok(())
         };
-        self.send(Message::Call(Call { effect, verb: Box::new(step) }))?;
-        let Ok(answer) = tokio::time::timeout(self.limit, answer).await else {
+        let (committed, commit) = oneshot::channel();
+        self.send(Message::Call(Call { effect, verb: Box::new(verb), committed }))?;
+        let Ok(commit) = tokio::time::timeout(self.limit, commit).await else {
             let text = format!("the disk did not answer within {} s", STALL.as_secs());
             return Err(Error::new(ErrorKind::Timeout, text));
         };
-        answer.map_err(|_| ended())?
+        commit.map_err(|_| ended())??;
+        answers.try_iter().last().ok_or_else(ended)?
     }
 
     /// Waits for the grant of an entry, or until asking for it again may help.
@@ -142,7 +125,7 @@ impl Queue {
     /// Ends the thread. What is still in the queue, and those that wait, get no answer.
     pub(super) async fn close(&self) {
         // An error means that another call closed it meanwhile.
-        let _ = self.messages.send(Message::Close);
+        let _ = self.send(Message::Close);
         self.messages.closed().await;
     }
 
@@ -172,17 +155,14 @@ impl Worker {
     async fn serve(mut self) {
         let mut open = true;
         while open {
-            let mut messages = Vec::new();
+            let (mut messages, mut calls, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
             tokio::select! {
-                _ = self.messages.recv_many(&mut messages, BATCH) => {}
+                // None come any more when the queue is gone.
+                count = self.messages.recv_many(&mut messages, BATCH) => open = count > 0,
                 notified = self.waiters.due(self.connection.database.as_ref()) => {
                     self.waiters.poll(&mut self.connection, notified);
-                    continue;
                 }
             }
-            // None come any more when the queue is gone.
-            open = !messages.is_empty();
-            let (mut calls, mut waiting) = (Vec::new(), Vec::new());
             for message in messages {
                 match message {
                     Message::Call(call) => calls.push(call),
@@ -208,9 +188,9 @@ impl Worker {
         if calls.len() > 1 && done.as_ref().is_err_and(|error| !error.is_retryable()) {
             return calls.into_iter().for_each(|call| self.run(vec![call]));
         }
-        for mut call in calls {
-            // It does not fail to answer.
-            let _ = (call.verb)(Step::Answer(done.as_ref().map(|_| ()).map_err(Clone::clone)));
+        for call in calls {
+            // A caller that went away needs no answer.
+            let _ = call.committed.send(done.as_ref().map(|_| ()).map_err(Clone::clone));
         }
         self.waiters.answer(&mut self.connection, &done.unwrap_or_default());
     }
@@ -223,7 +203,7 @@ impl Worker {
         let (number, woken) = self.connection.persist(|database| {
             database.set_full_sync(joins)?;
             let mut tx = Transaction::begin(database, reads, number)?;
-            calls.iter_mut().try_for_each(|call| (call.verb)(Step::Run(&mut tx)))?;
+            calls.iter_mut().try_for_each(|call| (call.verb)(&mut tx))?;
             tx.commit()
         })?;
         self.number = number;

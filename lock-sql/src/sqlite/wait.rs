@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::connection::Connection;
 use super::error::Fault;
 use super::line::wake;
-use super::open::Database;
+use super::open::{Database, check_marks};
 
 /// How many times rarer polls are where the kernel notifies: then they are only for what was not notified. Hundreds of waiters must
 /// not keep the processor busy by polling.
@@ -43,12 +43,12 @@ pub(super) struct Waiters {
     /// How many wait ahead of the first of them. Where the kernel does not notify, hundreds of processes poll, and those far
     /// behind must leave the processor to those in front.
     ahead: u32,
-    next: Instant,
+    polled: Instant,
 }
 
 impl Waiters {
     pub(super) fn new(poll: Duration) -> Self {
-        Self { poll, calls: HolderMap::default(), ahead: 0, next: Instant::now() }
+        Self { poll, calls: HolderMap::default(), ahead: 0, polled: Instant::now() }
     }
 
     pub(super) fn has(&self, holder: HolderId) -> bool {
@@ -67,64 +67,55 @@ impl Waiters {
         if self.calls.is_empty() {
             return std::future::pending().await;
         }
-        let notified = async {
-            match database.and_then(Database::notices) {
-                Some(notices) => notices.notified().await,
-                None => std::future::pending().await,
-            }
-        };
+        let notices = database.and_then(Database::notices);
+        let pause = self.poll * if notices.is_some() { RARER } else { 1 + self.ahead };
         tokio::select! {
-            () = notified => true,
-            () = tokio::time::sleep_until(self.next.into()) => false,
+            Some(()) = async { notices?.notified().await } => true,
+            () = tokio::time::sleep_until((self.polled + pause).into()) => false,
         }
     }
 
     /// Reads what other processes did, and answers those whom it concerns.
     pub(super) fn poll(&mut self, connection: &mut Connection, notified: bool) {
         self.calls.retain(|_, (_, reply)| !reply.is_closed());
-        if notified || connection.persist(|database| database.has_changed()).unwrap_or(true) {
+        if notified || connection.persist(Database::has_changed).unwrap_or(true) {
             let all: Vec<_> = self.calls.keys().copied().collect();
             self.ahead = FAR;
             self.answer(connection, &all);
         }
-        self.next = self.later(connection);
-    }
-
-    /// When to poll if nothing notifies.
-    fn later(&self, connection: &Connection) -> Instant {
-        let notifies = connection.database.as_ref().is_some_and(|database| database.notices().is_some());
-        Instant::now() + self.poll * if notifies { RARER } else { 1 + self.ahead }
+        self.polled = Instant::now();
     }
 
     /// Answers those of these whose wait is over. Only reads, so it is in no writer's way.
     pub(super) fn answer(&mut self, connection: &mut Connection, holders: &[HolderId]) {
-        let waiting = || holders.iter().filter_map(|holder| self.calls.get(holder)).map(|(ticket, _)| ticket);
-        if waiting().next().is_none() {
+        let waiting: Vec<_> = holders.iter().filter_map(|holder| self.calls.remove(holder)).collect();
+        if waiting.is_empty() {
             return;
         }
         let read = connection.persist(|database| {
             // First, so that nothing falls between the answer and what is notified later.
             database.notices();
-            let wakes = waiting().map(|ticket| Ok((ticket.holder, wake(database, ticket)?)));
-            let wakes: Vec<_> = wakes.collect::<Result<_, Fault>>()?;
+            let wakes: Result<Vec<_>, Fault> =
+                waiting.iter().map(|(ticket, _)| wake(database, ticket)).collect();
             // Last: versions only grow, so what was read before was of this one.
-            database.check_version()?;
+            check_marks(&database.sql)?;
             database.files.check()?;
-            Ok(wakes)
+            wakes
         });
         let wakes = match read {
-            Ok(wakes) => {
-                let least = wakes.iter().filter_map(|(_, wake)| wake.as_ref().err()).min();
-                self.ahead = self.ahead.min(least.copied().unwrap_or_default());
-                wakes.into_iter().filter_map(|(holder, wake)| Some((holder, Ok(wake.ok()?)))).collect()
+            Ok(wakes) => wakes,
+            // A caller that went away needs no answer.
+            Err(error) => {
+                return waiting.into_iter().for_each(|(_, reply)| drop(reply.send(Err(error.clone()))));
             }
-            Err(error) => holders.iter().map(|holder| (*holder, Err(error.clone()))).collect::<Vec<_>>(),
         };
-        self.next = self.next.min(self.later(connection));
-        for (holder, wake) in wakes {
-            if let Some((_, reply)) = self.calls.remove(&holder) {
-                // A caller that went away needs no answer.
-                let _ = reply.send(wake);
+        for ((ticket, reply), wake) in waiting.into_iter().zip(wakes) {
+            match wake {
+                Ok(wake) => drop(reply.send(Ok(wake))),
+                Err(ahead) => {
+                    self.ahead = self.ahead.min(ahead);
+                    self.calls.insert(ticket.holder, (ticket, reply));
+                }
             }
         }
     }
@@ -143,21 +134,19 @@ impl Notices {
         AsyncFd::new(watch(path)?).ok().map(Self)
     }
 
-    /// Ends when the file was touched since the last time; several touches may be one.
+    /// Ends when the file was touched since the last time; several touches may be one. `None` when it is broken, so that polling must
+    /// do.
     ///
     /// # Cancel safety
     /// Safe.
-    async fn notified(&self) {
-        while let Ok(mut ready) = self.0.readable().await {
+    async fn notified(&self) -> Option<()> {
+        loop {
+            let mut ready = self.0.readable().await.ok()?;
             // What it says does not matter: the file is read.
-            match ready.try_io(|fd| Ok(rustix::io::read(fd, &mut [0_u8; 4096])?)) {
-                Ok(Ok(_)) => return,
-                Ok(Err(_)) => break,
-                Err(_) => {}
+            if let Ok(read) = ready.try_io(|fd| Ok(rustix::io::read(fd, &mut [0_u8; 4096])?)) {
+                return read.ok().map(drop);
             }
         }
-        // Broken, so polling must do.
-        std::future::pending().await
     }
 }
 

@@ -1,0 +1,3 @@
+-- ?1 token, ?2 name, ?3 holder, ?4 mode, ?5 held, ?6 ends, ?7 joined, ?8 delay, ?9 note. An entry joins, or is promoted or renewed.
+INSERT INTO onelock_line (token, name, holder, mode, held, ends, joined, delay, note)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (token) DO UPDATE SET held = ?5, ends = ?6;
