@@ -25,7 +25,7 @@ const BATCH: usize = 256;
 const STALL: Duration = Duration::from_secs(15);
 
 /// What a verb does to the file.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Effect {
     Reads,
     /// It may be lost with the power: it comes back as an entry of an earlier boot, and those are dropped.
@@ -62,9 +62,8 @@ impl Queue {
     pub(super) async fn start(config: SqliteConfig, clock: Arc<dyn Clock>) -> Result<Self> {
         let (messages, received) = mpsc::unbounded_channel();
         let queue = Self { messages, limit: config.busy_timeout + STALL };
-        let waiters = Waiters::new(config.poll);
-        let worker =
-            Worker { connection: Connection::new(config, clock), messages: received, waiters, number: 0 };
+        let connection = Connection::new(config, clock);
+        let worker = Worker { connection, messages: received, waiters: Waiters::default(), number: 0 };
         let (fail, mut failed) = oneshot::channel();
         let serve = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(worker.serve()),
@@ -159,7 +158,7 @@ impl Worker {
             tokio::select! {
                 // None come any more when the queue is gone.
                 count = self.messages.recv_many(&mut messages, BATCH) => open = count > 0,
-                notified = self.waiters.due(self.connection.database.as_ref()) => {
+                notified = self.waiters.due(&self.connection) => {
                     self.waiters.poll(&mut self.connection, notified);
                 }
             }
@@ -197,12 +196,10 @@ impl Worker {
 
     /// Runs the calls in one transaction; whose waits it may have ended.
     fn transact(&mut self, calls: &mut [Call]) -> Result<Vec<HolderId>> {
-        let reads = calls.iter().all(|call| call.effect == Effect::Reads);
-        let joins = calls.iter().any(|call| call.effect == Effect::Joins);
-        let number = self.number;
+        let (effect, number) = (calls.iter().map(|call| call.effect).max(), self.number);
         let (number, woken) = self.connection.persist(|database| {
-            database.set_full_sync(joins)?;
-            let mut tx = Transaction::begin(database, reads, number)?;
+            database.set_full_sync(effect == Some(Effect::Joins))?;
+            let mut tx = Transaction::begin(database, effect == Some(Effect::Reads), number)?;
             calls.iter_mut().try_for_each(|call| (call.verb)(&mut tx))?;
             tx.commit()
         })?;

@@ -36,21 +36,17 @@ pub(super) fn notify(path: &Path) {
 }
 
 /// Those of this process who wait.
+#[derive(Default)]
 pub(super) struct Waiters {
-    poll: Duration,
     /// An entry has one waiting call: one that is made anew comes in place of the one before, which is to ask.
     calls: HolderMap<(Ticket, Reply)>,
     /// How many wait ahead of the first of them. Where the kernel does not notify, hundreds of processes poll, and those far
     /// behind must leave the processor to those in front.
     ahead: u32,
-    polled: Instant,
+    polled: Option<Instant>,
 }
 
 impl Waiters {
-    pub(super) fn new(poll: Duration) -> Self {
-        Self { poll, calls: HolderMap::default(), ahead: 0, polled: Instant::now() }
-    }
-
     pub(super) fn has(&self, holder: HolderId) -> bool {
         self.calls.contains_key(&holder)
     }
@@ -63,15 +59,16 @@ impl Waiters {
     }
 
     /// Ends when somebody waits and it is time to poll: because another process notified (true), or for what was not notified.
-    pub(super) async fn due(&self, database: Option<&Database>) -> bool {
+    pub(super) async fn due(&self, connection: &Connection) -> bool {
         if self.calls.is_empty() {
             return std::future::pending().await;
         }
-        let notices = database.and_then(Database::notices);
-        let pause = self.poll * if notices.is_some() { RARER } else { 1 + self.ahead };
+        let notices = connection.database.as_ref().and_then(Database::notices);
+        let pause = connection.config.poll * if notices.is_some() { RARER } else { 1 + self.ahead };
+        let next = self.polled.map_or_else(Instant::now, |polled| polled + pause);
         tokio::select! {
             Some(()) = async { notices?.notified().await } => true,
-            () = tokio::time::sleep_until((self.polled + pause).into()) => false,
+            () = tokio::time::sleep_until(next.into()) => false,
         }
     }
 
@@ -83,7 +80,7 @@ impl Waiters {
             self.ahead = FAR;
             self.answer(connection, &all);
         }
-        self.polled = Instant::now();
+        self.polled = Some(Instant::now());
     }
 
     /// Answers those of these whose wait is over. Only reads, so it is in no writer's way.
