@@ -39,18 +39,15 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     fn waiting(
         &self,
         conn: &mut Self::Conn,
-        some: &[(i64, Key)],
+        some: Vec<(i64, Key)>,
     ) -> impl Future<Output = Result<Vec<i64>>> + Send;
 
     /// Who holds.
-    fn holders(
-        &self,
-        conn: &mut Self::Conn,
-        key: &Key,
-    ) -> impl Future<Output = Result<Vec<EntryView>>> + Send;
+    fn holders(&self, conn: &mut Self::Conn, key: Key)
+    -> impl Future<Output = Result<Vec<EntryView>>> + Send;
 
     /// Tells such a session to end, and with it what it holds or waits for. Whether it was there: it may be for a moment yet.
-    fn end(&self, conn: &mut Self::Conn, whose: &Whose) -> impl Future<Output = Result<bool>> + Send;
+    fn end(&self, conn: &mut Self::Conn, whose: Whose) -> impl Future<Output = Result<bool>> + Send;
 }
 
 /// Which session of which life of the server.

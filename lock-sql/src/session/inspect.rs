@@ -9,9 +9,7 @@ impl<D: Dialect> SessionStore<D> {
     /// Those who hold. Of those who wait the server shows neither number nor note.
     pub(super) async fn holders(&self, name: &LockName) -> Result<Snapshot> {
         let key = self.key(name);
-        let asked = self
-            .sessions
-            .aside(move |dialect, conn| Box::pin(async move { dialect.holders(conn, &key).await }));
+        let asked = self.sessions.aside(move |dialect, conn| Box::pin(dialect.holders(conn, key)));
         let mut holders = asked.await?;
         holders.sort_by_key(|holder| holder.token);
         Ok(Snapshot::new(name.clone(), holders, Vec::new()))

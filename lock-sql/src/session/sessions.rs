@@ -42,7 +42,6 @@ pub(super) struct Sessions<D: Dialect> {
     pub(super) pool: Pool<Maker<D>>,
     /// How long the server may take to answer.
     pub(super) limit: Duration,
-    all: u16,
     /// The session that looks and ends others, also when the server takes no more connections.
     side: Mutex<Option<Session<D::Conn>>>,
 }
@@ -79,14 +78,14 @@ impl<D: Dialect> Sessions<D> {
     /// With one for the first lock, and the one that looks. The times are for connecting and for an answer.
     pub(super) async fn open(
         dialect: D,
-        all: u16,
+        connections: u16,
         (connect, limit): (Duration, Duration),
     ) -> Result<Arc<Self>> {
         let (dialect, runtime) = (Arc::new(dialect), Handle::current());
-        let pool = Pool::new(Maker { dialect, runtime, limit: connect + limit }, all, limit);
+        let pool = Pool::new(Maker { dialect, runtime, limit: connect + limit }, connections, limit);
         pool.give(pool.server.connect().await?);
         let side = Mutex::new(Some(pool.server.connect().await?));
-        Ok(Arc::new(Self { pool, limit, all, side }))
+        Ok(Arc::new(Self { pool, limit, side }))
     }
 
     pub(super) async fn close(&self) {
@@ -98,7 +97,7 @@ impl<D: Dialect> Sessions<D> {
     /// next one that is given back.
     pub(super) async fn get(&self) -> Result<(Session<D::Conn>, bool)> {
         let permit = timeout(self.limit, Arc::clone(&self.pool.permits).acquire_owned()).await;
-        let permit = permit.map_err(|_| self.full())?.map_err(|_| closed())?;
+        let permit = permit.map_err(|_| full())?.map_err(|_| closed())?;
         // What fails is not distinguished from a request that was sent: giving back what was never asked for does no harm.
         let (session, used) = self.pool.conn(Instant::now() + self.limit).await?;
         Ok((Session { permit: Some(permit), ..session }, !used))
@@ -163,11 +162,7 @@ impl<D: Dialect> Sessions<D> {
 
     /// Which of these sessions wait for their lock.
     pub(super) async fn waiting(self: &Arc<Self>, some: Vec<(i64, Key)>) -> Result<Vec<i64>> {
-        let asked = self.aside(move |dialect, conn| {
-            let some = some.clone();
-            Box::pin(async move { dialect.waiting(conn, &some).await })
-        });
-        asked.await
+        self.aside(move |dialect, conn| Box::pin(dialect.waiting(conn, some.clone()))).await
     }
 
     /// Ends a session, which holds nothing any more when this is answered, if it was there.
@@ -175,10 +170,7 @@ impl<D: Dialect> Sessions<D> {
         let (end, mut ended, mut pause) = (Instant::now() + self.limit, Release::NotHeld, SOON);
         loop {
             let whose = whose.clone();
-            let ending = self.aside(move |dialect, conn| {
-                let whose = whose.clone();
-                Box::pin(async move { dialect.end(conn, &whose).await })
-            });
+            let ending = self.aside(move |dialect, conn| Box::pin(dialect.end(conn, whose.clone())));
             if !ending.await? {
                 return Ok(ended);
             }
@@ -190,14 +182,11 @@ impl<D: Dialect> Sessions<D> {
             pause = (pause * 2).min(Duration::from_millis(20));
         }
     }
+}
 
-    fn full(&self) -> Error {
-        let text = format!(
-            "all {} connections of this client hold or await a lock, each lock has one of its own; raise `connections`",
-            self.all
-        );
-        Error::new(ErrorKind::Full, text).unsent()
-    }
+fn full() -> Error {
+    let text = "all connections of this client hold or await a lock, each lock has one of its own; raise `connections`";
+    Error::new(ErrorKind::Full, text).unsent()
 }
 
 /// Whether a session has come to its end, as the server or the connection says.

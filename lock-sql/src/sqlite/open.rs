@@ -52,11 +52,9 @@ impl Database {
         if found {
             look_at(path)?;
         }
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
-        let sql = rusqlite::Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        let sql = rusqlite::Connection::open(path)?;
         // SQLite's own waiting sleeps up to 100 ms at a time, and is not fair.
         sql.busy_timeout(Duration::ZERO)?;
-        sql.set_prepared_statement_cache_capacity(32);
         sql.execute_batch(SETTINGS)?;
         if !found {
             make(&sql)?;

@@ -6,7 +6,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use onelock_core::{HolderId, HolderMap, Result, Ticket, Wake};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
@@ -166,6 +166,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use std::fs;
+    use std::time::Duration;
 
     use futures_util::FutureExt as _;
 

@@ -118,18 +118,18 @@ impl Dialect for MySql {
         }
     }
 
-    async fn waiting(&self, conn: &mut Conn, some: &[(i64, Key)]) -> Result<Vec<i64>> {
-        let sessions = self.sessions(conn, some).await?;
+    async fn waiting(&self, conn: &mut Conn, some: Vec<(i64, Key)>) -> Result<Vec<i64>> {
+        let sessions = self.sessions(conn, &some).await?;
         Ok(sessions.into_iter().filter(|(_, waits, _)| *waits == 1).map(|(session, ..)| session).collect())
     }
 
-    async fn holders(&self, conn: &mut Conn, key: &Key) -> Result<Vec<EntryView>> {
+    async fn holders(&self, conn: &mut Conn, key: Key) -> Result<Vec<EntryView>> {
         let mut before = None;
         for _ in 0..LOOKS {
-            let Some(seen) = self.holder(conn, key).await? else { return Ok(Vec::new()) };
+            let Some(seen) = self.holder(conn, &key).await? else { return Ok(Vec::new()) };
             if let (holder, Some(number)) = seen
                 && before.replace(seen) == Some(seen)
-                && let Some((.., whose)) = self.sessions(conn, &[(holder, *key)]).await?.pop()
+                && let Some((.., whose)) = self.sessions(conn, &[(holder, key)]).await?.pop()
             {
                 let note = String::from_utf8_lossy(&whose);
                 return Ok(vec![EntryView::new(FencingToken::new(number)?, Mode::Exclusive, note)]);
@@ -138,18 +138,18 @@ impl Dialect for MySql {
         Err(Error::new(ErrorKind::Unavailable, "the lock changes hands faster than it can be looked at"))
     }
 
-    async fn end(&self, conn: &mut Conn, whose: &Whose) -> Result<bool> {
+    async fn end(&self, conn: &mut Conn, whose: Whose) -> Result<bool> {
         let session = match whose {
             // What belongs to another life of the server has ended with it.
             Whose::Session(id) => Some(id.process).filter(|_| id.born == conn.life.id),
             Whose::Numbered(key, token) => {
-                let seen = self.holder(conn, key).await?.filter(|seen| seen.1 == Some(token.get()));
+                let seen = self.holder(conn, &key).await?.filter(|seen| seen.1 == Some(token.get()));
                 // The parts of one number, and not of two?
-                let same = seen.is_some() && self.holder(conn, key).await? == seen;
+                let same = seen.is_some() && self.holder(conn, &key).await? == seen;
                 seen.filter(|_| same).map(|(holder, _)| holder)
             }
             Whose::Of(key, tag) => {
-                let values = [("key", Value::Digest(key.long())), ("tag", Value::Part(tag))];
+                let values = [("key", Value::Digest(key.long())), ("tag", Value::Part(&tag))];
                 let is_of = include_str!("sql/is_of.sql");
                 self.rows(&mut conn.conn, is_of, &values).await?.pop().and_then(|(session,)| session)
             }

@@ -39,28 +39,28 @@ impl Dialect for Postgres {
         }
     }
 
-    async fn waiting(&self, conn: &mut Conn, some: &[(i64, Key)]) -> Result<Vec<i64>> {
+    async fn waiting(&self, conn: &mut Conn, some: Vec<(i64, Key)>) -> Result<Vec<i64>> {
         let some: Vec<_> = some.iter().map(|(process, _)| *process).collect();
         let waiting = self.rare(include_str!("sql/waiting.sql")).bind(some);
         let (waiting,) = self.fetch(conn, waiting).await?.ok_or_else(strange)?;
         Ok(waiting)
     }
 
-    async fn holders(&self, conn: &mut Conn, key: &Key) -> Result<Vec<EntryView>> {
+    async fn holders(&self, conn: &mut Conn, key: Key) -> Result<Vec<EntryView>> {
         let holders = self.rare(include_str!("sql/holders.sql")).bind(key.short());
         let (locks, names): (Vec<String>, Vec<String>) =
             self.fetch(conn, holders).await?.ok_or_else(strange)?;
         Ok(locks.iter().zip(&names).filter_map(|(lock, name)| holder(lock, name)).collect())
     }
 
-    async fn end(&self, conn: &mut Conn, whose: &Whose) -> Result<bool> {
-        let holder = |key: &Key, part: String, which: i32| {
+    async fn end(&self, conn: &mut Conn, whose: Whose) -> Result<bool> {
+        let holder = |key: Key, part: String, which: i32| {
             self.rare(include_str!("sql/evict.sql")).bind(key.short()).bind(part).bind(which)
         };
         let end = match whose {
             Whose::Session(id) => self.rare(include_str!("sql/end.sql")).bind(id.process).bind(id.born),
             Whose::Numbered(key, token) => holder(key, token.to_string(), 2),
-            Whose::Of(key, tag) => holder(key, tag.clone(), 3),
+            Whose::Of(key, tag) => holder(key, tag, 3),
         };
         Ok(self.fetch::<()>(conn, end).await?.is_some())
     }
