@@ -32,22 +32,22 @@ impl Dialect for Postgres {
         match ask {
             Ask::Take(wish, wait) => self.take(conn, wish, *wait, idle).await,
             Ask::Give(wish) => {
-                let give = self.prepared(GIVE).bind(wish.key.short());
+                let give = self.query(GIVE).bind(wish.key.short());
                 self.done(conn, give.bind(i32::from(shared(wish)))).await
             }
-            Ask::Beat(_) => self.done(conn, self.prepared(BEAT).bind(idle.map(millis))).await,
+            Ask::Beat(_) => self.done(conn, self.query(BEAT).bind(idle.map(millis))).await,
         }
     }
 
     async fn waiting(&self, conn: &mut Conn, some: Vec<(i64, Key)>) -> Result<Vec<i64>> {
         let some: Vec<_> = some.iter().map(|(process, _)| *process).collect();
-        let waiting = self.rare(include_str!("sql/waiting.sql")).bind(some);
+        let waiting = self.query(include_str!("sql/waiting.sql")).bind(some);
         let (waiting,) = self.fetch(conn, waiting).await?.ok_or_else(strange)?;
         Ok(waiting)
     }
 
     async fn holders(&self, conn: &mut Conn, key: Key) -> Result<Vec<EntryView>> {
-        let holders = self.rare(include_str!("sql/holders.sql")).bind(key.short());
+        let holders = self.query(include_str!("sql/holders.sql")).bind(key.short());
         let (locks, names): (Vec<String>, Vec<String>) =
             self.fetch(conn, holders).await?.ok_or_else(strange)?;
         Ok(locks.iter().zip(&names).filter_map(|(lock, name)| holder(lock, name)).collect())
@@ -55,10 +55,10 @@ impl Dialect for Postgres {
 
     async fn end(&self, conn: &mut Conn, whose: Whose) -> Result<bool> {
         let holder = |key: Key, part: String, which: i32| {
-            self.rare(include_str!("sql/evict.sql")).bind(key.short()).bind(part).bind(which)
+            self.query(include_str!("sql/evict.sql")).bind(key.short()).bind(part).bind(which)
         };
         let end = match whose {
-            Whose::Session(id) => self.rare(include_str!("sql/end.sql")).bind(id.process).bind(id.born),
+            Whose::Session(id) => self.query(include_str!("sql/end.sql")).bind(id.process).bind(id.born),
             Whose::Numbered(key, token) => holder(key, token.to_string(), 2),
             Whose::Of(key, tag) => holder(key, tag, 3),
         };
@@ -70,11 +70,11 @@ impl Postgres {
     async fn take(&self, conn: &mut Conn, wish: &Wish, wait: bool, idle: Option<Duration>) -> Result<Answer> {
         let epoch = i32::from(u16::from(wish.epoch));
         if wish.epoch > conn.epoch {
-            let begin = self.rare(include_str!("sql/epoch.sql")).bind(epoch);
+            let begin = self.query(include_str!("sql/epoch.sql")).bind(epoch);
             Box::pin(self.fetch::<()>(conn, begin)).await?;
             conn.epoch = wish.epoch;
         }
-        let take = self.prepared(TAKE).bind(wish.key.short()).bind(label(wish)).bind(idle.map(millis));
+        let take = self.query(TAKE).bind(wish.key.short()).bind(label(wish)).bind(idle.map(millis));
         let take = take.bind(epoch).bind(i32::from(shared(wish)) + 2 * i32::from(wait));
         let taken = self.fetch(conn, take).await?.ok_or_else(strange)?;
         let (process, _, name, drawn): (_, Option<String>, Option<String>, Option<i64>) = taken;

@@ -56,7 +56,7 @@ async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<Postgres>>> {
         let mut conn = connect(&config).await?;
         check(&mut conn, &mut connect(&config).await?).await?;
         ensure(&mut conn, &config.namespace, config.migrate, &migration(&config.namespace)?).await?;
-        Ok((Postgres::new(&config), config.namespace.clone()))
+        Ok((Postgres { config: config.clone() }, config.namespace.clone()))
     })
     .await
 }

@@ -1,7 +1,5 @@
 //! A session of the server: how it is made, what is set in it first, and what its end means.
 
-use std::sync::Arc;
-
 use onelock_core::{Error, ErrorKind, Result, TokenEpoch};
 use sqlx::postgres::{PgArguments, PgConnection};
 use sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _};
@@ -14,43 +12,35 @@ use crate::unharmed::unharmed;
 
 pub(super) type Query = sqlx::query::Query<'static, sqlx::Postgres, PgArguments>;
 
-/// Which of the prepared statements it is.
-pub(super) const TAKE: usize = 0;
-pub(super) const BEAT: usize = 1;
-pub(super) const GIVE: usize = 2;
+/// What every lock asks for. In a session's name stands what it holds: `onelock <number> <tag> <note>`.
+pub(super) const TAKE: &str = include_str!("sql/take.sql");
+pub(super) const BEAT: &str = include_str!("sql/beat.sql");
+pub(super) const GIVE: &str = include_str!("sql/give.sql");
 
 #[derive(Debug)]
 pub(super) struct Postgres {
-    config: PostgresConfig,
-    /// What every lock asks for. In a session's name stands what it holds: `onelock <number> <tag> <note>`.
-    prepared: [Arc<str>; 3],
+    pub(super) config: PostgresConfig,
 }
 
 impl Postgres {
-    pub(super) fn new(config: &PostgresConfig) -> Self {
-        let texts =
-            [include_str!("sql/take.sql"), include_str!("sql/beat.sql"), include_str!("sql/give.sql")];
-        let prepared = texts.map(|text| filled(text, &config.namespace).into());
-        Self { config: config.clone(), prepared }
+    pub(super) fn query(&self, text: &str) -> Query {
+        sqlx::query(self.filled(text))
     }
 
-    pub(super) fn prepared(&self, which: usize) -> Query {
-        sqlx::query(AssertSqlSafe(Arc::clone(&self.prepared[which])))
-    }
-
-    pub(super) fn rare(&self, text: &str) -> Query {
-        sqlx::query(AssertSqlSafe(filled(text, &self.config.namespace)))
+    fn filled(&self, text: &str) -> AssertSqlSafe<String> {
+        let text = text.replace("{holders}", include_str!("sql/of_key.sql").trim_end());
+        AssertSqlSafe(text.replace("{schema}", &format!("\"{}\"", self.config.namespace)))
     }
 
     pub(super) async fn session(&self) -> Result<(Conn, Id)> {
         let mut conn = connect(&self.config).await?;
         let begin = async {
             raw::<()>(&mut conn, include_str!("sql/settings.sql")).await?;
-            let sql = filled(include_str!("sql/begin.sql"), &self.config.namespace);
-            let begun: (bool, i32, i64) = raw(&mut conn, sql).await?;
+            let begun: (bool, i32, i64) =
+                raw(&mut conn, self.filled(include_str!("sql/begin.sql")).0).await?;
             // What every lock asks for takes one round trip from the first time on.
-            for sql in &self.prepared {
-                conn.prepare(AssertSqlSafe(Arc::clone(sql)).into_sql_str()).await?;
+            for text in [TAKE, BEAT, GIVE] {
+                conn.prepare(self.filled(text).into_sql_str()).await?;
             }
             Ok(begun)
         };
@@ -75,12 +65,6 @@ impl Postgres {
             ),
         )
     }
-}
-
-fn filled(text: &str, schema: &str) -> String {
-    let lines: Vec<_> = text.lines().filter(|line| !line.starts_with("--")).collect();
-    let text = lines.join("\n").replace("{holders}", include_str!("sql/of_key.sql").trim_end());
-    text.replace("{schema}", &format!("\"{schema}\""))
 }
 
 /// A connection, and the server's process at its other end.
