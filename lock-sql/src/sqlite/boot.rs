@@ -3,7 +3,9 @@
 //! Leases run on the host's boot clock, which no step of the wall clock moves; the boot id says whether the times in
 //! the file were written on the same run of that clock.
 
-use onelock_core::{Error, ErrorKind, Result};
+use std::time::Duration;
+
+use onelock_core::{Error, ErrorKind, Result, Timestamp};
 
 /// The boot of the host, and how far this process's view of its clock is shifted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +76,15 @@ fn boot_offset(offsets: &str) -> i64 {
         [seconds, nanos] => seconds.saturating_mul(1_000_000_000).saturating_add(nanos),
         _ => 0,
     }
+}
+
+/// Nanoseconds of the host's boot clock.
+pub(super) fn nanos(time: Timestamp) -> i64 {
+    i64::try_from(time.since_origin().as_nanos()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn time(nanos: i64) -> Timestamp {
+    Timestamp::from_origin(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use onelock_core::{
 };
 use rusqlite::{OptionalExtension as _, Row, TransactionBehavior};
 
+use super::boot::{nanos, time};
 use super::error::Fault;
 use super::open::{Database, check_marks};
 
@@ -168,13 +169,4 @@ fn blob(holder: HolderId) -> [u8; 16] {
 
 fn holder(blob: [u8; 16]) -> HolderId {
     HolderId::from_u128(u128::from_be_bytes(blob))
-}
-
-/// Nanoseconds of the host's boot clock.
-pub(super) fn nanos(time: Timestamp) -> i64 {
-    i64::try_from(time.since_origin().as_nanos()).unwrap_or(i64::MAX)
-}
-
-pub(super) fn time(nanos: i64) -> Timestamp {
-    Timestamp::from_origin(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
 }

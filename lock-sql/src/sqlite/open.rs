@@ -8,10 +8,9 @@ use std::time::Duration;
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use rusqlite::{ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::boot::Boot;
+use super::boot::{Boot, nanos, time};
 use super::error::Fault;
 use super::file::{self, Files};
-use super::line::{nanos, time};
 use super::wait::Notices;
 
 /// `PRAGMA application_id` of our files: "ONEL".
