@@ -71,10 +71,13 @@ pub(crate) async fn renew(
 }
 
 /// Of an entry that this client does not know: gone, or another client's, which alone can renew it, because a node belongs to
-/// the session that made it. What stands under the name may be no line.
+/// the session that made it.
 async fn unknown(sessions: &Arc<Sessions>, due: &Renewal) -> Result<Renewed> {
     let parent = keys::parent(&sessions.servers.base, &due.ticket.name);
-    Line::read(&*sessions.desk().await?, &parent).await.map(|_| Renewed::NotHeld)
+    let line = Line::read(&*sessions.desk().await?, &parent).await?;
+    let text = "the entry belongs to another client, and only that one can renew it";
+    let others = |_| Err(Error::new(ErrorKind::Unsupported, text));
+    line.by(&parent, due.ticket.holder).map_or(Ok(Renewed::NotHeld), others)
 }
 
 /// Renews entries of one session.

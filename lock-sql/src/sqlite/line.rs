@@ -115,7 +115,7 @@ impl<'c> Transaction<'c> {
                 continue;
             }
             let delay = self.delays.get(&entry.holder).copied().unwrap_or_default();
-            self.sql.prepare_cached(include_str!("sql/put.sql"))?.execute((
+            let written = self.sql.prepare_cached(include_str!("sql/put.sql"))?.execute((
                 entry.token.get(),
                 name.encoded(),
                 blob(entry.holder),
@@ -126,6 +126,11 @@ impl<'c> Transaction<'c> {
                 nanos(Timestamp::from_origin(delay)),
                 entry.note.as_str(),
             ))?;
+            if written != 1 {
+                let text =
+                    format!("number {} is in the file already: its counter has gone back", entry.token);
+                return Err(Error::new(ErrorKind::Foreign, text).into());
+            }
         }
         Ok(())
     }
