@@ -1,6 +1,6 @@
 #!/bin/sh
-# What a change must pass that runs no store: lints of every feature, the documentation, the book, licences, the public API, other systems.
-# It installs the tools of cargo that it calls.
+# What a change must pass that starts no server: lints of every feature, the documentation, the book, examples, licences, the public API,
+# other systems. It installs the tools of cargo that it calls.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/all.sh
@@ -22,6 +22,15 @@ step cargo clippy -p onelock-cli --all-targets -- -D warnings
 step env RUSTDOCFLAGS="-D warnings" cargo doc --no-deps -p onelock -p onelock-core -p onelock-etcd -p onelock-redis \
     -p onelock-sql -p onelock-zk --features onelock/etcd,onelock/mysql,onelock/postgres,onelock/redis,onelock/sqlite \
     --features onelock/zk,onelock-core/metrics,onelock-core/tower,onelock-core/tracing
+# The events of a client, read from real recorders.
+step cargo test -p onelock-core --features metrics,tracing,tower --lib --test seen
+for example in examples/*.rs; do
+    step cargo run --quiet -p onelock --example "$(basename "$example" .rs)"
+done
+# Programs that have the library only as its users do. Built here, they are there for the test that runs them.
+cp Cargo.lock examples/outside/
+step cargo build --workspace --bins --manifest-path examples/outside/Cargo.toml
+step cargo test --workspace --no-run --manifest-path examples/outside/Cargo.toml
 step sh scripts/features.sh
 step sh scripts/counts.sh
 step python3 scripts/msrv.py

@@ -213,7 +213,11 @@ impl Watches {
             return true;
         };
         let Seen::Stands(stands) = *own.seen.borrow() else { return false };
-        let prompt = revision <= stands || own.again == 0;
+        if revision < stands {
+            // Another one has opened it again meanwhile: what happened since this reading may be shown by nothing.
+            return false;
+        }
+        let prompt = revision == stands || own.again == 0;
         own.again = if prompt { 0 } else { own.again - 1 };
         let newest = own.open.len() - 1;
         let older: Vec<_> = own.open.drain(..newest).collect();
@@ -461,6 +465,19 @@ mod tests {
             assert_eq!(watches.stands(&mut watching).await.unwrap(), 7);
             assert_eq!(watches.is_prompt(&watching, 9), prompt);
         }
+    }
+
+    #[tokio::test]
+    async fn a_reading_from_before_a_watch_stands_does_not_count() {
+        let watches = played().await;
+        let watching = watches.watch(&(KEY.to_vec(), 3));
+        let other = watches.watch(&(KEY.to_vec(), 3));
+        watches.take(created(1, 5)).unwrap();
+        assert!(!watches.is_prompt(&watching, 6));
+        watches.take(created(2, 8)).unwrap();
+        assert!(!watches.is_prompt(&other, 7), "a deletion in 8 is after the reading and before the watch");
+        assert_eq!(ordered(&watches), (vec![1, 2], vec![]), "the first may still show it");
+        assert!(watches.is_prompt(&other, 8));
     }
 
     #[tokio::test]

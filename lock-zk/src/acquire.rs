@@ -38,13 +38,16 @@ pub(crate) async fn acquire(
         if entry.node().is_none() {
             entry.set_node(find(&entry.session, &entry).await?);
         }
-        let renewal = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
-        match renew(sessions, entries, &[renewal]).await.pop().transpose()? {
-            Some(Renewed::Held(grant)) => return Ok(Standing::Held(grant)),
-            Some(Renewed::Waiting(place)) => return Ok(Standing::Waiting(place)),
-            // Its node is gone, or was never made.
-            Some(Renewed::NotHeld) | None => entries.remove(&entry),
+        if entry.node().is_some() {
+            let renewal = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
+            match renew(sessions, entries, &[renewal]).await.pop().transpose()? {
+                Some(Renewed::Held(grant)) => return Ok(Standing::Held(grant)),
+                Some(Renewed::Waiting(place)) => return Ok(Standing::Waiting(place)),
+                Some(Renewed::NotHeld) | None => {}
+            }
         }
+        // Its node is gone, or was never made.
+        entries.remove(&entry);
     }
     let paths = Paths::new(&servers.base, request);
     let need = request.lease.max(request.waiter_lease) + request.delay;
@@ -129,8 +132,9 @@ impl Join<'_> {
                 return Ok(Some((self.made(path, &stat, true)?, Stand::Held)));
             }
             Err((_, zk::Error::NodeExists)) => self.in_use.note(&self.request.name, true),
-            // The node of the token epochs has changed, or the one above all names is gone.
+            // The node of the token epochs has changed or may not be read any more, or the one above all names is gone.
             Err((_, zk::Error::BadVersion | zk::Error::NoNode)) => self.sessions.epochs.forget(),
+            Err((0, zk::Error::NoAuth)) if epoch.is_some() => self.sessions.epochs.forget(),
             Err((_, error @ zk::Error::NoAuth)) => {
                 // Somebody else may have made it.
                 if matches!(session.stat(&paths.parent).await, Ok(None)) {

@@ -15,7 +15,7 @@ use crate::acquire::acquire;
 use crate::config::ZkConfig;
 use crate::entries::Entries;
 use crate::session::Servers;
-use crate::sessions::Sessions;
+use crate::sessions::{Sessions, carries};
 use crate::{inspect, keys, release, renew, wait};
 
 /// A client of a ZooKeeper ensemble.
@@ -93,6 +93,7 @@ impl Backend for ZkBackend {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
+        carries(self.longest, request.lease.max(request.waiter_lease) + request.delay)?;
         acquire(&self.sessions, &self.entries, request).await
     }
 

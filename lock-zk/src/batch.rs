@@ -161,7 +161,10 @@ async fn send_together(mut request: Vec<Waiting>) {
         }
     }
     join_all(request.into_iter().map(async |Waiting { client, write, tell }| {
-        let _ = tell.send(send(&client, [&write]).await);
+        // Who does not wait any more may have looked for what it has made already.
+        if !tell.is_closed() {
+            let _ = tell.send(send(&client, [&write]).await);
+        }
     }))
     .await;
 }

@@ -89,7 +89,8 @@ async fn renew_batch(
     let (session, first) = (Arc::clone(&items[0].entry.session), items[0].node.path.clone());
     let sent = match check(&session, entries, &mut items).await {
         Ok(sent) => sent,
-        Err(_) if session.is_over() => {
+        // It has ended; one that this client has closed is an error.
+        Err(_) if session.client().is_ok_and(|client| client.state().is_terminated()) => {
             for Item { entry, .. } in items {
                 entries.remove(entry);
                 // The driver gives a session up by its own clock. Where the server does not know yet the node goes at once.

@@ -60,8 +60,10 @@ impl Servers {
     async fn connect(&self, ask: Duration) -> Result<zk::Client, zk::Error> {
         // A connection that says nothing for so long is given up. The driver's own limit, two fifths of the session,
         // is far too long for long sessions.
-        let silent = self.config.request_timeout.min(ask * 2 / 5);
-        let mut connector = zk::Client::connector().with_session_timeout(ask).with_connection_timeout(silent);
+        let mut connector = zk::Client::connector().with_session_timeout(ask);
+        if self.config.request_timeout <= ask * 2 / 5 {
+            connector = connector.with_connection_timeout(self.config.request_timeout);
+        }
         if let (Some(user), Some(password)) = (&self.config.username, &self.config.password) {
             connector = connector.with_auth("digest", format!("{user}:{}", password.reveal()).as_bytes());
         }

@@ -2,6 +2,7 @@
 //!
 //! A class has one session until the paths of its nodes fill it ([`Session::take`]); then it gets another.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::session::{Servers, Session};
 /// What the desk asks for: more than any server gives, so that the answer tells the most it gives.
 const MOST: Duration = Duration::from_secs(20 * 24 * 3600);
 
-/// How often a session is opened for one node: those who come at the same time may fill it first, or ask for other ones.
+/// How often a session is opened for one node: those who come at the same time may fill it first.
 const OPENINGS: usize = 100;
 
 /// All sessions of a client.
@@ -27,14 +28,14 @@ pub(crate) struct Sessions {
     pub(crate) epochs: Epochs,
     /// Nothing once they are closed.
     open: Mutex<Option<Vec<Arc<Session>>>>,
-    /// Who comes while a session is being opened waits for it.
-    opening: SingleFlight<Result<()>>,
+    /// Those that are being opened, by class: who comes meanwhile waits.
+    opening: Mutex<HashMap<Duration, Arc<SingleFlight<Result<()>>>>>,
 }
 
 impl Sessions {
     pub(crate) fn new(servers: Arc<Servers>) -> Arc<Self> {
         let (epochs, open) = (Epochs::default(), Mutex::new(Some(Vec::new())));
-        Arc::new(Self { servers, epochs, open, opening: SingleFlight::default() })
+        Arc::new(Self { servers, epochs, open, opening: Mutex::default() })
     }
 
     /// A session whose nodes live for `need` at least after every renewal. It has room for a path of so many bytes, which
@@ -44,15 +45,9 @@ impl Sessions {
     /// [`ErrorKind::InvalidLease`] when the server gives no session that long; what connecting says.
     pub(crate) async fn with_room(self: &Arc<Self>, need: Duration, bytes: usize) -> Result<Arc<Session>> {
         let session = self.of_class(timeout_for(need, self.servers.config.tick), bytes).await?;
-        let longest = session.capacity();
-        if need > longest {
+        carries(session.capacity(), need).inspect_err(|_| {
             session.paths.fetch_sub(bytes, Ordering::Relaxed);
-            let text = format!(
-                "a lease with its lock-delay of {need:?} is longer than {longest:?}, the most that sessions of this \
-                 server carry (its maxSessionTimeout less the margins)",
-            );
-            return Err(Error::new(ErrorKind::InvalidLease, text));
-        }
+        })?;
         Ok(session)
     }
 
@@ -66,8 +61,13 @@ impl Sessions {
             if let Some(session) = self.find(ask, bytes)? {
                 return Ok(session);
             }
+            let opening = {
+                let mut opening = self.opening.lock();
+                opening.retain(|class, flight| *class == ask || flight.is_under_way());
+                Arc::clone(opening.entry(ask).or_default())
+            };
             // On the runtime that the client was made in, where the session's tasks live, not on the caller's.
-            let opened = self.opening.join(&self.servers.runtime, || {
+            let opened = opening.join(&self.servers.runtime, || {
                 let sessions = Arc::clone(self);
                 async move {
                     if let Some(session) = sessions.find(ask, bytes)? {
@@ -108,4 +108,16 @@ impl Sessions {
         let open = self.open.lock().take().unwrap_or_default();
         join_all(open.iter().map(|session| session.close())).await;
     }
+}
+
+/// Refuses a lease, lock-delay included, that a session of this capacity does not carry.
+pub(crate) fn carries(longest: Duration, need: Duration) -> Result<()> {
+    if need <= longest {
+        return Ok(());
+    }
+    let text = format!(
+        "a lease with its lock-delay of {need:?} is longer than {longest:?}, the most that sessions of this server carry (its \
+         maxSessionTimeout less the margins)",
+    );
+    Err(Error::new(ErrorKind::InvalidLease, text))
 }

@@ -26,7 +26,7 @@ pub(crate) async fn wait(servers: &Servers, entries: &Entries, ticket: &Ticket) 
         let Some(armed) = &mut *watch else {
             // In a place of its own: a waiter keeps no room for requests while it waits.
             match stand {
-                Some(stand) => *watch = Box::pin(set(&entry, &stand)).await?,
+                Some(stand) => *watch = Box::pin(set(&entry, &node, &stand)).await?,
                 None => {
                     let line = Box::pin(Line::read(&entry.session, &entry.paths.parent)).await?;
                     if !stands(&entry, &node, &line) {
@@ -52,8 +52,8 @@ pub(crate) async fn wait(servers: &Servers, entries: &Entries, ticket: &Ticket) 
     }
 }
 
-/// Sets a watch on what the entry waits for; nothing when the line is to be read, because that has changed.
-async fn set(entry: &Entry, stand: &Stand) -> Result<Option<Watch>> {
+/// Sets a watch on what the entry waits for; nothing when that has changed: then it is noted, or the line is to be read.
+async fn set(entry: &Arc<Entry>, node: &Node, stand: &Stand) -> Result<Option<Watch>> {
     let (session, parent) = (&entry.session, &entry.paths.parent);
     let path = match stand {
         Stand::BehindEntry(path) | Stand::BehindPermit(path, _) => path,
@@ -61,17 +61,26 @@ async fn set(entry: &Entry, stand: &Stand) -> Result<Option<Watch>> {
     };
     let client = session.client().map_err(|error| failed(error, "watch", path))?;
     let watched = if let Stand::BehindHolders(last) = stand {
-        let watched = session.ask(client.get_and_watch_children(path)).await;
-        watched.map(|(_, stat, watcher)| (watcher, stat.pzxid == *last))
+        match session.ask(client.get_and_watch_children(path)).await {
+            Ok((_, stat, watcher)) if stat.pzxid == *last => Ok(Some(watcher)),
+            Ok((children, stat, watcher)) => {
+                // The listing shows the line as it is when the watch stands.
+                let line = Line::listed(session, parent, Ok((children, stat))).await?;
+                let waits =
+                    stands(entry, node, &line) && matches!(entry.stand(), Some(Stand::BehindHolders(_)));
+                Ok(waits.then_some(watcher))
+            }
+            Err(error) => Err(error),
+        }
     } else {
         let watched = session.ask(client.get_and_watch_data(path)).await;
         // A permit ahead that was marked before the watch was set holds: the line shows that.
-        watched
-            .map(|(_, stat, watcher)| (watcher, matches!(stand, Stand::BehindEntry(_)) || stat.version == 0))
+        let is_new = |stat: &zk::Stat| matches!(stand, Stand::BehindEntry(_)) || stat.version == 0;
+        watched.map(|(_, stat, watcher)| is_new(&stat).then_some(watcher))
     };
     match watched {
-        Ok((watcher, true)) => return Ok(Some(Box::pin(watcher.changed()))),
-        Ok((_, false)) | Err(zk::Error::NoNode) => {}
+        Ok(Some(watcher)) => return Ok(Some(Box::pin(watcher.changed()))),
+        Ok(None) | Err(zk::Error::NoNode) => {}
         Err(error) => return Err(failed(error, "watch", path)),
     }
     entry.set_stand(None);
