@@ -27,7 +27,7 @@ finish() {
     exit "$status"
 }
 trap finish EXIT
-trap '[ -z "$lint" ] || kill "$lint"; exit 130' INT TERM
+trap '[ -z "$lint" ] || kill -- "-$lint" 2>/dev/null || :; lint=; exit 130' INT TERM
 
 step cargo fmt --all --check
 if [ -z "$quick" ]; then
@@ -35,8 +35,9 @@ if [ -z "$quick" ]; then
     step cargo test --workspace --no-run --features "$features"
     # Lints compute, and tests wait for leases most of their time: lints take what tests leave of the processors.
     idle="nice -n 19"
-    ! command -v chrt >/dev/null 2>&1 || idle="chrt --idle 0"
-    $idle sh scripts/lint.sh >"$work/lint" 2>&1 </dev/null &
+    ! chrt --idle 0 true >/dev/null 2>&1 || idle="chrt --idle 0"
+    # A group of its own, so that all of it can be ended.
+    $idle setsid sh scripts/lint.sh >"$work/lint" 2>&1 </dev/null &
     lint=$!
 else
     step cargo clippy --workspace --all-targets --features "$features" -- -D warnings

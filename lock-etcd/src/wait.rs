@@ -73,6 +73,7 @@ async fn until_it_holds(
         if view.settled {
             let gone = select_all(view.watched.iter_mut().map(|watch| watch.gone().boxed())).await.0?;
             // What is watched stays so while it is read who is left.
+            view.watched.retain(|watch| !watch.is_gone());
             (view.settled, view.seen, view.ahead) = (false, view.seen.max(gone), Arc::default());
         } else {
             view.watched.retain(|watch| view.ahead.contains(&watch.blocker));

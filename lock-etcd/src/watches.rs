@@ -110,6 +110,11 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
+    /// Whether the key was deleted. One that is made again needs another watch.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(*self.seen.borrow(), Seen::Gone(_))
+    }
+
     /// The revision in which the key was deleted.
     pub(crate) async fn gone(&mut self) -> Result<i64> {
         let seen = self.seen.wait_for(|seen| matches!(seen, Seen::Gone(_) | Seen::Broken(_))).await;

@@ -41,7 +41,8 @@ impl SqliteBackend {
     /// - [`onelock_core::ErrorKind::Foreign`]: the file is not ours; it is left as it is, byte for byte;
     /// - [`onelock_core::ErrorKind::Unsupported`]: a newer version wrote it, it is on a network file system, or the operating system
     ///   tells no boot id;
-    /// - [`onelock_core::ErrorKind::Full`], [`onelock_core::ErrorKind::Unavailable`]: the disk is full, other writers keep it busy, it fails.
+    /// - [`onelock_core::ErrorKind::Full`], [`onelock_core::ErrorKind::Unavailable`], [`onelock_core::ErrorKind::Timeout`]: the disk is
+    ///   full, other writers keep it busy, it fails, or does not answer.
     ///
     /// # Cancel safety
     /// Safe: the thread ends when nobody waits for it any more.

@@ -73,7 +73,7 @@ fn boot_offset(offsets: &str) -> i64 {
     let numbers: Vec<i64> =
         of_boot.into_iter().flat_map(str::split_whitespace).flat_map(str::parse).collect();
     match numbers[..] {
-        [seconds, nanos] => seconds.saturating_mul(1_000_000_000).saturating_add(nanos),
+        [seconds, nanos, ..] => seconds.saturating_mul(1_000_000_000).saturating_add(nanos),
         _ => 0,
     }
 }

@@ -121,8 +121,11 @@ impl Queue {
                     Err(TryLockError::Error(_)) => return None,
                 }
                 let (reply, head) = mpsc::sync_channel(0);
-                // With nobody to take its place just now it leaves the queue.
-                let stand = move || log.lock().is_ok_and(|()| reply.try_send(log).is_ok());
+                let stand = move || {
+                    while log.lock().is_err_and(|error| error.kind() == std::io::ErrorKind::Interrupted) {}
+                    // With nobody to take its place just now it leaves the queue.
+                    let _ = reply.try_send(log);
+                };
                 let thread = std::thread::Builder::new().name("onelock-queue".into()).stack_size(64 << 10);
                 thread.spawn(stand).ok()?;
                 head

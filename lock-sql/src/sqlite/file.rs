@@ -81,7 +81,7 @@ fn check_mounts(folder: &Path, path: &Path) -> Result<()> {
         return Err(shared(folder, why));
     }
     let root = |stat: rustix::fs::Statx| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-    if statx(CWD, path, AtFlags::empty(), StatxFlags::empty()).is_ok_and(root) {
+    if path.is_file() && statx(CWD, path, AtFlags::empty(), StatxFlags::empty()).is_ok_and(root) {
         return Err(shared(path, "is mounted by itself; mount its folder instead"));
     }
     Ok(())

@@ -148,7 +148,8 @@ pub(super) fn check_marks(sql: &rusqlite::Connection) -> Result<(), Fault> {
 fn make(sql: &rusqlite::Connection) -> Result<(), Fault> {
     let sql = rusqlite::Transaction::new_unchecked(sql, TransactionBehavior::Immediate)?;
     let tables: i64 = sql.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
-    if tables == 0 && pragma(&sql, "PRAGMA application_id")? == 0 {
+    let marks = (pragma(&sql, "PRAGMA application_id")?, pragma(&sql, "PRAGMA user_version")?);
+    if tables == 0 && marks == (0, 0) {
         sql.execute_batch(include_str!("schema/0001.sql"))?;
     }
     check_marks(&sql)?;
