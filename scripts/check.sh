@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 quick=${1:-}
 . scripts/all.sh
 # Tests wait for leases most of their time: more of them at once than there are processors.
-export RUST_TEST_THREADS=$(($(nproc) * 7 / 2))
+export RUST_TEST_THREADS=$(($(nproc) * 3))
 
 work=$(mktemp -d)
 lint=
