@@ -27,7 +27,8 @@ finish() {
     exit "$status"
 }
 trap finish EXIT
-trap '[ -z "$lint" ] || kill -- "-$lint" 2>/dev/null || :; lint=; exit 130' INT TERM
+# An interrupt ends all that this has started.
+trap 'trap "" TERM; lint=; kill -TERM 0; exit 130' INT TERM
 
 step cargo fmt --all --check
 if [ -z "$quick" ]; then
@@ -36,8 +37,8 @@ if [ -z "$quick" ]; then
     # Lints compute, and tests wait for leases most of their time: lints take what tests leave of the processors.
     idle="nice -n 19"
     ! chrt --idle 0 true >/dev/null 2>&1 || idle="chrt --idle 0"
-    # A group of its own, so that all of it can be ended.
-    $idle setsid sh scripts/lint.sh >"$work/lint" 2>&1 </dev/null &
+    # In this session: the kernel shares the processors fairly between sessions, and only within one by policy and niceness.
+    $idle sh scripts/lint.sh >"$work/lint" 2>&1 </dev/null &
     lint=$!
 else
     step cargo clippy --workspace --all-targets --features "$features" -- -D warnings
