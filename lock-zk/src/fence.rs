@@ -75,10 +75,15 @@ impl Entry {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn refused(&self, client: &zk::Client, error: zk::CheckWriteError) -> Error {
-        match zk::Error::from(error) {
-            // The check has failed.
-            zk::Error::RuntimeInconsistent => self.stale(client).await.unwrap_or_else(|error| error),
-            error => failed(error, "check", &self.path).during("fence"),
+        match error {
+            zk::CheckWriteError::CheckFailed { source: zk::Error::NoNode } => {
+                self.stale(client).await.unwrap_or_else(|error| error)
+            }
+            zk::CheckWriteError::RequestFailed { source }
+            | zk::CheckWriteError::CheckFailed { source }
+            | zk::CheckWriteError::OperationFailed { source, .. } => {
+                failed(source, "check", &self.path).during("fence")
+            }
         }
     }
 
