@@ -6,13 +6,27 @@ use std::time::Duration;
 use super::Shared;
 use super::fanout::{may_be_there, tally};
 use super::hold::{Hold, Mark};
-use crate::backend::{Backend, Busy, Grant, Raise, Release, Request, Standing};
+use super::renew::renew;
+use crate::backend::{Backend, Busy, Grant, Raise, Release, Renewal, Renewed, Request, Standing};
 use crate::error::Result;
+use crate::holder::HolderId;
 use crate::token::FencingToken;
 
 pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<Standing> {
-    let (mark, note) = (Mark::random()?, request.note.clone());
-    let request = Arc::new(request.clone().queue(false).note(mark.on(&note, None)?));
+    let (owner, mark, note) = (request.holder, Mark::random()?, request.note.clone());
+    let mut request = request.clone().queue(false).note(mark.on(&note, None)?);
+    let known = shared.holds().get(&owner).is_some_and(|hold| hold.name == request.name);
+    if known {
+        // Asked again for what this client holds. Another attempt could find another number.
+        let renewal = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
+        match renew(shared, &[renewal]).await.pop() {
+            Some(Ok(Renewed::Held(grant))) => return Ok(Standing::Held(grant)),
+            Some(Err(error)) => return Err(error),
+            // Lost: what is left of it is being given back, under the id that it has.
+            _ => request.holder = HolderId::random()?,
+        }
+    }
+    let request = Arc::new(request);
     let answers = ask(shared, &request).await;
     let grants: Vec<_> = answers.iter().map(granted).collect();
     let outcome = match grants.iter().flatten().count() >= shared.majority() {
@@ -34,7 +48,7 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<S
     }
     let entries = grants.iter().map(|grant| grant.map(|grant| request.ticket().token(grant.token))).collect();
     let note = mark.on(&note, Some(token))?;
-    shared.holds().insert(request.holder, Hold::new(&request, note, token, entries));
+    shared.holds().insert(owner, Hold::new(&request, note, token, entries));
     let lease = kept(shared, grants.iter().flatten().map(|grant| grant.lease).collect());
     Ok(Standing::Held(Grant::new(token, lease)))
 }

@@ -1,5 +1,8 @@
+use std::sync::atomic::AtomicBool;
+
 use super::*;
 use crate::clock::TokioClock;
+use crate::holder::HolderId;
 use crate::memory::{MemoryBackend, MemoryStore};
 
 fn memory() -> Arc<dyn Backend> {
@@ -22,58 +25,71 @@ async fn what_cannot_be_a_quorum_is_refused() {
 #[test]
 fn it_needs_a_runtime() {
     let store: Arc<dyn Backend> = memory();
-    let named: Arc<dyn Backend> = Arc::new(Renamed(memory()));
+    let named: Arc<dyn Backend> = Renamed::new("another");
     assert_eq!(Quorum::new(vec![store, named]).unwrap_err().kind(), ErrorKind::Misuse);
 }
 
-/// A memory store under another address.
+/// A memory store under another address, which may answer to acquires a second late.
 #[derive(Debug)]
-struct Renamed(Arc<dyn Backend>);
+struct Renamed {
+    store: Arc<dyn Backend>,
+    address: &'static str,
+    late: AtomicBool,
+}
+
+impl Renamed {
+    fn new(address: &'static str) -> Arc<Self> {
+        Arc::new(Self { store: memory(), address, late: AtomicBool::new(false) })
+    }
+}
 
 #[async_trait]
 impl Backend for Renamed {
     fn info(&self) -> Info {
-        Info::new("memory", "another")
+        Info::new("memory", self.address)
     }
     fn capabilities(&self) -> Capabilities {
-        let mut caps = self.0.capabilities();
+        let mut caps = self.store.capabilities();
         caps.raise = false;
         caps.min_lease = Duration::from_millis(1500);
         caps.lease_step = Duration::from_secs(1);
         caps
     }
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.0.acquire(request).await
+        if self.late.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        self.store.acquire(request).await
     }
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.0.wait(ticket).await
+        self.store.wait(ticket).await
     }
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        self.0.renew(due).await
+        self.store.renew(due).await
     }
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.0.release(ticket).await
+        self.store.release(ticket).await
     }
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.0.raise(ticket, token).await
+        self.store.raise(ticket, token).await
     }
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.0.inspect(name).await
+        self.store.inspect(name).await
     }
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.0.list(prefix, page).await
+        self.store.list(prefix, page).await
     }
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.0.evict(name, token).await
+        self.store.evict(name, token).await
     }
     async fn close(&self) -> Result<()> {
-        self.0.close().await
+        self.store.close().await
     }
 }
 
 #[tokio::test]
 async fn a_member_that_cannot_raise_makes_it_unfenced_and_permits_are_refused() {
-    let quorum = Arc::new(Quorum::new(vec![memory(), Arc::new(Renamed(memory()))]).unwrap());
+    let quorum = Arc::new(Quorum::new(vec![memory(), Renamed::new("another")]).unwrap());
     let caps = quorum.capabilities();
     assert!(!caps.fencing && !caps.raise && !caps.permits && caps.shared);
     assert_eq!((caps.min_lease, caps.lease_step), (Duration::from_secs(2), Duration::from_secs(1)));
@@ -83,4 +99,34 @@ async fn a_member_that_cannot_raise_makes_it_unfenced_and_permits_are_refused() 
     let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
     let refused = guard.token().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "a number that protects nothing: {refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn asked_again_it_keeps_its_number_and_its_majority() {
+    let members = ["a", "b", "c"].map(Renamed::new);
+    let all = members.iter().map(|member| Arc::clone(member) as Arc<dyn Backend>).collect();
+    let quorum = Quorum::new(all).unwrap();
+    let asks = |holder| {
+        let (name, holder) = (LockName::new("n").unwrap(), HolderId::from_u128(holder));
+        Request::new(name, holder, Mode::Exclusive, Duration::from_secs(30))
+    };
+    // The counter of one member is ahead.
+    for holder in 1..=3 {
+        members[2].store.acquire(&asks(holder)).await.unwrap();
+        members[2].store.release(&asks(holder).ticket()).await.unwrap();
+    }
+    members[2].late.store(true, Ordering::Relaxed);
+    let Standing::Held(first) = quorum.acquire(&asks(9)).await.unwrap() else { panic!("not held") };
+    // Another majority is the first to answer now.
+    members[2].late.store(false, Ordering::Relaxed);
+    members[0].late.store(true, Ordering::Relaxed);
+    let Standing::Held(again) = quorum.acquire(&asks(9)).await.unwrap() else { panic!("not held") };
+    assert_eq!(again.token, first.token);
+    // What comes late is given back, and takes nothing from what is held.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut held = 0;
+    for member in &members {
+        held += member.store.inspect(&asks(9).name).await.unwrap().holders.len();
+    }
+    assert!(held >= 2, "on {held} members");
 }
