@@ -130,6 +130,8 @@ impl RedisServer {
             "daemonize no".to_owned(),
             "save \"\"".to_owned(),
             "appendonly yes".to_owned(),
+            // Else a reply goes out before the log is written, for as long as a sync of it is under way.
+            "appendfsync always".to_owned(),
             "maxmemory-policy noeviction".to_owned(),
             "maxclients 5000".to_owned(),
         ];
