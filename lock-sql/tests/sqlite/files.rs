@@ -268,6 +268,24 @@ async fn the_last_number_is_an_error_and_not_a_wrap() {
 }
 
 #[tokio::test]
+async fn a_counter_that_has_gone_back_takes_no_number_from_another_entry() {
+    let folder = folder();
+    let path = file(&folder);
+    let store = open(&path).await;
+    let held = request("held", 1);
+    let token = hold(&store, &held).await;
+    raw(&path).execute("UPDATE onelock_meta SET number = 0", ()).unwrap();
+    // A client that has seen the larger number goes on from there; a new one would give it once more.
+    let other = open(&path).await;
+    let error = other.acquire(&request("wanted", 2)).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Foreign && error.to_string().contains("gone back"), "{error}");
+    assert_eq!(other.inspect(&held.name).await.unwrap().holders[0].token, token);
+    assert!(other.inspect(&name("wanted")).await.unwrap().holders.is_empty());
+    assert!(hold(&store, &request("wanted", 2)).await > token);
+    release(&store, &held.ticket()).await;
+}
+
+#[tokio::test]
 async fn many_names_leave_nothing_but_the_counter() {
     let folder = folder();
     let path = file(&folder);
