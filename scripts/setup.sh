@@ -1,27 +1,32 @@
 #!/bin/sh
-# Installs what a Debian machine lacks for the tests: the servers they start. Elsewhere it says what is missing.
+# Installs what a Debian machine lacks for the tests: what the build needs, and the servers they start. Elsewhere it says what is
+# missing.
+#   scripts/setup.sh          all of it
+#   scripts/setup.sh build    what the build needs
 set -eu
 
 missing=
 need() { # need PROGRAM PACKAGE
     command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || missing="$missing $2"
 }
-need redis-server redis-server
-need etcd etcd-server
-need etcdctl etcd-client
-need mariadbd mariadb-server
-need pgbouncer pgbouncer
-need protoc protobuf-compiler
-need javac default-jdk-headless
 need cc gcc
-need setpriv util-linux
-need ip iproute2
-/usr/bin/python3 -c 'import redis' 2>/dev/null || missing="$missing python3-redis"
-/usr/bin/python3 -c 'import kazoo' 2>/dev/null || missing="$missing python3-kazoo"
-[ -e /usr/share/java/curator-recipes.jar ] || missing="$missing libcurator-recipes-java"
+need protoc protobuf-compiler
 [ -e /usr/include/google/protobuf/descriptor.proto ] || missing="$missing libprotobuf-dev"
-[ -e /usr/share/java/zookeeper.jar ] || missing="$missing zookeeper"
-ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
+if [ "${1:-}" != build ]; then
+    need redis-server redis-server
+    need etcd etcd-server
+    need etcdctl etcd-client
+    need mariadbd mariadb-server
+    need pgbouncer pgbouncer
+    need javac default-jdk-headless
+    need setpriv util-linux
+    need ip iproute2
+    /usr/bin/python3 -c 'import redis' 2>/dev/null || missing="$missing python3-redis"
+    /usr/bin/python3 -c 'import kazoo' 2>/dev/null || missing="$missing python3-kazoo"
+    [ -e /usr/share/java/curator-recipes.jar ] || missing="$missing libcurator-recipes-java"
+    [ -e /usr/share/java/zookeeper.jar ] || missing="$missing zookeeper"
+    ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
+fi
 
 sudo=
 [ "$(id -u)" = 0 ] || sudo=sudo
@@ -44,6 +49,8 @@ if [ -n "$missing" ]; then
     # shellcheck disable=SC2086
     install $missing
 fi
+
+[ "${1:-}" != build ] || exit 0
 
 # The suite of Redis runs on Valkey, too, where the distribution has it: Debian 12 has it in its backports.
 if ! command -v valkey-server >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1; then
