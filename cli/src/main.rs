@@ -42,7 +42,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use args::{Args, Command};
-use exit::{Exit, Outcome};
+use exit::{Exit, Failure, Outcome};
 
 fn main() -> ExitCode {
     choose_cryptography();
@@ -75,40 +75,33 @@ fn main() -> ExitCode {
             return code.into();
         }
     };
+    execute(args).unwrap_or_else(Failure::report).into()
+}
+
+fn execute(args: Args) -> Outcome {
+    let refused = |error: std::io::Error| Failure::System(format!("cannot start: {error}"));
     #[cfg(unix)]
-    if let Err(error) = spare_descriptors() {
-        output::say(format_args!("cannot start: too few file descriptors (ulimit -n): {error}"));
-        return Exit::INTERNAL.into();
-    }
+    spare_descriptors().map_err(|error| {
+        Failure::System(format!("cannot start: too few file descriptors (ulimit -n): {error}"))
+    })?;
     // One thread: its signal mask is the process's, and it is the parent that death signals are bound to.
     let runtime = match args.command {
         #[cfg(feature = "bench")]
         Command::Bench(_) => onelock_bench::run::runtime(),
         _ => tokio::runtime::Builder::new_current_thread().enable_all().build(),
-    };
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            output::say(format_args!("cannot start: {error}"));
-            return Exit::INTERNAL.into();
-        }
-    };
-    // Whoever started us may have SIGCHLD ignored, and then the kernel reaps our children before we can wait for them. A
-    // handler undoes that for us, and an exec for what we start.
-    #[cfg(unix)]
-    let chld = {
-        let _context = runtime.enter();
-        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())
-    };
-    #[cfg(unix)]
-    if let Err(error) = chld {
-        output::say(format_args!("cannot start: {error}"));
-        return Exit::INTERNAL.into();
     }
-    let code = runtime.block_on(dispatch(args)).unwrap_or_else(|error| error.report());
+    .map_err(refused)?;
+    // Our parent may have SIGCHLD ignored, and then the kernel reaps our children before we can wait for them. A handler
+    // undoes that for us, and an exec for what we start.
+    #[cfg(unix)]
+    let _handler = {
+        let _context = runtime.enter();
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child()).map_err(refused)?
+    };
+    let outcome = runtime.block_on(dispatch(args));
     // A store driver's blocking thread must not delay the exit.
     runtime.shutdown_background();
-    code.into()
+    outcome
 }
 
 /// A provider for the process, which libraries must not choose: several may be linked in. Nobody else chooses, so this is

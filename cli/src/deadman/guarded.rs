@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use onelock::{BootClock, Clock as _, Timestamp};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitIdStatus};
 
 use super::LOOK;
 use super::group::Group;
@@ -65,10 +65,9 @@ impl Guarded {
     /// Does all that is due now, and says what came of it.
     pub(super) fn look(&mut self, outer: &Outer) -> Vec<Report> {
         let mut reports = Vec::new();
-        if self.gone {
-            return reports;
+        if !self.gone {
+            self.watch_leader(&mut reports);
         }
-        self.watch_leader(&mut reports);
         if self.gone {
             return reports;
         }
@@ -135,8 +134,7 @@ impl Guarded {
 
     /// Looks at the command without reaping it.
     fn watch_leader(&mut self, reports: &mut Vec<Report>) {
-        let exit = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        match rustix::process::waitid(WaitId::Pid(self.leader()), exit) {
+        match self.leader_end_status() {
             // It ended and the kernel reaped it.
             Err(Errno::CHILD) => {
                 if self.ended.is_none() {
@@ -168,7 +166,12 @@ impl Guarded {
 
     /// Whether the leader is a child of ours and not reaped: only then is the group's number surely still its own.
     fn leader_is_ours(&self) -> bool {
+        !matches!(self.leader_end_status(), Err(Errno::CHILD))
+    }
+
+    /// How the leader ended, if it has; it is not reaped.
+    fn leader_end_status(&self) -> Result<Option<WaitIdStatus>, Errno> {
         let exit = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        !matches!(rustix::process::waitid(WaitId::Pid(self.leader()), exit), Err(Errno::CHILD))
+        rustix::process::waitid(WaitId::Pid(self.leader()), exit)
     }
 }

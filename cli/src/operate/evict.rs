@@ -27,7 +27,7 @@ fn token(text: &str) -> Result<FencingToken, String> {
 #[derive(Serialize)]
 struct EvictJson<'a> {
     name: &'a str,
-    token: String,
+    token: FencingToken,
     evicted: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) async fn evict(url: Option<String>, args: EvictArgs) -> Outcome {
     let evicted = answer? == Release::Released;
     let token = args.token;
     if args.json {
-        json(&EvictJson { name: name.as_str(), token: token.to_string(), evicted })?;
+        json(&EvictJson { name: name.as_str(), token, evicted })?;
     } else if evicted {
         line(format_args!("evicted token {token} from {name}; its holder learns of it at its next renewal"))?;
     } else {

@@ -8,8 +8,9 @@ use rustix::process::Signal;
 
 use super::bounds::Bounds;
 use super::signals::Signals;
+use super::supervise::End;
 use super::take::{self, Taken, Wait};
-use super::term::{End, Term};
+use super::term::Term;
 use super::work::{Ready, Work};
 use super::{finish, interrupted, listen};
 use crate::exit::{Exit, Failure, Outcome};
@@ -90,7 +91,7 @@ async fn stand(
             let mut term = Term { locks, signals, work, at_least, leader_only: false, service: true };
             match term.under(guard, begun).await {
                 Ok(End { stopped_by: Some(signal), .. }) => return Ok(signal),
-                Ok(End { exit: Exit::LOST, .. }) => {}
+                Ok(End { lost: true, .. }) => {}
                 Ok(End { exit, .. }) => say(format_args!("the command has ended with exit code {}", exit.0)),
                 Err(Failure::Left) => return Err(Failure::Left),
                 Err(failure) => drop(failure.report()),

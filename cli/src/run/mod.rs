@@ -33,8 +33,9 @@ use crate::output::say;
 use crate::store;
 use bounds::Bounds;
 use signals::Signals;
+use supervise::End;
 use take::{Taken, Wait};
-use term::{End, Term};
+use term::Term;
 use work::{Ready, Work};
 
 const EXIT_CODES: &str = "\

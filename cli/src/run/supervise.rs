@@ -25,20 +25,20 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long a killed group may take to be gone.
 const BURIAL: Duration = Duration::from_secs(10);
 
-/// How it went.
-pub(super) struct Verdict {
+/// How a hold ended that did not fail.
+pub(super) struct End {
     pub(super) exit: Exit,
     /// Whether the lock was lost while the command ran, or before.
     pub(super) lost: bool,
-    /// The signal of the terminal that ended the command.
+    /// The signal to end by instead, where that is possible.
     pub(super) death: Option<Death>,
     /// The signal by which a service was told to end.
     pub(super) stopped_by: Option<Signal>,
 }
 
-impl Verdict {
-    fn new(exit: Exit, lost: bool) -> Self {
-        Self { exit, lost, death: None, stopped_by: None }
+impl End {
+    pub(super) fn new(exit: Exit) -> Self {
+        Self { exit, lost: false, death: None, stopped_by: None }
     }
 }
 
@@ -82,7 +82,7 @@ enum Next {
 
 impl Supervisor<'_> {
     /// Has the command started, and stays until nothing of its group runs.
-    pub(super) async fn run(mut self) -> Result<Verdict, Failure> {
+    pub(super) async fn run(mut self) -> Result<End, Failure> {
         let deadline = self.guard.deadline();
         let start = Start {
             deadline: deadline.into(),
@@ -100,7 +100,7 @@ impl Supervisor<'_> {
             Ok(Some(Report::Started { group })) => Group::from_raw(group),
             Ok(Some(Report::Refused(Refusal::TooLate))) => {
                 self.say_lost("the command is not started");
-                return Ok(Verdict::new(Exit::LOST, true));
+                return Ok(End { lost: true, ..End::new(Exit::LOST) });
             }
             Ok(Some(Report::Refused(Refusal::System(why)))) => {
                 return Err(Failure::System(format!("the command cannot be started: {why}")));
@@ -123,7 +123,7 @@ impl Supervisor<'_> {
         self.watch(running).await
     }
 
-    async fn watch(mut self, mut running: Running) -> Result<Verdict, Failure> {
+    async fn watch(mut self, mut running: Running) -> Result<End, Failure> {
         let mut patience = Some(PATIENCE);
         loop {
             match self.next(&running, patience).await {
@@ -167,7 +167,7 @@ impl Supervisor<'_> {
             _ => None,
         };
         let death = death.map(|signal| Death { signal, with_job: running.had_terminal });
-        Ok(Verdict { exit, lost: running.lost, death, stopped_by: running.stopped_by })
+        Ok(End { exit, lost: running.lost, death, stopped_by: running.stopped_by })
     }
 
     async fn next(&mut self, running: &Running, patience: Option<Duration>) -> Next {
@@ -278,7 +278,7 @@ impl Supervisor<'_> {
     }
 
     /// The deadman is gone, and the command with it. What is left of the group is our child now.
-    async fn orphaned(&self, mut running: Running) -> Result<Verdict, Failure> {
+    async fn orphaned(&self, mut running: Running) -> Result<End, Failure> {
         say(format_args!("the deadman process is gone; ending the command"));
         let until = self.locks.clock().now() + BURIAL;
         while running.group.alive(&mut running.known) || self.ward.has_inner() {
@@ -294,7 +294,7 @@ impl Supervisor<'_> {
         self.terminal.restore_modes();
         let lost = running.lost || !self.guard.is_held();
         let exit = if lost { Exit::LOST } else { Exit::INTERNAL };
-        Ok(Verdict { stopped_by: running.stopped_by, ..Verdict::new(exit, lost) })
+        Ok(End { lost, stopped_by: running.stopped_by, ..End::new(exit) })
     }
 
     fn say_lost(&self, consequence: &str) {

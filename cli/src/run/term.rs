@@ -8,31 +8,15 @@ use onelock::{ErrorKind, FencingToken, Guard, Locks, Timestamp};
 use rustix::process::Signal;
 
 use super::signals::Signals;
-use super::supervise::{Supervisor, Verdict};
+use super::supervise::{End, Supervisor};
 use super::terminal::Terminal;
 use super::ward::Ward;
 use super::work::Work;
-use crate::death::Death;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::output::{human, say};
 
 /// How long giving the lock back may take at most; its lease frees it otherwise.
 const GIVE_BACK: Duration = Duration::from_secs(10);
-
-/// How a hold ended that did not fail.
-pub(super) struct End {
-    pub(super) exit: Exit,
-    /// The signal to end by instead, where that is possible.
-    pub(super) death: Option<Death>,
-    /// The signal by which a service was told to end.
-    pub(super) stopped_by: Option<Signal>,
-}
-
-impl End {
-    pub(super) fn new(exit: Exit) -> Self {
-        Self { exit, death: None, stopped_by: None }
-    }
-}
 
 pub(super) struct Term<'a> {
     pub(super) locks: &'a Locks,
@@ -66,19 +50,19 @@ impl Term<'_> {
             say(format_args!("took `{name}` after {time}, token {token}, lease {lease}, at {store}"));
         }
         match self.command(&guard, ttl).await {
-            Ok(Verdict { lost: false, exit, death, stopped_by }) => {
-                let stopped_by = self.give_back(guard, stays_until).await?.or(stopped_by);
-                Ok(End { exit, death, stopped_by })
+            Ok(end) if !end.lost => {
+                let stopped_by = self.give_back(guard, stays_until).await?.or(end.stopped_by);
+                Ok(End { stopped_by, ..end })
             }
             Err(Failure::Left) => {
                 // Dropping it would give it back.
                 std::mem::forget(guard);
                 Err(Failure::Left)
             }
-            verdict => {
+            end => {
                 // Whatever is left of it is given back in the background; closing waits for that.
                 drop(guard);
-                verdict.map(|Verdict { exit, stopped_by, .. }| End { exit, death: None, stopped_by })
+                end
             }
         }
     }
@@ -88,7 +72,7 @@ impl Term<'_> {
         Ok(if self.locks.capabilities().fencing { Some(guard.token()?) } else { None })
     }
 
-    async fn command(&mut self, guard: &Guard, ttl: Duration) -> Result<Verdict, Failure> {
+    async fn command(&mut self, guard: &Guard, ttl: Duration) -> Result<End, Failure> {
         let refused = |error: std::io::Error| Failure::System(format!("signals cannot be set up: {error}"));
         // Children start with nothing blocked all the same; see the shim.
         let mut background = SigSet::empty();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use onelock::{ErrorKind, LockName, Mode};
 
+use super::supervise::End;
 use super::take::{self, Taken, Wait};
-use super::term::End;
 use super::{busy, finish, interrupted, listen, work};
 use crate::exit::{Exit, Outcome};
 use crate::store;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use onelock::{EntryView, FencingToken, Locks, Mode, Snapshot};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::lines::{lines, names};
 use super::ms;
@@ -33,11 +33,12 @@ pub(crate) struct DeadlocksArgs {
 }
 
 /// One client waits for another.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Wait {
     client: String,
     name: String,
     token: FencingToken,
+    #[serde(rename = "age_ms", serialize_with = "millis")]
     age: Option<Duration>,
     behind: String,
     behind_token: FencingToken,
@@ -45,29 +46,8 @@ struct Wait {
     behind_holds: bool,
 }
 
-#[derive(Serialize)]
-struct WaitJson<'a> {
-    client: &'a str,
-    name: &'a str,
-    token: String,
-    age_ms: Option<u64>,
-    behind: &'a str,
-    behind_token: String,
-    behind_holds: bool,
-}
-
-impl<'a> From<&'a Wait> for WaitJson<'a> {
-    fn from(wait: &'a Wait) -> Self {
-        Self {
-            client: &wait.client,
-            name: &wait.name,
-            token: wait.token.to_string(),
-            age_ms: wait.age.map(ms),
-            behind: &wait.behind,
-            behind_token: wait.behind_token.to_string(),
-            behind_holds: wait.behind_holds,
-        }
-    }
+fn millis<S: Serializer>(time: &Option<Duration>, out: S) -> Result<S::Ok, S::Error> {
+    time.map(ms).serialize(out)
 }
 
 pub(crate) async fn deadlocks(url: Option<String>, args: DeadlocksArgs) -> Outcome {
@@ -78,7 +58,7 @@ pub(crate) async fn deadlocks(url: Option<String>, args: DeadlocksArgs) -> Outco
     let circles = found?;
     for (circle, number) in circles.iter().zip(1..) {
         if args.json {
-            json(&serde_json::json!({ "circle": circle.iter().map(WaitJson::from).collect::<Vec<_>>() }))?;
+            json(&serde_json::json!({ "circle": circle }))?;
             continue;
         }
         line(format_args!("deadlock {number}:"))?;

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use clap::Parser;
-use onelock::{LockName, Locks};
+use onelock::{FencingToken, LockName, Locks};
 use serde::Serialize;
 
 use super::moment;
@@ -34,7 +34,7 @@ struct LeaderJson<'a> {
     name: &'a str,
     led: bool,
     note: Option<&'a str>,
-    token: Option<String>,
+    token: Option<FencingToken>,
     /// When it became a candidate for this term.
     since: Option<String>,
 }
@@ -62,7 +62,7 @@ async fn tell(locks: &Locks, name: &LockName, args: &LeaderArgs) -> Result<bool,
         let led = leader.is_some();
         if args.json {
             let note = leader.as_ref().map(|leader| leader.note.as_str());
-            let token = leader.as_ref().map(|leader| leader.token.to_string());
+            let token = leader.as_ref().map(|leader| leader.token);
             json(&LeaderJson { at, name: name.as_str(), led, note, token, since })?;
         } else {
             let text = leader.as_ref().map(|leader| {

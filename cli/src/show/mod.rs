@@ -15,7 +15,7 @@ pub(crate) mod watch;
 
 use std::time::{Duration, SystemTime};
 
-use onelock::{EntryView, Error, Mode};
+use onelock::{EntryView, Error, FencingToken, Mode};
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -25,7 +25,7 @@ use crate::output::say;
 #[derive(Serialize)]
 struct EntryJson<'a> {
     /// None of a holder that is not of onelock.
-    token: Option<String>,
+    token: Option<FencingToken>,
     mode: &'static str,
     /// Of a permit: how many there are.
     limit: Option<u32>,
@@ -40,7 +40,7 @@ impl<'a> From<&'a EntryView> for EntryJson<'a> {
     fn from(entry: &'a EntryView) -> Self {
         let (mode, limit, weight) = words(entry.mode);
         Self {
-            token: Some(entry.token.to_string()),
+            token: Some(entry.token),
             mode,
             limit,
             weight,

@@ -24,16 +24,7 @@ struct StoreJson<'a> {
     about: Option<&'a str>,
     example: Option<&'a str>,
     capabilities: Option<&'a onelock::Capabilities>,
-    options: Vec<OptionJson<'a>>,
-}
-
-#[derive(Serialize)]
-struct OptionJson<'a> {
-    name: &'a str,
-    /// Other spellings.
-    aliases: &'a [&'a str],
-    default: &'a str,
-    about: &'a str,
+    options: Vec<&'a onelock::OptionSpec>,
 }
 
 pub(crate) fn stores(args: &StoresArgs) -> Outcome {
@@ -44,12 +35,6 @@ pub(crate) fn stores(args: &StoresArgs) -> Outcome {
         let specs = driver.map_or(&[][..], |driver| driver.options);
         if args.json {
             let common = if driver.is_some() { onelock::config::OPTIONS } else { &[] };
-            let option = |spec: &onelock::OptionSpec| OptionJson {
-                name: spec.name,
-                aliases: spec.aliases,
-                default: spec.default,
-                about: spec.about,
-            };
             json(&StoreJson {
                 name: family.name,
                 compiled_in: driver.is_some(),
@@ -58,7 +43,7 @@ pub(crate) fn stores(args: &StoresArgs) -> Outcome {
                 about: driver.map(|driver| driver.about),
                 example: driver.map(|driver| driver.example),
                 capabilities: driver.map(|driver| &driver.capabilities),
-                options: specs.iter().chain(common).map(option).collect(),
+                options: specs.iter().chain(common).collect(),
             })?;
             continue;
         }

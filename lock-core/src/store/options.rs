@@ -6,7 +6,7 @@ use serde::de::value::StrDeserializer;
 use serde::de::{Deserialize, Deserializer, Expected, IntoDeserializer as _, Unexpected, Visitor};
 
 /// One option of a URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct OptionSpec {
     /// Its name.

@@ -14,7 +14,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::Parser;
-use onelock::{Error, Locks};
+use onelock::{Error, FencingToken, Locks};
 use serde::Serialize;
 
 use super::lines::{lines, names};
@@ -63,7 +63,7 @@ struct TopJson<'a> {
     holders: usize,
     /// Of the first holder, as all that follows but the last two.
     holder: &'a str,
-    token: Option<String>,
+    token: Option<FencingToken>,
     age_ms: Option<u64>,
     waiters: usize,
     oldest_wait_ms: Option<u64>,
@@ -93,8 +93,8 @@ async fn once(locks: &Locks, args: &TopArgs) -> Outcome {
     let rows = arranged(rows, args.sort, &args.filter);
     if args.json {
         for Row { name, token, holder, holders, age, waiters, oldest } in &rows {
-            let (token, age_ms, oldest_wait_ms) = (token.map(|t| t.to_string()), age.map(ms), oldest.map(ms));
-            let (holders, waiters) = (*holders, *waiters);
+            let (age_ms, oldest_wait_ms) = (age.map(ms), oldest.map(ms));
+            let (token, holders, waiters) = (*token, *holders, *waiters);
             json(&TopJson { name, holders, holder, token, age_ms, waiters, oldest_wait_ms })?;
         }
         return Ok(Exit::OK);

@@ -1,5 +1,6 @@
 //! What `top` shows at a moment, and what a key changes.
 
+use clap::ValueEnum as _;
 use console::Key;
 use onelock::{Error, FencingToken};
 
@@ -16,8 +17,9 @@ pub(super) enum Wish {
 }
 
 /// What the keys mean now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Keys {
+    #[default]
     Browse,
     Filter,
     /// Whether to evict this holder.
@@ -28,6 +30,7 @@ enum Keys {
     },
 }
 
+#[derive(Default)]
 pub(super) struct View {
     /// The store's address.
     pub(super) store: String,
@@ -49,21 +52,7 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn new(store: String, sort: Sort, filter: String) -> Self {
-        let (all, rows, keys) = (Vec::new(), Vec::new(), Keys::Browse);
-        let away = Some("looking…".into());
-        Self {
-            store,
-            sort,
-            filter,
-            message: String::new(),
-            away,
-            names: 0,
-            all,
-            rows,
-            keys,
-            selected: 0,
-            top: 0,
-        }
+        Self { store, sort, filter, away: Some("looking…".into()), ..Self::default() }
     }
 
     /// Takes in what was seen. The selected name stays selected.
@@ -185,22 +174,13 @@ impl View {
 
 /// How the screen shows and changes it.
 impl Sort {
-    const fn next(self) -> Self {
-        match self {
-            Self::Waiters => Self::Oldest,
-            Self::Oldest => Self::Age,
-            Self::Age => Self::Name,
-            Self::Name => Self::Waiters,
-        }
+    fn next(self) -> Self {
+        let mut from_here = Self::value_variants().iter().cycle().skip_while(|sort| **sort != self);
+        from_here.nth(1).copied().unwrap_or(self)
     }
 
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Waiters => "waiters",
-            Self::Oldest => "oldest",
-            Self::Age => "age",
-            Self::Name => "name",
-        }
+    fn word(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 }
 
