@@ -4,12 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use futures_core::Stream;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::around::progress::ask_every;
 use crate::client::Locks;
@@ -63,14 +62,8 @@ pub struct Leader {
 #[derive(Clone, Debug)]
 pub struct Term {
     guard: Arc<Guard>,
-    stepping_down: Arc<StepDown>,
+    stepping_down: Arc<watch::Sender<bool>>,
     notice: Duration,
-}
-
-#[derive(Debug, Default)]
-struct StepDown {
-    asked: AtomicBool,
-    changed: Notify,
 }
 
 impl Locks {
@@ -230,7 +223,7 @@ impl fmt::Debug for Election {
 
 impl Term {
     fn new(guard: Guard, notice: Duration) -> Self {
-        Self { guard: Arc::new(guard), stepping_down: Arc::default(), notice }
+        Self { guard: Arc::new(guard), stepping_down: Arc::new(watch::Sender::new(false)), notice }
     }
 
     /// The fencing token of this term: pass it to every resource the leader writes to.
@@ -268,7 +261,7 @@ impl Term {
     /// Safe.
     pub async fn ending(&self) {
         tokio::select! {
-            () = self.stepping_down.wait() => {}
+            () = self.step_down_asked() => {}
             () = self.guard.at_risk(self.notice) => {}
         }
     }
@@ -279,15 +272,14 @@ impl Term {
     /// # Cancel safety
     /// The step-down goes on.
     pub async fn step_down(&self) {
-        self.stepping_down.asked.store(true, Ordering::Release);
-        self.stepping_down.changed.notify_waiters();
+        self.stepping_down.send_replace(true);
         self.lost().await;
     }
 
     /// Waits until the work must be dropped.
     async fn over(&self) {
         let handed_on = async {
-            self.stepping_down.wait().await;
+            self.step_down_asked().await;
             tokio::time::sleep(self.notice).await;
         };
         tokio::select! {
@@ -295,15 +287,10 @@ impl Term {
             () = handed_on => {}
         }
     }
-}
 
-impl StepDown {
-    async fn wait(&self) {
-        let mut changed = std::pin::pin!(self.changed.notified());
-        changed.as_mut().enable();
-        if !self.asked.load(Ordering::Acquire) {
-            changed.await;
-        }
+    async fn step_down_asked(&self) {
+        // The sender is here: this ends with the request only.
+        let _ = self.stepping_down.subscribe().wait_for(|asked| *asked).await;
     }
 }
 

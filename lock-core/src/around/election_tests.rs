@@ -1,5 +1,5 @@
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::clock::{Clock, TokioClock};

@@ -1,6 +1,6 @@
 //! A tower layer that refuses requests with stale tokens (feature `tower`).
 
-use std::future::{Future, Ready, ready};
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -55,13 +55,13 @@ pub struct Fenced<S, F> {
 
 impl<S, F, B, R> Service<Request<B>> for Fenced<S, F>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<B>, Response = Response<R>, Future: Send + 'static, Error: Send + 'static>,
     F: Fn(&Request<B>) -> Option<LockName>,
-    R: From<String>,
+    R: From<String> + Send + 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Answer<S::Future, Ready<Result<S::Response, S::Error>>>;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(context)
@@ -69,12 +69,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         match self.layer.refuse(&request) {
-            Some(refusal) => Answer { inner: None, refusal: ready(Ok(refusal)) },
-            None => {
-                let inner = Some(Box::pin(self.inner.call(request)));
-                let empty = ready(Ok(Response::new(R::from(String::new()))));
-                Answer { inner, refusal: empty }
-            }
+            Some(refusal) => Box::pin(ready(Ok(refusal))),
+            None => Box::pin(self.inner.call(request)),
         }
     }
 }
@@ -107,28 +103,10 @@ impl<F> FenceLayer<F> {
     }
 }
 
-/// The future of a [`Fenced`] service.
-#[derive(Debug)]
-pub struct Answer<I, R> {
-    /// None for a request that was refused.
-    inner: Option<Pin<Box<I>>>,
-    refusal: R,
-}
-
-impl<I: Future<Output = R::Output>, R: Future + Unpin> Future for Answer<I, R> {
-    type Output = R::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.inner {
-            Some(inner) => inner.as_mut().poll(context),
-            None => Pin::new(&mut self.refusal).poll(context),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::future::Ready;
     use std::sync::Mutex;
 
     use super::*;
