@@ -4,9 +4,10 @@
 //! lease alive therefore also takes out its own entries when their time has passed ([`crate::release`]); when it does not
 //! run, it keeps nothing alive either, and the store ends them all.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use onelock_core::toolkit::Mutex;
 use onelock_core::toolkit::in_use::InUse;
 use onelock_core::{HolderId, HolderMap, Timestamp};
 use tokio::sync::Notify;
@@ -81,27 +82,23 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    fn lock(&self) -> MutexGuard<'_, HolderMap<Own>> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.map.lock().is_empty()
     }
 
     /// The entry of a holder, unless it is released.
     pub(crate) fn get(&self, holder: HolderId) -> Option<Own> {
-        self.lock().get(&holder).filter(|own| own.released.is_none()).cloned()
+        self.map.lock().get(&holder).filter(|own| own.released.is_none()).cloned()
     }
 
     pub(crate) fn is_released(&self, holder: HolderId) -> bool {
-        self.lock().get(&holder).is_some_and(|own| own.released.is_some())
+        self.map.lock().get(&holder).is_some_and(|own| own.released.is_some())
     }
 
     /// Begins a join: the entry is kept in mind from before anything is sent. False while what an earlier try has made is being
     /// taken out.
     pub(crate) fn join(&self, holder: HolderId, key: &[u8]) -> bool {
-        let mut map = self.lock();
+        let mut map = self.map.lock();
         let own = map.entry(holder).or_insert_with(|| Own::new(key.to_vec()));
         if !own.taken_out {
             (own.released, own.due) = (None, None);
@@ -114,20 +111,20 @@ impl Entries {
 
     /// Puts in an entry that this client did not know.
     pub(crate) fn put(&self, holder: HolderId, own: Own) {
-        self.lock().insert(holder, own);
+        self.map.lock().insert(holder, own);
         self.some.notify_one();
     }
 
     /// Changes an entry that is not released; whether it was there.
     pub(crate) fn change(&self, holder: HolderId, change: impl FnOnce(&mut Own)) -> bool {
-        let mut map = self.lock();
+        let mut map = self.map.lock();
         let own = map.get_mut(&holder).filter(|own| own.released.is_none());
         own.map(change).is_some()
     }
 
     /// From now on no verb but another acquire brings it back; it is taken out at `due`.
     pub(crate) fn release(&self, holder: HolderId, due: Timestamp) {
-        if let Some(own) = self.lock().get_mut(&holder) {
+        if let Some(own) = self.map.lock().get_mut(&holder) {
             own.released = Some(own.released.unwrap_or(SWEEP));
             own.due = Some(due);
         }
@@ -136,7 +133,7 @@ impl Entries {
     /// The store has said that it is not there. Forgotten, unless a join may still make it: then it is looked for again, ever
     /// more rarely, until the leases are over that it can come to be on.
     pub(crate) fn absent(&self, holder: HolderId, now: Timestamp) {
-        let mut map = self.lock();
+        let mut map = self.map.lock();
         let Some(own) = map.get_mut(&holder) else { return };
         if !own.unclear || own.leases.iter().all(|lease| lease.is_over(now)) {
             map.remove(&holder);
@@ -149,14 +146,14 @@ impl Entries {
 
     /// An entry has been taken out, or could not be.
     pub(crate) fn taken_out(&self, holder: HolderId) {
-        if let Some(own) = self.lock().get_mut(&holder) {
+        if let Some(own) = self.map.lock().get_mut(&holder) {
             own.taken_out = false;
         }
     }
 
     /// The entries whose time has passed at `now`, to be taken out: they are released by this.
     pub(crate) fn lapsed(&self, now: Timestamp) -> Vec<(HolderId, Own)> {
-        let mut map = self.lock();
+        let mut map = self.map.lock();
         let lapsed = map.iter_mut().filter(|(_, own)| own.due.is_some_and(|due| due <= now));
         let release = |(holder, own): (&HolderId, &mut Own)| {
             own.released = Some(own.released.unwrap_or(SWEEP));
@@ -168,7 +165,7 @@ impl Entries {
 
     /// Forgets all; the leases that living ones can be on.
     pub(crate) fn take_all(&self) -> Vec<i64> {
-        let all = std::mem::take(&mut *self.lock());
+        let all = std::mem::take(&mut *self.map.lock());
         let living = all.into_values().filter(|own| own.released.is_none() && own.number > 0);
         living.flat_map(|own| own.leases).map(|lease| lease.id).collect()
     }

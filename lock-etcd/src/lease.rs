@@ -10,13 +10,14 @@
 //! client that closes, and of these only the ones that no living entry can be on: a lease that nobody keeps alive ends.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::Client;
 use futures_util::future::join_all;
 use onelock_core::flight::SingleFlight;
+use onelock_core::toolkit::Mutex;
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
 
@@ -58,13 +59,9 @@ impl Lease {
         self.granted.saturating_sub(self.slack + delay)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Timestamp> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether it has ended, as far as this client knows.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
-        self.gone.load(Ordering::Acquire) || now.saturating_since(*self.kept()) >= self.granted
+        self.gone.load(Ordering::Acquire) || now.saturating_since(*self.kept.lock()) >= self.granted
     }
 
     /// No new entry joins it: see the top of this file.
@@ -105,17 +102,13 @@ impl Leases {
         self.clock.now()
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Arc<Lease>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The lease of this length that new entries join.
     fn current(&self, seconds: u64) -> Option<Arc<Lease>> {
         let now = self.now();
         let open = |lease: &&Arc<Lease>| {
             lease.asked == seconds && !lease.closed.load(Ordering::Acquire) && !lease.is_over(now)
         };
-        self.all().iter().find(open).map(Arc::clone)
+        self.all.lock().iter().find(open).map(Arc::clone)
     }
 
     /// The lease that entries of this lease and lock-delay join now.
@@ -125,7 +118,7 @@ impl Leases {
             return Ok(lease);
         }
         let making = {
-            let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut making = self.making.lock();
             making.retain(|length, flight| *length == seconds || flight.is_under_way());
             Arc::clone(making.entry(seconds).or_default())
         };
@@ -164,7 +157,7 @@ impl Leases {
             gone: AtomicBool::new(false),
         });
         let now = self.now();
-        let mut all = self.all();
+        let mut all = self.all.lock();
         all.retain(|lease| !lease.is_over(now));
         all.push(Arc::clone(&lease));
         Ok(lease)
@@ -172,7 +165,7 @@ impl Leases {
 
     /// Keeps a lease alive unless it was lately.
     pub(crate) async fn refresh(&self, lease: &Arc<Lease>) -> Result<Life> {
-        if self.now().saturating_since(*lease.kept()) < lease.slack / 2 {
+        if self.now().saturating_since(*lease.kept.lock()) < lease.slack / 2 {
             return Ok(Life::Kept);
         }
         self.keep_alive(lease).await
@@ -189,7 +182,7 @@ impl Leases {
             });
             match asked.await {
                 // One that was sent before this call says nothing for it.
-                Some(Ok(Life::Kept)) if *lease.kept() < begun => {}
+                Some(Ok(Life::Kept)) if *lease.kept.lock() < begun => {}
                 Some(answer) => return answer,
                 None => return Err(runtime_gone()),
             }
@@ -198,7 +191,7 @@ impl Leases {
 
     /// Gives back every lease but these.
     pub(crate) async fn revoke_but(&self, in_use: &[i64]) -> Result<()> {
-        let all = std::mem::take(&mut *self.all());
+        let all = std::mem::take(&mut *self.all.lock());
         let now = self.now();
         let idle = all.iter().filter(|lease| !lease.is_over(now) && !in_use.contains(&lease.id));
         let revoke = |id| async move {
@@ -219,7 +212,7 @@ async fn ask(lease: &Lease, cluster: &Cluster, clock: &dyn Clock) -> Result<Life
     let call = |client: Arc<Client>| async move { client.lease_client().keep_alive(id).await.map(|_| ()) };
     match cluster.request(call).await {
         Ok(()) => {
-            let mut kept = lease.kept();
+            let mut kept = lease.kept.lock();
             *kept = sent.max(*kept);
             Ok(Life::Kept)
         }

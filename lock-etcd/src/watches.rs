@@ -6,11 +6,12 @@
 //! of an earlier watch, which is sent just behind for this reason, or the reading. Without it the watch is opened again.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::proto::PbWatchResponse;
 use etcd_client::{WatchFilterType, WatchOptions, WatchRequestSender};
+use onelock_core::toolkit::Mutex;
 use onelock_core::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -128,7 +129,7 @@ impl Watching {
 /// A watch ends with the last who waits for it.
 impl Drop for Watching {
     fn drop(&mut self) {
-        let mut state = self.watches.lock();
+        let mut state = self.watches.state.lock();
         let Some(own) = state.by_key.get_mut(&self.blocker.0).filter(|own| own.id == self.id) else { return };
         own.users -= 1;
         if own.users == 0 {
@@ -182,17 +183,13 @@ impl Watches {
         Arc::new(Self { cluster, runtime, state: Mutex::default(), orders: Notify::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
     /// Watches for the deletion of a key, with all who do.
     pub(crate) fn watch(self: &Arc<Self>, blocker: &Blocker) -> Watching {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(own) = state.by_key.get_mut(&blocker.0) {
             own.users += 1;
             let (id, seen) = (own.id, own.seen.subscribe());
@@ -215,7 +212,7 @@ impl Watches {
     /// The key of a watch that stands is there, in `revision`: whether its deletion will be shown at once, as far as that can be had.
     /// If not, the watch is opened again, and the key is to be read when it stands.
     pub(crate) fn is_prompt(&self, watching: &Watching, revision: i64) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { by_key, .. } = &mut *state;
         let Some(own) = by_key.get_mut(&watching.blocker.0).filter(|own| own.id == watching.id) else {
             return true;
@@ -269,7 +266,7 @@ impl Watches {
 
     /// Ends every watch.
     pub(crate) fn fail(&self, error: &Error) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for (_, own) in state.by_key.drain() {
             own.seen.send_replace(Seen::Broken(error.clone()));
         }
@@ -288,7 +285,7 @@ impl Watches {
         let (mut sender, mut answers) = open.map_err(|error| self.cluster.failure(error))?.split();
         self.orders.notify_one();
         loop {
-            let idle = self.lock().by_key.is_empty();
+            let idle = self.state.lock().by_key.is_empty();
             tokio::select! {
                 message = answers.message() => {
                     let ended = || Error::new(ErrorKind::Unavailable, "etcd ended the stream of watches");
@@ -305,7 +302,7 @@ impl Watches {
                     return Err(Error::new(ErrorKind::Unavailable, text).into());
                 }
                 () = tokio::time::sleep(LINGER), if idle => {
-                    let mut state = self.lock();
+                    let mut state = self.state.lock();
                     if state.by_key.is_empty() {
                         state.running = false;
                         state.close.clear();
@@ -318,7 +315,7 @@ impl Watches {
 
     /// What to open first on a stream; without anything to open there is to be none.
     fn first(&self) -> Option<(i64, Vec<u8>)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let first = state.open.pop().and_then(|id| Some((id, state.by_id.get(&id)?.clone())));
         state.close.clear();
         state.running = first.is_some();
@@ -327,7 +324,7 @@ impl Watches {
 
     /// What to open and what to close.
     fn orders(&self) -> (Vec<(i64, Vec<u8>)>, Vec<i64>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { open, close, by_id, .. } = &mut *state;
         let open = open.drain(..).filter_map(|id| Some((id, by_id.get(&id)?.clone()))).collect();
         (open, std::mem::take(close))
@@ -355,7 +352,7 @@ impl Watches {
             // The stream has the token that it was opened with. Who has no right to read learns that from the reading.
             return Err(Failure::StaleToken(reason.clone()));
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let revision = line::revision(message.header.as_ref())?;
         // Answers come in the order of what was sent; events may come late.
         if (message.created || message.canceled)

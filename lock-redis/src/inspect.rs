@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::sync::Mutex;
 
+use onelock_core::toolkit::Mutex;
 use onelock_core::{Error, ErrorKind, ListedName, Listing, LockName, Page, Result, Snapshot};
 
 use crate::keys::{Keys, glob, name_of};
 use crate::topology::Servers;
-use crate::wait::lock;
 use crate::{reply, scripts};
 
 pub(crate) async fn inspect(servers: &Servers, keys: &Keys, name: &LockName) -> Result<Snapshot> {
@@ -38,7 +37,7 @@ pub(crate) async fn list(
     };
     let last = page.cursor.as_ref().map(last).transpose()?;
     let limit = page.limit.clamp(1, Page::MAX);
-    let known = lock(found).take().filter(|(start, _)| last.is_some() && start == names);
+    let known = found.lock().take().filter(|(start, _)| last.is_some() && start == names);
     let all = match known {
         Some((_, all)) => all,
         None => scan(servers, &keys.prefix, names).await?,
@@ -47,7 +46,7 @@ pub(crate) async fn list(
     let shown: Vec<_> = all.range((from, Bound::Unbounded)).take(limit).cloned().collect();
     let next = shown.last().filter(|last| all.last() != Some(last)).map(|last| format!("{AFTER}{last}"));
     if next.is_some() {
-        *lock(found) = Some((names.to_owned(), all));
+        *found.lock() = Some((names.to_owned(), all));
     }
     Ok(Listing::new(counted(servers, keys, shown).await?, next))
 }

@@ -1,8 +1,9 @@
 //! How waiters are notified: one channel per client, the inbox, and a place for every waiter where its grant is kept until it
 //! is read.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use onelock_core::toolkit::Mutex;
 use onelock_core::{FencingToken, HolderId, HolderMap, Result, Wake};
 use tokio::sync::Notify;
 
@@ -47,12 +48,12 @@ impl Inbox {
 
     /// Makes a place for a waiter *before* its acquire is sent, so that a grant that comes early is kept.
     pub(crate) fn expect(&self, holder: HolderId) {
-        lock(&self.waiters).entry(holder).or_default();
+        self.waiters.lock().entry(holder).or_default();
     }
 
     /// Takes the place away: the entry holds, is gone, or never was.
     pub(crate) fn forget(&self, holder: HolderId) {
-        let waiter = lock(&self.waiters).remove(&holder);
+        let waiter = self.waiters.lock().remove(&holder);
         // A task that still waits there asks once more and learns what happened.
         if let Some(waiter) = waiter.filter(|waiter| Arc::strong_count(waiter) > 1) {
             waiter.post(Mail::ask);
@@ -67,7 +68,7 @@ impl Inbox {
             return;
         };
         let (Some(holder), Ok(token)) = (HolderId::from_hex(holder), token.parse()) else { return };
-        let waiter = lock(&self.waiters).get(&holder).cloned();
+        let waiter = self.waiters.lock().get(&holder).cloned();
         if let Some(waiter) = waiter {
             waiter.post(|mail| if self.grants { mail.held = Some(token) } else { mail.ask() });
         }
@@ -75,7 +76,7 @@ impl Inbox {
 
     /// Messages may have been lost: everyone asks again.
     pub(crate) fn ask_all(&self) {
-        let all: Vec<_> = lock(&self.waiters).values().cloned().collect();
+        let all: Vec<_> = self.waiters.lock().values().cloned().collect();
         all.iter().for_each(|waiter| waiter.post(Mail::ask));
     }
 
@@ -86,7 +87,7 @@ impl Inbox {
         holder: HolderId,
         reach: impl Fn() -> F,
     ) -> Result<Wake> {
-        let known = lock(&self.waiters).get(&holder).cloned();
+        let known = self.waiters.lock().get(&holder).cloned();
         let Some(waiter) = known else {
             self.expect(holder);
             return Ok(Wake::Ask);
@@ -97,12 +98,12 @@ impl Inbox {
             match waiter.read() {
                 Some(Wake::Held(token)) => return Ok(Wake::Held(token)),
                 Some(Wake::Ask) => {
-                    let reasons = lock(&waiter.mail).reasons;
+                    let reasons = waiter.mail.lock().reasons;
                     tokio::select! {
                         biased;
                         reached = reach() => {
                             reached?;
-                            lock(&waiter.mail).asked = reasons;
+                            waiter.mail.lock().asked = reasons;
                             return Ok(Wake::Ask);
                         }
                         () = arrived => {}
@@ -116,20 +117,15 @@ impl Inbox {
 
 impl Waiter {
     fn post(&self, change: impl FnOnce(&mut Mail)) {
-        change(&mut lock(&self.mail));
+        change(&mut self.mail.lock());
         self.arrived.notify_waiters();
     }
 
     /// A grant stays: it is as true the next time.
     fn read(&self) -> Option<Wake> {
-        let mail = lock(&self.mail);
+        let mail = self.mail.lock();
         mail.held.map(Wake::Held).or((mail.reasons > mail.asked).then_some(Wake::Ask))
     }
-}
-
-/// No code panics while it holds one of these locks, and the data is whole at every step.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

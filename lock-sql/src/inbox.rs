@@ -1,8 +1,9 @@
 //! Who waits in this client, and the task that polls for them where the server notifies nobody.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use onelock_core::toolkit::Mutex;
 use onelock_core::{HolderId, HolderMap, LockName, Renewed, Result, Ticket, Wake};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -47,12 +48,8 @@ struct State {
 }
 
 impl Slot {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn notify(&self, wake: Wake) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !matches!((state.wake, wake), (Some(Wake::Held(_)), Wake::Ask)) {
             state.wake = Some(wake);
         }
@@ -62,13 +59,13 @@ impl Slot {
 
     /// What is waited for, while nothing has come.
     fn waiting(&self) -> Option<Ticket> {
-        let state = self.state();
+        let state = self.state.lock();
         state.ticket.clone().filter(|_| state.calls > 0 && state.wake.is_none())
     }
 
     /// A grant stays for the next wait; a call to ask is for one.
     fn take(&self) -> Option<Wake> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match state.wake {
             Some(Wake::Ask) => state.wake.take(),
             held => held,
@@ -77,14 +74,10 @@ impl Slot {
 }
 
 impl Inbox {
-    fn slots(&self) -> MutexGuard<'_, HolderMap<Arc<Slot>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Keeps what comes for an entry from now on. Whether that was so before.
     #[cfg(feature = "postgres")]
     pub(crate) fn expect(&self, holder: HolderId) -> bool {
-        let mut slots = self.slots();
+        let mut slots = self.slots.lock();
         let known = slots.contains_key(&holder);
         slots.entry(holder).or_default();
         known
@@ -95,7 +88,7 @@ impl Inbox {
     /// # Cancel safety
     /// Safe: what comes between two waits is kept.
     pub(crate) async fn wait(&self, ticket: &Ticket) -> Wake {
-        let slot = Arc::clone(self.slots().entry(ticket.holder).or_default());
+        let slot = Arc::clone(self.slots.lock().entry(ticket.holder).or_default());
         let _call = Call::new(&slot, ticket);
         self.changed.notify_one();
         loop {
@@ -111,7 +104,7 @@ impl Inbox {
 
     /// Notifies an entry, if something is expected for it.
     pub(crate) fn notify(&self, holder: HolderId, wake: Wake) {
-        let slot = self.slots().get(&holder).cloned();
+        let slot = self.slots.lock().get(&holder).cloned();
         if let Some(slot) = slot {
             slot.notify(wake);
         }
@@ -119,7 +112,7 @@ impl Inbox {
 
     /// The entry waits no more: it holds, or is gone.
     pub(crate) fn settle(&self, holder: HolderId, wake: Wake) {
-        let slot = self.slots().remove(&holder);
+        let slot = self.slots.lock().remove(&holder);
         if let Some(slot) = slot {
             slot.notify(wake);
         }
@@ -137,7 +130,7 @@ impl Inbox {
 
     /// Something may have been missed: everybody asks.
     pub(crate) fn ask_all(&self) {
-        let slots: Vec<_> = self.slots().values().cloned().collect();
+        let slots: Vec<_> = self.slots.lock().values().cloned().collect();
         for slot in slots {
             slot.notify(Wake::Ask);
         }
@@ -146,7 +139,7 @@ impl Inbox {
     /// Whether somebody waits.
     pub(crate) fn is_waited_for(&self, name: Option<&LockName>) -> bool {
         let waits = |ticket: Ticket| name.is_none_or(|name| ticket.name == *name);
-        self.slots().values().filter_map(|slot| slot.waiting()).any(waits)
+        self.slots.lock().values().filter_map(|slot| slot.waiting()).any(waits)
     }
 
     /// An entry of this name has left: who waits for the name here may hold.
@@ -160,7 +153,7 @@ impl Inbox {
     /// Whom to ask for: grants follow the line, so of the waiters of one name the foremost, and those behind it that may hold
     /// beside it.
     fn foremost(&self) -> Vec<Ticket> {
-        let mut waiting: Vec<_> = self.slots().values().filter_map(|slot| slot.waiting()).collect();
+        let mut waiting: Vec<_> = self.slots.lock().values().filter_map(|slot| slot.waiting()).collect();
         waiting.sort_unstable_by(|a, b| (&a.name, a.token).cmp(&(&b.name, b.token)));
         let mut chosen = Vec::new();
         for line in waiting.chunk_by(|a, b| a.name == b.name) {
@@ -175,7 +168,7 @@ impl Inbox {
     /// Polls on this runtime, unless that is done already. After something has changed the pause is the first, and while nothing
     /// does it grows to the second.
     pub(crate) fn poll_by<P: Poll>(self: &Arc<Self>, pauses: (Duration, Duration), poll: impl FnOnce() -> P) {
-        let mut polling = self.polling.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut polling = self.polling.lock();
         if polling.as_ref().is_none_or(JoinHandle::is_finished) {
             *polling = Some(tokio::spawn(run(Polling(Arc::clone(self)), pauses, poll())));
         }
@@ -183,7 +176,7 @@ impl Inbox {
 
     /// Polls no more.
     pub(crate) fn close(&self) {
-        let polling = self.polling.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let polling = self.polling.lock().take();
         if let Some(polling) = polling {
             polling.abort();
         }
@@ -195,7 +188,7 @@ struct Call<'a>(&'a Slot);
 
 impl<'a> Call<'a> {
     fn new(slot: &'a Slot, ticket: &Ticket) -> Self {
-        let mut state = slot.state();
+        let mut state = slot.state.lock();
         state.calls += 1;
         state.ticket = Some(ticket.clone());
         Self(slot)
@@ -204,7 +197,7 @@ impl<'a> Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        self.0.state().calls -= 1;
+        self.0.state.lock().calls -= 1;
     }
 }
 

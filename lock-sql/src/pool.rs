@@ -1,9 +1,10 @@
 //! The connections of one client to its server: a few for all its requests. Not the driver's pool: that one asks the server
 //! before and after each use.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use onelock_core::toolkit::Mutex;
 use onelock_core::{Error, ErrorKind, Result};
 use sqlx::{FromRow, Row};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -167,7 +168,7 @@ impl<S: Connect> Pool<S> {
     }
 
     fn pop(&self) -> Option<S::Conn> {
-        let mut free = self.free();
+        let mut free = self.free.lock();
         free.retain(|(conn, _)| S::is_usable(conn));
         free.pop().map(|(conn, _)| conn)
     }
@@ -175,7 +176,7 @@ impl<S: Connect> Pool<S> {
     /// Takes a connection (back).
     pub(crate) fn give(&self, conn: S::Conn) {
         {
-            let mut free = self.free();
+            let mut free = self.free.lock();
             // Looked at under the lock, so that none comes back after `close`.
             if !self.permits.is_closed() {
                 free.push((conn, Instant::now()));
@@ -187,7 +188,7 @@ impl<S: Connect> Pool<S> {
 
     /// Closes what has been idle for long: others may need the server's connections.
     pub(crate) fn reap(&self) {
-        let mut free = self.free();
+        let mut free = self.free.lock();
         let old = free.iter().take_while(|(_, since)| since.elapsed() >= IDLE).count();
         let old = old.min(free.len().saturating_sub(1));
         let idle: Vec<_> = free.drain(..old).collect();
@@ -197,7 +198,7 @@ impl<S: Connect> Pool<S> {
 
     /// Closes those that nobody uses.
     pub(crate) fn forget(&self) {
-        let all = std::mem::take(&mut *self.free());
+        let all = std::mem::take(&mut *self.free.lock());
         drop(all);
     }
 
@@ -206,10 +207,6 @@ impl<S: Connect> Pool<S> {
         self.permits.close();
         self.reserve.close();
         self.forget();
-    }
-
-    fn free(&self) -> MutexGuard<'_, Vec<(S::Conn, Instant)>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

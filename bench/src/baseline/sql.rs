@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use onelock::toolkit::Mutex;
 use sqlx::{Connection, Database};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -62,13 +63,9 @@ impl<D: Dialect> Connections<D> {
         Arc::new(Self { options: dialect.options(server), free, permits })
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<Connected<D>>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn get(&self) -> Result<(Connected<D>, OwnedSemaphorePermit), Failure> {
         let permit = Arc::clone(&self.permits).acquire_owned().await?;
-        let free = self.free().pop();
+        let free = self.free.lock().pop();
         match free {
             Some(connection) => Ok((connection, permit)),
             None => Ok((Connected::<D>::connect_with(&self.options).await?, permit)),
@@ -78,12 +75,12 @@ impl<D: Dialect> Connections<D> {
     async fn execute(&self, sql: &'static str, name: Option<&str>) -> Result<u64, Failure> {
         let (mut connection, _permit) = self.get().await?;
         let rows = D::execute(&mut connection, sql, name).await?;
-        self.free().push(connection);
+        self.free.lock().push(connection);
         Ok(rows)
     }
 
     async fn close(&self) -> Result<(), Failure> {
-        let all = std::mem::take(&mut *self.free());
+        let all = std::mem::take(&mut *self.free.lock());
         for connection in all {
             connection.close().await?;
         }
@@ -162,13 +159,13 @@ impl<D: Dialect> Pair for Session<D> {
         if D::holds(&mut connection, D::SESSION[0], name).await? {
             return Ok(Some((connection, permit)));
         }
-        connections.free().push(connection);
+        connections.free.lock().push(connection);
         Ok(None)
     }
 
     async fn give_back(&self, name: &str, (mut connection, _permit): Self::Kept) -> Result<bool, Failure> {
         let held = D::holds(&mut connection, D::SESSION[1], name).await?;
-        self.0.0.free().push(connection);
+        self.0.0.free.lock().push(connection);
         Ok(held)
     }
 

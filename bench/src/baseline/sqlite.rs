@@ -1,9 +1,10 @@
 //! A row that is inserted, which waits for the disk, and deleted, which does not, by one connection to a file of its own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use onelock::toolkit::Mutex;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -70,7 +71,7 @@ struct Rows(Arc<Mutex<Connection>>);
 
 impl Rows {
     fn execute(&self, sync: &str, sql: &str, name: &str) -> Result<bool, Failure> {
-        let connection = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = self.0.lock();
         connection.execute_batch(sync)?;
         Ok(connection.prepare_cached(sql)?.execute([name])? == 1)
     }

@@ -7,13 +7,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use crate::client::guard::Guard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::FencingToken;
+use crate::toolkit::Mutex;
 
 /// The header that carries a token over HTTP; its value is the decimal number.
 ///
@@ -169,7 +169,7 @@ impl Fence {
     /// # Errors
     /// [`Stale`] when a larger one has been here.
     pub fn admit(&self, name: &LockName, token: FencingToken, raise: bool) -> Result<(), Stale> {
-        let mut watermarks = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watermarks = self.newest.lock();
         match watermarks.get_mut(name) {
             Some(newest) if token < *newest => Err(Stale::new(name.clone(), token, *newest)),
             Some(newest) => {
@@ -187,7 +187,7 @@ impl Fence {
 
     /// Forgets the watermark of a name whose resource is gone.
     pub fn forget(&self, name: &LockName) {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.newest.lock().remove(name);
     }
 }
 

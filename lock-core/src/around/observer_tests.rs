@@ -11,7 +11,7 @@ struct Notes(Mutex<Vec<String>>);
 
 impl Notes {
     fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap())
+        std::mem::take(&mut *self.0.lock())
     }
 }
 
@@ -29,7 +29,7 @@ impl Observer for Notes {
             Event::Unused(of) => format!("{} unused", of.name),
             _ => return,
         };
-        self.0.lock().unwrap().push(text);
+        self.0.lock().push(text);
     }
 }
 
@@ -104,7 +104,7 @@ struct Verbs(Mutex<std::collections::BTreeMap<&'static str, u32>>);
 impl Observer for Verbs {
     fn on_event(&self, event: &Event<'_>) {
         if let Event::Request { verb, .. } = event {
-            *self.0.lock().unwrap().entry(verb).or_default() += 1;
+            *self.0.lock().entry(verb).or_default() += 1;
         }
     }
 }
@@ -117,6 +117,6 @@ async fn a_set_of_three_is_six_requests() {
     let settings = Settings::default().observer(Arc::clone(&verbs) as _);
     let locks = Locks::builder(backend).clock(clock).settings(settings).build().unwrap();
     locks.all(["a", "b", "c"]).unwrap().acquire().await.unwrap().release().await.unwrap();
-    let asked: Vec<_> = verbs.0.lock().unwrap().clone().into_iter().collect();
+    let asked: Vec<_> = verbs.0.lock().clone().into_iter().collect();
     assert_eq!(asked, [("acquire", 3), ("release", 3)]);
 }

@@ -22,7 +22,7 @@
 //! ```
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -36,6 +36,7 @@ use crate::clock::{Clock, TokioClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{MemoryBackend, MemoryStore};
 use crate::model::loss::LossReason;
+use crate::toolkit::Mutex;
 
 /// A client of a memory store of its own, both on the paused clock of the current runtime.
 ///
@@ -58,7 +59,7 @@ pub fn over(store: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Result<Locks> {
     let away = Arc::new(watch::Sender::new(0));
     let switched = Switched { store: Arc::clone(&store), away: Arc::clone(&away) };
     let locks = Locks::builder(Arc::new(Through(switched))).clock(clock).build()?;
-    let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut clients = CLIENTS.lock();
     clients.retain(|client| client.client.strong_count() > 0);
     clients.push(Switch { client: Arc::downgrade(&locks.client), store, away });
     Ok(locks)
@@ -125,7 +126,7 @@ struct Switch {
 static CLIENTS: Mutex<Vec<Switch>> = Mutex::new(Vec::new());
 
 fn switch(locks: &Locks) -> Result<Switch> {
-    let clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let clients = CLIENTS.lock();
     let of = clients.iter().find(|switch| switch.client.as_ptr() == Arc::as_ptr(&locks.client));
     of.cloned().ok_or_else(|| {
         Error::new(ErrorKind::Misuse, "only a client of `testing::paused` or `testing::over` has outages")

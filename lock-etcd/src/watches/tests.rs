@@ -12,7 +12,7 @@ async fn played() -> Arc<Watches> {
     let config = EtcdConfig::try_from("etcd://never".parse::<onelock_core::StoreUrl>().unwrap()).unwrap();
     let cluster = Cluster::new(config, Handle::current()).await.unwrap();
     let watches = Watches::new(cluster, Handle::current());
-    watches.lock().running = true;
+    watches.state.lock().running = true;
     watches
 }
 

@@ -10,10 +10,11 @@ pub(crate) mod socket;
 #[cfg(feature = "tls")]
 mod tls;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::flight::SingleFlight;
+use onelock_core::toolkit::Mutex;
 use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::{Cmd, Pipeline, PushInfo, PushKind, ServerError, Value};
 use tokio::runtime::Handle;
@@ -23,7 +24,7 @@ use crate::config::RedisConfig;
 use crate::error::{self, closed};
 use crate::scripts::Script;
 use crate::topology::epoch::Fence;
-use crate::wait::{Inbox, lock};
+use crate::wait::Inbox;
 pub(crate) use open::Target;
 use socket::Socket;
 
@@ -235,7 +236,7 @@ impl Connection {
     }
 
     fn current(&self) -> Result<Option<Live>> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         if state.closed { Err(closed()) } else { Ok(state.live.clone()) }
     }
 
@@ -244,12 +245,12 @@ impl Connection {
         if let Some(live) = self.current()? {
             return Ok(live);
         }
-        let until = lock(&self.state).until;
+        let until = self.state.lock().until;
         if let Some(until) = until {
             sleep_until(until).await;
         }
         let number = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.pause = (state.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
             // Set before the attempt: one that is given up counts as failed.
             state.until = Some(Instant::now() + state.pause);
@@ -264,7 +265,7 @@ impl Connection {
         };
         let (socket, fence) = open::open(&self.config, &self.target, self.inbox.channel(), pushed).await?;
         let live = Live { socket, number, fence: fence.map(Arc::new) };
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.closed {
             return Err(closed());
         }
@@ -282,7 +283,7 @@ impl Connection {
 
     /// Stops using this connection. What was published on it may be lost: every waiter asks, over the next one.
     fn drop_connection(&self, number: u64) {
-        let dropped = lock(&self.state).live.take_if(|live| live.number == number);
+        let dropped = self.state.lock().live.take_if(|live| live.number == number);
         if dropped.is_some() {
             self.inbox.ask_all();
         }
@@ -298,7 +299,7 @@ impl Connection {
 
     /// Ends the connection of a client that is closed.
     pub(crate) fn close(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         (state.closed, state.live) = (true, None);
     }
 }

@@ -7,11 +7,12 @@
 //! the same one, and a line in a slot that is on its way is served by other scripts.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use onelock_core::flight::SingleFlight;
+use onelock_core::toolkit::Mutex;
 use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::Cmd;
 use tokio::runtime::Handle;
@@ -25,7 +26,7 @@ use crate::connection::{Answer, Connection, Target};
 use crate::error::closed;
 use crate::keys::{BUCKETS, slot};
 use crate::scripts::Script;
-use crate::wait::{Inbox, lock};
+use crate::wait::Inbox;
 
 /// The shortest time between two reads of the slot map.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -148,7 +149,7 @@ impl Cluster {
     }
 
     fn is_stale(&self) {
-        lock(&self.state).good = false;
+        self.state.lock().good = false;
     }
 
     /// A node that fails may have been replaced: the next call reads the map.
@@ -168,7 +169,7 @@ impl Cluster {
     /// Reads the slot map when it may have changed. What was known of it is used as long as nothing better is.
     async fn fresh(self: &Arc<Self>) -> Result<()> {
         let (good, known) = {
-            let state = lock(&self.state);
+            let state = self.state.lock();
             (state.good, !state.ranges.is_empty())
         };
         if good {
@@ -183,7 +184,7 @@ impl Cluster {
     /// Who serves a slot, as far as is known.
     fn at(&self, slot: u16) -> Result<(Host, Arc<Connection>)> {
         let served = |range: &&Range| range.holds(slot);
-        let host = lock(&self.state).ranges.iter().find(served).map(|range| range.host.clone());
+        let host = self.state.lock().ranges.iter().find(served).map(|range| range.host.clone());
         let unserved = || {
             self.is_stale();
             Error::new(ErrorKind::Unavailable, format!("no node of the cluster serves slot {slot} now"))
@@ -194,7 +195,7 @@ impl Cluster {
     }
 
     fn node(&self, host: Host) -> Result<Arc<Connection>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.closed {
             return Err(closed());
         }
@@ -203,24 +204,24 @@ impl Cluster {
     }
 
     async fn read_map(&self) -> Result<()> {
-        let last = lock(&self.state).read;
+        let last = self.state.lock().read;
         if let Some(last) = last {
             sleep_until(last + PAUSE).await;
         }
         // What fails from now on makes it stale again.
-        lock(&self.state).good = true;
+        self.state.lock().good = true;
         let longest = self.config.connect_timeout + self.config.request_timeout;
         let newest = timeout(longest, self.newest()).await.unwrap_or_else(|_| {
             let text = format!("no node of the cluster answers within {longest:?}");
             Err(Error::new(ErrorKind::Unavailable, text))
         });
-        lock(&self.state).read = Some(Instant::now());
+        self.state.lock().read = Some(Instant::now());
         newest.map(|view| self.take_over(view)).inspect_err(|_| self.is_stale())
     }
 
     /// The newest view of the nodes in use, or else of those in the configuration.
     async fn newest(&self) -> Result<ClusterView> {
-        let known: Vec<_> = lock(&self.state).connections.values().cloned().collect();
+        let known: Vec<_> = self.state.lock().connections.values().cloned().collect();
         let views = match majority(known.iter().map(view).collect()).await {
             Ok(views) => views,
             Err(_) => {
@@ -234,7 +235,7 @@ impl Cluster {
     }
 
     fn take_over(&self, view: ClusterView) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let changed = state.ranges != view.ranges;
         state.connections.retain(|host, _| view.ranges.iter().any(|range| range.host == *host));
         state.ranges = view.ranges;
@@ -246,7 +247,7 @@ impl Cluster {
     }
 
     pub(super) fn close(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.closed = true;
         state.connections.values().for_each(|node| node.close());
     }

@@ -101,7 +101,7 @@ impl<D: Dialect> SessionStore<D> {
     }
 
     fn enter(&self, request: &Request, entry: &Arc<Entry<D::Conn>>) -> Result<()> {
-        self.entries().insert(request.holder, Arc::clone(entry));
+        self.entries.lock().insert(request.holder, Arc::clone(entry));
         // Closing empties the entries, but not of what comes later.
         if self.sessions.pool.permits.is_closed() {
             self.forget(request.holder, entry);
@@ -112,7 +112,7 @@ impl<D: Dialect> SessionStore<D> {
 
     /// The connection is closed. Where the session may hold or wait, an entry stays: a release ends the session.
     fn lose(&self, request: &Request, entry: &Entry<D::Conn>, error: Error) -> Error {
-        self.entries().remove(&request.holder);
+        self.entries.lock().remove(&request.holder);
         if error.kind() == ErrorKind::Lost {
             // It took everything with it.
             return Error::new(ErrorKind::Unavailable, "the server has ended the session").caused_by(error);

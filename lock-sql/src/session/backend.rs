@@ -1,11 +1,12 @@
 //! The store: its verbs, over one dialect, and what this client's locks are.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_core::store::{Checked, undeclared};
+use onelock_core::toolkit::Mutex;
 use onelock_core::{
     Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, HolderMap, Info, Listing, LockName,
     Page, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
@@ -25,7 +26,7 @@ pub(super) struct SessionStore<D: Dialect> {
     /// What keeps the names of several users of one server apart.
     space: String,
     pub(super) sessions: Arc<Sessions<D>>,
-    entries: Mutex<HolderMap<Arc<Entry<D::Conn>>>>,
+    pub(super) entries: Mutex<HolderMap<Arc<Entry<D::Conn>>>>,
 }
 
 /// A lock that a session of this client holds or waits for, or may while its answer is lost.
@@ -127,17 +128,13 @@ impl<D: Dialect> SessionStore<D> {
         Ok(Checked::over(Self { info, space, sessions, entries: Mutex::default() }))
     }
 
-    pub(super) fn entries(&self) -> MutexGuard<'_, HolderMap<Arc<Entry<D::Conn>>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn find(&self, ticket: &Ticket) -> Option<Arc<Entry<D::Conn>>> {
-        self.entries().get(&ticket.holder).filter(|entry| entry.name == ticket.name).cloned()
+        self.entries.lock().get(&ticket.holder).filter(|entry| entry.name == ticket.name).cloned()
     }
 
     /// Forgets an entry whose session is gone.
     pub(super) fn forget(&self, holder: HolderId, entry: &Arc<Entry<D::Conn>>) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         if entries.get(&holder).is_some_and(|known| Arc::ptr_eq(known, entry)) {
             entries.remove(&holder);
         }
@@ -202,7 +199,7 @@ impl<D: Dialect> Backend for SessionStore<D> {
     async fn close(&self) -> Result<()> {
         self.sessions.close().await;
         // The server ends sessions whose connection has gone, and what they hold with them.
-        self.entries().clear();
+        self.entries.lock().clear();
         Ok(())
     }
 }

@@ -7,8 +7,9 @@
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use onelock_core::toolkit::Mutex;
 use onelock_core::{Error, ErrorKind, Result};
 use rustix::fs::{Access, access};
 
@@ -118,10 +119,6 @@ fn identify(path: &Path) -> FileId {
 /// What this process has open. SQLite shares one mapping of the index among all connections of a process to a database.
 static OPEN: Mutex<Vec<Arc<Files>>> = Mutex::new(Vec::new());
 
-fn open() -> MutexGuard<'static, Vec<Arc<Files>>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Which files were behind the three names when the store was opened.
 pub(super) struct Files {
     pub(super) path: PathBuf,
@@ -138,7 +135,7 @@ impl Files {
     pub(super) fn may_connect(path: &Path) -> Result<()> {
         let database = identify(path);
         let lost = |files: &Arc<Self>| files.database == database && files.has_lost_its_log();
-        if open().iter().any(lost) { Err(lost_log(path)) } else { Ok(()) }
+        if OPEN.lock().iter().any(lost) { Err(lost_log(path)) } else { Ok(()) }
     }
 
     /// Remembers the files of a connection that has read from all three.
@@ -150,13 +147,13 @@ impl Files {
         let (database, companions) = (identify(path), companions(path));
         let opened = companions.each_ref().map(|path| identify(path));
         let files = Arc::new(Self { path: path.to_owned(), companions, database, opened });
-        open().push(Arc::clone(&files));
+        OPEN.lock().push(Arc::clone(&files));
         Ok(files)
     }
 
     /// Forgets the files of a connection that is about to be closed: what SQLite does then is no loss of the log.
     pub(super) fn forget(self: &Arc<Self>) {
-        open().retain(|files| !Arc::ptr_eq(files, self));
+        OPEN.lock().retain(|files| !Arc::ptr_eq(files, self));
     }
 
     /// Fails unless the names still lead to the files that are open.

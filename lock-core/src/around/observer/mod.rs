@@ -19,8 +19,8 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::around::progress;
@@ -36,6 +36,7 @@ use crate::holder::HolderMap;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::FencingToken;
+use crate::toolkit::Mutex;
 
 mod event;
 #[cfg(feature = "metrics")]
@@ -176,26 +177,22 @@ impl Observers {
         Subject { name: name.clone(), mode, store: Arc::clone(&self.store), group }
     }
 
-    fn holds(&self) -> std::sync::MutexGuard<'_, HolderMap<Hold>> {
-        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn begun(&self, entry: &Entry, of: Subject, began: Timestamp) {
         let holder = entry.ticket().holder;
         // An owner that entered again has it already.
-        if self.holds().contains_key(&holder) {
+        if self.holds.lock().contains_key(&holder) {
             return;
         }
         let Some(token) = entry.token() else { return };
         let span = Span::hold(&of, token);
         self.tell(Some(&span), &Event::Held { of: &of, token });
-        self.holds().insert(holder, Hold { of, token, began, span });
+        self.holds.lock().insert(holder, Hold { of, token, began, span });
     }
 
     /// Tells the end of a hold, once it is over.
     pub(crate) fn looked_at(&self, entry: &Entry, now: Timestamp) {
         let View::Over(reason) = entry.view(now) else { return };
-        let Some(hold) = self.holds().remove(&entry.ticket().holder) else { return };
+        let Some(hold) = self.holds.lock().remove(&entry.ticket().holder) else { return };
         let held = now.saturating_since(hold.began);
         self.tell(Some(&hold.span), &Event::Ended { of: &hold.of, token: hold.token, held, reason });
     }

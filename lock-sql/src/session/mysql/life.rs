@@ -7,7 +7,6 @@
 //! The high bits of both are the token epoch. Who begins a larger one also takes the counter past the old ceiling: so who
 //! knows only that has to ask the table, before it gives one more number, and is refused.
 
-use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use onelock_core::{Error, ErrorKind, Result, TokenEpoch};
@@ -76,7 +75,7 @@ impl MySql {
         };
         // What this client read before is on the disk, and it needs no commit. Another life may have taken over in between, and this
         // one begun again, so the table is asked.
-        let known = *self.known();
+        let known = *self.known.lock();
         let table = self.table(&mut conn, include_str!("sql/again.sql"), this, &[]).await?;
         let life = match (known, table) {
             (Some(known), Some(now))
@@ -89,16 +88,12 @@ impl MySql {
                 begun.ok_or_else(taken_over)?
             }
         };
-        *self.known() = Some(life);
+        *self.known.lock() = Some(life);
         // What every lock asks for takes one round trip from the first time on.
         for sql in [TAKE, GIVE, BEAT] {
             unharmed(conn.prepare(sql.into_sql_str())).await.map_err(ended)?;
         }
         Ok((Conn { conn, id: session, life }, Id { process: session, born: life.id }))
-    }
-
-    fn known(&self) -> MutexGuard<'_, Option<Life>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the table says of this life, unless it belongs to another. What these requests but `again.sql` answer is on the disk.
@@ -119,7 +114,7 @@ impl MySql {
         let high = [("high", Value::Int(i64::from(u16::from(epoch)) << 48))];
         let begun = self.table(&mut conn.conn, include_str!("sql/epoch.sql"), conn.life.id, &high).await?;
         conn.life = begun.ok_or_else(taken_over)?;
-        *self.known() = Some(conn.life);
+        *self.known.lock() = Some(conn.life);
         Ok(())
     }
 
@@ -136,7 +131,7 @@ impl MySql {
             return Err(strange());
         }
         conn.life = now;
-        *self.known() = Some(now);
+        *self.known.lock() = Some(now);
         Ok(())
     }
 }

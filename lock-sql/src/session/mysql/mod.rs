@@ -8,11 +8,11 @@ mod asking;
 mod life;
 mod words;
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use onelock_core::driver::opening;
 use onelock_core::store::Checked;
+use onelock_core::toolkit::Mutex;
 use onelock_core::{Capabilities, Driver, OptionSpec, Result, StoreUrl};
 use sqlx::FromRow;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
