@@ -73,11 +73,6 @@ if command -v valkey-server >/dev/null 2>&1; then
     step cargo test --workspace --features "$features" --test store -- verbs:: settings::
     unset ONELOCK_REDIS_SERVER
 fi
-if [ -z "$quick" ]; then
-    # What is not in the program is refused by name: in its default build, and with all stores but without TLS.
-    step cargo test -p onelock-cli --test light
-    step cargo test -p onelock-cli --test light --features etcd,mysql,postgres,zk
-fi
 # Programs that have the library only as its users do: one on all stores, one a service on PostgreSQL.
 step cargo fmt --check --manifest-path examples/outside/Cargo.toml
 step cargo fmt --check --manifest-path examples/payments/Cargo.toml

@@ -48,8 +48,8 @@ async fn a_program_of_somebody_else_works_on_every_store() -> Verdict {
         command.env("CARGO_TARGET_DIR", target);
         command
     };
-    // Both programs, and the tests of the service: what is built is the same for all of it.
-    said(cargo(&["build", "--bins"])).await?;
+    // Both programs and all tests in one go, as the check has built them: else what they share is built twice.
+    said(cargo(&["build", "--all-targets"])).await?;
     said(cargo(&["test", "--bins"])).await?;
     let mut outside = Command::new(target.join("debug/outside"));
     outside.args(&urls);
