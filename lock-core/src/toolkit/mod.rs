@@ -5,6 +5,7 @@ mod credentials;
 mod given;
 pub mod human_time;
 pub mod in_use;
+mod layer;
 mod lines;
 mod mutex;
 pub mod options;
@@ -12,6 +13,7 @@ pub mod single_flight;
 
 pub use credentials::Credentials;
 pub use given::Given;
+pub use layer::{Layer, Layered};
 pub use lines::Lines;
 pub use mutex::Mutex;
 #[doc(inline)]

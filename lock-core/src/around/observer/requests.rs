@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 
 use super::{Event, Observers};
-use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
-use crate::capabilities::Capabilities;
+use crate::backend::{Backend, Release, Renewal, Renewed};
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, Result};
 use crate::name::LockName;
-use crate::snapshot::{Listing, Page, Snapshot};
 use crate::token::FencingToken;
+use crate::toolkit::{Layer, Layered};
 
 #[derive(Debug)]
 pub(crate) struct Observed {
@@ -30,10 +29,12 @@ impl Observed {
         observers: &Arc<Observers>,
     ) -> Arc<dyn Backend> {
         let (clock, observers) = (Arc::clone(clock), Arc::clone(observers));
-        Arc::new(Self { store, clock, observers, down: AtomicBool::new(false) })
+        Arc::new(Layered(Self { store, clock, observers, down: AtomicBool::new(false) }))
     }
 
-    fn observed<T>(&self, verb: &'static str, sent: Timestamp, answer: Result<T>) -> Result<T> {
+    async fn observed<T>(&self, verb: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let sent = self.clock.now();
+        let answer = call.await;
         self.tell(verb, sent, answer.as_ref().err());
         answer
     }
@@ -49,24 +50,17 @@ impl Observed {
 }
 
 #[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Observed {
-    fn info(&self) -> Info {
-        self.store.info()
+impl Layer for Observed {
+    fn inner(&self) -> &dyn Backend {
+        &*self.store
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn acquire(&self, request: &Request) -> Result<Standing> {
-        let sent = self.clock.now();
-        self.observed("acquire", sent, self.store.acquire(request).await)
-    }
-
-    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        let sent = self.clock.now();
-        self.observed("wait", sent, self.store.wait(ticket).await)
+    fn pass<T: Send>(
+        &self,
+        verb: &'static str,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> impl Future<Output = Result<T>> + Send {
+        self.observed(verb, call)
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
@@ -76,36 +70,11 @@ impl Backend for Observed {
         answers
     }
 
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let sent = self.clock.now();
-        self.observed("release", sent, self.store.release(ticket).await)
-    }
-
-    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        let sent = self.clock.now();
-        self.observed("raise", sent, self.store.raise(ticket, token).await)
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        let sent = self.clock.now();
-        self.observed("inspect", sent, self.store.inspect(name).await)
-    }
-
-    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        let sent = self.clock.now();
-        self.observed("list", sent, self.store.list(prefix, page).await)
-    }
-
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        let sent = self.clock.now();
-        let answer = self.observed("evict", sent, self.store.evict(name, token).await);
+        let answer = self.observed("evict", self.store.evict(name, token)).await;
         if let Ok(Release::Released) = answer {
             self.observers.tell(None, &Event::Evicted { name, token });
         }
         answer
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.store.close().await
     }
 }
