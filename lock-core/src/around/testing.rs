@@ -24,19 +24,16 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use async_trait::async_trait;
 use tokio::sync::watch;
 
-use super::through::{Through, Way};
-use crate::backend::{Backend, Info};
-use crate::capabilities::Capabilities;
+use crate::backend::Backend;
 use crate::client::guard::Guard;
 use crate::client::{Client, Locks};
 use crate::clock::{Clock, TokioClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{MemoryBackend, MemoryStore};
 use crate::model::loss::LossReason;
-use crate::toolkit::Mutex;
+use crate::toolkit::{Layer, Layered, Mutex};
 
 /// A client of a memory store of its own, both on the paused clock of the current runtime.
 ///
@@ -58,7 +55,7 @@ pub fn paused() -> Result<Locks> {
 pub fn over(store: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Result<Locks> {
     let away = Arc::new(watch::Sender::new(0));
     let switched = Switched { store: Arc::clone(&store), away: Arc::clone(&away) };
-    let locks = Locks::builder(Arc::new(Through(switched))).clock(clock).build()?;
+    let locks = Locks::builder(Arc::new(Layered(switched))).clock(clock).build()?;
     let mut clients = CLIENTS.lock();
     clients.retain(|client| client.client.strong_count() > 0);
     clients.push(Switch { client: Arc::downgrade(&locks.client), store, away });
@@ -140,31 +137,28 @@ struct Switched {
     away: Arc<watch::Sender<u32>>,
 }
 
-#[async_trait]
-impl Way for Switched {
-    fn info(&self) -> Info {
-        self.store.info()
+impl Layer for Switched {
+    fn inner(&self) -> &dyn Backend {
+        &*self.store
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn store(&self) -> Result<Arc<dyn Backend>> {
+    async fn pass<T: Send>(
+        &self,
+        verb: &'static str,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
         if *self.away.borrow() > 0 {
             return Err(away().unsent());
         }
-        Ok(Arc::clone(&self.store))
-    }
-
-    async fn broken(&self) -> Error {
-        // The sender is here: this ends with an outage only.
-        let _ = self.away.subscribe().wait_for(|count| *count > 0).await;
-        away()
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.store.close().await
+        if verb != "wait" {
+            return call.await;
+        }
+        tokio::select! {
+            biased;
+            // The sender is here: this ends with an outage only.
+            _ = async { self.away.subscribe().wait_for(|count| *count > 0).await.is_ok() } => Err(away()),
+            woken = call => woken,
+        }
     }
 }
 

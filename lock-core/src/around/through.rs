@@ -1,4 +1,4 @@
-//! A store behind something that may not let a call through.
+//! A store that has to be opened before it can be asked.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -7,22 +7,18 @@ use async_trait::async_trait;
 
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
 use crate::token::FencingToken;
 
-/// The way to a store.
+/// The way to the store.
 #[async_trait]
 pub(crate) trait Way: Debug + Send + Sync + 'static {
     fn info(&self) -> Info;
     fn capabilities(&self) -> Capabilities;
     /// The store, for one call.
     async fn store(&self) -> Result<Arc<dyn Backend>>;
-    /// Ends when calls under way must fail.
-    async fn broken(&self) -> Error {
-        std::future::pending().await
-    }
     async fn close(&self) -> Result<()>;
 }
 
@@ -45,18 +41,13 @@ impl<W: Way> Backend for Through<W> {
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        let store = self.0.store().await?;
-        tokio::select! {
-            biased;
-            error = self.0.broken() => Err(error),
-            woken = store.wait(ticket) => woken,
-        }
+        self.0.store().await?.wait(ticket).await
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
         match self.0.store().await {
             Ok(store) => store.renew(due).await,
-            Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => vec![Err(error); due.len()],
         }
     }
 
