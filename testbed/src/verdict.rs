@@ -80,12 +80,20 @@ impl<T> Context<T> for Option<T> {
     }
 }
 
+/// Ends the case as failed, here.
+#[macro_export]
+macro_rules! fail {
+    ($($text:tt)+) => {
+        return Err($crate::Stop::Failed(format!("{}:{}: {}", file!(), line!(), format_args!($($text)+))))
+    };
+}
+
 /// Ends the case as failed unless the condition holds.
 #[macro_export]
 macro_rules! ensure {
     ($condition:expr, $($text:tt)+) => {
         if !$condition {
-            return Err($crate::Stop::Failed(format!("{}:{}: {}", file!(), line!(), format_args!($($text)+))));
+            $crate::fail!($($text)+);
         }
     };
 }
@@ -97,12 +105,7 @@ macro_rules! ensure_eq {
         match (&$left, &$right) {
             (left, right) => {
                 if left != right {
-                    return Err($crate::Stop::Failed(format!(
-                        "{}:{}: {}: {left:?} is not {right:?}",
-                        file!(),
-                        line!(),
-                        format_args!($($text)+)
-                    )));
+                    $crate::fail!("{}: {left:?} is not {right:?}", format_args!($($text)+));
                 }
             }
         }
@@ -115,14 +118,7 @@ macro_rules! expect {
     ($value:expr, $pattern:pat => $bound:expr, $($text:tt)+) => {
         match $value {
             $pattern => $bound,
-            other => {
-                return Err($crate::Stop::Failed(format!(
-                    "{}:{}: {}: got {other:?}",
-                    file!(),
-                    line!(),
-                    format_args!($($text)+)
-                )))
-            }
+            other => $crate::fail!("{}: got {other:?}", format_args!($($text)+)),
         }
     };
 }

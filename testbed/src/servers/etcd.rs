@@ -14,7 +14,7 @@ use super::hosts::Hosts;
 use super::power;
 use super::process::Process;
 use super::tls::Files;
-use super::{Place, Program, Server, folder_in, free_port};
+use super::{Place, Program, folder_in, free_port};
 use crate::verdict::Verdict;
 
 const PROGRAM: Program = Program { name: "etcd", package: "etcd-server" };
@@ -46,7 +46,6 @@ fn is_before_the_mend(text: &str) -> bool {
 /// One member.
 #[derive(Debug)]
 pub struct Member {
-    folder: TempDir,
     program: Program,
     arguments: Vec<OsString>,
     host: Ipv4Addr,
@@ -97,8 +96,7 @@ impl Member {
     /// # Errors
     /// When it was not started for this, or does not come back.
     pub async fn cut_power(&self) -> Verdict {
-        self.process.kill()?;
-        power::lose(self.folder.path(), "data").await?;
+        self.process.cut_power().await?;
         self.launch().await
     }
 
@@ -114,17 +112,11 @@ impl Member {
     /// # Errors
     /// When it is not installed, or does not come up.
     pub async fn three() -> Verdict<Vec<Self>> {
-        let peers = [free_port()?, free_port()?, free_port()?];
-        let names = ["a", "b", "c"];
-        let all: Vec<_> =
-            names.iter().zip(peers).map(|(name, port)| format!("{name}=http://127.0.0.1:{port}")).collect();
-        let mut members = Vec::new();
-        for (name, port) in names.iter().zip(peers) {
-            let folder = folder_in(Place::Memory)?;
-            let all = all.join(",");
-            members.push(Self::prepared(folder, Ipv4Addr::LOCALHOST, name, port, Some(&all), None)?);
+        let mut places = Vec::new();
+        for name in ["a", "b", "c"] {
+            places.push((name.to_owned(), Ipv4Addr::LOCALHOST, free_port()?));
         }
-        Self::all_up(members).await
+        Self::cluster(&places).await
     }
 
     /// The members of a cluster of three, each on a host of its own.
@@ -133,24 +125,25 @@ impl Member {
     /// When it is not installed, or does not come up.
     pub async fn three_on(hosts: &Hosts) -> Verdict<Vec<Self>> {
         let peer = free_port()?;
-        let all: Vec<_> =
-            (0..3).map(|i| format!("{}=http://{}:{peer}", hosts.name(i), hosts.address(i))).collect();
-        let mut members = Vec::new();
-        for i in 0..3 {
-            let (name, at) = (hosts.name(i), hosts.address(i));
-            let folder = folder_in(Place::Memory)?;
-            let mut member = Self::prepared(folder, at, &name, peer, Some(&all.join(",")), None)?;
-            let words = ["netns", "exec", &name, PROGRAM.name].map(OsString::from);
-            member.arguments.splice(0..0, words);
-            member.program = Program { name: "ip", package: "iproute2" };
-            members.push(member);
-        }
-        Self::all_up(members).await
+        let places: Vec<_> = (0..3).map(|i| (hosts.name(i), hosts.address(i), peer)).collect();
+        Self::cluster(&places).await
     }
 
-    async fn all_up(members: Vec<Self>) -> Verdict<Vec<Self>> {
-        for member in &members {
+    /// The members with these names, hosts and ports for each other. Another host is known by the member's name.
+    async fn cluster(places: &[(String, Ipv4Addr, u16)]) -> Verdict<Vec<Self>> {
+        let all: Vec<_> =
+            places.iter().map(|(name, at, peer)| format!("{name}=http://{at}:{peer}")).collect();
+        let mut members = Vec::new();
+        for (name, at, peer) in places {
+            let folder = folder_in(Place::Memory)?;
+            let mut member = Self::prepared(folder, *at, name, *peer, Some(&all.join(",")), None)?;
+            if !at.is_loopback() {
+                let words = ["netns", "exec", name, PROGRAM.name].map(OsString::from);
+                member.arguments.splice(0..0, words);
+                member.program = Program { name: "ip", package: "iproute2" };
+            }
             member.spawn()?;
+            members.push(member);
         }
         for member in &members {
             member.ready().await?;
@@ -166,14 +159,14 @@ impl Member {
         cluster: Option<&str>,
         tls: Option<&Files>,
     ) -> Verdict<Self> {
-        let (port, metrics) = (free_port()?, free_port()?);
+        let (process, port, metrics) = (Process::new(folder, "data"), free_port()?, free_port()?);
         let scheme = if tls.is_some() { "https" } else { "http" };
         let peer = format!("http://{host}:{peer}");
         let alone = format!("{name}={peer}");
         let mut arguments: Vec<OsString> = Vec::new();
         let mut say = |key: &str, value: &str| arguments.push(format!("--{key}={value}").into());
         say("name", name);
-        say("data-dir", &folder.path().join("data").display().to_string());
+        say("data-dir", &process.data().display().to_string());
         say("listen-client-urls", &format!("{scheme}://{host}:{port}"));
         let known_as = if host.is_loopback() { "localhost".to_owned() } else { host.to_string() };
         say("advertise-client-urls", &format!("{scheme}://{known_as}:{port}"));
@@ -194,30 +187,17 @@ impl Member {
             say("cert-file", &files.certificate.display().to_string());
             say("key-file", &files.key.display().to_string());
         }
-        Ok(Self {
-            folder,
-            program: PROGRAM,
-            arguments,
-            host,
-            port,
-            metrics,
-            root: OnceLock::new(),
-            process: Process::default(),
-        })
+        Ok(Self { program: PROGRAM, arguments, host, port, metrics, root: OnceLock::new(), process })
     }
 
     fn spawn(&self) -> Verdict {
-        let log = self.log();
-        let words = power::words(self.folder.path(), "data")?;
-        let server = Server::start_by(words, self.program, self.arguments.clone(), &log)?;
-        self.process.begin(server);
-        Ok(())
+        self.process.start(self.program, self.arguments.clone())
     }
 
     /// What it has written.
     #[must_use]
     pub fn log(&self) -> PathBuf {
-        self.folder.path().join("server.log")
+        self.process.log()
     }
 
     async fn launch(&self) -> Verdict {

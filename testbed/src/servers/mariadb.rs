@@ -8,11 +8,11 @@ use std::sync::OnceLock;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::clock::{self, SteppedClock};
+use super::clock::SteppedClock;
 use super::mysql_wire::Wire;
 use super::power;
 use super::process::{Process, until};
-use super::{Place, Program, Server, data_folder, folder_in, free_port, is_root, once, tls};
+use super::{Place, Program, data_folder, folder_in, free_port, is_root, once, tls};
 use crate::verdict::{Context as _, Stop, Verdict};
 
 const PROGRAM: Program = Program { name: "mariadbd", package: "mariadb-server" };
@@ -36,7 +36,6 @@ const INIT: &str = "CREATE USER IF NOT EXISTS root@'127.0.0.1';\n\
 /// A running server with a database `locks` and a user `root` without a password.
 #[derive(Debug)]
 pub struct MariaDb {
-    folder: TempDir,
     port: u16,
     settings: Vec<String>,
     process: Process,
@@ -123,22 +122,22 @@ impl MariaDb {
     /// # Errors
     /// When it was not started for this, or does not come back.
     pub async fn cut_power(&self) -> Verdict {
-        self.process.kill()?;
-        power::lose(self.folder.path(), "data").await?;
+        self.process.cut_power().await?;
         self.launch().await
     }
 
     async fn start_in(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
+        let process = Process::new(folder, "data");
         let copied = Command::new("cp")
             .arg("-r")
-            .args([template()?.join("data"), folder.path().join("data")])
+            .args([template()?.join("data"), process.data()])
             .status()
             .context("cp")?;
         if !copied.success() {
             return Err(Stop::failed("the server's data could not be copied"));
         }
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let server = Self { folder, port: free_port()?, settings, process: Process::default() };
+        let server = Self { port: free_port()?, settings, process };
         server.launch().await?;
         server.look().await?.query("CREATE DATABASE locks").await?;
         Ok(server)
@@ -166,7 +165,7 @@ impl MariaDb {
     /// Its Unix socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        self.folder.path().join("data/socket")
+        self.process.data().join("socket")
     }
 
     /// Its URL, for who may do everything.
@@ -211,8 +210,7 @@ impl MariaDb {
     }
 
     async fn launch(&self) -> Verdict {
-        let folder = self.folder.path();
-        let data = folder.join("data");
+        let data = self.process.data();
         let mut arguments = vec![OsString::from("--no-defaults")];
         arguments.extend(as_root()?);
         arguments.extend([
@@ -226,7 +224,7 @@ impl MariaDb {
         ]);
         let mut program = PROGRAM;
         if let Some(path) = mysqld() {
-            let init = folder.join("init.sql");
+            let init = self.process.folder().join("init.sql");
             std::fs::write(&init, INIT)?;
             arguments.extend([option("init-file", &init), "--mysqlx=OFF".into()]);
             program.name = path;
@@ -244,9 +242,7 @@ impl MariaDb {
         ];
         arguments.extend(common.map(OsString::from));
         arguments.extend(self.settings.iter().map(OsString::from));
-        let mut words = clock::words(folder)?;
-        words.extend(power::words(folder, "data")?);
-        let server = Server::start_by(words, program, arguments, &folder.join("log"))?;
-        self.process.run(server, || async { self.look().await.is_ok() }).await
+        self.process.start(program, arguments)?;
+        self.process.until(|| async { self.look().await.is_ok() }).await
     }
 }

@@ -3,8 +3,6 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use tempfile::TempDir;
-
 use super::postgres::{shared_folder, start_as_user};
 use super::postgres_wire::Wire;
 use super::process::Process;
@@ -18,7 +16,6 @@ const PROGRAM: &str = "/usr/sbin/pgbouncer";
 pub struct PgBouncer {
     port: u16,
     _process: Process,
-    _folder: TempDir,
 }
 
 impl PgBouncer {
@@ -27,11 +24,12 @@ impl PgBouncer {
     /// # Errors
     /// When it is not installed, or does not come up.
     pub async fn start(server: u16, mode: &str, settings: &[&str]) -> Verdict<Self> {
-        let (folder, port) = (shared_folder(Place::Memory)?, free_port()?);
-        let path = folder.path().display();
+        let (process, port) = (Process::new(shared_folder(Place::Memory)?, "data"), free_port()?);
+        let folder = process.folder();
+        let path = folder.display();
         let users: String = ["postgres", "app"].map(|user| format!("\"{user}\" \"\"\n")).concat();
-        std::fs::write(folder.path().join("users"), users)?;
-        let file = folder.path().join("pgbouncer.ini");
+        std::fs::write(folder.join("users"), users)?;
+        let file = folder.join("pgbouncer.ini");
         // A server that restarts is asked for again soon; else as a pooler is set up by default.
         let mut lines = format!(
             "[databases]\n* = host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr=127.0.0.1\n\
@@ -46,12 +44,10 @@ impl PgBouncer {
         if !Path::new(PROGRAM).is_file() {
             return Err(Stop::failed("the suite needs the program `pgbouncer`: apt-get install pgbouncer"));
         }
-        let process = Process::default();
         let words = [OsString::from(PROGRAM), file.into()];
-        let server = start_as_user(words.into(), &folder.path().join("log"))?;
-        let answers = || async { Wire::connect(port, "postgres", "pgbouncer-probe").await.is_ok() };
-        process.run(server, answers).await?;
-        Ok(Self { port, _process: process, _folder: folder })
+        process.begin(start_as_user(words.into(), &process.log())?);
+        process.until(|| async { Wire::connect(port, "postgres", "pgbouncer-probe").await.is_ok() }).await?;
+        Ok(Self { port, _process: process })
     }
 
     /// Where it listens.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::clock::{self, SteppedClock};
+use super::clock::SteppedClock;
 use super::postgres_wire::Wire;
 use super::power;
 use super::process::{Process, until};
@@ -23,7 +23,6 @@ const USER: &str = "postgres";
 /// A running server. User `postgres` needs no password on it, user `secret` needs one.
 #[derive(Debug)]
 pub struct PostgresServer {
-    folder: TempDir,
     port: u16,
     arguments: Vec<String>,
     process: Process,
@@ -128,8 +127,7 @@ impl PostgresServer {
     /// # Errors
     /// When it was not started for this, or does not come back.
     pub async fn cut_power(&self) -> Verdict {
-        self.process.kill()?;
-        power::lose(self.folder.path(), "data").await?;
+        self.process.cut_power().await?;
         self.start_again().await
     }
 
@@ -140,11 +138,11 @@ impl PostgresServer {
 
     /// Starts one on the data in the folder.
     async fn start_on(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
-        let port = free_port()?;
-        let data = folder.path().join("data");
+        let (port, process) = (free_port()?, Process::new(folder, "data"));
+        let data = process.data();
         let access = "local all all trust\nhost all secret 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
                       host replication all 127.0.0.1/32 trust\n";
-        let file = folder.path().join("access");
+        let file = process.folder().join("access");
         std::fs::write(&file, access)?;
         let mut arguments: Vec<String> =
             vec!["-D".into(), text(&data)?.into(), "-p".into(), port.to_string(), "-k".into(), String::new()];
@@ -159,7 +157,7 @@ impl PostgresServer {
         for setting in common.iter().chain(settings).copied().chain([hba.as_str()]) {
             arguments.extend(["-c".into(), setting.into()]);
         }
-        let server = Self { folder, port, arguments, process: Process::default() };
+        let server = Self { port, arguments, process };
         server.launch().await?;
         Ok(server)
     }
@@ -290,7 +288,7 @@ impl PostgresServer {
     /// # Errors
     /// When there is no log.
     pub fn log(&self) -> Verdict<String> {
-        Ok(std::fs::read_to_string(self.folder.path().join("log"))?)
+        Ok(std::fs::read_to_string(self.process.log())?)
     }
 
     /// Kills it and starts it again on the same data and port.
@@ -323,7 +321,7 @@ impl PostgresServer {
 
     async fn start_again(&self) -> Verdict {
         // Its children end when they notice.
-        let pid = self.folder.path().join("data/postmaster.pid");
+        let pid = self.process.data().join("postmaster.pid");
         let end = Instant::now() + Duration::from_secs(20);
         loop {
             match self.launch().await {
@@ -358,12 +356,11 @@ impl PostgresServer {
     }
 
     async fn launch(&self) -> Verdict {
-        let mut words = clock::words(self.folder.path())?;
-        words.extend(power::words(self.folder.path(), "data")?);
+        let mut words = self.process.words()?;
         words.push(programs()?.join("postgres").into());
         words.extend(self.arguments.iter().map(OsString::from));
-        let server = start_as_user(words, &self.folder.path().join("log"))?;
-        self.process.run(server, || async { self.look().await.is_ok() }).await
+        self.process.begin(start_as_user(words, &self.process.log())?);
+        self.process.until(|| async { self.look().await.is_ok() }).await
     }
 }
 

@@ -1,12 +1,15 @@
 //! The process of a server that a test kills, stops and starts again; and waiting for a server.
 
+use std::ffi::OsString;
 use std::fmt::Display;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tempfile::TempDir;
 
-use super::{Server, pause_process};
+use super::{Program, Server, clock, pause_process, power};
 use crate::verdict::{Context as _, Stop, Verdict};
 
 /// How long a server may take until it is what was asked for.
@@ -30,28 +33,61 @@ pub(super) async fn until<F: Future<Output = Verdict<Option<String>>>>(
     Ok(())
 }
 
-/// A server's process, or none.
-#[derive(Debug, Default)]
-pub(super) struct Process(Mutex<Option<Server>>);
+/// A server's process, or none, in a folder of its own.
+#[derive(Debug)]
+pub(super) struct Process {
+    server: Mutex<Option<Server>>,
+    /// Dropped after the server, which would write into it again.
+    folder: TempDir,
+    /// What its data is called in the folder.
+    data: &'static str,
+}
 
 impl Process {
+    pub(super) fn new(folder: TempDir, data: &'static str) -> Self {
+        Self { server: Mutex::default(), folder, data }
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Where its data is.
+    pub(super) fn data(&self) -> PathBuf {
+        self.folder().join(self.data)
+    }
+
+    /// What it has written.
+    pub(super) fn log(&self) -> PathBuf {
+        self.folder().join("log")
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Server>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `server`, and waits until it is ready.
-    pub(super) async fn run<F: Future<Output = bool>>(
-        &self,
-        server: Server,
-        ready: impl Fn() -> F,
-    ) -> Verdict {
-        *self.lock() = Some(server);
-        self.until(ready).await
+    /// What comes before the command: a clock of its own, and what can cut its power.
+    pub(super) fn words(&self) -> Verdict<Vec<OsString>> {
+        let mut words = clock::words(self.folder())?;
+        words.extend(power::words(self.folder(), self.data)?);
+        Ok(words)
     }
 
-    /// Runs `server` and does not wait.
+    /// Runs the program and does not wait.
+    pub(super) fn start(&self, program: Program, arguments: Vec<OsString>) -> Verdict {
+        self.begin(Server::start_by(self.words()?, program, arguments, &self.log())?);
+        Ok(())
+    }
+
+    /// The same of a server that was started already.
     pub(super) fn begin(&self, server: Server) {
         *self.lock() = Some(server);
+    }
+
+    /// Kills it, and takes from its data what was not synced.
+    pub(super) async fn cut_power(&self) -> Verdict {
+        self.kill()?;
+        power::lose(self.folder(), self.data).await
     }
 
     /// Waits until it is ready.

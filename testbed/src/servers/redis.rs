@@ -4,14 +4,12 @@ use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::LazyLock;
 
-use tempfile::TempDir;
-
-use super::clock::{self, SteppedClock};
+use super::clock::SteppedClock;
 use super::power;
 use super::process::Process;
 use super::resp::Resp;
 use super::tls::Files;
-use super::{Program, Server, data_folder, free_port};
+use super::{Program, data_folder, free_port};
 use crate::verdict::Verdict;
 
 /// The server's program: `ONELOCK_REDIS_SERVER`, such as `valkey-server`, or `redis-server`.
@@ -47,7 +45,6 @@ pub struct Setup {
 #[derive(Debug)]
 pub struct RedisServer {
     setup: Setup,
-    folder: TempDir,
     port: u16,
     clock: Option<SteppedClock>,
     process: Process,
@@ -64,7 +61,7 @@ impl RedisServer {
         if setup.power {
             power::prepare(folder.path())?;
         }
-        let server = Self { setup, folder, port: free_port()?, clock, process: Process::default() };
+        let server = Self { setup, port: free_port()?, clock, process: Process::new(folder, LOG) };
         server.launch().await?;
         Ok(server)
     }
@@ -81,12 +78,6 @@ impl RedisServer {
         self.clock.as_ref()
     }
 
-    /// A folder that goes with the server.
-    #[must_use]
-    pub fn folder(&self) -> &TempDir {
-        &self.folder
-    }
-
     /// Kills it and starts it again on the same port and data.
     ///
     /// # Errors
@@ -101,8 +92,7 @@ impl RedisServer {
     /// # Errors
     /// When it was not set up for this, or does not come back.
     pub async fn cut_power(&self) -> Verdict {
-        self.process.kill()?;
-        power::lose(self.folder.path(), LOG).await?;
+        self.process.cut_power().await?;
         self.launch().await
     }
 
@@ -123,7 +113,7 @@ impl RedisServer {
     }
 
     async fn launch(&self) -> Verdict {
-        let (setup, folder, port) = (&self.setup, self.folder.path(), self.port);
+        let (setup, folder, port) = (&self.setup, self.process.folder(), self.port);
         let mut lines = vec![
             "bind 127.0.0.1".to_owned(),
             format!("dir {}", folder.display()),
@@ -154,10 +144,8 @@ impl RedisServer {
         if setup.sentinel {
             arguments.push("--sentinel".into());
         }
-        let mut words = clock::words(folder)?;
-        words.extend(power::words(folder, LOG)?);
-        let server = Server::start_by(words, *PROGRAM, arguments, &folder.join("server.log"))?;
-        self.process.run(server, || async { self.answers().await }).await
+        self.process.start(*PROGRAM, arguments)?;
+        self.process.until(|| self.answers()).await
     }
 
     async fn answers(&self) -> bool {

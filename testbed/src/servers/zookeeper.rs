@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -14,7 +13,7 @@ use super::hosts::Hosts;
 use super::power;
 use super::process::Process;
 use super::tls::Files;
-use super::{Place, Program, Server, folder_in, free_port};
+use super::{Place, Program, folder_in, free_port};
 use crate::relay::{Link, Proxy};
 use crate::verdict::{Stop, Verdict};
 
@@ -61,8 +60,6 @@ pub struct ZkServer {
     port: u16,
     tls_port: u16,
     process: Process,
-    /// Dropped after the server, which would write into it again.
-    folder: TempDir,
 }
 
 impl ZkServer {
@@ -85,7 +82,7 @@ impl ZkServer {
         if setup.power {
             power::prepare(folder.path())?;
         }
-        let server = Self { setup, folder, port, tls_port, process: Process::default() };
+        let server = Self { setup, port, tls_port, process: Process::new(folder, "data") };
         server.launch()?;
         Ok(server)
     }
@@ -102,22 +99,20 @@ impl ZkServer {
         self.tls_port
     }
 
-    /// A folder that goes with the server.
-    #[must_use]
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
+    fn folder(&self) -> &Path {
+        self.process.folder()
     }
 
     /// Where its snapshots and logs are.
     #[must_use]
     pub fn data(&self) -> PathBuf {
-        self.folder().join("data").join("version-2")
+        self.process.data().join("version-2")
     }
 
     /// What it has written.
     #[must_use]
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.folder().join("server.log")).unwrap_or_default()
+        std::fs::read_to_string(self.process.log()).unwrap_or_default()
     }
 
     /// Kills it, as a crash would.
@@ -133,8 +128,9 @@ impl ZkServer {
     /// # Errors
     /// When it is not installed.
     pub fn launch(&self) -> Verdict {
+        let data = self.process.data();
         let mut lines = vec![
-            format!("dataDir={}", self.folder().join("data").display()),
+            format!("dataDir={}", data.display()),
             format!("clientPort={}", self.port),
             format!("clientPortAddress={}", self.setup.address()),
             format!("tickTime={}", TICK.as_millis()),
@@ -173,7 +169,6 @@ impl ZkServer {
                 "ssl.clientAuth=none".to_owned(),
             ]);
         }
-        let data = self.folder().join("data");
         std::fs::create_dir_all(&data)?;
         if self.setup.id > 0 {
             std::fs::write(data.join("myid"), self.setup.id.to_string())?;
@@ -199,9 +194,7 @@ impl ZkServer {
                 IP
             }
         };
-        let words = power::words(self.folder(), "data")?;
-        self.process.begin(Server::start_by(words, program, arguments, &self.folder().join("server.log"))?);
-        Ok(())
+        self.process.start(program, arguments)
     }
 
     /// Waits until it serves.
@@ -228,8 +221,7 @@ impl ZkServer {
     /// # Errors
     /// When it was not set up for this, or does not come back.
     pub async fn cut_power(&self) -> Verdict {
-        self.kill()?;
-        power::lose(self.folder(), "data").await?;
+        self.process.cut_power().await?;
         self.launch()?;
         self.ready().await
     }
