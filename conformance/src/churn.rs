@@ -6,21 +6,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use onelock_core::client::Locks;
 use onelock_core::client::guard::{Guard, LossReason};
-use onelock_core::client::retry::Retry;
-use onelock_core::{Clock, Error, ErrorKind, Timestamp};
+use onelock_core::toolkit::Mutex;
+use onelock_core::{Clock, Error, ErrorKind, Mode, Timestamp};
 use tokio::task::JoinSet;
 
-use crate::ctx::PATIENCE;
-use crate::ensure;
-use crate::history::{self, Hold};
+use crate::ctx::{PATIENCE, acquiring, patient};
+use crate::history::{self, Hold, nanos};
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
+use crate::{ensure, fail};
 
 /// How many locks the tasks fight for.
 const LOCKS: u64 = 3;
@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Churn {
     clients: Vec<Locks>,
     prefix: String,
-    tasks: JoinSet<Verdict<Tally>>,
+    tasks: JoinSet<Verdict<Report>>,
     kept: Vec<(Locks, Guard)>,
     shared: Arc<Shared>,
 }
@@ -49,16 +49,8 @@ struct Shared {
     stopped: Mutex<Vec<String>>,
 }
 
-/// What one task has seen.
-#[derive(Debug, Default)]
-struct Tally {
-    holds: Vec<Hold>,
-    lost: u64,
-    errors: BTreeMap<&'static str, u64>,
-}
-
 /// What happened.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Report {
     /// Every hold that is known for certain.
     pub holds: Vec<Hold>,
@@ -104,11 +96,11 @@ impl Churn {
                 };
                 let ended = Arc::clone(&shared);
                 tasks.spawn(async move {
-                    let tally = work.run(rng).await;
-                    if let Err(stop) = &tally {
-                        ended.stopped.lock().unwrap_or_else(PoisonError::into_inner).push(stop.to_string());
+                    let seen = work.run(rng).await;
+                    if let Err(stop) = &seen {
+                        ended.stopped.lock().push(stop.to_string());
                     }
-                    tally
+                    seen
                 });
             }
         }
@@ -127,13 +119,11 @@ impl Churn {
             if before.iter().zip(&now).all(|(before, now)| now - before >= cycles) {
                 return Ok(());
             }
-            let stopped = self.shared.stopped.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let stopped = self.shared.stopped.lock().clone();
             ensure!(stopped.is_empty(), "tasks gave up: {stopped:?}");
             if Instant::now() > end {
-                return Err(Stop::failed(format!(
-                    "not every client goes on within {limit:?}: cycles before {before:?}, now {now:?}; {}",
-                    self.lines().await
-                )));
+                let lines = self.lines().await;
+                fail!("not every client goes on within {limit:?}: cycles {before:?}, now {now:?}; {lines}");
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -158,21 +148,14 @@ impl Churn {
     /// When a task met an error that no fault explains, or does not end.
     pub async fn stop(mut self) -> Verdict<Report> {
         self.shared.stop.store(true, Ordering::Relaxed);
-        let mut report = Report {
-            holds: Vec::new(),
-            lost: 0,
-            errors: BTreeMap::new(),
-            kept: 0,
-            kept_lost: 0,
-            deceived: Vec::new(),
-        };
+        let mut report = Report::default();
         loop {
             let next = tokio::time::timeout(PATIENCE * 2, self.tasks.join_next()).await;
-            let Some(tally) = next.map_err(|_| Stop::failed("the tasks do not end"))? else { break };
-            let tally = tally??;
-            report.holds.extend(tally.holds);
-            report.lost += tally.lost;
-            for (kind, count) in tally.errors {
+            let Some(seen) = next.map_err(|_| Stop::failed("the tasks do not end"))? else { break };
+            let seen = seen??;
+            report.holds.extend(seen.holds);
+            report.lost += seen.lost;
+            for (kind, count) in seen.errors {
                 *report.errors.entry(kind).or_default() += count;
             }
         }
@@ -234,65 +217,65 @@ struct Work {
 }
 
 impl Work {
-    async fn run(self, mut rng: Rng) -> Verdict<Tally> {
-        let mut tally = Tally::default();
+    async fn run(self, mut rng: Rng) -> Verdict<Report> {
+        let mut seen = Report::default();
         while !self.shared.stop.load(Ordering::Relaxed) {
             let number = u32::try_from(rng.below(LOCKS))?;
             let lock = self.locks.mutex(format!("{}-{number}", self.prefix))?;
             let asked = self.shared.clock.now();
             match lock.acquire().await {
-                Ok(guard) => self.hold(&mut tally, guard, number, asked, rng.time(LONGEST_HOLD)).await?,
+                Ok(guard) => {
+                    let who = (number, self.who, Mode::Exclusive);
+                    let held = hold(&self.shared.clock, guard, who, asked, rng.time(LONGEST_HOLD)).await;
+                    self.held(&mut seen, held)?;
+                }
                 Err(error) => {
-                    tally.failed(&error)?;
+                    seen.failed(&error)?;
                     tokio::time::sleep(PAUSE).await;
                 }
             }
         }
-        Ok(tally)
+        Ok(seen)
     }
 
-    async fn hold(
-        &self,
-        tally: &mut Tally,
-        guard: Guard,
-        number: u32,
-        asked: Timestamp,
-        time: Duration,
-    ) -> Verdict {
-        let clock = &self.shared.clock;
-        let from = clock.now();
-        let token = guard.token();
-        let mut deadline = guard.deadline();
-        tokio::time::sleep(time).await;
-        deadline = deadline.max(guard.deadline());
-        let until = clock.now().min(deadline).max(from);
-        match guard.release().await {
-            Ok(()) => {
-                self.shared.cycles[self.client].fetch_add(1, Ordering::Relaxed);
-            }
-            Err(error) if error.kind() == ErrorKind::Lost => tally.lost += 1,
-            Err(error) => tally.failed(&error)?,
+    fn held(&self, seen: &mut Report, (hold, released): (Hold, onelock_core::Result<()>)) -> Verdict {
+        match released {
+            Ok(()) => _ = self.shared.cycles[self.client].fetch_add(1, Ordering::Relaxed),
+            Err(error) if error.kind() == ErrorKind::Lost => seen.lost += 1,
+            Err(error) => seen.failed(&error)?,
         }
-        // A guard that was lost before its token was read proves nothing.
-        if let Ok(token) = token {
-            tally.holds.push(Hold {
-                lock: number,
-                client: self.who,
-                mode: onelock_core::Mode::Exclusive,
-                token: token.get(),
-                asked: nanos(asked),
-                from: nanos(from),
-                until: nanos(until),
-            });
+        if hold.token > 0 {
+            seen.holds.push(hold);
         }
         Ok(())
     }
 }
 
+/// Holds for `time` and gives back, as this client of this lock: what is certain about the hold, and how the release
+/// ended. A guard that was lost before its token was read has token 0, and proves nothing.
+pub(crate) async fn hold(
+    clock: &Arc<dyn Clock>,
+    guard: Guard,
+    (lock, client, mode): (u32, u32, Mode),
+    asked: Timestamp,
+    time: Duration,
+) -> (Hold, onelock_core::Result<()>) {
+    let (from, token, deadline) = (clock.now(), guard.token(), guard.deadline());
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+    // Renewals may have moved the deadline; the last one known before the release counts.
+    let until = clock.now().min(deadline.max(guard.deadline())).max(from);
+    let released = guard.release().await;
+    let token = token.map_or(0, onelock_core::FencingToken::get);
+    let (asked, from, until) = (nanos(asked), nanos(from), nanos(until));
+    (Hold { lock, client, mode, token, asked, from, until }, released)
+}
+
 /// The count of waiters that were removed from the line.
 const EVICTED: &str = "evicted";
 
-impl Tally {
+impl Report {
     /// Counts what a fault explains; anything else ends the run.
     fn failed(&mut self, error: &Error) -> Verdict {
         let kind = match error.kind() {
@@ -301,14 +284,12 @@ impl Tally {
             ErrorKind::Lost => "lost",
             // A waiter's lease may end early where the server's clock is stepped; `check` allows none.
             ErrorKind::Evicted => EVICTED,
-            _ => return Err(Stop::failed(format!("no fault explains this error: {error}"))),
+            _ => fail!("no fault explains this error: {error}"),
         };
         *self.errors.entry(kind).or_default() += 1;
         Ok(())
     }
-}
 
-impl Report {
     /// Fails for two holders at once, tokens that repeat or go back, and deceived guards; for a store that promises to
     /// keep its locks through the fault.
     ///
@@ -344,8 +325,7 @@ pub async fn over_a_lost_majority(
     const NAME: &str = "without-a-majority";
     let guard = holder.mutex(NAME)?.acquire().await?;
     let before = guard.token()?;
-    let lock = other.mutex(NAME)?.retry(Retry::default().errors(u32::MAX));
-    let waiter = tokio::spawn(async move { lock.acquire().await });
+    let waiter = acquiring(other.mutex(NAME)?.retry(patient()));
     let end = Instant::now() + PATIENCE;
     while holder.inspect(NAME).await?.waiters.is_empty() {
         ensure!(Instant::now() < end, "nobody waits");
@@ -364,10 +344,6 @@ pub async fn over_a_lost_majority(
     ensure!(next.token()? > before && !guard.is_held(), "token {} after {before}", next.token()?);
     next.release().await?;
     Ok(())
-}
-
-fn nanos(time: Timestamp) -> u64 {
-    u64::try_from(time.since_origin().as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

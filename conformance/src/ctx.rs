@@ -1,5 +1,7 @@
 //! What a case works with.
 
+mod entries;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use onelock_core::client::Locks;
 use onelock_core::client::guard::Guard;
-use onelock_core::{
-    Backend, Clock, ErrorKind, FencingToken, Grant, HolderId, LockName, Mode, Place, Renewal, Renewed,
-    Request, Settings, Standing, Ticket, Timestamp,
-};
+use onelock_core::client::lock::Lock;
+use onelock_core::client::retry::Retry;
+use onelock_core::{Backend, Clock, Error, ErrorKind, LockName, Mode, Settings, Timestamp};
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::case::Need;
 use crate::faults::Link;
@@ -19,6 +21,12 @@ use crate::record::{Counted, Notes};
 use crate::rng::Rng;
 use crate::runner::Extent;
 use crate::verdict::{Stop, Verdict};
+use crate::{ensure_eq, fail};
+
+pub use entries::{
+    exclusive, held, holder, joined, leased, listed, name, number, permit, renew, renewal, request, ticket,
+    trying, waiting,
+};
 
 /// A lease that does not end while a case runs.
 pub const LONG: Duration = Duration::from_secs(120);
@@ -179,10 +187,18 @@ impl Ctx {
         lease: Duration,
         waiter_lease: Duration,
     ) -> Verdict<Locks> {
-        let mut settings = Settings::default();
-        settings.ttl = lease;
-        settings.waiter_lease = waiter_lease;
-        Ok(Locks::builder(backend).clock(self.clock()).settings(settings).build()?)
+        client_of(backend, self.clock(), lease, waiter_lease)
+    }
+
+    /// How many requests the store has served so far; 0 where they cannot be counted.
+    ///
+    /// # Errors
+    /// When the store does not say.
+    pub async fn requests(&self) -> Verdict<u64> {
+        match self.harness.lacks(Need::Requests) {
+            None => self.store.requests().await,
+            Some(_) => Ok(0),
+        }
     }
 
     /// Polls `probe` until it gives something, for at most [`PATIENCE`].
@@ -207,7 +223,7 @@ impl Ctx {
                 return Ok(found);
             }
             if Instant::now() > end {
-                return Err(Stop::failed(format!("{what}: not within {limit:?}")));
+                fail!("{what}: not within {limit:?}");
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(50));
@@ -262,6 +278,33 @@ impl Ctx {
         .await
     }
 
+    /// The modes that the store offers: exclusive, shared, and a permit of so many.
+    ///
+    /// # Errors
+    /// For no permits.
+    pub fn modes(&self, permits: u32) -> Verdict<Vec<Mode>> {
+        let capabilities = self.harness.capabilities();
+        let mut modes = vec![Mode::Exclusive];
+        modes.extend(capabilities.shared.then_some(Mode::Shared));
+        if capabilities.permits {
+            modes.push(permit(permits)?);
+        }
+        Ok(modes)
+    }
+
+    /// Acquires in a task of its own. Where the store shows who waits it is there, in a line of `count` for `other`.
+    ///
+    /// # Errors
+    /// When it never is.
+    pub async fn queued(&self, lock: Lock, other: &Locks, count: usize) -> Verdict<Acquiring> {
+        let name = lock.name().clone();
+        let acquiring = acquiring(lock);
+        if self.shows_the_line() {
+            self.until_line_has(other.backend(), &name, count).await?;
+        }
+        Ok(acquiring)
+    }
+
     /// Waits until these clients owe nothing and, where that can be counted, nothing is left in the store.
     ///
     /// # Errors
@@ -289,11 +332,69 @@ impl Ctx {
             }
             if Instant::now() > end {
                 let some: Vec<_> = left.iter().take(20).collect();
-                return Err(Stop::failed(format!("{} things are left in the store: {some:?}", left.len())));
+                fail!("{} things are left in the store: {some:?}", left.len());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// A client over `backend` with leases of so long for holders and waiters.
+///
+/// # Errors
+/// When the settings are refused.
+pub fn client_of(
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    lease: Duration,
+    waiter_lease: Duration,
+) -> Verdict<Locks> {
+    let mut settings = Settings::default();
+    (settings.ttl, settings.waiter_lease) = (lease, waiter_lease);
+    Ok(Locks::builder(backend).clock(clock).settings(settings).build()?)
+}
+
+/// An acquisition in a task of its own.
+pub type Acquiring = JoinHandle<onelock_core::Result<Guard>>;
+
+/// Acquires in a task of its own.
+#[must_use]
+pub fn acquiring(lock: Lock) -> Acquiring {
+    tokio::spawn(async move { lock.acquire().await })
+}
+
+/// How many tasks the runtime of the case has.
+#[must_use]
+pub fn alive_tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+/// Never gives up for errors or lost places.
+#[must_use]
+pub fn patient() -> Retry {
+    Retry::default().errors(u32::MAX)
+}
+
+/// What all these tasks give.
+///
+/// # Errors
+/// The first that one of them ends with.
+pub async fn all<T: 'static, E: Into<Stop> + 'static>(mut tasks: JoinSet<Result<T, E>>) -> Verdict<Vec<T>> {
+    let mut all = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        all.push(done?.map_err(Into::into)?);
+    }
+    Ok(all)
+}
+
+/// The error of a call that must fail with this kind.
+///
+/// # Errors
+/// When it does not.
+pub fn refused<T>(got: onelock_core::Result<T>, kind: ErrorKind, what: &str) -> Verdict<Error> {
+    let error = got.err().ok_or_else(|| Stop::failed(format!("{what}: it is not refused")))?;
+    ensure_eq!(error.kind(), kind, "{what}: {error}");
+    Ok(error)
 }
 
 /// Asks until the store answers: on a busy machine an answer may come too late.
@@ -307,104 +408,6 @@ pub async fn answered<T, F: Future<Output = onelock_core::Result<T>>>(ask: impl 
             Err(error) if error.is_retryable() && Instant::now() < end => {}
             done => return Ok(done?),
         }
-    }
-}
-
-/// A checked name.
-///
-/// # Errors
-/// When it is none.
-pub fn name(text: &str) -> Verdict<LockName> {
-    Ok(LockName::new(text)?)
-}
-
-/// A permit of a semaphore with `limit` permits.
-///
-/// # Errors
-/// For a limit of 0.
-pub fn permit(limit: u32) -> Verdict<Mode> {
-    Ok(Mode::permit(limit)?)
-}
-
-/// A request with a fresh holder id that waits in the line on long leases.
-///
-/// # Errors
-/// When the operating system has no random numbers.
-pub fn request(name: &LockName, mode: Mode) -> Verdict<Request> {
-    Ok(Request::new(name.clone(), HolderId::random()?, mode, LONG))
-}
-
-/// An exclusive request.
-///
-/// # Errors
-/// As [`request`].
-pub fn exclusive(name: &LockName) -> Verdict<Request> {
-    request(name, Mode::Exclusive)
-}
-
-/// The same request with leases of `lease`.
-#[must_use]
-pub fn leased(request: Request, lease: Duration) -> Request {
-    request.lease(lease).waiter_lease(lease)
-}
-
-/// The same request, not to wait in the line.
-#[must_use]
-pub fn trying(request: Request) -> Request {
-    request.queue(false)
-}
-
-/// The renewal of an entry on the leases of its request.
-#[must_use]
-pub fn renewal(request: &Request, token: impl Into<Option<FencingToken>>) -> Renewal {
-    Renewal::new(ticket(request, token), request.lease, request.waiter_lease)
-}
-
-/// The ticket of an entry; without a number while that is not known.
-#[must_use]
-pub fn ticket(request: &Request, token: impl Into<Option<FencingToken>>) -> Ticket {
-    request.ticket().token(token.into())
-}
-
-/// Joins the line and must hold.
-///
-/// # Errors
-/// When it does not.
-pub async fn held(backend: &Arc<dyn Backend>, request: &Request) -> Verdict<Grant> {
-    match backend.acquire(request).await? {
-        Standing::Held(grant) => Ok(grant),
-        other => Err(Stop::failed(format!("{:?} must hold, got {other:?}", request.name))),
-    }
-}
-
-/// Joins the line and must wait.
-///
-/// # Errors
-/// When it does not.
-pub async fn waiting(backend: &Arc<dyn Backend>, request: &Request) -> Verdict<Place> {
-    match backend.acquire(request).await? {
-        Standing::Waiting(place) => Ok(place),
-        other => Err(Stop::failed(format!("{:?} must wait, got {other:?}", request.name))),
-    }
-}
-
-/// The number of an entry that waits.
-///
-/// # Errors
-/// When the store gives none before it holds.
-pub fn number(place: Place) -> Verdict<FencingToken> {
-    place.token.ok_or_else(|| Stop::failed(format!("an entry that waits has no number: {place:?}")))
-}
-
-/// Renews one entry.
-///
-/// # Errors
-/// What the store says.
-pub async fn renew(backend: &Arc<dyn Backend>, due: Renewal) -> Verdict<Renewed> {
-    match &backend.renew(&[due]).await[..] {
-        [Ok(answer)] => Ok(*answer),
-        [Err(error)] => Err(error.clone().into()),
-        other => Err(Stop::failed(format!("{} answers to one renewal", other.len()))),
     }
 }
 

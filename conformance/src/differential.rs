@@ -9,12 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use onelock_core::line::{Entry, Line};
 use onelock_core::{
-    Backend, EntryView, FencingToken, HolderId, ListedName, LockName, Mode, Note, Page, Raise, Release,
-    Renewal, Renewed, Request, Standing, Timestamp,
+    Backend, EntryView, FencingToken, HolderId, ListedName, LockName, Mode, Note, Raise, Release, Renewal,
+    Renewed, Request, Standing, Timestamp,
 };
 
+use crate::ctx::listed;
 use crate::rng::Rng;
-use crate::verdict::{Context as _, Stop, Verdict};
+use crate::verdict::{Context as _, Verdict};
 use crate::{ensure, ensure_eq};
 
 /// Names that a careless store takes for one another, or for a path or a pattern.
@@ -273,21 +274,7 @@ impl<S: Subject> Game<'_, S> {
         }
         expected.sort_by_key(|listed| listed.name.encoded().into_owned());
         let store = self.subject.clients().first().context("a client")?;
-        let mut page = Page::first(2)?;
-        let mut seen = Vec::new();
-        loop {
-            let listing = store.list("", &page).await?;
-            ensure!(listing.names.len() <= 2, "list: {} names on a page of 2", listing.names.len());
-            seen.extend(listing.names);
-            match listing.next {
-                Some(cursor) => page = page.after(cursor),
-                None => break,
-            }
-            if seen.len() > expected.len() {
-                return Err(Stop::failed(format!("list: {seen:?}, specified {expected:?}")));
-            }
-        }
-        ensure_eq!(seen, expected, "list");
+        ensure_eq!(listed(store, "", 2).await?, expected, "list");
         Ok(())
     }
 

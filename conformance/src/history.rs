@@ -1,4 +1,4 @@
-//! Checkers of histories: exclusion, tokens, order, and a resource that tokens protect.
+//! Checkers of histories: exclusion, tokens and order.
 //!
 //! All clients of a history are on one host and stamp their events with one clock, so the check for exclusion is exact
 //! and fast: put each acquisition at the moment its answer came and each release at the moment it was asked for. If the
@@ -7,10 +7,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use onelock_core::mode::Holders;
-use onelock_core::{FencingToken, Mode};
+use onelock_core::{Mode, Timestamp};
 
 /// One hold that is known for certain, times in nanoseconds of one clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +136,7 @@ pub fn tokens(holds: &[Hold]) -> Option<Violation> {
                 return Some(Violation::SameToken(other, *hold));
             }
         }
-        later(&holds, |hold| hold.from).map(|(a, b)| Violation::TokenBack(a, b))
+        later(&holds, |hold| hold.from, |hold| hold.asked).map(|(a, b)| Violation::TokenBack(a, b))
     })
 }
 
@@ -147,20 +146,12 @@ pub fn tokens(holds: &[Hold]) -> Option<Violation> {
 pub fn fifo(holds: &[Hold]) -> Option<Violation> {
     by_lock(holds).find_map(|holds| {
         // `a` was over before `b` held, so `a` was granted first.
-        later_by(&holds, |hold| hold.until, |hold| hold.from).map(|(a, b)| Violation::Overtaken(a, b))
+        later(&holds, |hold| hold.until, |hold| hold.from).map(|(a, b)| Violation::Overtaken(a, b))
     })
 }
 
-fn later(holds: &[Hold], known: impl Fn(&Hold) -> u64) -> Option<(Hold, Hold)> {
-    later_by(holds, known, |hold| hold.asked)
-}
-
 /// A pair `(a, b)` where `known(a) < begun(b)` and yet `a`'s token is the larger one.
-fn later_by(
-    holds: &[Hold],
-    known: impl Fn(&Hold) -> u64,
-    begun: impl Fn(&Hold) -> u64,
-) -> Option<(Hold, Hold)> {
+fn later(holds: &[Hold], known: impl Fn(&Hold) -> u64, begun: impl Fn(&Hold) -> u64) -> Option<(Hold, Hold)> {
     let mut by_known: Vec<_> = holds.to_vec();
     by_known.sort_by_key(&known);
     let mut by_begun: Vec<_> = holds.to_vec();
@@ -183,52 +174,10 @@ fn later_by(
     None
 }
 
-/// A resource that remembers the largest token it has seen and refuses smaller ones, with a twin that does not look.
-#[derive(Debug, Default)]
-pub struct Fenced {
-    state: Mutex<Resource>,
-}
-
-#[derive(Debug, Default)]
-struct Resource {
-    largest: i64,
-    fenced: Vec<u64>,
-    unfenced: Vec<u64>,
-    refused: u64,
-}
-
-impl Fenced {
-    /// What a client reads before it writes: the fenced list and its twin. Reading shows the token, too: else a late
-    /// write could slip in between another's read and its first write, and be overwritten.
-    pub fn read(&self, token: FencingToken) -> (Vec<u64>, Vec<u64>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.largest = state.largest.max(token.get());
-        (state.fenced.clone(), state.unfenced.clone())
-    }
-
-    /// Writes back both lists; whether the fenced one took it.
-    pub fn write(&self, token: FencingToken, fenced: Vec<u64>, unfenced: Vec<u64>) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.unfenced = unfenced;
-        if token.get() < state.largest {
-            state.refused += 1;
-            return false;
-        }
-        state.largest = token.get();
-        state.fenced = fenced;
-        true
-    }
-
-    /// What became of both lists in the end.
-    pub fn lists(&self) -> (Vec<u64>, Vec<u64>) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (state.fenced.clone(), state.unfenced.clone())
-    }
-
-    /// How many writes were refused.
-    pub fn refused(&self) -> u64 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).refused
-    }
+/// A moment as histories have it.
+#[must_use]
+pub fn nanos(time: Timestamp) -> u64 {
+    u64::try_from(time.since_origin().as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -357,18 +306,5 @@ mod tests {
             })
             .collect();
         assert_eq!(check(&holds).or_else(|| fifo(&holds)), None);
-    }
-
-    #[test]
-    fn the_fenced_resource_refuses_what_is_late() {
-        let resource = Fenced::default();
-        let token = |n| FencingToken::new(n).unwrap();
-        assert!(resource.write(token(2), vec![1], vec![1]));
-        assert!(resource.write(token(2), vec![1, 2], vec![1, 2]));
-        assert!(!resource.write(token(1), vec![], vec![]));
-        assert_eq!(resource.lists(), (vec![1, 2], vec![]));
-        assert_eq!(resource.read(token(5)).0, [1, 2]);
-        assert!(!resource.write(token(4), vec![], vec![]), "a read shows its token, too");
-        assert_eq!(resource.refused(), 2);
     }
 }

@@ -21,7 +21,8 @@
 //! | [`case`] | the table of all cases and the contract clauses they prove |
 //! | [`ctx`] | what a case works with |
 //! | [`churn`] | clients at work while a test breaks the store under them |
-//! | [`history`] | the checkers of histories: exclusion, tokens, order, the fenced resource |
+//! | [`history`] | the checkers of histories: exclusion, tokens, order |
+//! | [`fenced`] | a resource that checks fencing tokens, and its twin that does not |
 //! | [`differential`] | random verbs on a store and on the executable specification |
 //! | [`faults`] | a TCP proxy and a gate around a backend that lose requests and replies |
 //! | [`power`], [`steps`] | what a power cut must not take, and what steps of a clock may cost |
@@ -34,13 +35,16 @@
 //! | [`wear`] | work of every kind for a client, and what its process has in use |
 //! | [`runner`] | the test program |
 
+mod aside;
 pub mod case;
 pub mod cases;
 pub mod check;
+mod child;
 pub mod churn;
 pub mod ctx;
 pub mod differential;
 pub mod faults;
+pub mod fenced;
 pub mod harness;
 pub mod history;
 pub mod power;
@@ -55,5 +59,5 @@ pub mod worker;
 pub use case::{CASES, Case, Need};
 pub use ctx::Ctx;
 pub use harness::{Harness, Store};
-pub use onelock_testbed::{Stop, Verdict, ensure, ensure_eq, expect, rng, servers, verdict};
+pub use onelock_testbed::{Stop, Verdict, ensure, ensure_eq, expect, fail, rng, servers, verdict};
 pub use runner::run;

@@ -3,15 +3,14 @@
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use onelock_core::{
-    Backend, ErrorKind, FencingToken, HolderId, LockName, Mode, Release, Renewal, Request, Standing, Ticket,
-};
+use onelock_core::{Backend, ErrorKind, FencingToken, LockName, Release, Renewal, Ticket};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
+use crate::ctx::{exclusive, joined, leased};
 use crate::rng::Rng;
-use crate::verdict::{Context as _, Stop, Verdict};
-use crate::{ensure, ensure_eq};
+use crate::verdict::{Context as _, Verdict};
+use crate::{ensure, ensure_eq, fail};
 
 /// How long answers may take to come.
 const END: Duration = Duration::from_secs(30);
@@ -72,10 +71,7 @@ pub async fn nothing_answered_is_lost(server: &impl Powered, rounds: u32) -> Ver
         for (ticket, token, renewed) in &answered.held {
             let line = client.inspect(&ticket.name).await?;
             let Some(entry) = line.holders.iter().find(|entry| entry.token == *token) else {
-                return Err(Stop::failed(format!(
-                    "round {round}: the hold {token} of {} is lost: {line:?}",
-                    ticket.name
-                )));
+                fail!("round {round}: the hold {token} of {} is lost: {line:?}", ticket.name);
             };
             let least = if *renewed { LEASE } else { Duration::ZERO };
             ensure!(
@@ -85,11 +81,7 @@ pub async fn nothing_answered_is_lost(server: &impl Powered, rounds: u32) -> Ver
             );
         }
         for (name, last) in &answered.last {
-            let token = match client.acquire(&request(name.clone())?).await? {
-                Standing::Held(grant) => grant.token,
-                Standing::Waiting(place) => crate::ctx::number(place)?,
-                Standing::Busy(busy) => return Err(Stop::failed(format!("it queues: {busy:?}"))),
-            };
+            let (_, token) = joined(client.acquire(&leased(exclusive(name)?, LEASE)).await?)?;
             ensure!(token > *last, "round {round}: {name}: token {token} after {last}");
         }
     }
@@ -105,13 +97,8 @@ async fn work(client: &dyn Backend, answered: &Mutex<Answered>, round: u32, task
             1 => format!("own-{round}-{task}"),
             _ => "shared".to_owned(),
         };
-        let request = request(LockName::new(&name)?)?;
-        let standing = client.acquire(&request).await?;
-        let token = match standing {
-            Standing::Held(grant) => grant.token,
-            Standing::Waiting(place) => crate::ctx::number(place)?,
-            Standing::Busy(_) => return Err(Stop::failed("it queues")),
-        };
+        let request = leased(exclusive(&LockName::new(&name)?)?, LEASE);
+        let (_, token) = joined(client.acquire(&request).await?)?;
         let ticket = request.ticket().token(token);
         {
             let mut answered = answered.lock().await;
@@ -143,8 +130,4 @@ async fn work(client: &dyn Backend, answered: &Mutex<Answered>, round: u32, task
         }
     }
     Ok(())
-}
-
-fn request(name: LockName) -> Verdict<Request> {
-    Ok(Request::new(name, HolderId::random()?, Mode::Exclusive, LEASE))
 }

@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use onelock_core::{
-    Backend, Capabilities, Error, FencingToken, Info, Listing, LockName, Page, Raise, Release, Renewal,
-    Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
-};
+use onelock_core::toolkit::{Layer, Layered, Mutex};
+use onelock_core::{Backend, Error, Renewal, Renewed, Result, Ticket, Wake};
 use serde::{Deserialize, Serialize};
 
 use crate::runner::Extent;
@@ -109,7 +107,7 @@ pub struct Notes {
 impl Notes {
     /// Counts a fault.
     pub fn fault(&self, kind: impl Into<String>) {
-        *self.faults.lock().unwrap_or_else(PoisonError::into_inner).entry(kind.into()).or_default() += 1;
+        *self.faults.lock().entry(kind.into()).or_default() += 1;
     }
 
     /// Counts full cycles of acquire, hold and release.
@@ -119,7 +117,7 @@ impl Notes {
 
     /// Keeps what a trial found.
     pub fn trial(&self, findings: &Findings) {
-        *self.trial.lock().unwrap_or_else(PoisonError::into_inner) = Some(findings.clone());
+        *self.trial.lock() = Some(findings.clone());
     }
 
     /// How many calls there were since the last time, and how many of them ended unclear.
@@ -131,8 +129,8 @@ impl Notes {
     /// A record of a case that ended.
     #[must_use]
     pub fn record(&self, id: (&str, &str), extent: Extent, verdict: &Verdict, took: Duration) -> Record {
-        let trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let trial = self.trial.lock().take();
+        let mut faults = self.faults.lock().clone();
         for (kind, count) in trial.iter().flat_map(|trial| &trial.faults) {
             *faults.entry(kind.clone()).or_default() += count;
         }
@@ -162,8 +160,8 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    pub(crate) fn new(inner: Arc<dyn Backend>, notes: &Arc<Notes>) -> Arc<Self> {
-        Arc::new(Self { inner, notes: Arc::clone(notes) })
+    pub(crate) fn new(inner: Arc<dyn Backend>, notes: &Arc<Notes>) -> Arc<Layered<Self>> {
+        Arc::new(Layered(Self { inner, notes: Arc::clone(notes) }))
     }
 
     fn look<T>(&self, answer: &Result<T>) {
@@ -173,25 +171,25 @@ impl Counted {
         }
     }
 
-    fn seen<T>(&self, answer: Result<T>) -> Result<T> {
+    async fn seen<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let answer = call.await;
         self.look(&answer);
         answer
     }
 }
 
 #[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Counted {
-    fn info(&self) -> Info {
-        self.inner.info()
+impl Layer for Counted {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.seen(self.inner.acquire(request).await)
+    fn pass<T: Send>(
+        &self,
+        _verb: &'static str,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> impl Future<Output = Result<T>> + Send {
+        self.seen(call)
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
@@ -202,29 +200,5 @@ impl Backend for Counted {
         let answers = self.inner.renew(due).await;
         answers.iter().for_each(|answer| self.look(answer));
         answers
-    }
-
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.seen(self.inner.release(ticket).await)
-    }
-
-    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.seen(self.inner.raise(ticket, token).await)
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.seen(self.inner.inspect(name).await)
-    }
-
-    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.seen(self.inner.list(prefix, page).await)
-    }
-
-    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.seen(self.inner.evict(name, token).await)
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.inner.close().await
     }
 }

@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use onelock_core::client::Locks;
-use onelock_core::{Backend, LossReason, Settings};
+use onelock_core::{Backend, BootClock, LossReason};
 use onelock_testbed::servers::clock::SteppedClock;
 
 use crate::churn::{Churn, Report};
-use crate::ctx::PATIENCE;
+use crate::ctx::{PATIENCE, client_of};
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
 use crate::{ensure, ensure_eq};
@@ -88,9 +88,7 @@ pub trait Stepped: Send + Sync {
 }
 
 async fn client(server: &impl Stepped, lease: Duration) -> Verdict<Locks> {
-    let mut settings = Settings::default();
-    (settings.ttl, settings.waiter_lease) = (lease, lease);
-    Ok(Locks::builder(server.connect().await?).settings(settings).build()?)
+    client_of(server.connect().await?, Arc::new(BootClock), lease, lease)
 }
 
 /// That steps of the server's clock cost what [`churn_over_steps`] allows: for three clients with leases of `lease`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use onelock_core::client::Locks;
 use tokio::task::JoinSet;
 
-use crate::ctx::{cut_at, in_time};
+use crate::ctx::{alive_tasks, all, cut_at, in_time};
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
 
@@ -32,12 +32,18 @@ impl Usage {
     /// Where the system does not tell.
     pub fn now() -> Verdict<Self> {
         let files = std::fs::read_dir("/proc/self/fd").context("open files")?.count() as u64;
-        let status = std::fs::read_to_string("/proc/self/status").context("memory")?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("resident memory")?;
-        let resident = line.trim().trim_end_matches(" kB").parse()?;
-        let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks() as u64;
-        Ok(Self { files, resident, tasks })
+        Ok(Self { files, resident: in_kib("VmRSS:")?, tasks: alive_tasks() as u64 })
     }
+}
+
+/// The most memory that a process has had.
+pub(crate) const PEAK: &str = "VmHWM:";
+
+/// The memory of this process in KiB, by the name of its line.
+pub(crate) fn in_kib(name: &str) -> Verdict<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("the memory of this process")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).context(name)?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
 impl std::fmt::Display for Usage {
@@ -74,9 +80,7 @@ pub async fn work(locks: &Locks, cycles: u64, seed: u64) -> Verdict {
             Ok::<_, Stop>(())
         });
     }
-    while let Some(done) = tasks.join_next().await {
-        done??;
-    }
+    all(tasks).await?;
     while locks.pending() > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

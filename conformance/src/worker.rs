@@ -8,47 +8,34 @@ use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use onelock_core::Timestamp;
 use onelock_core::client::Locks;
 use onelock_core::client::guard::Guard;
-use onelock_core::{Settings, Timestamp};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout};
 
-use crate::ctx::{Ctx, PATIENCE};
+use crate::child;
+use crate::ctx::{Ctx, PATIENCE, client_of};
 use crate::harness::Harness;
 use crate::servers::signal_process;
 use crate::verdict::{Context as _, Stop, Verdict};
 use crate::wear::{self, Usage};
 
-const URL: &str = "ONELOCK_CONFORMANCE_WORKER";
-const LEASE: &str = "ONELOCK_CONFORMANCE_LEASE";
+const ORDER: &str = "ONELOCK_CONFORMANCE_WORKER";
 /// Tells a worker's answers from what else a program may print.
 const MARK: &str = "worker: ";
 
 /// Runs as a worker when this process was started as one.
 pub fn run_if_asked(harness: &Arc<dyn Harness>) -> Option<ExitCode> {
-    let url = std::env::var(URL).ok()?;
-    match serve(harness, &url) {
-        Ok(()) => Some(ExitCode::SUCCESS),
-        Err(error) => {
-            eprintln!("the worker ends: {error}");
-            Some(ExitCode::FAILURE)
-        }
-    }
+    child::run_if_asked(ORDER, |(url, lease): (String, Duration)| serve(harness, &url, lease))
 }
 
-fn serve(harness: &Arc<dyn Harness>, url: &str) -> Verdict {
-    // Also when it is stopped and cannot see that its input has ended.
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    let lease = std::env::var(LEASE).ok().and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
-    let lease = lease.context("a worker needs a lease")?;
+fn serve(harness: &Arc<dyn Harness>, url: &str, lease: Duration) -> Verdict {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let locks = runtime.block_on(async {
         let backend = harness.open(url).await?;
-        let mut settings = Settings::default();
-        (settings.ttl, settings.waiter_lease) = (lease, lease);
-        Locks::builder(backend).clock(harness.clock()).settings(settings).build()
+        client_of(backend, harness.clock(), lease, lease)
     })?;
     let mut guards = HashMap::new();
     for line in std::io::stdin().lock().lines() {
@@ -114,16 +101,8 @@ impl Worker {
     /// # Errors
     /// When the program cannot be started again.
     pub fn start(ctx: &Ctx, lease: Duration) -> Verdict<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .env(URL, ctx.store().url()?)
-            .env(LEASE, lease.as_millis().to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .context("a worker")?;
+        let (mut child, input) = child::start(ORDER, &(ctx.store().url()?, lease), Stdio::piped())?;
         let id = child.id().context("the worker has ended at once")?;
-        let input = child.stdin.take().context("the worker's input")?;
         let output = BufReader::new(child.stdout.take().context("the worker's output")?).lines();
         Ok(Self { child, id, input, output })
     }

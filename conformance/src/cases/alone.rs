@@ -1,8 +1,6 @@
-//! Work that no other may run beside, and clients that go on asking.
+//! Work that no other may run beside.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-
-use onelock_core::client::retry::Retry;
 
 use crate::ensure_eq;
 use crate::verdict::Verdict;
@@ -37,9 +35,4 @@ impl Drop for Inside<'_> {
             self.0.0[i].fetch_sub(1, Ordering::SeqCst);
         }
     }
-}
-
-/// Never gives up for errors or lost places.
-pub(super) fn patient() -> Retry {
-    Retry::default().errors(u32::MAX)
 }

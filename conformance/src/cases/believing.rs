@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use onelock_core::{
-    Backend, Capabilities, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise, Release, Renewal,
-    Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
-};
+use onelock_core::toolkit::{Layer, Layered};
+use onelock_core::{Backend, ErrorKind, Renewal, Renewed, Request, Result, Standing};
 
+use crate::aside::Aside;
 use crate::case::table;
 use crate::ctx::{Ctx, in_time};
 use crate::faults::Slow;
@@ -29,22 +28,13 @@ struct Stingy {
 }
 
 #[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Stingy {
-    fn info(&self) -> Info {
-        self.inner.info()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+impl Layer for Stingy {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
         self.inner.acquire(&request.clone().lease(request.lease.min(self.most))).await
-    }
-
-    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        self.inner.wait(ticket).await
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
@@ -52,36 +42,12 @@ impl Backend for Stingy {
             |due: &Renewal| Renewal::new(due.ticket.clone(), due.lease.min(self.most), due.waiter_lease);
         self.inner.renew(&due.iter().map(less).collect::<Vec<_>>()).await
     }
-
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.inner.release(ticket).await
-    }
-
-    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.inner.raise(ticket, token).await
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.inner.inspect(name).await
-    }
-
-    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.inner.list(prefix, page).await
-    }
-
-    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.inner.evict(name, token).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.inner.close().await
-    }
 }
 
 /// A store that gives a shorter lease than it was asked for is believed that long, for a grant and for a renewal.
 async fn deadline_follows_what_the_store_gave(ctx: &Ctx) -> Verdict {
     let (asked, most) = (ctx.units(40), ctx.units(4));
-    let stingy = Arc::new(Stingy { inner: ctx.backend().await?, most });
+    let stingy = Arc::new(Layered(Stingy { inner: ctx.backend().await?, most }));
     let locks = ctx.client(stingy, asked, asked)?;
     let guard = locks.mutex("stingy")?.auto_renew(false).acquire().await?;
     // A store may round up, but by far not to what was asked.
@@ -124,21 +90,11 @@ async fn late_answer_is_no_hold(ctx: &Ctx) -> Verdict {
 
 /// A process that stood still for longer than its lease sees so at its first look, before any timer or task has run.
 async fn first_look_after_a_stall(ctx: &Ctx) -> Verdict {
-    // One thread: whoever blocks it blocks timers and renewals alike.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let handle = runtime.handle().clone();
-    let (end, ended) = tokio::sync::oneshot::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        // Driven until the case is over, whichever way that comes.
-        let _over = runtime.block_on(ended);
-    });
-    let backend = ctx.backend_on(&handle).await?;
-    let locks = {
-        let _inside = handle.enter();
-        ctx.client(backend, ctx.units(3), ctx.units(3))?
-    };
+    let aside = Aside::start()?;
+    let backend = ctx.backend_on(aside.handle()).await?;
+    let locks = aside.client(ctx, backend, ctx.units(3), ctx.units(3))?;
     let (lock, stall) = (locks.mutex("stall")?, ctx.units(5));
-    let looked = handle.spawn(async move {
+    let looked = aside.handle().spawn(async move {
         let guard = lock.acquire().await?;
         let before = guard.is_held();
         // Blocks the thread on purpose.
@@ -147,10 +103,7 @@ async fn first_look_after_a_stall(ctx: &Ctx) -> Verdict {
         Ok::<_, onelock_core::Error>((before, after))
     });
     let (before, after) = ctx.soon("the look", looked).await???;
-    let _over = end.send(());
     ensure!(before, "lost before the stall: the machine is too slow for this unit");
     ensure_eq!(after, (false, false, Duration::ZERO), "is_held, token and remaining after the stall");
-    let joined = tokio::task::spawn_blocking(move || thread.join().is_ok()).await?;
-    ensure!(joined, "the thread panicked");
-    Ok(())
+    aside.end().await
 }

@@ -7,10 +7,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use onelock_core::client::Locks;
-use onelock_core::client::retry::Retry;
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, PATIENCE, cut_at, in_time, name};
+use crate::ctx::{Ctx, LONG, PATIENCE, alive_tasks, all, cut_at, in_time, name, patient};
 use crate::faults::{Fault, Link};
 use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq};
@@ -33,8 +32,7 @@ async fn until_nothing_is_left(ctx: &Ctx, locks: &Locks, names: &[String], tasks
         ctx.until_line_has(locks.backend(), &name(text)?, 0).await?;
     }
     ctx.nothing_left(std::slice::from_ref(locks)).await?;
-    let metrics = tokio::runtime::Handle::current().metrics();
-    ctx.eventually("no task is left", async || Ok((metrics.num_alive_tasks() <= tasks).then_some(()))).await
+    ctx.eventually("no task is left", async || Ok((alive_tasks() <= tasks).then_some(()))).await
 }
 
 /// A round trip on this machine, now.
@@ -52,7 +50,7 @@ async fn cancelled_acquires_leave_nothing(ctx: &Ctx) -> Verdict {
     let names: Vec<_> = (0..3).map(|i| format!("dropped-{i}")).collect();
     locks.mutex(&names[0])?.acquire().await?.release().await?;
     ctx.eventually("the first cycle is over", async || Ok((locks.pending() == 0).then_some(()))).await?;
-    let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let alive = alive_tasks();
     let trip = trip(&locks, &names[0]).await?;
     let (mut tasks, each) = (tokio::task::JoinSet::new(), ctx.volume(2_000) / 8);
     for _ in 0..8 {
@@ -91,12 +89,9 @@ async fn cancelled_acquires_leave_nothing(ctx: &Ctx) -> Verdict {
             Ok::<_, Stop>((cut, done))
         });
     }
-    let (mut cut, mut done) = (0, 0);
-    while let Some(counts) = tasks.join_next().await {
-        let counts = counts??;
-        cut += counts.0;
-        done += counts.1;
-    }
+    let counts = all(tasks).await?;
+    let cut = counts.iter().map(|(cut, _)| cut).sum::<u64>();
+    let done = counts.iter().map(|(_, done)| done).sum::<u64>();
     ensure!(cut >= ctx.volume(2_000) && done > 0, "{cut} were cut and {done} came through");
     until_nothing_is_left(ctx, &locks, &names, alive).await
 }
@@ -106,7 +101,7 @@ async fn cancelled_releases_leave_nothing(ctx: &Ctx) -> Verdict {
     let locks = ctx.locks().await?;
     let names = vec!["given-back".to_owned()];
     locks.mutex(&names[0])?.acquire().await?.release().await?;
-    let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let alive = alive_tasks();
     let (mut rng, trip) = (ctx.rng(), trip(&locks, &names[0]).await?);
     for _ in 0..ctx.volume(300) {
         let guard = locks.mutex(&names[0])?.acquire().await?;
@@ -125,7 +120,7 @@ async fn impatient_waiters_leave(ctx: &Ctx) -> Verdict {
         locks.mutex(&text)?.acquire().await?.release().await?;
     }
     for round in 0..ctx.many(2) {
-        let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let alive = alive_tasks();
         let holder = other.mutex(&text)?.acquire().await?;
         let served = Arc::new(tokio::sync::Mutex::new(Vec::new()));
         let gone = Arc::new(AtomicUsize::new(0));
@@ -234,10 +229,7 @@ async fn calls_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
             Verdict::Ok(())
         });
     }
-    while let Some(client) = clients.join_next().await {
-        client??;
-    }
-    Ok(())
+    all(clients).await.map(drop)
 }
 
 /// The same where more calls stand still than a client has connections. Dropped they leave nothing.
@@ -245,7 +237,7 @@ async fn many_calls_that_stand_still_cost_no_lease(ctx: &Ctx) -> Verdict {
     let lease = ctx.units(6);
     let locks = ctx.locks_for(lease).await?;
     let guard = locks.mutex("kept")?.acquire().await?;
-    let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let alive = alive_tasks();
     let names: Vec<_> = (0..40).map(|i| format!("still-{i}")).collect();
     let still = names.iter().map(|name| locks.mutex(name)).collect::<Result<Vec<_>, _>>()?;
     let mut acquires: Vec<_> = still.iter().map(|lock| Box::pin(lock.acquire())).collect();
@@ -293,7 +285,6 @@ async fn calls_that_stand_still_while_connecting_hold_nobody_up(ctx: &Ctx) -> Ve
     for steps in 1..=6 {
         let link = Link::new();
         let locks = ctx.locks_by(&link, LONG, LONG).await?;
-        let patient = || Retry::default().errors(u32::MAX);
         locks.mutex("warm")?.acquire().await?.release().await?;
         link.set(Fault::Reset);
         let lock = locks.mutex("still")?.retry(patient());
@@ -329,9 +320,7 @@ async fn calls_that_are_left_while_they_go_on_leave_nothing(ctx: &Ctx) -> Verdic
                 through.map(drop)
             });
         }
-        while let Some(called) = callers.join_next().await {
-            called??;
-        }
+        all(callers).await?;
         link.heal();
         // As many tasks as there are connections: the way has some for each.
         until_nothing_is_left(ctx, &locks, &names, usize::MAX).await?;

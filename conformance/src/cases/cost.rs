@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, PATIENCE, name};
 use crate::verdict::{Context as _, Verdict};
-use crate::wear::{BUSY, Usage};
+use crate::wear::BUSY;
 use crate::worker::Worker;
 use crate::{ensure, ensure_eq};
 
@@ -21,18 +21,10 @@ table! {
 /// Acquire and release of a free lock are exactly two requests, in every mode; those of a set of three are six.
 async fn uncontended_cycle_costs_two(ctx: &Ctx) -> Verdict {
     let locks = ctx.locks().await?;
-    let mut all = vec![locks.mutex("free")?];
-    if locks.capabilities().shared {
-        all.push(locks.rwlock("free")?.read());
-    }
-    if locks.capabilities().permits {
-        all.push(locks.semaphore("free", 3)?);
-    }
-    for lock in &all {
+    for mode in ctx.modes(3)? {
+        let lock = locks.lock("free", mode)?;
         // The first may have to teach the server its scripts.
         lock.acquire().await?.release().await?;
-    }
-    for lock in all {
         for acquire_by_try in [false, true] {
             let cost = least(ctx, || async {
                 for _ in 0..20 {
@@ -96,17 +88,21 @@ async fn renewals_are_batched(ctx: &Ctx) -> Verdict {
     for i in 0..1000 {
         guards.push(locks.mutex(format!("batched-{i}"))?.acquire().await?);
     }
-    let (before, since) = (ctx.store().requests().await?, ctx.now());
-    tokio::time::sleep(lease * 2).await;
-    let cost = ctx.store().requests().await? - before;
-    let leases =
-        u64::try_from(ctx.now().saturating_since(since).as_nanos() / lease.as_nanos()).unwrap_or(0) + 1;
+    let (cost, leases) = over_two(ctx, lease).await?;
     ensure!(guards.iter().all(onelock_core::client::guard::Guard::is_held), "a lock was lost");
     // One by one it would be three thousand a lease.
     let most = leases * ctx.harness().upkeep_cost();
     ensure!(cost <= most, "{cost} requests to keep 1000 locks for {leases} leases");
     ensure!(cost > 0, "nothing was renewed");
     Ok(())
+}
+
+/// The requests over two leases, and how many leases that were: the last in part.
+async fn over_two(ctx: &Ctx, lease: Duration) -> Verdict<(u64, u64)> {
+    let (before, since) = (ctx.store().requests().await?, ctx.now());
+    tokio::time::sleep(lease * 2).await;
+    let cost = ctx.store().requests().await? - before;
+    Ok((cost, u64::try_from(ctx.now().saturating_since(since).as_nanos() / lease.as_nanos())? + 1))
 }
 
 /// While a thousand waiters idle the store sees nothing but their renewals, batched, and now and then the head asking.
@@ -119,11 +115,7 @@ async fn idle_waiters_are_quiet(ctx: &Ctx) -> Verdict {
     // On a busy machine some still join, and after a standstill all join anew. Who is never quiet is loud each time.
     while loud.len() < 3 {
         until_settled(ctx).await?;
-        let (before, since) = (ctx.store().requests().await?, ctx.now());
-        tokio::time::sleep(lease * 2).await;
-        let cost = ctx.store().requests().await? - before;
-        let leases =
-            u64::try_from(ctx.now().saturating_since(since).as_nanos() / lease.as_nanos()).unwrap_or(0) + 1;
+        let (cost, leases) = over_two(ctx, lease).await?;
         if cost <= leases * 100 {
             break;
         }
@@ -215,21 +207,17 @@ async fn nothing_leaks(ctx: &Ctx) -> Verdict {
         cycles += STEP;
     }
     ctx.notes().cycles(cycles);
-    let small = |now: &Usage| {
-        now.files <= before.files + FILES
-            && now.tasks <= before.tasks + TASKS
-            && now.resident <= before.resident + MEMORY
-    };
-    let mut last = before;
     let end = Instant::now() + PATIENCE;
     // What is given back in the background takes a moment.
-    while Instant::now() < end {
-        last = worker.wear(0, 0).await?;
-        if small(&last) {
+    loop {
+        let now = worker.wear(0, 0).await?;
+        if now.files <= before.files + FILES
+            && now.tasks <= before.tasks + TASKS
+            && now.resident <= before.resident + MEMORY
+        {
             return Ok(());
         }
+        ensure!(Instant::now() < end, "in use after {cycles} cycles: {now:?}, at the beginning: {before:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    ensure!(small(&last), "in use after {cycles} cycles: {last:?}, at the beginning: {before:?}");
-    Ok(())
 }

@@ -6,8 +6,9 @@ use onelock_core::client::Locks;
 use onelock_core::client::guard::Guard;
 use rustix::process::Signal;
 
+use crate::aside::Aside;
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, cut_at, name};
+use crate::ctx::{Ctx, cut_at, holder, name};
 use crate::verdict::{Stop, Verdict};
 use crate::worker::Worker;
 use crate::{ensure, ensure_eq};
@@ -29,9 +30,7 @@ async fn crashed_holder(ctx: &Ctx) -> Verdict {
         let text = format!("killed-{round}");
         let mut worker = Worker::start(ctx, ctx.units(5))?;
         let (token, deadline) = worker.acquire(&text).await?;
-        let lock = locks.mutex(&text)?;
-        let next = tokio::spawn(async move { lock.acquire().await });
-        ctx.until_line_has(locks.backend(), &name(&text)?, 2).await?;
+        let next = ctx.queued(locks.mutex(&text)?, &locks, 2).await?;
         worker.kill().await?;
         let next = ctx.soon("the next one holds", next).await???;
         ensure!(ctx.now() >= deadline, "taken over before the dead holder's deadline");
@@ -55,9 +54,7 @@ async fn crashed_waiter(ctx: &Ctx) -> Verdict {
             ctx.until_line_has(locks.backend(), &line, i + 2).await?;
             dead.push(worker);
         }
-        let lock = locks.mutex(&text)?;
-        let next = tokio::spawn(async move { lock.acquire().await });
-        ctx.until_line_has(locks.backend(), &line, 4).await?;
+        let next = ctx.queued(locks.mutex(&text)?, &locks, 4).await?;
         for worker in dead {
             worker.kill().await?;
         }
@@ -87,8 +84,7 @@ async fn stopped_holder(ctx: &Ctx) -> Verdict {
         ensure_eq!(worker.answer().await?, "false false", "is_held and token of the stopped holder");
         ensure_eq!(worker.answer().await?, "Lost", "its release");
         ensure!(next.is_held() && next.token()?.get() > token, "the next holder was hurt");
-        let line = locks.inspect(&text).await?;
-        ensure_eq!(line.holders.first().map(|h| h.token), Some(next.token()?), "the holder at the end");
+        ensure_eq!(holder(locks.backend(), next.name()).await?, Some(next.token()?), "the holder at the end");
         next.release().await?;
         worker.kill().await?;
     }
@@ -100,21 +96,18 @@ async fn stopped_waiter(ctx: &Ctx) -> Verdict {
     let locks = ctx.locks_for(ctx.units(5)).await?;
     let text = "stopped-waiter";
     let line = name(text)?;
-    let holder = locks.mutex(text)?.acquire().await?;
+    let first = locks.mutex(text)?.acquire().await?;
     let mut worker = Worker::start(ctx, ctx.units(5))?;
     worker.send(&format!("acquire {text}")).await?;
     ctx.until_line_has(locks.backend(), &line, 2).await?;
-    let lock = locks.mutex(text)?;
-    let next = tokio::spawn(async move { lock.acquire().await });
-    ctx.until_line_has(locks.backend(), &line, 3).await?;
+    let next = ctx.queued(locks.mutex(text)?, &locks, 3).await?;
     worker.signal(Signal::STOP)?;
     // Its wake-up reaches a process that stands still.
-    holder.release().await?;
+    first.release().await?;
     let next = ctx.soon("the line moves on", next).await???;
     worker.signal(Signal::CONT)?;
     ctx.until_line_has(locks.backend(), &line, 2).await?;
-    let shown = locks.inspect(text).await?;
-    ensure_eq!(shown.holders.first().map(|h| h.token), Some(next.token()?), "the holder");
+    ensure_eq!(holder(locks.backend(), &line).await?, Some(next.token()?), "the holder");
     let token = next.token()?.get();
     next.release().await?;
     let (late, _) = worker.acquired().await?;
@@ -136,27 +129,16 @@ async fn death_in_the_middle(ctx: &Ctx) -> Verdict {
         let (mut dead, mut held) = (Vec::new(), 0);
         for i in 0..DEATHS {
             let text = format!("half-way-{round}-{i}");
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let handle = runtime.handle().clone();
-            let (end, ended) = tokio::sync::oneshot::channel::<()>();
-            let thread = std::thread::spawn(move || {
-                // Driven until its time has come; then all of it goes at once, in the middle of whatever it does.
-                let _over = runtime.block_on(ended);
-                runtime.shutdown_background();
-            });
-            let backend = ctx.backend_on(&handle).await?;
-            let locks = {
-                let _inside = handle.enter();
-                ctx.client(backend, lease, lease)?
-            };
+            let aside = Aside::start()?;
+            let backend = ctx.backend_on(aside.handle()).await?;
+            let locks = aside.client(ctx, backend, lease, lease)?;
             let (ready, life) = tokio::sync::oneshot::channel();
-            handle.spawn(live(locks, text.clone(), i == 0, ready));
+            aside.handle().spawn(live(locks, text.clone(), i == 0, ready));
             let (cycle, holds) = ctx.soon("a client is at work", life).await???;
             held += u32::from(holds);
             // To the microsecond: timers tick in milliseconds.
             cut_at(std::future::pending::<()>(), cycle * i / DEATHS).await;
-            let _over = end.send(());
-            ensure!(tokio::task::spawn_blocking(|| thread.join().is_ok()).await?, "a client panicked");
+            aside.end().await?;
             dead.push(text);
         }
         ensure!(held > 0, "nobody died as a holder: the moments are badly chosen");

@@ -6,11 +6,10 @@ use onelock_core::Mode;
 use onelock_core::client::Locks;
 use onelock_core::client::guard::Guard;
 use onelock_core::client::lock::Lock;
-use onelock_core::client::retry::Retry;
 use tokio::task::JoinSet;
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, name, permit};
+use crate::ctx::{Ctx, name, patient};
 use crate::faults::{Fault, Link};
 use crate::verdict::{Context as _, Verdict};
 use crate::{ensure, ensure_eq};
@@ -23,19 +22,6 @@ table! {
 /// Locks that one client holds, and as many that it waits for.
 const CROWD: usize = 300;
 
-/// What the store can take, in turns.
-fn modes(ctx: &Ctx) -> Verdict<Vec<Mode>> {
-    let capabilities = ctx.harness().capabilities();
-    let mut modes = vec![Mode::Exclusive];
-    if capabilities.shared {
-        modes.push(Mode::Shared);
-    }
-    if capabilities.permits {
-        modes.push(permit(2)?);
-    }
-    Ok(modes)
-}
-
 fn held_name(i: usize) -> String {
     format!("crowd-held-{i}")
 }
@@ -46,7 +32,7 @@ fn awaited_name(i: usize) -> String {
 
 /// A lock of a client, that never gives up for errors.
 fn lock(locks: &Locks, text: &str, mode: Mode) -> onelock_core::Result<Lock> {
-    Ok(locks.lock(text, mode)?.retry(Retry::default().errors(u32::MAX)))
+    Ok(locks.lock(text, mode)?.retry(patient()))
 }
 
 /// The faults are much shorter than the leases: no lock may be lost, none may be held twice, and every waiter gets its own.
@@ -54,7 +40,7 @@ async fn a_crowd_outlives_late_and_lost_replies(ctx: &Ctx) -> Verdict {
     let lease = ctx.units(40).max(Duration::from_secs(12));
     let link = Link::new();
     let (crowd, other) = (ctx.locks_by(&link, lease, lease).await?, ctx.locks().await?);
-    let modes = modes(ctx)?;
+    let modes = ctx.modes(2)?;
     let mut held = Vec::new();
     for i in 0..CROWD {
         held.push(lock(&crowd, &held_name(i), modes[i % modes.len()])?.acquire().await?);

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use onelock_core::client::guard::LossReason;
-use onelock_core::client::retry::Retry;
+use onelock_core::client::Locks;
+use onelock_core::client::guard::{Guard, LossReason};
 
+use crate::aside::Aside;
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, PATIENCE, name};
+use crate::ctx::{Acquiring, Ctx, LONG, PATIENCE, holder, name, patient};
 use crate::faults::{Courier, Fault, Link};
 use crate::verdict::{Context as _, Verdict};
 use crate::{ensure, ensure_eq, expect};
@@ -24,13 +25,8 @@ table! {
     waiter_keeps_its_place_over_resets: [9], [Need::Link, FIFO], 120;
 }
 
-/// Never gives up for errors.
-fn patient() -> Retry {
-    Retry::default().errors(u32::MAX)
-}
-
 /// Waits until the client has read the answers to its acquires: the store knows of an entry before its client does.
-async fn answered(ctx: &Ctx, locks: &onelock_core::Locks) -> Verdict {
+async fn answered(ctx: &Ctx, locks: &Locks) -> Verdict {
     ctx.eventually("the client has its answer", async || Ok((locks.pending() == 0).then_some(()))).await
 }
 
@@ -41,9 +37,7 @@ async fn lost_wake_is_repaired(ctx: &Ctx) -> Verdict {
     for fault in [Fault::Reset, Fault::LoseReplies] {
         let text = format!("lost-wake-{fault:?}");
         let holder = other.mutex(&text)?.acquire().await?;
-        let lock = locks.mutex(&text)?.retry(patient());
-        let waiter = tokio::spawn(async move { lock.acquire().await });
-        ctx.until_line_has(other.backend(), &name(&text)?, 2).await?;
+        let waiter = ctx.queued(locks.mutex(&text)?.retry(patient()), &other, 2).await?;
         answered(ctx, &locks).await?;
         link.set(fault);
         let token = other.inspect(&text).await?.waiters.first().context("the waiter")?.token;
@@ -69,19 +63,20 @@ async fn late_wake_is_discarded(ctx: &Ctx) -> Verdict {
     // Who comes to the head of the line learns at its next renewal whose lease it waits for.
     let other = ctx.client(ctx.backend().await?, LONG, ctx.units(5))?;
     let holder = other.mutex("moved-on")?.acquire().await?;
-    let lock = locks.mutex("moved-on")?.retry(patient());
-    let mut waiter = tokio::spawn(async move { lock.acquire().await });
-    ctx.until_line_has(other.backend(), &name("moved-on")?, 2).await?;
-    let lock = other.mutex("moved-on")?;
-    let next = tokio::spawn(async move { lock.acquire().await });
-    ctx.until_line_has(other.backend(), &name("moved-on")?, 3).await?;
+    let waiter = ctx.queued(locks.mutex("moved-on")?.retry(patient()), &other, 2).await?;
+    let next = ctx.queued(other.mutex("moved-on")?, &other, 3).await?;
     answered(ctx, &locks).await?;
     link.set(Fault::Stall);
     holder.release().await?;
     // The cut-off waiter holds by the store's book until its waiter lease ends; far sooner than a holder's lease would.
     let next = ctx.soon("the lock moves on", next).await???;
     link.heal();
-    let end = ctx.now() + ctx.units(4);
+    comes_after(ctx, waiter, next, 4).await.map(drop)
+}
+
+/// A waiter that was away does not come through in so many units while `next` holds; later it does, on a new place.
+async fn comes_after(ctx: &Ctx, mut waiter: Acquiring, next: Guard, units: u32) -> Verdict<Guard> {
+    let end = ctx.now() + ctx.units(units);
     while ctx.now() < end {
         ensure!(next.is_held(), "the next holder was hurt");
         let early = tokio::time::timeout(ctx.units(1) / 4, &mut waiter).await;
@@ -91,7 +86,7 @@ async fn late_wake_is_discarded(ctx: &Ctx) -> Verdict {
     next.release().await?;
     let guard = ctx.soon("the late waiter's turn", waiter).await???;
     ensure!(guard.token()? > token, "token {} after {token}: the old place", guard.token()?);
-    Ok(())
+    Ok(guard)
 }
 
 /// A process that stands still past its waiter lease, while it is promoted: when it goes on, the push is there before it
@@ -99,29 +94,17 @@ async fn late_wake_is_discarded(ctx: &Ctx) -> Verdict {
 async fn late_wake_of_a_stalled_process(ctx: &Ctx) -> Verdict {
     let text = "stalled";
     let other = ctx.client(ctx.backend().await?, LONG, ctx.units(5))?;
-    // One thread: whoever blocks it blocks timers, renewals and wake-ups alike.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let handle = runtime.handle().clone();
-    let (end, ended) = tokio::sync::oneshot::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        // Driven until the case is over, whichever way that comes.
-        let _over = runtime.block_on(ended);
-    });
+    let aside = Aside::start()?;
     let backend = Arc::new(Courier::new(ctx.backend().await?, &tokio::runtime::Handle::current()));
-    let locks = {
-        let _inside = handle.enter();
-        ctx.client(backend, LONG, ctx.units(4))?
-    };
+    let locks = aside.client(ctx, backend, LONG, ctx.units(4))?;
     let holder = other.mutex(text)?.acquire().await?;
     let lock = locks.mutex(text)?.retry(patient());
-    let mut waiter = handle.spawn(async move { lock.acquire().await });
+    let waiter = aside.handle().spawn(async move { lock.acquire().await });
     ctx.until_line_has(other.backend(), &name(text)?, 2).await?;
-    let lock = other.mutex(text)?;
-    let next = tokio::spawn(async move { lock.acquire().await });
-    ctx.until_line_has(other.backend(), &name(text)?, 3).await?;
+    let next = ctx.queued(other.mutex(text)?, &other, 3).await?;
     let (go_on, stalled) = std::sync::mpsc::channel::<()>();
     let (standing, stands) = tokio::sync::oneshot::channel();
-    handle.spawn(async move {
+    aside.handle().spawn(async move {
         let _told = standing.send(());
         // Blocks the thread on purpose; ends when the case lets go of the sender, too.
         let _gone_on = stalled.recv();
@@ -130,21 +113,8 @@ async fn late_wake_of_a_stalled_process(ctx: &Ctx) -> Verdict {
     holder.release().await?;
     let next = ctx.soon("the line moves on", next).await???;
     go_on.send(())?;
-    let until = ctx.now() + ctx.units(3);
-    while ctx.now() < until {
-        ensure!(next.is_held(), "the next holder was hurt");
-        let early = tokio::time::timeout(ctx.units(1) / 4, &mut waiter).await;
-        expect!(early, Err(_) => (), "the stalled waiter came through while another holds");
-    }
-    let token = next.token()?;
-    next.release().await?;
-    let guard = ctx.soon("the stalled waiter's turn", waiter).await???;
-    ensure!(guard.token()? > token, "token {} after {token}: the old place", guard.token()?);
-    guard.release().await?;
-    let _over = end.send(());
-    let joined = tokio::task::spawn_blocking(move || thread.join().is_ok()).await?;
-    ensure!(joined, "the thread panicked");
-    Ok(())
+    comes_after(ctx, waiter, next, 3).await?.release().await?;
+    aside.end().await
 }
 
 /// A holder that is cut off loses the lock by its own clock before the next one gets it, and healing brings nothing back.
@@ -161,11 +131,7 @@ async fn partition_ends_the_hold_in_time(ctx: &Ctx) -> Verdict {
         let guard = locks.mutex(&text)?.acquire().await?;
         let old = guard.token().ok();
         ensure_eq!(old.is_some(), capabilities.fencing, "whether there is a token");
-        let lock = other.mutex(&text)?;
-        let next = tokio::spawn(async move { lock.acquire().await });
-        if ctx.shows_the_line() {
-            ctx.until_line_has(other.backend(), &name(&text)?, 2).await?;
-        }
+        let next = ctx.queued(other.mutex(&text)?, &other, 2).await?;
         link.set(fault);
         let next = ctx.soon("the next one holds", next).await???;
         ensure!(!guard.is_held() && guard.deadline() < ctx.now(), "{fault:?}: two hold at the same time");
@@ -262,8 +228,7 @@ async fn lost_reply_to_release_frees_once(ctx: &Ctx) -> Verdict {
         link.heal();
         ctx.soon("the release ends", release).await???;
         ensure!(next.is_held(), "the next holder was hurt");
-        let line = other.inspect(&text).await?;
-        ensure_eq!(line.holders.first().map(|h| h.token), Some(next.token()?), "the holder at the end");
+        ensure_eq!(holder(other.backend(), &line).await?, Some(next.token()?), "the holder at the end");
         next.release().await?;
     }
     ensure!(2 * lost >= rounds, "only {lost} of {rounds} releases were carried out without a reply");
@@ -275,9 +240,7 @@ async fn waiter_keeps_its_place_over_resets(ctx: &Ctx) -> Verdict {
     let link = Link::new();
     let (locks, other) = (ctx.locks_by(&link, LONG, ctx.units(20)).await?, ctx.locks().await?);
     let holder = other.mutex("place")?.acquire().await?;
-    let lock = locks.mutex("place")?.retry(patient());
-    let waiter = tokio::spawn(async move { lock.acquire().await });
-    ctx.until_line_has(other.backend(), &name("place")?, 2).await?;
+    let waiter = ctx.queued(locks.mutex("place")?.retry(patient()), &other, 2).await?;
     answered(ctx, &locks).await?;
     let place = other.inspect("place").await?.waiters.first().context("the waiter")?.token;
     for _ in 0..3 {

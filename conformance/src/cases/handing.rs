@@ -7,10 +7,10 @@ use onelock_core::client::Locks;
 use onelock_core::{ErrorKind, HandOver, LossReason, MemoryBackend, MemoryStore};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, name};
+use crate::ctx::{Ctx, LONG};
 use crate::verdict::{Context as _, Stop, Verdict};
 use crate::worker::Worker;
-use crate::{ensure, ensure_eq};
+use crate::{ensure, ensure_eq, fail};
 
 const RESUME: Need = Need::Can("resume");
 
@@ -42,11 +42,7 @@ async fn giver(ctx: &Ctx, killed: Killed, locks: &Locks, other: &Locks) -> Verdi
     let text = format!("hand-{killed:?}");
     let mut worker = Worker::start(ctx, ctx.units(5))?;
     let (token, _) = worker.acquire(&text).await?;
-    let lock = other.mutex(&text)?;
-    let next = tokio::spawn(async move { lock.acquire().await });
-    if ctx.shows_the_line() {
-        ctx.until_line_has(other.backend(), &name(&text)?, 2).await?;
-    }
+    let next = ctx.queued(other.mutex(&text)?, other, 2).await?;
     worker.send(&format!("hand {text}")).await?;
     if matches!(killed, Killed::BeforeItHasGiven) {
         worker.kill().await?;
@@ -98,7 +94,7 @@ async fn used_hand_overs_are_refused(ctx: &Ctx) -> Verdict {
             ensure_eq!(error.kind(), ErrorKind::Lost, "{error}");
             guard
         }
-        both => return Err(Stop::failed(format!("two that resume: {both:?}"))),
+        both => fail!("two that resume: {both:?}"),
     };
     refused(&given).await?;
     ensure!(guard.is_held() && b.mutex(NAME)?.try_acquire().await?.is_none(), "the holder was hurt");

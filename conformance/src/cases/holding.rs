@@ -11,10 +11,10 @@ use onelock_core::client::guard::{Guard, LossReason};
 use onelock_core::{ErrorKind, Release};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, PATIENCE, name};
+use crate::ctx::{Ctx, LONG, PATIENCE, acquiring, holder, name, refused};
 use crate::runner::panic_on_purpose;
 use crate::verdict::{Context as _, Verdict};
-use crate::{ensure, ensure_eq, expect};
+use crate::{ensure, ensure_eq};
 
 const FIFO: Need = Need::Line;
 
@@ -52,16 +52,12 @@ async fn guard_cycle(ctx: &Ctx) -> Verdict {
     ensure_eq!(guard.name().as_str(), "cycle", "the name");
     let token = guard.token()?;
     ensure!(b.mutex("cycle")?.try_acquire().await?.is_none(), "held twice");
-    let line = b.inspect("cycle").await?;
-    ensure_eq!(line.holders.first().map(|h| h.token), Some(token), "the token that is shown");
+    ensure_eq!(holder(b.backend(), guard.name()).await?, Some(token), "the token that is shown");
     guard.release().await?;
     let next = b.mutex("cycle")?.try_acquire().await?.context("the lock is free")?;
     ensure!(next.token()? > token, "token {} after {token}", next.token()?);
     // Waiting in the line, over two clients.
-    let waiter = tokio::spawn(async move { lock.acquire().await });
-    if ctx.shows_the_line() {
-        ctx.until_line_has(b.backend(), &name("cycle")?, 2).await?;
-    }
+    let waiter = ctx.queued(lock, &b, 2).await?;
     next.release().await?;
     let guard = ctx.soon("the waiter holds", waiter).await???;
     ensure!(guard.is_held(), "the waiter's guard");
@@ -92,13 +88,11 @@ async fn reentry(ctx: &Ctx) -> Verdict {
     let lock = locks.mutex("nested")?.owner(&owner)?;
     let outer = lock.acquire().await?;
     let token = outer.token()?;
-    let counted = ctx.harness().lacks(Need::Requests).is_none();
-    let asked = async || if counted { ctx.store().requests().await } else { Ok(0) };
     let mut inner = Vec::new();
     let mut cost = 0;
     // What a client asks while it settles in may come in between: once at least there is nothing.
     for _ in 0..3 {
-        let before = asked().await?;
+        let before = ctx.requests().await?;
         for i in 0..50 {
             let guard = match i % 4 {
                 0 => lock.acquire().await?,
@@ -114,7 +108,7 @@ async fn reentry(ctx: &Ctx) -> Verdict {
                 guard.release().await?;
             }
         }
-        cost = asked().await? - before;
+        cost = ctx.requests().await? - before;
         if cost == 0 {
             break;
         }
@@ -125,8 +119,7 @@ async fn reentry(ctx: &Ctx) -> Verdict {
         ensure_eq!(read.token()?, token, "a read inside a write");
         let shared = locks.rwlock("shared")?.read().owner(&owner)?.acquire().await?;
         let write = locks.rwlock("shared")?.write().owner(&owner)?.acquire().await;
-        let error = expect!(write, Err(error) => error, "shared to exclusive by the same owner");
-        ensure_eq!(error.kind(), ErrorKind::WouldDeadlock, "shared to exclusive by the same owner");
+        refused(write, ErrorKind::WouldDeadlock, "shared to exclusive by the same owner")?;
         shared.release().await?;
     }
     // Another owner, and nobody at all, are shut out.
@@ -136,9 +129,8 @@ async fn reentry(ctx: &Ctx) -> Verdict {
     drop(inner);
     let next = until_free(ctx, &locks, "nested").await?;
     ensure!(next.token()? > token, "token {} after {token}", next.token()?);
-    let misused = ctx.locks().await?.mutex("nested")?.owner(&owner).map(|_| ());
-    ensure_eq!(misused.map_err(|e| e.kind()), Err(ErrorKind::Misuse), "an owner of another client");
-    Ok(())
+    let misused = ctx.locks().await?.mutex("nested")?.owner(&owner);
+    refused(misused, ErrorKind::Misuse, "an owner of another client").map(drop)
 }
 
 /// Two acquisitions of one owner at once are one entry; when the first is cancelled the second goes on.
@@ -147,9 +139,7 @@ async fn owner_joins_itself(ctx: &Ctx) -> Verdict {
     let blocker = other.mutex("joined")?.acquire().await?;
     let owner = locks.owner();
     let lock = locks.mutex("joined")?.owner(&owner)?;
-    let acquire = |lock: onelock_core::client::lock::Lock| tokio::spawn(async move { lock.acquire().await });
-    let first = acquire(lock.clone());
-    ctx.until_line_has(other.backend(), &name("joined")?, 2).await?;
+    let first = ctx.queued(lock.clone(), &other, 2).await?;
     let mut second = Box::pin(lock.acquire());
     // What it would ask the store for is sent with the first poll, and there before the look of the same client.
     ensure!(futures_util::poll!(&mut second).is_pending(), "the lock is busy");
@@ -192,16 +182,13 @@ async fn fixed_lease_ends(ctx: &Ctx) -> Verdict {
     let (locks, other) = (ctx.locks_for(ctx.units(2)).await?, ctx.locks().await?);
     let guard = locks.mutex("fixed")?.auto_renew(false).acquire().await?;
     let token = guard.token()?;
-    let next = tokio::spawn({
-        let lock = other.mutex("fixed")?;
-        async move { lock.acquire().await }
-    });
+    let next = acquiring(other.mutex("fixed")?);
     let reason = ctx.soon("the loss is told", guard.lost()).await?;
     ensure_eq!(reason, LossReason::Expired, "why it is lost");
     ensure!(!guard.is_held() && guard.remaining().is_zero(), "held after its loss");
-    ensure_eq!(guard.token().map_err(|e| e.kind()), Err(ErrorKind::Lost), "its token");
-    ensure_eq!(guard.reenter().map(|_| ()).map_err(|e| e.kind()), Err(ErrorKind::Lost), "entering again");
-    ensure_eq!(guard.release().await.map_err(|e| e.kind()), Err(ErrorKind::Lost), "its release");
+    refused(guard.token(), ErrorKind::Lost, "its token")?;
+    refused(guard.reenter(), ErrorKind::Lost, "entering again")?;
+    refused(guard.release().await, ErrorKind::Lost, "its release")?;
     let next = ctx.soon("the next one holds", next).await???;
     ensure!(next.token()? > token, "token {} after {token}", next.token()?);
     Ok(())
@@ -234,7 +221,7 @@ async fn eviction_is_noticed(ctx: &Ctx) -> Verdict {
     ensure!(next.token()? > token, "token {} after {token}", next.token()?);
     let reason = ctx.soon("the loss is told", guard.lost()).await?;
     ensure!(matches!(reason, LossReason::NotHeld | LossReason::Expired), "{reason:?}");
-    ensure_eq!(guard.release().await.map_err(|e| e.kind()), Err(ErrorKind::Lost), "its release");
+    refused(guard.release().await, ErrorKind::Lost, "its release")?;
     ensure!(
         next.is_held() && admin.mutex("ousted")?.try_acquire().await?.is_none(),
         "the next holder was hurt"
@@ -248,10 +235,11 @@ async fn extend_moves_the_deadline(ctx: &Ctx) -> Verdict {
     let guard = locks.mutex("extended")?.auto_renew(false).acquire().await?;
     let (seen, token) = (guard.deadline(), guard.token()?);
     let told = guard.renewed(seen);
-    if let Err(refused) = guard.extend(LONG).await {
+    let extended = guard.extend(LONG).await;
+    if extended.is_err() {
         // An entry stays in the session it was made in: then no lease grows beyond what that one carries.
-        ensure!(!ctx.harness().capabilities().resume, "an extension was refused: {refused}");
-        ensure_eq!(refused.kind(), ErrorKind::Unsupported, "more than the session carries");
+        ensure!(!ctx.harness().capabilities().resume, "an extension was refused: {extended:?}");
+        refused(extended, ErrorKind::Unsupported, "more than the session carries")?;
         guard.extend(ctx.units(10)).await?;
         let told = ctx.soon("the new deadline is told", told).await?.context("it is held")?;
         ensure!(told > seen && guard.deadline() == told, "{told:?} after {seen:?}");
@@ -260,11 +248,7 @@ async fn extend_moves_the_deadline(ctx: &Ctx) -> Verdict {
     let told = ctx.soon("the new deadline is told", told).await?.context("it is held")?;
     ensure!(told > seen + ctx.units(10) && guard.deadline() == told, "{told:?} after {seen:?}");
     ensure_eq!(guard.token()?, token, "the token");
-    ensure_eq!(
-        guard.extend(Duration::ZERO).await.map_err(|e| e.kind()),
-        Err(ErrorKind::InvalidLease),
-        "no lease"
-    );
+    refused(guard.extend(Duration::ZERO).await, ErrorKind::InvalidLease, "no lease")?;
     ensure!(guard.is_held(), "a refused extension lost the lock");
     guard.release().await?;
     Ok(())
@@ -290,13 +274,9 @@ async fn run_is_stopped(ctx: &Ctx) -> Verdict {
         }
     };
     admin.evict("run", guard.token()?).await?;
-    let error =
-        expect!(ctx.soon("the work is stopped", guard.run(work)).await?, Err(error) => error, "lost work");
-    ensure_eq!(error.kind(), ErrorKind::Lost, "lost work");
+    refused(ctx.soon("the work is stopped", guard.run(work)).await?, ErrorKind::Lost, "lost work")?;
     ensure!(stopped.load(Ordering::SeqCst), "the work was not dropped");
-    let late = guard.run(async { 7 }).await;
-    ensure_eq!(late.map_err(|e| e.kind()), Err(ErrorKind::Lost), "work after the loss");
-    Ok(())
+    refused(guard.run(async { 7 }).await, ErrorKind::Lost, "work after the loss").map(drop)
 }
 
 /// The deadline of a guard lies before the moment the store would give the lock to another, however slow the answer.
@@ -350,7 +330,7 @@ async fn drop_in_every_state(ctx: &Ctx) -> Verdict {
                 }
                 _ => {
                     // Finished, and never looked at.
-                    let task = tokio::spawn(async move { lock.acquire().await });
+                    let task = acquiring(lock);
                     ctx.until_line_has(other.backend(), &crate::ctx::name(&name)?, 1).await?;
                     drop(task);
                 }
@@ -403,9 +383,7 @@ async fn waiting_is_dropped(ctx: &Ctx) -> Verdict {
         let holder = other.mutex(&text)?.acquire().await?;
         let mut waiters = Vec::new();
         for i in 0..3 {
-            let lock = locks.mutex(&text)?;
-            waiters.push(tokio::spawn(async move { lock.acquire().await }));
-            ctx.until_line_has(other.backend(), &name(&text)?, i + 2).await?;
+            waiters.push(ctx.queued(locks.mutex(&text)?, &other, i + 2).await?);
         }
         waiters.remove(position).abort();
         ctx.until_line_has(other.backend(), &name(&text)?, 3).await?;
@@ -429,11 +407,7 @@ async fn epochs_lift_tokens(ctx: &Ctx) -> Verdict {
         let token = guard.token()?;
         ensure!(token.get() > last, "token {token} of epoch {epoch} after {last}");
         last = token.get();
-        ensure_eq!(
-            locks.inspect("epoch").await?.holders.first().map(|h| h.token),
-            Some(token),
-            "the token shown"
-        );
+        ensure_eq!(holder(locks.backend(), guard.name()).await?, Some(token), "the token shown");
         ensure_eq!(locks.evict("epoch", token).await?, Release::Released, "an eviction by the token shown");
         drop(guard);
     }

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use onelock_core::client::Locks;
-use onelock_core::{ErrorKind, HolderId, LockName, Settings, Standing};
+use onelock_core::{ErrorKind, HolderId, LockName, Page, Release, Settings, Standing};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, answered, exclusive, held, ticket, trying};
+use crate::ctx::{Ctx, LONG, answered, exclusive, held, listed, refused, ticket, trying};
 use crate::rng::Rng;
 use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq, expect};
@@ -54,16 +54,8 @@ async fn hostile_names(ctx: &Ctx) -> Verdict {
         expect!(again, Standing::Busy(_) => (), "the same name again: {:?}", request.name);
     }
     if backend.capabilities().list {
-        let mut page = onelock_core::Page::first(onelock_core::Page::MAX)?;
-        let mut listed = HashSet::new();
-        loop {
-            let listing = backend.list("", &page).await?;
-            listed.extend(listing.names.into_iter().map(|n| n.name));
-            match listing.next {
-                Some(cursor) => page = page.after(cursor),
-                None => break,
-            }
-        }
+        let names = listed(&backend, "", Page::MAX).await?;
+        let listed: HashSet<_> = names.into_iter().map(|listed| listed.name).collect();
         ensure_eq!(listed.len(), batch.len(), "names listed");
         ensure!(
             batch.iter().all(|request| listed.contains(&request.name)),
@@ -73,90 +65,25 @@ async fn hostile_names(ctx: &Ctx) -> Verdict {
     for request in &batch {
         backend.release(&request.ticket()).await?;
     }
-    if ctx.harness().lacks(Need::Residue).is_none() {
-        ctx.until_empty().await?;
-    }
-    Ok(())
+    ctx.nothing_left(&[]).await
 }
 
 fn hostile_name(rng: &mut Rng) -> String {
-    const PIECES: &[&str] = &[
-        "a",
-        "b",
-        "A",
-        "lock",
-        "/",
-        "//",
-        ".",
-        "..",
-        "...",
-        "/../",
-        "{",
-        "}",
-        "{}",
-        "{a}",
-        ":",
-        "::",
-        "%",
-        "%2F",
-        "%00",
-        "%",
-        "*",
-        "?",
-        "[a-z]",
-        "'",
-        "\"",
-        "'; DROP TABLE onelock_line; --",
-        "\\",
-        "$1",
-        "$(id)",
-        "`id`",
-        "ü",
-        "u\u{308}",
-        "\u{202e}",
-        "\u{200b}",
-        "😀",
-        "\u{feff}",
-        " ",
-        "  ",
-        "\t",
-        "\n",
-        "\r\n",
-        "\0",
-        "\u{7f}",
-        "\u{85}",
-        "NULL",
-        "null",
-        "0",
-        "-1",
-        "İ",
-        "ß",
-        "SS",
-        "\u{10ffff}",
-        "e:",
-        ":n",
-        "onelock",
-        "_c_",
-        "lock-0000000001",
-        "~",
-        "#",
-        "&",
-        "=",
-        "+",
-        ",",
-        ";",
-        "|",
-        "<",
-        ">",
-        "@",
-    ];
+    /// Characters that mean something to some store, or look like nothing or like others.
+    const CHARACTERS: &str = "abA0/.{}:%*?'\"\\~#&=+,;|<>@ \t\n\0\u{7f}\u{85}\
+                              ü😀İß\u{202e}\u{200b}\u{feff}\u{10ffff}";
+    const WORDS: &str = "lock // .. ... /../ {} {a} :: %2F %00 [a-z] $1 $(id) `id` u\u{308} NULL null -1 SS e: :n onelock \
+                         _c_ lock-0000000001";
+    const PHRASES: [&str; 3] = ["'; DROP TABLE onelock_line; --", "  ", "\r\n"];
+    let characters = CHARACTERS.split("").filter(|piece| !piece.is_empty());
+    let pieces: Vec<_> = characters.chain(WORDS.split(' ')).chain(PHRASES).collect();
     match rng.below(20) {
         0 => String::new(),
-        1 => PIECES[rng.index(PIECES.len())].repeat(rng.index(300)),
+        1 => pieces[rng.index(pieces.len())].repeat(rng.index(300)),
         2 => (0..rng.below(40))
             .filter_map(|_| char::from_u32(u32::try_from(rng.below(0x11_0000)).ok()?))
             .collect(),
-        _ => (0..=rng.below(6)).map(|_| PIECES[rng.index(PIECES.len())]).collect(),
+        _ => (0..=rng.below(6)).map(|_| pieces[rng.index(pieces.len())]).collect(),
     }
 }
 
@@ -194,10 +121,6 @@ async fn name_pairs_never_meet(ctx: &Ctx) -> Verdict {
 /// Leases out of range are typed errors before any I/O, in every place that takes one; settings and URLs too.
 async fn hostile_leases(ctx: &Ctx) -> Verdict {
     let locks = ctx.locks().await?;
-    let before = match ctx.harness().lacks(Need::Requests) {
-        None => Some(ctx.store().requests().await?),
-        Some(_) => None,
-    };
     let lock = locks.mutex("lease")?;
     let ms = Duration::from_millis;
     let bad = [
@@ -213,40 +136,26 @@ async fn hostile_leases(ctx: &Ctx) -> Verdict {
         Duration::MAX,
         Duration::from_secs(24 * 3600) + ms(1),
     ];
-    let invalid = Some(ErrorKind::InvalidLease);
+    let invalid = ErrorKind::InvalidLease;
     for lease in bad {
-        ensure_eq!(lock.clone().ttl(lease).err().map(|e| e.kind()), invalid, "a ttl of {lease:?}");
-        ensure_eq!(
-            lock.clone().waiter_lease(lease).err().map(|e| e.kind()),
-            invalid,
-            "a waiter lease of {lease:?}"
-        );
+        refused(lock.clone().ttl(lease), invalid, &format!("a ttl of {lease:?}"))?;
+        refused(lock.clone().waiter_lease(lease), invalid, &format!("a waiter lease of {lease:?}"))?;
         let mut settings = Settings::default();
         settings.ttl = lease;
         let built = Locks::builder(ctx.backend().await?).settings(settings).build();
-        ensure_eq!(built.err().map(|e| e.kind()), invalid, "a client with a ttl of {lease:?}");
+        refused(built, invalid, &format!("a client with a ttl of {lease:?}"))?;
     }
-    ensure_eq!(lock.clone().max_hold(Duration::ZERO).err().map(|e| e.kind()), invalid, "no hold at all");
-    ensure_eq!(
-        locks.semaphore("lease", 0).err().map(|e| e.kind()),
-        Some(ErrorKind::InvalidConfig),
-        "no permits"
-    );
+    refused(lock.clone().max_hold(Duration::ZERO), invalid, "no hold at all")?;
+    refused(locks.semaphore("lease", 0), ErrorKind::InvalidConfig, "no permits")?;
     if ctx.harness().capabilities().delay {
-        ensure_eq!(
-            lock.clone().lock_delay(Duration::MAX).err().map(|e| e.kind()),
-            invalid,
-            "an endless delay"
-        );
+        refused(lock.clone().lock_delay(Duration::MAX), invalid, "an endless delay")?;
     }
     for note in ["a\nb", "\0", &"x".repeat(513)] {
         ensure!(lock.clone().note(note).is_err(), "a note of {} bytes {note:?}", note.len());
     }
-    if let Some(before) = before {
-        // Each client that was built for the settings connects; no request may be for a lock.
-        let line = locks.inspect("lease").await?;
-        ensure!(line.holders.is_empty(), "something was acquired: {line:?} (requests before: {before})");
-    }
+    // Each client that was built for the settings connects; no request may be for a lock.
+    let line = locks.inspect("lease").await?;
+    ensure!(line.holders.is_empty(), "something was acquired: {line:?}");
     let short = lock.ttl(ms(10))?;
     // A busy machine outlasts so short a lease again and again before the grant is read.
     let shortest = answered(|| short.acquire()).await?;
@@ -276,14 +185,10 @@ async fn hostile_holders(ctx: &Ctx) -> Verdict {
         for (j, other) in ids.into_iter().enumerate().filter(|(j, _)| *j != i) {
             let mut foreign = ticket(&request, grant.token);
             foreign.holder = HolderId::from_u128(other);
-            ensure_eq!(
-                backend.release(&foreign).await?,
-                onelock_core::Release::NotHeld,
-                "id {j} releases id {i}"
-            );
+            ensure_eq!(backend.release(&foreign).await?, Release::NotHeld, "id {j} releases id {i}");
         }
         let released = backend.release(&ticket(&request, grant.token)).await?;
-        ensure_eq!(released, onelock_core::Release::Released, "id {i}");
+        ensure_eq!(released, Release::Released, "id {i}");
     }
     Ok(())
 }
@@ -301,16 +206,14 @@ async fn no_secret_is_shown(ctx: &Ctx) -> Verdict {
         format!("{:?} {:?}", locks.inspect("secret").await?, locks.settings()),
     ];
     guard.release().await?;
-    let error = expect!(ctx.harness().open(&given.bad).await, Err(error) => error, "a wrong password");
-    ensure_eq!(error.kind(), ErrorKind::Denied, "a wrong password: {error}");
+    let error = refused(ctx.harness().open(&given.bad).await, ErrorKind::Denied, "a wrong password")?;
     texts.push(Stop::from(error.clone()).to_string());
     texts.push(format!("{error} {error:?} {error:#?}"));
     // URLs that are wrong in other ways.
     for broken in ["?ttl=oops", "?no_such_option=1", "/not-a-database", "?ttl=1s&ttl=2s", "\n"] {
         let url = format!("{}{broken}", given.good);
-        let opened = ctx.harness().open(&url).await;
-        let error = expect!(opened, Err(error) => error, "a URL that ends in {broken:?}");
-        ensure_eq!(error.kind(), ErrorKind::InvalidConfig, "a URL that ends in {broken:?}: {error}");
+        let what = format!("a URL that ends in {broken:?}");
+        let error = refused(ctx.harness().open(&url).await, ErrorKind::InvalidConfig, &what)?;
         texts.push(format!("{error} {error:?}"));
     }
     for text in texts {

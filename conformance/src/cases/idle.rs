@@ -4,15 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use onelock_core::client::retry::Retry;
 use onelock_core::{Backend, LockName, Mode, Renewal, Renewed, Standing, Wake};
 use tokio::task::JoinSet;
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, PATIENCE, answered, name, permit, renewal, request};
-use crate::ensure;
+use crate::ctx::{Ctx, PATIENCE, answered, name, patient, renewal, request};
 use crate::faults::Link;
 use crate::verdict::{Stop, Verdict};
+use crate::{ensure, fail};
 
 table! {
     an_idle_waiter_costs_the_same_in_any_line: [7, 9, 10], [Need::Requests, Need::Network], 240;
@@ -31,6 +30,8 @@ struct Cost {
 }
 
 impl Cost {
+    const MOST: Self = Self { requests: f64::MAX, bytes: f64::MAX };
+
     /// Whether it has not grown from `small`. Numbers get longer, and a session's own beat may fall into what is counted.
     fn is_no_more_than(self, small: Self) -> bool {
         self.requests <= small.requests * 1.25 + 0.05 && self.bytes <= small.bytes * 1.25 + 16.0
@@ -51,28 +52,21 @@ impl fmt::Display for Cost {
 /// line, where clients ask again, what clients do is counted.
 async fn an_idle_waiter_costs_the_same_in_any_line(ctx: &Ctx) -> Verdict {
     const SIZES: [usize; 3] = [50, 200, 800];
-    let capabilities = ctx.harness().capabilities();
     if let Some(why) = ctx.harness().lacks(Need::Thousands) {
         return Err(Stop::NotApplicable(why));
     }
-    if !capabilities.fifo {
+    if !ctx.harness().capabilities().fifo {
         let mut costs = Vec::new();
         for size in SIZES {
             costs.push(of_clients(ctx, size).await?);
         }
         return no_growth("waiting", &SIZES, &costs);
     }
-    let mut modes = vec![(Mode::Exclusive, SIZES.to_vec())];
-    if capabilities.shared {
-        modes.push((Mode::Shared, SIZES[..2].to_vec()));
-    }
-    if capabilities.permits {
-        modes.push((permit(2)?, SIZES[..2].to_vec()));
-    }
-    for (mode, sizes) in modes {
+    for mode in ctx.modes(2)? {
+        let sizes = if mode == Mode::Exclusive { &SIZES[..] } else { &SIZES[..2] };
         let (mut idle, mut renewed) = (Vec::new(), Vec::new());
-        for size in sizes.clone() {
-            let mut line = Line::start(ctx, mode, size).await?;
+        for size in sizes {
+            let mut line = Line::start(ctx, mode, *size).await?;
             if mode == Mode::Exclusive {
                 idle.push(line.idle(ctx).await?);
             }
@@ -84,9 +78,9 @@ async fn an_idle_waiter_costs_the_same_in_any_line(ctx: &Ctx) -> Verdict {
             line.end().await?;
         }
         if mode == Mode::Exclusive {
-            no_growth(&format!("{WATCHED:?} of waiting"), &sizes, &idle)?;
+            no_growth(&format!("{WATCHED:?} of waiting"), sizes, &idle)?;
         }
-        no_growth(&format!("a renewal in mode {mode}"), &sizes, &renewed)?;
+        no_growth(&format!("a renewal in mode {mode}"), sizes, &renewed)?;
     }
     Ok(())
 }
@@ -99,26 +93,17 @@ fn no_growth(what: &str, sizes: &[usize], costs: &[Cost]) -> Verdict {
     Ok(())
 }
 
-/// What `work` costs each of `count`, over `link`.
-async fn cost(ctx: &Ctx, link: &Link, count: usize, work: impl Future<Output = Verdict>) -> Verdict<Cost> {
-    let (requests, bytes) = (ctx.store().requests().await?, link.bytes());
-    work.await?;
-    let (requests, bytes) = (ctx.store().requests().await? - requests, link.bytes() - bytes);
-    #[allow(clippy::cast_precision_loss, reason = "counts are small")]
-    let each = |sum: u64| sum as f64 / count as f64;
-    Ok(Cost { requests: each(requests), bytes: each(bytes) })
-}
-
 /// What each of `count` costs over `link` while nothing happens: the least of two times.
 async fn watched(ctx: &Ctx, link: &Link, count: usize) -> Verdict<Cost> {
     settled(ctx, link).await?;
-    let mut least = Cost { requests: f64::MAX, bytes: f64::MAX };
+    let mut least = Cost::MOST;
     for _ in 0..2 {
-        let watching = async {
-            tokio::time::sleep(WATCHED).await;
-            Ok(())
-        };
-        least = least.least(cost(ctx, link, count, watching).await?);
+        let (requests, bytes) = (ctx.store().requests().await?, link.bytes());
+        tokio::time::sleep(WATCHED).await;
+        let (requests, bytes) = (ctx.store().requests().await? - requests, link.bytes() - bytes);
+        #[allow(clippy::cast_precision_loss, reason = "counts are small")]
+        let each = |sum: u64| sum as f64 / count as f64;
+        least = least.least(Cost { requests: each(requests), bytes: each(bytes) });
     }
     Ok(least)
 }
@@ -147,7 +132,7 @@ impl Line {
         for _ in 0..size {
             let asked = request(&name, mode)?;
             let Standing::Waiting(place) = answered(|| client.acquire(&asked)).await? else {
-                return Err(Stop::failed("it does not wait"));
+                fail!("it does not wait");
             };
             let due_now = renewal(&asked, place.token);
             waits.spawn(wait(Arc::clone(&client), due_now.clone()));
@@ -177,7 +162,7 @@ impl Line {
     async fn renewed(&self, ctx: &Ctx) -> Verdict<Cost> {
         // In the first round a store may have to learn whom each waits for.
         self.renew().await?;
-        let mut least = Cost { requests: f64::MAX, bytes: f64::MAX };
+        let mut least = Cost::MOST;
         for _ in 0..3 {
             let requests = ctx.store().requests().await?;
             let bytes = self.renew().await?.into_iter().min().unwrap_or_default();
@@ -224,7 +209,7 @@ async fn of_clients(ctx: &Ctx, size: usize) -> Verdict<Cost> {
     let held = holder.mutex(&text)?.acquire().await?;
     let mut waiters = JoinSet::new();
     for _ in 0..size {
-        let lock = locks.mutex(&text)?.retry(Retry::default().errors(u32::MAX));
+        let lock = locks.mutex(&text)?.retry(patient());
         waiters.spawn(async move { lock.acquire().await.map(drop) });
     }
     let least = watched(ctx, &link, size).await?;

@@ -9,9 +9,9 @@ use onelock_core::{Election, FencingToken, Term};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::alone::{Alone, patient};
+use super::alone::Alone;
 use crate::case::{Need, table};
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, patient};
 use crate::faults::{Fault, Link};
 use crate::runner::panic_on_purpose;
 use crate::verdict::{Context as _, Stop, Verdict};

@@ -6,9 +6,12 @@ use std::time::Duration;
 use onelock_core::{Backend, FencingToken, Release, Renewed, Request, Standing, Wake};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, exclusive, held, leased, name, renew, renewal, ticket, trying, waiting};
+use crate::ctx::{
+    Ctx, LONG, exclusive, held, holder, leased, name, permit, renew, renewal, request, ticket, trying,
+    waiting,
+};
 use crate::verdict::Verdict;
-use crate::{ensure, ensure_eq, expect};
+use crate::{ensure, ensure_eq, expect, fail};
 
 const FIFO: Need = Need::Line;
 
@@ -38,9 +41,7 @@ async fn until_free(
     ctx.eventually("the lock is free", async || match backend.acquire(&attempt).await? {
         Standing::Held(grant) => Ok(Some((grant.token, ctx.now().saturating_since(since)))),
         Standing::Busy(busy) => {
-            if let Some(after) = busy.retry_after {
-                ensure!(after <= LONG, "retry after {after:?}");
-            }
+            ensure!(busy.retry_after.is_none_or(|after| after <= LONG), "{busy:?}");
             Ok(None)
         }
         Standing::Waiting(place) => Err(crate::Stop::failed(format!("a try waits: {place:?}"))),
@@ -66,8 +67,7 @@ async fn expiry_and_takeover(ctx: &Ctx) -> Verdict {
             Release::NotHeld,
             "the late release"
         );
-        let line = backend.inspect(&name).await?;
-        ensure_eq!(line.holders.first().map(|h| h.token), Some(token), "the holder after the late release");
+        ensure_eq!(holder(&backend, &name).await?, Some(token), "the holder after the late release");
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ async fn renewal_keeps_the_lock(ctx: &Ctx) -> Verdict {
         let answer = renew(&backend, renewal(&request, grant.token)).await?;
         if ctx.now().saturating_since(sent) >= request.lease {
             // This machine slept through a whole lease: nothing is to be learnt from the answer.
-            return Err(crate::Stop::failed("the machine is too slow for this unit"));
+            fail!("the machine is too slow for this unit");
         }
         let kept = expect!(answer, Renewed::Held(kept) => kept, "a renewal in time");
         ensure_eq!(kept.token, grant.token, "the token after a renewal");
@@ -141,12 +141,8 @@ async fn late_acquire_revives_nothing(ctx: &Ctx) -> Verdict {
     let request = leased(exclusive(&name)?, ctx.units(1));
     let grant = held(&backend, &request).await?;
     tokio::time::sleep(ctx.units(2)).await;
-    match backend.acquire(&request).await? {
-        Standing::Held(again) => {
-            ensure!(again.token > grant.token, "token {} after {}", again.token, grant.token)
-        }
-        other => return Err(crate::Stop::failed(format!("a free lock gives {other:?}"))),
-    }
+    let again = held(&backend, &request).await?;
+    ensure!(again.token > grant.token, "token {} after {}", again.token, grant.token);
     Ok(())
 }
 
@@ -202,9 +198,8 @@ async fn promoted_waiter_keeps_its_waiter_lease(ctx: &Ctx) -> Verdict {
     ctx.eventually("the lock moves on", async || match renew(&backend, renewal(&third, next)).await? {
         Renewed::Held(_) => Ok(Some(())),
         Renewed::Waiting(place) => {
-            if let Some(after) = place.retry_after {
-                ensure!(after <= ctx.units(2), "the lease ahead ends in {after:?}");
-            }
+            let soon = place.retry_after.is_none_or(|after| after <= ctx.units(2));
+            ensure!(soon, "when the lease ahead ends: {place:?}");
             Ok(None)
         }
         Renewed::NotHeld => Err(crate::Stop::failed("the last waiter is gone")),
@@ -215,12 +210,12 @@ async fn promoted_waiter_keeps_its_waiter_lease(ctx: &Ctx) -> Verdict {
 /// One holder's lease ends while another's goes on: its place is free, and only its.
 async fn expired_among_living_holders(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
-    let (name, two) = (name("among-living")?, crate::ctx::permit(2)?);
-    let (dead, living) = (crate::ctx::request(&name, two)?, crate::ctx::request(&name, two)?);
+    let (name, two) = (name("among-living")?, permit(2)?);
+    let (dead, living) = (request(&name, two)?, request(&name, two)?);
     let dead = leased(dead, ctx.units(2));
     let gone = held(&backend, &dead).await?.token;
     let stays = held(&backend, &living).await?.token;
-    let (third, fourth) = (crate::ctx::request(&name, two)?, crate::ctx::request(&name, two)?);
+    let (third, fourth) = (request(&name, two)?, request(&name, two)?);
     let next = waiting(&backend, &third).await?.token;
     let last = waiting(&backend, &fourth).await?.token;
     ctx.eventually("the place is free", async || match renew(&backend, renewal(&third, next)).await? {

@@ -4,12 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use onelock_core::{Backend, ErrorKind, Listing, Mode, Note, Page, Renewed};
+use onelock_core::client::guard::LossReason;
+use onelock_core::{Backend, ErrorKind, FencingToken, ListedName, Mode, Note, Page, Renewed};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, exclusive, held, leased, name, number, renew, renewal, request, ticket, waiting};
+use crate::ctx::{
+    Ctx, LONG, PATIENCE, all, exclusive, held, holder, joined, leased, listed, name, refused, renew, renewal,
+    request, ticket, trying, waiting,
+};
 use crate::verdict::{Stop, Verdict};
-use crate::{ensure, ensure_eq, expect};
+use crate::{ensure, ensure_eq, expect, fail};
 
 table! {
     inspect_shows_the_line: [12], [Need::Line], 20;
@@ -38,11 +42,8 @@ async fn inspect_shows_the_line(ctx: &Ctx) -> Verdict {
     for (i, note) in notes.into_iter().enumerate() {
         let mut request = exclusive(&name)?;
         request.note = Note::new(note)?;
-        let token = if i == 0 {
-            held(&backend, &request).await?.token
-        } else {
-            number(waiting(&backend, &request).await?)?
-        };
+        let (holds, token) = joined(backend.acquire(&request).await?)?;
+        ensure_eq!(holds, i == 0, "whether entry {i} holds");
         wanted.push((token, Mode::Exclusive, note.to_owned()));
         requests.push(request);
     }
@@ -52,12 +53,9 @@ async fn inspect_shows_the_line(ctx: &Ctx) -> Verdict {
     let entries: Vec<_> = shown.iter().map(|e| (e.token, e.mode, e.note.clone())).collect();
     ensure_eq!(entries, wanted, "the line");
     for entry in shown {
-        if let Some(ends) = entry.expires_in {
-            ensure!(ends <= crate::ctx::LONG + Duration::from_secs(5), "a lease that ends in {ends:?}");
-        }
-        if let Some(age) = entry.age {
-            ensure!(age <= crate::ctx::PATIENCE, "an entry {age:?} old");
-        }
+        let longest = LONG + Duration::from_secs(5);
+        ensure!(entry.expires_in.is_none_or(|ends| ends <= longest), "a lease that ends late: {entry:?}");
+        ensure!(entry.age.is_none_or(|age| age <= PATIENCE), "an old entry: {entry:?}");
     }
     let text = format!("{line:?}");
     for request in &requests {
@@ -66,28 +64,10 @@ async fn inspect_shows_the_line(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// All pages of a listing.
-async fn list(
-    backend: &Arc<dyn Backend>,
-    prefix: &str,
-    limit: usize,
-) -> Verdict<Vec<(String, usize, usize)>> {
-    let (mut page, mut all) = (Page::first(limit)?, Vec::new());
-    for _ in 0..100_000 {
-        let Listing { names, next, .. } = backend.list(prefix, &page).await?;
-        all.extend(names.into_iter().map(|n| (n.name.as_str().to_owned(), n.holders, n.waiters)));
-        match next {
-            Some(cursor) => page = page.after(cursor),
-            None => return Ok(all),
-        }
-    }
-    Err(Stop::failed("a listing without an end"))
-}
-
 /// Every name in use is listed once, by prefix and in pages; a name that is free is not.
 async fn list_by_prefix(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
-    ensure!(list(&backend, "", 10).await?.is_empty(), "names in an empty store");
+    ensure!(listed(&backend, "", 10).await?.is_empty(), "names in an empty store");
     let mut names: Vec<_> = (0..60).map(|i| format!("jobs/{i}")).collect();
     names.extend(
         ["jobs", "jobsx", "Jobs/1", "j", "%6a", "*", "jobs/*", "jobs/?", "ü", "[a]"].map(str::to_owned),
@@ -106,22 +86,21 @@ async fn list_by_prefix(ctx: &Ctx) -> Verdict {
     tokio::time::sleep(ctx.units(2)).await;
     for prefix in ["", "jobs", "jobs/", "jobs/1", "j", "*", "[", "ü", "%", "nothing", "jobs/*"] {
         for limit in [1, 7, 1000] {
-            let listed = list(&backend, prefix, limit).await?;
-            let set: BTreeSet<_> = listed.iter().map(|(name, ..)| name.as_str()).collect();
+            let listed = listed(&backend, prefix, limit).await?;
+            let set: BTreeSet<_> = listed.iter().map(|listed| listed.name.as_str()).collect();
             ensure_eq!(set.len(), listed.len(), "names listed twice for {prefix:?} by {limit}");
             let wanted: BTreeSet<_> =
                 names.iter().map(String::as_str).filter(|n| n.starts_with(prefix)).collect();
             ensure_eq!(set, wanted, "names that start with {prefix:?}, by {limit}");
-            for (name, holders, waiters) in &listed {
-                let wanted = (1, usize::from(queued && name == "jobs"));
+            for ListedName { name, holders, waiters, .. } in &listed {
+                let wanted = (1, usize::from(queued && name.as_str() == "jobs"));
                 ensure_eq!((*holders, *waiters), wanted, "entries of {name:?}");
             }
         }
     }
     let long = "x".repeat(300);
     for bad in ["a\n", long.as_str()] {
-        let error = expect!(backend.list(bad, &Page::first(10)?).await, Err(error) => error, "a bad prefix");
-        ensure_eq!(error.kind(), ErrorKind::InvalidName, "a bad prefix");
+        refused(backend.list(bad, &Page::first(10)?).await, ErrorKind::InvalidName, "a bad prefix")?;
     }
     Ok(())
 }
@@ -143,7 +122,7 @@ async fn no_residue(ctx: &Ctx) -> Verdict {
             line.push((request, token));
         }
         ensure!(!ctx.store().residue().await?.is_empty(), "the suite does not see what is in the store");
-        backend.acquire(&crate::ctx::trying(exclusive(&name)?)).await?;
+        backend.acquire(&trying(exclusive(&name)?)).await?;
         // From the front, from the back, by eviction.
         match i % 3 {
             0 => {}
@@ -191,9 +170,7 @@ async fn many_names_leave_bounded_storage(ctx: &Ctx) -> Verdict {
                 Ok::<_, Stop>(())
             });
         }
-        while let Some(done) = tasks.join_next().await {
-            done??;
-        }
+        all(tasks).await?;
         counters.push(ctx.store().counters().await?);
     }
     ctx.until_empty().await?;
@@ -213,30 +190,20 @@ async fn foreign_data(ctx: &Ctx) -> Verdict {
         for queue in [true, false] {
             let mut request = request(&name, mode)?;
             request.queue = queue;
-            let error =
-                expect!(backend.acquire(&request).await, Err(error) => error, "an acquire on foreign data");
-            ensure_eq!(error.kind(), ErrorKind::Foreign, "an acquire on foreign data: {error}");
-            for result in [
-                backend.release(&request.ticket()).await.map(|_| ()),
-                backend.inspect(&name).await.map(|_| ()),
-                backend.evict(&name, onelock_core::FencingToken::new(1)?).await.map(|_| ()),
-            ] {
-                let error = expect!(result, Err(error) => error, "a verb on foreign data");
-                ensure_eq!(error.kind(), ErrorKind::Foreign, "a verb on foreign data: {error}");
-            }
+            let foreign = ErrorKind::Foreign;
+            refused(backend.acquire(&request).await, foreign, "an acquire on foreign data")?;
+            refused(backend.release(&request.ticket()).await, foreign, "a release on foreign data")?;
+            refused(backend.inspect(&name).await, foreign, "a look at foreign data")?;
+            refused(backend.evict(&name, FencingToken::new(1)?).await, foreign, "evicting foreign data")?;
             // In a batch it spoils no other entry.
             let good = exclusive(&crate::ctx::name(&format!("good-{mode}-{queue}"))?)?;
             let grant = held(&backend, &good).await?;
             let due =
                 [renewal(&good, grant.token), renewal(&request, grant.token), renewal(&good, grant.token)];
-            let answers = backend.renew(&due).await;
+            let mut answers = backend.renew(&due).await;
             ensure_eq!(answers.len(), 3, "answers");
-            ensure!(
-                matches!(answers[0], Ok(Renewed::Held(_))) && matches!(answers[2], Ok(Renewed::Held(_))),
-                "{answers:?}"
-            );
-            let kind = answers[1].as_ref().err().map(onelock_core::Error::kind);
-            ensure_eq!(kind, Some(ErrorKind::Foreign), "the renewal on foreign data");
+            refused(answers.remove(1), foreign, "the renewal on foreign data")?;
+            ensure!(answers.iter().all(|good| matches!(good, Ok(Renewed::Held(_)))), "{answers:?}");
         }
     }
     ensure!(ctx.store().planted(name.as_str()).await?, "the foreign data was changed");
@@ -255,23 +222,17 @@ async fn close_drains(ctx: &Ctx) -> Verdict {
         }
     }
     let blocker = other.mutex("closing-wait")?.acquire().await?;
-    let waiter = tokio::spawn({
-        let lock = locks.mutex("closing-wait")?;
-        async move { lock.acquire().await.map(|_| ()) }
-    });
-    if ctx.shows_the_line() {
-        ctx.until_line_has(other.backend(), &name("closing-wait")?, 2).await?;
-    }
-    locks.close(crate::ctx::PATIENCE).await?;
+    let waiter = ctx.queued(locks.mutex("closing-wait")?, &other, 2).await?;
+    locks.close(PATIENCE).await?;
     ensure_eq!(locks.pending(), 0, "what is owed after close");
     let waited = ctx.soon("the waiter ends", waiter).await??;
-    ensure_eq!(waited.map_err(|e| e.kind()), Err(ErrorKind::Closed), "the waiter of a closed client");
+    refused(waited, ErrorKind::Closed, "the waiter of a closed client")?;
     for guard in guards {
         ensure!(!guard.is_held(), "a guard of a closed client is held");
-        ensure_eq!(guard.lost().await, onelock_core::client::guard::LossReason::Closed, "why it is lost");
+        ensure_eq!(guard.lost().await, LossReason::Closed, "why it is lost");
     }
     let late = locks.mutex("late")?.try_acquire().await;
-    ensure_eq!(late.map(|_| ()).map_err(|e| e.kind()), Err(ErrorKind::Closed), "a try on a closed client");
+    refused(late, ErrorKind::Closed, "a try on a closed client")?;
     blocker.release().await?;
     for i in 0..20 {
         let guard = other.mutex(format!("closing-{i}"))?.try_acquire().await?;
@@ -297,19 +258,17 @@ async fn closed_backend_refuses(ctx: &Ctx) -> Verdict {
     backend.close().await?;
     backend.close().await?;
     let ours = ticket(&request, grant.token);
-    let kinds = [
-        ("acquire", backend.acquire(&request).await.map(|_| ())),
-        ("wait", ctx.soon("a wait on a closed backend", backend.wait(&ours)).await?.map(|_| ())),
-        ("release", backend.release(&ours).await.map(|_| ())),
-        ("raise", backend.raise(&ours, grant.token).await.map(|_| ())),
-        ("inspect", backend.inspect(&name).await.map(|_| ())),
-        ("list", backend.list("", &Page::first(1)?).await.map(|_| ())),
-        ("evict", backend.evict(&name, grant.token).await.map(|_| ())),
-        ("renew", renew_error(&backend, renewal(&request, grant.token)).await),
-    ];
-    for (verb, result) in kinds {
-        ensure_eq!(result.map_err(|e| e.kind()), Err(ErrorKind::Closed), "`{verb}` of a closed backend");
-    }
+    let closed = ErrorKind::Closed;
+    refused(backend.acquire(&request).await, closed, "`acquire` of a closed backend")?;
+    let wait = ctx.soon("a wait on a closed backend", backend.wait(&ours)).await?;
+    refused(wait, closed, "`wait` of a closed backend")?;
+    refused(backend.release(&ours).await, closed, "`release` of a closed backend")?;
+    refused(backend.raise(&ours, grant.token).await, closed, "`raise` of a closed backend")?;
+    refused(backend.inspect(&name).await, closed, "`inspect` of a closed backend")?;
+    refused(backend.list("", &Page::first(1)?).await, closed, "`list` of a closed backend")?;
+    refused(backend.evict(&name, grant.token).await, closed, "`evict` of a closed backend")?;
+    let renewed = renew_error(&backend, renewal(&request, grant.token)).await;
+    refused(renewed, closed, "`renew` of a closed backend")?;
     if let Some(pending) = pending {
         let _woken = ctx.soon("a wait under way when the backend is closed ends", pending).await??;
     }
@@ -318,12 +277,7 @@ async fn closed_backend_refuses(ctx: &Ctx) -> Verdict {
         return Ok(());
     }
     // The entries are the store's: closing a client does not end them.
-    let line = other.inspect(&name).await?;
-    ensure_eq!(
-        line.holders.first().map(|h| h.token),
-        Some(grant.token),
-        "the holder after its client closed"
-    );
+    ensure_eq!(holder(&other, &name).await?, Some(grant.token), "the holder after its client closed");
     expect!(renew(&other, renewal(&request, grant.token)).await?, Renewed::Held(_) => (), "a renewal by another client");
     Ok(())
 }
@@ -341,7 +295,7 @@ async fn unreachable_store(ctx: &Ctx) -> Verdict {
     let began = Instant::now();
     let opened = tokio::time::timeout(Duration::from_secs(30), ctx.harness().open(&url)).await;
     let Ok(opened) = opened else {
-        return Err(Stop::failed("opening a store that is not there takes for ever"));
+        fail!("opening a store that is not there takes for ever");
     };
     let error = match opened {
         Err(error) => error,

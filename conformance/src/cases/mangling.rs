@@ -1,11 +1,10 @@
 //! The way to the store alters what the store says.
 
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-use onelock_core::{Backend, ErrorKind, Page, Renewed, Request, Result, Standing};
+use onelock_core::{Backend, ErrorKind, Page, Renewal, Renewed, Request, Result, Standing};
 
 use crate::case::{Need, table};
 use crate::ctx::{Ctx, LONG, PATIENCE, exclusive, held, leased, name, renew, renewal, ticket, trying};
@@ -13,6 +12,7 @@ use crate::ensure;
 use crate::faults::{Fault, Link};
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
+use crate::wear::{PEAK, in_kib};
 
 table! {
     mangled_replies: [16], [Need::Network, Need::Altered], 120;
@@ -26,18 +26,18 @@ const ALTERED: u64 = 200;
 const TIME: Duration = Duration::from_secs(5);
 /// The longest a call may take: far more than its time-out on a machine that does other things, too.
 const LIMIT: Duration = Duration::from_secs(15);
-/// How much memory altered replies may take; the rest of the program is in it.
-const MEMORY: u64 = 512 << 20;
+/// How much memory altered replies may take, in KiB; the rest of the program is in it.
+const MEMORY: u64 = 512 << 10;
 
 /// Replies that arrive altered are never a panic, never a hang, never gigabytes, and take no other client's lock from it. Each
 /// client works again when the link heals. That an altered reply is never taken for a grant is left to TCP and TLS, which
 /// check what arrives.
 async fn mangled_replies(ctx: &Ctx) -> Verdict {
-    count_panics_of_drivers();
+    pass_over_panics_of_drivers();
     let sound = ctx.backend().await?;
     let taken = exclusive(&name("mangled/taken")?)?;
     let grant = held(&sound, &taken).await?;
-    let before = Memory::now()?;
+    let before = in_kib(PEAK)?;
     let end = Instant::now() + TIME * u32::try_from(ctx.volume(1))?;
     let wanted = ctx.volume(ALTERED) / CLIENTS as u64;
     let mut clients = tokio::task::JoinSet::new();
@@ -50,7 +50,7 @@ async fn mangled_replies(ctx: &Ctx) -> Verdict {
             client.work(rng, wanted, end).await.map_err(|e| e.during(format!("client {i}, seed {seed}")))
         });
     }
-    let (mut altered, mut failed, mut answered) = (0, 0, 0);
+    let mut sum = Tally::default();
     let mut due = tokio::time::interval(LONG / 6);
     loop {
         let tally = tokio::select! {
@@ -63,17 +63,19 @@ async fn mangled_replies(ctx: &Ctx) -> Verdict {
         };
         let Some(tally) = tally else { break };
         let tally = tally??;
-        (altered, failed, answered) =
-            (altered + tally.altered, failed + tally.failed, answered + tally.answered);
+        sum.altered += tally.altered;
+        sum.failed += tally.failed;
+        sum.answered += tally.answered;
     }
+    let Tally { altered, failed, answered } = sum;
     // Else the run is void.
     ensure!(altered >= ctx.volume(ALTERED) / 3, "only {altered} replies were altered");
     ensure!(
         failed >= altered / 20,
         "{altered} altered replies, and only {failed} calls of {answered} failed"
     );
-    let grown = Memory::now()?.since(&before);
-    ensure!(grown < MEMORY, "{altered} altered replies took {} MiB of memory", grown >> 20);
+    let grown = in_kib(PEAK)?.saturating_sub(before);
+    ensure!(grown < MEMORY, "{altered} altered replies took {} MiB of memory", grown >> 10);
     let still = renew(&sound, renewal(&taken, grant.token)).await?;
     ensure!(matches!(still, Renewed::Held(_)), "the sound client has lost its lock: {still:?}");
     let line = sound.inspect(&taken.name).await?;
@@ -138,8 +140,7 @@ impl Client {
                 let own = name(&format!("mangled/own/{}/{}", self.number, rng.below(4)))?;
                 let own = trying(leased(exclusive(&own)?, Duration::from_secs(3)));
                 self.call(tally, "acquire", self.backend.acquire(&own)).await?;
-                let due = onelock_core::Renewal::new(own.ticket(), own.lease, own.waiter_lease);
-                self.renew(&due, tally).await?;
+                self.renew(&own, tally).await?;
                 self.call(tally, "release", self.backend.release(&own.ticket())).await?;
             }
             4 => {
@@ -156,8 +157,7 @@ impl Client {
     /// In the line behind the holder.
     async fn wait(&self, request: Request, tally: &mut Tally) -> Verdict {
         self.call(tally, "acquire", self.backend.acquire(&request)).await?;
-        let due = onelock_core::Renewal::new(request.ticket(), request.lease, request.waiter_lease);
-        self.renew(&due, tally).await?;
+        self.renew(&request, tally).await?;
         let ticket = request.ticket();
         // It ends when the line says so, or not at all.
         let _ = tokio::time::timeout(Duration::from_millis(5), self.backend.wait(&ticket)).await;
@@ -165,24 +165,16 @@ impl Client {
         Ok(())
     }
 
-    async fn renew(&self, due: &onelock_core::Renewal, tally: &mut Tally) -> Verdict {
-        let renewed = async {
-            let mut answers = self.backend.renew(std::slice::from_ref(due)).await;
-            match (answers.pop(), answers.len()) {
-                (Some(answer), 0) => Ok(answer),
-                (_, more) => Err(Stop::failed(format!("{more} answers to one renewal"))),
-            }
-        };
-        let answer = tokio::time::timeout(LIMIT, renewed).await;
-        let answer = answer.map_err(|_| Stop::failed(format!("a renewal hangs for {LIMIT:?}")))??;
-        tally.count(answer);
+    async fn renew(&self, request: &Request, tally: &mut Tally) -> Verdict {
+        let due = [Renewal::new(request.ticket(), request.lease, request.waiter_lease)];
+        let answers = in_time("a renewal", self.backend.renew(&due)).await?;
+        ensure!(answers.len() == 1, "{} answers to one renewal", answers.len());
+        answers.into_iter().for_each(|answer| tally.count(answer));
         Ok(())
     }
 
     async fn call<T>(&self, tally: &mut Tally, what: &str, call: impl Future<Output = Result<T>>) -> Verdict {
-        let ended = tokio::time::timeout(LIMIT, call).await;
-        let ended = ended.map_err(|_| Stop::failed(format!("{what} hangs for {LIMIT:?}")))?;
-        tally.count(ended);
+        tally.count(in_time(what, call).await?);
         Ok(())
     }
 
@@ -210,16 +202,21 @@ impl Client {
                 owed.pop();
                 Ok::<_, onelock_core::Error>(held)
             };
-            let last = match tokio::time::timeout(LIMIT, cycle).await {
-                Err(_) => return Err(Stop::failed(format!("it hangs for {LIMIT:?} after healing"))),
-                Ok(Ok(true)) => return Ok(()),
-                Ok(Ok(false)) => "somebody holds it".to_owned(),
-                Ok(Err(error)) => error.to_string(),
+            let last = match in_time("a cycle after healing", cycle).await? {
+                Ok(true) => return Ok(()),
+                Ok(false) => "somebody holds it".to_owned(),
+                Err(error) => error.to_string(),
             };
             ensure!(Instant::now() < end, "it does not work again after healing: {last}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// A call must not hang.
+async fn in_time<T>(what: &str, call: impl Future<Output = T>) -> Verdict<T> {
+    let ended = tokio::time::timeout(LIMIT, call).await;
+    ended.map_err(|_| Stop::failed(format!("{what} hangs for {LIMIT:?}")))
 }
 
 impl Tally {
@@ -231,12 +228,9 @@ impl Tally {
     }
 }
 
-/// How often a driver broke off over an answer. The store's crate must make an error of it; where it does not, the task
-/// that asked ends, which the case sees.
-static PANICS: AtomicU64 = AtomicU64::new(0);
-
-/// Keeps the panics of drivers from being taken for a panic of ours, which fails the case, and from filling the log.
-fn count_panics_of_drivers() {
+/// Keeps the panics of drivers from being taken for a panic of ours, which fails the case, and from filling the log. The
+/// store's crate must make an error of one; where it does not, the task that asked ends, which the case sees.
+fn pass_over_panics_of_drivers() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
@@ -246,29 +240,9 @@ fn count_panics_of_drivers() {
             // The sources of this project are compiled by their relative paths; the standard library tells where it was
             // called from, or else its own path, which may be our fault.
             let driver = |at: &Location<'_>| at.file().starts_with('/') && !at.file().starts_with("/rustc/");
-            if here && info.location().is_some_and(driver) {
-                PANICS.fetch_add(1, Ordering::Relaxed);
-            } else {
+            if !here || !info.location().is_some_and(driver) {
                 before(info);
             }
         }));
     });
-}
-
-/// What this process has taken so far at most, in bytes.
-struct Memory {
-    used: u64,
-}
-
-impl Memory {
-    fn now() -> Verdict<Self> {
-        let status = std::fs::read_to_string("/proc/self/status").context("the memory of this process")?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("its peak")?;
-        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(Self { used: kilobytes << 10 })
-    }
-
-    fn since(&self, before: &Self) -> u64 {
-        self.used.saturating_sub(before.used)
-    }
 }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use onelock_core::{
-    Backend, ErrorKind, FencingToken, LockName, Mode, Raise, Release, Renewed, Standing, TokenEpoch, Wake,
+    Backend, ErrorKind, FencingToken, LockName, Raise, Release, Renewed, Standing, TokenEpoch, Wake,
 };
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, exclusive, held, leased, name, number, renew, renewal, ticket, waiting};
+use crate::ctx::{
+    Ctx, LONG, exclusive, held, leased, name, number, refused, renew, renewal, ticket, trying, waiting,
+};
 use crate::verdict::{Stop, Verdict};
-use crate::{ensure, ensure_eq, expect};
+use crate::{ensure, ensure_eq, expect, fail};
 
 table! {
     tokens_grow: [4], [Need::Can("fencing")], 60;
@@ -34,27 +36,22 @@ async fn tokens_grow(ctx: &Ctx) -> Verdict {
     let name = name("growing")?;
     let mut last = 0;
     for round in 0..12 {
-        let request = leased(exclusive(&name)?, if round % 3 == 1 { ctx.units(1) } else { crate::ctx::LONG });
+        let request = leased(exclusive(&name)?, if round % 3 == 1 { ctx.units(1) } else { LONG });
         // After an expiry nobody released: the lock is free when the store's clock says so.
-        let grant = ctx
-            .eventually("the lock is free", async || {
-                match backend.acquire(&crate::ctx::trying(request.clone())).await? {
-                    onelock_core::Standing::Held(grant) => Ok(Some(grant)),
-                    _ => Ok(None),
-                }
-            })
-            .await?;
+        let tried = async || match backend.acquire(&trying(request.clone())).await? {
+            Standing::Held(grant) => Ok(Some(grant)),
+            _ => Ok(None),
+        };
+        let grant = ctx.eventually("the lock is free", tried).await?;
         ensure!(grant.token.get() > last, "round {round}: token {} after {last}", grant.token);
         last = grant.token.get();
-        match round % 3 {
-            0 => ensure_eq!(
-                backend.release(&ticket(&request, grant.token)).await?,
-                Release::Released,
-                "release"
-            ),
-            1 => {}
-            _ => ensure_eq!(backend.evict(&name, grant.token).await?, Release::Released, "evict"),
-        }
+        let ended = match round % 3 {
+            0 => backend.release(&ticket(&request, grant.token)).await?,
+            // It expires.
+            1 => Release::Released,
+            _ => backend.evict(&name, grant.token).await?,
+        };
+        ensure_eq!(ended, Release::Released, "round {round}: how the entry ended");
         for other in 0..3 {
             cycle(&backend, &crate::ctx::name(&format!("other-{other}"))?).await?;
         }
@@ -98,15 +95,12 @@ async fn tokens_grow_over_restart(ctx: &Ctx) -> Verdict {
         last = token;
         // Where an entry belongs to its client's session, only that client can renew it, once it has come back.
         let by = if ctx.harness().capabilities().resume { &other } else { &backend };
-        let answer = ctx
-            .eventually("the holder's renewal after a restart", async || {
-                match by.renew(&[renewal(&holder, grant.token)]).await.pop() {
-                    Some(Err(error)) if error.is_retryable() => Ok(None),
-                    Some(answer) => Ok(Some(answer?)),
-                    None => Err(Stop::failed("no answer")),
-                }
-            })
-            .await?;
+        let renewed = async || match by.renew(&[renewal(&holder, grant.token)]).await.pop() {
+            Some(Err(error)) if error.is_retryable() => Ok(None),
+            Some(answer) => Ok(Some(answer?)),
+            None => Err(Stop::failed("no answer")),
+        };
+        let answer = ctx.eventually("the holder's renewal after a restart", renewed).await?;
         let kept = expect!(answer, Renewed::Held(kept) => kept, "the holder after restart {round}");
         ensure_eq!(kept.token, grant.token, "its token");
     }
@@ -134,20 +128,16 @@ async fn smaller_epochs_are_refused(ctx: &Ctx) -> Verdict {
                         ensure!(!error.is_unclear(), "epoch {smaller} is refused, but not clearly: {error}")
                     }
                     Ok(Standing::Busy(_)) => {}
-                    joined => return Err(Stop::failed(format!("epoch {smaller} after {epoch}: {joined:?}"))),
+                    joined => fail!("epoch {smaller} after {epoch}: {joined:?}"),
                 }
             }
-            ensure_eq!(
-                backend.release(&ticket(&request, grant.token)).await?,
-                Release::Released,
-                "the release"
-            );
+            let released = backend.release(&ticket(&request, grant.token)).await?;
+            ensure_eq!(released, Release::Released, "the release");
         }
         for smaller in 0..epoch {
             let client = ctx.backend().await?;
-            let refused = client.acquire(&of(smaller)?).await;
-            let error = expect!(refused, Err(error) => error, "epoch {smaller} on a free lock after {epoch}");
-            ensure_eq!(error.kind(), ErrorKind::InvalidConfig, "the kind of {error}");
+            let what = format!("epoch {smaller} on a free lock after {epoch}");
+            let error = refused(client.acquire(&of(smaller)?).await, ErrorKind::InvalidConfig, &what)?;
             ensure!(!error.is_retryable(), "a retry of a smaller epoch cannot help: {error}");
             let text = error.to_string();
             let told = [format!("token_epoch={smaller}"), format!("token_epoch={epoch}")];
@@ -206,13 +196,10 @@ async fn evict_compares_the_token(ctx: &Ctx) -> Verdict {
     for wrong in [grant.token.get() + 1, grant.token.get() + 1000, i64::MAX] {
         ensure_eq!(admin.evict(&name, FencingToken::new(wrong)?).await?, Release::NotHeld, "a wrong number");
     }
-    ensure_eq!(
-        admin.evict(&crate::ctx::name("evicte")?, grant.token).await?,
-        Release::NotHeld,
-        "a wrong name"
-    );
+    let other = crate::ctx::name("evicte")?;
+    ensure_eq!(admin.evict(&other, grant.token).await?, Release::NotHeld, "a wrong name");
     if ctx.shows_the_line() {
-        let (second, third) = (exclusive(&name)?, crate::ctx::request(&name, Mode::Exclusive)?);
+        let (second, third) = (exclusive(&name)?, exclusive(&name)?);
         let (two, three) = (number(waiting(&a, &second).await?)?, number(waiting(&a, &third).await?)?);
         ensure_eq!(admin.evict(&name, two).await?, Release::Released, "evicting a waiter");
         ensure_eq!(renew(&a, renewal(&second, two)).await?, Renewed::NotHeld, "the evicted waiter");

@@ -7,9 +7,9 @@ use std::time::Duration;
 use onelock_core::{Backend, FencingToken, LockName, Mode, Release, Renewed, Request, Standing, Wake};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, exclusive, held, name, number, permit, renew, renewal, request, ticket, waiting};
+use crate::ctx::{Ctx, exclusive, held, joined, name, number, renew, renewal, request, ticket, waiting};
 use crate::verdict::{Stop, Verdict};
-use crate::{ensure, ensure_eq, expect};
+use crate::{ensure, ensure_eq, expect, fail};
 
 const FIFO: Need = Need::Can("fifo");
 const LINE: Need = Need::Line;
@@ -83,13 +83,20 @@ impl<'a> Entries<'a> {
 
     async fn join(&mut self, mode: Mode) -> Verdict<bool> {
         let request = request(&self.name, mode)?;
-        let (holds, token) = match self.backend.acquire(&request).await? {
-            Standing::Held(grant) => (true, grant.token),
-            Standing::Waiting(place) => (false, number(place)?),
-            Standing::Busy(busy) => return Err(Stop::failed(format!("a queued request got {busy:?}"))),
-        };
+        let (holds, token) = joined(self.backend.acquire(&request).await?)?;
         self.all.push((request, token));
         Ok(holds)
+    }
+
+    /// Joins in these modes: those before the bar hold at once, those behind it wait.
+    async fn join_all(&mut self, modes: &str) -> Verdict {
+        let (holding, waiting) = modes.split_once(" | ").unwrap_or((modes, ""));
+        for (modes, holds) in [(holding, true), (waiting, false)] {
+            for mode in modes.split_whitespace() {
+                ensure_eq!(self.join(mode.parse()?).await?, holds, "whether {mode} holds");
+            }
+        }
+        Ok(())
     }
 
     async fn leave(&mut self, i: usize) -> Verdict {
@@ -113,7 +120,7 @@ impl<'a> Entries<'a> {
                     false
                 }
                 Renewed::NotHeld => {
-                    return Err(Stop::failed(format!("{what}: entry {i} of {line:?} is gone")));
+                    fail!("{what}: entry {i} of {line:?} is gone");
                 }
             };
             ensure_eq!(holds, i < wanted, "{what}: whether entry {i} of {line:?} holds");
@@ -133,15 +140,7 @@ impl<'a> Entries<'a> {
 async fn shared_admission(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let mut line = Entries::new(&backend, "readers")?;
-    for (mode, holds) in [
-        (Mode::Shared, true),
-        (Mode::Shared, true),
-        (Mode::Exclusive, false),
-        (Mode::Shared, false),
-        (Mode::Shared, false),
-    ] {
-        ensure_eq!(line.join(mode).await?, holds, "whether {mode} holds");
-    }
+    line.join_all("s s | x s s").await?;
     line.check("a writer waits").await?;
     line.leave(0).await?;
     line.check("one reader gone").await?;
@@ -155,12 +154,7 @@ async fn shared_admission(ctx: &Ctx) -> Verdict {
 async fn permit_admission(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let mut line = Entries::new(&backend, "permits")?;
-    let (three, two) = (permit(3)?, permit(2)?);
-    for (mode, holds) in
-        [(three, true), (three, true), (three, true), (three, false), (two, false), (three, false)]
-    {
-        ensure_eq!(line.join(mode).await?, holds, "whether {mode} holds");
-    }
+    line.join_all("p3 p3 p3 | p3 p2 p3").await?;
     line.check("full").await?;
     line.leave(1).await?;
     line.check("one back").await?;
@@ -178,18 +172,7 @@ async fn permit_admission(ctx: &Ctx) -> Verdict {
 async fn permit_weights(ctx: &Ctx) -> Verdict {
     let (backend, other) = (ctx.backend().await?, ctx.backend().await?);
     let mut line = Entries::new(&backend, "weights")?;
-    for (mode, holds) in [
-        ("p5w2", true),
-        ("p5w2", true),
-        ("p5w2", false),
-        ("p5", false),
-        ("p3w3", false),
-        ("p5", false),
-        ("p7w6", false),
-        ("p3", false),
-    ] {
-        ensure_eq!(line.join(mode.parse()?).await?, holds, "whether {mode} holds");
-    }
+    line.join_all("p5w2 p5w2 | p5w2 p5 p3w3 p5 p7w6 p3").await?;
     line.check("five are taken in part").await?;
     for gone in ["a weight of 2", "2 more", "the third", "the smallest limit", "both limits"] {
         line.leave(0).await?;
@@ -200,9 +183,7 @@ async fn permit_weights(ctx: &Ctx) -> Verdict {
         line.check("from the middle").await?;
     }
     let mut line = Entries::new(&backend, "smallest")?;
-    for (mode, holds) in [("p5", true), ("p2", true), ("p5", false), ("p5w2", false)] {
-        ensure_eq!(line.join(mode.parse()?).await?, holds, "whether {mode} holds");
-    }
+    line.join_all("p5 p2 | p5 p5w2").await?;
     line.leave(1).await?;
     line.check("the smallest limit has gone, and larger ones hold").await?;
     // A larger limit than that of who holds; a smaller one than what is taken; and a try, which joins only if it holds.
@@ -219,9 +200,7 @@ async fn permit_weights(ctx: &Ctx) -> Verdict {
         ("p4w2", "x"),
     ] {
         let mut line = Entries::new(&backend, &format!("try-{}-{mode}", ahead.replace(' ', "-")))?;
-        for ahead in ahead.split(' ') {
-            ensure!(line.join(ahead.parse()?).await?, "{ahead} is held");
-        }
+        line.join_all(ahead).await?;
         let ask = (request(&line.name, mode.parse()?)?).queue(false);
         let modes = || line.all.iter().map(|(request, _)| request.mode);
         let holds = onelock_core::mode::holders(modes().chain([ask.mode])) > line.all.len();
@@ -233,10 +212,9 @@ async fn permit_weights(ctx: &Ctx) -> Verdict {
     let mut line = Vec::new();
     for mode in ["p6w3", "p6w2", "p4w3", "p6", "p6w2"] {
         let request = request(&name, mode.parse()?)?;
-        let token = match line.len() {
-            0 | 1 => held(&backend, &request).await?.token,
-            _ => number(waiting(&other, &request).await?)?,
-        };
+        let by = if line.len() < 2 { &backend } else { &other };
+        let (holds, token) = joined(by.acquire(&request).await?)?;
+        ensure_eq!(holds, line.len() < 2, "whether {mode} holds");
         line.push((request, token));
     }
     let leave = async |i: usize| backend.release(&ticket(&line[i].0, line[i].1)).await;
@@ -260,17 +238,7 @@ async fn permit_weights(ctx: &Ctx) -> Verdict {
 async fn mixed_modes(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let mut line = Entries::new(&backend, "mixed")?;
-    let three = permit(3)?;
-    for (mode, holds) in [
-        (three, true),
-        (three, true),
-        (Mode::Exclusive, false),
-        (three, false),
-        (Mode::Shared, false),
-        (Mode::Shared, false),
-    ] {
-        ensure_eq!(line.join(mode).await?, holds, "whether {mode} holds");
-    }
+    line.join_all("p3 p3 | x p3 s s").await?;
     line.check("at first").await?;
     while !line.all.is_empty() {
         line.leave(0).await?;
@@ -283,26 +251,15 @@ async fn mixed_modes(ctx: &Ctx) -> Verdict {
 async fn random_lines_follow_the_specification(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let capabilities = ctx.harness().capabilities();
-    let mut modes = vec![Mode::Exclusive];
-    if capabilities.shared {
-        modes.extend([Mode::Shared, Mode::Shared]);
-    }
-    if capabilities.permits {
-        modes.extend([
-            permit(1)?,
-            permit(2)?,
-            permit(2)?,
-            permit(3)?,
-            permit(3)?.weighing(2)?,
-            permit(5)?.weighing(3)?,
-        ]);
-    }
+    let mut modes = vec!["x"];
+    modes.extend(if capabilities.shared { &["s", "s"][..] } else { &[] });
+    modes.extend(if capabilities.permits { &["p1", "p2", "p2", "p3", "p3w2", "p5w3"][..] } else { &[] });
     let mut rng = ctx.rng();
     for round in 0..ctx.many(6) {
         let mut line = Entries::new(&backend, &format!("random-{round}"))?;
         for step in 0..20 {
             if line.all.is_empty() || rng.below(5) < 3 {
-                line.join(modes[rng.index(modes.len())]).await?;
+                line.join(modes[rng.index(modes.len())].parse()?).await?;
             } else {
                 let i = rng.index(line.all.len());
                 line.leave(i).await?;
@@ -361,9 +318,7 @@ async fn evicted_waiter_never_holds(ctx: &Ctx) -> Verdict {
             }
         });
         if let Some(Ok(Ok(Wake::Held(token)))) = woken.await? {
-            return Err(Stop::failed(format!(
-                "round {round}: evicted as {ousted}, and told that it holds: {token}"
-            )));
+            fail!("round {round}: evicted as {ousted}, and told that it holds: {token}");
         }
         before.release(&last).await?;
     }

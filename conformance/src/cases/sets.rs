@@ -6,9 +6,9 @@ use std::time::Duration;
 use onelock_core::LossReason;
 use tokio::task::JoinSet;
 
-use super::alone::{Alone, NAMES, patient};
+use super::alone::{Alone, NAMES};
 use crate::case::table;
-use crate::ctx::{Ctx, LONG, PATIENCE, name};
+use crate::ctx::{Ctx, LONG, PATIENCE, all, name, patient};
 use crate::verdict::{Context as _, Stop, Verdict};
 use crate::{ensure, ensure_eq};
 
@@ -29,7 +29,7 @@ async fn crossing_sets_all_end(ctx: &Ctx) -> Verdict {
         clients.push(locks.clone());
         let (alone, mut rng, turns) = (Arc::clone(&alone), ctx.rng(), ctx.volume(2));
         tasks.spawn(async move {
-            let (mut done, mut gave_up) = (0, 0);
+            let (mut done, mut gave_up) = (0, 0_u32);
             while done < turns {
                 let mut which: Vec<_> = (0..2 + rng.index(3)).map(|_| rng.index(NAMES)).collect();
                 let lock = |i: &usize| Ok::<_, Stop>(locks.mutex(format!("set-{i}"))?.retry(patient()));
@@ -60,16 +60,9 @@ async fn crossing_sets_all_end(ctx: &Ctx) -> Verdict {
             Ok::<_, Stop>(gave_up)
         });
     }
-    let all = async {
-        let mut gave_up = 0;
-        while let Some(done) = tasks.join_next().await {
-            gave_up += done??;
-        }
-        Ok::<_, Stop>(gave_up)
-    };
     let limit = PATIENCE * 2 * u32::try_from(ctx.volume(1))?;
-    let gave_up = ctx.soon_for(limit, "every client has its turns", all).await??;
-    ensure!(gave_up > 0, "no set was given up half way: the run proves nothing");
+    let gave_up = ctx.soon_for(limit, "every client has its turns", all(tasks)).await??;
+    ensure!(gave_up.iter().sum::<u32>() > 0, "no set was given up half way: the run proves nothing");
     alone.check()?;
     ctx.nothing_left(&clients).await
 }

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use onelock_core::{ErrorKind, FencingToken, HolderId, Mode, Release, Renewed, Standing, Ticket};
+use onelock_core::{ErrorKind, FencingToken, HolderId, Mode, Page, Release, Renewed, Standing, Ticket};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, exclusive, held, name, renew, renewal, request, ticket, trying, waiting};
+use crate::ctx::{
+    Ctx, all, exclusive, held, holder, name, permit, refused, renew, renewal, request, ticket, trying,
+    waiting,
+};
 use crate::verdict::Verdict;
-use crate::{ensure, ensure_eq, expect};
+use crate::{ensure, ensure_eq, expect, fail};
 
 table! {
     capabilities_are_as_declared: [18], [], 20;
@@ -27,15 +30,14 @@ async fn capabilities_are_as_declared(ctx: &Ctx) -> Verdict {
     let (declared, actual) = (ctx.harness().capabilities(), backend.capabilities());
     ensure_eq!(declared, actual, "the capabilities that the harness declares and the backend's");
     let locks = ctx.locks().await?;
-    for (mode, has) in [(Mode::Shared, actual.shared), (crate::ctx::permit(2)?, actual.permits)] {
-        let refused = locks.lock("mode", mode).err().map(|error| error.kind());
-        ensure_eq!(refused, (!has).then_some(ErrorKind::Unsupported), "building a lock of mode {mode}");
+    for (mode, has) in [(Mode::Shared, actual.shared), (permit(2)?, actual.permits)] {
+        let (what, built) = (format!("mode {mode}, which is not offered"), locks.lock("mode", mode));
         let made = backend.acquire(&request(&name("verb")?, mode)?).await;
         if has {
-            made?;
+            drop((built?, made?));
         } else {
-            let error = expect!(made, Err(error) => error, "a mode that is not offered");
-            ensure_eq!(error.kind(), ErrorKind::Unsupported, "a mode that is not offered");
+            refused(built, ErrorKind::Unsupported, &what)?;
+            refused(made, ErrorKind::Unsupported, &what)?;
         }
         // The next mode starts on an empty line.
         for view in backend.inspect(&name("verb")?).await?.holders {
@@ -43,12 +45,12 @@ async fn capabilities_are_as_declared(ctx: &Ctx) -> Verdict {
         }
     }
     if !actual.delay {
-        let refused = locks.mutex("delay")?.lock_delay(ctx.units(1)).err().map(|error| error.kind());
-        ensure_eq!(refused, Some(ErrorKind::Unsupported), "a lock-delay");
+        let delayed = locks.mutex("delay")?.lock_delay(ctx.units(1));
+        refused(delayed, ErrorKind::Unsupported, "a lock-delay")?;
     }
     if !actual.list {
-        let refused = locks.list("", &onelock_core::Page::first(10)?).await.err().map(|error| error.kind());
-        ensure_eq!(refused, Some(ErrorKind::Unsupported), "a listing");
+        let listing = locks.list("", &Page::first(10)?).await;
+        refused(listing, ErrorKind::Unsupported, "a listing")?;
     }
     Ok(())
 }
@@ -79,12 +81,11 @@ async fn try_is_busy(ctx: &Ctx) -> Verdict {
     let name = name("busy")?;
     let first = exclusive(&name)?;
     let grant = held(&a, &first).await?;
-    for mode in modes(ctx)? {
+    for mode in ctx.modes(3)? {
         let attempt = trying(request(&name, mode)?);
         let busy = expect!(b.acquire(&attempt).await?, Standing::Busy(busy) => busy, "a try in mode {mode}");
-        if let Some(after) = busy.retry_after {
-            ensure!(after <= first.lease, "the lease ahead ends in {after:?}, it was {:?}", first.lease);
-        }
+        let soon = busy.retry_after.is_none_or(|after| after <= first.lease);
+        ensure!(soon, "when the lease ahead ends, which was {:?}: {busy:?}", first.lease);
         let line = b.inspect(&name).await?;
         ensure_eq!((line.holders.len(), line.waiters.len()), (1, 0), "after a try in mode {mode}");
         ensure_eq!(b.release(&attempt.ticket()).await?, Release::NotHeld, "releasing what was never held");
@@ -92,16 +93,6 @@ async fn try_is_busy(ctx: &Ctx) -> Verdict {
     a.release(&ticket(&first, grant.token)).await?;
     held(&b, &trying(exclusive(&name)?)).await?;
     Ok(())
-}
-
-fn modes(ctx: &Ctx) -> Verdict<Vec<Mode>> {
-    let capabilities = ctx.harness().capabilities();
-    let mut modes = vec![Mode::Exclusive];
-    modes.extend(capabilities.shared.then_some(Mode::Shared));
-    if capabilities.permits {
-        modes.push(crate::ctx::permit(3)?);
-    }
-    Ok(modes)
 }
 
 /// Who does not queue never passes a waiter, even where it would be compatible with the holder.
@@ -172,8 +163,7 @@ async fn owner_only(ctx: &Ctx) -> Verdict {
     let mut elsewhere = ticket(&mine, grant.token);
     elsewhere.name = other;
     ensure_eq!(b.release(&elsewhere).await?, Release::NotHeld, "a release of another name");
-    let line = a.inspect(&name).await?;
-    ensure_eq!(line.holders.first().map(|h| h.token), Some(grant.token), "the holder after all that");
+    ensure_eq!(holder(&a, &name).await?, Some(grant.token), "the holder after all that");
     expect!(renew(&a, renewal(&mine, grant.token)).await?, Renewed::Held(_) => (), "the holder's own renewal");
     // The id alone is enough: the answer to an acquire may have been lost with its number.
     ensure_eq!(b.release(&mine.ticket()).await?, Release::Released, "a release without the number");
@@ -195,8 +185,7 @@ async fn stale_handle(ctx: &Ctx) -> Verdict {
     ensure_eq!(renew(&backend, renewal(&old, old_grant.token)).await?, Renewed::NotHeld, "a stale renewal");
     let thief = old_ticket.token(new_grant.token);
     ensure_eq!(backend.release(&thief).await?, Release::NotHeld, "a stale holder with the new number");
-    let line = backend.inspect(&name).await?;
-    ensure_eq!(line.holders.first().map(|h| h.token), Some(new_grant.token), "the holder");
+    ensure_eq!(holder(&backend, &name).await?, Some(new_grant.token), "the holder");
     Ok(())
 }
 
@@ -227,7 +216,7 @@ async fn renew_answers_each(ctx: &Ctx) -> Verdict {
             Renewed::Held(grant) => Some(grant.token),
             Renewed::NotHeld => None,
             waiting @ Renewed::Waiting(_) => {
-                return Err(crate::Stop::failed(format!("item {i}: {waiting:?}")));
+                fail!("item {i}: {waiting:?}");
             }
         };
         ensure_eq!(got, wanted, "item {i}");
@@ -259,8 +248,8 @@ async fn racing_acquires_give_one_holder(ctx: &Ctx) -> Verdict {
             });
         }
         let (mut holders, mut tokens) = (0, Vec::new());
-        while let Some(answer) = tasks.join_next().await {
-            match answer?? {
+        for answer in all(tasks).await? {
+            match answer {
                 Standing::Held(grant) => {
                     holders += 1;
                     tokens.push(grant.token);

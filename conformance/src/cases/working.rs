@@ -13,6 +13,7 @@ use onelock_core::client::lock::Lock;
 use crate::case::table;
 use crate::ctx::Ctx;
 use crate::ensure;
+use crate::history::nanos;
 use crate::trial::pulse::Gaps;
 use crate::verdict::{Context as _, Verdict};
 
@@ -129,7 +130,7 @@ struct Stamps {
 
 impl Stamps {
     fn add(&self, now: Timestamp) {
-        let now = u64::try_from(now.since_origin().as_nanos()).unwrap_or(u64::MAX);
+        let now = nanos(now);
         match self.last.swap(now, Ordering::SeqCst) {
             0 => {}
             before => {

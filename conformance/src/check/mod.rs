@@ -131,9 +131,7 @@ impl Harness for Target {
             {
                 "a lock lives and ends with a connection of its own"
             }
-            Need::Processes | Need::Link | Need::Reconnect | Need::Thousands | Need::Line | Need::Can(_) => {
-                return None;
-            }
+            _ => return None,
         };
         Some(why.to_owned())
     }

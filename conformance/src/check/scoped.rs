@@ -61,7 +61,7 @@ impl Backend for Scoped {
         let there = |due: &Renewal| Ok(Renewal::new(self.ticket(&due.ticket)?, due.lease, due.waiter_lease));
         match due.iter().map(there).collect::<Result<Vec<_>>>() {
             Ok(due) => self.inner.renew(&due).await,
-            Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => vec![Err(error); due.len()],
         }
     }
 

@@ -4,11 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use onelock_core::{
-    Backend, Capabilities, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise, Release,
-    Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
-};
+use onelock_core::toolkit::{Layer, Layered};
+use onelock_core::{Backend, Error, ErrorKind, Result};
 
 use super::{Act, Fault, Link};
 
@@ -28,29 +25,23 @@ pub struct Gate {
 impl Gate {
     /// Puts `inner` behind `link`.
     #[must_use]
-    pub fn new(inner: Arc<dyn Backend>, link: &Arc<Link>) -> Self {
-        Self { inner, link: Arc::clone(link) }
+    pub fn new(inner: Arc<dyn Backend>, link: &Arc<Link>) -> Layered<Self> {
+        Layered(Self { inner, link: Arc::clone(link) })
     }
 
-    async fn pass<T>(&self, verb: &str, call: impl Future<Output = Result<T>>) -> Result<T> {
-        self.link.count();
-        match self.link.springs(&[], verb.as_bytes()) {
-            None => self.through(call).await,
-            Some(Act::Reset) => Err(reset()),
-            Some(Act::LoseReply) => {
-                let _lost = call.await;
-                Err(reset())
-            }
-            Some(Act::HoldRequest) => {
-                self.link.released().await;
-                self.through(call).await
-            }
-            Some(Act::HoldReply) => {
-                let answer = self.through(call).await;
-                self.link.released().await;
-                answer
-            }
-        }
+    /// What the store told while the link was down arrives when it is up again.
+    async fn notified<T>(&self, wait: impl Future<Output = Result<T>>) -> Result<T> {
+        let cut = self.link.until(|fault| matches!(fault, Fault::Reset | Fault::CutAfter(_)));
+        let woken = tokio::select! {
+            biased;
+            () = cut => return Err(reset()),
+            woken = wait => woken?,
+        };
+        let passes = |fault| {
+            matches!(fault, Fault::None | Fault::Delay(_) | Fault::DelayReplies(_) | Fault::Throttle(_))
+        };
+        self.link.until(passes).await;
+        Ok(woken)
     }
 
     async fn through<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
@@ -108,65 +99,33 @@ fn no_answer() -> Error {
     Error::new(ErrorKind::Timeout, "the link lost the request or its reply")
 }
 
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Gate {
-    fn info(&self) -> Info {
-        self.inner.info()
+impl Layer for Gate {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.pass("acquire", self.inner.acquire(request)).await
-    }
-
-    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        let cut = self.link.until(|fault| matches!(fault, Fault::Reset | Fault::CutAfter(_)));
-        let woken = tokio::select! {
-            biased;
-            () = cut => return Err(reset()),
-            woken = self.inner.wait(ticket) => woken?,
-        };
-        // What the store told while the link was down arrives when it is up again.
-        let passes = |fault| {
-            matches!(fault, Fault::None | Fault::Delay(_) | Fault::DelayReplies(_) | Fault::Throttle(_))
-        };
-        self.link.until(passes).await;
-        Ok(woken)
-    }
-
-    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        match self.pass("renew", async { Ok(self.inner.renew(due).await) }).await {
-            Ok(answers) => answers,
-            Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
+    async fn pass<T: Send>(&self, verb: &str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        if verb == "wait" {
+            return self.notified(call).await;
         }
-    }
-
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.pass("release", self.inner.release(ticket)).await
-    }
-
-    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.pass("raise", self.inner.raise(ticket, token)).await
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.pass("inspect", self.inner.inspect(name)).await
-    }
-
-    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.pass("list", self.inner.list(prefix, page)).await
-    }
-
-    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.pass("evict", self.inner.evict(name, token)).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.inner.close().await
+        self.link.count();
+        match self.link.springs(&[], verb.as_bytes()) {
+            None => self.through(call).await,
+            Some(Act::Reset) => Err(reset()),
+            Some(Act::LoseReply) => {
+                let _lost = call.await;
+                Err(reset())
+            }
+            Some(Act::HoldRequest) => {
+                self.link.released().await;
+                self.through(call).await
+            }
+            Some(Act::HoldReply) => {
+                let answer = self.through(call).await;
+                self.link.released().await;
+                answer
+            }
+        }
     }
 }
 
@@ -175,15 +134,15 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
     use crate::ctx::{exclusive, name};
-    use onelock_core::{BootClock, MemoryBackend, MemoryStore};
+    use onelock_core::{BootClock, MemoryBackend, MemoryStore, Release};
     use onelock_testbed::relay::Trigger;
 
     /// Through the gate, and beside it.
-    fn both() -> (Arc<Link>, Gate, Arc<dyn Backend>) {
+    fn both() -> (Arc<Link>, Arc<dyn Backend>, Arc<dyn Backend>) {
         let store = MemoryStore::new(Arc::new(BootClock));
         let inner: Arc<dyn Backend> = Arc::new(MemoryBackend::new(&store));
         let link = Link::new();
-        (Arc::clone(&link), Gate::new(Arc::clone(&inner), &link), inner)
+        (Arc::clone(&link), Arc::new(Gate::new(Arc::clone(&inner), &link)), inner)
     }
 
     async fn holders(inner: &Arc<dyn Backend>) -> usize {

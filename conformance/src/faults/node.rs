@@ -1,14 +1,14 @@
 //! A store behind a simulated network: late, lost and repeated messages on tokio's clock, from a seed.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use onelock_core::toolkit::{Layer, Layered, Mutex};
 use onelock_core::{
-    Backend, Capabilities, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page, Raise, Release,
-    Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+    Backend, Error, ErrorKind, FencingToken, Info, Raise, Release, Renewal, Renewed, Result, Ticket, Wake,
 };
 use tokio::sync::watch;
 
@@ -50,10 +50,6 @@ struct Fate {
     patience: Duration,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Net {
     /// A network that does what `seed` says within what its weather allows; at first that is nothing.
     #[must_use]
@@ -84,7 +80,7 @@ impl Net {
 
     /// Changes the weather.
     pub fn set(&self, change: impl FnOnce(&mut Weather)) {
-        change(&mut lock(&self.weather));
+        change(&mut self.weather.lock());
     }
 
     /// How many requests went out.
@@ -101,8 +97,8 @@ impl Net {
 
     fn fate(&self) -> Fate {
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let weather = *lock(&self.weather);
-        let mut rng = lock(&self.rng);
+        let weather = *self.weather.lock();
+        let mut rng = self.rng.lock();
         let mut hits = |percent: u64| rng.below(100) < percent;
         let (request_lost, reply_lost) = (weather.down || hits(weather.loss), hits(weather.loss));
         let repeated = hits(weather.repeats);
@@ -138,11 +134,11 @@ pub struct Node {
 impl Node {
     /// Puts `inner` behind `net` and calls it `address`.
     #[must_use]
-    pub fn new(inner: Arc<dyn Backend>, net: &Arc<Net>, address: impl Into<String>) -> Self {
-        Self { inner, net: Arc::clone(net), address: address.into() }
+    pub fn new(inner: Arc<dyn Backend>, net: &Arc<Net>, address: impl Into<String>) -> Layered<Self> {
+        Layered(Self { inner, net: Arc::clone(net), address: address.into() })
     }
 
-    async fn pass<T>(
+    async fn travel<T>(
         &self,
         verb: &'static str,
         call: impl Future<Output = Result<T>>,
@@ -180,19 +176,22 @@ impl Node {
 }
 
 #[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Node {
+impl Layer for Node {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
+    }
+
     fn info(&self) -> Info {
         Info::new(self.inner.info().scheme, &*self.address)
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn acquire(&self, request: &Request) -> Result<Standing> {
-        // Never repeated: a client sends it once, and a connection delivers what is sent at most once.
-        self.pass("acquire", self.inner.acquire(request), self.net.fate()).await
+    /// An acquire is never repeated: a client sends it once, and a connection delivers what is sent at most once.
+    fn pass<T: Send>(
+        &self,
+        verb: &'static str,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> impl Future<Output = Result<T>> + Send {
+        self.travel(verb, call, self.net.fate())
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
@@ -203,39 +202,21 @@ impl Backend for Node {
         let fate = self.net.fate();
         let again = due.to_vec();
         self.repeat(&fate, |inner| async move { drop(inner.renew(&again).await) });
-        match self.pass("renew", async { Ok(self.inner.renew(due).await) }, fate).await {
-            Ok(answers) => answers,
-            Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
-        }
+        let renewed = self.travel("renew", async { Ok(self.inner.renew(due).await) }, fate).await;
+        renewed.unwrap_or_else(|error| vec![Err(error); due.len()])
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let fate = self.net.fate();
         let again = ticket.clone();
         self.repeat(&fate, |inner| async move { drop(inner.release(&again).await) });
-        self.pass("release", self.inner.release(ticket), fate).await
+        self.travel("release", self.inner.release(ticket), fate).await
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
         let fate = self.net.fate();
         let again = ticket.clone();
         self.repeat(&fate, |inner| async move { drop(inner.raise(&again, token).await) });
-        self.pass("raise", self.inner.raise(ticket, token), fate).await
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.pass("inspect", self.inner.inspect(name), self.net.fate()).await
-    }
-
-    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.pass("list", self.inner.list(prefix, page), self.net.fate()).await
-    }
-
-    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.pass("evict", self.inner.evict(name, token), self.net.fate()).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.inner.close().await
+        self.travel("raise", self.inner.raise(ticket, token), fate).await
     }
 }

@@ -69,20 +69,7 @@ impl Harness for File {
             Need::Foreign => {
                 "a file that is not ours is refused when it is opened; the store's own tests show it"
             }
-            Need::Processes
-            | Need::Requests
-            | Need::Link
-            | Need::WholeNames
-            | Need::Epochs
-            | Need::Residue
-            | Need::Unreachable
-            | Need::WaiterLease
-            | Need::Line
-            | Need::Reconnect
-            | Need::Thousands
-            | Need::Can(_) => {
-                return None;
-            }
+            _ => return None,
         };
         Some(why.to_owned())
     }

@@ -1,22 +1,22 @@
 //! Groups of redis-servers, shared by the cases of a run: sentinels with a master, or a cluster.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use onelock_core::toolkit::Mutex;
 use onelock_core::{Backend, Capabilities, Driver};
-use tokio::sync::{mpsc, oneshot};
 
-use super::redis::{FOREIGN, IsCounter, PATIENT, Watcher, keys_of_line};
+use super::redis::PATIENT;
+use super::redis_inside::{Inside, IsCounter};
 use super::{Certificates, Credentials, Harness, PASSWORD, Store, Tls, open_by};
 use crate::case::Need;
 use crate::faults::{Link, Proxy};
 use crate::servers::free_port;
 use crate::servers::redis::Setup;
-use crate::servers::redis_group::{Group, Plan, is_client};
-use crate::servers::resp::Resp;
+use crate::servers::redis_group::{Group, Plan};
 use crate::servers::rewriter::{Ports, Rewriter};
 use crate::verdict::{Context as _, Stop, Verdict};
 
@@ -32,7 +32,7 @@ pub struct RedisGroup {
     plan: Plan,
     /// More where one server takes one script for many names and this one takes one for each bucket.
     upkeep: u64,
-    pool: Arc<Pool>,
+    free: Arc<Mutex<Vec<Group>>>,
 }
 
 impl RedisGroup {
@@ -57,8 +57,18 @@ impl RedisGroup {
         capabilities: Capabilities,
         is_counter: IsCounter,
     ) -> Self {
-        let pool = Pool::new(plan.clone());
-        Self { name, driver, capabilities, is_counter, plan, upkeep, pool }
+        Self { name, driver, capabilities, is_counter, plan, upkeep, free: Arc::default() }
+    }
+
+    /// One that is free, emptied, or a new one.
+    async fn group(&self) -> Verdict<Group> {
+        loop {
+            let free = self.free.lock().pop();
+            let Some(group) = free else { return Group::start(self.plan.clone()).await };
+            if group.clean().await? {
+                return Ok(group);
+            }
+        }
     }
 }
 
@@ -85,16 +95,14 @@ impl Harness for RedisGroup {
     }
 
     async fn start(&self) -> Verdict<Box<dyn Store>> {
-        let group = self.pool.take().await?;
+        let group = self.group().await?;
         Ok(Box::new(Running {
             driver: self.driver,
-            is_counter: self.is_counter,
+            inside: Inside::new(group.masters().to_vec(), self.is_counter),
             plan: self.plan.clone(),
             ways: Mutex::default(),
-            planted: Mutex::default(),
-            watchers: tokio::sync::Mutex::default(),
             spent: AtomicBool::new(false),
-            pool: Arc::clone(&self.pool),
+            free: Arc::clone(&self.free),
             group: Some(group),
         }))
     }
@@ -112,79 +120,21 @@ impl Harness for RedisGroup {
     }
 }
 
-type Made = oneshot::Sender<Verdict<Group>>;
-
-/// Groups that are free. They are started by a thread of their own, because a server ends with the thread that started it.
-struct Pool {
-    free: Mutex<Vec<Group>>,
-    wanted: Mutex<Option<mpsc::UnboundedSender<Made>>>,
-    plan: Plan,
-}
-
-impl Pool {
-    fn new(plan: Plan) -> Arc<Self> {
-        Arc::new(Self { free: Mutex::default(), wanted: Mutex::default(), plan })
-    }
-
-    async fn take(&self) -> Verdict<Group> {
-        loop {
-            let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Some(group) = free else { break };
-            if group.clean().await? {
-                return Ok(group);
-            }
-        }
-        let (made, group) = oneshot::channel();
-        self.maker()?.send(made).map_err(|_| Stop::failed("the thread that starts servers has ended"))?;
-        group.await?
-    }
-
-    fn maker(&self) -> Verdict<mpsc::UnboundedSender<Made>> {
-        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wanted) = &*wanted {
-            return Ok(wanted.clone());
-        }
-        let (send, mut asked) = mpsc::unbounded_channel::<Made>();
-        let plan = self.plan.clone();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        std::thread::Builder::new().name("redis groups".into()).spawn(move || {
-            runtime.block_on(async {
-                let mut starting = tokio::task::JoinSet::new();
-                while let Some(made) = asked.recv().await {
-                    let plan = plan.clone();
-                    starting.spawn(async move {
-                        // A case that gave up meanwhile: then the group ends here.
-                        let _ = made.send(Group::start(plan).await);
-                    });
-                }
-            });
-        })?;
-        *wanted = Some(send.clone());
-        Ok(send)
-    }
-
-    fn give_back(&self, group: Group) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(group);
-    }
-}
-
 struct Running {
     driver: Driver,
-    is_counter: IsCounter,
+    inside: Inside,
     plan: Plan,
     ways: Mutex<Vec<(Proxy, Rewriter)>>,
-    planted: Mutex<Vec<String>>,
-    watchers: tokio::sync::Mutex<Vec<Watcher>>,
     /// Something was done to it that the next case must not meet.
     spent: AtomicBool,
-    pool: Arc<Pool>,
+    free: Arc<Mutex<Vec<Group>>>,
     group: Option<Group>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(group) = self.group.take().filter(|_| !self.spent.load(Ordering::Relaxed)) {
-            self.pool.give_back(group);
+            self.free.lock().push(group);
         }
     }
 }
@@ -192,37 +142,6 @@ impl Drop for Running {
 impl Running {
     fn group(&self) -> Verdict<&Group> {
         self.group.as_ref().context("the group")
-    }
-
-    async fn admins(&self) -> Verdict<Vec<Resp>> {
-        let group = self.group()?;
-        let mut admins = Vec::new();
-        for address in group.masters() {
-            admins.push(group.connect(*address).await?);
-        }
-        Ok(admins)
-    }
-
-    /// Counters, and the rest.
-    async fn keys(&self) -> Verdict<(Vec<String>, Vec<String>)> {
-        let mut keys = Vec::new();
-        for mut admin in self.admins().await? {
-            keys.extend(admin.call(&["KEYS", "*"]).await?.texts());
-        }
-        Ok(keys.into_iter().partition(|key| (self.is_counter)(key)))
-    }
-
-    /// Runs a command on the node that serves its key.
-    async fn on_key(&self, command: &[&str]) -> Verdict<Vec<String>> {
-        let mut last = Stop::failed("no server");
-        for mut admin in self.admins().await? {
-            match admin.call(command).await {
-                Ok(reply) => return Ok(reply.texts()),
-                Err(error) if error.to_string().contains("MOVED") => last = error,
-                Err(error) => return Err(error),
-            }
-        }
-        Err(last)
     }
 }
 
@@ -241,31 +160,11 @@ impl Store for Running {
     }
 
     async fn requests(&self) -> Verdict<u64> {
-        let mut watchers = self.watchers.lock().await;
-        if watchers.is_empty() {
-            for address in self.group()?.masters() {
-                watchers.push(Watcher::start(*address).await?);
-            }
-        }
-        let mut sum = 0;
-        for watcher in &mut *watchers {
-            sum += watcher.count().await?;
-        }
-        Ok(sum)
+        self.inside.requests().await
     }
 
-    /// Of the node that has most: a client has one to each.
     async fn connections(&self) -> Verdict<u64> {
-        let watchers = self.watchers.lock().await;
-        let mut most = 0;
-        for mut admin in self.admins().await? {
-            let mut own = vec![format!(" addr={} ", admin.local())];
-            own.extend(watchers.iter().map(|watcher| format!(" addr={} ", watcher.admin.local())));
-            let list = admin.call(&["CLIENT", "LIST"]).await?.texts().concat();
-            let others = |line: &&str| is_client(line) && !own.iter().any(|own| line.contains(own));
-            most = most.max(list.lines().filter(others).count() as u64);
-        }
-        Ok(most)
+        self.inside.connections().await
     }
 
     async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
@@ -287,7 +186,7 @@ impl Store for Running {
         // Short, so that a case with lost replies does not take minutes.
         let url = format!("{}?request_timeout=500ms&connect_timeout=500ms", group.url_by(&doors, ""));
         ports.set(told).map_err(|_| Stop::failed("the ports were told twice"))?;
-        self.ways.lock().unwrap_or_else(PoisonError::into_inner).extend(ways);
+        self.ways.lock().extend(ways);
         Ok(url)
     }
 
@@ -307,30 +206,19 @@ impl Store for Running {
     }
 
     async fn residue(&self) -> Verdict<Vec<String>> {
-        Ok(self.keys().await?.1)
+        self.inside.residue().await
     }
 
     async fn counters(&self) -> Verdict<u64> {
-        Ok(self.keys().await?.0.len() as u64)
+        self.inside.counters().await
     }
 
-    async fn plant(&self, text: &str) -> Verdict {
-        let ours = keys_of_line(self, text).await?;
-        for key in &ours {
-            self.on_key(&["SET", key, FOREIGN]).await?;
-        }
-        self.planted.lock().unwrap_or_else(PoisonError::into_inner).extend(ours);
-        Ok(())
+    async fn plant(&self, name: &str) -> Verdict {
+        self.inside.plant(self, name).await
     }
 
     async fn planted(&self, _name: &str) -> Verdict<bool> {
-        let keys = self.planted.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for key in &keys {
-            if self.on_key(&["GET", key]).await? != [FOREIGN] {
-                return Ok(false);
-            }
-        }
-        Ok(!keys.is_empty())
+        self.inside.planted().await
     }
 
     fn unreachable_url(&self) -> Verdict<String> {

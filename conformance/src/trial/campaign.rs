@@ -8,8 +8,10 @@ use futures_util::FutureExt as _;
 use onelock_core::{Election, Term, Timestamp};
 
 use super::JUDGED;
-use super::event::{Event, nanos};
+use super::event::Event;
 use super::work::{CHUNK, LEAD, PAUSE, Work, name};
+use crate::fail;
+use crate::history::nanos;
 use crate::rng::Rng;
 use crate::runner::panic_on_purpose;
 use crate::verdict::{Stop, Verdict};
@@ -64,7 +66,7 @@ impl Work {
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => {}
                 ended = AssertUnwindSafe(run).catch_unwind() => if let Ok(Err(error)) = ended {
-                    return Err(Stop::failed(format!("no fault explains that a candidate ends: {error}")));
+                    fail!("no fault explains that a candidate ends: {error}");
                 },
             }
         }

@@ -2,15 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::client::Locks;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use onelock_core::toolkit::Mutex;
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, ChildStdin};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -19,16 +20,17 @@ use super::event::{DEPOSED, Journal, RELEASED, STOPPED};
 use super::pulse::{self, THREADS};
 use super::work::Work;
 use crate::case::Need;
+use crate::child;
 use crate::ctx::{Ctx, PATIENCE};
 use crate::faults::Link;
 use crate::harness::Harness;
 use crate::servers::{data_folder, signal_process};
 use crate::verdict::{Context as _, Stop, Verdict};
 
-const TASK: &str = "ONELOCK_TRIAL_CLIENT";
+const ORDER: &str = "ONELOCK_TRIAL_CLIENT";
 
 /// What a client process is told.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Order {
     plan: Plan,
     number: u32,
@@ -39,20 +41,10 @@ struct Order {
 
 /// Works as a client when this process was started as one.
 pub fn run_if_asked(harness: &Arc<dyn Harness>) -> Option<ExitCode> {
-    let order = std::env::var(TASK).ok()?;
-    match serve(harness, &order) {
-        Ok(()) => Some(ExitCode::SUCCESS),
-        Err(error) => {
-            eprintln!("a client of the trial ends: {error}");
-            Some(ExitCode::FAILURE)
-        }
-    }
+    child::run_if_asked(ORDER, |order| serve(harness, order))
 }
 
-fn serve(harness: &Arc<dyn Harness>, order: &str) -> Verdict {
-    // Also when it is stopped and cannot see that its input has ended.
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    let order: Order = serde_json::from_str(order).context("the order of a client")?;
+fn serve(harness: &Arc<dyn Harness>, order: Order) -> Verdict {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
     let worked = runtime.block_on(async {
         let (stop, stopped) = watch::channel(false);
@@ -240,8 +232,7 @@ impl Client {
     /// Where it, and whoever was there before it in its place, wrote down events.
     #[must_use]
     pub fn journals(&self) -> Vec<PathBuf> {
-        let journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
-        journals.iter().map(|tail| tail.path.clone()).collect()
+        self.journals.lock().iter().map(|tail| tail.path.clone()).collect()
     }
 
     /// How many full cycles have been written down.
@@ -253,7 +244,7 @@ impl Client {
     }
 
     fn counts(&self) -> Verdict<Counts> {
-        sum(self.journals.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().map(Tail::counts))
+        sum(self.journals.lock().iter_mut().map(Tail::counts))
     }
 
     /// The way to the store.
@@ -295,12 +286,9 @@ impl Client {
         if let Body::Process { child, .. } = &mut *body {
             child.kill().await?;
         }
-        let Order { plan, number, url, journal, .. } = &self.order;
-        let next = journal.with_extension(format!("{seed}.jsonl"));
-        let order =
-            Order { plan: plan.clone(), number: *number, url: url.clone(), journal: next.clone(), seed };
-        *body = process(&order)?;
-        self.journals.lock().unwrap_or_else(PoisonError::into_inner).push(Tail::of(next));
+        let next = self.order.journal.with_extension(format!("{seed}.jsonl"));
+        *body = process(&Order { journal: next.clone(), seed, ..self.order.clone() })?;
+        self.journals.lock().push(Tail::of(next));
         Ok(())
     }
 
@@ -346,13 +334,6 @@ impl Client {
 }
 
 fn process(order: &Order) -> Verdict<Body> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .env(TASK, serde_json::to_string(order)?)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .context("a client of the trial")?;
-    let input = child.stdin.take().context("the client's input")?;
+    let (child, input) = child::start(ORDER, order, Stdio::null())?;
     Ok(Body::Process { child: Box::new(child), input })
 }

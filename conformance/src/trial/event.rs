@@ -3,9 +3,8 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
-use onelock_core::Timestamp;
+use onelock_core::toolkit::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::verdict::{Context as _, Verdict};
@@ -121,12 +120,6 @@ pub(super) const STOPPED: &str = r#""stopped":true"#;
 /// The same of a leader's.
 pub(super) const DEPOSED: &str = r#""event":"deposed""#;
 
-/// A time as events have it.
-#[must_use]
-pub fn nanos(time: Timestamp) -> u64 {
-    u64::try_from(time.since_origin().as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// A file of events, written line by line so that a killed process leaves all but its last.
 #[derive(Debug)]
 pub struct Journal(Mutex<File>);
@@ -148,8 +141,7 @@ impl Journal {
     pub fn write(&self, event: &Event) -> Verdict {
         let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
-        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(file.write_all(&line)?)
+        Ok(self.0.lock().write_all(&line)?)
     }
 }
 

@@ -73,10 +73,10 @@ impl Findings {
 
     /// Compares what was written with what is there.
     pub(super) fn resource(&mut self, resource: &Resource) {
-        let (fenced, unfenced, refused) = resource.contents();
+        let (fenced, unfenced) = resource.lists().contents();
         let (taken, all) = &self.written;
         self.writes = all.len() as u64;
-        self.refused = refused;
+        self.refused = resource.lists().refused();
         self.fenced_lost = taken.difference(&fenced).count() as u64;
         self.unfenced_lost = all.difference(&unfenced).count() as u64;
     }

@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::case::Need;
 use crate::ctx::{Ctx, PATIENCE};
+use crate::fail;
 use crate::trial::crew::Crew;
 use crate::trial::judge::Findings;
 use crate::trial::resource::Resource;
@@ -99,7 +99,7 @@ pub async fn run(ctx: &Ctx, clients: u32, goal: Goal, scene: Scene) -> Verdict<F
     let telling = || {
         let (stopped, deposed) = crew.stopped()?;
         let told = match scene {
-            Scene::Everything => !capabilities.fencing || resource.refused() > 0,
+            Scene::Everything => !capabilities.fencing || resource.lists().refused() > 0,
             Scene::Ways | Scene::Leader => stopped >= STOPPED,
         };
         Ok(told && (!nemesis::deposes(ctx, scene) || deposed > 1))
@@ -126,7 +126,7 @@ async fn goes_on(ctx: &Ctx, crew: &Crew) -> Verdict {
         let (before, end) = (client.cycles()?, Instant::now() + PATIENCE * 2);
         while client.cycles()? < before + CYCLES {
             if client.has_ended().await? {
-                return Err(Stop::failed(format!("client {} has ended; it said why", client.number())));
+                fail!("client {} has ended; it said why", client.number());
             }
             if Instant::now() >= end {
                 let text = format!(
@@ -162,8 +162,5 @@ async fn leaves_nothing(ctx: &Ctx, plan: &Plan) -> Verdict {
         guard.release().await?;
     }
     ctx.soon_for(PATIENCE + plan.lease * 2, "nothing is owed", locks.close(PATIENCE)).await??;
-    match ctx.harness().lacks(Need::Residue) {
-        None => ctx.until_empty().await,
-        Some(_) => Ok(()),
-    }
+    ctx.nothing_left(&[]).await
 }

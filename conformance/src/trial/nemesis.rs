@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
+use onelock_core::toolkit::Mutex;
 
 use super::crew::{Client, Crew};
 use super::{Goal, Scene};
@@ -14,7 +14,7 @@ use crate::ctx::Ctx;
 use crate::ensure;
 use crate::faults::Fault;
 use crate::rng::Rng;
-use crate::verdict::Verdict;
+use crate::verdict::{Stop, Verdict};
 
 /// A trial that has not reached its goal by then is a failure: this many leases for each fault, and this long for each
 /// cycle.
@@ -114,7 +114,8 @@ pub async fn harass(
     of_clients.into_iter().collect::<Verdict>()?;
     of_server?;
     reached?;
-    Ok(nemesis.done.into_inner().unwrap_or_else(PoisonError::into_inner))
+    let done = nemesis.done.lock().clone();
+    Ok(done)
 }
 
 impl Nemesis<'_> {
@@ -123,11 +124,11 @@ impl Nemesis<'_> {
     }
 
     fn note(&self, what: impl Into<String>) {
-        *self.done.lock().unwrap_or_else(PoisonError::into_inner).entry(what.into()).or_default() += 1;
+        *self.done.lock().entry(what.into()).or_default() += 1;
     }
 
     fn count(&self) -> u64 {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+        self.done.lock().values().sum()
     }
 
     async fn until(&self, crew: &Crew, goal: Goal, telling: impl Fn() -> Verdict<bool>) -> Verdict {
@@ -139,20 +140,17 @@ impl Nemesis<'_> {
         let reached = loop {
             let cycles = crew.clients().iter().map(Client::cycles).sum::<Verdict<u64>>();
             let late = Instant::now() > end;
-            match cycles {
-                // What tells nothing goes on for as long as it may.
-                Ok(cycles)
-                    if cycles >= goal.cycles && self.count() >= goal.faults && (late || telling()?) =>
-                {
-                    break Ok(());
-                }
-                Ok(cycles) => {
-                    if late {
-                        let so_far = Goal { cycles, faults: self.count() };
-                        break Err(crate::Stop::failed(format!("only {so_far:?} of {goal:?}")));
-                    }
-                }
+            let so_far = match cycles {
+                Ok(cycles) => Goal { cycles, faults: self.count() },
                 Err(error) => break Err(error),
+            };
+            // What tells nothing goes on for as long as it may.
+            let reached = so_far.cycles >= goal.cycles && so_far.faults >= goal.faults;
+            if reached && (late || telling()?) {
+                break Ok(());
+            }
+            if late {
+                break Err(Stop::failed(format!("only {so_far:?} of {goal:?}")));
             }
             tokio::time::sleep(self.lease / 8).await;
         };
@@ -160,20 +158,17 @@ impl Nemesis<'_> {
         reached
     }
 
-    /// Waits a random time, but not when all is over.
-    async fn rest(&self, rng: &mut Rng, least: Duration, most: Duration) {
+    /// Waits a random time, but not when all is over; whether it goes on.
+    async fn rest(&self, rng: &mut Rng, least: Duration, most: Duration) -> bool {
         let end = Instant::now() + least + rng.time(most - least);
         while !self.over() && Instant::now() < end {
             tokio::time::sleep((end - Instant::now()).min(self.lease / 16)).await;
         }
+        !self.over()
     }
 
     async fn of_client(&self, client: &Client, mut rng: Rng) -> Verdict {
-        while !self.over() && !self.blows.is_empty() {
-            self.rest(&mut rng, self.lease / 4, self.lease).await;
-            if self.over() {
-                break;
-            }
+        while !self.blows.is_empty() && self.rest(&mut rng, self.lease / 4, self.lease).await {
             // One after the other over all clients: each kind comes before any comes twice.
             let next = self.next.fetch_add(1, Ordering::Relaxed) % self.blows.len();
             let (name, blow) = self.blows[next];
@@ -207,11 +202,7 @@ impl Nemesis<'_> {
             return self.of_the_leader(rng).await;
         }
         let mut restart = false;
-        while !self.over() && (restarts || pauses) {
-            self.rest(&mut rng, self.lease, self.lease * 3).await;
-            if self.over() {
-                break;
-            }
+        while (restarts || pauses) && self.rest(&mut rng, self.lease, self.lease * 3).await {
             restart = restarts && (!restart || !pauses);
             if restart {
                 self.ctx.store().restart().await?;
@@ -228,11 +219,7 @@ impl Nemesis<'_> {
 
     /// Longer than any lease or session, so that all of them end while what was sent last is under way.
     async fn of_the_leader(&self, mut rng: Rng) -> Verdict {
-        while !self.over() {
-            self.rest(&mut rng, self.lease, self.lease * 2).await;
-            if self.over() {
-                break;
-            }
+        while self.rest(&mut rng, self.lease, self.lease * 2).await {
             self.ctx.store().stop_leader(true).await?;
             tokio::time::sleep(self.lease * 2 + rng.time(self.lease)).await;
             self.ctx.store().stop_leader(false).await?;

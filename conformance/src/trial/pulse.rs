@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use onelock_core::{BootClock, Clock as _};
 
-use super::event::{Event, Journal, nanos};
+use super::event::{Event, Journal};
+use crate::history::nanos;
 
 /// How many threads the runtime of a client has.
 pub(super) const THREADS: usize = 2;

@@ -1,68 +1,21 @@
-//! A resource in the test process that clients in all processes write to: one that checks fencing tokens, with a twin
-//! that does not.
-//!
-//! Each write replaces the whole list by the one that was read with an item added, as somebody would who trusts the
-//! lock. A list is a chain of nodes, so that neither reading nor writing copies it.
+//! A resource in the test process that clients in all processes write to.
 
-use std::collections::HashSet;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use crate::fenced::Fenced;
 use crate::verdict::{Context as _, Stop, Verdict};
-
-#[derive(Debug, Default)]
-struct Lists {
-    largest: i64,
-    /// Each an item and the node before it; node 0 is the empty list.
-    nodes: Vec<(u64, usize)>,
-    fenced: usize,
-    unfenced: usize,
-    refused: u64,
-}
-
-impl Lists {
-    /// Reading shows the token, too: else a late write could slip in between another's read and its first write.
-    fn read(&mut self, token: i64) -> (usize, usize) {
-        self.largest = self.largest.max(token);
-        (self.fenced, self.unfenced)
-    }
-
-    fn write(&mut self, token: i64, item: u64, read: (usize, usize)) -> bool {
-        self.unfenced = self.push(item, read.1);
-        if token < self.largest {
-            self.refused += 1;
-            return false;
-        }
-        self.largest = token;
-        self.fenced = self.push(item, read.0);
-        true
-    }
-
-    fn push(&mut self, item: u64, after: usize) -> usize {
-        self.nodes.push((item, after));
-        self.nodes.len()
-    }
-
-    fn items(&self, mut node: usize) -> HashSet<u64> {
-        let mut items = HashSet::new();
-        while let Some((item, before)) = node.checked_sub(1).and_then(|i| self.nodes.get(i)) {
-            items.insert(*item);
-            node = *before;
-        }
-        items
-    }
-}
 
 /// The resource. Ends when dropped.
 #[derive(Debug)]
 pub struct Resource {
     port: u16,
-    lists: Arc<Mutex<Lists>>,
+    lists: Arc<Fenced>,
     task: JoinHandle<()>,
 }
 
@@ -73,7 +26,7 @@ impl Resource {
     /// When there is none.
     pub async fn start() -> Verdict<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the resource")?;
-        let (port, lists) = (listener.local_addr()?.port(), Arc::new(Mutex::new(Lists::default())));
+        let (port, lists) = (listener.local_addr()?.port(), Arc::new(Fenced::default()));
         let shared = Arc::clone(&lists);
         let task = tokio::spawn(async move {
             let mut writers = tokio::task::JoinSet::new();
@@ -90,17 +43,10 @@ impl Resource {
         self.port
     }
 
-    /// How many writes were refused so far.
+    /// What became of what was written to it.
     #[must_use]
-    pub fn refused(&self) -> u64 {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner).refused
-    }
-
-    /// The items in the list that checks tokens, those in its twin, and how many writes were refused.
-    #[must_use]
-    pub fn contents(&self) -> (HashSet<u64>, HashSet<u64>, u64) {
-        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        (lists.items(lists.fenced), lists.items(lists.unfenced), lists.refused)
+    pub fn lists(&self) -> &Fenced {
+        &self.lists
     }
 }
 
@@ -111,7 +57,7 @@ impl Drop for Resource {
 }
 
 /// A client that ends in the middle of a line has not asked for anything.
-async fn serve(stream: TcpStream, lists: Arc<Mutex<Lists>>) {
+async fn serve(stream: TcpStream, lists: Arc<Fenced>) {
     let (from, mut to) = stream.into_split();
     let mut lines = BufReader::new(from).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -122,8 +68,7 @@ async fn serve(stream: TcpStream, lists: Arc<Mutex<Lists>>) {
     }
 }
 
-fn answer(lists: &Mutex<Lists>, line: &str) -> Option<String> {
-    let mut lists = lists.lock().unwrap_or_else(PoisonError::into_inner);
+fn answer(lists: &Fenced, line: &str) -> Option<String> {
     let words: Vec<_> = line.split(' ').collect();
     match words[..] {
         ["read", token] => {
@@ -197,7 +142,9 @@ mod tests {
         let read = b.read(2).await.unwrap();
         assert!(b.write(2, 21, read).await.unwrap());
         assert!(!a.write(1, 10, late).await.unwrap());
-        let (fenced, unfenced, refused) = resource.contents();
-        assert_eq!((fenced, unfenced, refused), ([20, 21].into(), [10].into(), 1));
+        assert_eq!(
+            (resource.lists().contents(), resource.lists().refused()),
+            (([20, 21].into(), [10].into()), 1)
+        );
     }
 }

@@ -7,18 +7,19 @@ use std::time::Duration;
 use onelock_core::client::Locks;
 use onelock_core::client::guard::{Guard, LossReason};
 use onelock_core::client::lock::Lock;
-use onelock_core::client::retry::Retry;
-use onelock_core::{Backend, Clock, ErrorKind, Mode, Settings, Timestamp};
+use onelock_core::{Backend, Clock, ErrorKind, Timestamp};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::Plan;
-use super::event::{Event, How, Journal, nanos};
+use super::event::{Event, How, Journal};
 use super::resource::Pen;
-use crate::ctx::cut_at;
+use crate::ctx::{client_of, cut_at, patient};
+use crate::fail;
+use crate::history::nanos;
 use crate::record::{Counted, Notes};
 use crate::rng::Rng;
-use crate::verdict::{Stop, Verdict};
+use crate::verdict::Verdict;
 
 /// The lock of the resource.
 const RESOURCE: u32 = 0;
@@ -76,7 +77,6 @@ impl Work {
         journal: Arc<Journal>,
         stop: watch::Receiver<bool>,
     ) -> Verdict<Arc<Self>> {
-        let mut settings = Settings::default();
         // Some clients outlive the faults that end the leases of others; and who is promoted has to get a holder's lease in
         // time where a waiter's is shorter.
         let (lease, waits) = match (plan.worked, number % 2) {
@@ -84,9 +84,8 @@ impl Work {
             (true, _) => (plan.lease, plan.lease * 2 / 3),
             (false, _) => (plan.lease, plan.lease),
         };
-        (settings.ttl, settings.waiter_lease) = (lease, waits);
         let notes = Arc::new(Notes::default());
-        let locks = Locks::builder(Counted::new(backend, &notes)).clock(clock).settings(settings).build()?;
+        let locks = client_of(Counted::new(backend, &notes), clock, lease, waits)?;
         Ok(Arc::new(Self { locks, notes, plan, number, journal, holds: AtomicU64::new(0), stop }))
     }
 
@@ -177,7 +176,7 @@ impl Work {
                 let kind = error.kind();
                 let explained = error.is_retryable() || kind == ErrorKind::Lost;
                 if !explained {
-                    return Err(Stop::failed(format!("no fault explains this error: {error}")));
+                    fail!("no fault explains this error: {error}");
                 }
                 self.journal.write(&Event::Failed { kind: format!("{kind:?}") })?;
                 tokio::time::sleep(PAUSE).await;
@@ -195,7 +194,7 @@ impl Work {
             Err(_) => return Ok(None),
         };
         let hold = self.holds.fetch_add(1, Ordering::Relaxed);
-        let mode = mode_text(lock.mode());
+        let mode = lock.mode().to_string();
         self.journal.write(&Event::Held { hold, lock: number, mode, token, asked, from })?;
         Ok(Some(Hold { number: hold, guard, until: from }))
     }
@@ -228,8 +227,7 @@ impl Work {
     /// Reads, waits and writes; every third time longer than the lease, and without a look at the guard before it writes.
     async fn write_the_resource(self: Arc<Self>, mut rng: Rng) -> Verdict {
         let mut pen = Pen::connect(self.plan.resource).await?;
-        let lock =
-            self.locks.mutex(name(RESOURCE))?.auto_renew(false).retry(Retry::default().errors(u32::MAX));
+        let lock = self.locks.mutex(name(RESOURCE))?.auto_renew(false).retry(patient());
         let mut count = 0;
         while !self.stopped() {
             let Some(mut hold) = self.acquire(&lock, RESOURCE, &mut rng).await? else { continue };
@@ -278,11 +276,16 @@ impl Work {
                     self.journal.write(&Event::Seen { hold: hold.number, at: hold.until })?;
                 }
             }
-            self.end(hold, false).await?;
-            let (calls, unclear) = self.notes.take();
-            self.journal.write(&Event::Calls { calls, unclear })?;
+            self.end_and_count(hold).await?;
         }
         Ok(())
+    }
+
+    /// Ends a long hold, and writes down what was asked of the store meanwhile.
+    async fn end_and_count(&self, hold: Hold) -> Verdict {
+        self.end(hold, false).await?;
+        let (calls, unclear) = self.notes.take();
+        self.journal.write(&Event::Calls { calls, unclear })
     }
 
     /// Works under locks whose holds end in every way: given back in time, by the lease, by the longest hold, and with a
@@ -300,9 +303,7 @@ impl Work {
             };
             let Some(hold) = self.acquire(&lock, number, &mut rng).await? else { continue };
             self.work(&hold, rng.time(lease * 2)).await?;
-            self.end(hold, false).await?;
-            let (calls, unclear) = self.notes.take();
-            self.journal.write(&Event::Calls { calls, unclear })?;
+            self.end_and_count(hold).await?;
         }
         Ok(())
     }
@@ -329,8 +330,4 @@ async fn told(guard: &Guard, deadline: &mut Timestamp) -> LossReason {
         *deadline = next;
     }
     guard.lost().await
-}
-
-fn mode_text(mode: Mode) -> String {
-    mode.to_string()
 }
