@@ -1,14 +1,15 @@
 //! The test program: every case as a test of its own, for `cargo test` and nextest.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError, mpsc};
+use std::sync::{Arc, Once, mpsc};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use onelock_core::toolkit::Mutex;
 
 use crate::case::{self, Case, Need};
 use crate::ctx::Ctx;
@@ -169,7 +170,7 @@ fn on_a_runtime(
     };
     let ended = runtime.block_on(AssertUnwindSafe(judged).catch_unwind());
     runtime.shutdown_timeout(WIND_UP);
-    let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner).remove(thread);
+    let panics = PANICS.lock().remove(thread);
     let verdict = match ended {
         Ok(verdict) => verdict,
         Err(payload) => Err(Stop::Failed(format!("the case panicked: {}", text_of(&*payload)))),
@@ -186,7 +187,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// The first panic on a thread of each case.
-static PANICS: LazyLock<Mutex<HashMap<String, String>>> = LazyLock::new(Mutex::default);
+static PANICS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// Notes panics in tasks, which nobody else would see.
 fn watch_panics() {
@@ -197,8 +198,7 @@ fn watch_panics() {
             let text = text_of(info.payload());
             let at = info.location().map(ToString::to_string).unwrap_or_default();
             if let Some(thread) = std::thread::current().name() {
-                let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
-                panics.entry(thread.to_owned()).or_insert_with(|| format!("{text} at {at}"));
+                PANICS.lock().entry(thread.to_owned()).or_insert_with(|| format!("{text} at {at}"));
             }
             before(info);
         }));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use onelock_core::client::Locks;
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use crate::ctx::{alive_tasks, all, cut_at, in_time};
@@ -15,7 +16,7 @@ pub const BUSY: &str = "worn-busy";
 const TASKS: u64 = 16;
 
 /// What a process has in use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Usage {
     /// Open files and connections.
     pub files: u64,
@@ -44,24 +45,6 @@ pub(crate) fn in_kib(name: &str) -> Verdict<u64> {
     let status = std::fs::read_to_string("/proc/self/status").context("the memory of this process")?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)).context(name)?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
-}
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {} {}", self.files, self.resident, self.tasks)
-    }
-}
-
-impl std::str::FromStr for Usage {
-    type Err = Stop;
-
-    fn from_str(text: &str) -> Verdict<Self> {
-        let parts: Vec<u64> = text.split(' ').map(|part| Ok(part.parse()?)).collect::<Verdict<_>>()?;
-        match parts[..] {
-            [files, resident, tasks] => Ok(Self { files, resident, tasks }),
-            _ => Err(Stop::failed(format!("not a usage: {text}"))),
-        }
-    }
 }
 
 /// Acquires that succeed, are busy, run out of time, or are dropped under way; guards that are released or dropped. Ends when

@@ -76,7 +76,7 @@ async fn answer(locks: &Locks, guards: &mut HashMap<String, Guard>, line: &str) 
         "wear" => {
             let (cycles, seed) = name.split_once(' ').context("how much, and a seed")?;
             wear::work(locks, cycles.parse()?, seed.parse()?).await?;
-            Ok(Usage::now()?.to_string())
+            Ok(serde_json::to_string(&Usage::now()?)?)
         }
         "release" => Ok(match guard()?.release().await {
             Ok(()) => "released".to_owned(),
@@ -163,7 +163,7 @@ impl Worker {
     /// As [`Worker::answer`].
     pub async fn wear(&mut self, cycles: u64, seed: u64) -> Verdict<Usage> {
         self.send(&format!("wear {cycles} {seed}")).await?;
-        self.answer().await?.parse()
+        Ok(serde_json::from_str(&self.answer().await?)?)
     }
 
     /// Stops it where it is, lets it go on, or kills it.

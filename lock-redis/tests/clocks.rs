@@ -44,7 +44,7 @@ impl Stepped for Server {
     }
 
     async fn seconds(&self) -> Verdict<i64> {
-        let texts = Resp::connect(self.0.address()).await?.call(&["TIME"]).await?.texts();
+        let texts = Resp::connect(self.0.address()).await?.call(&["TIME"]).await?;
         Ok(texts.first().context("the server's time")?.parse()?)
     }
 

@@ -99,7 +99,7 @@ struct Running {
 
 impl Running {
     async fn say(&self, server: usize, command: &[&str]) -> Verdict<Vec<String>> {
-        Ok(Resp::connect(self.servers[server].address()).await?.call(command).await?.texts())
+        Resp::connect(self.servers[server].address()).await?.call(command).await
     }
 
     /// The counters of a server and the rest.

@@ -105,7 +105,7 @@ const IN_SCRIPTS: &str = "time exists get del incr ttl pttl expire pexpire pexpi
 /// It counts commands of clients.
 async fn redis() -> Verdict<Running> {
     async fn info(server: &RedisServer, section: &str) -> Verdict<String> {
-        Ok(Resp::connect(server.address()).await?.call(&["INFO", section]).await?.texts().concat())
+        Ok(Resp::connect(server.address()).await?.call(&["INFO", section]).await?.concat())
     }
     // As it comes, but for its snapshots: one in the middle of a sample would be charged to whoever is measured then.
     let lines = vec!["appendonly no".to_owned()];

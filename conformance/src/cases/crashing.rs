@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::aside::Aside;
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, cut_at, holder, name};
+use crate::ctx::{Ctx, cut_at, name};
 use crate::verdict::{Stop, Verdict};
 use crate::worker::Worker;
 use crate::{ensure, ensure_eq};
@@ -84,7 +84,8 @@ async fn stopped_holder(ctx: &Ctx) -> Verdict {
         ensure_eq!(worker.answer().await?, "false false", "is_held and token of the stopped holder");
         ensure_eq!(worker.answer().await?, "Lost", "its release");
         ensure!(next.is_held() && next.token()?.get() > token, "the next holder was hurt");
-        ensure_eq!(holder(locks.backend(), next.name()).await?, Some(next.token()?), "the holder at the end");
+        let line = locks.inspect(&text).await?;
+        ensure_eq!(line.holders.first().map(|h| h.token), Some(next.token()?), "the holder at the end");
         next.release().await?;
         worker.kill().await?;
     }
@@ -96,18 +97,19 @@ async fn stopped_waiter(ctx: &Ctx) -> Verdict {
     let locks = ctx.locks_for(ctx.units(5)).await?;
     let text = "stopped-waiter";
     let line = name(text)?;
-    let first = locks.mutex(text)?.acquire().await?;
+    let holder = locks.mutex(text)?.acquire().await?;
     let mut worker = Worker::start(ctx, ctx.units(5))?;
     worker.send(&format!("acquire {text}")).await?;
     ctx.until_line_has(locks.backend(), &line, 2).await?;
     let next = ctx.queued(locks.mutex(text)?, &locks, 3).await?;
     worker.signal(Signal::STOP)?;
     // Its wake-up reaches a process that stands still.
-    first.release().await?;
+    holder.release().await?;
     let next = ctx.soon("the line moves on", next).await???;
     worker.signal(Signal::CONT)?;
     ctx.until_line_has(locks.backend(), &line, 2).await?;
-    ensure_eq!(holder(locks.backend(), &line).await?, Some(next.token()?), "the holder");
+    let shown = locks.inspect(text).await?;
+    ensure_eq!(shown.holders.first().map(|h| h.token), Some(next.token()?), "the holder");
     let token = next.token()?.get();
     next.release().await?;
     let (late, _) = worker.acquired().await?;

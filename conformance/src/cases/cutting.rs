@@ -7,7 +7,7 @@ use onelock_core::client::guard::{Guard, LossReason};
 
 use crate::aside::Aside;
 use crate::case::{Need, table};
-use crate::ctx::{Acquiring, Ctx, LONG, PATIENCE, holder, name, patient};
+use crate::ctx::{Acquiring, Ctx, LONG, PATIENCE, name, patient};
 use crate::faults::{Courier, Fault, Link};
 use crate::verdict::{Context as _, Verdict};
 use crate::{ensure, ensure_eq, expect};
@@ -228,7 +228,8 @@ async fn lost_reply_to_release_frees_once(ctx: &Ctx) -> Verdict {
         link.heal();
         ctx.soon("the release ends", release).await???;
         ensure!(next.is_held(), "the next holder was hurt");
-        ensure_eq!(holder(other.backend(), &line).await?, Some(next.token()?), "the holder at the end");
+        let line = other.inspect(&text).await?;
+        ensure_eq!(line.holders.first().map(|h| h.token), Some(next.token()?), "the holder at the end");
         next.release().await?;
     }
     ensure!(2 * lost >= rounds, "only {lost} of {rounds} releases were carried out without a reply");

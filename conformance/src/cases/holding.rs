@@ -11,7 +11,7 @@ use onelock_core::client::guard::{Guard, LossReason};
 use onelock_core::{ErrorKind, Release};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, PATIENCE, acquiring, holder, name, refused};
+use crate::ctx::{Ctx, LONG, PATIENCE, acquiring, name, refused};
 use crate::runner::panic_on_purpose;
 use crate::verdict::{Context as _, Verdict};
 use crate::{ensure, ensure_eq};
@@ -52,7 +52,8 @@ async fn guard_cycle(ctx: &Ctx) -> Verdict {
     ensure_eq!(guard.name().as_str(), "cycle", "the name");
     let token = guard.token()?;
     ensure!(b.mutex("cycle")?.try_acquire().await?.is_none(), "held twice");
-    ensure_eq!(holder(b.backend(), guard.name()).await?, Some(token), "the token that is shown");
+    let line = b.inspect("cycle").await?;
+    ensure_eq!(line.holders.first().map(|h| h.token), Some(token), "the token that is shown");
     guard.release().await?;
     let next = b.mutex("cycle")?.try_acquire().await?.context("the lock is free")?;
     ensure!(next.token()? > token, "token {} after {token}", next.token()?);
@@ -407,7 +408,8 @@ async fn epochs_lift_tokens(ctx: &Ctx) -> Verdict {
         let token = guard.token()?;
         ensure!(token.get() > last, "token {token} of epoch {epoch} after {last}");
         last = token.get();
-        ensure_eq!(holder(locks.backend(), guard.name()).await?, Some(token), "the token shown");
+        let line = locks.inspect("epoch").await?;
+        ensure_eq!(line.holders.first().map(|h| h.token), Some(token), "the token shown");
         ensure_eq!(locks.evict("epoch", token).await?, Release::Released, "an eviction by the token shown");
         drop(guard);
     }

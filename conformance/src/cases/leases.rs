@@ -7,8 +7,8 @@ use onelock_core::{Backend, FencingToken, Release, Renewed, Request, Standing, W
 
 use crate::case::{Need, table};
 use crate::ctx::{
-    Ctx, LONG, exclusive, held, holder, leased, name, permit, renew, renewal, request, ticket, trying,
-    waiting,
+    Ctx, LONG, PATIENCE, all, exclusive, held, holder, leased, name, permit, renew, renewal, request, ticket,
+    trying, waiting,
 };
 use crate::verdict::Verdict;
 use crate::{ensure, ensure_eq, expect, fail};
@@ -283,13 +283,10 @@ async fn release_at_the_end_of_a_lease_hurts_nobody(ctx: &Ctx) -> Verdict {
                 "the holder after the late release, which said {released:?}"
             );
             expect!(renew(&b, renewal(&second, token)).await?, Renewed::Held(_) => (), "the next holder's renewal");
-            Ok(())
+            Verdict::Ok(())
         });
     }
-    while let Some(ended) = ctx.soon("the late releases", tasks.join_next()).await? {
-        ended??;
-    }
-    Ok(())
+    ctx.soon_for(PATIENCE * 2, "the late releases", all(tasks)).await?.map(drop)
 }
 
 /// A waiter whose own lease has ended while it waited is not told that it holds when its turn would have come.

@@ -13,7 +13,7 @@ use crate::ctx::{
     request, ticket, trying, waiting,
 };
 use crate::verdict::{Stop, Verdict};
-use crate::{ensure, ensure_eq, expect, fail};
+use crate::{ensure, ensure_eq, expect};
 
 table! {
     inspect_shows_the_line: [12], [Need::Line], 20;
@@ -293,17 +293,13 @@ async fn renew_error(backend: &Arc<dyn Backend>, due: onelock_core::Renewal) -> 
 async fn unreachable_store(ctx: &Ctx) -> Verdict {
     let url = ctx.store().unreachable_url()?;
     let began = Instant::now();
-    let opened = tokio::time::timeout(Duration::from_secs(30), ctx.harness().open(&url)).await;
-    let Ok(opened) = opened else {
-        fail!("opening a store that is not there takes for ever");
-    };
-    let error = match opened {
+    let error = match ctx.soon("opening a store that is not there", ctx.harness().open(&url)).await? {
         Err(error) => error,
         // A store may connect later: then the first verb says it.
         Ok(backend) => {
             let request = exclusive(&name("nowhere")?)?;
-            let acquired = tokio::time::timeout(Duration::from_secs(30), backend.acquire(&request)).await;
-            expect!(acquired, Ok(Err(error)) => error, "an acquire on a store that is not there")
+            let acquired = ctx.soon("an acquire on a store that is not there", backend.acquire(&request));
+            expect!(acquired.await?, Err(error) => error, "an acquire on a store that is not there")
         }
     };
     let kinds = [ErrorKind::Unavailable, ErrorKind::Timeout, ErrorKind::InvalidConfig];
@@ -319,16 +315,15 @@ async fn stopped_server(ctx: &Ctx) -> Verdict {
     let request = exclusive(&one)?;
     let grant = held(&backend, &request).await?;
     ctx.store().pause(true).await?;
-    let answers = tokio::time::timeout(Duration::from_secs(30), async {
+    let answers = ctx.soon("verbs while the server stands still", async {
         let acquired = backend.acquire(&exclusive(&two)?).await;
         let inspected = backend.inspect(&one).await;
         let renewed = renew_error(&backend, renewal(&request, grant.token)).await;
         Ok::<_, Stop>([acquired.map(|_| ()), inspected.map(|_| ()), renewed])
-    })
-    .await;
+    });
+    let answers = answers.await;
     ctx.store().pause(false).await?;
-    let answers = answers.map_err(|_| Stop::failed("a verb hangs while the server stands still"))??;
-    for (i, answer) in answers.into_iter().enumerate() {
+    for (i, answer) in answers??.into_iter().enumerate() {
         let error = expect!(answer, Err(error) => error, "a verb while the server stands still");
         ensure!(error.is_retryable(), "{error}");
         // The later ones may not even have been sent.

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use onelock_core::{Backend, ErrorKind, Page, Renewal, Renewed, Request, Result, Standing};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, PATIENCE, exclusive, held, leased, name, renew, renewal, ticket, trying};
-use crate::ensure;
+use crate::ctx::{
+    Ctx, LONG, PATIENCE, exclusive, held, holder, leased, name, renew, renewal, ticket, trying,
+};
 use crate::faults::{Fault, Link};
 use crate::rng::Rng;
-use crate::verdict::{Context as _, Stop, Verdict};
+use crate::verdict::{Stop, Verdict};
 use crate::wear::{PEAK, in_kib};
+use crate::{ensure, ensure_eq};
 
 table! {
     mangled_replies: [16], [Need::Network, Need::Altered], 120;
@@ -78,9 +80,7 @@ async fn mangled_replies(ctx: &Ctx) -> Verdict {
     ensure!(grown < MEMORY, "{altered} altered replies took {} MiB of memory", grown >> 10);
     let still = renew(&sound, renewal(&taken, grant.token)).await?;
     ensure!(matches!(still, Renewed::Held(_)), "the sound client has lost its lock: {still:?}");
-    let line = sound.inspect(&taken.name).await?;
-    let holder = line.holders.first().context("the sound client's lock has no holder")?;
-    ensure!(holder.token == grant.token, "the holder at the end is {holder:?}");
+    ensure_eq!(holder(&sound, &taken.name).await?, Some(grant.token), "the holder at the end");
     sound.release(&ticket(&taken, grant.token)).await?;
     Ok(())
 }

@@ -131,7 +131,9 @@ impl Harness for Target {
             {
                 "a lock lives and ends with a connection of its own"
             }
-            _ => return None,
+            Need::Processes | Need::Link | Need::Reconnect | Need::Thousands | Need::Line | Need::Can(_) => {
+                return None;
+            }
         };
         Some(why.to_owned())
     }

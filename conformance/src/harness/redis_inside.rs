@@ -45,7 +45,7 @@ impl Inside {
     async fn keys(&self) -> Verdict<Vec<String>> {
         let mut keys = Vec::new();
         for mut admin in self.admins().await? {
-            keys.extend(admin.call(&["KEYS", "*"]).await?.texts());
+            keys.extend(admin.call(&["KEYS", "*"]).await?);
         }
         Ok(keys)
     }
@@ -79,7 +79,7 @@ impl Inside {
         for mut admin in self.admins().await? {
             let own = watchers.iter().map(|watcher| &watcher.admin).chain([&admin]);
             let own: Vec<_> = own.map(|admin| format!(" addr={} ", admin.local())).collect();
-            let list = admin.call(&["CLIENT", "LIST"]).await?.texts().concat();
+            let list = admin.call(&["CLIENT", "LIST"]).await?.concat();
             let others = |line: &&str| is_client(line) && !own.iter().any(|own| line.contains(own));
             most = most.max(list.lines().filter(others).count() as u64);
         }
@@ -111,7 +111,7 @@ impl Inside {
         let mut last = Stop::failed("no server");
         for mut admin in self.admins().await? {
             match admin.call(command).await {
-                Ok(reply) => return Ok(reply.texts()),
+                Ok(texts) => return Ok(texts),
                 Err(error) if error.to_string().contains("MOVED") => last = error,
                 Err(error) => return Err(error),
             }

@@ -30,11 +30,11 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::ctx::{Ctx, PATIENCE};
-use crate::fail;
 use crate::trial::crew::Crew;
 use crate::trial::judge::Findings;
 use crate::trial::resource::Resource;
-use crate::verdict::{Stop, Verdict};
+use crate::verdict::Verdict;
+use crate::{ensure, fail};
 
 /// What the clients of a trial are to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -123,19 +123,12 @@ const STOPPED: u64 = 10;
 async fn goes_on(ctx: &Ctx, crew: &Crew) -> Verdict {
     const CYCLES: u64 = 5;
     for client in crew.clients() {
-        let (before, end) = (client.cycles()?, Instant::now() + PATIENCE * 2);
+        let (number, before, end) = (client.number(), client.cycles()?, Instant::now() + PATIENCE * 2);
         while client.cycles()? < before + CYCLES {
-            if client.has_ended().await? {
-                fail!("client {} has ended; it said why", client.number());
-            }
+            ensure!(!client.has_ended().await?, "client {number} has ended; it said why");
             if Instant::now() >= end {
-                let text = format!(
-                    "client {} does not work {:?} after everything was healed\n{}",
-                    client.number(),
-                    PATIENCE * 2,
-                    lines(ctx).await?
-                );
-                return Err(Stop::failed(text));
+                let lines = lines(ctx).await?;
+                fail!("client {number} does not work long after everything was healed\n{lines}");
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

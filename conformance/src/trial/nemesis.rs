@@ -14,7 +14,7 @@ use crate::ctx::Ctx;
 use crate::ensure;
 use crate::faults::Fault;
 use crate::rng::Rng;
-use crate::verdict::{Stop, Verdict};
+use crate::verdict::Verdict;
 
 /// A trial that has not reached its goal by then is a failure: this many leases for each fault, and this long for each
 /// cycle.
@@ -110,7 +110,12 @@ pub async fn harass(
     };
     let clients = crew.clients().iter().map(|client| nemesis.of_client(client, ctx.rng()));
     let broken = join(join_all(clients), nemesis.of_the_server(ctx.rng()));
-    let (reached, (of_clients, of_server)) = join(nemesis.until(crew, goal, telling), broken).await;
+    let reached = async {
+        let reached = nemesis.until(crew, goal, telling).await;
+        nemesis.over.store(true, Ordering::Relaxed);
+        reached
+    };
+    let (reached, (of_clients, of_server)) = join(reached, broken).await;
     of_clients.into_iter().collect::<Verdict>()?;
     of_server?;
     reached?;
@@ -137,25 +142,18 @@ impl Nemesis<'_> {
             + START
             + self.lease * LEASES_PER_FAULT * faults
             + TIME_PER_CYCLE * u32::try_from(goal.cycles)?;
-        let reached = loop {
-            let cycles = crew.clients().iter().map(Client::cycles).sum::<Verdict<u64>>();
+        loop {
+            let cycles = crew.clients().iter().map(Client::cycles).sum::<Verdict<u64>>()?;
+            let so_far = Goal { cycles, faults: self.count() };
             let late = Instant::now() > end;
-            let so_far = match cycles {
-                Ok(cycles) => Goal { cycles, faults: self.count() },
-                Err(error) => break Err(error),
-            };
             // What tells nothing goes on for as long as it may.
             let reached = so_far.cycles >= goal.cycles && so_far.faults >= goal.faults;
             if reached && (late || telling()?) {
-                break Ok(());
+                return Ok(());
             }
-            if late {
-                break Err(Stop::failed(format!("only {so_far:?} of {goal:?}")));
-            }
+            ensure!(!late, "only {so_far:?} of {goal:?}");
             tokio::time::sleep(self.lease / 8).await;
-        };
-        self.over.store(true, Ordering::Relaxed);
-        reached
+        }
     }
 
     /// Waits a random time, but not when all is over; whether it goes on.

@@ -15,7 +15,7 @@ use super::Plan;
 use super::event::{Event, How, Journal};
 use super::resource::Pen;
 use crate::ctx::{client_of, cut_at, patient};
-use crate::fail;
+use crate::ensure;
 use crate::history::nanos;
 use crate::record::{Counted, Notes};
 use crate::rng::Rng;
@@ -175,9 +175,7 @@ impl Work {
             Err(error) => {
                 let kind = error.kind();
                 let explained = error.is_retryable() || kind == ErrorKind::Lost;
-                if !explained {
-                    fail!("no fault explains this error: {error}");
-                }
+                ensure!(explained, "no fault explains this error: {error}");
                 self.journal.write(&Event::Failed { kind: format!("{kind:?}") })?;
                 tokio::time::sleep(PAUSE).await;
                 return Ok(None);

@@ -7,14 +7,12 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use super::hosts::Hosts;
 use super::power;
 use super::process::Process;
 use super::tls::Files;
-use super::{Place, Program, folder_in, free_port};
+use super::{Place, Program, asked, folder_in, free_port};
 use crate::verdict::Verdict;
 
 const PROGRAM: Program = Program { name: "etcd", package: "etcd-server" };
@@ -215,12 +213,8 @@ impl Member {
     }
 
     async fn get(&self, path: &str) -> Verdict<String> {
-        let mut stream = TcpStream::connect((self.host, self.metrics)).await?;
         let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer)
+        asked((self.host, self.metrics).into(), &request).await
     }
 
     /// What it counts, by the name of the counter and its labels.

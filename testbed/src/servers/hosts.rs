@@ -5,7 +5,8 @@ use std::process::Command;
 
 use rustix::process::geteuid;
 
-use crate::verdict::{Stop, Verdict};
+use crate::ensure;
+use crate::verdict::Verdict;
 
 const INSIDE: &str = "ONELOCK_ON_HOSTS_OF_ITS_OWN";
 
@@ -24,12 +25,11 @@ pub fn is_inside(name: &str) -> Verdict<bool> {
     }
     command.args(["--net", "--mount", "--propagation", "private", "--"]).arg(std::env::current_exe()?);
     let status = command.args(["--exact", name, "--nocapture"]).env(INSIDE, "1").status()?;
-    match status.success() {
-        true => Ok(false),
-        false => Err(Stop::failed(format!(
-            "`{name}` on hosts of its own: {status} (it needs root or user namespaces, and `ip` of iproute2)"
-        ))),
-    }
+    ensure!(
+        status.success(),
+        "`{name}` on hosts of its own: {status} (it needs root or user namespaces, and `ip` of iproute2)"
+    );
+    Ok(false)
 }
 
 /// Hosts that reach each other and this process.
@@ -89,9 +89,5 @@ impl Hosts {
 
 fn run(line: &str) -> Verdict {
     let mut words = line.split(' ');
-    let done = Command::new(words.next().unwrap_or_default()).args(words).output()?;
-    match done.status.success() {
-        true => Ok(()),
-        false => Err(Stop::failed(format!("`{line}`: {}", String::from_utf8_lossy(&done.stderr).trim()))),
-    }
+    super::run(Command::new(words.next().unwrap_or_default()).args(words))
 }

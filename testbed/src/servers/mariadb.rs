@@ -12,8 +12,8 @@ use super::clock::SteppedClock;
 use super::mysql_wire::Wire;
 use super::power;
 use super::process::{Process, until};
-use super::{Place, Program, data_folder, folder_in, free_port, is_root, once, tls};
-use crate::verdict::{Context as _, Stop, Verdict};
+use super::{Place, Program, data_folder, folder_in, free_port, is_root, once, run, tls};
+use crate::verdict::{Context as _, Verdict};
 
 const PROGRAM: Program = Program { name: "mariadbd", package: "mariadb-server" };
 
@@ -61,20 +61,17 @@ fn template() -> Verdict<&'static Path> {
             Some(path) => (path, ["--initialize-insecure", "--skip-log-bin"]),
             None => ("mariadb-install-db", ["--auth-root-authentication-method=normal", "--skip-test-db"]),
         };
-        let output = Command::new(program)
+        let mut install = Command::new(program);
+        install
             .arg("--no-defaults")
             .args(as_root()?)
             .arg(option("datadir", &folder.path().join("data")))
             .args(options)
             .arg(log_size())
             // Servers that share a folder for temporary tables remove each other's: this one, too.
-            .env("TMPDIR", folder.path())
-            .output()
-            .context("mariadb-install-db: apt-get install mariadb-server")?;
-        if output.status.success() {
-            return Ok(folder);
-        }
-        Err(Stop::failed(String::from_utf8_lossy(&output.stderr)))
+            .env("TMPDIR", folder.path());
+        run(&mut install).context("apt-get install mariadb-server")?;
+        Ok(folder)
     };
     Ok(once(&TEMPLATE, make)?.path())
 }
@@ -128,14 +125,7 @@ impl MariaDb {
 
     async fn start_in(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
         let process = Process::new(folder, "data");
-        let copied = Command::new("cp")
-            .arg("-r")
-            .args([template()?.join("data"), process.data()])
-            .status()
-            .context("cp")?;
-        if !copied.success() {
-            return Err(Stop::failed("the server's data could not be copied"));
-        }
+        run(Command::new("cp").arg("-r").args([template()?.join("data"), process.data()]))?;
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         let server = Self { port: free_port()?, settings, process };
         server.launch().await?;

@@ -21,11 +21,12 @@ pub mod tls;
 pub mod zookeeper;
 
 use std::ffi::OsString;
-use std::fs::{File, Permissions};
+use std::fs::Permissions;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::sync::{LazyLock, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,10 @@ pub use folder::{Place, data_folder, folder_in};
 pub use ports::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
+use crate::ensure;
 use crate::verdict::{Context as _, Stop, Verdict};
 
 /// Makes something once in this process; a failure is kept as well.
@@ -44,113 +48,38 @@ fn once<T>(
     made.get_or_init(|| make().map_err(|stop| stop.to_string())).as_ref().map_err(Stop::failed)
 }
 
+/// Runs a program to its end, which must be a good one.
+fn run(command: &mut Command) -> Verdict {
+    let output = command.output().context(format!("{command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
+}
+
+/// What a server answers to this before it closes the connection.
+async fn asked(address: SocketAddr, request: &str) -> Verdict<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
 /// Builds a program or a library from its source in C, in a folder that all users may read.
 fn compiled(source: &str, name: &str, options: &[&str]) -> Verdict<(TempDir, PathBuf)> {
     let folder = data_folder()?;
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
     let (file, built) = (folder.path().join("source.c"), folder.path().join(name));
     std::fs::write(&file, source)?;
-    let output = Command::new("cc").args(options).arg("-o").args([&built, &file]).output();
-    let output = output.context("cc, which building this program needed, too")?;
-    if !output.status.success() {
-        return Err(Stop::failed(format!("cc: {}", String::from_utf8_lossy(&output.stderr))));
-    }
+    run(Command::new("cc").args(options).arg("-o").args([&built, &file]))?;
     Ok((folder, built))
 }
 
 /// A program to run as a server, and who ships it.
 #[derive(Clone, Copy, Debug)]
-pub struct Program {
-    /// What it is called.
-    pub name: &'static str,
+struct Program {
+    name: &'static str,
     /// The Debian package it comes in.
-    pub package: &'static str,
-}
-
-/// A child process that does not outlive this one.
-#[derive(Debug)]
-pub struct Server {
-    child: Child,
-    log: PathBuf,
-}
-
-impl Server {
-    /// Starts `program`; what it prints goes to `log`.
-    ///
-    /// # Errors
-    /// When the program is not installed or cannot be started.
-    pub fn start(program: Program, arguments: Vec<OsString>, log: &Path) -> Verdict<Self> {
-        Self::start_by(Vec::new(), program, arguments, log)
-    }
-
-    /// The same with words before the command, such as those of a [`clock`].
-    ///
-    /// # Errors
-    /// As [`Server::start`].
-    pub fn start_by(
-        words: Vec<OsString>,
-        program: Program,
-        arguments: Vec<OsString>,
-        log: &Path,
-    ) -> Verdict<Self> {
-        if find(program.name).is_none() {
-            let Program { name, package } = program;
-            let text =
-                format!("the suite needs the program `{name}`: install it with `apt-get install {package}`");
-            return Err(Stop::Failed(text));
-        }
-        let output = File::options().create(true).append(true).open(log)?;
-        // A parent-death signal needs a step between fork and exec, which would be unsafe code here: the util-linux
-        // program does it. Without it a killed test run leaves its servers behind.
-        let mut line: Vec<OsString> = Vec::new();
-        if let Some(setpriv) = find("setpriv") {
-            line.push(setpriv.into());
-            line.extend(["--pdeathsig", "KILL", "--"].map(OsString::from));
-        }
-        line.extend(words);
-        line.push(program.name.into());
-        line.extend(arguments);
-        let (first, rest) = line.split_first().context("a command")?;
-        let mut command = Command::new(first);
-        command.args(rest).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        let child = spawn(command)?.context(program.name)?;
-        Ok(Self { child, log: log.to_owned() })
-    }
-
-    /// Whether it has ended, and what it said last.
-    ///
-    /// # Errors
-    /// With the end of its log when it has ended.
-    pub fn check(&mut self) -> Verdict {
-        let Some(status) = self.child.try_wait()? else { return Ok(()) };
-        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<_> = log.lines().rev().take(5).collect();
-        Err(Stop::Failed(format!("the server ended ({status}); it said last: {lines:?}")))
-    }
-
-    /// Its process id.
-    #[must_use]
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Sends it a signal.
-    ///
-    /// # Errors
-    /// When it has gone.
-    pub fn signal(&self, signal: Signal) -> Verdict {
-        signal_process(self.child.id(), signal)
-    }
-
-    /// Kills it and waits until it is gone.
-    ///
-    /// # Errors
-    /// When that fails.
-    pub fn kill(&mut self) -> Verdict {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
+    package: &'static str,
 }
 
 /// What starts a process, and where the process goes.
@@ -172,13 +101,6 @@ fn spawn(command: Command) -> Verdict<io::Result<Child>> {
     let (tell, started) = mpsc::sync_channel(1);
     STARTER.send((command, tell)).ok().context("the thread that starts servers")?;
     started.recv().ok().context("an answer of the thread that starts servers")
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Nobody is left to tell; the parent-death signal is the second line.
-        let _ = self.kill();
-    }
 }
 
 /// Stops a process where it is, all its threads with it, or lets it go on.
@@ -243,23 +165,26 @@ fn find(program: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use super::process::Process;
     use super::*;
 
     #[test]
     fn a_server_outlives_the_thread_that_started_it() -> Verdict {
-        let folder = data_folder()?;
-        let log = folder.path().join("log");
+        let server = Process::new(data_folder()?, "data");
         let script = "trap 'echo lives' USR1; echo ready; while :; do sleep 0.01; done";
         let program = Program { name: "sh", package: "dash" };
-        let says = |word: &str| std::fs::read_to_string(&log).is_ok_and(|text| text.contains(word));
-        let (mut server, thread) = std::thread::scope(|scope| {
+        let until_it_says = |word: &str| {
+            while !std::fs::read_to_string(server.log()).is_ok_and(|text| text.contains(word)) {
+                server.check()?;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Verdict::Ok(())
+        };
+        let thread = std::thread::scope(|scope| {
             let starter = scope.spawn(|| {
-                let mut server = Server::start(program, vec!["-c".into(), script.into()], &log)?;
-                while !says("ready") {
-                    server.check()?;
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Verdict::Ok((server, std::fs::canonicalize("/proc/thread-self")?))
+                server.start(program, vec!["-c".into(), script.into()])?;
+                until_it_says("ready")?;
+                Verdict::Ok(std::fs::canonicalize("/proc/thread-self")?)
             });
             starter.join().map_err(|_| Stop::failed("the thread panicked"))?
         })?;
@@ -268,10 +193,6 @@ mod tests {
         }
         // The kernel would have sent the other signal before this one.
         server.signal(Signal::USR1)?;
-        while !says("lives") {
-            server.check()?;
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        until_it_says("lives")
     }
 }

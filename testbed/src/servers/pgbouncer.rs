@@ -45,7 +45,7 @@ impl PgBouncer {
             return Err(Stop::failed("the suite needs the program `pgbouncer`: apt-get install pgbouncer"));
         }
         let words = [OsString::from(PROGRAM), file.into()];
-        process.begin(start_as_user(words.into(), &process.log())?);
+        start_as_user(&process, words.into())?;
         process.until(|| async { Wire::connect(port, "postgres", "pgbouncer-probe").await.is_ok() }).await?;
         Ok(Self { port, _process: process })
     }

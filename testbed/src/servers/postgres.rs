@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use super::clock::SteppedClock;
 use super::postgres_wire::Wire;
 use super::power;
 use super::process::{Process, until};
-use super::{Place, Program, Server, as_user, folder_in, free_port, once, pause_process, tls};
-use crate::verdict::{Context as _, Stop, Verdict};
+use super::{Place, Program, as_user, folder_in, free_port, once, pause_process, tls};
+use crate::verdict::{Context as _, Verdict};
 
 /// Who runs it when root starts it.
 const USER: &str = "postgres";
@@ -36,12 +36,8 @@ fn programs() -> Verdict<PathBuf> {
     folders.pop().context("apt-get install postgresql")
 }
 
-fn run(words: Vec<OsString>) -> Verdict<Output> {
-    let output = Command::new("setpriv").args(as_user(USER)?).args(words).output().context("setpriv")?;
-    if output.status.success() {
-        return Ok(output);
-    }
-    Err(Stop::failed(format!("{}", String::from_utf8_lossy(&output.stderr))))
+fn run(words: Vec<OsString>) -> Verdict {
+    super::run(Command::new("setpriv").args(as_user(USER)?).args(words))
 }
 
 fn words<const N: usize>(words: [&str; N]) -> Vec<OsString> {
@@ -49,11 +45,11 @@ fn words<const N: usize>(words: [&str; N]) -> Vec<OsString> {
 }
 
 /// Starts a server as its user. That is changed first: the kernel forgets a parent-death signal when the user changes.
-pub(super) fn start_as_user(words: Vec<OsString>, log: &Path) -> Verdict<Server> {
+pub(super) fn start_as_user(process: &Process, words: Vec<OsString>) -> Verdict {
     let mut all = as_user(USER)?;
     all.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
     all.extend(words);
-    Server::start(Program { name: "setpriv", package: "util-linux" }, all, log)
+    process.start_by(Vec::new(), Program { name: "setpriv", package: "util-linux" }, all)
 }
 
 /// A folder that the server's user may use.
@@ -359,7 +355,7 @@ impl PostgresServer {
         let mut words = self.process.words()?;
         words.push(programs()?.join("postgres").into());
         words.extend(self.arguments.iter().map(OsString::from));
-        self.process.begin(start_as_user(words, &self.process.log())?);
+        start_as_user(&self.process, words)?;
         self.process.until(|| async { self.look().await.is_ok() }).await
     }
 }

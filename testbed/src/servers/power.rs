@@ -12,8 +12,7 @@ use std::time::UNIX_EPOCH;
 use rustix::fs::{FlockOperation, flock};
 
 use super::process::until;
-use super::{compiled, once};
-use crate::ensure;
+use super::{compiled, once, run};
 use crate::verdict::{Context as _, Verdict};
 
 const SHADOW: &str = "shadow";
@@ -66,12 +65,6 @@ fn copy(from: &Path, to: &Path) -> Verdict {
     run(Command::new("cp")
         .args(["-r", "--preserve=mode,ownership,timestamps", "--sparse=always"])
         .args([from, to]))
-}
-
-fn run(command: &mut Command) -> Verdict {
-    let output = command.output()?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
 }
 
 /// Gives the copy of each file the name by which `power.c` knows its object.

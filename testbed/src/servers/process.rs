@@ -2,14 +2,16 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{Program, Server, clock, pause_process, power};
+use super::{Program, clock, find, pause_process, power, signal_process, spawn};
 use crate::verdict::{Context as _, Stop, Verdict};
 
 /// How long a server may take until it is what was asked for.
@@ -33,11 +35,10 @@ pub(super) async fn until<F: Future<Output = Verdict<Option<String>>>>(
     Ok(())
 }
 
-/// A server's process, or none, in a folder of its own.
+/// A server's process, or none, in a folder of its own. It does not outlive this process.
 #[derive(Debug)]
 pub(super) struct Process {
-    server: Mutex<Option<Server>>,
-    /// Dropped after the server, which would write into it again.
+    child: Mutex<Option<Child>>,
     folder: TempDir,
     /// What its data is called in the folder.
     data: &'static str,
@@ -45,7 +46,7 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn new(folder: TempDir, data: &'static str) -> Self {
-        Self { server: Mutex::default(), folder, data }
+        Self { child: Mutex::default(), folder, data }
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -62,8 +63,8 @@ impl Process {
         self.folder().join("log")
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Server>> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What comes before the command: a clock of its own, and what can cut its power.
@@ -75,13 +76,35 @@ impl Process {
 
     /// Runs the program and does not wait.
     pub(super) fn start(&self, program: Program, arguments: Vec<OsString>) -> Verdict {
-        self.begin(Server::start_by(self.words()?, program, arguments, &self.log())?);
-        Ok(())
+        self.start_by(self.words()?, program, arguments)
     }
 
-    /// The same of a server that was started already.
-    pub(super) fn begin(&self, server: Server) {
-        *self.lock() = Some(server);
+    /// The same with these words before the command.
+    pub(super) fn start_by(
+        &self,
+        words: Vec<OsString>,
+        program: Program,
+        arguments: Vec<OsString>,
+    ) -> Verdict {
+        let Program { name, package } = program;
+        let missing = format!("the suite needs the program `{name}`: `apt-get install {package}`");
+        find(name).context(missing)?;
+        let output = File::options().create(true).append(true).open(self.log())?;
+        // A parent-death signal needs a step between fork and exec, which would be unsafe code here: the util-linux
+        // program does it. Without it a killed test run leaves its servers behind.
+        let mut line: Vec<OsString> = Vec::new();
+        if let Some(setpriv) = find("setpriv") {
+            line.push(setpriv.into());
+            line.extend(["--pdeathsig", "KILL", "--"].map(OsString::from));
+        }
+        line.extend(words);
+        line.push(name.into());
+        line.extend(arguments);
+        let (first, rest) = line.split_first().context("a command")?;
+        let mut command = Command::new(first);
+        command.args(rest).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        *self.child() = Some(spawn(command)?.context(name)?);
+        Ok(())
     }
 
     /// Kills it, and takes from its data what was not synced.
@@ -101,24 +124,38 @@ impl Process {
 
     /// Fails when it has ended, with the end of its log.
     pub(super) fn check(&self) -> Verdict {
-        self.lock().as_mut().context("a running server")?.check()
+        let ended = self.child().as_mut().context("a running server")?.try_wait()?;
+        let Some(status) = ended else { return Ok(()) };
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<_> = log.lines().rev().take(5).collect();
+        Err(Stop::failed(format!("the server ended ({status}); it said last: {lines:?}")))
     }
 
     pub(super) fn id(&self) -> Verdict<u32> {
-        Ok(self.lock().as_ref().context("a running server")?.id())
+        Ok(self.child().as_ref().context("a running server")?.id())
     }
 
     pub(super) fn signal(&self, signal: Signal) -> Verdict {
-        self.lock().as_ref().context("a running server")?.signal(signal)
+        signal_process(self.id()?, signal)
     }
 
     /// Kills it if it runs, and waits until it is gone.
     pub(super) fn kill(&self) -> Verdict {
-        self.lock().take().map_or(Ok(()), |mut server| server.kill())
+        let Some(mut child) = self.child().take() else { return Ok(()) };
+        child.kill()?;
+        child.wait()?;
+        Ok(())
     }
 
     /// Stops it where it is, or lets it go on.
     pub(super) fn pause(&self, stopped: bool) -> Verdict {
         pause_process(self.id()?, stopped)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Nobody is left to tell; the parent-death signal is the second line.
+        let _ = self.kill();
     }
 }

@@ -247,7 +247,7 @@ impl Group {
         if let Some(password) = &self.plan.sentinel_password {
             connection.call(&["AUTH", password]).await?;
         }
-        Ok(connection.call(command).await?.texts())
+        connection.call(command).await
     }
 
     /// Waits until nothing is missing. A server that is still coming up fails now and then.
@@ -264,7 +264,7 @@ impl Group {
     /// # Errors
     /// When it fails, or with what the server says.
     pub async fn say(&self, server: SocketAddr, command: &[&str]) -> Verdict<Vec<String>> {
-        Ok(self.connect(server).await?.call(command).await?.texts())
+        self.connect(server).await?.call(command).await
     }
 
     /// A connection to one of [`Group::admin`].
@@ -366,7 +366,7 @@ impl Group {
             let mut admin = self.connect(*address).await?;
             let own = format!(" addr={} ", admin.local());
             loop {
-                let list = admin.call(&["CLIENT", "LIST"]).await?.texts().concat();
+                let list = admin.call(&["CLIENT", "LIST"]).await?.concat();
                 if !list.lines().any(|line| is_client(line) && !line.contains(&own)) {
                     break;
                 }

@@ -8,29 +8,6 @@ use tokio::net::TcpStream;
 
 use crate::verdict::{Context as _, Stop, Verdict};
 
-/// A reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// A line, a number or a text.
-    Text(String),
-    /// Nothing.
-    Nil,
-    /// Several replies.
-    Many(Vec<Reply>),
-}
-
-impl Reply {
-    /// The texts in it.
-    #[must_use]
-    pub fn texts(self) -> Vec<String> {
-        match self {
-            Self::Text(text) => vec![text],
-            Self::Nil => Vec::new(),
-            Self::Many(replies) => replies.into_iter().flat_map(Self::texts).collect(),
-        }
-    }
-}
-
 /// A connection.
 #[derive(Debug)]
 pub struct Resp {
@@ -58,11 +35,11 @@ impl Resp {
         self.local
     }
 
-    /// Sends a command and reads its reply.
+    /// Sends a command and reads its reply: the lines, numbers and texts in it, in their order. What is nothing is left out.
     ///
     /// # Errors
     /// When the connection fails, or with what the server says.
-    pub async fn call(&mut self, command: &[&str]) -> Verdict<Reply> {
+    pub async fn call(&mut self, command: &[&str]) -> Verdict<Vec<String>> {
         let mut out = format!("*{}\r\n", command.len());
         for part in command {
             out.push_str(&format!("${}\r\n{part}\r\n", part.len()));
@@ -83,30 +60,26 @@ impl Resp {
         Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
     }
 
-    fn reply(&mut self) -> futures_util::future::BoxFuture<'_, Verdict<Reply>> {
-        Box::pin(async move {
+    async fn reply(&mut self) -> Verdict<Vec<String>> {
+        let (mut texts, mut left) = (Vec::new(), 1);
+        while left > 0 {
+            left -= 1;
             let line = self.line().await?;
             let (kind, rest) = line.split_at_checked(1).context("an empty reply")?;
             match kind {
-                "+" | ":" => Ok(Reply::Text(rest.to_owned())),
-                "-" => Err(Stop::failed(rest)),
+                "+" | ":" => texts.push(rest.to_owned()),
+                "-" => return Err(Stop::failed(rest)),
+                // A negative length is a nil.
                 "$" => {
-                    let Ok(length) = rest.parse::<usize>() else { return Ok(Reply::Nil) };
+                    let Ok(length) = rest.parse::<usize>() else { continue };
                     let mut bytes = vec![0; length + 2];
                     self.stream.read_exact(&mut bytes).await?;
-                    bytes.truncate(length);
-                    Ok(Reply::Text(String::from_utf8_lossy(&bytes).into_owned()))
+                    texts.push(String::from_utf8_lossy(&bytes[..length]).into_owned());
                 }
-                "*" => {
-                    let count = rest.parse::<usize>().unwrap_or(0);
-                    let mut replies = Vec::new();
-                    for _ in 0..count {
-                        replies.push(self.reply().await?);
-                    }
-                    Ok(Reply::Many(replies))
-                }
-                _ => Err(Stop::failed(format!("a reply that is none: {line:?}"))),
+                "*" => left += rest.parse::<usize>().unwrap_or(0),
+                _ => return Err(Stop::failed(format!("a reply that is none: {line:?}"))),
             }
-        })
+        }
+        Ok(texts)
     }
 }

@@ -6,14 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
 use super::hosts::Hosts;
 use super::power;
 use super::process::Process;
 use super::tls::Files;
-use super::{Place, Program, folder_in, free_port};
+use super::{Place, Program, asked, folder_in, free_port};
 use crate::relay::{Link, Proxy};
 use crate::verdict::{Stop, Verdict};
 
@@ -245,11 +242,7 @@ impl ZkServer {
     /// # Errors
     /// When it does not answer.
     pub async fn word(&self, word: &str) -> Verdict<String> {
-        let mut stream = TcpStream::connect(self.address()).await?;
-        stream.write_all(word.as_bytes()).await?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await?;
-        Ok(text)
+        asked(self.address(), word).await
     }
 }
 
