@@ -72,8 +72,8 @@ fn hostile_name(rng: &mut Rng) -> String {
     /// Characters that mean something to some store, or look like nothing or like others.
     const CHARACTERS: &str = "abA0/.{}:%*?'\"\\~#&=+,;|<>@ \t\n\0\u{7f}\u{85}\
                               ü😀İß\u{202e}\u{200b}\u{feff}\u{10ffff}";
-    const WORDS: &str = "lock // .. ... /../ {} {a} :: %2F %00 [a-z] $1 $(id) `id` u\u{308} NULL null -1 SS e: :n onelock \
-                         _c_ lock-0000000001";
+    const WORDS: &str = "lock // .. ... /../ {} {a} :: %2F %00 [a-z] $1 $(id) `id` u\u{308} NULL null -1 SS \
+                         e: :n onelock _c_ lock-0000000001";
     const PHRASES: [&str; 3] = ["'; DROP TABLE onelock_line; --", "  ", "\r\n"];
     let characters = CHARACTERS.split("").filter(|piece| !piece.is_empty());
     let pieces: Vec<_> = characters.chain(WORDS.split(' ')).chain(PHRASES).collect();

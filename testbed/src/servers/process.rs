@@ -103,6 +103,8 @@ impl Process {
         let (first, rest) = line.split_first().context("a command")?;
         let mut command = Command::new(first);
         command.args(rest).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        // One that did not come up may run yet.
+        self.kill()?;
         *self.child() = Some(spawn(command)?.context(name)?);
         Ok(())
     }
