@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
@@ -19,7 +19,7 @@ use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
 use crate::store::Checked;
 use crate::token::FencingToken;
-use crate::toolkit::Lines;
+use crate::toolkit::{Lines, Mutex};
 use crate::url::StoreUrl;
 
 /// How `memory:` URLs are opened. `memory://` is a fresh store for this client alone; clients of `memory://NAME` in one
@@ -68,7 +68,7 @@ impl MemoryStore {
     /// [`ErrorKind::Misuse`] when it is in use on another clock: what has ended by one still lives by the other.
     pub fn named(name: &str, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
         static STORES: LazyLock<Mutex<HashMap<String, Weak<MemoryStore>>>> = LazyLock::new(Mutex::default);
-        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = STORES.lock();
         if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
             if !store.clock.same(&*clock) {
                 let text = format!("memory://{name} is in use on another clock; its clients must share one");
@@ -85,22 +85,18 @@ impl MemoryStore {
     /// How many names have an entry, living or not yet dropped: for leak checks.
     #[must_use]
     pub fn names(&self) -> usize {
-        self.lock().lines.names().len()
+        self.state.lock().lines.names().len()
     }
 
     /// How many `wait` calls are under way: for leak checks.
     #[must_use]
     pub fn waits(&self) -> usize {
-        self.lock().waiting.len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().waiting.len()
     }
 
     /// Runs a verb, and wakes whose waits it has ended.
     fn step<T>(&self, verb: impl FnOnce(&mut Lines, Timestamp) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { lines, waiting } = &mut *state;
         let answer = verb(lines, self.clock.now());
         for holder in lines.take_woken() {
@@ -153,7 +149,7 @@ impl Backend for Memory {
         let notify = Arc::new(Notify::new());
         {
             // Looking at the line and standing ready to be woken is one step, so no wake-up falls between.
-            let mut state = store.lock();
+            let mut state = store.state.lock();
             if let Some(wake) = state.lines.wake(ticket) {
                 return Ok(wake);
             }
@@ -161,7 +157,7 @@ impl Backend for Memory {
         }
         let _waiting = Waiting { store, holder: ticket.holder };
         notify.notified().await;
-        Ok(store.lock().lines.wake(ticket).unwrap_or(Wake::Ask))
+        Ok(store.state.lock().lines.wake(ticket).unwrap_or(Wake::Ask))
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
@@ -201,6 +197,6 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.store.lock().waiting.remove(&self.holder);
+        self.store.state.lock().waiting.remove(&self.holder);
     }
 }

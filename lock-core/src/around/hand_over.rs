@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Release, Renewal, Renewed, Request, Ticket};
 use crate::client::acquire::{self, Handle, renew_one};
-use crate::client::background::Pending;
 use crate::client::entry::Entry;
 use crate::client::guard::Guard;
 use crate::client::{Client, Locks};
@@ -208,7 +207,7 @@ impl Locks {
 }
 
 async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
-    let _counted = Pending::new(client);
+    let _counted = client.background.begin();
     client.open()?;
     client.capabilities.require(client.capabilities.resume, "resume", &client.info.scheme)?;
     let gone = || {

@@ -82,10 +82,10 @@ impl Future for Acquire<'_> {
 async fn acquire(lock: &Lock, tell: Option<Tell<'_>>) -> Result<Guard> {
     let progress = Progress::default();
     let call = async {
-        let Some(tell) = tell else { return lock.acquire_with(progress.clone()).await.map(Some) };
+        let Some(tell) = tell else { return lock.acquire_with(progress.clone()).await };
         tokio::select! {
             biased;
-            guard = lock.acquire_with(progress.clone()) => guard.map(Some),
+            guard = lock.acquire_with(progress.clone()) => guard,
             never = telling(lock, &progress, tell) => never,
         }
     };

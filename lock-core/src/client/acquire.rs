@@ -1,12 +1,11 @@
 //! The acquire loop: ask, wait in the line, ask again; polled in place and droppable at any await.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::Client;
-use super::background::Pending;
 use super::cancel_safe::CancelSafe;
 use super::entry::{Entry, Upkeep, View};
 use super::guard::LossReason;
@@ -18,6 +17,7 @@ use crate::holder::HolderId;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::{FencingToken, TokenEpoch};
+use crate::toolkit::Mutex;
 
 /// What a lock asks for.
 #[derive(Clone, Debug)]
@@ -91,18 +91,14 @@ struct Learned {
 }
 
 impl Progress {
-    fn lock(&self) -> MutexGuard<'_, Learned> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The store, or this client for an owner, has said that others are ahead.
     pub(super) fn others_ahead(&self) {
-        self.lock().others_ahead = true;
+        self.0.lock().others_ahead = true;
         self.1.notify_waiters();
     }
 
     fn waits(&self, token: Option<FencingToken>) {
-        self.lock().token = token;
+        self.0.lock().token = token;
         self.others_ahead();
     }
 
@@ -110,34 +106,34 @@ impl Progress {
     pub(crate) async fn is_behind(&self) {
         let mut others = std::pin::pin!(self.1.notified());
         others.as_mut().enable();
-        if !self.lock().others_ahead {
+        if !self.0.lock().others_ahead {
             others.await;
         }
     }
 
     /// How many were ahead when that was first known.
     pub(crate) fn position(&self) -> Option<usize> {
-        self.lock().position
+        self.0.lock().position
     }
 
     pub(crate) fn stands_at(&self, position: usize) {
-        self.lock().position.get_or_insert(position);
+        self.0.lock().position.get_or_insert(position);
     }
 
     /// The number of the entry that waits, where it has one.
     pub(crate) fn token(&self) -> Option<FencingToken> {
-        self.lock().token
+        self.0.lock().token
     }
 
     fn failed(&self, error: Option<&Error>) {
         if let Some(error) = error {
-            self.lock().failure = Some(error.clone());
+            self.0.lock().failure = Some(error.clone());
         }
     }
 
     /// The answer when the time is over: `Ok` where others are known to be ahead, else the last error.
     pub(super) fn timed_out(&self, timeout: Duration) -> Result<()> {
-        let learned = self.lock();
+        let learned = self.0.lock();
         if learned.others_ahead {
             return Ok(());
         }
@@ -150,8 +146,15 @@ impl Progress {
     }
 }
 
-/// One try: no waiting.
-pub(super) async fn once(client: &Arc<Client>, terms: &Terms) -> Result<Option<Handle>> {
+/// Asks until it holds; where there is no progress to tell once, and without waiting.
+pub(super) async fn acquire(
+    client: &Arc<Client>,
+    terms: &Terms,
+    waits: Option<&Progress>,
+) -> Result<Option<Handle>> {
+    if let Some(progress) = waits {
+        return until_held(client, terms, progress).await.map(Some);
+    }
     match attempt(client, terms, false, &Progress::default()).await? {
         Attempt::Held(handle) => Ok(Some(handle)),
         Attempt::Busy(_) | Attempt::LostPlace { .. } => Ok(None),
@@ -181,7 +184,7 @@ impl Failed {
 }
 
 /// Asks until it holds. The caller bounds the time by dropping it.
-pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &Progress) -> Result<Handle> {
+async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &Progress) -> Result<Handle> {
     let mut tries = 0_u32;
     let mut failed = Failed::new(client);
     loop {
@@ -230,7 +233,7 @@ pub(super) async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &P
 /// One acquisition under a fresh holder id.
 async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Progress) -> Result<Attempt> {
     // Counted first and checked then, so that `close` either refuses it here or waits for it.
-    let asking = Pending::new(client);
+    let asking = client.background.begin();
     client.open()?;
     let request = Arc::new(terms.request(queue, client.settings.token_epoch)?);
     let sent = client.clock.now();
@@ -258,10 +261,8 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Pr
     // Held: the caller has it in this same poll.
     let held = handle.entry.receive(now);
     client.renewer.track(&handle.entry);
-    if client.open().is_err() {
-        // Closed while the request was under way: the renewer may have been emptied before this entry came into care.
-        return Err(closed(client));
-    }
+    // Closed while the request was under way: the renewer may have been emptied before this entry came into care.
+    client.open()?;
     if held {
         return Ok(Attempt::Held(handle));
     }
@@ -315,10 +316,6 @@ fn settle_unclear(client: &Arc<Client>, request: &Request, answer: &Result<Stand
     }
 }
 
-fn closed(client: &Client) -> Error {
-    Error::new(ErrorKind::Closed, "this client has been closed").at(&client.info.address)
-}
-
 /// Waits in the line. The renewer renews the place meanwhile.
 async fn in_line(handle: Handle, progress: &Progress) -> Result<Attempt> {
     let (client, entry) = (Arc::clone(&handle.client), Arc::clone(&handle.entry));
@@ -335,7 +332,7 @@ async fn in_line(handle: Handle, progress: &Progress) -> Result<Attempt> {
         let (ask_at, deadline) = match entry.view(now) {
             View::Waiting { ask_at, deadline } => (ask_at, deadline),
             View::Held { .. } => continue,
-            View::Over(LossReason::Closed) => return Err(closed(&client)),
+            View::Over(LossReason::Closed) => return Err(client.is_closed("this client has been closed")),
             View::Over(reason) => {
                 let cause = entry.failure().or(failure);
                 // The store was reached all the time and has no such entry: somebody removed it.
@@ -403,9 +400,12 @@ async fn ask_again(handle: &Handle) {
 /// In a task of its own: a caller that does not go on must not keep what renewals are sent by, or what its client holds is
 /// lost. It is not asked often enough for the price of one to count.
 pub(crate) async fn renew_one(client: &Arc<Client>, renewal: Renewal) -> Result<Renewed> {
-    let fewer =
-        || Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"));
     client.ask(|backend| async move { backend.renew(&[renewal]).await.pop().unwrap_or_else(fewer) }).await
+}
+
+/// The answer to a renewal that the store left out.
+pub(super) fn fewer() -> Result<Renewed> {
+    Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
 }
 
 /// Waits a little after a failed call, but not past `deadline`.

@@ -14,21 +14,41 @@ use crate::backend::{Release, Ticket};
 use crate::clock::Timestamp;
 use crate::error::Result;
 
+/// What is under way of a client or a quorum.
 #[derive(Debug, Default)]
-pub(crate) struct Background {
-    count: AtomicUsize,
+pub(crate) struct Background(Arc<Count>);
+
+#[derive(Debug, Default)]
+struct Count {
+    pending: AtomicUsize,
     none: Notify,
 }
 
 impl Background {
     pub(super) fn count(&self) -> usize {
-        self.count.load(Ordering::Acquire)
+        self.0.pending.load(Ordering::Acquire)
+    }
+
+    /// Counts one more.
+    pub(crate) fn begin(&self) -> Pending {
+        self.0.pending.fetch_add(1, Ordering::AcqRel);
+        Pending(Arc::clone(&self.0))
+    }
+
+    /// This work, which is counted from now on.
+    pub(crate) fn counted<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        let pending = self.begin();
+        async move {
+            let answer = work.await;
+            drop(pending);
+            answer
+        }
     }
 
     /// Ends when nothing is pending.
-    pub(super) async fn settled(&self) {
+    pub(crate) async fn settled(&self) {
         loop {
-            let none = self.none.notified();
+            let none = self.0.none.notified();
             if self.count() == 0 {
                 return;
             }
@@ -38,19 +58,12 @@ impl Background {
 }
 
 /// One release or call under way, or about to be; counted until dropped, even when the runtime drops it unfinished.
-pub(crate) struct Pending(Arc<Client>);
-
-impl Pending {
-    pub(crate) fn new(client: &Arc<Client>) -> Self {
-        client.background.count.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(client))
-    }
-}
+pub(crate) struct Pending(Arc<Count>);
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if self.0.background.count.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.background.none.notify_waiters();
+        if self.0.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.none.notify_waiters();
         }
     }
 }
@@ -63,36 +76,28 @@ impl Client {
         }
     }
 
-    fn unused(&self, ticket: &Ticket, granted: bool) {
-        if let Some(observers) = self.observers.as_ref().filter(|_| granted) {
-            observers.unused(ticket);
-        }
-    }
-
     /// Runs `work` in the background and counts it as pending. Never blocks or panics: on a runtime that is gone the work
     /// is dropped, and leases free what it would have freed.
-    pub(super) fn in_background(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        let pending = Pending::new(self);
-        self.runtime.spawn(async move {
-            work.await;
-            drop(pending);
-        });
+    pub(super) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(self.background.counted(work));
     }
 
     /// Gives an entry back in the background, if that is still owed.
     pub(crate) fn give_back(self: &Arc<Self>, entry: &Entry) {
-        if let Some(ticket) = entry.take_owed() {
-            self.unused(&ticket, entry.is_unused());
-            self.release_later(ticket, entry.store_lease(), entry.stays_until());
-        }
+        self.release_owed(entry, entry.take_owed());
     }
 
     /// The same for an entry that is over before a caller has received it.
     pub(super) fn give_back_unreceived(self: &Arc<Self>, entry: &Entry) {
-        if let Some(ticket) = entry.take_unreceived() {
-            self.unused(&ticket, entry.is_unused());
-            self.release_later(ticket, entry.store_lease(), None);
+        self.release_owed(entry, entry.take_unreceived());
+    }
+
+    fn release_owed(self: &Arc<Self>, entry: &Entry, ticket: Option<Ticket>) {
+        let Some(ticket) = ticket else { return };
+        if let Some(observers) = self.observers.as_ref().filter(|_| entry.is_unused()) {
+            observers.unused(&ticket);
         }
+        self.release_later(ticket, entry.store_lease(), entry.stays_until());
     }
 
     /// Releases in the background until the store gives a definite answer, for at most `lease`.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::renewer::Key;
-use super::sync::{Mutex, MutexGuard, Notify, PoisonError};
+use super::sync::{Mutex, Notify};
 use crate::backend::{Renewal, Renewed, Request, Ticket};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
@@ -155,16 +155,12 @@ impl Entry {
 
     /// The token the user sees; every holder has one.
     pub(crate) fn token(&self) -> Option<FencingToken> {
-        self.lock().number.map(|number| number.sealed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().number.map(|number| number.sealed)
     }
 
     /// What it is at `now`. Once over it stays over: this is where a passed deadline becomes loss.
     pub(crate) fn view(&self, now: Timestamp) -> View {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let was = state.phase;
         let view = state.view(now);
         drop(state);
@@ -175,16 +171,16 @@ impl Entry {
     }
 
     pub(crate) fn granted(&self) -> Duration {
-        self.lock().granted
+        self.state.lock().granted
     }
 
     pub(crate) fn failure(&self) -> Option<Error> {
-        self.lock().failure.clone()
+        self.state.lock().failure.clone()
     }
 
     /// When the renewer must look at it next; `None` when it is over.
     pub(crate) fn next_event(&self) -> Option<Timestamp> {
-        let state = self.lock();
+        let state = self.state.lock();
         match state.phase {
             Phase::Over(_) => None,
             _ if state.is_renewed(&self.upkeep) => Some(state.due.min(state.end())),
@@ -194,7 +190,7 @@ impl Entry {
 
     /// The renewal to send if one is due about `now`.
     pub(crate) fn due_renewal(&self, now: Timestamp) -> Option<Renewal> {
-        let state = self.lock();
+        let state = self.state.lock();
         let due = state.is_renewed(&self.upkeep) && state.due <= now + state.slack(&self.upkeep);
         drop(state);
         due.then(|| self.renewal(now))
@@ -202,32 +198,32 @@ impl Entry {
 
     /// How far ahead of its time a renewal may go to join a batch.
     pub(crate) fn slack(&self) -> Duration {
-        self.lock().slack(&self.upkeep)
+        self.state.lock().slack(&self.upkeep)
     }
 
     /// What to send when its renewal is due at `now`. Until the answer comes the next attempt is a third of the lease
     /// away, so a call that hangs is overtaken by another.
     pub(crate) fn renewal(&self, now: Timestamp) -> Renewal {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.due = now + (state.pace(&self.upkeep) / 3).max(Duration::from_millis(1));
         Renewal::new(self.numbered(&state), state.lease, state.waiter_lease)
     }
 
     /// A renewal for more time; the following ones ask for it too. The entry takes it when the store has given it.
     pub(crate) fn renewal_for(&self, lease: Duration) -> Renewal {
-        let state = self.lock();
+        let state = self.state.lock();
         Renewal::new(self.numbered(&state), lease, state.waiter_lease)
     }
 
     pub(crate) fn set_lease(&self, lease: Duration) {
-        self.lock().lease = lease;
+        self.state.lock().lease = lease;
     }
 
     /// Takes the store's answer to a renewal that was sent at `sent`.
     ///
     /// An answer that comes after the deadline changes nothing: what was lost stays lost.
     pub(crate) fn renewed(&self, sent: Timestamp, now: Timestamp, answer: &Result<Renewed>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if matches!(state.view(now), View::Over(_)) {
             // Notified below: the deadline may have passed just now.
         } else {
@@ -254,7 +250,7 @@ impl Entry {
     /// Takes a pushed grant. It moves no deadline, so it counts only while the last renewal is still good; whether it
     /// did is the answer.
     pub(crate) fn pushed(&self, token: FencingToken, now: Timestamp) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let was = state.phase;
         if let Err(error) = state.learn(self.epoch, Some(token)) {
             state.failure = Some(error);
@@ -276,7 +272,7 @@ impl Entry {
 
     /// Hands the hold to the caller; false when it does not hold at `now`. From here on it is renewed as a holder.
     pub(crate) fn receive(&self, now: Timestamp) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let held = matches!(state.view(now), View::Held { .. });
         state.received |= held;
         held
@@ -284,7 +280,7 @@ impl Entry {
 
     /// Ends it on this client: by a drop or a close. What the clock has ended before stays lost.
     pub(crate) fn end(&self, now: Timestamp, reason: LossReason) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !matches!(state.view(now), View::Over(_)) {
             state.phase = Phase::Over(reason);
         }
@@ -299,7 +295,7 @@ impl Entry {
         now: Timestamp,
         reason: LossReason,
     ) -> Result<Option<Ticket>, LossReason> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let ended = match state.view(now) {
             View::Over(reason) => Err(reason),
             View::Held { .. } | View::Waiting { .. } => {
@@ -315,7 +311,7 @@ impl Entry {
     /// The entry to give back when its user is done; once only, and never when the store said it is gone. A hold that
     /// was lost under a lock-delay is left to its lease: the delay is for work that may still be running elsewhere.
     pub(crate) fn take_owed(&self) -> Option<Ticket> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let lost = matches!(
             state.phase,
             Phase::Over(LossReason::Expired | LossReason::MaxHold | LossReason::Closed)
@@ -326,19 +322,19 @@ impl Entry {
 
     /// Whether it was granted and no caller had it.
     pub(crate) fn is_unused(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.granted_once && !state.received
     }
 
     /// Until when the entry must stay after its release, when a caller had it.
     pub(crate) fn stays_until(&self) -> Option<Timestamp> {
-        let state = self.lock();
+        let state = self.state.lock();
         self.upkeep.at_least.filter(|_| state.received).map(|least| state.held_since + least.stay)
     }
 
     /// Ends an entry that no caller has, for a client that closes; false for one that a caller has.
     pub(crate) fn end_unreceived(&self, now: Timestamp) -> bool {
-        let unused = !self.lock().received;
+        let unused = !self.state.lock().received;
         if unused {
             self.end(now, LossReason::Closed);
         }
@@ -347,14 +343,14 @@ impl Entry {
 
     /// The entry to give back when it is over and no caller ever held it.
     pub(crate) fn take_unreceived(&self) -> Option<Ticket> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let unused = matches!(state.phase, Phase::Over(_)) && !state.received;
         (unused && std::mem::take(&mut state.owed)).then(|| self.numbered(&state))
     }
 
     /// How long the store may keep the entry from now on.
     pub(crate) fn store_lease(&self) -> Duration {
-        let state = self.lock();
+        let state = self.state.lock();
         state.granted.max(state.lease) + self.ticket.delay
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Client;
 use super::acquire::{self, Handle};
-use super::background::{self, Pending};
+use super::background;
 use super::cancel_safe::CancelSafe;
 use super::entry::{Entry, View};
 use super::loss::lost;
@@ -100,7 +100,7 @@ impl Guard {
         self.hold.guards.load(Ordering::Acquire) > 1
     }
 
-    /// Ends the hold on this client and leaves the entry in the store.
+    /// Ends the hold on this client and leaves the entry in the store; one that was lost before is given back.
     pub(crate) fn end_without_release(&self, reason: LossReason) -> Result<Ticket> {
         let Handle { client, entry } = self.handle();
         client.renewer.untrack(entry);
@@ -110,7 +110,10 @@ impl Guard {
         match ended {
             Ok(Some(ticket)) => Ok(ticket),
             Ok(None) => Err(self.lost_error(LossReason::NotHeld)),
-            Err(reason) => Err(self.lost_error(reason)),
+            Err(reason) => {
+                client.give_back(entry);
+                Err(self.lost_error(reason))
+            }
         }
     }
 
@@ -122,11 +125,11 @@ impl Guard {
         &self.hold.handle
     }
 
-    fn held(&self) -> Result<Timestamp> {
+    fn held(&self) -> Result<Timestamp, LossReason> {
         match self.hold.view() {
             View::Held { deadline } => Ok(deadline),
-            View::Over(reason) => Err(self.lost_error(reason)),
-            View::Waiting { .. } => Err(self.lost_error(LossReason::NotHeld)),
+            View::Over(reason) => Err(reason),
+            View::Waiting { .. } => Err(LossReason::NotHeld),
         }
     }
 
@@ -198,7 +201,7 @@ impl Guard {
     /// # }
     /// ```
     pub fn token(&self) -> Result<FencingToken> {
-        self.held()?;
+        self.held().map_err(|reason| self.lost_error(reason))?;
         let Handle { client, entry } = self.handle();
         client.capabilities.require(client.capabilities.fencing, "fencing", &client.info.scheme)?;
         entry.token().ok_or_else(|| self.lost_error(LossReason::NotHeld))
@@ -241,15 +244,11 @@ impl Guard {
     /// ```
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
-        match self.hold.view() {
-            View::Held { .. } => None,
-            View::Over(reason) => Some(reason),
-            View::Waiting { .. } => Some(LossReason::NotHeld),
-        }
+        self.held().err()
     }
 
     pub(crate) fn loss_error(&self) -> Option<Error> {
-        self.held().err()
+        self.loss().map(|reason| self.lost_error(reason))
     }
 
     /// How long it may be believed in yet if no renewal comes; zero once lost.
@@ -346,7 +345,7 @@ impl Guard {
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         let Handle { client, entry } = self.handle();
         let lease = client.capabilities.round_lease(lease, client.settings.max_ttl)?;
-        self.held()?;
+        self.held().map_err(|reason| self.lost_error(reason))?;
         let sent = client.clock.now();
         let answer = acquire::renew_one(client, entry.renewal_for(lease)).await;
         if answer.is_ok() {
@@ -355,7 +354,7 @@ impl Guard {
         entry.renewed(sent, client.clock.now(), &answer);
         client.renewer.track(entry);
         answer.map_err(|error| error.during("extend").at(&client.info.address))?;
-        self.held().map(|_| ())
+        self.loss_error().map_or(Ok(()), Err)
     }
 
     /// Gives the lock back and waits until the store says so. A guard that entered again only steps out.
@@ -391,26 +390,10 @@ impl Guard {
     /// Gives the lock back for all guards of this acquisition.
     pub(crate) async fn give_back(&self) -> Result<()> {
         let Handle { client, entry } = self.handle();
-        client.renewer.untrack(entry);
-        let now = client.clock.now();
-        let ended = entry.end_for_release(now, LossReason::Released);
-        client.noticed(entry, now);
-        let ticket = match ended {
-            Ok(Some(ticket)) => ticket,
-            Ok(None) => return Err(self.lost_error(LossReason::NotHeld)),
-            Err(reason) => {
-                client.give_back(entry);
-                return Err(self.lost_error(reason));
-            }
-        };
-        // Counted, so that `close` waits for it.
-        let pending = Pending::new(client);
+        let ticket = self.end_without_release(LossReason::Released)?;
         let call = background::release(Arc::clone(client), ticket, entry.store_lease(), entry.stays_until());
-        let call = async move {
-            let answer = call.await;
-            drop(pending);
-            answer
-        };
+        // So that `close` waits for it.
+        let call = client.background.counted(call);
         let answer = if client.is_home() {
             CancelSafe::new(client, call, |_, _| ()).await
         } else {

@@ -153,19 +153,18 @@ impl Lock {
         Acquire::new(self)
     }
 
-    pub(crate) async fn acquire_with(&self, progress: Progress) -> Result<Guard> {
-        if self.client.is_home() {
-            return self.until_held(&progress).await;
-        }
+    /// Always gives a guard.
+    pub(crate) async fn acquire_with(&self, progress: Progress) -> Result<Option<Guard>> {
         let lock = self.clone();
-        self.client.at_home(async move { lock.until_held(&progress).await }).await
+        self.client.at_home(async move { lock.take(Some(&progress)).await }).await
     }
 
-    async fn until_held(&self, progress: &Progress) -> Result<Guard> {
-        match &self.slot {
-            None => Ok(Guard::new(acquire::until_held(&self.client, &self.terms, progress).await?, None)),
-            Some(slot) => slot.acquire(&self.client, &self.terms, progress).await,
+    async fn take(&self, waits: Option<&Progress>) -> Result<Option<Guard>> {
+        if let Some(slot) = &self.slot {
+            return slot.acquire(&self.client, &self.terms, waits).await;
         }
+        let handle = acquire::acquire(&self.client, &self.terms, waits).await?;
+        Ok(handle.map(Guard::of))
     }
 
     /// Acquires if that is possible at once; `None` when it is busy. One request.
@@ -190,9 +189,6 @@ impl Lock {
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         watched(self, &Progress::default(), Outcome::Busy, async {
-            if self.client.is_home() {
-                return self.try_once().await;
-            }
             let lock = self.clone();
             self.client.at_home(async move { lock.try_once().await }).await
         })
@@ -200,12 +196,7 @@ impl Lock {
     }
 
     async fn try_once(&self) -> Result<Option<Guard>> {
-        let tried = match &self.slot {
-            None => acquire::once(&self.client, &self.terms)
-                .await
-                .map(|s| s.map(|handle| Guard::new(handle, None))),
-            Some(slot) => slot.try_acquire(&self.client, &self.terms).await,
-        };
+        let tried = self.take(None).await;
         tried.map_err(|error| error.during("try_acquire").at(&self.client.info.address))
     }
 
@@ -234,9 +225,6 @@ impl Lock {
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
         let progress = Progress::default();
         watched(self, &progress, Outcome::Timeout, async {
-            if self.client.is_home() {
-                return self.until_held_or(timeout, &progress).await;
-            }
             let (lock, progress) = (self.clone(), progress.clone());
             self.client.at_home(async move { lock.until_held_or(timeout, &progress).await }).await
         })
@@ -250,7 +238,7 @@ impl Lock {
         let until = self.client.clock.now() + timeout;
         tokio::select! {
             biased;
-            guard = self.until_held(progress) => guard.map(Some),
+            guard = self.take(Some(progress)) => guard,
             () = sleep_until(&self.client.clock, until) => {
                 progress.timed_out(timeout).map(|()| None).map_err(|error| error.at(&self.client.info.address))
             }

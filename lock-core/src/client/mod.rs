@@ -78,7 +78,7 @@ pub(crate) struct Client {
     /// Captured once: what is dropped outside a runtime is finished here.
     pub(crate) runtime: Handle,
     pub(crate) renewer: Renewer,
-    background: Background,
+    pub(crate) background: Background,
     pub(crate) closed: AtomicBool,
     /// `None` when nobody observes.
     pub(crate) observers: Option<Arc<Observers>>,
@@ -318,9 +318,13 @@ impl Client {
 
     pub(crate) fn open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Closed, "this client has been closed").at(&self.info.address));
+            return Err(self.is_closed("this client has been closed"));
         }
         Ok(())
+    }
+
+    fn is_closed(&self, text: &str) -> Error {
+        Error::new(ErrorKind::Closed, text).at(&self.info.address)
     }
 
     pub(crate) async fn close(self: &Arc<Self>, timeout: Duration) -> Result<()> {

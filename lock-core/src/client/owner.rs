@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::Client;
@@ -13,6 +13,7 @@ use super::guard::{Guard, Hold};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::toolkit::Mutex;
 
 /// Somebody who may enter a lock again that it holds already. Cheap to clone; clones are the same owner.
 ///
@@ -46,12 +47,6 @@ struct Inner {
 /// The slots in use, and by how many leases each.
 type Slots = HashMap<LockName, (Arc<Slot>, usize)>;
 
-impl Inner {
-    fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Owner {
     pub(super) fn new(client: &Arc<Client>) -> Self {
         Self { inner: Arc::new(Inner { client: Arc::downgrade(client), slots: Mutex::default() }) }
@@ -66,7 +61,7 @@ impl Owner {
 
     /// This owner's place for a name.
     pub(super) fn slot(&self, name: &LockName) -> Arc<SlotLease> {
-        let mut slots = self.inner.slots();
+        let mut slots = self.inner.slots.lock();
         let (slot, uses) = slots.entry(name.clone()).or_default();
         *uses += 1;
         let slot = Arc::clone(slot);
@@ -82,44 +77,28 @@ pub(super) struct SlotLease {
 }
 
 impl SlotLease {
+    /// As [`acquire::acquire`]; what the owner holds is entered again, and what it asks for already is joined.
     pub(super) async fn acquire(
         self: &Arc<Self>,
         client: &Arc<Client>,
         terms: &Terms,
-        progress: &Progress,
-    ) -> Result<Guard> {
-        let caller = Caller::new(self);
-        loop {
-            let (client, own, asked) = (Arc::clone(client), terms.clone(), progress.clone());
-            let ask = async move { acquire::until_held(&client, &own, &asked).await.map(Some) };
-            match caller.join(terms, ask)? {
-                Joined::Entered(guard) => return Ok(guard),
-                Joined::Mine => {}
-                Joined::Anothers => progress.others_ahead(),
-            }
-            if let Some(guard) = poll_fn(|cx| caller.poll(cx)).await?.flatten() {
-                return Ok(guard);
-            }
-        }
-    }
-
-    pub(super) async fn try_acquire(
-        self: &Arc<Self>,
-        client: &Arc<Client>,
-        terms: &Terms,
+        waits: Option<&Progress>,
     ) -> Result<Option<Guard>> {
         let caller = Caller::new(self);
         loop {
-            let (client, own) = (Arc::clone(client), terms.clone());
-            let ask = async move { acquire::once(&client, &own).await };
-            match caller.join(terms, ask)? {
-                Joined::Entered(guard) => return Ok(Some(guard)),
-                Joined::Mine => {}
+            let (client, own, asked) = (Arc::clone(client), terms.clone(), waits.cloned());
+            let ask = async move { acquire::acquire(&client, &own, asked.as_ref()).await };
+            match (caller.join(terms, ask)?, waits) {
+                (Joined::Entered(guard), _) => return Ok(Some(guard)),
+                (Joined::Mine, _) => {}
+                (Joined::Anothers, Some(progress)) => progress.others_ahead(),
                 // Whether the owner will hold is not known now.
-                Joined::Anothers => return Ok(None),
+                (Joined::Anothers, None) => return Ok(None),
             }
-            if let Some(answer) = poll_fn(|cx| caller.poll(cx)).await? {
-                return Ok(answer);
+            match poll_fn(|cx| caller.poll(cx)).await? {
+                Some(None) if waits.is_some() => {}
+                Some(answer) => return Ok(answer),
+                None => {}
             }
         }
     }
@@ -128,7 +107,7 @@ impl SlotLease {
 impl Drop for SlotLease {
     fn drop(&mut self) {
         let Some(owner) = self.owner.upgrade() else { return };
-        let mut slots = owner.slots();
+        let mut slots = owner.slots.lock();
         if let Some((_, uses)) = slots.get_mut(&self.name) {
             *uses -= 1;
             if *uses == 0 {
@@ -163,23 +142,13 @@ struct Asking {
     call: Pin<Box<dyn Future<Output = Result<Option<Handle>>> + Send>>,
 }
 
-impl Slot {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wakers(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Wake for Slot {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let wakers = std::mem::take(&mut *self.wakers());
+        let wakers = std::mem::take(&mut *self.wakers.lock());
         wakers.into_values().for_each(Waker::wake);
     }
 }
@@ -201,7 +170,7 @@ struct Caller<'a> {
 
 impl<'a> Caller<'a> {
     fn new(lease: &'a Arc<SlotLease>) -> Self {
-        let mut state = lease.slot.lock();
+        let mut state = lease.slot.state.lock();
         state.last_caller += 1;
         let id = state.last_caller;
         state.callers.insert(id, None);
@@ -214,7 +183,7 @@ impl<'a> Caller<'a> {
         terms: &Terms,
         ask: impl Future<Output = Result<Option<Handle>>> + Send + 'static,
     ) -> Result<Joined> {
-        let mut state = self.lease.slot.lock();
+        let mut state = self.lease.slot.state.lock();
         let hold = state.hold.upgrade();
         // A lost lock is not entered; the owner asks anew.
         let guard = hold.as_ref().and_then(|hold| hold.enter().ok());
@@ -242,8 +211,8 @@ impl<'a> Caller<'a> {
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Option<Guard>>>> {
         let slot = &self.lease.slot;
         // First, so that no wake-up is missed.
-        slot.wakers().insert(self.id, cx.waker().clone());
-        let mut state = slot.lock();
+        slot.wakers.lock().insert(self.id, cx.waker().clone());
+        let mut state = slot.state.lock();
         if let Some(answer) = state.callers.get_mut(&self.id).and_then(Option::take) {
             return Poll::Ready(answer.map(|()| Some(None)));
         }
@@ -277,8 +246,8 @@ impl<'a> Caller<'a> {
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
         let slot = &self.lease.slot;
-        slot.wakers().remove(&self.id);
-        let mut state = slot.lock();
+        slot.wakers.lock().remove(&self.id);
+        let mut state = slot.state.lock();
         state.callers.remove(&self.id);
         let nobodys = if state.callers.is_empty() { state.asking.take() } else { None };
         drop(state);

@@ -1,16 +1,17 @@
 //! The renewer: one task per client that renews every entry, holders and waiters, at a third of its lease, in batches.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::Notify;
 
 use super::Client;
+use super::acquire::fewer;
 use super::entry::{Entry, View};
 use super::guard::LossReason;
 use crate::backend::Renewal;
 use crate::clock::{Timestamp, sleep_until};
-use crate::error::{Error, ErrorKind};
+use crate::toolkit::Mutex;
 
 /// How many entries that are not due are looked past for those with more slack.
 const SPARED: usize = 256;
@@ -34,10 +35,6 @@ struct Queue {
 }
 
 impl Renewer {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn wake(&self) {
         self.sooner.notify_one();
     }
@@ -53,8 +50,8 @@ impl Renewer {
     }
 
     fn reschedule(&self, entry: &Arc<Entry>, new: bool) {
-        let mut queue = self.lock();
-        let mut key = entry.key.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
+        let mut key = entry.key.lock();
         let was = key.take().map(|old| queue.events.remove(&old));
         if was.is_none() && !new {
             return;
@@ -71,15 +68,15 @@ impl Renewer {
 
     /// Lets an entry go.
     pub(crate) fn untrack(&self, entry: &Entry) {
-        let mut queue = self.lock();
-        if let Some(key) = entry.key.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let mut queue = self.queue.lock();
+        if let Some(key) = entry.key.lock().take() {
             queue.events.remove(&key);
         }
     }
 
     /// The entries whose event has come at `now`, and those close enough to join them; they stay in care.
     fn due(&self, now: Timestamp) -> Vec<Arc<Entry>> {
-        let queue = self.lock();
+        let queue = self.queue.lock();
         let mut due = Vec::new();
         let mut spared = 0;
         for ((at, _), entry) in &queue.events {
@@ -101,13 +98,13 @@ impl Renewer {
 
     /// The moment to sleep for.
     fn next(&self) -> Option<Timestamp> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         queue.sleeps_until = queue.events.keys().next().map(|(at, _)| *at);
         queue.sleeps_until
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
-        self.lock().events.values().cloned().collect()
+        self.queue.lock().events.values().cloned().collect()
     }
 }
 
@@ -166,9 +163,7 @@ async fn renew(client: Arc<Client>, sent: Timestamp, entries: Vec<Arc<Entry>>, d
     let mut answers = client.backend.renew(&due).await.into_iter();
     let now = client.clock.now();
     for entry in &entries {
-        let answer = answers.next().unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
-        });
+        let answer = answers.next().unwrap_or_else(fewer);
         if let Some(observers) = &client.observers {
             observers.renewed(entry, now, &answer);
         }

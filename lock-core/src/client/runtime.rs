@@ -9,7 +9,6 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinHandle};
 
 use super::Client;
-use super::background::Pending;
 use crate::backend::Backend;
 use crate::clock::{Timestamp, sleep_until};
 use crate::error::{Error, ErrorKind, Result};
@@ -43,7 +42,7 @@ impl Client {
         Handle::try_current().is_ok_and(|current| current.id() == self.runtime.id())
     }
 
-    /// Runs `work` for a caller from elsewhere, as a task that is dropped with this future.
+    /// Runs `work` here; for a caller from elsewhere as a task that is dropped with this future.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] when the client's runtime has ended.
@@ -51,11 +50,14 @@ impl Client {
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
+        if self.is_home() {
+            return work.await;
+        }
         let mut task = Attached(self.runtime.spawn(work));
         self.done((&mut task.0).await)
     }
 
-    /// The same, as a task that goes on without its caller.
+    /// Runs `work` as a task that goes on without its caller.
     pub(super) async fn finish<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -64,39 +66,29 @@ impl Client {
     }
 
     /// Asks the store in a task that goes on without its caller, and counts it as pending.
-    pub(super) async fn ask<T, F>(self: &Arc<Self>, call: impl FnOnce(Arc<dyn Backend>) -> F) -> Result<T>
+    pub(super) async fn ask<T, F>(&self, call: impl FnOnce(Arc<dyn Backend>) -> F) -> Result<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let (pending, call) = (Pending::new(self), call(Arc::clone(&self.backend)));
-        self.finish(async move {
-            let answer = call.await;
-            drop(pending);
-            answer
-        })
-        .await
+        self.finish(self.background.counted(call(Arc::clone(&self.backend)))).await
     }
 
     fn done<T>(&self, done: std::result::Result<Result<T>, JoinError>) -> Result<T> {
         match done {
             Ok(done) => done,
             Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-            Err(_) => {
-                let text = "the runtime of this client has ended";
-                Err(Error::new(ErrorKind::Closed, text).at(&self.info.address))
-            }
+            Err(_) => Err(self.is_closed("the runtime of this client has ended")),
         }
     }
 
     /// Sleeps until `until` on the client's clock, by the timers of its own runtime. False when that has ended.
     pub(crate) async fn sleep_until(&self, until: Timestamp) -> bool {
-        if self.is_home() {
-            sleep_until(&self.clock, until).await;
-            return true;
-        }
         let clock = Arc::clone(&self.clock);
-        let mut task = Attached(self.runtime.spawn(async move { sleep_until(&clock, until).await }));
-        (&mut task.0).await.is_ok()
+        let sleep = async move {
+            sleep_until(&clock, until).await;
+            Ok(())
+        };
+        self.at_home(sleep).await.is_ok()
     }
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use crate::model::error::{Error, ErrorKind, Result};
@@ -44,7 +45,7 @@ impl LockName {
     /// Reads a name back from its encoded form; `None` when no name is written that way.
     #[must_use]
     pub fn decode(encoded: &str) -> Option<Self> {
-        let name = Self::new(decode(encoded)?).ok()?;
+        let name = Self::new(percent_decode_str(encoded).decode_utf8().ok()?).ok()?;
         // Only the canonical spelling is ours: two spellings must never share a lock.
         (name.encoded() == encoded).then_some(name)
     }
@@ -78,38 +79,13 @@ fn check(name: &str, least: usize) -> Result<()> {
 /// `encode(a)` is one of `encode(b)`.
 #[must_use]
 pub fn encode(name: &str) -> Cow<'_, str> {
-    use std::fmt::Write as _;
-    let plain = |byte: u8| PLAIN[usize::from(byte)];
-    // Most names: every verb asks for it.
-    if !name.starts_with('.') && name.bytes().all(plain) {
-        return Cow::Borrowed(name);
+    match name.strip_prefix('.') {
+        None => utf8_percent_encode(name, ESCAPED).into(),
+        Some(rest) => Cow::Owned(format!("%2E{}", utf8_percent_encode(rest, ESCAPED))),
     }
-    let mut out = String::with_capacity(name.len() + 8);
-    for (i, byte) in name.bytes().enumerate() {
-        if plain(byte) && (byte != b'.' || i > 0) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    Cow::Owned(out)
 }
 
-/// Which bytes stay as they are; a dot only where it is not the first.
-const PLAIN: [bool; 256] = {
-    let mut plain = [false; 256];
-    let mut byte = 0_u8;
-    while byte < 128 {
-        plain[byte as usize] =
-            byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b':' | b'@' | b'.');
-        byte += 1;
-    }
-    plain
-};
-
-fn decode(encoded: &str) -> Option<String> {
-    percent_encoding::percent_decode_str(encoded).decode_utf8().ok().map(Into::into)
-}
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b':').remove(b'@');
 
 impl AsRef<str> for LockName {
     fn as_ref(&self) -> &str {

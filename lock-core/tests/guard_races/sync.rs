@@ -1,19 +1,32 @@
 //! What `client/sync.rs` gives, over threads that shuttle schedules.
 
-pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
-pub(crate) use std::sync::PoisonError;
+use shuttle::sync::{Condvar, MutexGuard};
+
+/// As `onelock_core::toolkit::Mutex`.
+#[derive(Debug)]
+pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(data: T) -> Self {
+        Self(shuttle::sync::Mutex::new(data))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap()
+    }
+}
 
 /// Tells all who wait. As with the real one, a waiter that has looked at [`Notify::told`] before it looks at the state
 /// misses nothing.
 #[derive(Debug)]
 pub(crate) struct Notify {
-    told: Mutex<u64>,
+    told: shuttle::sync::Mutex<u64>,
     changed: Condvar,
 }
 
 impl Notify {
     pub(crate) fn new() -> Self {
-        Self { told: Mutex::new(0), changed: Condvar::new() }
+        Self { told: shuttle::sync::Mutex::new(0), changed: Condvar::new() }
     }
 
     pub(crate) fn notify_waiters(&self) {
