@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::Shared;
-use super::fanout::may_be_there;
+use super::fanout::Answer;
 use crate::backend::{Backend, Note, Release, Request, Standing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
@@ -104,7 +104,7 @@ impl Shared {
             .epoch(TokenEpoch::new(self.epoch.load(Ordering::Acquire))?),
         );
         // Before the turn: a member that does not answer keeps no other waiting.
-        match self.ask_for(&request, |i| i == member).await.swap_remove(member) {
+        match self.ask_some(&request, |i| i == member).await.swap_remove(member) {
             Some(Ok(Standing::Held(_))) => {}
             Some(Err(error)) => return Err(error),
             answer => {
@@ -118,7 +118,7 @@ impl Shared {
         let known = distinct.has_vote(member);
         let asked: Vec<_> =
             (0..self.members.len()).map(|i| !known && i != member && distinct.has_vote(i)).collect();
-        let answers = self.ask_for(&others, |i| asked[i]).await;
+        let answers = self.ask_some(&others, |i| asked[i]).await;
         let mut same = None;
         for (other, answer) in answers.iter().enumerate().filter(|(other, _)| asked[*other]) {
             match answer {
@@ -128,47 +128,32 @@ impl Shared {
             }
         }
         // It was free elsewhere because another store has it, and not because it had ended: it is here until now.
-        let ticket = request.ticket();
-        let call = |i: usize, backend: Arc<dyn Backend>| {
-            let ticket = ticket.clone();
-            (i == member).then_some(async move { backend.release(&ticket).await })
-        };
-        let mut released = self.ask(call, |_: &[Option<Result<Release>>]| false, |_, _| ()).await;
+        let mut entries = vec![None; self.members.len()];
+        entries[member] = Some(request.ticket());
+        let mut released = self.release(&entries, request.lease, 1).await;
         drop(turn);
         match released.swap_remove(member) {
-            _ if same.is_some() => {}
-            Some(Ok(Release::Released)) => {}
+            _ if same.is_some() => Ok(same),
+            Some(Ok(Release::Released)) => Ok(None),
             unclear => {
-                self.give_back(member, request.ticket(), request.lease);
                 let text = format!("this member could not be compared with the others: {unclear:?}");
-                return Err(Error::new(ErrorKind::Unavailable, text).at(self.members[member].info().address));
+                Err(Error::new(ErrorKind::Unavailable, text).at(self.members[member].info().address))
             }
         }
-        Ok(same)
     }
 
     /// Asks some members for this lock; what comes late or unclear is given back.
-    async fn ask_for(
+    async fn ask_some(
         self: &Arc<Self>,
         request: &Arc<Request>,
         whom: impl Fn(usize) -> bool,
-    ) -> Vec<Option<Result<Standing>>> {
+    ) -> Vec<Answer<Standing>> {
         let call = |i: usize, member: Arc<dyn Backend>| {
             let request = Arc::clone(request);
             whom(i).then_some(async move { member.acquire(&request).await })
         };
-        let (shared, owed) = (Arc::clone(self), Arc::clone(request));
-        let late = move |member, answer: Result<Standing>| {
-            if may_be_there(&answer) {
-                shared.give_back(member, owed.ticket(), owed.lease);
-            }
-        };
-        let answers = self.ask(call, |_: &[Option<Result<Standing>>]| false, late).await;
-        for (member, answer) in answers.iter().enumerate() {
-            if matches!(answer, Some(Err(error)) if error.is_unclear()) {
-                self.give_back(member, request.ticket(), request.lease);
-            }
-        }
+        let answers = self.ask_for(request, call, |_| false).await;
+        self.give_back_unclear(request, &answers);
         answers
     }
 }

@@ -2,84 +2,45 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
-use crate::backend::{Backend, Standing, Ticket};
+use crate::backend::{Backend, Release, Request, Standing, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The least time the slower members get once enough have answered.
 const LINGER: Duration = Duration::from_millis(2);
 
-/// Tasks under way that nobody waits for.
-#[derive(Debug, Default)]
-pub(super) struct Background {
-    tasks: AtomicUsize,
-    none: Notify,
-    closed: AtomicBool,
-}
-
-impl Background {
-    /// Refuses more, and gives what is under way up to `limit` to end.
-    pub(super) async fn close(&self, limit: Duration) {
-        self.closed.store(true, Ordering::Release);
-        let idle = async {
-            loop {
-                let none = self.none.notified();
-                if self.tasks.load(Ordering::Acquire) == 0 {
-                    return;
-                }
-                none.await;
-            }
-        };
-        // What is not given back by then ends with its lease.
-        let _ = timeout(limit, idle).await;
-    }
-}
-
-/// Counts one task, also when the runtime drops it unfinished.
-struct Task(Arc<Shared>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        if self.0.background.tasks.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.background.none.notify_waiters();
-        }
-    }
-}
+/// What one member said; `None` when it was not asked, or did not answer in time.
+pub(super) type Answer<T> = Option<Result<T>>;
 
 impl Shared {
     pub(super) fn open(&self) -> Result<()> {
-        if self.background.closed.load(Ordering::Acquire) {
+        if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "this quorum has been closed"));
         }
         Ok(())
     }
 
     /// Runs `work` to its end in the background.
-    pub(super) fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        self.background.tasks.fetch_add(1, Ordering::AcqRel);
-        let task = Task(Arc::clone(self));
-        self.runtime.spawn(async move {
-            work.await;
-            drop(task);
-        });
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(self.background.counted(work));
     }
 
-    /// Asks every member at once; the answers by member, `None` for those that did not answer in time.
+    /// Asks every member at once; the answers by member.
     ///
     /// No call is cut off: a member that is slow answers later, to `late`. Once `enough` is true the others get as much
     /// time again as those took, so that a dead member costs its time-out only where its answer is needed.
     pub(super) async fn ask<T, F>(
         self: &Arc<Self>,
         call: impl Fn(usize, Arc<dyn Backend>) -> Option<F>,
-        enough: impl Fn(&[Option<Result<T>>]) -> bool,
+        enough: impl Fn(&[Answer<T>]) -> bool,
         late: impl Fn(usize, Result<T>) + Clone + Send + 'static,
-    ) -> Vec<Option<Result<T>>>
+    ) -> Vec<Answer<T>>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
@@ -118,6 +79,55 @@ impl Shared {
         got
     }
 
+    /// Asks members for the entry of this request, by calls of [`Backend::acquire`]. A grant that comes late is given back.
+    pub(super) async fn ask_for<F>(
+        self: &Arc<Self>,
+        request: &Arc<Request>,
+        call: impl Fn(usize, Arc<dyn Backend>) -> Option<F>,
+        enough: impl Fn(&[Answer<Standing>]) -> bool,
+    ) -> Vec<Answer<Standing>>
+    where
+        F: Future<Output = Result<Standing>> + Send + 'static,
+    {
+        let (shared, asked) = (Arc::clone(self), Arc::clone(request));
+        let late = move |member, answer: Result<Standing>| {
+            if may_be_there(&answer) {
+                shared.give_back(member, asked.ticket(), asked.lease + asked.delay);
+            }
+        };
+        self.ask(call, enough, late).await
+    }
+
+    /// Gives back what members may have granted that failed: [`Shared::ask_for`] hears no more of them.
+    pub(super) fn give_back_unclear(self: &Arc<Self>, request: &Request, answers: &[Answer<Standing>]) {
+        for (member, answer) in answers.iter().enumerate() {
+            if matches!(answer, Some(Err(error)) if error.is_unclear()) {
+                self.give_back(member, request.ticket(), request.lease + request.delay);
+            }
+        }
+    }
+
+    /// Releases the entries by member, until as many as `enough` were there. A member whose failure a retry may help goes on
+    /// being asked in the background.
+    pub(super) async fn release(
+        self: &Arc<Self>,
+        entries: &[Option<Ticket>],
+        lease: Duration,
+        enough: usize,
+    ) -> Vec<Answer<Release>> {
+        let call = |i: usize, member: Arc<dyn Backend>| {
+            let (shared, ticket) = (Arc::clone(self), entries[i].clone()?);
+            Some(async move {
+                let answer = member.release(&ticket).await;
+                if answer.as_ref().is_err_and(Error::is_retryable) {
+                    shared.give_back(i, ticket, lease);
+                }
+                answer
+            })
+        };
+        self.ask(call, |answers| count(answers, Release::Released) >= enough, |_, _| ()).await
+    }
+
     /// Gives an entry back on one member, until the member gives a definite answer, for at most `lease`: then the entry
     /// has ended there by itself.
     pub(super) fn give_back(self: &Arc<Self>, member: usize, ticket: Ticket, lease: Duration) {
@@ -127,8 +137,7 @@ impl Shared {
         self.spawn(async move {
             let mut pause = Duration::from_millis(10);
             while let Err(error) = backend.release(&ticket).await {
-                let over = shared.background.closed.load(Ordering::Acquire);
-                if over || !error.is_retryable() || Instant::now() + pause >= until {
+                if shared.open().is_err() || !error.is_retryable() || Instant::now() + pause >= until {
                     return;
                 }
                 tokio::time::sleep(pause).await;
@@ -148,7 +157,12 @@ pub(super) fn may_be_there(answer: &Result<Standing>) -> bool {
 }
 
 /// How many answered anything, and the errors of the others.
-pub(super) fn tally<T>(answers: &[Option<Result<T>>]) -> (usize, Vec<Error>) {
+pub(super) fn tally<T>(answers: &[Answer<T>]) -> (usize, Vec<Error>) {
     let errors = answers.iter().filter_map(|answer| answer.as_ref()?.as_ref().err().cloned()).collect();
     (answers.iter().filter(|answer| matches!(answer, Some(Ok(_)))).count(), errors)
+}
+
+/// How many gave this answer.
+pub(super) fn count<T: PartialEq>(answers: &[Answer<T>], this: T) -> usize {
+    answers.iter().filter(|answer| matches!(answer, Some(Ok(said)) if *said == this)).count()
 }

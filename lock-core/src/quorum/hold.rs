@@ -1,24 +1,15 @@
 //! What this client holds on which member.
 
-use std::time::Duration;
-
 use crate::backend::{Note, Request, Ticket};
 use crate::error::Result;
-use crate::mode::Mode;
-use crate::name::LockName;
-use crate::token::{FencingToken, TokenEpoch};
+use crate::token::FencingToken;
 
 /// One successful attempt.
 #[derive(Debug)]
 pub(super) struct Hold {
-    pub(super) name: LockName,
-    pub(super) mode: Mode,
-    pub(super) delay: Duration,
-    pub(super) lease: Duration,
+    /// What members are asked for that join later: for the lease that was asked for last, with the token in the note.
+    pub(super) request: Request,
     pub(super) token: FencingToken,
-    pub(super) epoch: TokenEpoch,
-    /// The note of entries that join later.
-    pub(super) note: Note,
     /// The entry on each member that has one, under that member's number.
     pub(super) entries: Vec<Option<Ticket>>,
     /// Members that are being asked for an entry again.
@@ -55,27 +46,6 @@ impl Mark {
         let (mark, token) = mark.split_once(' ').map_or((mark, None), |(mark, token)| (mark, Some(token)));
         let token = token.and_then(|token| FencingToken::new(token.parse().ok()?).ok());
         Some((Self(u64::from_str_radix(mark, 16).ok()?), text, token))
-    }
-}
-
-impl Hold {
-    pub(super) fn new(
-        request: &Request,
-        note: Note,
-        token: FencingToken,
-        entries: Vec<Option<Ticket>>,
-    ) -> Self {
-        Self {
-            name: request.name.clone(),
-            mode: request.mode,
-            delay: request.delay,
-            lease: request.lease,
-            token,
-            note,
-            epoch: request.epoch,
-            joining: vec![false; entries.len()],
-            entries,
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Shared;
-use super::fanout::tally;
+use super::fanout::{count, tally};
 use super::hold::Mark;
 use crate::backend::{Backend, Release};
 use crate::error::{Error, Result};
@@ -45,11 +45,9 @@ pub(super) async fn evict(shared: &Arc<Shared>, name: &LockName, token: FencingT
         let name = name.clone();
         Some(async move { member.evict(&name, number).await })
     };
-    let answers = shared.ask(call, |_: &[Option<Result<Release>>]| false, |_, _| ()).await;
+    let answers = shared.ask(call, |_| false, |_, _| ()).await;
     let (answered, errors) = tally(&answers);
-    if answers.iter().any(|answer| matches!(answer, Some(Ok(Release::Released))))
-        && group.len() - answered < shared.majority()
-    {
+    if count(&answers, Release::Released) > 0 && group.len() - answered < shared.majority() {
         Ok(Release::Released)
     } else if answered == group.len() {
         Ok(Release::NotHeld)
@@ -65,7 +63,7 @@ async fn look(shared: &Arc<Shared>, name: &LockName) -> Result<Seen> {
         Some(async move { member.inspect(&name).await })
     };
     let majority = shared.majority();
-    let answers = shared.ask(call, |_: &[Option<Result<Snapshot>>]| false, |_, _| ()).await;
+    let answers = shared.ask(call, |_| false, |_, _| ()).await;
     let (answered, errors) = tally(&answers);
     if answered < majority {
         return Err(shared.too_few(answered, &errors));

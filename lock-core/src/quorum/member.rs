@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use super::{GateOf, MemberGate, combined};
+use super::combined;
 use crate::around::through::{Through, Way};
 use crate::backend::{Backend, Info};
 use crate::capabilities::Capabilities;
@@ -109,47 +109,32 @@ impl Way for Member {
     }
 }
 
-fn read(nth: usize, text: &str, drivers: &[Driver]) -> Result<(Driver, StoreUrl)> {
-    let named = |error: Error| Error::new(error.kind(), format!("member {}: {error}", nth + 1));
+/// The driver of a member, by the scheme of its URL.
+///
+/// # Errors
+/// [`ErrorKind::InvalidConfig`] for a malformed URL, an unknown scheme or option.
+pub(super) fn read(nth: usize, text: &str, drivers: &[Driver]) -> Result<(Driver, StoreUrl)> {
+    let named = |error: Error| Error::new(error.kind(), format!("member {nth}: {error}"));
     let url: StoreUrl = text.parse().map_err(named)?;
     let driver = drivers.iter().find(|driver| driver.schemes.contains(&url.scheme.as_str()));
     let Some(driver) = driver else {
-        let text = format!("member {}: this build has no store `{}` for a quorum", nth + 1, url.scheme);
+        let text = format!("member {nth}: this build has no store `{}` for a quorum", url.scheme);
         return Err(Error::new(ErrorKind::InvalidConfig, text));
     };
     url.check_options(&[driver.options]).map_err(named)?;
     Ok((*driver, url))
 }
 
-/// The gates that the URLs of the members ask for, before any I/O: of `gates`, by the name of the driver.
+/// The members by these drivers; a majority must open now, the others may come later.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidConfig`] as for [`open_all`].
-pub(super) fn gates(urls: &[&str], drivers: &[Driver], gates: &[(&str, GateOf)]) -> Result<Vec<MemberGate>> {
-    let gate = |(nth, text): (usize, &&str)| {
-        let (driver, url) = read(nth, text, drivers)?;
-        let of = gates.iter().find(|(name, _)| *name == driver.name);
-        of.map_or(Ok(None), |(_, gate)| gate(&url))
-    };
-    urls.iter().enumerate().map(gate).collect()
-}
-
-/// The members that `urls` name, by the drivers that serve their schemes; a majority must open now, the others may
-/// come later.
-///
-/// # Errors
-/// [`ErrorKind::InvalidConfig`] for a malformed URL, an unknown scheme or option, before any I/O; what opening says
-/// when that fails on a majority, or when a URL can never work.
+/// What opening says when that fails on a majority, or when a URL can never work.
 pub(super) async fn open_all(
-    urls: &[&str],
-    drivers: &[Driver],
+    members: Vec<(Driver, StoreUrl)>,
     context: &Context,
 ) -> Result<Vec<Arc<Through<Member>>>> {
-    let mut members = Vec::new();
-    for (i, text) in urls.iter().enumerate() {
-        let (driver, url) = read(i, text, drivers)?;
-        members.push(Arc::new(Through(Member::new(driver, url, context.clone()))));
-    }
+    let member = |(driver, url)| Arc::new(Through(Member::new(driver, url, context.clone())));
+    let members: Vec<_> = members.into_iter().map(member).collect();
     let opening = members.iter().map(|member| {
         let member = Arc::clone(member);
         tokio::spawn(async move { member.0.open().await.map(|_| ()) })

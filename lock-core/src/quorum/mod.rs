@@ -66,24 +66,26 @@ mod opening;
 mod readmission;
 mod renew;
 
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
+use crate::client::background::Background;
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderMap;
 use crate::lease::round_up;
-use crate::mode::Mode;
 use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
+use crate::store::{Checked, undeclared};
 use crate::token::FencingToken;
+use crate::toolkit::Mutex;
 use distinct::Distinct;
-use fanout::Background;
 pub use gate::{Gate, GateOf, GateView, MemberGate};
 use hold::Hold;
 pub use opening::{CAPABILITIES, OPTIONS, open};
@@ -93,8 +95,11 @@ pub use readmission::SeenGate;
 const MOST_MEMBERS: usize = 15;
 
 /// Locks held by a majority of several stores. See the [module](self).
+pub type Quorum = Checked<Members>;
+
+/// The verbs of [`Quorum`].
 #[derive(Debug)]
-pub struct Quorum {
+pub struct Members {
     shared: Arc<Shared>,
 }
 
@@ -111,7 +116,9 @@ struct Shared {
     info: Info,
     runtime: Handle,
     holds: Mutex<HolderMap<Hold>>,
+    /// Tasks under way that nobody waits for.
     background: Background,
+    closed: AtomicBool,
     /// The largest token epoch that was asked for: members are compared under it.
     epoch: AtomicU16,
 }
@@ -201,11 +208,11 @@ impl Quorum {
         member_timeout: Duration,
         quarantine: Duration,
     ) -> Result<Self> {
-        Self::over(members, member_timeout, quarantine, false)
+        Self::of(members, member_timeout, quarantine, false)
     }
 
     /// The same; with `compare` a member has a vote only once it is shown to be a store of its own.
-    fn over(
+    fn of(
         members: Vec<(Arc<dyn Backend>, MemberGate)>,
         member_timeout: Duration,
         quarantine: Duration,
@@ -213,9 +220,7 @@ impl Quorum {
     ) -> Result<Self> {
         let (members, gates): (Vec<_>, Vec<_>) = members.into_iter().unzip();
         let bad = |text: String| Err(Error::new(ErrorKind::InvalidConfig, text));
-        if !(2..=MOST_MEMBERS).contains(&members.len()) {
-            return bad(format!("a quorum has 2 to {MOST_MEMBERS} members, not {}", members.len()));
-        }
+        check_count(members.len())?;
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&member_timeout) {
             return bad("the time for a member's answer is from 1ms to 1m".to_owned());
         }
@@ -247,28 +252,27 @@ impl Quorum {
             runtime,
             holds: Mutex::default(),
             background: Background::default(),
+            closed: AtomicBool::new(false),
             epoch: AtomicU16::new(0),
         };
         let shared = Arc::new(shared);
         shared.watch_gates();
-        Ok(Self { shared })
+        Ok(Self::over(Members { shared }))
     }
+}
+
+fn check_count(members: usize) -> Result<()> {
+    if (2..=MOST_MEMBERS).contains(&members) {
+        return Ok(());
+    }
+    let text = format!("a quorum has 2 to {MOST_MEMBERS} members, not {members}");
+    Err(Error::new(ErrorKind::InvalidConfig, text))
 }
 
 impl Shared {
     /// How many members are a majority.
     fn majority(&self) -> usize {
         self.members.len() / 2 + 1
-    }
-
-    fn holds(&self) -> MutexGuard<'_, HolderMap<Hold>> {
-        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn unsupported<T>(&self, what: &str) -> Result<T> {
-        self.capabilities.require(false, what, "a quorum").and_then(|()| {
-            Err(Error::new(ErrorKind::Unsupported, format!("a quorum does not offer `{what}`")))
-        })
     }
 
     /// The error when fewer than a majority of the members answered; it shows what the others said. Where so many refuse
@@ -306,7 +310,8 @@ fn combined(all: &[Capabilities]) -> Capabilities {
 }
 
 #[async_trait]
-impl Backend for Quorum {
+#[deny(clippy::missing_trait_methods)]
+impl Backend for Members {
     fn info(&self) -> Info {
         self.shared.info.clone()
     }
@@ -316,10 +321,6 @@ impl Backend for Quorum {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        self.shared.open()?;
-        if matches!(request.mode, Mode::Permit { .. }) {
-            return self.shared.unsupported("permits");
-        }
         if let Some(longest) = self.shared.longest_entry()
             && request.lease.saturating_add(request.delay) > longest
         {
@@ -332,48 +333,38 @@ impl Backend for Quorum {
         acquire::acquire(&self.shared, request).await
     }
 
-    async fn wait(&self, _ticket: &Ticket) -> Result<Wake> {
-        self.shared.open()?;
-        self.shared.unsupported("fifo")
+    async fn wait(&self, _: &Ticket) -> Result<Wake> {
+        undeclared()
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        match self.shared.open() {
-            Ok(()) => renew::renew(&self.shared, due).await,
-            Err(error) => due.iter().map(|_| Err(error.clone())).collect(),
-        }
+        renew::renew(&self.shared, due).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.shared.open()?;
         renew::release(&self.shared, ticket).await
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        self.shared.open()?;
-        if !self.shared.capabilities.raise {
-            return self.shared.unsupported("raise");
-        }
         renew::raise(&self.shared, ticket, token).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        self.shared.open()?;
         inspect::inspect(&self.shared, name).await
     }
 
-    async fn list(&self, _prefix: &str, _page: &Page) -> Result<Listing> {
-        self.shared.open()?;
-        self.shared.unsupported("list")
+    async fn list(&self, _: &str, _: &Page) -> Result<Listing> {
+        undeclared()
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        self.shared.open()?;
         inspect::evict(&self.shared, name, token).await
     }
 
     async fn close(&self) -> Result<()> {
-        self.shared.background.close(self.shared.member_timeout).await;
+        self.shared.closed.store(true, Ordering::Release);
+        // What is not given back by then ends with its lease.
+        let _ = timeout(self.shared.member_timeout, self.shared.background.settled()).await;
         let mut worst = Ok(());
         for member in &self.shared.members {
             worst = worst.and(member.close().await);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{GateOf, MOST_MEMBERS, Quorum, member};
+use super::{GateOf, Quorum, check_count, member};
 use crate::backend::Backend;
 use crate::capabilities::Capabilities;
 use crate::driver::{Context, Driver};
@@ -53,15 +53,18 @@ pub async fn open(
     }
     let config = QuorumConfig::default().merge_url(&mut url)?;
     let members = config.members.ok_or_else(|| bad("a quorum needs the option `members`"))?;
-    let urls: Vec<_> = members.split('|').collect();
-    if !(2..=MOST_MEMBERS).contains(&urls.len()) {
-        let text = format!("a quorum has 2 to {MOST_MEMBERS} members, not {}", urls.len());
-        return Err(bad(&text));
-    }
-    let gates = member::gates(&urls, drivers, gates)?;
-    let members = member::open_all(&urls, drivers, &context).await?;
+    let members: Vec<_> = members.split('|').collect();
+    check_count(members.len())?;
+    let members = (1..).zip(members).map(|(nth, text)| member::read(nth, text, drivers));
+    let members = members.collect::<Result<Vec<_>>>()?;
+    let gate = |(driver, url): &(Driver, StoreUrl)| {
+        let of = gates.iter().find(|(name, _)| *name == driver.name);
+        of.map_or(Ok(None), |(_, gate)| gate(url))
+    };
+    let gates = members.iter().map(gate).collect::<Result<Vec<_>>>()?;
+    let members = member::open_all(members, &context).await?;
     let members = members.into_iter().map(|member| member as Arc<dyn Backend>).zip(gates).collect();
-    let quorum = Quorum::over(members, config.member_timeout, config.quarantine, true)?;
-    quorum.shared.compare_all().await?;
+    let quorum = Quorum::of(members, config.member_timeout, config.quarantine, true)?;
+    quorum.store().shared.compare_all().await?;
     Ok(quorum)
 }

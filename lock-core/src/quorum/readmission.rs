@@ -61,10 +61,11 @@ impl Quorum {
     /// # }
     /// ```
     pub async fn gates(&self) -> Result<Vec<SeenGate>> {
-        self.shared.open()?;
+        let shared = &self.store().shared;
+        shared.open()?;
         let mut seen = Vec::new();
-        for (nth, member) in self.shared.members.iter().enumerate() {
-            seen.push(SeenGate { member: member.info().address, gate: self.shared.look(nth).await });
+        for (nth, member) in shared.members.iter().enumerate() {
+            seen.push(SeenGate { member: member.info().address, gate: shared.look(nth).await });
         }
         Ok(seen)
     }
@@ -99,8 +100,20 @@ impl Quorum {
     /// # }
     /// ```
     pub async fn open_gates(&self, floor: i64) -> Result<usize> {
-        self.shared.open()?;
-        self.shared.open_gates(floor).await
+        let shared = &self.store().shared;
+        shared.open()?;
+        let mut views = Vec::new();
+        for member in 0..shared.members.len() {
+            views.push(shared.look(member).await?);
+        }
+        let highest = views.iter().flatten().map(|view| view.highest).max().unwrap_or_default().max(floor);
+        let mut opened = 0;
+        for (watched, view) in shared.gates.iter().zip(views) {
+            if let (Some(watched), Some(view)) = (watched, view.filter(|view| !view.open)) {
+                opened += usize::from(shared.in_time(watched.gate.open(&view.incarnation, highest)).await?);
+            }
+        }
+        Ok(opened)
     }
 }
 
@@ -131,11 +144,12 @@ impl Shared {
 
     /// One look at a gate. It is opened once this client has seen its incarnation for the whole quarantine, so that no
     /// attempt or hold is left that counts on what the store has forgotten, and once the counters can be lifted over
-    /// every token that a majority can have given.
-    async fn repair(&self, member: usize, seen: &mut Option<(String, Instant)>) -> Result<Shut> {
-        let Some(view) = self.look(member).await? else { return Ok(Shut(false)) };
+    /// every token that a majority can have given. Whether it is open then.
+    async fn repair(&self, member: usize, seen: &mut Option<(String, Instant)>) -> Result<bool> {
+        let Some(watched) = &self.gates[member] else { return Ok(true) };
+        let view = self.in_time(watched.gate.look()).await?;
         if view.open {
-            return Ok(Shut(false));
+            return Ok(true);
         }
         let since = match seen {
             Some((incarnation, since)) if *incarnation == view.incarnation => *since,
@@ -143,12 +157,10 @@ impl Shared {
             _ => seen.insert((view.incarnation.clone(), Instant::now())).1,
         };
         if since.elapsed() < self.quarantine {
-            return Ok(Shut(true));
+            return Ok(false);
         }
-        let Some(floor) = self.floor(member).await else { return Ok(Shut(true)) };
-        let Some(watched) = &self.gates[member] else { return Ok(Shut(false)) };
-        let opened = self.in_time(watched.gate.open(&view.incarnation, floor)).await?;
-        Ok(Shut(!opened))
+        let Some(floor) = self.floor(member).await else { return Ok(false) };
+        self.in_time(watched.gate.open(&view.incarnation, floor)).await
     }
 
     /// The largest number of a majority of members, all other than this one and all with an open gate: one of them has
@@ -178,22 +190,6 @@ impl Shared {
             |_| Err(Error::new(ErrorKind::Timeout, format!("the gate did not answer within {limit:?}")));
         timeout(limit, call).await.unwrap_or_else(late)
     }
-
-    /// Opens every gate that is shut, by a person's word.
-    pub(super) async fn open_gates(&self, floor: i64) -> Result<usize> {
-        let mut views = Vec::new();
-        for member in 0..self.members.len() {
-            views.push(self.look(member).await?);
-        }
-        let highest = views.iter().flatten().map(|view| view.highest).max().unwrap_or_default().max(floor);
-        let mut opened = 0;
-        for (watched, view) in self.gates.iter().zip(views) {
-            if let (Some(watched), Some(view)) = (watched, view.filter(|view| !view.open)) {
-                opened += usize::from(self.in_time(watched.gate.open(&view.incarnation, highest)).await?);
-            }
-        }
-        Ok(opened)
-    }
 }
 
 /// Looks at one gate again and again: often while it is shut or cannot be asked, else now and then, because a restart is
@@ -203,19 +199,16 @@ async fn watch(shared: Weak<Shared>, member: usize, look: Arc<Notify>, quarantin
     let mut seen: Option<(String, Instant)> = None;
     loop {
         let Some(quorum) = shared.upgrade().filter(|quorum| quorum.open().is_ok()) else { return };
-        let shut = !matches!(quorum.repair(member, &mut seen).await, Ok(Shut(false)));
+        let open = quorum.repair(member, &mut seen).await.unwrap_or(false);
         // Nothing is kept for long: a quorum that is dropped or closed needs no gates.
         drop(quorum);
         // Also when it is open: a member that fails again and again is not asked again and again.
         tokio::time::sleep(pause(quarantine)).await;
-        if !shut {
+        if open {
             let _ = timeout(quarantine / 4, look.notified()).await;
         }
     }
 }
-
-/// Whether a gate is still to be looked after.
-struct Shut(bool);
 
 pub(super) fn longest_entry(quarantine: Duration) -> Duration {
     quarantine / 10 * 9

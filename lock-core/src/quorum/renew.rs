@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Shared;
 use super::acquire::kept;
-use super::fanout::{may_be_there, tally};
+use super::fanout::{Answer, count, may_be_there, tally};
 use crate::backend::{Backend, Grant, Raise, Release, Renewal, Renewed, Request, Standing, Ticket};
 use crate::error::{Error, Result};
 use crate::holder::HolderId;
@@ -36,8 +36,8 @@ pub(super) async fn renew(shared: &Arc<Shared>, due: &[Renewal]) -> Vec<Result<R
             Ok(places.into_iter().zip(answers).collect())
         })
     };
-    let votes = |answers: &[Option<Result<Said>>]| count(shared, due.len(), &batches, answers);
-    let decided = |answers: &[Option<Result<Said>>]| {
+    let votes = |answers: &[Answer<Said>]| votes(due.len(), &batches, answers);
+    let decided = |answers: &[Answer<Said>]| {
         votes(answers).iter().all(|vote| vote.held() >= shared.majority() || vote.is_lost(shared))
     };
     let answers = shared.ask(call, decided, |_, _| ()).await;
@@ -48,7 +48,7 @@ pub(super) async fn renew(shared: &Arc<Shared>, due: &[Renewal]) -> Vec<Result<R
 /// The renewals of each member.
 fn batches(shared: &Shared, due: &[Renewal]) -> Vec<Vec<(usize, Renewal)>> {
     let mut batches = vec![Vec::new(); shared.members.len()];
-    let holds = shared.holds();
+    let holds = shared.holds.lock();
     for (place, renewal) in due.iter().enumerate() {
         let Some(hold) = holds.get(&renewal.ticket.holder) else { continue };
         for (batch, entry) in batches.iter_mut().zip(&hold.entries) {
@@ -79,13 +79,7 @@ impl Vote {
     }
 }
 
-fn count(
-    shared: &Shared,
-    due: usize,
-    batches: &[Vec<(usize, Renewal)>],
-    answers: &[Option<Result<Said>>],
-) -> Vec<Vote> {
-    debug_assert_eq!(batches.len(), shared.members.len());
+fn votes(due: usize, batches: &[Vec<(usize, Renewal)>], answers: &[Answer<Said>]) -> Vec<Vote> {
     let mut votes = vec![Vote::default(); due];
     for (batch, answer) in batches.iter().zip(answers) {
         let Some(Ok(said)) = answer else {
@@ -110,10 +104,10 @@ fn conclude(shared: &Arc<Shared>, renewal: &Renewal, vote: Vote) -> Result<Renew
     let owner = renewal.ticket.holder;
     if vote.is_lost(shared) {
         // Nobody will release it: what is left on a minority is given back here.
-        if let Some(hold) = shared.holds().remove(&owner) {
+        if let Some(hold) = shared.holds.lock().remove(&owner) {
             for (member, entry) in hold.entries.into_iter().enumerate() {
                 if let Some(ticket) = entry {
-                    shared.give_back(member, ticket, hold.lease + hold.delay);
+                    shared.give_back(member, ticket, hold.request.lease + hold.request.delay);
                 }
             }
         }
@@ -123,44 +117,48 @@ fn conclude(shared: &Arc<Shared>, renewal: &Renewal, vote: Vote) -> Result<Renew
     if vote.held() < shared.majority() {
         return Err(shared.too_few(vote.held(), &vote.errors));
     }
-    let Some(token) = shared.holds().get(&owner).map(|hold| hold.token) else { return Ok(Renewed::NotHeld) };
+    let Some(token) = shared.holds.lock().get(&owner).map(|hold| hold.token) else {
+        return Ok(Renewed::NotHeld);
+    };
     Ok(Renewed::Held(Grant::new(token, kept(shared, vote.leases))))
 }
 
 /// Asks members without an entry for one, under a fresh holder id each time, so that no member ever grants twice to
 /// one id. It counts from the next renewal on.
 fn join_missing(shared: &Arc<Shared>, owner: HolderId, lease: Duration) {
-    let mut holds = shared.holds();
+    let mut holds = shared.holds.lock();
     let Some(hold) = holds.get_mut(&owner) else { return };
-    hold.lease = lease;
+    hold.request.lease = lease;
     for member in 0..hold.entries.len() {
-        let Ok(holder) = HolderId::random() else { return };
-        if hold.entries[member].is_some() || std::mem::replace(&mut hold.joining[member], true) {
+        if hold.entries[member].is_some() || hold.joining[member] {
             continue;
         }
-        let request = Request::new(hold.name.clone(), holder, hold.mode, lease)
-            .delay(hold.delay)
-            .queue(false)
-            .note(hold.note.clone())
-            .epoch(hold.epoch);
-        let (backend, joined) = (Arc::clone(&shared.members[member]), Arc::clone(shared));
+        let Ok(holder) = HolderId::random() else { return };
+        hold.joining[member] = true;
+        let (request, joining) = (Request { holder, ..hold.request.clone() }, Arc::clone(shared));
         shared.spawn(async move {
-            let answer = match joined.vote(member).await {
-                Ok(()) => backend.acquire(&request).await,
-                Err(error) => Err(error),
-            };
-            if answer.is_err() {
-                joined.tend(member);
-            }
-            joined.take_joined(owner, member, &request, &answer);
+            let answer = joining.join(member, &request).await;
+            joining.take_joined(owner, member, &request, &answer);
         });
     }
 }
 
 impl Shared {
+    /// Asks one member for an entry, if it has a vote.
+    pub(super) async fn join(self: &Arc<Self>, member: usize, request: &Request) -> Result<Standing> {
+        let answer = match self.vote(member).await {
+            Ok(()) => self.members[member].acquire(request).await,
+            Err(error) => Err(error),
+        };
+        if answer.is_err() {
+            self.tend(member);
+        }
+        answer
+    }
+
     /// The entry on this member is gone.
     fn forget(&self, owner: HolderId, member: usize, holder: HolderId) {
-        if let Some(hold) = self.holds().get_mut(&owner)
+        if let Some(hold) = self.holds.lock().get_mut(&owner)
             && hold.entries[member].as_ref().is_some_and(|ticket| ticket.holder == holder)
         {
             hold.entries[member] = None;
@@ -174,19 +172,14 @@ impl Shared {
         request: &Request,
         answer: &Result<Standing>,
     ) {
-        let granted = match answer {
-            Ok(Standing::Held(grant)) => Some(*grant),
-            _ => None,
-        };
-        let mut kept = false;
-        if let Some(hold) = self.holds().get_mut(&owner) {
+        if let Some(hold) = self.holds.lock().get_mut(&owner) {
             hold.joining[member] = false;
-            if let Some(grant) = granted {
+            if let Ok(Standing::Held(grant)) = answer {
                 hold.entries[member] = Some(request.ticket().token(grant.token));
-                kept = true;
+                return;
             }
         }
-        if may_be_there(answer) && !kept {
+        if may_be_there(answer) {
             self.give_back(member, request.ticket(), request.lease + request.delay);
         }
     }
@@ -194,34 +187,14 @@ impl Shared {
 
 /// Ends a hold on all members; those that do not answer go on being asked in the background.
 pub(super) async fn release(shared: &Arc<Shared>, ticket: &Ticket) -> Result<Release> {
-    let hold = shared.holds().remove(&ticket.holder);
-    let lease = hold.as_ref().map_or(Duration::ZERO, |hold| hold.lease + hold.delay);
+    let hold = shared.holds.lock().remove(&ticket.holder);
+    let lease = hold.as_ref().map_or(Duration::ZERO, |hold| hold.request.lease + hold.request.delay);
     // Of a hold this client does not know, an attempt may have left something anywhere.
     let entries = hold.map_or_else(|| vec![Some(ticket.clone()); shared.members.len()], |hold| hold.entries);
     let asked = entries.iter().flatten().count();
-    let call = |i: usize, member: Arc<dyn Backend>| {
-        entries[i].clone().map(|ticket| async move { member.release(&ticket).await })
-    };
-    let (late_shared, late_entries) = (Arc::clone(shared), entries.clone());
-    let again = move |member: usize, answer: Result<Release>| {
-        if let (Err(error), Some(ticket)) = (answer, late_entries[member].clone())
-            && error.is_retryable()
-        {
-            late_shared.give_back(member, ticket, lease);
-        }
-    };
-    let enough = |answers: &[Option<Result<Release>>]| {
-        answers.iter().filter(|answer| matches!(answer, Some(Ok(Release::Released)))).count()
-            >= shared.majority()
-    };
-    let answers = shared.ask(call, enough, again.clone()).await;
+    let answers = shared.release(&entries, lease, shared.majority()).await;
     let (answered, errors) = tally(&answers);
-    let released = answers.iter().filter(|answer| matches!(answer, Some(Ok(Release::Released)))).count();
-    for (member, answer) in answers.into_iter().enumerate() {
-        if let Some(answer) = answer {
-            again(member, answer);
-        }
-    }
+    let released = count(&answers, Release::Released);
     let unknown = asked - answered;
     if released + unknown < shared.majority() {
         Ok(Release::NotHeld)
@@ -235,7 +208,7 @@ pub(super) async fn release(shared: &Arc<Shared>, ticket: &Ticket) -> Result<Rel
 
 /// Lifts the counters of a majority while the entries there are still this hold's.
 pub(super) async fn raise(shared: &Arc<Shared>, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-    let hold = shared.holds().get(&ticket.holder).map(|hold| (hold.entries.clone(), hold.epoch));
+    let hold = shared.holds.lock().get(&ticket.holder).map(|hold| (hold.entries.clone(), hold.request.epoch));
     let Some((entries, epoch)) = hold else { return Ok(Raise::NotHeld) };
     let asked = entries.iter().flatten().count();
     let call = |i: usize, member: Arc<dyn Backend>| {
@@ -243,14 +216,12 @@ pub(super) async fn raise(shared: &Arc<Shared>, ticket: &Ticket, token: FencingT
         let number = ticket.token.map_or(token, |own| epoch.counted_like(token, own));
         Some(async move { member.raise(&ticket, number).await })
     };
-    let raised = |answers: &[Option<Result<Raise>>]| {
-        answers.iter().filter(|answer| matches!(answer, Some(Ok(Raise::Raised)))).count()
-    };
-    let answers = shared.ask(call, |answers| raised(answers) >= shared.majority(), |_, _| ()).await;
+    let enough = |answers: &[Answer<_>]| count(answers, Raise::Raised) >= shared.majority();
+    let answers = shared.ask(call, enough, |_, _| ()).await;
     let (answered, errors) = tally(&answers);
-    if raised(&answers) >= shared.majority() {
+    if enough(&answers) {
         Ok(Raise::Raised)
-    } else if raised(&answers) + (asked - answered) < shared.majority() {
+    } else if count(&answers, Raise::Raised) + (asked - answered) < shared.majority() {
         Ok(Raise::NotHeld)
     } else {
         Err(shared.too_few(answered, &errors))

@@ -4,6 +4,7 @@ use super::*;
 use crate::clock::TokioClock;
 use crate::holder::HolderId;
 use crate::memory::{MemoryBackend, MemoryStore};
+use crate::mode::Mode;
 
 fn memory() -> Arc<dyn Backend> {
     Arc::new(MemoryBackend::new(&MemoryStore::new(Arc::new(TokioClock::default()))))
