@@ -39,7 +39,7 @@ pub use clock::{BootClock, Clock, Timestamp, TokioClock};
 pub use config::Settings;
 pub use driver::{Driver, OptionSpec};
 pub use error::{Error, ErrorKind, Result};
-pub use holder::{HolderHasher, HolderId, HolderMap};
+pub use holder::{HolderId, HolderMap};
 pub use memory::{MemoryBackend, MemoryStore};
 pub use mode::Mode;
 pub use name::LockName;

@@ -15,6 +15,7 @@ use crate::clock::{Timestamp, sleep_until};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
 use crate::mode::Mode;
+use crate::model::request::may_have_joined;
 use crate::name::LockName;
 use crate::token::{FencingToken, TokenEpoch};
 use crate::toolkit::Mutex;
@@ -73,7 +74,7 @@ enum Attempt {
     LostPlace {
         /// Whether it stood in the line before.
         waited: bool,
-        cause: Option<Error>,
+        cause: Error,
     },
 }
 
@@ -125,10 +126,8 @@ impl Progress {
         self.0.lock().token
     }
 
-    fn failed(&self, error: Option<&Error>) {
-        if let Some(error) = error {
-            self.0.lock().failure = Some(error.clone());
-        }
+    fn failed(&self, error: Error) {
+        self.0.lock().failure = Some(error);
     }
 
     /// The answer when the time is over: `Ok` where others are known to be ahead, else the last error.
@@ -188,7 +187,7 @@ async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &Progress) ->
     let mut tries = 0_u32;
     let mut failed = Failed::new(client);
     loop {
-        let (count, longest) = match attempt(client, terms, terms.fair, progress).await {
+        let (again, error) = match attempt(client, terms, terms.fair, progress).await {
             Ok(Attempt::Held(handle)) => return Ok(handle),
             Ok(Attempt::Busy(retry_after)) => {
                 progress.others_ahead();
@@ -198,36 +197,28 @@ async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &Progress) ->
                     let text = format!("`{}` was busy {tries} times", terms.name);
                     return Err(Error::new(ErrorKind::Busy, text).at(&client.info.address));
                 }
-                (tries, retry_after)
+                let longest = retry_after.unwrap_or(Duration::MAX).max(Duration::from_millis(1));
+                tokio::time::sleep(random_pause(&terms.retry, tries).min(longest)).await;
+                continue;
             }
             Ok(Attempt::LostPlace { waited, cause }) => {
-                progress.failed(cause.as_ref());
                 // To have stood in the line is progress.
                 if waited {
                     failed = Failed::new(client);
                 }
-                let Some(count) = failed.again(client, terms) else {
-                    let lost = || {
-                        Error::new(ErrorKind::Unavailable, "the place in the line was lost again and again")
-                    };
-                    return Err(cause.unwrap_or_else(lost).at(&client.info.address));
-                };
-                (count, None)
+                (failed.again(client, terms), cause)
             }
-            Err(error) => {
-                let count = if error.is_retryable() { failed.again(client, terms) } else { None };
-                let Some(count) = count else {
-                    return Err(error.during("acquire").at(&client.info.address));
-                };
-                progress.failed(Some(&error));
-                (count, None)
-            }
+            Err(error) if error.is_retryable() => (failed.again(client, terms), error.during("acquire")),
+            Err(error) => (None, error.during("acquire")),
         };
-        let random = getrandom::u64().unwrap_or_default();
-        let pause = terms.retry.pause(count, random);
-        tokio::time::sleep(longest.map_or(pause, |longest| pause.min(longest.max(Duration::from_millis(1)))))
-            .await;
+        let Some(count) = again else { return Err(error.at(&client.info.address)) };
+        progress.failed(error);
+        tokio::time::sleep(random_pause(&terms.retry, count)).await;
     }
+}
+
+fn random_pause(retry: &Retry, count: u32) -> Duration {
+    retry.pause(count, getrandom::u64().unwrap_or_default())
 }
 
 /// One acquisition under a fresh holder id.
@@ -237,13 +228,11 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Pr
     client.open()?;
     let request = Arc::new(terms.request(queue, client.settings.token_epoch)?);
     let sent = client.clock.now();
-    let standing = match ask(client, &request).await {
-        Ok(standing) => standing,
-        Err(error) => {
-            settle_unclear(client, &request, &Err(error.clone()));
-            return Err(error);
-        }
-    };
+    let asked = ask(client, &request).await;
+    if asked.is_err() {
+        settle_unclear(client, &request, &asked);
+    }
+    let standing = asked?;
     let now = client.clock.now();
     let answer = match standing {
         Standing::Busy(busy) => return Ok(Attempt::Busy(busy.retry_after)),
@@ -276,7 +265,7 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Pr
             Err(Error::new(ErrorKind::Protocol, "the store put an entry in the line that was not to wait"))
         }
         // The answer took longer than the lease: not held.
-        View::Over(_) => Ok(Attempt::LostPlace { waited: false, cause: None }),
+        View::Over(_) => Ok(Attempt::LostPlace { waited: false, cause: lost_place() }),
     }
 }
 
@@ -306,12 +295,7 @@ async fn ask(client: &Arc<Client>, request: &Arc<Request>) -> Result<Standing> {
 
 /// Gives back what an acquire that nobody waits for may have got.
 fn settle_unclear(client: &Arc<Client>, request: &Request, answer: &Result<Standing>) {
-    let nothing = match answer {
-        Ok(Standing::Busy(_)) => true,
-        Ok(_) => false,
-        Err(error) => !error.is_unclear(),
-    };
-    if !nothing {
+    if may_have_joined(answer) {
         client.release_later(request.ticket(), request.lease + request.delay, None);
     }
 }
@@ -339,7 +323,7 @@ async fn in_line(handle: Handle, progress: &Progress) -> Result<Attempt> {
                 if reason == LossReason::NotHeld && cause.is_none() {
                     return Err(evicted(&client, &entry));
                 }
-                return Ok(Attempt::LostPlace { waited: true, cause });
+                return Ok(Attempt::LostPlace { waited: true, cause: cause.unwrap_or_else(lost_place) });
             }
         };
         let woken = tokio::select! {
@@ -353,25 +337,25 @@ async fn in_line(handle: Handle, progress: &Progress) -> Result<Attempt> {
         };
         match woken {
             None => {}
-            Some(Ok(Wake::Held(token))) => {
+            Some(Ok(wake)) => {
                 failures = 0;
-                if !entry.pushed(token, client.clock.now()) {
+                if !matches!(wake, Wake::Held(token) if entry.pushed(token, client.clock.now())) {
                     ask_again(&handle).await;
                 }
             }
-            Some(Ok(Wake::Ask)) => {
-                failures = 0;
-                ask_again(&handle).await;
-            }
             Some(Err(error)) if error.is_retryable() => {
                 failures += 1;
-                progress.failed(Some(&error));
+                progress.failed(error.clone());
                 failure = Some(error);
                 pause(&client, deadline, failures).await;
             }
             Some(Err(error)) => return Err(error.during("wait").at(&client.info.address)),
         }
     }
+}
+
+fn lost_place() -> Error {
+    Error::new(ErrorKind::Unavailable, "the place in the line was lost again and again")
 }
 
 fn evicted(client: &Client, entry: &Entry) -> Error {
@@ -411,6 +395,5 @@ pub(super) fn fewer() -> Result<Renewed> {
 /// Waits a little after a failed call, but not past `deadline`.
 async fn pause(client: &Client, deadline: Timestamp, failures: u32) {
     let left = deadline.saturating_since(client.clock.now());
-    let random = getrandom::u64().unwrap_or_default();
-    tokio::time::sleep(Retry::default().pause(failures, random).min(left)).await;
+    tokio::time::sleep(random_pause(&Retry::default(), failures).min(left)).await;
 }

@@ -8,16 +8,14 @@ use std::task::{Context, Poll};
 
 use super::Client;
 
-/// A call to the store. Dropped after the first poll, it goes on in the background, and `after` deals with its answer.
+/// A call to the store, to be awaited where it is made. Dropped before its end it goes on in the background, and `after` deals with its answer.
 ///
 /// A caller that stops polling it and does not drop it keeps what the call has of the store, such as a pooled connection.
 /// Renewals do not wait for that: stores keep a connection in reserve for them.
 pub(super) struct CancelSafe<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> {
     client: Arc<Client>,
-    call: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    /// Whether it may have been sent.
-    begun: bool,
-    after: Option<A>,
+    /// The call, and what is done with its answer when nobody waits for it.
+    rest: Option<(Pin<Box<dyn Future<Output = T> + Send>>, A)>,
 }
 
 impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> CancelSafe<T, A> {
@@ -26,7 +24,7 @@ impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> CancelSafe<
         call: impl Future<Output = T> + Send + 'static,
         after: A,
     ) -> Self {
-        Self { client: Arc::clone(client), call: Some(Box::pin(call)), begun: false, after: Some(after) }
+        Self { client: Arc::clone(client), rest: Some((Box::pin(call), after)) }
     }
 }
 
@@ -34,12 +32,11 @@ impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + Unpin + 'static> Fut
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        self.begun = true;
         // Taken out: one that panics is not polled again.
-        let Some(mut call) = self.call.take() else { return Poll::Pending };
+        let Some((mut call, after)) = self.rest.take() else { return Poll::Pending };
         let answer = call.as_mut().poll(cx);
         if answer.is_pending() {
-            self.call = Some(call);
+            self.rest = Some((call, after));
         }
         answer
     }
@@ -47,7 +44,7 @@ impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + Unpin + 'static> Fut
 
 impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> Drop for CancelSafe<T, A> {
     fn drop(&mut self) {
-        if let (true, Some(call), Some(after)) = (self.begun, self.call.take(), self.after.take()) {
+        if let Some((call, after)) = self.rest.take() {
             let client = Arc::clone(&self.client);
             self.client.in_background(async move { after(&client, call.await) });
         }

@@ -50,9 +50,9 @@ pub enum ErrorKind {
     Misuse,
 }
 
-impl ErrorKind {
-    const fn text(self) -> &'static str {
-        match self {
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::InvalidName => "invalid name",
             Self::InvalidLease => "invalid lease",
             Self::InvalidConfig => "invalid configuration",
@@ -70,13 +70,7 @@ impl ErrorKind {
             Self::Stale => "stale token",
             Self::Closed => "client closed",
             Self::Misuse => "misuse",
-        }
-    }
-}
-
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
+        })
     }
 }
 

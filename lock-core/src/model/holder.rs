@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::model::error::{Error, ErrorKind, Result};
 
@@ -74,29 +73,8 @@ pub(crate) mod hex {
     }
 }
 
-/// What is known by holder. The ids are random numbers, which need no hashing.
-pub type HolderMap<V> = HashMap<HolderId, V, BuildHasherDefault<HolderHasher>>;
-
-/// Takes the bits of a [`HolderId`] as they are.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HolderHasher(u64);
-
-impl Hasher for HolderHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write_u128(&mut self, id: u128) {
-        // Half of it is random enough; ids of tests are small numbers, and differ in this one.
-        self.0 = id as u64;
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-}
+/// What is known by holder.
+pub type HolderMap<V> = HashMap<HolderId, V>;
 
 /// The first 8 digits: enough to tell entries apart, not enough to release one.
 impl fmt::Display for HolderId {

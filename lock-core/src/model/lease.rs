@@ -38,9 +38,6 @@ pub struct Margin {
 }
 
 impl Margin {
-    /// The default share: chrony alone may slew a clock by 8.3 %.
-    pub const DEFAULT_RATE: f64 = 0.10;
-
     /// A margin of `rate` of the lease plus `granularity`.
     ///
     /// # Errors

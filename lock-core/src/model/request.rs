@@ -110,6 +110,15 @@ pub enum Standing {
     Busy(Busy),
 }
 
+/// Whether there may be an entry behind this answer, to be given back.
+pub(crate) fn may_have_joined(answer: &Result<Standing>) -> bool {
+    match answer {
+        Ok(Standing::Busy(_)) => false,
+        Ok(_) => true,
+        Err(error) => error.is_unclear(),
+    }
+}
+
 /// An entry that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
-use super::fanout::{Answer, count, may_be_there, tally};
+use super::fanout::{Answer, count, tally};
 use super::hold::{Hold, Mark};
 use super::renew::renew;
 use crate::backend::{Backend, Busy, Grant, Raise, Renewal, Renewed, Request, Standing};
 use crate::error::Result;
 use crate::holder::HolderId;
+use crate::model::request::may_have_joined;
 use crate::token::FencingToken;
 
 pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<Standing> {
@@ -116,7 +117,7 @@ async fn fence(
 /// attempt does not meet this one.
 async fn give_all_back(shared: &Arc<Shared>, request: &Request, answers: &[Answer<Standing>]) {
     // The late answer of the others is dealt with when it comes.
-    let owed = |answer: &Answer<Standing>| answer.as_ref().is_some_and(may_be_there);
+    let owed = |answer: &Answer<Standing>| answer.as_ref().is_some_and(may_have_joined);
     let entries: Vec<_> = answers.iter().map(|answer| owed(answer).then(|| request.ticket())).collect();
     shared.release(&entries, request.lease + request.delay, answers.len()).await;
 }

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Shared;
 use crate::backend::{Backend, Release, Request, Standing, Ticket};
 use crate::error::{Error, ErrorKind, Result};
+use crate::model::request::may_have_joined;
 
 /// The least time the slower members get once enough have answered.
 const LINGER: Duration = Duration::from_millis(2);
@@ -91,7 +92,7 @@ impl Shared {
     {
         let (shared, asked) = (Arc::clone(self), Arc::clone(request));
         let late = move |member, answer: Result<Standing>| {
-            if may_be_there(&answer) {
+            if may_have_joined(&answer) {
                 shared.give_back(member, asked.ticket(), asked.lease + asked.delay);
             }
         };
@@ -144,15 +145,6 @@ impl Shared {
                 pause = (pause * 2).min(Duration::from_secs(1));
             }
         });
-    }
-}
-
-/// Whether there may be an entry behind this answer, to be given back.
-pub(super) fn may_be_there(answer: &Result<Standing>) -> bool {
-    match answer {
-        Ok(Standing::Busy(_)) => false,
-        Ok(_) => true,
-        Err(error) => error.is_unclear(),
     }
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::Shared;
 use super::acquire::kept;
-use super::fanout::{Answer, count, may_be_there, tally};
+use super::fanout::{Answer, count, tally};
 use crate::backend::{Backend, Grant, Raise, Release, Renewal, Renewed, Request, Standing, Ticket};
 use crate::error::{Error, Result};
 use crate::holder::HolderId;
+use crate::model::request::may_have_joined;
 use crate::token::FencingToken;
 
 /// What one member said of some of the renewals, by their place among all that are due.
@@ -179,7 +180,7 @@ impl Shared {
                 return;
             }
         }
-        if may_be_there(answer) {
+        if may_have_joined(answer) {
             self.give_back(member, request.ticket(), request.lease + request.delay);
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::de::value::StrDeserializer;
-use serde::de::{Deserialize, Deserializer, Expected, IntoDeserializer as _, Unexpected, Visitor};
+use serde::de::{Deserializer, Expected, IntoDeserializer as _, Unexpected, Visitor};
 
 /// One option of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -43,11 +43,6 @@ impl OptionSpec {
     pub fn is(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
-}
-
-/// Reads the text of an option.
-pub(crate) fn read<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, Unread> {
-    T::deserialize(Text(text))
 }
 
 /// The text of an option as serde sees it.

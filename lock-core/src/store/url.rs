@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::options::{self, OptionSpec};
+use super::options::{OptionSpec, Text};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A text that is never printed. It is read by serde and never written.
@@ -119,7 +119,7 @@ impl StoreUrl {
     /// [`ErrorKind::InvalidConfig`] when its value is not a `T`; the value itself is not shown.
     pub fn take<T: DeserializeOwned>(&mut self, key: &str) -> Result<Option<T>> {
         let Some(value) = self.options.remove(key) else { return Ok(None) };
-        let read = options::read(value.reveal());
+        let read = T::deserialize(Text(value.reveal()));
         read.map(Some).map_err(|why| bad(format!("option `{key}` {why}")))
     }
 
