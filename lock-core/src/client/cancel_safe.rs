@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 
 use super::Client;
 
+type Call<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
 /// A call to the store, to be awaited where it is made. Dropped before its end it goes on in the background, and `after` deals with its answer.
 ///
 /// A caller that stops polling it and does not drop it keeps what the call has of the store, such as a pooled connection.
@@ -15,7 +17,7 @@ use super::Client;
 pub(super) struct CancelSafe<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> {
     client: Arc<Client>,
     /// The call, and what is done with its answer when nobody waits for it.
-    rest: Option<(Pin<Box<dyn Future<Output = T> + Send>>, A)>,
+    rest: Option<(Call<T>, A)>,
 }
 
 impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> CancelSafe<T, A> {

@@ -10,7 +10,7 @@ use super::background;
 use super::cancel_safe::CancelSafe;
 use super::entry::{Entry, View};
 use super::loss::lost;
-use super::owner::SlotLease;
+use super::owner::Slot;
 use crate::backend::{Release, Ticket};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -51,16 +51,12 @@ pub(super) struct Hold {
     handle: Handle,
     guards: AtomicU32,
     /// Keeps the owner's slot while the lock is held.
-    _slot: Option<Arc<SlotLease>>,
+    _slot: Option<Arc<Slot>>,
 }
 
 impl Hold {
     fn view(&self) -> View {
         self.handle.entry.view(self.handle.client.clock.now())
-    }
-
-    pub(super) fn mode(&self) -> Mode {
-        self.handle.entry.mode()
     }
 
     /// One more guard, unless the last one is going or the lock is lost.
@@ -83,7 +79,7 @@ impl Guard {
         Self::new(handle, None)
     }
 
-    pub(super) fn new(handle: Handle, slot: Option<Arc<SlotLease>>) -> Self {
+    pub(super) fn new(handle: Handle, slot: Option<Arc<Slot>>) -> Self {
         Self { hold: Arc::new(Hold { handle, guards: AtomicU32::new(1), _slot: slot }), out: false }
     }
 
@@ -166,7 +162,7 @@ impl Guard {
     /// ```
     #[must_use]
     pub fn mode(&self) -> Mode {
-        self.hold.mode()
+        self.entry().mode()
     }
 
     /// The id of the entry in the store. A client that knows it can release the entry.

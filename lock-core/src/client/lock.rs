@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::acquire::{self, Progress, Terms};
 use super::guard::Guard;
-use super::owner::SlotLease;
+use super::owner::Slot;
 use super::retry::Retry;
 use super::{Client, Locks};
 use crate::around::observer::{Outcome, watched};
@@ -34,7 +34,7 @@ pub struct Lock {
     pub(crate) client: Arc<Client>,
     pub(crate) terms: Terms,
     /// For an owner: where it keeps what it holds of this name.
-    pub(super) slot: Option<Arc<SlotLease>>,
+    pub(super) slot: Option<Arc<Slot>>,
 }
 
 /// The two faces of a lock that readers share.

@@ -41,11 +41,9 @@ pub struct Owner {
 
 struct Inner {
     client: Weak<Client>,
-    slots: Mutex<Slots>,
+    /// Those that a lock or what it holds uses.
+    slots: Mutex<HashMap<LockName, Weak<Slot>>>,
 }
-
-/// The slots in use, and by how many leases each.
-type Slots = HashMap<LockName, (Arc<Slot>, usize)>;
 
 impl Owner {
     pub(super) fn new(client: &Arc<Client>) -> Self {
@@ -60,23 +58,32 @@ impl Owner {
     }
 
     /// This owner's place for a name.
-    pub(super) fn slot(&self, name: &LockName) -> Arc<SlotLease> {
+    pub(super) fn slot(&self, name: &LockName) -> Arc<Slot> {
         let mut slots = self.inner.slots.lock();
-        let (slot, uses) = slots.entry(name.clone()).or_default();
-        *uses += 1;
-        let slot = Arc::clone(slot);
-        Arc::new(SlotLease { owner: Arc::downgrade(&self.inner), name: name.clone(), slot })
+        if let Some(slot) = slots.get(name).and_then(Weak::upgrade) {
+            return slot;
+        }
+        let slot = Arc::new(Slot {
+            owner: Arc::downgrade(&self.inner),
+            name: name.clone(),
+            state: Mutex::default(),
+            wakers: Mutex::default(),
+        });
+        slots.insert(name.clone(), Arc::downgrade(&slot));
+        slot
     }
 }
 
-/// A use of a slot, by a lock or what it holds; the last one to go takes the slot out of the owner's map.
-pub(super) struct SlotLease {
+/// What an owner has and does about one name. The last use takes it out of the owner's map.
+pub(super) struct Slot {
     owner: Weak<Inner>,
     name: LockName,
-    slot: Arc<Slot>,
+    state: Mutex<State>,
+    /// Who waits for the acquisition under way. Not in the same lock: a future may wake while it is polled.
+    wakers: Mutex<HashMap<u64, Waker>>,
 }
 
-impl SlotLease {
+impl Slot {
     /// As [`acquire::acquire`]; what the owner holds is entered again, and what it asks for already is joined.
     pub(super) async fn acquire(
         self: &Arc<Self>,
@@ -104,25 +111,15 @@ impl SlotLease {
     }
 }
 
-impl Drop for SlotLease {
+impl Drop for Slot {
     fn drop(&mut self) {
         let Some(owner) = self.owner.upgrade() else { return };
         let mut slots = owner.slots.lock();
-        if let Some((_, uses)) = slots.get_mut(&self.name) {
-            *uses -= 1;
-            if *uses == 0 {
-                slots.remove(&self.name);
-            }
+        // Another may be in its place already.
+        if slots.get(&self.name).is_some_and(|slot| slot.strong_count() == 0) {
+            slots.remove(&self.name);
         }
     }
-}
-
-/// What an owner has and does about one name.
-#[derive(Default)]
-struct Slot {
-    state: Mutex<State>,
-    /// Who waits for the acquisition under way. Not in the same lock: a future may wake while it is polled.
-    wakers: Mutex<HashMap<u64, Waker>>,
 }
 
 #[derive(Default)]
@@ -164,17 +161,17 @@ enum Joined {
 
 /// One call to acquire.
 struct Caller<'a> {
-    lease: &'a Arc<SlotLease>,
+    slot: &'a Arc<Slot>,
     id: u64,
 }
 
 impl<'a> Caller<'a> {
-    fn new(lease: &'a Arc<SlotLease>) -> Self {
-        let mut state = lease.slot.state.lock();
+    fn new(slot: &'a Arc<Slot>) -> Self {
+        let mut state = slot.state.lock();
         state.last_caller += 1;
         let id = state.last_caller;
         state.callers.insert(id, None);
-        Self { lease, id }
+        Self { slot, id }
     }
 
     /// Enters again if held, refuses what would wait for itself, or takes part in asking.
@@ -183,7 +180,7 @@ impl<'a> Caller<'a> {
         terms: &Terms,
         ask: impl Future<Output = Result<Option<Handle>>> + Send + 'static,
     ) -> Result<Joined> {
-        let mut state = self.lease.slot.state.lock();
+        let mut state = self.slot.state.lock();
         let hold = state.hold.upgrade();
         // A lost lock is not entered; the owner asks anew.
         let guard = hold.as_ref().and_then(|hold| hold.enter().ok());
@@ -209,7 +206,7 @@ impl<'a> Caller<'a> {
     /// Goes on with the acquisition under way. `None` when it ended and was not this caller's: what came of it is for
     /// [`Caller::join`] to see.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Option<Guard>>>> {
-        let slot = &self.lease.slot;
+        let slot = self.slot;
         // First, so that no wake-up is missed.
         slot.wakers.lock().insert(self.id, cx.waker().clone());
         let mut state = slot.state.lock();
@@ -225,7 +222,7 @@ impl<'a> Caller<'a> {
         };
         let answer = match answer {
             Ok(Some(handle)) => {
-                let guard = Guard::new(handle, Some(Arc::clone(self.lease)));
+                let guard = Guard::new(handle, Some(Arc::clone(slot)));
                 state.hold = Arc::downgrade(guard.hold());
                 Ok(Some(Some(guard)))
             }
@@ -245,7 +242,7 @@ impl<'a> Caller<'a> {
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        let slot = &self.lease.slot;
+        let slot = self.slot;
         slot.wakers.lock().remove(&self.id);
         let mut state = slot.state.lock();
         state.callers.remove(&self.id);
@@ -263,9 +260,9 @@ impl fmt::Debug for Owner {
     }
 }
 
-impl fmt::Debug for SlotLease {
+impl fmt::Debug for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SlotLease").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Slot").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -284,15 +281,15 @@ mod tests {
         let moment = std::sync::Barrier::new(2);
         let work = || {
             for round in 0..20_000 {
-                let lease = owner.slot(&LockName::new(format!("n{round}")).unwrap());
+                let slot = owner.slot(&LockName::new(format!("n{round}")).unwrap());
                 moment.wait();
-                drop(lease);
+                drop(slot);
             }
         };
         std::thread::scope(|scope| {
             scope.spawn(work);
             scope.spawn(work);
         });
-        assert_eq!(owner.inner.slots().len(), 0);
+        assert_eq!(owner.inner.slots.lock().len(), 0);
     }
 }
