@@ -102,10 +102,10 @@ fault "a late push counts" $client/entry.rs \
     's/let good = ours && matches!\(state\.view\(now\), View::Waiting \{ \.\. \}\);/let good = ours; let _ = View::Waiting { ask_at: None, deadline: now }; state.deadline = now + state.lease; state.phase = Phase::Waiting;/' \
     memory late_wake_of_a_stalled_process
 fault "an abandoned acquire is not given back" $client/acquire.rs \
-    's/    if !nothing \{\n/    if !nothing \&\& false {\n/' \
+    's/if may_have_joined\(answer\) \{/if may_have_joined(answer) \&\& false {/' \
     redis cancelled_acquires_leave_nothing
 fault "an unclear acquire is not given back" $client/acquire.rs \
-    's/settle_unclear\(client, &request, &Err\(error\.clone\(\)\)\);//' \
+    's/settle_unclear\(client, &request, &asked\);//' \
     memory lost_reply_to_acquire_is_given_back
 fault "a dropped guard is not given back" $client/acquire.rs \
     's/self\.client\.give_back\(&self\.entry\);\n    \}\n\}/\n    }\n}/' \
@@ -232,8 +232,8 @@ fault "quorum: half is enough" $quorum/mod.rs \
 fault "quorum: counters are not lifted" $quorum/acquire.rs \
     's/if !shared\.capabilities\.fencing \|\| there >= shared\.majority\(\) \{/if there > 0 {/' \
     sim thousands_of_seeds
-fault "quorum: late grants are kept" $quorum/acquire.rs \
-    's/if may_be_there\(&answer\) \{/if may_be_there(\&answer) \&\& false {/' \
+fault "quorum: late grants are kept" $quorum/fanout.rs \
+    's/if may_have_joined\(&answer\) \{/if may_have_joined(\&answer) \&\& false {/' \
     sim thousands_of_seeds
 fault "quorum: failed attempts are not given back" $quorum/acquire.rs \
     's/give_all_back\(shared, &request, &answers\)\.await;//' \
@@ -250,20 +250,20 @@ fault "Redis: a shut gate grants" lock-redis/src/scripts/acquire.lua \
 fault "Redis: a shut gate renews" lock-redis/src/scripts/renew.lua \
     's/admitted\(KEYS\[4 \* items \+ 1\]\)\n//' \
     gate a_shut_gate_renews_and_raises_nothing
-fault "quorum: releases go to one member" $quorum/renew.rs \
-    's/entries\[i\]\.clone\(\)\.map\(\|ticket\| async move \{ member\.release/entries[i].clone().filter(|_| i == 0).map(|ticket| async move { member.release/' \
+fault "quorum: releases go to one member" $quorum/fanout.rs \
+    's/\(Arc::clone\(self\), entries\[i\]\.clone\(\)\?\)/(Arc::clone(self), entries[i].clone().filter(|_| i == 0)?)/' \
     quorum basic_cycle
 fault "quorum: one store has two votes" $quorum/opening.rs \
     's/config\.quarantine, true\)/config.quarantine, false)/' \
     votes one_store_under_two_addresses_is_refused
-fault "quorum: a late member votes before it is compared" $quorum/acquire.rs \
-    's/match shared\.vote\(i\)\.await \{/match Ok::<(), crate::error::Error>(()) {/' \
+fault "quorum: a late member votes before it is compared" $quorum/renew.rs \
+    's/match self\.vote\(member\)\.await \{/match Ok::<(), crate::error::Error>(()) {/' \
     members a_member_that_comes_late_is_compared_first
 fault "quorum: a late member may end entries earlier" $quorum/member.rs \
     's/real\.granularity <= counted\.granularity/true/' \
     votes a_late_member_votes_only_with_what_was_counted_on
 fault "quorum: a failed look begins the quarantine anew" $quorum/readmission.rs \
-    's/let shut = !matches!\(quorum\.repair\(member, &mut seen\)\.await, Ok\(Shut\(false\)\)\);/let answer = quorum.repair(member, \&mut seen).await;\n        if answer.is_err() { seen = None }\n        let shut = !matches!(answer, Ok(Shut(false)));/' \
+    's/let open = quorum\.repair\(member, &mut seen\)\.await\.unwrap_or\(false\);/let answer = quorum.repair(member, \&mut seen).await;\n        if answer.is_err() { seen = None }\n        let open = answer.unwrap_or(false);/' \
     votes a_look_that_fails_does_not_begin_the_quarantine_anew
 fault "quorum: only a failed verb has a gate looked at" $quorum/readmission.rs \
     's/timeout\(quarantine \/ 4, look\.notified\(\)\)/timeout(quarantine * 1000, look.notified())/' \
@@ -291,7 +291,7 @@ fault "owner: who is not polled keeps the others waiting" $client/owner.rs \
     's/let waker = Waker::from\(Arc::clone\(slot\)\);/if asking.caller != self.id {\n            state.asking = Some(asking);\n            return Poll::Pending;\n        }\n        let waker = Waker::from(Arc::clone(slot));/' \
     client a_second_acquire_goes_on_without_a_first_that_is_not_polled
 fault "owner: slots let go at one moment stay" $client/owner.rs \
-    's/\*uses -= 1;\n(\s*)if \*uses == 0 \{/if Arc::strong_count(\&self.slot) == 2 {/; s/if let Some\(\(_, uses\)\) = slots\.get_mut/if let Some((_, _)) = slots.get_mut/' \
+    's/slot\.strong_count\(\) == 0/slot.strong_count() == 1/' \
     unit client::owner::tests::slots_that_are_let_go_at_the_same_moment_leave_the_map
 fault "seam: a closed store is asked" lock-core/src/store/checked.rs \
     's/match \*self\.closed\.borrow\(\) \{/match false {/' \
