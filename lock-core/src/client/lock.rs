@@ -155,6 +155,9 @@ impl Lock {
 
     /// Always gives a guard.
     pub(crate) async fn acquire_with(&self, progress: Progress) -> Result<Option<Guard>> {
+        if self.client.is_home() {
+            return self.take(Some(&progress)).await;
+        }
         let lock = self.clone();
         self.client.at_home(async move { lock.take(Some(&progress)).await }).await
     }
@@ -189,6 +192,9 @@ impl Lock {
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         watched(self, &Progress::default(), Outcome::Busy, async {
+            if self.client.is_home() {
+                return self.try_once().await;
+            }
             let lock = self.clone();
             self.client.at_home(async move { lock.try_once().await }).await
         })
@@ -225,6 +231,9 @@ impl Lock {
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
         let progress = Progress::default();
         watched(self, &progress, Outcome::Timeout, async {
+            if self.client.is_home() {
+                return self.until_held_or(timeout, &progress).await;
+            }
             let (lock, progress) = (self.clone(), progress.clone());
             self.client.at_home(async move { lock.until_held_or(timeout, &progress).await }).await
         })

@@ -42,7 +42,7 @@ impl Client {
         Handle::try_current().is_ok_and(|current| current.id() == self.runtime.id())
     }
 
-    /// Runs `work` here; for a caller from elsewhere as a task that is dropped with this future.
+    /// Runs `work` for a caller from elsewhere, as a task that is dropped with this future.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] when the client's runtime has ended.
@@ -50,9 +50,6 @@ impl Client {
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        if self.is_home() {
-            return work.await;
-        }
         let mut task = Attached(self.runtime.spawn(work));
         self.done((&mut task.0).await)
     }
@@ -84,11 +81,12 @@ impl Client {
 
     /// Sleeps until `until` on the client's clock, by the timers of its own runtime. False when that has ended.
     pub(crate) async fn sleep_until(&self, until: Timestamp) -> bool {
+        if self.is_home() {
+            sleep_until(&self.clock, until).await;
+            return true;
+        }
         let clock = Arc::clone(&self.clock);
-        let sleep = async move {
-            sleep_until(&clock, until).await;
-            Ok(())
-        };
-        self.at_home(sleep).await.is_ok()
+        let mut task = Attached(self.runtime.spawn(async move { sleep_until(&clock, until).await }));
+        (&mut task.0).await.is_ok()
     }
 }
