@@ -145,21 +145,6 @@ impl Progress {
     }
 }
 
-/// Asks until it holds; where there is no progress to tell once, and without waiting.
-pub(super) async fn acquire(
-    client: &Arc<Client>,
-    terms: &Terms,
-    waits: Option<&Progress>,
-) -> Result<Option<Handle>> {
-    if let Some(progress) = waits {
-        return until_held(client, terms, progress).await.map(Some);
-    }
-    match attempt(client, terms, false, &Progress::default()).await? {
-        Attempt::Held(handle) => Ok(Some(handle)),
-        Attempt::Busy(_) | Attempt::LostPlace { .. } => Ok(None),
-    }
-}
-
 /// The failed attempts in a row.
 struct Failed {
     count: u32,
@@ -182,13 +167,22 @@ impl Failed {
     }
 }
 
-/// Asks until it holds. The caller bounds the time by dropping it.
-async fn until_held(client: &Arc<Client>, terms: &Terms, progress: &Progress) -> Result<Handle> {
+/// Asks until it holds, and the caller bounds the time by dropping it; once where there is no progress to tell.
+pub(super) async fn acquire(
+    client: &Arc<Client>,
+    terms: &Terms,
+    waits: Option<&Progress>,
+) -> Result<Option<Handle>> {
     let mut tries = 0_u32;
     let mut failed = Failed::new(client);
     loop {
-        let (again, error) = match attempt(client, terms, terms.fair, progress).await {
-            Ok(Attempt::Held(handle)) => return Ok(handle),
+        let attempted = attempt(client, terms, waits.filter(|_| terms.fair)).await;
+        let Some(progress) = waits else {
+            return attempted
+                .map(|attempt| if let Attempt::Held(handle) = attempt { Some(handle) } else { None });
+        };
+        let (again, error) = match attempted {
+            Ok(Attempt::Held(handle)) => return Ok(Some(handle)),
             Ok(Attempt::Busy(retry_after)) => {
                 progress.others_ahead();
                 tries = tries.saturating_add(1);
@@ -221,12 +215,12 @@ fn random_pause(retry: &Retry, count: u32) -> Duration {
     retry.pause(count, getrandom::u64().unwrap_or_default())
 }
 
-/// One acquisition under a fresh holder id.
-async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Progress) -> Result<Attempt> {
+/// One acquisition under a fresh holder id. It waits in the line where there is progress to tell.
+async fn attempt(client: &Arc<Client>, terms: &Terms, line: Option<&Progress>) -> Result<Attempt> {
     // Counted first and checked then, so that `close` either refuses it here or waits for it.
     let asking = client.background.begin();
     client.open()?;
-    let request = Arc::new(terms.request(queue, client.settings.token_epoch)?);
+    let request = Arc::new(terms.request(line.is_some(), client.settings.token_epoch)?);
     let sent = client.clock.now();
     let asked = ask(client, &request).await;
     if asked.is_err() {
@@ -255,17 +249,17 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, queue: bool, progress: &Pr
     if held {
         return Ok(Attempt::Held(handle));
     }
-    match handle.entry.view(now) {
-        View::Waiting { .. } if queue => {
+    match (handle.entry.view(now), line) {
+        (View::Waiting { .. }, Some(progress)) => {
             drop(asking);
             progress.waits(handle.entry.token());
             in_line(handle, progress).await
         }
-        View::Held { .. } | View::Waiting { .. } => {
+        (View::Held { .. } | View::Waiting { .. }, _) => {
             Err(Error::new(ErrorKind::Protocol, "the store put an entry in the line that was not to wait"))
         }
         // The answer took longer than the lease: not held.
-        View::Over(_) => Ok(Attempt::LostPlace { waited: false, cause: lost_place() }),
+        (View::Over(_), _) => Ok(Attempt::LostPlace { waited: false, cause: lost_place() }),
     }
 }
 
