@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -81,15 +81,20 @@ impl Future for Acquire<'_> {
 
 async fn acquire(lock: &Lock, tell: Option<Tell<'_>>) -> Result<Guard> {
     let progress = Progress::default();
-    let call = async {
-        let Some(tell) = tell else { return lock.acquire_with(progress.clone()).await };
-        tokio::select! {
-            biased;
-            guard = lock.acquire_with(progress.clone()) => guard,
-            never = telling(lock, &progress, tell) => never,
+    let mut call = pin!(lock.acquire_with(progress.clone()));
+    let guard = match tell {
+        None => watched(lock, &progress, Outcome::Failed, call).await?,
+        Some(tell) => {
+            let told = Box::pin(async {
+                tokio::select! {
+                    biased;
+                    guard = &mut call => guard,
+                    never = telling(lock, &progress, tell) => never,
+                }
+            });
+            watched(lock, &progress, Outcome::Failed, told).await?
         }
     };
-    let guard = watched(lock, &progress, Outcome::Failed, call).await?;
     guard.ok_or_else(|| Error::new(ErrorKind::Busy, "it ended without a lock"))
 }
 

@@ -253,7 +253,8 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, line: Option<&Progress>) -
         (View::Waiting { .. }, Some(progress)) => {
             drop(asking);
             progress.waits(handle.entry.token());
-            in_line(handle, progress).await
+            // In a place of its own: most acquisitions do not wait.
+            Box::pin(in_line(handle, progress)).await
         }
         (View::Held { .. } | View::Waiting { .. }, _) => {
             Err(Error::new(ErrorKind::Protocol, "the store put an entry in the line that was not to wait"))

@@ -1,5 +1,6 @@
 //! A configured lock and its three ways to acquire.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -159,7 +160,7 @@ impl Lock {
             return self.take(Some(&progress)).await;
         }
         let lock = self.clone();
-        self.client.at_home(async move { lock.take(Some(&progress)).await }).await
+        self.client.at_home(Box::pin(async move { lock.take(Some(&progress)).await })).await
     }
 
     async fn take(&self, waits: Option<&Progress>) -> Result<Option<Guard>> {
@@ -191,14 +192,14 @@ impl Lock {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        watched(self, &Progress::default(), Outcome::Busy, async {
+        let call = pin!(async {
             if self.client.is_home() {
                 return self.try_once().await;
             }
             let lock = self.clone();
-            self.client.at_home(async move { lock.try_once().await }).await
-        })
-        .await
+            self.client.at_home(Box::pin(async move { lock.try_once().await })).await
+        });
+        watched(self, &Progress::default(), Outcome::Busy, call).await
     }
 
     async fn try_once(&self) -> Result<Option<Guard>> {
@@ -230,14 +231,15 @@ impl Lock {
     /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
         let progress = Progress::default();
-        watched(self, &progress, Outcome::Timeout, async {
+        let call = pin!(async {
             if self.client.is_home() {
                 return self.until_held_or(timeout, &progress).await;
             }
             let (lock, progress) = (self.clone(), progress.clone());
-            self.client.at_home(async move { lock.until_held_or(timeout, &progress).await }).await
-        })
-        .await
+            let call = Box::pin(async move { lock.until_held_or(timeout, &progress).await });
+            self.client.at_home(call).await
+        });
+        watched(self, &progress, Outcome::Timeout, call).await
     }
 
     async fn until_held_or(&self, timeout: Duration, progress: &Progress) -> Result<Option<Guard>> {

@@ -256,10 +256,23 @@ pub(crate) async fn watched(
     lock: &Lock,
     progress: &Progress,
     over: Outcome,
-    call: impl Future<Output = Result<Option<Guard>>>,
+    call: impl Future<Output = Result<Option<Guard>>> + Unpin,
+) -> Result<Option<Guard>> {
+    match &lock.client.observers {
+        None => call.await,
+        // In a place of its own: without observers it costs nothing.
+        Some(observers) => Box::pin(observed(observers, lock, progress, over, call)).await,
+    }
+}
+
+async fn observed(
+    observers: &Observers,
+    lock: &Lock,
+    progress: &Progress,
+    over: Outcome,
+    mut call: impl Future<Output = Result<Option<Guard>>> + Unpin,
 ) -> Result<Option<Guard>> {
     let client = &lock.client;
-    let Some(observers) = &client.observers else { return call.await };
     let of = observers.subject(lock.name(), lock.mode());
     let mut acquiring = Acquiring {
         observers,
@@ -281,8 +294,6 @@ pub(crate) async fn watched(
         }
         std::future::pending().await
     };
-    // In a place of its own: what goes around it would move it several times.
-    let mut call = Box::pin(call);
     let answer = acquiring.span.around(async {
         tokio::select! {
             biased;
@@ -291,7 +302,6 @@ pub(crate) async fn watched(
         }
     });
     let answer = answer.await;
-    drop(call);
     acquiring.outcome = match &answer {
         Ok(Some(_)) => Outcome::Acquired,
         Ok(None) => over,
