@@ -2,7 +2,9 @@
 
 mod entries;
 
+use std::fmt::Debug;
 use std::future::Future;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +23,7 @@ use crate::record::{Counted, Notes};
 use crate::rng::Rng;
 use crate::runner::Extent;
 use crate::verdict::{Stop, Verdict};
-use crate::{ensure_eq, fail};
+use crate::fail;
 
 pub use entries::{
     exclusive, held, holder, joined, leased, listed, name, number, permit, renew, renewal, request, ticket,
@@ -391,10 +393,15 @@ pub async fn all<T: 'static, E: Into<Stop> + 'static>(mut tasks: JoinSet<Result<
 ///
 /// # Errors
 /// When it does not.
-pub fn refused<T>(got: onelock_core::Result<T>, kind: ErrorKind, what: &str) -> Verdict<Error> {
-    let error = got.err().ok_or_else(|| Stop::failed(format!("{what}: it is not refused")))?;
-    ensure_eq!(error.kind(), kind, "{what}: {error}");
-    Ok(error)
+#[track_caller]
+pub fn refused<T: Debug>(got: onelock_core::Result<T>, kind: ErrorKind, what: &str) -> Verdict<Error> {
+    match got {
+        Err(error) if error.kind() == kind => Ok(error),
+        got => {
+            let text = format!("{}: {what}: {got:?}, and not {kind:?}", Location::caller());
+            Err(Stop::failed(text))
+        }
+    }
 }
 
 /// Asks until the store answers: on a busy machine an answer may come too late.

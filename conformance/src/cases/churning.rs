@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::case::{Need, table};
 use crate::churn;
-use crate::ctx::{Ctx, all, in_time, patient};
+use crate::ctx::{Ctx, PATIENCE, all, in_time, patient};
 use crate::fenced::Fenced;
 use crate::history::{self, Hold};
 use crate::rng::Rng;
@@ -208,7 +208,7 @@ async fn fenced_resource_survives_pauses(ctx: &Ctx) -> Verdict {
                 let late = lease * 2 + task.rng.time(lease);
                 let time = if cycle % 2 == 0 { late } else { task.rng.time(lease / 4) };
                 tokio::time::sleep(time).await;
-                let item = u64::from(task.number) * 1000 + cycle;
+                let item = (u64::from(task.number) << 32) + cycle;
                 if resource.write(token.get(), item, read) {
                     acknowledged.push(item);
                 }
@@ -216,7 +216,8 @@ async fn fenced_resource_survives_pauses(ctx: &Ctx) -> Verdict {
             Ok(acknowledged)
         }
     });
-    let acknowledged: HashSet<_> = acknowledged.await?.into_iter().collect();
+    let acknowledged = ctx.soon_for(PATIENCE * 4, "the writers end", acknowledged).await??;
+    let acknowledged: HashSet<_> = acknowledged.into_iter().collect();
     let (fenced, unfenced) = resource.contents();
     ensure!(resource.refused() > 0, "no write came late: the run proves nothing");
     ensure_eq!(fenced, acknowledged, "the fenced list and what was acknowledged");

@@ -7,8 +7,8 @@ use onelock_core::{Backend, FencingToken, Release, Renewed, Request, Standing, W
 
 use crate::case::{Need, table};
 use crate::ctx::{
-    Ctx, LONG, PATIENCE, all, exclusive, held, holder, leased, name, permit, renew, renewal, request, ticket,
-    trying, waiting,
+    Ctx, LONG, all, exclusive, held, holder, leased, name, permit, renew, renewal, request, ticket, trying,
+    waiting,
 };
 use crate::verdict::Verdict;
 use crate::{ensure, ensure_eq, expect, fail};
@@ -286,7 +286,7 @@ async fn release_at_the_end_of_a_lease_hurts_nobody(ctx: &Ctx) -> Verdict {
             Verdict::Ok(())
         });
     }
-    ctx.soon_for(PATIENCE * 2, "the late releases", all(tasks)).await?.map(drop)
+    ctx.soon("the late releases", all(tasks)).await?.map(drop)
 }
 
 /// A waiter whose own lease has ended while it waited is not told that it holds when its turn would have come.

@@ -67,8 +67,10 @@ impl Process {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What comes before the command: a clock of its own, and what can cut its power.
+    /// What comes before the command of the next start: a clock of its own, and what can cut its power.
     pub(super) fn words(&self) -> Verdict<Vec<OsString>> {
+        // One that did not come up may run yet, and must not write while its data is copied.
+        self.kill()?;
         let mut words = clock::words(self.folder())?;
         words.extend(power::words(self.folder(), self.data)?);
         Ok(words)
@@ -103,8 +105,6 @@ impl Process {
         let (first, rest) = line.split_first().context("a command")?;
         let mut command = Command::new(first);
         command.args(rest).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        // One that did not come up may run yet.
-        self.kill()?;
         *self.child() = Some(spawn(command)?.context(name)?);
         Ok(())
     }
