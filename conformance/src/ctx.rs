@@ -17,13 +17,13 @@ use onelock_core::{Backend, Clock, Error, ErrorKind, LockName, Mode, Settings, T
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::case::Need;
+use crate::fail;
 use crate::faults::Link;
 use crate::harness::{Harness, Store};
 use crate::record::{Counted, Notes};
 use crate::rng::Rng;
 use crate::runner::Extent;
 use crate::verdict::{Stop, Verdict};
-use crate::fail;
 
 pub use entries::{
     exclusive, held, holder, joined, leased, listed, name, number, permit, renew, renewal, request, ticket,
