@@ -85,14 +85,14 @@ async fn acquire(lock: &Lock, tell: Option<Tell<'_>>) -> Result<Guard> {
     let guard = match tell {
         None => watched(lock, &progress, Outcome::Failed, call).await?,
         Some(tell) => {
-            let told = Box::pin(async {
+            let reporting = Box::pin(async {
                 tokio::select! {
                     biased;
                     guard = &mut call => guard,
                     never = telling(lock, &progress, tell) => never,
                 }
             });
-            watched(lock, &progress, Outcome::Failed, told).await?
+            watched(lock, &progress, Outcome::Failed, reporting).await?
         }
     };
     guard.ok_or_else(|| Error::new(ErrorKind::Busy, "it ended without a lock"))

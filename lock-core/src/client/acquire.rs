@@ -260,7 +260,10 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, line: Option<&Progress>) -
             Err(Error::new(ErrorKind::Protocol, "the store put an entry in the line that was not to wait"))
         }
         // The answer took longer than the lease: not held.
-        (View::Over(_), _) => Ok(Attempt::LostPlace { waited: false, cause: lost_place() }),
+        (View::Over(_), _) => {
+            let cause = Error::new(ErrorKind::Unavailable, "the store answered after the lease had ended");
+            Ok(Attempt::LostPlace { waited: false, cause })
+        }
     }
 }
 

@@ -99,7 +99,7 @@ impl Shared {
         self.ask(call, enough, late).await
     }
 
-    /// Gives back what members may have granted that failed: [`Shared::ask_for`] hears no more of them.
+    /// Gives back what members may have granted that failed: [`Shared::ask_for`] gets no later answer of them.
     pub(super) fn give_back_unclear(self: &Arc<Self>, request: &Request, answers: &[Answer<Standing>]) {
         for (member, answer) in answers.iter().enumerate() {
             if matches!(answer, Some(Err(error)) if error.is_unclear()) {
