@@ -16,10 +16,11 @@ use crate::token::FencingToken;
 pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<Standing> {
     let (owner, mark, note) = (request.holder, Mark::random()?, request.note.clone());
     let mut request = request.clone().queue(false).note(mark.on(&note, None)?);
-    let known = shared.holds.lock().get(&owner).is_some_and(|hold| hold.request.name == request.name);
-    if known {
+    let known =
+        shared.holds.lock().get(&owner).filter(|hold| hold.request.name == request.name).map(|h| h.token);
+    if let Some(token) = known {
         // Asked again for what this client holds. Another attempt could find another number.
-        let renewal = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
+        let renewal = Renewal::new(request.ticket().token(token), request.lease, request.waiter_lease);
         match renew(shared, &[renewal]).await.pop() {
             Some(Ok(Renewed::Held(grant))) => return Ok(Standing::Held(grant)),
             Some(Err(error)) => return Err(error),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Shared;
 use super::acquire::kept;
 use super::fanout::{Answer, count, tally};
+use super::hold::Hold;
 use crate::backend::{Backend, Grant, Raise, Release, Renewal, Renewed, Request, Standing, Ticket};
 use crate::error::{Error, Result};
 use crate::holder::HolderId;
@@ -104,8 +105,12 @@ fn votes(due: usize, batches: &[Vec<(usize, Renewal)>], answers: &[Answer<Said>]
 fn conclude(shared: &Arc<Shared>, renewal: &Renewal, vote: Vote) -> Result<Renewed> {
     let owner = renewal.ticket.holder;
     if vote.is_lost(shared) {
+        let mut holds = shared.holds.lock();
+        // Its owner may have asked again since, and hold by another number.
+        let asked = |hold: &Hold| renewal.ticket.token.is_none_or(|token| token == hold.token);
+        let lost = if holds.get(&owner).is_some_and(asked) { holds.remove(&owner) } else { None };
         // Nobody will release it: what is left on a minority is given back here.
-        if let Some(hold) = shared.holds.lock().remove(&owner) {
+        if let Some(hold) = lost {
             for (member, entry) in hold.entries.into_iter().enumerate() {
                 if let Some(ticket) = entry {
                     shared.give_back(member, ticket, hold.request.lease + hold.request.delay);
