@@ -8,7 +8,7 @@ use super::fanout::{Answer, count, tally};
 use super::hold::{Hold, Mark};
 use super::renew::renew;
 use crate::backend::{Backend, Busy, Grant, Raise, Renewal, Renewed, Request, Standing};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
 use crate::model::request::may_have_joined;
 use crate::token::FencingToken;
@@ -23,10 +23,17 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<S
         let renewal = Renewal::new(request.ticket().token(token), request.lease, request.waiter_lease);
         match renew(shared, &[renewal]).await.pop() {
             Some(Ok(Renewed::Held(grant))) => return Ok(Standing::Held(grant)),
+            // Whatever refused the renewal, the entries may still be there.
+            Some(Err(error)) if !error.is_unclear() => {
+                return Err(Error::new(ErrorKind::Unavailable, error.to_string()));
+            }
             Some(Err(error)) => return Err(error),
-            // Lost: what is left of it is being given back, under the id that it has.
-            _ => request.holder = HolderId::random()?,
+            _ => {}
         }
+    }
+    // What an earlier attempt left is being given back under its id: that must not take the entries of this one.
+    if shared.is_removing(owner) {
+        request.holder = HolderId::random()?;
     }
     let request = Arc::new(request);
     let answers = ask(shared, &request).await;

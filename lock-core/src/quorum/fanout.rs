@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Shared;
 use crate::backend::{Backend, Release, Request, Standing, Ticket};
 use crate::error::{Error, ErrorKind, Result};
+use crate::holder::HolderId;
 use crate::model::request::may_have_joined;
 
 /// The least time the slower members get once enough have answered.
@@ -46,6 +47,7 @@ impl Shared {
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
+        // `late` goes along with an answer: once that is received, nothing of its call is under way any more.
         let (answer, mut answers) = mpsc::unbounded_channel();
         let mut asked = 0_usize;
         for (i, member) in self.members.iter().enumerate() {
@@ -53,7 +55,7 @@ impl Shared {
             asked += 1;
             let (answer, late) = (answer.clone(), late.clone());
             self.spawn(async move {
-                if let Err(mpsc::error::SendError((i, unread))) = answer.send((i, call.await)) {
+                if let Err(mpsc::error::SendError((i, unread, late))) = answer.send((i, call.await, late)) {
                     late(i, unread);
                 }
             });
@@ -63,7 +65,7 @@ impl Shared {
         let start = Instant::now();
         let mut end = start + self.member_timeout;
         while asked > 0 {
-            let Ok(Some((i, said))) = timeout_at(end, answers.recv()).await else { break };
+            let Ok(Some((i, said, _))) = timeout_at(end, answers.recv()).await else { break };
             asked -= 1;
             let before = enough(&got);
             got[i] = Some(said);
@@ -74,7 +76,7 @@ impl Shared {
         // From here on answers go to `late`; those on their way still count. (Receiving, not trying to: a closed channel
         // waits for a send that has begun, and an answer dropped unread would be an entry nobody gives back.)
         answers.close();
-        while let Some((i, said)) = answers.recv().await {
+        while let Some((i, said, _)) = answers.recv().await {
             got[i] = Some(said);
         }
         got
@@ -90,13 +92,24 @@ impl Shared {
     where
         F: Future<Output = Result<Standing>> + Send + 'static,
     {
-        let (shared, asked) = (Arc::clone(self), Arc::clone(request));
+        let (asked, removing) = (Arc::clone(request), Arc::new(self.removing(request.holder)));
         let late = move |member, answer: Result<Standing>| {
             if may_have_joined(&answer) {
-                shared.give_back(member, asked.ticket(), asked.lease + asked.delay);
+                removing.shared.give_back(member, asked.ticket(), asked.lease + asked.delay);
             }
         };
         self.ask(call, enough, late).await
+    }
+
+    /// Counts a call that may take an entry of this holder id away.
+    fn removing(self: &Arc<Self>, holder: HolderId) -> Removing {
+        *self.removing.lock().entry(holder).or_default() += 1;
+        Removing { shared: Arc::clone(self), holder }
+    }
+
+    /// Whether an entry of this holder id may yet be taken away.
+    pub(super) fn is_removing(&self, holder: HolderId) -> bool {
+        self.removing.lock().contains_key(&holder)
     }
 
     /// Gives back what members may have granted that failed: [`Shared::ask_for`] gets no later answer of them.
@@ -117,11 +130,12 @@ impl Shared {
         enough: usize,
     ) -> Vec<Answer<Release>> {
         let call = |i: usize, member: Arc<dyn Backend>| {
-            let (shared, ticket) = (Arc::clone(self), entries[i].clone()?);
+            let ticket = entries[i].clone()?;
+            let removing = self.removing(ticket.holder);
             Some(async move {
                 let answer = member.release(&ticket).await;
                 if answer.as_ref().is_err_and(Error::is_retryable) {
-                    shared.give_back(i, ticket, lease);
+                    removing.shared.give_back(i, ticket, lease);
                 }
                 answer
             })
@@ -134,17 +148,36 @@ impl Shared {
     pub(super) fn give_back(self: &Arc<Self>, member: usize, ticket: Ticket, lease: Duration) {
         let backend = Arc::clone(&self.members[member]);
         let until = Instant::now() + lease;
-        let shared = Arc::clone(self);
+        let removing = self.removing(ticket.holder);
         self.spawn(async move {
             let mut pause = Duration::from_millis(10);
             while let Err(error) = backend.release(&ticket).await {
-                if shared.open().is_err() || !error.is_retryable() || Instant::now() + pause >= until {
+                if removing.shared.open().is_err() || !error.is_retryable() || Instant::now() + pause >= until {
                     return;
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(1));
             }
         });
+    }
+}
+
+/// A call that may take an entry of this holder id away, until dropped.
+#[derive(Debug)]
+struct Removing {
+    shared: Arc<Shared>,
+    holder: HolderId,
+}
+
+impl Drop for Removing {
+    fn drop(&mut self) {
+        let mut removing = self.shared.removing.lock();
+        if let Some(calls) = removing.get_mut(&self.holder) {
+            *calls -= 1;
+            if *calls == 0 {
+                removing.remove(&self.holder);
+            }
+        }
     }
 }
 

@@ -116,6 +116,8 @@ struct Shared {
     info: Info,
     runtime: Handle,
     holds: Mutex<HolderMap<Hold>>,
+    /// How many calls are under way that may take an entry of this holder id away.
+    removing: Mutex<HolderMap<usize>>,
     /// Tasks under way that nobody waits for.
     background: Background,
     closed: AtomicBool,
@@ -251,6 +253,7 @@ impl Quorum {
             info: Info::new("quorum", format!("quorum of {}", addresses.join(", "))),
             runtime,
             holds: Mutex::default(),
+            removing: Mutex::default(),
             background: Background::default(),
             closed: AtomicBool::new(false),
             epoch: AtomicU16::new(0),

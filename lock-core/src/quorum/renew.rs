@@ -142,9 +142,10 @@ fn join_missing(shared: &Arc<Shared>, owner: HolderId, lease: Duration) {
         let Ok(holder) = HolderId::random() else { return };
         hold.joining[member] = true;
         let (request, joining) = (Request { holder, ..hold.request.clone() }, Arc::clone(shared));
+        let token = hold.token;
         shared.spawn(async move {
             let answer = joining.join(member, &request).await;
-            joining.take_joined(owner, member, &request, &answer);
+            joining.take_joined(owner, token, member, &request, &answer);
         });
     }
 }
@@ -174,11 +175,13 @@ impl Shared {
     fn take_joined(
         self: &Arc<Self>,
         owner: HolderId,
+        token: FencingToken,
         member: usize,
         request: &Request,
         answer: &Result<Standing>,
     ) {
-        if let Some(hold) = self.holds.lock().get_mut(&owner) {
+        // The owner may have lost that hold, and hold by another number.
+        if let Some(hold) = self.holds.lock().get_mut(&owner).filter(|hold| hold.token == token) {
             hold.joining[member] = false;
             if let Ok(Standing::Held(grant)) = answer {
                 hold.entries[member] = Some(request.ticket().token(grant.token));

@@ -30,17 +30,18 @@ fn it_needs_a_runtime() {
     assert_eq!(Quorum::new(vec![store, named]).unwrap_err().kind(), ErrorKind::Misuse);
 }
 
-/// A memory store under another address, which may answer to acquires a second late.
+/// A memory store under another address, which may answer to acquires a second late, or release a second late.
 #[derive(Debug)]
 struct Renamed {
     store: Arc<dyn Backend>,
     address: &'static str,
     late: AtomicBool,
+    releases_late: AtomicBool,
 }
 
 impl Renamed {
     fn new(address: &'static str) -> Arc<Self> {
-        Arc::new(Self { store: memory(), address, late: AtomicBool::new(false) })
+        Arc::new(Self { store: memory(), address, late: false.into(), releases_late: false.into() })
     }
 }
 
@@ -69,6 +70,9 @@ impl Backend for Renamed {
         self.store.renew(due).await
     }
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        if self.releases_late.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
         self.store.release(ticket).await
     }
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
@@ -104,13 +108,7 @@ async fn a_member_that_cannot_raise_makes_it_unfenced_and_permits_are_refused() 
 
 #[tokio::test(start_paused = true)]
 async fn asked_again_it_keeps_its_number_and_its_majority() {
-    let members = ["a", "b", "c"].map(Renamed::new);
-    let all = members.iter().map(|member| Arc::clone(member) as Arc<dyn Backend>).collect();
-    let quorum = Quorum::new(all).unwrap();
-    let asks = |holder| {
-        let (name, holder) = (LockName::new("n").unwrap(), HolderId::from_u128(holder));
-        Request::new(name, holder, Mode::Exclusive, Duration::from_secs(30))
-    };
+    let (members, quorum) = three();
     // The counter of one member is ahead.
     for holder in 1..=3 {
         members[2].store.acquire(&asks(holder)).await.unwrap();
@@ -125,9 +123,44 @@ async fn asked_again_it_keeps_its_number_and_its_majority() {
     assert_eq!(again.token, first.token);
     // What comes late is given back, and takes nothing from what is held.
     tokio::time::sleep(Duration::from_secs(5)).await;
+    let held = held_on(&members).await;
+    assert!(held >= 2, "on {held} members");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_failed_attempt_gives_back_late_takes_nothing_from_the_next_one() {
+    let (members, quorum) = three();
+    for member in &members[..2] {
+        member.store.acquire(&asks(1)).await.unwrap();
+    }
+    members[2].releases_late.store(true, Ordering::Relaxed);
+    assert!(matches!(quorum.acquire(&asks(9)).await.unwrap(), Standing::Busy(_)));
+    // Free on one member, while the last one is still about to give back what the attempt had there.
+    members[1].store.release(&asks(1).ticket()).await.unwrap();
+    while !matches!(quorum.acquire(&asks(9)).await.unwrap(), Standing::Held(_)) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // One of them is of the holder before.
+    let held = held_on(&members).await;
+    assert_eq!(held, 3, "on {held} members");
+}
+
+fn three() -> ([Arc<Renamed>; 3], Quorum) {
+    let members = ["a", "b", "c"].map(Renamed::new);
+    let all = members.iter().map(|member| Arc::clone(member) as Arc<dyn Backend>).collect();
+    (members, Quorum::new(all).unwrap())
+}
+
+fn asks(holder: u128) -> Request {
+    let (name, holder) = (LockName::new("n").unwrap(), HolderId::from_u128(holder));
+    Request::new(name, holder, Mode::Exclusive, Duration::from_secs(30))
+}
+
+async fn held_on(members: &[Arc<Renamed>]) -> usize {
     let mut held = 0;
-    for member in &members {
+    for member in members {
         held += member.store.inspect(&asks(9).name).await.unwrap().holders.len();
     }
-    assert!(held >= 2, "on {held} members");
+    held
 }
