@@ -1,8 +1,11 @@
 //! The command line.
 
+use std::ffi::OsStr;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::builder::{StringValueParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, Parser, Subcommand};
 use clap_complete::Shell;
 
 #[cfg(feature = "bench")]
@@ -100,6 +103,30 @@ fn store(url: &str) -> Result<String, String> {
     }
 }
 
+/// A lock's name, or how names begin; what they may be, the library says. A store's URL in its place is a mistake: the
+/// default store would be asked, and would show the URL's password as a name.
+#[derive(Clone)]
+pub(crate) struct Name;
+
+impl TypedValueParser for Name {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&Arg>,
+        text: &OsStr,
+    ) -> Result<String, clap::Error> {
+        let text = StringValueParser::new().parse_ref(command, arg, text)?;
+        let is_url = |scheme: &&str| text.strip_prefix(*scheme).is_some_and(|rest| rest.starts_with("://"));
+        if onelock::families().iter().flat_map(|family| family.schemes).any(is_url) {
+            let what = "a store's URL stands where a name is expected: put it behind --store\n";
+            return Err(clap::Error::raw(ErrorKind::ValueValidation, what).with_cmd(command));
+        }
+        Ok(text)
+    }
+}
+
 /// How often a store is looked at.
 pub(crate) fn period(text: &str) -> Result<Duration, String> {
     const LEAST: Duration = Duration::from_millis(50);
@@ -137,6 +164,9 @@ mod tests {
             "run a --permits 0 -- ls",
             "run a --ttl soon -- ls",
             "run a -E 256 -- ls",
+            "list redis://h",
+            "status quorum://?members=a",
+            "run postgresql+session://h/d -- ls",
             "evict a",
             "evict a --token 0",
             "evict a --token -1",
@@ -161,6 +191,14 @@ mod tests {
         for bad in ["bench --all redis://h", "bench --rounds 0", "bench --from old.json --quick"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_url_for_a_name_is_refused_and_not_shown() {
+        let refused = Args::try_parse_from(["onelock", "status", "redis://u:never-printed@h"]).unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains("--store") && !text.contains("never-printed"), "{text}");
+        assert!(Args::try_parse_from(["onelock", "status", "https://example.org/a"]).is_ok());
     }
 
     fn parse(words: &str) -> Result<Args, clap::Error> {

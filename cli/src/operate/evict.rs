@@ -4,6 +4,7 @@ use clap::Parser;
 use onelock::{FencingToken, LockName, Release};
 use serde::Serialize;
 
+use crate::args::Name;
 use crate::exit::{Exit, Outcome};
 use crate::output::{json, line};
 use crate::store;
@@ -11,6 +12,7 @@ use crate::store;
 #[derive(Debug, Parser)]
 pub(crate) struct EvictArgs {
     /// The name of the lock.
+    #[arg(value_parser = Name)]
     name: String,
     /// The token of the holder or waiter, as `status` shows it. Nothing happens when it has changed meanwhile.
     #[arg(long, value_parser = token)]

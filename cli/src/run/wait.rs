@@ -8,6 +8,7 @@ use onelock::{ErrorKind, LockName, Mode};
 use super::supervise::End;
 use super::take::{self, Taken, Wait};
 use super::{busy, finish, interrupted, listen, work};
+use crate::args::Name;
 use crate::exit::{Exit, Outcome};
 use crate::store;
 
@@ -29,6 +30,7 @@ Exit codes:
 )]
 pub(crate) struct WaitArgs {
     /// The name of the lock.
+    #[arg(value_parser = Name)]
     name: String,
     /// Wait at most this long, for the lock and for a store that is away.
     #[arg(short, long, value_name = "TIME", value_parser = humantime::parse_duration)]

@@ -8,6 +8,7 @@ use nix::unistd::{Uid, User};
 use onelock::{Lock, LockName, Locks, Mode, Note};
 
 use super::bounds::Bounds;
+use crate::args::Name;
 use crate::deadman::{group, limit};
 use crate::exit::Failure;
 use crate::output::say;
@@ -17,6 +18,7 @@ use crate::store;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Work {
     /// The name of the lock: 1 to 255 bytes, no control characters.
+    #[arg(value_parser = Name)]
     pub(crate) name: String,
     /// The lease: how soon others get the lock after this machine died. The URL's, or 30s.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]

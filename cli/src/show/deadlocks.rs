@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use super::lines::{lines, names};
 use super::ms;
+use crate::args::Name;
 use crate::exit::{EXIT_CODES, Exit, Failure, Outcome};
 use crate::output::{clean, human, json, line};
 use crate::store;
@@ -25,7 +26,7 @@ use crate::store;
 )]
 pub(crate) struct DeadlocksArgs {
     /// Only names that start with this.
-    #[arg(default_value = "")]
+    #[arg(default_value = "", value_parser = Name)]
     prefix: String,
     /// Print one JSON object a line, one for each circle.
     #[arg(long)]

@@ -7,6 +7,7 @@ use onelock::{FencingToken, LockName, Locks};
 use serde::Serialize;
 
 use super::moment;
+use crate::args::Name;
 use crate::exit::{EXIT_CODES, Exit, Failure, Outcome};
 use crate::output::{clean, json, line};
 use crate::store;
@@ -19,6 +20,7 @@ use crate::store;
 )]
 pub(crate) struct LeaderArgs {
     /// The name of the election.
+    #[arg(value_parser = Name)]
     name: String,
     /// Go on and tell of each change, until it is ended.
     #[arg(long)]

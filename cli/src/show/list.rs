@@ -4,6 +4,7 @@ use clap::Parser;
 use onelock::{Locks, Page};
 use serde::Serialize;
 
+use crate::args::Name;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{clean, json, line};
 use crate::store;
@@ -14,7 +15,7 @@ pub(super) const PAGE: usize = 500;
 #[derive(Debug, Parser)]
 pub(crate) struct ListArgs {
     /// Only names that start with this.
-    #[arg(default_value = "")]
+    #[arg(default_value = "", value_parser = Name)]
     prefix: String,
     /// Print one JSON object a line.
     #[arg(long)]

@@ -7,6 +7,7 @@ use onelock::{EntryView, LockName, Mode};
 use serde::Serialize;
 
 use super::{EntryJson, FOREIGN, mode_word};
+use crate::args::Name;
 use crate::exit::{Exit, Outcome};
 use crate::output::{human, json, line, ordinal, table};
 use crate::store;
@@ -14,6 +15,7 @@ use crate::store;
 #[derive(Debug, Parser)]
 pub(crate) struct StatusArgs {
     /// The name of the lock.
+    #[arg(value_parser = Name)]
     name: String,
     /// Print one JSON object.
     #[arg(long)]

@@ -8,6 +8,7 @@ use onelock::{EntryView, FencingToken, LockName, Locks, Snapshot};
 use serde::Serialize;
 
 use super::{Away, EntryJson, FOREIGN, mode_word, moment};
+use crate::args::Name;
 use crate::exit::{EXIT_CODES, Failure, Outcome};
 use crate::output::{clean, json, line};
 use crate::store;
@@ -22,6 +23,7 @@ use crate::store;
 )]
 pub(crate) struct WatchArgs {
     /// The name of the lock.
+    #[arg(value_parser = Name)]
     name: String,
     /// How often to look.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = crate::args::period)]

@@ -152,7 +152,8 @@ impl Shared {
         self.spawn(async move {
             let mut pause = Duration::from_millis(10);
             while let Err(error) = backend.release(&ticket).await {
-                if removing.shared.open().is_err() || !error.is_retryable() || Instant::now() + pause >= until {
+                if removing.shared.open().is_err() || !error.is_retryable() || Instant::now() + pause >= until
+                {
                     return;
                 }
                 tokio::time::sleep(pause).await;

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use super::lines::{lines, names};
 use super::ms;
+use crate::args::Name;
 use crate::exit::{EXIT_CODES, Exit, Failure, Outcome};
 use crate::output::{human, json, table};
 use crate::store;
@@ -35,7 +36,7 @@ use rows::{Row, Sort, arranged};
 )]
 pub(crate) struct TopArgs {
     /// Only names that start with this.
-    #[arg(default_value = "")]
+    #[arg(default_value = "", value_parser = Name)]
     prefix: String,
     /// How often to look.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = crate::args::period)]
