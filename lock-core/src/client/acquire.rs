@@ -59,10 +59,14 @@ pub(crate) struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.entry.is_released() {
+            return;
+        }
         // Before the release goes out, so that no renewal follows it.
         self.client.renewer.untrack(&self.entry);
-        self.entry.end(self.client.clock.now(), LossReason::Released);
-        self.client.noticed(&self.entry, self.client.clock.now());
+        let now = self.client.clock.now();
+        self.entry.end(now, LossReason::Released);
+        self.client.noticed(&self.entry, now);
         self.client.give_back(&self.entry);
     }
 }
@@ -80,7 +84,13 @@ enum Attempt {
 
 /// What an acquisition has learned of the store, for a caller whose time runs out.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<Mutex<Learned>>, Arc<Notify>);
+pub(crate) struct Progress(Arc<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    learned: Mutex<Learned>,
+    changed: Notify,
+}
 
 #[derive(Debug, Default)]
 struct Learned {
@@ -94,45 +104,45 @@ struct Learned {
 impl Progress {
     /// The store, or this client for an owner, has said that others are ahead.
     pub(super) fn others_ahead(&self) {
-        self.0.lock().others_ahead = true;
-        self.1.notify_waiters();
+        self.0.learned.lock().others_ahead = true;
+        self.0.changed.notify_waiters();
     }
 
     fn waits(&self, token: Option<FencingToken>) {
-        self.0.lock().token = token;
+        self.0.learned.lock().token = token;
         self.others_ahead();
     }
 
     /// Waits until others are known to be ahead.
     pub(crate) async fn is_behind(&self) {
-        let mut others = std::pin::pin!(self.1.notified());
+        let mut others = std::pin::pin!(self.0.changed.notified());
         others.as_mut().enable();
-        if !self.0.lock().others_ahead {
+        if !self.0.learned.lock().others_ahead {
             others.await;
         }
     }
 
     /// How many were ahead when that was first known.
     pub(crate) fn position(&self) -> Option<usize> {
-        self.0.lock().position
+        self.0.learned.lock().position
     }
 
     pub(crate) fn stands_at(&self, position: usize) {
-        self.0.lock().position.get_or_insert(position);
+        self.0.learned.lock().position.get_or_insert(position);
     }
 
     /// The number of the entry that waits, where it has one.
     pub(crate) fn token(&self) -> Option<FencingToken> {
-        self.0.lock().token
+        self.0.learned.lock().token
     }
 
     fn failed(&self, error: Error) {
-        self.0.lock().failure = Some(error);
+        self.0.learned.lock().failure = Some(error);
     }
 
     /// The answer when the time is over: `Ok` where others are known to be ahead, else the last error.
     pub(super) fn timed_out(&self, timeout: Duration) -> Result<()> {
-        let learned = self.0.lock();
+        let learned = self.0.learned.lock();
         if learned.others_ahead {
             return Ok(());
         }
@@ -287,7 +297,7 @@ pub(crate) async fn claim(client: &Arc<Client>, ticket: &Ticket, lease: Duration
 async fn ask(client: &Arc<Client>, request: &Arc<Request>) -> Result<Standing> {
     let (backend, sent) = (Arc::clone(&client.backend), Arc::clone(request));
     let abandoned = Arc::clone(request);
-    let call = async move { backend.acquire(&sent).await };
+    let call = Box::pin(async move { backend.acquire(&sent).await });
     CancelSafe::new(client, call, move |client, answer| settle_unclear(client, &abandoned, &answer)).await
 }
 

@@ -110,7 +110,7 @@ impl Client {
     }
 }
 
-/// Releases until the store gives a definite answer, for at most `lease`: after that the store has dropped the entry. An entry
+/// Releases until the store gives a definite answer, for at most `lease` from the first failure: after that the store has dropped the entry. An entry
 /// that must stay until `stay` is kept, and released then.
 pub(super) async fn release(
     client: Arc<Client>,
@@ -118,12 +118,13 @@ pub(super) async fn release(
     lease: Duration,
     stay: Option<Timestamp>,
 ) -> Result<Release> {
-    let until = client.clock.now() + lease;
+    let mut until = None;
     let mut pause = Duration::from_millis(10);
     let mut unclear = false;
     loop {
         let answer = match stay.filter(|stay| *stay > client.clock.now()) {
-            Some(stay) => at_least::keep(&client, &ticket, stay).await,
+            // In a place of its own, as the pause below: most releases need neither.
+            Some(stay) => Box::pin(at_least::keep(&client, &ticket, stay)).await,
             None => client.backend.release(&ticket).await,
         };
         let error = match answer {
@@ -133,10 +134,11 @@ pub(super) async fn release(
             Err(error) => error,
         };
         unclear |= error.is_unclear();
-        if !error.is_retryable() || client.clock.now() + pause >= until {
+        let now = client.clock.now();
+        if !error.is_retryable() || now + pause >= *until.get_or_insert(now + lease) {
             return Err(error);
         }
-        tokio::time::sleep(pause).await;
+        Box::pin(tokio::time::sleep(pause)).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use super::Client;
 
-type Call<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(super) type Call<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A call to the store, to be awaited where it is made. Dropped before its end it goes on in the background, and `after` deals with its answer.
 ///
@@ -21,12 +21,8 @@ pub(super) struct CancelSafe<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Sen
 }
 
 impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> CancelSafe<T, A> {
-    pub(super) fn new(
-        client: &Arc<Client>,
-        call: impl Future<Output = T> + Send + 'static,
-        after: A,
-    ) -> Self {
-        Self { client: Arc::clone(client), rest: Some((Box::pin(call), after)) }
+    pub(super) fn new(client: &Arc<Client>, call: Call<T>, after: A) -> Self {
+        Self { client: Arc::clone(client), rest: Some((call, after)) }
     }
 }
 

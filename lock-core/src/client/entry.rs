@@ -308,6 +308,12 @@ impl Entry {
         ended
     }
 
+    /// Whether a release has ended it: nothing is left to do.
+    pub(crate) fn is_released(&self) -> bool {
+        let state = self.state.lock();
+        state.phase == Phase::Over(LossReason::Released) && !state.owed
+    }
+
     /// The entry to give back when its user is done; once only, and never when the store said it is gone. A hold that
     /// was lost under a lock-delay is left to its lease: the delay is for work that may still be running elsewhere.
     pub(crate) fn take_owed(&self) -> Option<Ticket> {

@@ -387,9 +387,14 @@ impl Guard {
     pub(crate) async fn give_back(&self) -> Result<()> {
         let Handle { client, entry } = self.handle();
         let ticket = self.end_without_release(LossReason::Released)?;
-        let call = background::release(Arc::clone(client), ticket, entry.store_lease(), entry.stays_until());
+        let (releasing, lease, stay) = (Arc::clone(client), entry.store_lease(), entry.stays_until());
         // So that `close` waits for it.
-        let call = client.background.counted(call);
+        let pending = client.background.begin();
+        let call = Box::pin(async move {
+            let answer = background::release(releasing, ticket, lease, stay).await;
+            drop(pending);
+            answer
+        });
         let answer = if client.is_home() {
             CancelSafe::new(client, call, |_, _| ()).await
         } else {

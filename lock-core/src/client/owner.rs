@@ -93,8 +93,10 @@ impl Slot {
     ) -> Result<Option<Guard>> {
         let caller = Caller::new(self);
         loop {
-            let (client, own, asked) = (Arc::clone(client), terms.clone(), waits.cloned());
-            let ask = async move { acquire::acquire(&client, &own, asked.as_ref()).await };
+            let ask = || {
+                let (client, own, asked) = (Arc::clone(client), terms.clone(), waits.cloned());
+                async move { acquire::acquire(&client, &own, asked.as_ref()).await }
+            };
             match (caller.join(terms, ask)?, waits) {
                 (Joined::Entered(guard), _) => return Ok(Some(guard)),
                 (Joined::Mine, _) => {}
@@ -175,18 +177,17 @@ impl<'a> Caller<'a> {
     }
 
     /// Enters again if held, refuses what would wait for itself, or takes part in asking.
-    fn join(
-        &self,
-        terms: &Terms,
-        ask: impl Future<Output = Result<Option<Handle>>> + Send + 'static,
-    ) -> Result<Joined> {
+    fn join<F>(&self, terms: &Terms, ask: impl FnOnce() -> F) -> Result<Joined>
+    where
+        F: Future<Output = Result<Option<Handle>>> + Send + 'static,
+    {
         let mut state = self.slot.state.lock();
         let hold = state.hold.upgrade();
         // A lost lock is not entered; the owner asks anew.
         let guard = hold.as_ref().and_then(|hold| hold.enter().ok());
         let has = guard.as_ref().map(Guard::mode).or(state.asking.as_ref().map(|asking| asking.mode));
         if has.is_none() {
-            state.asking = Some(Asking { mode: terms.mode, caller: self.id, call: Box::pin(ask) });
+            state.asking = Some(Asking { mode: terms.mode, caller: self.id, call: Box::pin(ask()) });
         }
         // Before `hold`, which may be the last of its lock.
         drop(state);
