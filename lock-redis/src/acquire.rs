@@ -26,7 +26,7 @@ pub(crate) async fn acquire(
         (Standing::Busy(_), _) | (_, None) => Ok(standing),
         (_, Some(replicas)) => {
             // Whether or not this arrives, the error tells the caller that something may be left.
-            let _ = release::release(servers, keys, &request.ticket()).await;
+            let _ = Box::pin(release::release(servers, keys, &request.ticket())).await;
             Err(error::too_few(replicas))
         }
     }

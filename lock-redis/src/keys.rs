@@ -102,7 +102,8 @@ impl LineKeys {
 
 /// What all keys of a bucket begin with.
 fn start(prefix: &str, bucket: u32) -> String {
-    format!("{prefix}:{{{bucket}}}:")
+    // Every verb makes it anew, and `format!` takes four times as long.
+    [prefix, ":{", &bucket.to_string(), "}:"].concat()
 }
 
 /// The counter of a bucket.

@@ -10,6 +10,7 @@ pub(crate) mod socket;
 #[cfg(feature = "tls")]
 mod tls;
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,8 +107,8 @@ impl Connection {
     ) -> Result<Vec<Answer>> {
         let mut again = 0;
         loop {
-            let live = self.live().await?;
-            let answers = self.round(&live, script, calls, asking).await?;
+            let mut live = self.live().await?;
+            let answers = self.round(&mut live, script, calls, asking).await?;
             let said = |test: fn(&ServerError) -> bool| {
                 answers.iter().any(|answer| matches!(&answer.value, Value::ServerError(e) if test(e)))
             };
@@ -129,7 +130,25 @@ impl Connection {
 
     async fn round(
         &self,
-        live: &Live,
+        live: &mut Live,
+        script: &'static Script,
+        calls: &[&Cmd],
+        asking: bool,
+    ) -> Result<Vec<Answer>> {
+        let counts = script.counts && self.config.replicas > 0;
+        let fenced = script.fenced && live.fence.is_some();
+        if let ([call], false) = (calls, asking || counts || fenced) {
+            let answer = pin!(live.socket.requests.send_packed_command(call));
+            let value = self.sent(live.number, answer).await?;
+            return Ok(vec![Answer { value, short: None }]);
+        }
+        // In a place of its own: most calls are one command.
+        Box::pin(self.piped(live, script, calls, asking)).await
+    }
+
+    async fn piped(
+        &self,
+        live: &mut Live,
         script: &'static Script,
         calls: &[&Cmd],
         asking: bool,
@@ -137,11 +156,6 @@ impl Connection {
         let replicas = self.config.replicas;
         let counts = script.counts && replicas > 0;
         let fence = live.fence.as_ref().filter(|_| script.fenced);
-        if let ([call], None, false) = (calls, fence, asking || counts) {
-            let mut requests = live.socket.requests.clone();
-            let value = self.sent(live, requests.send_packed_command(call)).await?;
-            return Ok(vec![Answer { value, short: None }]);
-        }
         let mut pipeline = Pipeline::with_capacity(2 * calls.len() + 1);
         for call in calls {
             if asking {
@@ -183,35 +197,39 @@ impl Connection {
         self: &Arc<Self>,
         commands: [&[&str]; N],
     ) -> Result<[Value; N]> {
-        let live = self.live().await?;
+        let mut live = self.live().await?;
         let mut pipeline = Pipeline::with_capacity(N);
         for words in commands {
             pipeline.add_command(Cmd::new().arg(words).to_owned());
         }
-        let values = self.send(&live, &pipeline).await?;
+        let values = self.send(&mut live, &pipeline).await?;
         let values: Vec<_> = values.into_iter().map(error::sound).collect::<Result<_>>()?;
         values.try_into().map_err(|_| miscounted())
     }
 
-    async fn send(&self, live: &Live, pipeline: &Pipeline) -> Result<Vec<Value>> {
-        let mut requests = live.socket.requests.clone();
-        let answers = self.sent(live, requests.send_packed_commands(pipeline, 0, pipeline.len())).await?;
+    async fn send(&self, live: &mut Live, pipeline: &Pipeline) -> Result<Vec<Value>> {
+        let answers = pin!(live.socket.requests.send_packed_commands(pipeline, 0, pipeline.len()));
+        let answers = self.sent(live.number, answers).await?;
         if answers.len() == pipeline.len() { Ok(answers) } else { Err(miscounted()) }
     }
 
     /// A connection that does not answer is as bad as one that broke: the driver would keep it for ever.
-    async fn sent<T>(&self, live: &Live, answer: impl Future<Output = redis::RedisResult<T>>) -> Result<T> {
+    async fn sent<T>(
+        &self,
+        number: u64,
+        answer: Pin<&mut impl Future<Output = redis::RedisResult<T>>>,
+    ) -> Result<T> {
         let limit = self.config.request_timeout;
         match timeout(limit, answer).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(e)) => {
                 if e.is_unrecoverable_error() || e.is_io_error() || e.kind() == redis::ErrorKind::Parse {
-                    self.drop_connection(live.number);
+                    self.drop_connection(number);
                 }
                 Err(error::from_redis(&e))
             }
             Err(_) => {
-                self.drop_connection(live.number);
+                self.drop_connection(number);
                 Err(Error::new(ErrorKind::Timeout, format!("no answer within {limit:?}")))
             }
         }
@@ -219,13 +237,15 @@ impl Connection {
 
     /// The connection in use, or a new one. Where there is none, what was to be sent never left.
     async fn live(self: &Arc<Self>) -> Result<Live> {
-        self.connected().await.map_err(Error::unsent)
+        let live = match self.current() {
+            Ok(Some(live)) => Ok(live),
+            Ok(None) => Box::pin(self.connected()).await,
+            Err(error) => Err(error),
+        };
+        live.map_err(Error::unsent)
     }
 
     async fn connected(self: &Arc<Self>) -> Result<Live> {
-        if let Some(live) = self.current()? {
-            return Ok(live);
-        }
         let (this, limit, runtime) = (Arc::clone(self), self.config.connect_timeout, Handle::current());
         let connected = self.connecting.join(&runtime, || async move {
             let late = |_| Err(Error::new(ErrorKind::Unavailable, format!("no connection within {limit:?}")));

@@ -19,6 +19,7 @@ use crate::wait::Inbox;
 use cluster::Cluster;
 pub(crate) use slots::Redirect;
 
+// What only a cluster does has a place of its own: a future is as large as the largest thing that it may wait for.
 #[derive(Debug)]
 pub(crate) enum Servers {
     /// One server, whichever that is.
@@ -47,7 +48,7 @@ impl Servers {
     pub(crate) async fn reach(&self, slot: u16) -> Result<()> {
         match self {
             Self::One(connection) => connection.reach().await,
-            Self::Many(cluster) => cluster.reach(slot).await,
+            Self::Many(cluster) => Box::pin(cluster.reach(slot)).await,
         }
     }
 
@@ -55,7 +56,7 @@ impl Servers {
     pub(crate) async fn call(&self, slot: u16, script: &'static Script, command: Cmd) -> Result<Answer> {
         match self {
             Self::One(connection) => only(connection.ask(script, &[&command], false).await?),
-            Self::Many(cluster) => cluster.ask(slot, &[(script, command)]).await,
+            Self::Many(cluster) => Box::pin(cluster.ask(slot, &[(script, command)])).await,
         }
     }
 
@@ -77,7 +78,9 @@ impl Servers {
                 let (script, command) = call(&ways[0]);
                 self.call(0, script, command).await
             }
-            Self::Many(cluster) => cluster.ask(line.slot(), &ways.iter().map(call).collect::<Vec<_>>()).await,
+            Self::Many(cluster) => {
+                Box::pin(cluster.ask(line.slot(), &ways.iter().map(call).collect::<Vec<_>>())).await
+            }
         }
     }
 
