@@ -1,5 +1,6 @@
 //! What this build leaves out: said by name, with the command that adds it.
 
+use clap::builder::{Resettable, StyledStr};
 use clap::error::{ContextKind, ContextValue};
 
 use crate::exit::Failure;
@@ -8,14 +9,11 @@ use crate::exit::Failure;
 const COMMANDS: [(&str, bool); 2] = [("bench", cfg!(feature = "bench")), ("check", cfg!(feature = "check"))];
 
 /// The end of the help: which subcommands other builds have.
-pub(crate) const HELP: Option<&str> = match (cfg!(feature = "bench"), cfg!(feature = "check")) {
-    (true, true) => None,
-    (false, true) => Some("Not in this build: bench (cargo install onelock-cli --features bench)"),
-    (true, false) => Some("Not in this build: check (cargo install onelock-cli --features check)"),
-    (false, false) => {
-        Some("Not in this build: bench, check (cargo install onelock-cli --features bench,check)")
-    }
-};
+pub(crate) fn help() -> Resettable<StyledStr> {
+    let absent: Vec<_> = COMMANDS.into_iter().filter(|(_, there)| !there).map(|(name, _)| name).collect();
+    let text = format!("Not in this build: {} ({})", absent.join(", "), adding(&absent.join(",")));
+    (!absent.is_empty()).then(|| text.into()).into()
+}
 
 /// Why there is no subcommand of this name, where another build has it.
 pub(crate) fn subcommand(name: &str) -> Option<Failure> {
@@ -25,10 +23,8 @@ pub(crate) fn subcommand(name: &str) -> Option<Failure> {
 
 /// The same, for a command line that clap refuses.
 pub(crate) fn refused(error: &clap::Error) -> Option<Failure> {
-    match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(name)) => subcommand(name),
-        _ => None,
-    }
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    subcommand(name)
 }
 
 /// How a cargo feature is added to the program.

@@ -16,7 +16,7 @@ use onelock_bench::workload::{self, Effort, Workload};
 use tokio::sync::watch;
 
 use crate::exit::{Exit, Failure, Outcome};
-use crate::output;
+use crate::{output, store};
 
 /// Counts what is allocated: one addition for each piece.
 #[global_allocator]
@@ -30,18 +30,8 @@ fn allocated() -> usize {
 /// The first word of this program where it is one of several that contend for a lock.
 pub(crate) const CONTENDER: &str = "__contender";
 
-/// The rounds of a full run and of a quick one.
-const ROUNDS: (u32, u32) = (3, 1);
-
 #[derive(Debug, Parser)]
-#[command(
-    long_about = "Measure stores side by side: the same workloads, one subject after the other in every round, so that \
-        whatever else the machine does hits all alike.\n\n\
-        Names begin with `bench-`, so nobody else's locks are touched; but it works a server hard. Ctrl-C ends it after \
-        the present sample and keeps what is done; a second one ends it at once. Figures of two runs compare only when \
-        both are of one machine.",
-    after_help = workload_list()
-)]
+#[command(after_help = workload_list())]
 pub(crate) struct BenchArgs {
     /// Stores, by URL; LABEL=URL to call one otherwise than by its scheme. Without any: the one of --store or
     /// ONELOCK_STORE, and without that memory, and an SQLite file in the folder for temporary files.
@@ -103,13 +93,13 @@ pub(crate) async fn bench(store: Option<String>, args: BenchArgs) -> Outcome {
     };
     // First what took so long to get.
     if let Some(file) = &args.json {
-        report::write(file, &run).map_err(|error| Failure::System(error.to_string()))?;
+        report::write(file, &run).map_err(Failure::other)?;
     }
     if let Some(file) = &args.markdown {
-        write(file, report::markdown(&run))?;
+        output::file(file, report::markdown(&run))?;
     }
     if let Some(file) = &args.html {
-        write(file, report::html(&run).map_err(|error| Failure::System(error.to_string()))?)?;
+        output::file(file, report::html(&run).map_err(Failure::other)?)?;
     }
     show(&run)?;
     if let Some(old) = old {
@@ -128,11 +118,6 @@ fn writable(file: &Path) -> Result<(), Failure> {
     opened.map(drop).map_err(|error| Failure::Usage(format!("cannot write {}: {error}", file.display())))
 }
 
-fn write(file: &Path, text: String) -> Result<(), Failure> {
-    let written = std::fs::write(file, text);
-    written.map_err(|error| Failure::System(format!("cannot write {}: {error}", file.display())))
-}
-
 fn contender() -> std::io::Result<std::process::Command> {
     let mut command = std::process::Command::new(std::env::current_exe()?);
     command.arg(CONTENDER);
@@ -143,7 +128,7 @@ fn contender() -> std::io::Result<std::process::Command> {
 pub(crate) fn contend() -> std::process::ExitCode {
     match workload::apart::serve() {
         Ok(()) => Exit::OK,
-        Err(error) => Failure::System(error.to_string()).report(),
+        Err(error) => Failure::other(error).report(),
     }
     .into()
 }
@@ -151,20 +136,19 @@ pub(crate) fn contend() -> std::process::ExitCode {
 async fn measure(store: Option<String>, args: &BenchArgs, workloads: Vec<Workload>) -> Result<Run, Failure> {
     let effort = if args.quick { Effort::quick() } else { Effort::full() };
     let effort = Effort { memory: Some(allocated), contender: Some(contender), ..effort };
-    let rounds = args.rounds.unwrap_or(if args.quick { ROUNDS.1 } else { ROUNDS.0 });
-    let failed = |error: onelock_bench::subject::Failure| Failure::System(error.to_string());
+    let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 3 });
     // What is named by itself comes before what all commands take.
     let urls = if args.urls.is_empty() { store.into_iter().collect() } else { args.urls.clone() };
     // The servers end with it.
     let fleet;
     let mut subjects = if args.all {
-        fleet = onelock_bench::servers::all().await.map_err(failed)?;
+        fleet = onelock_bench::servers::all().await.map_err(Failure::other)?;
         for why in &fleet.left_out {
             output::say(format_args!("left out: {why}"));
         }
         fleet.subjects.clone()
     } else if urls.is_empty() {
-        own().map_err(failed)?
+        own().map_err(Failure::other)?
     } else {
         named(&urls).await?
     };
@@ -174,7 +158,7 @@ async fn measure(store: Option<String>, args: &BenchArgs, workloads: Vec<Workloa
     let (stop, stopped) = watch::channel(Stop::Never);
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} of about {duration}  {wide_msg}")
-            .map_err(|error| Failure::System(error.to_string()))?,
+            .map_err(Failure::other)?,
     );
     bar.enable_steady_tick(Duration::from_millis(500));
     let listening = tokio::spawn(listen(stop, bar.clone()));
@@ -187,7 +171,7 @@ async fn measure(store: Option<String>, args: &BenchArgs, workloads: Vec<Workloa
     let run = tokio::spawn(plan.run(stopped, progress)).await;
     listening.abort();
     bar.finish_and_clear();
-    run.map_err(|error| Failure::System(error.to_string()))?.map_err(failed)
+    run.map_err(Failure::other)?.map_err(Failure::other)
 }
 
 /// The first Ctrl-C lets the present sample end, the second one does not.
@@ -219,7 +203,7 @@ async fn named(urls: &[String]) -> Result<Vec<Arc<dyn Subject>>, Failure> {
     let mut subjects: Vec<Ours> = Vec::new();
     for text in urls {
         let (label, url) = labelled(text);
-        crate::store::close(&crate::store::connect(Some(url.to_owned())).await?).await;
+        store::with(Some(url.to_owned()), async |_| Ok(())).await?;
         let subject = Ours::new(label, url)?;
         let called = subject.info().id.clone();
         if label.is_some() && subjects.iter().any(|other| other.info().id == called) {

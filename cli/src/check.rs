@@ -12,13 +12,9 @@ use onelock_conformance::report;
 use onelock_conformance::runner::Extent;
 
 use crate::exit::{Exit, Failure, Outcome};
-use crate::output;
+use crate::{output, store};
 
 #[derive(Debug, Parser)]
-#[command(long_about = "Run the shared suite against a store.\n\n\
-        All names it uses begin with `check-`, so nobody else's locks are touched; but it works the server hard, and \
-        its clients stop and kill themselves: use a server that can bear that. What needs a server in the suite's own \
-        hands is not checked, and the report says so. Exit code 1 when the store broke a promise.")]
 pub(crate) struct CheckArgs {
     /// The store's URL; without it, the one of --store.
     pub(crate) url: Option<String>,
@@ -60,14 +56,14 @@ pub(crate) async fn check(store: Option<String>, args: CheckArgs) -> Outcome {
         run(&url, &args).await?
     } else {
         let files = args.from.iter().map(|file| Record::read(file));
-        files.collect::<Result<Vec<_>, _>>().map_err(|stop| Failure::System(stop.to_string()))?.concat()
+        files.collect::<Result<Vec<_>, _>>().map_err(Failure::other)?.concat()
     };
     type Page = fn(&[Record]) -> String;
     let pages: [(_, Page); 2] = [(&args.report, report::page), (&args.markdown, report::markdown)];
     for (file, draw) in pages {
-        let Some(file) = file else { continue };
-        let written = std::fs::write(file, draw(&records));
-        written.map_err(|error| Failure::System(format!("cannot write {}: {error}", file.display())))?;
+        if let Some(file) = file {
+            output::file(file, draw(&records))?;
+        }
     }
     let count = |outcome| records.iter().filter(|record| record.outcome == outcome).count();
     output::line(format_args!(
@@ -81,10 +77,8 @@ pub(crate) async fn check(store: Option<String>, args: CheckArgs) -> Outcome {
 
 async fn run(url: &str, args: &CheckArgs) -> Result<Vec<Record>, Failure> {
     // Says what is wrong with the URL as every other command does, before anything begins.
-    let locks = crate::store::connect(Some(url.to_owned())).await?;
-    crate::store::close(&locks).await;
-    let failed = |stop: onelock_conformance::Stop| Failure::System(stop.to_string());
-    let target = Target::connect(url, onelock::drivers()).await.map_err(failed)?;
+    store::with(Some(url.to_owned()), async |_| Ok(())).await?;
+    let target = Target::connect(url, onelock::drivers()).await.map_err(Failure::other)?;
     let extent = Extent { volume: args.volume, cycles: args.cycles, seed: args.seed };
     let (cases, file) = (args.cases.clone(), args.record.clone());
     let work = move || {
@@ -98,7 +92,7 @@ async fn run(url: &str, args: &CheckArgs) -> Result<Vec<Record>, Failure> {
         records
     };
     let ended = tokio::task::spawn_blocking(work).await;
-    ended.map_err(|error| Failure::System(error.to_string()))?.map_err(failed)
+    ended.map_err(Failure::other)?.map_err(Failure::other)
 }
 
 fn line(record: &Record) -> String {
@@ -109,9 +103,8 @@ fn line(record: &Record) -> String {
     };
     let faults: u64 = record.faults.values().sum();
     let mut line = format!("{outcome} {}", record.case);
-    match record.outcome {
-        Ended::Ignored => {}
-        _ => line.push_str(&format!(": {:.1} s, {} calls, {faults} faults", record.seconds, record.calls)),
+    if record.outcome != Ended::Ignored {
+        line.push_str(&format!(": {:.1} s, {} calls, {faults} faults", record.seconds, record.calls));
     }
     if let Some(why) = &record.why {
         let why: Vec<_> = why.lines().map(output::clean).collect();

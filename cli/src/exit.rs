@@ -1,5 +1,6 @@
 //! Exit codes, and the one error type that carries them.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use onelock::{Error, ErrorKind};
@@ -80,35 +81,40 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// For what the operating system refused: `what` cannot be done, and why.
+    pub(crate) fn system<E: Display>(what: impl Display) -> impl FnOnce(E) -> Self {
+        move |error| Self::System(format!("{what}: {error}"))
+    }
+
+    /// For what says all by itself.
+    pub(crate) fn other(error: impl Display) -> Self {
+        Self::System(error.to_string())
+    }
+
     /// Says it on stderr, and gives the exit code.
     pub(crate) fn report(self) -> Exit {
-        match self {
+        let (text, exit) = match self {
             Self::Lock(error) => {
-                output::say_all(&match error.missing_features() {
-                    [] => with_causes(&error),
-                    [feature, ..] => vec![format!("{error}: {}", absent::adding(feature))],
-                });
-                code_of(error.kind())
+                output::say_all(
+                    "",
+                    &match error.missing_features() {
+                        [] => with_causes(&error),
+                        [feature, ..] => vec![format!("{error}: {}", absent::adding(feature))],
+                    },
+                );
+                return code_of(error.kind());
             }
-            Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::CLOSED_PIPE,
-            Self::Output(error) => {
-                output::say(format_args!("cannot write: {error}"));
-                Exit::INTERNAL
+            Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                return Exit::CLOSED_PIPE;
             }
-            Self::Usage(text) => {
-                output::say(format_args!("{text}"));
-                Exit::USAGE
-            }
-            Self::System(text) => {
-                output::say(format_args!("{text}"));
-                Exit::INTERNAL
-            }
+            Self::Output(error) => (format!("cannot write: {error}"), Exit::INTERNAL),
+            Self::Usage(text) => (text, Exit::USAGE),
+            Self::System(text) => (text, Exit::INTERNAL),
             #[cfg(target_os = "linux")]
-            Self::Left => {
-                output::say(format_args!("the lock is left to its lease"));
-                Exit::INTERNAL
-            }
-        }
+            Self::Left => ("the lock is left to its lease".into(), Exit::INTERNAL),
+        };
+        output::say(format_args!("{text}"));
+        exit
     }
 }
 

@@ -79,24 +79,22 @@ fn main() -> ExitCode {
 }
 
 fn execute(args: Args) -> Outcome {
-    let refused = |error: std::io::Error| Failure::System(format!("cannot start: {error}"));
     #[cfg(unix)]
-    spare_descriptors().map_err(|error| {
-        Failure::System(format!("cannot start: too few file descriptors (ulimit -n): {error}"))
-    })?;
+    spare_descriptors().map_err(Failure::system("cannot start: too few file descriptors (ulimit -n)"))?;
     // One thread: its signal mask is the process's, and it is the parent that death signals are bound to.
     let runtime = match args.command {
         #[cfg(feature = "bench")]
         Command::Bench(_) => onelock_bench::run::runtime(),
         _ => tokio::runtime::Builder::new_current_thread().enable_all().build(),
     }
-    .map_err(refused)?;
+    .map_err(Failure::system("cannot start"))?;
     // Our parent may have SIGCHLD ignored, and then the kernel reaps our children before we can wait for them. A handler
     // undoes that for us, and an exec for what we start.
     #[cfg(unix)]
     let _handler = {
         let _context = runtime.enter();
-        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child()).map_err(refused)?
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())
+            .map_err(Failure::system("cannot start"))?
     };
     let outcome = runtime.block_on(dispatch(args));
     // A store driver's blocking thread must not delay the exit.

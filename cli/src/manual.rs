@@ -31,7 +31,7 @@ pub(crate) fn man(args: &ManArgs) -> Outcome {
     let mut all = Args::command();
     if let Some(dir) = &args.dir {
         let written = clap_mangen::generate_to(all, dir);
-        written.map_err(|error| Failure::System(format!("cannot write to {}: {error}", dir.display())))?;
+        written.map_err(Failure::system(format!("cannot write to {}", dir.display())))?;
         return Ok(Exit::OK);
     }
     all.build();

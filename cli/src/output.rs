@@ -9,21 +9,17 @@ use serde::Serialize;
 
 /// A line on stderr, marked with the program's name. A closed stderr is nobody's problem.
 pub(crate) fn say(text: fmt::Arguments<'_>) {
-    say_all(&[text.to_string()]);
-}
-
-/// Several lines in one write: other programs may write to the same place.
-pub(crate) fn say_all(lines: &[String]) {
-    write_lines("", lines);
+    say_all("", &[text.to_string()]);
 }
 
 /// A line on stderr after one that somebody else began.
 #[cfg(target_os = "linux")]
 pub(crate) fn say_below(text: fmt::Arguments<'_>) {
-    write_lines("\n", &[text.to_string()]);
+    say_all("\n", &[text.to_string()]);
 }
 
-fn write_lines(before: &str, lines: &[String]) {
+/// Several lines in one write: other programs may write to the same place. They come after `before`.
+pub(crate) fn say_all(before: &str, lines: &[String]) {
     let lines: String = lines.iter().map(|line| format!("onelock: {}\n", clean(line))).collect();
     let _ = io::stderr().lock().write_all(format!("{before}{lines}").as_bytes());
 }
@@ -37,6 +33,13 @@ pub(crate) fn line(text: fmt::Arguments<'_>) -> io::Result<()> {
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_string(value)?;
     line(format_args!("{text}"))
+}
+
+/// A file of its own, for `check` and `bench`.
+#[cfg(any(feature = "bench", feature = "check"))]
+pub(crate) fn file(path: &std::path::Path, text: String) -> Result<(), crate::exit::Failure> {
+    std::fs::write(path, text)
+        .map_err(crate::exit::Failure::system(format!("cannot write {}", path.display())))
 }
 
 /// A table without rules or colours, so that it can be cut and grepped.

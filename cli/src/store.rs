@@ -26,9 +26,15 @@ pub(crate) async fn connect(named: Option<String>) -> Result<Locks, Failure> {
     Ok(onelock::connect(&url(named)?).await?)
 }
 
-/// Ends a client that holds nothing: nothing can be owed that anybody waits for.
-pub(crate) async fn close(locks: &Locks) {
+/// Does `work` with that store. It is to hold nothing when it ends: nothing can be owed then that anybody waits for.
+pub(crate) async fn with<T>(
+    named: Option<String>,
+    work: impl AsyncFnOnce(&Locks) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let locks = connect(named).await?;
+    let done = work(&locks).await;
     let _ = locks.close(CLOSE).await;
+    done
 }
 
 /// The SQLite file of this user on this host. Its folder is made if need be, for this user alone.
@@ -43,10 +49,8 @@ fn default_url() -> Result<String, Failure> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder
-        .recursive(true)
-        .create(&folder)
-        .map_err(|error| Failure::System(format!("cannot make {}: {error}", folder.display())))?;
+    let made = builder.recursive(true).create(&folder);
+    made.map_err(Failure::system(format!("cannot make {}", folder.display())))?;
     Ok(url)
 }
 

@@ -88,10 +88,9 @@ impl Guarded {
 
     /// Ends the group: TERM now and KILL after the grace.
     pub(super) fn end(&mut self) {
-        if self.gone || !self.leader_is_ours() {
-            return;
-        }
-        if let Some(kill) = self.plan.end(BootClock.now()) {
+        if self.has_its_number()
+            && let Some(kill) = self.plan.end(BootClock.now())
+        {
             self.limit.ending(kill);
             self.group.terminate();
         }
@@ -99,13 +98,12 @@ impl Guarded {
 
     /// Ends the group without a grace.
     pub(super) fn kill(&mut self) {
-        if self.gone || !self.leader_is_ours() {
-            return;
+        if self.has_its_number() {
+            let now = BootClock.now();
+            self.plan.kill(now);
+            self.limit.ending(now);
+            self.group.kill();
         }
-        let now = BootClock.now();
-        self.plan.kill(now);
-        self.limit.ending(now);
-        self.group.kill();
     }
 
     /// When the next look is due.
@@ -138,21 +136,22 @@ impl Guarded {
             // It ended and the kernel reaped it.
             Err(Errno::CHILD) => {
                 if self.ended.is_none() {
-                    let ended = Ended::Code(Exit::INTERNAL.0.into());
-                    self.ended = Some(ended);
-                    reports.push(Report::Exited(ended));
+                    reports.push(self.leader_ended(Ended::Code(Exit::INTERNAL.0.into())));
                 }
                 self.gone = true;
                 reports.push(Report::Gone);
             }
             Ok(Some(status)) if self.ended.is_none() => {
                 let code = || Ended::Code(status.exit_status().unwrap_or(Exit::INTERNAL.0.into()));
-                let ended = status.terminating_signal().map_or_else(code, Ended::Signal);
-                self.ended = Some(ended);
-                reports.push(Report::Exited(ended));
+                reports.push(self.leader_ended(status.terminating_signal().map_or_else(code, Ended::Signal)));
             }
             _ => self.watch_stops(reports),
         }
+    }
+
+    fn leader_ended(&mut self, ended: Ended) -> Report {
+        self.ended = Some(ended);
+        Report::Exited(ended)
     }
 
     fn watch_stops(&self, reports: &mut Vec<Report>) {
@@ -165,8 +164,8 @@ impl Guarded {
     }
 
     /// Whether the leader is a child of ours and not reaped: only then is the group's number surely still its own.
-    fn leader_is_ours(&self) -> bool {
-        !matches!(self.leader_end_status(), Err(Errno::CHILD))
+    fn has_its_number(&self) -> bool {
+        !self.gone && !matches!(self.leader_end_status(), Err(Errno::CHILD))
     }
 
     /// How the leader ended, if it has; it is not reaped.

@@ -10,7 +10,6 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
-use std::time::Duration;
 
 use onelock::Timestamp;
 use rustix::event::{PollFd, PollFlags};
@@ -19,6 +18,7 @@ use rustix::process::{Pid, PidfdFlags};
 use rustix::time::Timespec;
 
 use super::group::{self, Process};
+use super::protocol::Moment;
 
 /// Names the files of the runs around a command, the outermost first: each `deadman:descriptor:group`.
 pub(crate) const VARIABLE: &str = "ONELOCK_OUTER";
@@ -29,6 +29,8 @@ const FILE: &str = "onelock-limit";
 const DEADLINE: u64 = 0;
 const KILL: u64 = 8;
 
+const NEVER: Moment = Moment(u64::MAX);
+
 /// By when a run's command must have ended.
 #[derive(Debug)]
 pub(crate) struct Limit(File);
@@ -36,8 +38,8 @@ pub(crate) struct Limit(File);
 impl Limit {
     pub(crate) fn create(deadline: Timestamp) -> io::Result<Self> {
         let limit = Self(File::from(rustix::fs::memfd_create(FILE, MemfdFlags::CLOEXEC)?));
-        limit.put(KILL, u64::MAX)?;
-        limit.put(DEADLINE, nanos(deadline))?;
+        limit.put(KILL, NEVER)?;
+        limit.put(DEADLINE, deadline.into())?;
         Ok(limit)
     }
 
@@ -52,17 +54,17 @@ impl Limit {
     /// The lease was renewed.
     pub(crate) fn renewed(&self, deadline: Timestamp) {
         // A file in memory that has its size already: writing cannot fail, and an older deadline is the safe one.
-        let _ = self.put(DEADLINE, nanos(deadline));
+        let _ = self.put(DEADLINE, deadline.into());
     }
 
     /// The group is killed at this moment.
     pub(crate) fn ending(&self, kill: Timestamp) {
-        let _ = self.put(KILL, nanos(kill));
+        let _ = self.put(KILL, kill.into());
     }
 
     /// The lock is given back, and what still runs may go on without it.
     pub(crate) fn lift(&self) {
-        let _ = self.put(DEADLINE, u64::MAX);
+        let _ = self.put(DEADLINE, NEVER);
     }
 
     /// Whether the command of a run inside this one may still run.
@@ -73,28 +75,22 @@ impl Limit {
         }
     }
 
-    fn put(&self, at: u64, value: u64) -> io::Result<()> {
+    fn put(&self, at: u64, Moment(value): Moment) -> io::Result<()> {
         self.0.write_all_at(&value.to_ne_bytes(), at)
     }
 
     /// The earlier of the two moments.
     fn get(&self) -> Option<Timestamp> {
-        let read = || {
+        let mut last = None;
+        loop {
             let mut both = [[0; 8]; 2];
             self.0.read_exact_at(both.as_flattened_mut(), DEADLINE).ok()?;
-            Some(both.map(u64::from_ne_bytes))
-        };
-        let mut seen = read()?;
-        // A value may be half written while it is read.
-        loop {
-            let again = read()?;
-            if again == seen {
-                break;
+            // A value may be half written while it is read.
+            if last.replace(both) == Some(both) {
+                let [deadline, kill] = both.map(u64::from_ne_bytes);
+                return Some(Moment(deadline.min(kill)).into());
             }
-            seen = again;
         }
-        let [deadline, kill] = seen;
-        Some(Timestamp::from_origin(Duration::from_nanos(deadline.min(kill))))
     }
 }
 
@@ -129,9 +125,8 @@ impl Outer {
     /// Whether the deadman around us has ended: then its group is being killed, and its lock given back.
     pub(crate) fn unguarded(&self) -> bool {
         let Some(deadman) = &self.deadman else { return false };
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut polled = [PollFd::new(deadman, PollFlags::IN)];
-        rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+        rustix::event::poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 }
 
@@ -184,13 +179,10 @@ impl Named {
     }
 }
 
-fn nanos(moment: Timestamp) -> u64 {
-    u64::try_from(moment.since_origin().as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     const fn at(seconds: u64) -> Timestamp {
         Timestamp::from_origin(Duration::from_secs(seconds))

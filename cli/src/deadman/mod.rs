@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use onelock::{BootClock, Clock as _, Timestamp};
+use onelock::{BootClock, Clock as _};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Pid;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
@@ -122,20 +122,20 @@ impl<'a> Deadman<'a> {
     /// Sleeps until something happens or the next step is due.
     fn sleep(&self) -> io::Result<()> {
         let until = self.guarded.as_ref().and_then(|guarded| guarded.next_look(&self.outer));
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A time of zero would disarm the timer.
-        let it_value =
-            until.map_or(zero, |at| timespec(at.max(Timestamp::from_origin(Duration::from_nanos(1)))));
+        let zero = Timespec::default();
+        let it_value = match until {
+            // A time of zero would disarm the timer.
+            Some(at) => {
+                at.since_origin().max(Duration::from_nanos(1)).try_into().map_err(io::Error::other)?
+            }
+            None => zero,
+        };
         let spec = Itimerspec { it_interval: zero, it_value };
         rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)?;
         let mut polled =
             vec![PollFd::new(&self.children, PollFlags::IN), PollFd::new(&self.timer, PollFlags::IN)];
-        polled.extend(
-            self.guarded
-                .as_ref()
-                .and_then(Guarded::leader_end)
-                .map(|leader| PollFd::new(leader, PollFlags::IN)),
-        );
+        let leader = self.guarded.as_ref().and_then(Guarded::leader_end);
+        polled.extend(leader.map(|leader| PollFd::new(leader, PollFlags::IN)));
         if self.attended {
             polled.push(PollFd::new(&self.socket, PollFlags::IN));
         }
@@ -147,16 +147,12 @@ impl<'a> Deadman<'a> {
 
     /// Takes what `run` has to say. `true`: it said good-bye.
     fn listen(&mut self) -> io::Result<bool> {
-        loop {
+        while self.attended {
             match self.inbox.fill(&self.socket) {
                 Ok(true) => {}
-                Ok(false) => self.attended = false,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => self.attended = false,
-            }
-            if !self.attended {
-                break;
+                Ok(false) | Err(_) => self.attended = false,
             }
         }
         while let Some(order) = self.inbox.next() {
@@ -229,13 +225,5 @@ impl<'a> Deadman<'a> {
         if self.attended {
             let _ = protocol::send(&self.socket, report, &[]);
         }
-    }
-}
-
-fn timespec(moment: Timestamp) -> Timespec {
-    let time = moment.since_origin();
-    Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: time.subsec_nanos().into(),
     }
 }

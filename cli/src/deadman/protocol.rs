@@ -85,7 +85,7 @@ pub(crate) enum Ended {
 
 /// A moment of boot time, which means the same in every process of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Moment(u64);
+pub(crate) struct Moment(pub(super) u64);
 
 impl From<Timestamp> for Moment {
     fn from(moment: Timestamp) -> Self {

@@ -35,11 +35,9 @@ struct EvictJson<'a> {
 
 pub(crate) async fn evict(url: Option<String>, args: EvictArgs) -> Outcome {
     let name = LockName::new(&args.name)?;
-    let locks = store::connect(url).await?;
-    let answer = locks.evict(&name, args.token).await;
-    store::close(&locks).await;
-    let evicted = answer? == Release::Released;
     let token = args.token;
+    let answer = store::with(url, async |locks| Ok(locks.evict(&name, token).await?)).await?;
+    let evicted = answer == Release::Released;
     if args.json {
         json(&EvictJson { name: name.as_str(), token, evicted })?;
     } else if evicted {

@@ -10,10 +10,6 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{json, line, table};
 
 #[derive(Debug, Parser)]
-#[command(long_about = "Show the gates of a quorum's members, or open them by your word.\n\n\
-        A member whose gate is shut has no vote: it was started anew and may have forgotten what it granted. The others \
-        open it after the quarantine, by themselves, while a majority of them is open. Where it is not (the very first \
-        start, or too many restarted at once), only a person can know that nothing is held: then --open.")]
 pub(crate) struct GatesArgs {
     /// Open every gate that is shut. Only when nobody holds or awaits a lock of this quorum, and nobody has for the
     /// longest lease. All members must be there.
@@ -58,9 +54,7 @@ async fn show(quorum: &Quorum, args: &GatesArgs) -> Outcome {
     let seen = quorum.gates().await?;
     let rows: Vec<_> = seen.iter().map(row).collect();
     if args.json {
-        for row in &rows {
-            json(row)?;
-        }
+        rows.iter().try_for_each(json)?;
     } else {
         let cells = |row: &GateJson<'_>| {
             let text = |text: Option<&str>| text.unwrap_or("-").to_owned();

@@ -12,7 +12,7 @@ use super::supervise::End;
 use super::take::{self, Taken, Wait};
 use super::term::Term;
 use super::work::{Ready, Work};
-use super::{finish, interrupted, listen};
+use super::{finish, interrupted};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{human, say};
 use crate::store;
@@ -26,16 +26,7 @@ Exit codes:
   70   onelock itself failed";
 
 #[derive(Debug, Parser)]
-#[command(
-    after_help = EXIT_CODES,
-    long_about = "Keep one instance of a command running in the whole fleet.\n\n\
-        Say the same on every host: all stand for election, and the one that leads runs the command, as `run` does: with \
-        ONELOCK_NAME and ONELOCK_TOKEN in its environment, and ended before the lease can run out, even when onelock \
-        itself is stopped or killed. When the command ends, whatever its exit code, the lead is handed on, and this \
-        candidate stands again after a pause, at the end of the line. The command's standard input is empty.\n\n\
-        TERM, HUP, INT and QUIT end the command (TERM, and KILL after the grace), hand the lead on, and end onelock; USR1 \
-        and USR2 go to the command. A store that is away is waited for."
-)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct ElectArgs {
     #[command(flatten)]
     work: Work,
@@ -49,15 +40,12 @@ pub(crate) struct ElectArgs {
 
 pub(crate) async fn elect(url: Option<String>, args: ElectArgs) -> Outcome {
     let ready = Ready::new(url, &args.work, Bounds::default())?;
-    let refused = |what: &str, error: std::io::Error| Failure::System(format!("{what}: {error}"));
     // Nobody sits at the keyboard of a service.
-    let null =
-        std::fs::File::open("/dev/null").map_err(|error| refused("/dev/null cannot be opened", error))?;
-    rustix::stdio::dup2_stdin(null)
-        .map_err(|error| refused("standard input cannot be replaced", error.into()))?;
+    let null = std::fs::File::open("/dev/null").map_err(Failure::system("/dev/null cannot be opened"))?;
+    rustix::stdio::dup2_stdin(null).map_err(Failure::system("standard input cannot be replaced"))?;
     let locks = take::connect(&ready.url, Wait::Forever).await?;
     let lock = ready.lock(&locks, Mode::Exclusive)?;
-    let mut signals = listen()?;
+    let mut signals = Signals::listen()?;
     let end = stand(&locks, &lock, &args, &mut signals).await.map(|signal| match signal {
         Signal::INT | Signal::QUIT => interrupted(signal, &signals),
         _ => End::new(Exit::OK),

@@ -50,15 +50,7 @@ Exit codes:
   127  the command was not found";
 
 #[derive(Debug, Parser)]
-#[command(
-    after_help = EXIT_CODES,
-    long_about = "Hold a lock while a command runs.\n\n\
-        Waits for the lock, runs the command with ONELOCK_NAME and ONELOCK_TOKEN in its environment, keeps the lease \
-        renewed, forwards signals to the command's process group, and gives the lock back when the last process of \
-        that group has ended, or leaves it to the store until --at-least is over. If the lock is being lost, the group \
-        is ended before the lease can run out: TERM, and KILL after the grace. That holds even when onelock itself is \
-        stopped or killed."
-)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) work: Work,
@@ -100,7 +92,7 @@ pub(crate) async fn run(url: Option<String>, args: RunArgs) -> Outcome {
     let wait = Wait::new(begun, args.wait, args.no_wait);
     let locks = take::connect(&ready.url, wait).await?;
     let lock = ready.lock(&locks, mode)?;
-    let mut signals = listen()?;
+    let mut signals = Signals::listen()?;
     let (end, patience) = match take::take(&locks, &lock, wait, &mut signals).await {
         Ok(Taken::Held(guard)) => {
             let (work, leader_only, service) = (&args.work, args.leader_only, false);
@@ -114,10 +106,6 @@ pub(crate) async fn run(url: Option<String>, args: RunArgs) -> Outcome {
         Err(failure) => (Err(failure), take::LAST_WORD),
     };
     finish(&locks, end, patience, signals).await
-}
-
-fn listen() -> Result<Signals, Failure> {
-    Signals::listen().map_err(|error| Failure::System(format!("signals cannot be listened to: {error}")))
 }
 
 /// Somebody else has it.

@@ -7,6 +7,8 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::exit::Failure;
+
 /// Those that are passed on to the command. Stopping and continuing have rules of their own.
 const HEARD: [Signal; 9] = [
     Signal::INT,
@@ -19,6 +21,9 @@ const HEARD: [Signal; 9] = [
     Signal::TSTP,
     Signal::CONT,
 ];
+
+/// Those that end a program which does not mind them.
+pub(super) const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 
 /// Those by which the terminal stops a job in the background. They are heard only while the command runs, when the main
 /// thread has TTOU blocked: a write that is stopped again and again would never end.
@@ -36,10 +41,10 @@ pub(super) struct Signals {
 impl Signals {
     /// From now on these signals do nothing by themselves. Those that were ignored when this program began, as under
     /// nohup(1), stay ignored, here and in the command.
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(super) fn listen() -> Result<Self, Failure> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let signals = Self { receiver, sender, ignored: ignored() };
-        signals.hear(&HEARD)?;
+        signals.hear(&HEARD).map_err(Failure::system("signals cannot be listened to"))?;
         Ok(signals)
     }
 
@@ -74,7 +79,7 @@ impl Signals {
     pub(super) async fn next_end(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
-            if [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal) {
+            if ENDING.contains(&signal) {
                 return signal;
             }
         }

@@ -3,10 +3,11 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use onelock::{Guard, Locks, Timestamp};
+use onelock::{Guard, Timestamp};
 use rustix::process::Signal;
 
-use super::signals::Signals;
+use super::signals::ENDING;
+use super::term::Term;
 use super::terminal::{self, Terminal};
 use super::ward::Ward;
 use crate::deadman::group::Group;
@@ -42,18 +43,13 @@ impl End {
     }
 }
 
-pub(super) struct Supervisor<'a> {
-    pub(super) locks: &'a Locks,
+pub(super) struct Supervisor<'a, 'b> {
+    pub(super) term: &'a mut Term<'b>,
     pub(super) guard: &'a Guard,
     pub(super) ward: Ward,
-    pub(super) signals: &'a mut Signals,
-    pub(super) terminal: &'a Terminal,
-    pub(super) grace: Duration,
+    pub(super) terminal: Terminal,
     /// The lease that renewals ask for; the first may be longer, and what comes before a deadline is to fit into all.
     pub(super) ttl: Duration,
-    pub(super) leader_only: bool,
-    /// See [`super::term::Term`].
-    pub(super) service: bool,
 }
 
 /// What is known of a command that was started.
@@ -72,30 +68,21 @@ struct Running {
     own_stop: bool,
 }
 
-enum Next {
-    Renewed(Option<Timestamp>),
-    Heard(std::io::Result<Option<Report>>),
-    Signal(Signal),
-    Look,
-    StillThere,
-}
-
-impl Supervisor<'_> {
+impl Supervisor<'_, '_> {
     /// Has the command started, and stays until nothing of its group runs.
     pub(super) async fn run(mut self) -> Result<End, Failure> {
         let deadline = self.guard.deadline();
         let start = Start {
             deadline: deadline.into(),
             ttl: self.ttl,
-            grace: self.grace,
+            grace: self.term.work.grace,
             terminal: self.terminal.owner(),
             foreground: self.terminal.begins(),
         };
         // Where entries end with the session, a connection that closes frees the lock.
-        let connections = !self.locks.capabilities().resume;
-        self.ward
-            .start(start, connections)
-            .map_err(|error| Failure::System(format!("the deadman does not answer: {error}")))?;
+        let connections = !self.term.locks.capabilities().resume;
+        let started = self.ward.start(start, connections);
+        started.map_err(Failure::system("the deadman does not answer"))?;
         let group = match self.ward.report().await {
             Ok(Some(Report::Started { group })) => Group::from_raw(group),
             Ok(Some(Report::Refused(Refusal::TooLate))) => {
@@ -107,9 +94,7 @@ impl Supervisor<'_> {
             }
             _ => None,
         };
-        let Some(group) = group else {
-            return Err(Failure::System("the deadman did not start the command".into()));
-        };
+        let group = group.ok_or_else(|| Failure::other("the deadman did not start the command"))?;
         let running = Running {
             group,
             deadline,
@@ -124,62 +109,55 @@ impl Supervisor<'_> {
     }
 
     async fn watch(mut self, mut running: Running) -> Result<End, Failure> {
-        let mut patience = Some(PATIENCE);
+        let mut patient = true;
         loop {
-            match self.next(&running, patience).await {
-                Next::Renewed(Some(deadline)) => {
-                    running.deadline = deadline;
-                    self.ward.renewed(deadline);
-                }
-                Next::Renewed(None) => {
-                    self.say_lost("ending the command");
-                    running.lost = true;
-                    self.ward.end();
-                }
-                // The deadman's work, unless it was stopped: then ours.
-                Next::Look if self.locks.clock().now() >= running.deadline => running.group.kill(),
-                Next::Look => {}
-                Next::StillThere => {
-                    patience = None;
-                    say(format_args!(
-                        "the command has ended; waiting for what it left running in its process group"
-                    ));
-                }
-                Next::Signal(signal) => self.signalled(signal, &mut running).await,
-                Next::Heard(Ok(Some(report))) => {
+            let lingering = running.ended.is_some() && !running.lost;
+            tokio::select! {
+                biased;
+                report = self.ward.report() => {
+                    let Ok(Some(report)) = report else { return self.orphaned(running).await };
                     if self.heard(&report, &mut running).await {
                         break;
                     }
                 }
-                Next::Heard(_) => return self.orphaned(running).await,
+                signal = self.term.signals.next() => self.signalled(signal, &mut running).await,
+                deadline = self.guard.renewed(running.deadline), if !running.lost => {
+                    if let Some(deadline) = deadline {
+                        running.deadline = deadline;
+                        self.ward.renewed(deadline);
+                    } else {
+                        self.say_lost("ending the command");
+                        running.lost = true;
+                        self.ward.end();
+                    }
+                }
+                // The deadman's work, unless it was stopped: then ours.
+                () = tokio::time::sleep(LOOK), if running.lost => {
+                    if self.now() >= running.deadline {
+                        running.group.kill();
+                    }
+                }
+                () = tokio::time::sleep(PATIENCE), if lingering && patient => {
+                    patient = false;
+                    let what = "waiting for what it left running in its process group";
+                    say(format_args!("the command has ended; {what}"));
+                }
             }
         }
         self.terminal.take_back(running.group);
         self.ward.dismiss();
-        let exit = match running.ended {
-            _ if running.lost => Exit::LOST,
-            Some(Ended::Code(code)) => Exit(u8::try_from(code).unwrap_or(u8::MAX)),
-            Some(Ended::Signal(signal)) => Exit::killed_by(signal),
-            None => Exit::INTERNAL,
-        };
-        let death = match running.ended {
-            Some(Ended::Signal(signal)) if !running.lost => self.signals.to_die_of(signal),
-            _ => None,
+        let (exit, death) = match running.ended {
+            _ if running.lost => (Exit::LOST, None),
+            Some(Ended::Code(code)) => (Exit(u8::try_from(code).unwrap_or(u8::MAX)), None),
+            Some(Ended::Signal(signal)) => (Exit::killed_by(signal), self.term.signals.to_die_of(signal)),
+            None => (Exit::INTERNAL, None),
         };
         let death = death.map(|signal| Death { signal, with_job: running.had_terminal });
         Ok(End { exit, lost: running.lost, death, stopped_by: running.stopped_by })
     }
 
-    async fn next(&mut self, running: &Running, patience: Option<Duration>) -> Next {
-        let lingering = running.ended.is_some() && !running.lost;
-        tokio::select! {
-            biased;
-            report = self.ward.report() => Next::Heard(report),
-            signal = self.signals.next() => Next::Signal(signal),
-            deadline = self.guard.renewed(running.deadline), if !running.lost => Next::Renewed(deadline),
-            () = tokio::time::sleep(LOOK), if running.lost => Next::Look,
-            () = tokio::time::sleep(patience.unwrap_or_default()), if lingering && patience.is_some() => Next::StillThere,
-        }
+    fn now(&self) -> Timestamp {
+        self.term.locks.clock().now()
     }
 
     /// Takes in what the deadman says. `true`: nothing is left to guard.
@@ -209,7 +187,7 @@ impl Supervisor<'_> {
                 if matches!(ended, Ended::Signal(_)) {
                     self.terminal.restore_modes();
                 }
-                self.leader_only && !running.lost
+                self.term.leader_only && !running.lost
             }
             Report::Gone => true,
         }
@@ -218,7 +196,7 @@ impl Supervisor<'_> {
     /// Passes a signal on to the command's whole group.
     async fn signalled(&self, signal: Signal, running: &mut Running) {
         match signal {
-            Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT if self.service => {
+            signal if self.term.service && ENDING.contains(&signal) => {
                 running.stopped_by = Some(signal);
                 return self.ward.end();
             }
@@ -268,7 +246,7 @@ impl Supervisor<'_> {
         running.deadline = self.guard.deadline();
         self.ward.renewed(running.deadline);
         self.terminal.take_back(running.group);
-        let left = self.guard.remaining().saturating_sub(plan::lead(self.ttl, self.grace));
+        let left = self.guard.remaining().saturating_sub(plan::lead(self.ttl, self.term.work.grace));
         let left = human(Duration::from_secs(left.as_secs()));
         let text = format!("stopped; unless continued within {left} the command is ended and the lock lost");
         // A terminal has just shown ^Z.
@@ -280,11 +258,11 @@ impl Supervisor<'_> {
     /// The deadman is gone, and the command with it. What is left of the group is our child now.
     async fn orphaned(&self, mut running: Running) -> Result<End, Failure> {
         say(format_args!("the deadman process is gone; ending the command"));
-        let until = self.locks.clock().now() + BURIAL;
+        let until = self.now() + BURIAL;
         while running.group.alive(&mut running.known) || self.ward.has_inner() {
             running.group.kill();
             tokio::time::sleep(LOOK).await;
-            if self.locks.clock().now() >= until {
+            if self.now() >= until {
                 say(format_args!("some process of the command's group cannot be ended"));
                 // Not given back while somebody may work under it: the lease frees it.
                 return Err(Failure::Left);

@@ -168,12 +168,8 @@ pub(super) async fn holders(locks: &Locks, lock: &Lock) -> String {
 async fn interrupted(signals: &mut Signals) -> Signal {
     loop {
         match signals.next().await {
-            Signal::CONT | Signal::WINCH => {}
-            Signal::TSTP => {
-                if terminal::has_job_control() {
-                    terminal::stop_self();
-                }
-            }
+            Signal::TSTP if terminal::has_job_control() => terminal::stop_self(),
+            Signal::TSTP | Signal::CONT | Signal::WINCH => {}
             signal => return signal,
         }
     }

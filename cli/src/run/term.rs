@@ -73,29 +73,17 @@ impl Term<'_> {
     }
 
     async fn command(&mut self, guard: &Guard, ttl: Duration) -> Result<End, Failure> {
-        let refused = |error: std::io::Error| Failure::System(format!("signals cannot be set up: {error}"));
         // Children start with nothing blocked all the same; see the shim.
         let mut background = SigSet::empty();
         background.add(nix::sys::signal::Signal::SIGTTOU);
-        background.thread_block().map_err(|error| refused(error.into()))?;
-        self.signals.hear_terminal().map_err(refused)?;
-        let terminal = if self.service { Terminal::none() } else { Terminal::open() };
+        background.thread_block().map_err(Failure::system("signals cannot be set up"))?;
+        self.signals.hear_terminal().map_err(Failure::system("signals cannot be set up"))?;
+        let terminal = if self.service { Terminal::default() } else { Terminal::open() };
         let mut env = vec![("ONELOCK_NAME", guard.name().to_string())];
         env.extend(self.token(guard)?.map(|token| ("ONELOCK_TOKEN", token.to_string())));
         let ward = Ward::spawn(&self.work.command, &env, guard.deadline())
-            .map_err(|error| Failure::System(format!("the deadman cannot be started: {error}")))?;
-        let supervisor = Supervisor {
-            locks: self.locks,
-            guard,
-            ward,
-            signals: self.signals,
-            terminal: &terminal,
-            ttl,
-            grace: self.work.grace,
-            leader_only: self.leader_only,
-            service: self.service,
-        };
-        supervisor.run().await
+            .map_err(Failure::system("the deadman cannot be started"))?;
+        Supervisor { term: self, guard, ward, terminal, ttl }.run().await
     }
 
     /// Gives the lock back. That it was lost in the last moment of the command counts as lost. The answer is the signal

@@ -8,8 +8,8 @@ use rustix::termios::{OptionalActions, Termios};
 
 use crate::deadman::group::{self, Group, Process};
 
-/// The controlling terminal, if there is one.
-#[derive(Debug)]
+/// The controlling terminal, if there is one; by default, for a command that gets none.
+#[derive(Debug, Default)]
 pub(super) struct Terminal {
     tty: Option<File>,
     modes: Option<Termios>,
@@ -21,11 +21,6 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// For a command that gets none.
-    pub(super) fn none() -> Self {
-        Self { tty: None, modes: None, own: group::own(), wanted: Cell::new(false) }
-    }
-
     pub(super) fn open() -> Self {
         let tty = File::open("/dev/tty").ok();
         let modes = tty.as_ref().and_then(|tty| rustix::termios::tcgetattr(tty).ok());

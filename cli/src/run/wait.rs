@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use onelock::{ErrorKind, LockName, Mode};
 
+use super::signals::Signals;
 use super::supervise::End;
 use super::take::{self, Taken, Wait};
-use super::{busy, finish, interrupted, listen, work};
+use super::{busy, finish, interrupted, work};
 use crate::args::Name;
 use crate::exit::{Exit, Outcome};
 use crate::store;
@@ -22,12 +23,7 @@ Exit codes:
   128+N  signal N ended the wait";
 
 #[derive(Debug, Parser)]
-#[command(
-    after_help = EXIT_CODES,
-    long_about = "Wait until a lock is free.\n\n\
-        Waits in the line of the lock for all that are ahead, as `run` does, takes it and gives it back at once. For that \
-        moment the lock is busy for others. What joins the line later is not waited for, so the wait comes to an end."
-)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct WaitArgs {
     /// The name of the lock.
     #[arg(value_parser = Name)]
@@ -53,7 +49,7 @@ pub(crate) async fn wait(url: Option<String>, args: WaitArgs) -> Outcome {
     let locks = take::connect(&url, wait).await?;
     let mode = if args.shared { Mode::Shared } else { Mode::Exclusive };
     let lock = locks.lock(&args.name, mode)?.note(work::note(None, Some("wait".as_ref()))?.as_str())?;
-    let mut signals = listen()?;
+    let mut signals = Signals::listen()?;
     let end = match take::take(&locks, &lock, wait, &mut signals).await {
         Ok(Taken::Held(guard)) => match guard.release().await {
             // It was free, whatever became of it since.

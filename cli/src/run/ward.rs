@@ -101,9 +101,8 @@ impl Ward {
                 return report.map(Some);
             }
             self.socket.readable().await?;
-            let inbox = &mut self.inbox;
-            let socket = &self.socket;
-            match socket.try_io(tokio::io::Interest::READABLE, || inbox.fill(socket)) {
+            let Self { socket, inbox, .. } = self;
+            match socket.try_io(tokio::io::Interest::READABLE, || inbox.fill(&*socket)) {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

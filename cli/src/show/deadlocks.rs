@@ -5,25 +5,17 @@ use std::time::Duration;
 
 use clap::Parser;
 use onelock::{EntryView, FencingToken, Locks, Mode, Snapshot};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::lines::{lines, names};
-use super::ms;
+use super::millis;
 use crate::args::Name;
 use crate::exit::{EXIT_CODES, Exit, Failure, Outcome};
 use crate::output::{clean, human, json, line};
 use crate::store;
 
 #[derive(Debug, Parser)]
-#[command(
-    after_help = EXIT_CODES,
-    long_about = "Find clients that wait for each other in a circle. Exit code 0 when there are none, 1 when there are.\n\n\
-        Clients are told apart by their notes: by host and process id, which the library and this program write there by \
-        themselves, else by the whole note. A run inside a run counts as its outermost run. All lines with waiters are \
-        looked at twice, and only what stands in both counts, so each circle was there at one moment. What it cannot see: \
-        who waits in other stores or for anything else than a lock; whether one task of a process waits and another one \
-        would give the lock back; clients without a note. Clients with the same note count as one."
-)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct DeadlocksArgs {
     /// Only names that start with this.
     #[arg(default_value = "", value_parser = Name)]
@@ -47,16 +39,9 @@ struct Wait {
     behind_holds: bool,
 }
 
-fn millis<S: Serializer>(time: &Option<Duration>, out: S) -> Result<S::Ok, S::Error> {
-    time.map(ms).serialize(out)
-}
-
 pub(crate) async fn deadlocks(url: Option<String>, args: DeadlocksArgs) -> Outcome {
     onelock::name::check_prefix(&args.prefix)?;
-    let locks = store::connect(url).await?;
-    let found = find(&locks, &args.prefix).await;
-    store::close(&locks).await;
-    let circles = found?;
+    let circles = store::with(url, async |locks| find(locks, &args.prefix).await).await?;
     for (circle, number) in circles.iter().zip(1..) {
         if args.json {
             json(&serde_json::json!({ "circle": circle }))?;
@@ -157,29 +142,14 @@ fn client(note: &str) -> Option<String> {
 fn circles(mut waits: Vec<Wait>) -> Vec<Vec<Wait>> {
     let mut found = Vec::new();
     loop {
-        prune(&mut waits);
         let Some(start) = waits.iter().map(|wait| wait.client.clone()).min() else { return found };
         match shortest(&waits, &start) {
             Some(circle) => {
                 waits.retain(|wait| circle.iter().all(|part| part.client != wait.client));
                 found.push(circle);
             }
-            // Between circles, and in none.
-            None => waits.retain(|wait| wait.client != start),
-        }
-    }
-}
-
-/// Drops who waits for nobody or is waited for by nobody, until nothing changes.
-fn prune(waits: &mut Vec<Wait>) {
-    loop {
-        let before = waits.len();
-        let clients: BTreeSet<_> = waits.iter().map(|wait| wait.client.clone()).collect();
-        waits.retain(|wait| clients.contains(&wait.behind));
-        let behind: BTreeSet<_> = waits.iter().map(|wait| wait.behind.clone()).collect();
-        waits.retain(|wait| behind.contains(&wait.client));
-        if waits.len() == before {
-            return;
+            // In no circle.
+            None => waits.retain(|wait| wait.client != start && wait.behind != start),
         }
     }
 }

@@ -13,11 +13,7 @@ use crate::output::{clean, json, line};
 use crate::store;
 
 #[derive(Debug, Parser)]
-#[command(
-    after_help = EXIT_CODES,
-    long_about = "Show who leads. Exit code 0 when somebody does, 1 when nobody does.\n\n\
-        The candidates of an election wait in the line of its name: `status` shows them."
-)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct LeaderArgs {
     /// The name of the election.
     #[arg(value_parser = Name)]
@@ -43,10 +39,8 @@ struct LeaderJson<'a> {
 
 pub(crate) async fn leader(url: Option<String>, args: LeaderArgs) -> Outcome {
     let name = LockName::new(&args.name)?;
-    let locks = store::connect(url).await?;
-    let told = tell(&locks, &name, &args).await;
-    store::close(&locks).await;
-    Ok(if told? { Exit::OK } else { Exit::NO })
+    let led = store::with(url, async |locks| tell(locks, &name, &args).await).await?;
+    Ok(if led { Exit::OK } else { Exit::NO })
 }
 
 /// Whether anybody leads.

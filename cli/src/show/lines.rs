@@ -1,25 +1,40 @@
-//! Many lines at once: what `top` and `deadlocks` look at.
+//! Many names and lines at once: what `list`, `top` and `deadlocks` look at.
 
 use onelock::{Error, ErrorKind, ListedName, LockName, Locks, Page, Snapshot};
 use tokio::task::JoinSet;
 
-use super::list::PAGE;
+/// How many names one request asks for.
+const PAGE: usize = 500;
 
 /// How many requests are under way at once.
 const AT_ONCE: usize = 32;
 
-/// The names in use that start with `prefix`.
-pub(super) async fn names(locks: &Locks, prefix: &str) -> Result<Vec<ListedName>, Error> {
+/// Gives `each` the names in use that start with `prefix`, a page at a time.
+pub(super) async fn pages<E: From<Error>>(
+    locks: &Locks,
+    prefix: &str,
+    mut each: impl FnMut(Vec<ListedName>) -> Result<(), E>,
+) -> Result<(), E> {
     let mut page = Page::first(PAGE)?;
-    let mut names = Vec::new();
     loop {
         let listing = locks.list(prefix, &page).await?;
-        names.extend(listing.names);
+        each(listing.names)?;
         match listing.next {
             Some(cursor) => page = page.after(cursor),
-            None => return Ok(names),
+            None => return Ok(()),
         }
     }
+}
+
+/// The names in use that start with `prefix`.
+pub(super) async fn names(locks: &Locks, prefix: &str) -> Result<Vec<ListedName>, Error> {
+    let mut names = Vec::new();
+    let done: Result<(), Error> = pages(locks, prefix, |page| {
+        names.extend(page);
+        Ok(())
+    })
+    .await;
+    done.map(|()| names)
 }
 
 /// Their lines, in no order.

@@ -1,16 +1,12 @@
 //! `list`: the names in use.
 
 use clap::Parser;
-use onelock::{Locks, Page};
-use serde::Serialize;
 
+use super::lines::pages;
 use crate::args::Name;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, Outcome};
 use crate::output::{clean, json, line};
 use crate::store;
-
-/// How many names one request asks for.
-pub(super) const PAGE: usize = 500;
 
 #[derive(Debug, Parser)]
 pub(crate) struct ListArgs {
@@ -22,40 +18,26 @@ pub(crate) struct ListArgs {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct ListJson<'a> {
-    name: &'a str,
-    holders: usize,
-    waiters: usize,
-}
-
 pub(crate) async fn list(url: Option<String>, args: ListArgs) -> Outcome {
     onelock::name::check_prefix(&args.prefix)?;
-    let locks = store::connect(url).await?;
-    let listed = pages(&locks, &args).await;
-    store::close(&locks).await;
-    listed.map(|()| Exit::OK)
-}
-
-/// A page at a time, so that a long list begins at once and ends when nobody reads any more.
-async fn pages(locks: &Locks, args: &ListArgs) -> Result<(), Failure> {
-    let mut page = Page::first(PAGE)?;
-    if !args.json {
-        line(format_args!("{:>7}  {:>7}  NAME", "HOLDERS", "WAITERS"))?;
-    }
-    loop {
-        let listing = locks.list(&args.prefix, &page).await?;
-        for listed in &listing.names {
-            let (name, holders, waiters) = (listed.name.as_str(), listed.holders, listed.waiters);
-            if args.json {
-                json(&ListJson { name, holders, waiters })?;
-            } else {
-                line(format_args!("{holders:>7}  {waiters:>7}  {}", clean(name)))?;
+    store::with(url, async |locks| {
+        if !args.json {
+            line(format_args!("{:>7}  {:>7}  NAME", "HOLDERS", "WAITERS"))?;
+        }
+        // A page at a time, so that a long list begins at once and ends when nobody reads any more.
+        pages(locks, &args.prefix, |page| {
+            for listed in page {
+                let name = clean(listed.name.as_str());
+                if args.json {
+                    json(&listed)?;
+                } else {
+                    line(format_args!("{:>7}  {:>7}  {name}", listed.holders, listed.waiters))?;
+                }
             }
-        }
-        match listing.next {
-            Some(cursor) => page = page.after(cursor),
-            None => return Ok(()),
-        }
-    }
+            Ok(())
+        })
+        .await
+    })
+    .await?;
+    Ok(Exit::OK)
 }

@@ -15,15 +15,18 @@ pub(crate) mod watch;
 
 use std::time::{Duration, SystemTime};
 
-use onelock::{EntryView, Error, FencingToken, Mode};
-use serde::Serialize;
+use onelock::{EntryView, Error, FencingToken, Mode, Snapshot};
+use serde::{Serialize, Serializer};
 
 use crate::exit::Failure;
 use crate::output::say;
 
-/// An entry of a line.
-#[derive(Serialize)]
-struct EntryJson<'a> {
+/// What is said of a holder that is not of onelock, where others have their note.
+const FOREIGN: &str = "not onelock";
+
+/// An entry of a line, as it is told.
+#[derive(Clone, Debug, Serialize)]
+struct Entry {
     /// None of a holder that is not of onelock.
     token: Option<FencingToken>,
     mode: &'static str,
@@ -31,63 +34,52 @@ struct EntryJson<'a> {
     limit: Option<u32>,
     /// Of a permit: how many of them it takes.
     weight: Option<u32>,
-    note: &'a str,
-    age_ms: Option<u64>,
-    expires_in_ms: Option<u64>,
+    note: String,
+    #[serde(rename = "age_ms", serialize_with = "millis")]
+    age: Option<Duration>,
+    #[serde(rename = "expires_in_ms", serialize_with = "millis")]
+    expires_in: Option<Duration>,
 }
 
-impl<'a> From<&'a EntryView> for EntryJson<'a> {
-    fn from(entry: &'a EntryView) -> Self {
-        let (mode, limit, weight) = words(entry.mode);
-        Self {
-            token: Some(entry.token),
-            mode,
-            limit,
-            weight,
-            note: &entry.note,
-            age_ms: entry.age.map(ms),
-            expires_in_ms: entry.expires_in.map(ms),
+impl Entry {
+    fn new(
+        token: Option<FencingToken>,
+        mode: Mode,
+        note: String,
+        age: Option<Duration>,
+        expires_in: Option<Duration>,
+    ) -> Self {
+        let (mode, limit, weight) = match mode {
+            Mode::Exclusive => ("exclusive", None, None),
+            Mode::Shared => ("shared", None, None),
+            Mode::Permit { limit, weight } => ("permit", Some(limit.get()), Some(weight.get())),
+        };
+        Self { token, mode, limit, weight, note, age, expires_in }
+    }
+
+    /// Who holds a line, those that are not of onelock first, and who waits.
+    fn of(line: Snapshot) -> (Vec<Self>, Vec<Self>) {
+        let foreign = line.foreign.into_iter();
+        let foreign = foreign.map(|f| Self::new(None, Mode::Exclusive, FOREIGN.into(), None, f.expires_in));
+        let ours = |e: EntryView| Self::new(Some(e.token), e.mode, e.note, e.age, e.expires_in);
+        let holders = foreign.chain(line.holders.into_iter().map(ours)).collect();
+        (holders, line.waiters.into_iter().map(ours).collect())
+    }
+
+    /// The mode in one word.
+    fn word(&self) -> String {
+        let mode = self.mode;
+        match (self.limit, self.weight) {
+            (Some(limit), Some(weight @ 2..)) => format!("{mode}/{limit}w{weight}"),
+            (Some(limit), _) => format!("{mode}/{limit}"),
+            (None, _) => mode.into(),
         }
     }
 }
 
-/// What is said of a holder that is not of onelock, where others have their note.
-const FOREIGN: &str = "not onelock";
-
-impl EntryJson<'_> {
-    fn foreign(expires_in: Option<Duration>) -> Self {
-        let (mode, limit, weight) = words(Mode::Exclusive);
-        Self {
-            token: None,
-            mode,
-            limit,
-            weight,
-            note: FOREIGN,
-            age_ms: None,
-            expires_in_ms: expires_in.map(ms),
-        }
-    }
-}
-
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn words(mode: Mode) -> (&'static str, Option<u32>, Option<u32>) {
-    match mode {
-        Mode::Exclusive => ("exclusive", None, None),
-        Mode::Shared => ("shared", None, None),
-        Mode::Permit { limit, weight } => ("permit", Some(limit.get()), Some(weight.get())),
-    }
-}
-
-/// The mode in one word.
-fn mode_word(mode: Mode) -> String {
-    match words(mode) {
-        (mode, Some(limit), Some(weight @ 2..)) => format!("{mode}/{limit}w{weight}"),
-        (mode, Some(limit), _) => format!("{mode}/{limit}"),
-        (mode, None, _) => mode.into(),
-    }
+/// A time as whole milliseconds.
+fn millis<S: Serializer>(time: &Option<Duration>, out: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).serialize(out)
 }
 
 /// A moment of the calendar, in UTC.

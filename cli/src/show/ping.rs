@@ -11,11 +11,7 @@ use crate::output::{json, line};
 use crate::store;
 
 #[derive(Debug, Parser)]
-#[command(
-    after_help = EXIT_CODES,
-    long_about = "Reach a store, read a line, take a lock of a random name and give it back.\n\n\
-        Exit code 0 when all of that went well; 69 when the store cannot be reached, refuses, or takes no writes."
-)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct PingArgs {
     /// How long all of it may take.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
@@ -60,6 +56,6 @@ pub(crate) async fn ping(url: Option<String>, args: PingArgs) -> Outcome {
             ms(connected)
         ))?;
     }
-    store::close(&locks).await;
+    let _ = locks.close(store::CLOSE).await;
     Ok(Exit::OK)
 }

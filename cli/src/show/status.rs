@@ -1,12 +1,10 @@
 //! `status`: the line of a name.
 
-use std::time::Duration;
-
 use clap::Parser;
-use onelock::{EntryView, LockName, Mode};
+use onelock::LockName;
 use serde::Serialize;
 
-use super::{EntryJson, FOREIGN, mode_word};
+use super::Entry;
 use crate::args::Name;
 use crate::exit::{Exit, Outcome};
 use crate::output::{human, json, line, ordinal, table};
@@ -23,57 +21,46 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(Serialize)]
-struct StatusJson<'a> {
-    name: &'a str,
+struct StatusJson {
+    name: LockName,
     held: bool,
-    holders: Vec<EntryJson<'a>>,
-    waiters: Vec<WaiterJson<'a>>,
+    holders: Vec<Entry>,
+    waiters: Vec<Waiter>,
 }
 
 #[derive(Serialize)]
-struct WaiterJson<'a> {
+struct Waiter {
     /// In the line of waiters, from 1.
     place: usize,
     #[serde(flatten)]
-    entry: EntryJson<'a>,
+    entry: Entry,
 }
 
 pub(crate) async fn status(url: Option<String>, args: StatusArgs) -> Outcome {
     let name = LockName::new(&args.name)?;
-    let locks = store::connect(url).await?;
-    let snapshot = locks.inspect(&name).await;
-    store::close(&locks).await;
-    let snapshot = snapshot?;
+    let snapshot = store::with(url, async |locks| Ok(locks.inspect(&name).await?)).await?;
     let held = snapshot.is_held();
-    let exit = if held { Exit::OK } else { Exit::NO };
+    let (holders, waiters) = Entry::of(snapshot);
     if args.json {
-        let waiter = |(entry, place)| WaiterJson { place, entry: EntryJson::from(entry) };
-        json(&StatusJson {
-            name: name.as_str(),
-            held,
-            holders: (snapshot.foreign.iter().map(|view| EntryJson::foreign(view.expires_in)))
-                .chain(snapshot.holders.iter().map(EntryJson::from))
-                .collect(),
-            waiters: snapshot.waiters.iter().zip(1..).map(waiter).collect(),
-        })?;
-        return Ok(exit);
-    }
-    if !held && snapshot.waiters.is_empty() {
+        let waiters = waiters.into_iter().zip(1..).map(|(entry, place)| Waiter { place, entry }).collect();
+        json(&StatusJson { name, held, holders, waiters })?;
+    } else if !held && waiters.is_empty() {
         line(format_args!("{name} is free"))?;
-        return Ok(exit);
+    } else {
+        let holders = holders.iter().map(|entry| row("holds".into(), entry));
+        let waits = |(entry, place)| row(format!("waits, {} in line", ordinal(place)), entry);
+        let rows = holders.chain(waiters.iter().zip(1..).map(waits));
+        table(&["STATE", "TOKEN", "MODE", "AGE", "LEASE LEFT", "NOTE"], rows)?;
     }
-    let time = |time: Option<Duration>| time.map_or_else(|| "?".into(), human);
-    let row = |state: String, entry: &EntryView| {
-        let (age, left) = (time(entry.age), time(entry.expires_in));
-        vec![state, entry.token.to_string(), mode_word(entry.mode), age, left, entry.note.clone()]
+    Ok(if held { Exit::OK } else { Exit::NO })
+}
+
+fn row(state: String, entry: &Entry) -> Vec<String> {
+    let (token, unknown) = match entry.token {
+        Some(token) => (token.to_string(), "?"),
+        None => ("-".into(), "no end"),
     };
-    let foreign = snapshot.foreign.iter().map(|view| {
-        let left = view.expires_in.map_or_else(|| "no end".into(), human);
-        ["holds", "-", &mode_word(Mode::Exclusive), "?", &left, FOREIGN].map(String::from).to_vec()
-    });
-    let holders = snapshot.holders.iter().map(|entry| row("holds".into(), entry));
-    let waits = |(entry, place)| row(format!("waits, {} in line", ordinal(place)), entry);
-    let waiters = snapshot.waiters.iter().zip(1..).map(waits);
-    table(&["STATE", "TOKEN", "MODE", "AGE", "LEASE LEFT", "NOTE"], foreign.chain(holders).chain(waiters))?;
-    Ok(exit)
+    let age = entry.age.map_or_else(|| "?".into(), human);
+    let left = entry.expires_in.map_or_else(|| unknown.into(), human);
+    vec![state, token, entry.word(), age, left, entry.note.clone()]
 }

@@ -1,26 +1,21 @@
 //! `watch`: the changes of a line, one after the other.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
 use clap::Parser;
-use onelock::{EntryView, FencingToken, LockName, Locks, Snapshot};
+use onelock::{FencingToken, LockName, Locks, Snapshot};
 use serde::Serialize;
 
-use super::{Away, EntryJson, FOREIGN, mode_word, moment};
+use super::{Away, Entry, moment};
 use crate::args::Name;
 use crate::exit::{EXIT_CODES, Failure, Outcome};
 use crate::output::{clean, json, line};
 use crate::store;
 
 #[derive(Debug, Parser)]
-#[command(
-    after_help = EXIT_CODES,
-    long_about = "Print the changes of a line, one a line, until it is ended.\n\n\
-        First who holds and who waits; then who `joined` the line, `took` the lock, `left` the line without it, and whose \
-        hold `ended` (given back, evicted or expired: the store does not say which), and when the name is `free`. What \
-        comes and goes between two looks is not seen."
-)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct WatchArgs {
     /// The name of the lock.
     #[arg(value_parser = Name)]
@@ -40,22 +35,15 @@ struct EventJson<'a> {
     name: &'a str,
     /// None of `free`.
     #[serde(flatten)]
-    entry: Option<EntryJson<'a>>,
+    entry: Option<&'a Entry>,
 }
 
 pub(crate) async fn watch(url: Option<String>, args: WatchArgs) -> Outcome {
     let name = LockName::new(&args.name)?;
-    let locks = store::connect(url).await?;
-    let never = follow(&locks, &name, &args).await;
-    store::close(&locks).await;
-    match never? {}
+    match store::with(url, async |locks| follow(locks, &name, &args).await).await? {}
 }
 
-async fn follow(
-    locks: &Locks,
-    name: &LockName,
-    args: &WatchArgs,
-) -> Result<std::convert::Infallible, Failure> {
+async fn follow(locks: &Locks, name: &LockName, args: &WatchArgs) -> Result<Infallible, Failure> {
     let (mut seen, mut away) = (None, Away::default());
     loop {
         if let Some(snapshot) = away.over(locks.inspect(name).await)? {
@@ -69,84 +57,60 @@ async fn follow(
     }
 }
 
-fn tell(
-    name: &LockName,
-    event: &'static str,
-    entry: Option<Entry<'_>>,
-    as_json: bool,
-) -> Result<(), Failure> {
+fn tell(name: &LockName, event: &'static str, entry: Option<&Entry>, as_json: bool) -> Result<(), Failure> {
     let at = moment(SystemTime::now());
     if as_json {
-        let entry = entry.map(|entry| match entry {
-            Entry::Ours(view) => EntryJson::from(view),
-            Entry::Foreign => EntryJson::foreign(None),
-        });
-        json(&EventJson { at, event, name: name.as_str(), entry })?;
-        return Ok(());
+        return Ok(json(&EventJson { at, event, name: name.as_str(), entry })?);
     }
     let text = match entry {
         None => String::new(),
-        Some(Entry::Foreign) => FOREIGN.into(),
-        Some(Entry::Ours(view)) => {
-            format!("token {}  {}  {}", view.token, mode_word(view.mode), clean(&view.note))
+        Some(Entry { token: None, note, .. }) => note.clone(),
+        Some(entry @ Entry { token: Some(token), .. }) => {
+            format!("token {token}  {}  {}", entry.word(), clean(&entry.note))
         }
     };
-    line(format_args!("{}", format!("{at}  {event:<6}  {text}").trim_end()))?;
-    Ok(())
+    Ok(line(format_args!("{}", format!("{at}  {event:<6}  {text}").trim_end()))?)
 }
 
-/// Whom an event is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entry<'a> {
-    Ours(&'a EntryView),
-    Foreign,
-}
+/// Entries by token; of those without one, one stands for all.
+type Entries = BTreeMap<Option<FencingToken>, Entry>;
 
-/// A line, by token.
+/// A line.
 struct Line {
-    holders: BTreeMap<FencingToken, EntryView>,
-    waiters: BTreeMap<FencingToken, EntryView>,
-    foreign: bool,
+    holders: Entries,
+    waiters: Entries,
 }
 
 impl Line {
     fn of(snapshot: Snapshot) -> Self {
-        let by_token =
-            |entries: Vec<EntryView>| entries.into_iter().map(|entry| (entry.token, entry)).collect();
-        Self {
-            foreign: !snapshot.foreign.is_empty(),
-            holders: by_token(snapshot.holders),
-            waiters: by_token(snapshot.waiters),
-        }
+        let by_token = |entries: Vec<Entry>| entries.into_iter().map(|entry| (entry.token, entry)).collect();
+        let (holders, waiters) = Entry::of(snapshot);
+        Self { holders: by_token(holders), waiters: by_token(waiters) }
     }
 
     fn is_free(&self) -> bool {
-        self.holders.is_empty() && self.waiters.is_empty() && !self.foreign
+        self.holders.is_empty() && self.waiters.is_empty()
     }
 
     /// What has happened since `before`; all that there is where nothing was seen before.
-    fn since<'a>(&'a self, before: Option<&'a Self>) -> Vec<(&'static str, Option<Entry<'a>>)> {
-        let ours = |event, entry| (event, Some(Entry::Ours(entry)));
+    fn since<'a>(&'a self, before: Option<&'a Self>) -> Vec<(&'static str, Option<&'a Entry>)> {
         let mut events = Vec::new();
-        let Some(before) = before else {
-            events.extend(self.foreign.then_some(("holds", Some(Entry::Foreign))));
-            events.extend(self.holders.values().map(|entry| ours("holds", entry)));
-            events.extend(self.waiters.values().map(|entry| ours("waits", entry)));
-            events.extend(self.is_free().then_some(("free", None)));
-            return events;
+        let mut tell = |event, these: &'a Entries, apart: &[&Entries]| {
+            let new = these.iter().filter(|(token, _)| !apart.iter().any(|other| other.contains_key(token)));
+            events.extend(new.map(|(_, entry)| (event, Some(entry))));
         };
-        let gone =
-            |token: &FencingToken| !self.holders.contains_key(token) && !self.waiters.contains_key(token);
-        let gone = |(token, entry)| gone(token).then_some(entry);
-        events.extend((before.foreign && !self.foreign).then_some(("ended", Some(Entry::Foreign))));
-        events.extend(before.holders.iter().filter_map(gone).map(|entry| ours("ended", entry)));
-        events.extend(before.waiters.iter().filter_map(gone).map(|entry| ours("left", entry)));
-        events.extend((self.foreign && !before.foreign).then_some(("took", Some(Entry::Foreign))));
-        let took = self.holders.iter().filter(|(token, _)| !before.holders.contains_key(token));
-        events.extend(took.map(|(_, entry)| ours("took", entry)));
-        let joined = self.waiters.iter().filter(|(token, _)| !before.waiters.contains_key(token));
-        events.extend(joined.map(|(_, entry)| ours("joined", entry)));
-        events.extend((self.is_free() && !before.is_free()).then_some(("free", None)));
+        if let Some(before) = before {
+            tell("ended", &before.holders, &[&self.holders, &self.waiters]);
+            tell("left", &before.waiters, &[&self.holders, &self.waiters]);
+            tell("took", &self.holders, &[&before.holders]);
+            tell("joined", &self.waiters, &[&before.waiters]);
+        } else {
+            tell("holds", &self.holders, &[]);
+            tell("waits", &self.waiters, &[]);
+        }
+        if self.is_free() && before.is_none_or(|before| !before.is_free()) {
+            events.push(("free", None));
+        }
         events
     }
 }
@@ -154,7 +118,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onelock::Mode;
+    use onelock::{EntryView, Mode};
 
     fn line(holders: &[i64], waiters: &[i64]) -> Line {
         let view = |token: &i64| EntryView::new(FencingToken::new(*token).unwrap(), Mode::Exclusive, "");
@@ -163,9 +127,9 @@ mod tests {
     }
 
     fn told(before: Option<&Line>, now: &Line) -> Vec<String> {
-        let word = |(event, entry): (&str, Option<Entry<'_>>)| match entry {
-            Some(Entry::Ours(view)) => format!("{event} {}", view.token),
-            _ => event.to_owned(),
+        let word = |(event, entry): (&str, Option<&Entry>)| match entry.and_then(|entry| entry.token) {
+            Some(token) => format!("{event} {token}"),
+            None => event.to_owned(),
         };
         now.since(before).into_iter().map(word).collect()
     }

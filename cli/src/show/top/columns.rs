@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use unicode_width::UnicodeWidthChar as _;
+use console::{Alignment, pad_str, truncate_str};
 
 use super::rows::Row;
 
@@ -27,23 +27,9 @@ fn columns([waiters, oldest, age, name, holder]: [&str; 5], width: usize) -> Str
 
 /// `text` in exactly `width` columns.
 pub(super) fn fit(text: &str, width: usize) -> String {
-    let (mut out, mut used) = (String::new(), 0);
-    let whole: usize = text.chars().filter_map(|c| c.width()).sum();
-    for c in text.chars() {
-        let wide = c.width().unwrap_or(0);
-        // The last column says that there was more.
-        if used + wide > width.saturating_sub(usize::from(whole > width)) {
-            break;
-        }
-        out.push(c);
-        used += wide;
-    }
-    if whole > width && used < width {
-        out.push('…');
-        used += 1;
-    }
-    out.push_str(&" ".repeat(width - used));
-    out
+    // The last column says that there was more; a wide letter that does not fit leaves one empty.
+    let cut = if width == 0 { "".into() } else { truncate_str(text, width, "…") };
+    pad_str(&cut, width, Alignment::Left, None).into_owned()
 }
 
 /// A time in at most seven characters.
@@ -68,7 +54,7 @@ mod tests {
         let wide = row(&"名".repeat(60), 1_000, 86_400 * 30, 59);
         for width in [0, 1, 20, 33, 80, 200] {
             let text = drawn(&wide, width);
-            assert_eq!(text.chars().filter_map(|c| c.width()).sum::<usize>(), width, "{text}");
+            assert_eq!(console::measure_text_width(&text), width, "{text}");
         }
         let text = drawn(&row("orders/42", 3, 192, 7_261), 80);
         assert_eq!(text.trim_end(), "      3    3m12s    2h01m  orders/42                  me@host:7261");

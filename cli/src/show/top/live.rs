@@ -22,9 +22,7 @@ fn later(locks: &Locks, args: &TopArgs, pause: Duration) -> JoinHandle<Result<(u
 }
 
 pub(super) async fn live(locks: &Locks, args: &TopArgs) -> Outcome {
-    let listen = |kind| {
-        signal(kind).map_err(|error| Failure::System(format!("signals cannot be listened to: {error}")))
-    };
+    let listen = |kind| signal(kind).map_err(Failure::system("signals cannot be listened to"));
     let (mut term, mut hup) = (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
     let mut resized = listen(SignalKind::window_change())?;
     let mut screen = Screen::open()?;
@@ -34,7 +32,7 @@ pub(super) async fn live(locks: &Locks, args: &TopArgs) -> Outcome {
         let page = screen.draw(&mut view)?;
         tokio::select! {
             seen = &mut looking => {
-                match seen.map_err(|error| Failure::System(error.to_string()))? {
+                match seen.map_err(Failure::other)? {
                     Ok((names, rows)) => view.see(names, rows),
                     Err(error) if error.is_retryable() => view.away(&error),
                     Err(error) => return Err(error.into()),

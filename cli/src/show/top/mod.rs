@@ -14,11 +14,9 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::Parser;
-use onelock::{Error, FencingToken, Locks};
-use serde::Serialize;
+use onelock::{Error, Locks};
 
 use super::lines::{lines, names};
-use super::ms;
 use crate::args::Name;
 use crate::exit::{EXIT_CODES, Exit, Failure, Outcome};
 use crate::output::{human, json, table};
@@ -26,14 +24,7 @@ use crate::store;
 use rows::{Row, Sort, arranged};
 
 #[derive(Debug, Parser)]
-#[command(
-    after_help = EXIT_CODES,
-    long_about = "Show names, holders, waiters and how long, and go on showing it.\n\n\
-        AGE is how long ago the first holder joined the line, OLDEST the same of the first waiter. Keys: arrows, j, k, \
-        PgUp, PgDn, Home, End; s sorts by another column; / filters by name or holder; e evicts the selected holder, after \
-        a y; q quits. Each look asks for every name that is shown: for more than --names of them, those with the most \
-        waiters."
-)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct TopArgs {
     /// Only names that start with this.
     #[arg(default_value = "", value_parser = Name)]
@@ -58,18 +49,6 @@ pub(crate) struct TopArgs {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct TopJson<'a> {
-    name: &'a str,
-    holders: usize,
-    /// Of the first holder, as all that follows but the last two.
-    holder: &'a str,
-    token: Option<FencingToken>,
-    age_ms: Option<u64>,
-    waiters: usize,
-    oldest_wait_ms: Option<u64>,
-}
-
 pub(crate) async fn top(url: Option<String>, args: TopArgs) -> Outcome {
     onelock::name::check_prefix(&args.prefix)?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
@@ -80,24 +59,21 @@ pub(crate) async fn top(url: Option<String>, args: TopArgs) -> Outcome {
     if !args.once {
         return Err(Failure::Usage("the live table needs a Unix terminal; --once prints one table".into()));
     }
-    let locks = store::connect(url).await?;
-    #[cfg(unix)]
-    let shown = if args.once { once(&locks, &args).await } else { live::live(&locks, &args).await };
-    #[cfg(not(unix))]
-    let shown = once(&locks, &args).await;
-    store::close(&locks).await;
-    shown
+    store::with(url, async |locks| {
+        #[cfg(unix)]
+        if !args.once {
+            return live::live(locks, &args).await;
+        }
+        once(locks, &args).await
+    })
+    .await
 }
 
 async fn once(locks: &Locks, args: &TopArgs) -> Outcome {
     let (_, rows) = look(locks.clone(), args.prefix.clone(), args.names).await?;
     let rows = arranged(rows, args.sort, &args.filter);
     if args.json {
-        for Row { name, token, holder, holders, age, waiters, oldest } in &rows {
-            let (age_ms, oldest_wait_ms) = (age.map(ms), oldest.map(ms));
-            let (token, holders, waiters) = (*token, *holders, *waiters);
-            json(&TopJson { name, holders, holder, token, age_ms, waiters, oldest_wait_ms })?;
-        }
+        rows.iter().try_for_each(json)?;
         return Ok(Exit::OK);
     }
     let time = |time: Option<Duration>| time.map_or_else(|| "-".into(), human);

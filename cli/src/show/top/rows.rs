@@ -5,23 +5,26 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use onelock::{FencingToken, Snapshot};
+use serde::Serialize;
 
 use crate::output::clean;
-use crate::show::FOREIGN;
+use crate::show::{FOREIGN, millis};
 
 /// A name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Row {
     pub(super) name: String,
-    /// The first holder's token; none of a holder that is not of onelock.
-    pub(super) token: Option<FencingToken>,
+    pub(super) holders: usize,
     /// The first holder's label.
     pub(super) holder: String,
-    pub(super) holders: usize,
+    /// The first holder's token; none of a holder that is not of onelock.
+    pub(super) token: Option<FencingToken>,
     /// How long ago the first holder joined the line.
+    #[serde(rename = "age_ms", serialize_with = "millis")]
     pub(super) age: Option<Duration>,
     pub(super) waiters: usize,
     /// How long ago the first waiter joined the line.
+    #[serde(rename = "oldest_wait_ms", serialize_with = "millis")]
     pub(super) oldest: Option<Duration>,
 }
 
