@@ -77,10 +77,10 @@ client=lock-core/src/client
 fault "deadline from the reply's time (acquire)" $client/acquire.rs \
     's/let now = client\.clock\.now\(\);\n    let answer = match standing/let now = client.clock.now();\n    let sent = now;\n    let answer = match standing/' \
     memory deadline_is_before_the_store
-fault "deadline from the reply's time (renewal)" $client/entry.rs \
+fault "deadline from the reply's time (renewal)" $client/entry/mod.rs \
     's/state\.apply\(&self\.upkeep, sent, now, answer\)/state.apply(\&self.upkeep, now, now, answer)/' \
     memory deadline_is_before_the_store
-fault "deadline from the asked lease, not the given one" $client/entry.rs \
+fault "deadline from the asked lease, not the given one" $client/entry/state.rs \
     's/\n(\s*)grant\.lease\n/\n$1grant.lease.max(self.lease)\n/' \
     memory deadline_follows_what_the_store_gave
 fault "is_held remembers and does not look" $client/guard.rs \
@@ -95,10 +95,10 @@ fault "entering again gives a new token" $client/guard.rs \
 fault "renewal skipped by the keeper" $client/renewer.rs \
     's/entries\.push\(entry\);\n\s*due\.push\(renewal\);/drop((entry, renewal));/' \
     memory renewal_is_kept_up
-fault "the deadline is not looked at" $client/entry.rs \
+fault "the deadline is not looked at" $client/entry/state.rs \
     's/now >= self\.end\(\) \{/now >= self.end() + Duration::from_secs(3600) {/' \
     memory first_look_after_a_stall
-fault "a late push counts" $client/entry.rs \
+fault "a late push counts" $client/entry/mod.rs \
     's/let good = ours && matches!\(state\.view\(now\), View::Waiting \{ \.\. \}\);/let good = ours; let _ = View::Waiting { ask_at: None, deadline: now }; state.deadline = now + state.lease; state.phase = Phase::Waiting;/' \
     memory late_wake_of_a_stalled_process
 fault "an abandoned acquire is not given back" $client/acquire.rs \
@@ -110,19 +110,19 @@ fault "an unclear acquire is not given back" $client/acquire.rs \
 fault "a dropped guard is not given back" $client/acquire.rs \
     's/self\.client\.give_back\(&self\.entry\);\n    \}\n\}/\n    }\n}/' \
     memory drop_in_every_state
-fault "max_hold is forgotten" $client/entry.rs \
+fault "max_hold is forgotten" $client/entry/state.rs \
     's/self\.hold_until = upkeep\.max_hold\.map\(\|hold\| now \+ hold\);/let _ = (upkeep.max_hold, now);/' \
     memory max_hold_ends_it
 fault "a lock lost by the clock is given back at once" $client/renewer.rs \
     's/client\.give_back_unreceived\(&entry\);\n(\s*)continue/client.give_back(\&entry);\n$1continue/' \
     memory lost_locks_stay_until_their_guard_goes
-fault "a lost lock is given back in its lock-delay" $client/entry.rs \
+fault "a lost lock is given back in its lock-delay" $client/entry/mod.rs \
     's/let delayed = lost \&\& /let delayed = false \&\& lost \&\& /' \
     memory lost_locks_stay_until_their_guard_goes
 fault "an event of a waiter that asks for itself stays due" $client/renewer.rs \
     's/client\.renewer\.moved\(&entry\);\n(\s*)if let Some\(renewal\) = renewal \{/if let Some(renewal) = renewal {\n$1    client.renewer.moved(\&entry);/' \
     slow a_renewer_whose_waiter_asks_for_itself_lets_other_tasks_run
-fault "a grant that nobody receives is renewed" $client/entry.rs \
+fault "a grant that nobody receives is renewed" $client/entry/state.rs \
     's/Phase::Held => self\.received \&\& \(/Phase::Held => (/; s/if self\.phase == Phase::Held \&\& !self\.received \{/if false {/' \
     slow a_grant_that_no_caller_receives_goes_on_to_the_next
 fault "an outage looks like a busy lock" $client/acquire.rs \
@@ -134,25 +134,25 @@ fault "an evicted waiter joins again" $client/acquire.rs \
 fault "renewals one by one" $client/renewer.rs \
     's/client\.capabilities\.max_batch\.max\(1\)/1/' \
     memory renewals_are_batched
-fault "state: two give back what one owes" $client/entry.rs \
+fault "state: two give back what one owes" $client/entry/mod.rs \
     's/std::mem::take\(&mut state\.owed\)\.then/state.owed.then/' \
     core a_renewal_a_release_and_a_close
-fault "state: a release ends it in one step and takes it in another" $client/entry.rs \
+fault "state: a release ends it in one step and takes it in another" $client/entry/mod.rs \
     's/Ok\(std::mem::take\(&mut state\.owed\)\.then\(\|\| self\.numbered\(&state\)\)\)\n(\s*)\}\n(\s*)\};\n\s*drop\(state\);/Ok(None)\n$1}\n$2};\n$2drop(state);\n$2self.changed.notify_waiters();\n$2let mut state = self.lock();\n$2let ended = ended.map(|_: Option<Ticket>| std::mem::take(\&mut state.owed).then(|| self.numbered(\&state)));/' \
     unit client::entry_tests::nobody_gives_back_what_a_release_is_about_to
-fault "state: what is gone is given back" $client/entry.rs \
+fault "state: what is gone is given back" $client/entry/state.rs \
     's/self\.owed = false;//' \
     core an_eviction_is_heard_of_while_it_is_released
-fault "state: a push after the end revives it" $client/entry.rs \
+fault "state: a push after the end revives it" $client/entry/mod.rs \
     's/let good = ours && .*?;/let good = ours;/' \
     core a_push_after_the_end_changes_nothing
-fault "state: a later end has another reason" $client/entry.rs \
+fault "state: a later end has another reason" $client/entry/mod.rs \
     's/(fn end\(&self.*?)if !matches!\(state\.view\(now\), View::Over\(_\)\) \{/$1if state.view(now) != View::Over(reason) {/s' \
     core a_renewal_a_release_and_a_close
-fault "state: a late renewal revives it" $client/entry.rs \
+fault "state: a late renewal revives it" $client/entry/state.rs \
     's/if !matches!\(self\.phase, Phase::Over\(_\)\) && now >= self\.end\(\) \{/self.phase = if matches!(self.phase, Phase::Over(LossReason::Expired)) \&\& now < self.end() { Phase::Held } else { self.phase }; if now >= self.end() \&\& !matches!(self.phase, Phase::Over(_)) {/' \
     core the_deadline_passes_while_it_is_renewed_and_released
-fault "state: an end is not told" $client/entry.rs \
+fault "state: an end is not told" $client/entry/mod.rs \
     's/(fn end_for_release.*?)self\.changed\.notify_waiters\(\);/$1/s' \
     core a_renewal_and_a_release
 fault "model: one permit too many" lock-core/src/model/mode.rs \

@@ -29,7 +29,7 @@ mod guard {
 mod renewer {
     pub type Key = (onelock_core::Timestamp, u64);
 }
-#[path = "../../src/client/entry.rs"]
+#[path = "../../src/client/entry/mod.rs"]
 mod entry;
 mod sync;
 mod world;

@@ -3,8 +3,11 @@
 //! No I/O and no time of its own: every step is given the moment it happens at. That keeps the races between renewal,
 //! release, drop and loss in one small place.
 
+mod state;
+
 use std::time::Duration;
 
+use super::guard::LossReason;
 use super::renewer::Key;
 use super::sync::{Mutex, Notify};
 use crate::backend::{Renewal, Renewed, Request, Ticket};
@@ -13,11 +16,7 @@ use crate::error::{Error, Result};
 use crate::lease::Margin;
 use crate::mode::Mode;
 use crate::token::{FencingToken, TokenEpoch};
-
-use super::guard::LossReason;
-
-/// The least time before the head of the line asks again, so that a lease about to end is not asked for in a loop.
-const SOONEST: Duration = Duration::from_millis(2);
+use state::{Phase, State, number};
 
 /// How an entry is kept alive.
 #[derive(Clone, Copy, Debug)]
@@ -50,51 +49,6 @@ pub(crate) struct Entry {
     pub(crate) key: Mutex<Option<Key>>,
 }
 
-#[derive(Debug)]
-struct State {
-    phase: Phase,
-    number: Option<Number>,
-    /// What to ask for at the next renewal.
-    lease: Duration,
-    waiter_lease: Duration,
-    /// What the store gave last.
-    granted: Duration,
-    /// Until when the last answer may be believed.
-    deadline: Timestamp,
-    /// When this client learned that it holds.
-    held_since: Timestamp,
-    /// When the hold ends whatever the lease says.
-    hold_until: Option<Timestamp>,
-    /// When to renew next.
-    due: Timestamp,
-    /// A holder that has waited still has its waiter lease: one renewal makes it a holder's, unless it is released before.
-    short: bool,
-    /// For the first waiter: when the lease ahead ends.
-    ask_at: Option<Timestamp>,
-    /// The store has granted it.
-    granted_once: bool,
-    /// A caller has the hold. Until then no work runs under it.
-    received: bool,
-    /// The entry may still be in the store.
-    owed: bool,
-    failure: Option<Error>,
-}
-
-/// The entry's number: known since it joined, or since it holds where the store's own queue is the line.
-#[derive(Clone, Copy, Debug)]
-struct Number {
-    raw: FencingToken,
-    /// The token the user sees.
-    sealed: FencingToken,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Waiting,
-    Held,
-    Over(LossReason),
-}
-
 /// What an entry is at a given moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
@@ -115,23 +69,7 @@ impl Entry {
         now: Timestamp,
         answer: Renewed,
     ) -> Result<Self> {
-        let mut state = State {
-            phase: Phase::Waiting,
-            number: None,
-            lease: request.lease,
-            waiter_lease: request.waiter_lease,
-            granted: Duration::ZERO,
-            deadline: sent,
-            held_since: sent,
-            hold_until: None,
-            due: sent,
-            short: false,
-            ask_at: None,
-            granted_once: false,
-            received: false,
-            owed: true,
-            failure: None,
-        };
+        let mut state = State::joining(request, sent);
         state.learn(request.epoch, number(answer))?;
         state.apply(&upkeep, sent, now, answer);
         let ticket = request.ticket().token(number(answer));
@@ -358,118 +296,5 @@ impl Entry {
     pub(crate) fn store_lease(&self) -> Duration {
         let state = self.state.lock();
         state.granted.max(state.lease) + self.ticket.delay
-    }
-}
-
-/// The number that an answer tells.
-fn number(answer: Renewed) -> Option<FencingToken> {
-    match answer {
-        Renewed::Held(grant) => Some(grant.token),
-        Renewed::Waiting(place) => place.token,
-        Renewed::NotHeld => None,
-    }
-}
-
-impl State {
-    /// Takes the number, if the answer tells one and none is known yet.
-    fn learn(&mut self, epoch: TokenEpoch, number: Option<FencingToken>) -> Result<()> {
-        if let (Some(raw), None) = (number, self.number) {
-            self.number = Some(Number { raw, sealed: epoch.seal(raw)? });
-        }
-        Ok(())
-    }
-
-    /// When the entry ends unless something happens. A grant that no caller has received ends with the waiter's lease,
-    /// so that a caller that stopped polling does not block the line.
-    fn end(&self) -> Timestamp {
-        let end = self.hold_until.map_or(self.deadline, |until| until.min(self.deadline));
-        if self.phase == Phase::Held && !self.received {
-            return end.min(self.held_since + self.waiter_lease);
-        }
-        end
-    }
-
-    /// Whether the renewer asks for more time.
-    fn is_renewed(&self, upkeep: &Upkeep) -> bool {
-        match self.phase {
-            Phase::Waiting => true,
-            Phase::Held => self.received && (upkeep.auto_renew || self.short),
-            Phase::Over(_) => false,
-        }
-    }
-
-    /// How far a renewal may be from its time: ahead of it to join a batch, and behind a push.
-    fn slack(&self, upkeep: &Upkeep) -> Duration {
-        self.pace(upkeep) / 24
-    }
-
-    /// The lease that renewals are timed by. A first lease that covers a least time is no reason to learn of an eviction late.
-    fn pace(&self, upkeep: &Upkeep) -> Duration {
-        upkeep.at_least.map_or(self.granted, |least| self.granted.min(least.ttl))
-    }
-
-    fn view(&mut self, now: Timestamp) -> View {
-        if !matches!(self.phase, Phase::Over(_)) && now >= self.end() {
-            let capped = self.hold_until.is_some_and(|until| now >= until);
-            self.phase = Phase::Over(if capped { LossReason::MaxHold } else { LossReason::Expired });
-        }
-        match self.phase {
-            Phase::Waiting => View::Waiting { ask_at: self.ask_at, deadline: self.deadline },
-            Phase::Held => View::Held { deadline: self.end() },
-            Phase::Over(reason) => View::Over(reason),
-        }
-    }
-
-    fn hold(&mut self, upkeep: &Upkeep, now: Timestamp) {
-        self.phase = Phase::Held;
-        self.ask_at = None;
-        self.held_since = now;
-        self.granted_once = true;
-        self.hold_until = upkeep.max_hold.map(|hold| now + hold);
-    }
-
-    /// It holds by its waiter's lease.
-    fn lengthen(&mut self, upkeep: &Upkeep, now: Timestamp) {
-        self.short = true;
-        // Not at once: most holds are over before, and then it costs the store nothing.
-        self.due = self.due.min(now + self.slack(upkeep));
-    }
-
-    fn apply(&mut self, upkeep: &Upkeep, sent: Timestamp, now: Timestamp, answer: Renewed) {
-        let lease = match answer {
-            Renewed::Held(grant) => {
-                if self.phase == Phase::Waiting {
-                    self.hold(upkeep, now);
-                }
-                self.short = false;
-                if let Some(least) = upkeep.at_least.filter(|least| grant.lease >= least.stay) {
-                    self.lease = least.ttl;
-                }
-                grant.lease
-            }
-            // Sent by the waiter and overtaken by the push: it says nothing of the hold, and the lease it got is good.
-            Renewed::Waiting(place) if self.phase == Phase::Held && sent <= self.held_since => {
-                self.deadline = self.deadline.max(upkeep.margin.deadline(sent, place.lease));
-                return;
-            }
-            // A holder never goes back to waiting: the store does not know this hold.
-            Renewed::Waiting(_) if self.phase == Phase::Held => {
-                self.phase = Phase::Over(LossReason::NotHeld);
-                return;
-            }
-            Renewed::Waiting(place) => {
-                self.ask_at = place.retry_after.map(|after| now + after.max(SOONEST));
-                place.lease
-            }
-            Renewed::NotHeld => {
-                self.phase = Phase::Over(LossReason::NotHeld);
-                self.owed = false;
-                return;
-            }
-        };
-        self.granted = lease;
-        // Answers may overtake each other; none takes back what another gave.
-        self.deadline = self.deadline.max(upkeep.margin.deadline(sent, lease));
-        self.due = sent + self.pace(upkeep) / 3;
     }
 }

@@ -1,0 +1,191 @@
+//! What an entry's state is, and how the store's answers and the clock change it; [`super::Entry`] locks it and tells.
+
+use std::time::Duration;
+
+use super::{LossReason, Upkeep, View};
+use crate::backend::{Renewed, Request};
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::token::{FencingToken, TokenEpoch};
+
+/// The least time before the head of the line asks again, so that a lease about to end is not asked for in a loop.
+const SOONEST: Duration = Duration::from_millis(2);
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) phase: Phase,
+    pub(super) number: Option<Number>,
+    /// What to ask for at the next renewal.
+    pub(super) lease: Duration,
+    pub(super) waiter_lease: Duration,
+    /// What the store gave last.
+    pub(super) granted: Duration,
+    /// Until when the last answer may be believed.
+    pub(super) deadline: Timestamp,
+    /// When this client learned that it holds.
+    pub(super) held_since: Timestamp,
+    /// When the hold ends whatever the lease says.
+    pub(super) hold_until: Option<Timestamp>,
+    /// When to renew next.
+    pub(super) due: Timestamp,
+    /// A holder that has waited still has its waiter lease: one renewal makes it a holder's, unless it is released before.
+    pub(super) short: bool,
+    /// For the first waiter: when the lease ahead ends.
+    pub(super) ask_at: Option<Timestamp>,
+    /// The store has granted it.
+    pub(super) granted_once: bool,
+    /// A caller has the hold. Until then no work runs under it.
+    pub(super) received: bool,
+    /// The entry may still be in the store.
+    pub(super) owed: bool,
+    pub(super) failure: Option<Error>,
+}
+
+/// The entry's number: known since it joined, or since it holds where the store's own queue is the line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Number {
+    pub(super) raw: FencingToken,
+    /// The token the user sees.
+    pub(super) sealed: FencingToken,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Waiting,
+    Held,
+    Over(LossReason),
+}
+
+/// The number that an answer tells.
+pub(super) fn number(answer: Renewed) -> Option<FencingToken> {
+    match answer {
+        Renewed::Held(grant) => Some(grant.token),
+        Renewed::Waiting(place) => place.token,
+        Renewed::NotHeld => None,
+    }
+}
+
+impl State {
+    /// Of an entry that was asked for at `sent`, before the answer.
+    pub(super) fn joining(request: &Request, sent: Timestamp) -> Self {
+        Self {
+            phase: Phase::Waiting,
+            number: None,
+            lease: request.lease,
+            waiter_lease: request.waiter_lease,
+            granted: Duration::ZERO,
+            deadline: sent,
+            held_since: sent,
+            hold_until: None,
+            due: sent,
+            short: false,
+            ask_at: None,
+            granted_once: false,
+            received: false,
+            owed: true,
+            failure: None,
+        }
+    }
+
+    /// Takes the number, if the answer tells one and none is known yet.
+    pub(super) fn learn(&mut self, epoch: TokenEpoch, number: Option<FencingToken>) -> Result<()> {
+        if let (Some(raw), None) = (number, self.number) {
+            self.number = Some(Number { raw, sealed: epoch.seal(raw)? });
+        }
+        Ok(())
+    }
+
+    /// When the entry ends unless something happens. A grant that no caller has received ends with the waiter's lease,
+    /// so that a caller that stopped polling does not block the line.
+    pub(super) fn end(&self) -> Timestamp {
+        let end = self.hold_until.map_or(self.deadline, |until| until.min(self.deadline));
+        if self.phase == Phase::Held && !self.received {
+            return end.min(self.held_since + self.waiter_lease);
+        }
+        end
+    }
+
+    /// Whether the renewer asks for more time.
+    pub(super) fn is_renewed(&self, upkeep: &Upkeep) -> bool {
+        match self.phase {
+            Phase::Waiting => true,
+            Phase::Held => self.received && (upkeep.auto_renew || self.short),
+            Phase::Over(_) => false,
+        }
+    }
+
+    /// How far a renewal may be from its time: ahead of it to join a batch, and behind a push.
+    pub(super) fn slack(&self, upkeep: &Upkeep) -> Duration {
+        self.pace(upkeep) / 24
+    }
+
+    /// The lease that renewals are timed by. A first lease that covers a least time is no reason to learn of an eviction late.
+    pub(super) fn pace(&self, upkeep: &Upkeep) -> Duration {
+        upkeep.at_least.map_or(self.granted, |least| self.granted.min(least.ttl))
+    }
+
+    pub(super) fn view(&mut self, now: Timestamp) -> View {
+        if !matches!(self.phase, Phase::Over(_)) && now >= self.end() {
+            let capped = self.hold_until.is_some_and(|until| now >= until);
+            self.phase = Phase::Over(if capped { LossReason::MaxHold } else { LossReason::Expired });
+        }
+        match self.phase {
+            Phase::Waiting => View::Waiting { ask_at: self.ask_at, deadline: self.deadline },
+            Phase::Held => View::Held { deadline: self.end() },
+            Phase::Over(reason) => View::Over(reason),
+        }
+    }
+
+    pub(super) fn hold(&mut self, upkeep: &Upkeep, now: Timestamp) {
+        self.phase = Phase::Held;
+        self.ask_at = None;
+        self.held_since = now;
+        self.granted_once = true;
+        self.hold_until = upkeep.max_hold.map(|hold| now + hold);
+    }
+
+    /// It holds by its waiter's lease.
+    pub(super) fn lengthen(&mut self, upkeep: &Upkeep, now: Timestamp) {
+        self.short = true;
+        // Not at once: most holds are over before, and then it costs the store nothing.
+        self.due = self.due.min(now + self.slack(upkeep));
+    }
+
+    pub(super) fn apply(&mut self, upkeep: &Upkeep, sent: Timestamp, now: Timestamp, answer: Renewed) {
+        let lease = match answer {
+            Renewed::Held(grant) => {
+                if self.phase == Phase::Waiting {
+                    self.hold(upkeep, now);
+                }
+                self.short = false;
+                if let Some(least) = upkeep.at_least.filter(|least| grant.lease >= least.stay) {
+                    self.lease = least.ttl;
+                }
+                grant.lease
+            }
+            // Sent by the waiter and overtaken by the push: it says nothing of the hold, and the lease it got is good.
+            Renewed::Waiting(place) if self.phase == Phase::Held && sent <= self.held_since => {
+                self.deadline = self.deadline.max(upkeep.margin.deadline(sent, place.lease));
+                return;
+            }
+            // A holder never goes back to waiting: the store does not know this hold.
+            Renewed::Waiting(_) if self.phase == Phase::Held => {
+                self.phase = Phase::Over(LossReason::NotHeld);
+                return;
+            }
+            Renewed::Waiting(place) => {
+                self.ask_at = place.retry_after.map(|after| now + after.max(SOONEST));
+                place.lease
+            }
+            Renewed::NotHeld => {
+                self.phase = Phase::Over(LossReason::NotHeld);
+                self.owed = false;
+                return;
+            }
+        };
+        self.granted = lease;
+        // Answers may overtake each other; none takes back what another gave.
+        self.deadline = self.deadline.max(upkeep.margin.deadline(sent, lease));
+        self.due = sent + self.pace(upkeep) / 3;
+    }
+}
