@@ -87,6 +87,7 @@ impl Failure {
     }
 
     /// For what says all by itself.
+    #[cfg(any(unix, feature = "bench", feature = "check"))]
     pub(crate) fn other(error: impl Display) -> Self {
         Self::System(error.to_string())
     }

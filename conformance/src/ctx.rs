@@ -26,8 +26,8 @@ use crate::runner::Extent;
 use crate::verdict::{Stop, Verdict};
 
 pub use entries::{
-    exclusive, held, holder, joined, leased, listed, name, number, permit, renew, renewal, request, ticket,
-    trying, waiting,
+    exclusive, held, holder, joined, leased, listed, listed_up_to, name, number, permit, renew, renewal,
+    request, ticket, trying, waiting,
 };
 
 /// A lease that does not end while a case runs.
@@ -192,14 +192,14 @@ impl Ctx {
         client_of(backend, self.clock(), lease, waiter_lease)
     }
 
-    /// How many requests the store has served so far; 0 where they cannot be counted.
+    /// How many requests the store has served so far; `None` where they cannot be counted.
     ///
     /// # Errors
     /// When the store does not say.
-    pub async fn requests(&self) -> Verdict<u64> {
+    pub async fn requests(&self) -> Verdict<Option<u64>> {
         match self.harness.lacks(Need::Requests) {
-            None => self.store.requests().await,
-            Some(_) => Ok(0),
+            None => self.store.requests().await.map(Some),
+            Some(_) => Ok(None),
         }
     }
 

@@ -176,8 +176,10 @@ async fn crowd_is_served_in_order(ctx: &Ctx) -> Verdict {
     });
     let holds = holds.await?;
     verdict(&holds, true)?;
-    if ctx.harness().capabilities().push {
-        let (cost, hand_overs) = (ctx.requests().await? - before, holds.len() as u64);
+    if let (true, Some(before), Some(after)) =
+        (ctx.harness().capabilities().push, before, ctx.requests().await?)
+    {
+        let (cost, hand_overs) = (after - before, holds.len() as u64);
         // The rest is for joining the crowd.
         ensure!(
             cost <= hand_overs * ctx.harness().hand_over_cost() + 100,

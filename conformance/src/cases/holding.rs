@@ -109,7 +109,7 @@ async fn reentry(ctx: &Ctx) -> Verdict {
                 guard.release().await?;
             }
         }
-        cost = ctx.requests().await? - before;
+        cost = ctx.requests().await?.zip(before).map_or(0, |(after, before)| after - before);
         if cost == 0 {
             break;
         }

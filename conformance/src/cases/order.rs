@@ -93,7 +93,8 @@ impl<'a> Entries<'a> {
         let (holding, waiting) = modes.split_once(" | ").unwrap_or((modes, ""));
         for (modes, holds) in [(holding, true), (waiting, false)] {
             for mode in modes.split_whitespace() {
-                ensure_eq!(self.join(mode.parse()?).await?, holds, "whether {mode} holds");
+                let i = self.all.len();
+                ensure_eq!(self.join(mode.parse()?).await?, holds, "whether entry {i}, {mode}, holds");
             }
         }
         Ok(())

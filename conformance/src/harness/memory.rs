@@ -67,7 +67,16 @@ impl Harness for Memory {
             Need::Network | Need::Altered => "there is no network",
             Need::Foreign => "nothing foreign can get into the store",
             Need::Password | Need::Tls | Need::Unreachable => "there is nothing to connect to",
-            _ => return None,
+            Need::Can(_)
+            | Need::Requests
+            | Need::Link
+            | Need::WholeNames
+            | Need::Epochs
+            | Need::Residue
+            | Need::WaiterLease
+            | Need::Reconnect
+            | Need::Thousands
+            | Need::Line => return None,
         };
         Some(why.to_owned())
     }
