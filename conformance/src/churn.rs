@@ -16,7 +16,7 @@ use onelock_core::toolkit::Mutex;
 use onelock_core::{Clock, Error, ErrorKind, Mode, Timestamp};
 use tokio::task::JoinSet;
 
-use crate::ctx::{PATIENCE, acquiring, patient};
+use crate::ctx::{PATIENCE, acquiring, patient, within};
 use crate::history::{self, Hold, nanos};
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
@@ -149,9 +149,7 @@ impl Churn {
     pub async fn stop(mut self) -> Verdict<Report> {
         self.shared.stop.store(true, Ordering::Relaxed);
         let mut report = Report::default();
-        loop {
-            let next = tokio::time::timeout(PATIENCE * 2, self.tasks.join_next()).await;
-            let Some(seen) = next.map_err(|_| Stop::failed("the tasks do not end"))? else { break };
+        while let Some(seen) = within(PATIENCE * 2, "the tasks end", self.tasks.join_next()).await? {
             let seen = seen??;
             report.holds.extend(seen.holds);
             report.lost += seen.lost;
@@ -179,8 +177,7 @@ async fn judge(report: &mut Report, locks: &Locks, guard: Guard) -> Verdict {
     loop {
         let Ok(token) = guard.token() else {
             // It is known at once why.
-            let reason = tokio::time::timeout(PATIENCE, guard.lost()).await;
-            reason.map_err(|_| Stop::failed("a lost guard that does not say so"))?;
+            within(PATIENCE, "a lost guard says so", guard.lost()).await?;
             report.kept_lost += 1;
             return Ok(());
         };
@@ -332,15 +329,13 @@ pub async fn over_a_lost_majority(
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     lose().await?;
-    let late = |_| Stop::failed("the holder does not hear that it has lost the lock");
-    let reason = tokio::time::timeout(PATIENCE, guard.lost()).await.map_err(late)?;
+    let reason = within(PATIENCE, "the holder hears that it has lost the lock", guard.lost()).await?;
     ensure!(reason == LossReason::Expired && !guard.is_held(), "lost as {reason:?}");
     let free = other.mutex("free-meanwhile")?.acquire_timeout(guard.ttl()).await;
     ensure!(!matches!(free, Ok(Some(_))), "a lock was given without a majority: {free:?}");
     ensure!(!waiter.is_finished(), "the waiter came through without a majority");
     regain().await?;
-    let late = |_| Stop::failed("nobody gets the lock when the majority is back");
-    let next = tokio::time::timeout(PATIENCE * 2, waiter).await.map_err(late)???;
+    let next = within(PATIENCE * 2, "the next one holds when the majority is back", waiter).await???;
     ensure!(next.token()? > before && !guard.is_held(), "token {} after {before}", next.token()?);
     next.release().await?;
     Ok(())

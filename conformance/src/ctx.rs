@@ -237,21 +237,7 @@ impl Ctx {
     /// # Errors
     /// That `what` never came.
     pub async fn soon<T>(&self, what: &str, future: impl Future<Output = T>) -> Verdict<T> {
-        self.soon_for(PATIENCE, what, future).await
-    }
-
-    /// Waits for `future`, for at most `limit`.
-    ///
-    /// # Errors
-    /// That `what` never came.
-    pub async fn soon_for<T>(
-        &self,
-        limit: Duration,
-        what: &str,
-        future: impl Future<Output = T>,
-    ) -> Verdict<T> {
-        let ended = tokio::time::timeout(limit, future).await;
-        ended.map_err(|_| Stop::failed(format!("{what}: not within {limit:?}")))
+        within(PATIENCE, what, future).await
     }
 
     /// Whether the store shows who waits: [`Need::Line`].
@@ -339,6 +325,15 @@ impl Ctx {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// Waits for `future`, for at most `limit`.
+///
+/// # Errors
+/// That `what` never came.
+pub async fn within<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> Verdict<T> {
+    let ended = tokio::time::timeout(limit, future).await;
+    ended.map_err(|_| Stop::failed(format!("{what}: not within {limit:?}")))
 }
 
 /// A client over `backend` with leases of so long for holders and waiters.

@@ -9,7 +9,7 @@ use onelock_core::{Backend, BootClock, LossReason};
 use onelock_testbed::servers::clock::SteppedClock;
 
 use crate::churn::{Churn, Report};
-use crate::ctx::{PATIENCE, client_of};
+use crate::ctx::{PATIENCE, client_of, within};
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
 use crate::{ensure, ensure_eq};
@@ -127,7 +127,7 @@ pub async fn a_step_forward_ends_leases_early(server: &impl Stepped) -> Verdict 
     let next = other.mutex("stepped")?.try_acquire().await?.context("the step did nothing")?;
     ensure!(next.token()? > old, "token {} after {old}", next.token()?);
     // Long before its own deadline would tell.
-    let reason = tokio::time::timeout(PATIENCE, guard.lost()).await?;
+    let reason = within(PATIENCE, "the loss is told", guard.lost()).await?;
     ensure_eq!(reason, LossReason::NotHeld, "why it is lost");
     ensure!(!guard.is_held() && next.is_held(), "who holds at the end");
     next.release().await?;

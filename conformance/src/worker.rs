@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 
 use crate::child;
-use crate::ctx::{Ctx, PATIENCE, client_of};
+use crate::ctx::{Ctx, PATIENCE, client_of, within};
 use crate::harness::Harness;
 use crate::servers::signal_process;
 use crate::verdict::{Context as _, Stop, Verdict};
@@ -128,9 +128,7 @@ impl Worker {
                 }
             }
         };
-        let answer = tokio::time::timeout(PATIENCE, line)
-            .await
-            .map_err(|_| Stop::failed("no answer of the worker"))??;
+        let answer = within(PATIENCE, "an answer of the worker", line).await??;
         match answer.strip_prefix("error ") {
             Some(error) => Err(Stop::failed(error)),
             None => Ok(answer),

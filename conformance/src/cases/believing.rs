@@ -10,7 +10,7 @@ use onelock_core::{Backend, ErrorKind, Renewal, Renewed, Request, Result, Standi
 use crate::aside::Aside;
 use crate::case::table;
 use crate::ctx::{Ctx, in_time};
-use crate::faults::Slow;
+use crate::faults::Gate;
 use crate::verdict::Verdict;
 use crate::{ensure, ensure_eq};
 
@@ -73,7 +73,7 @@ async fn deadline_follows_what_the_store_gave(ctx: &Ctx) -> Verdict {
 /// A grant whose answer comes when its lease is over is not held, and what is left of it is given back.
 async fn late_answer_is_no_hold(ctx: &Ctx) -> Verdict {
     let other = ctx.locks().await?;
-    let slow = Arc::new(Slow::new(ctx.backend().await?, ctx.units(5)));
+    let slow = Arc::new(Gate::late(ctx.backend().await?, ctx.units(5)));
     let locks = ctx.client(slow, ctx.units(3), ctx.units(3))?;
     let names = ["late-answer-tried", "late-answer-timed"];
     let (tried, timed) = (locks.mutex(names[0])?, locks.mutex(names[1])?);

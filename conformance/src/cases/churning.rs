@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::case::{Need, table};
 use crate::churn;
-use crate::ctx::{Ctx, PATIENCE, all, in_time, patient};
+use crate::ctx::{Ctx, PATIENCE, all, in_time, patient, within};
 use crate::fenced::Fenced;
 use crate::history::{self, Hold};
 use crate::rng::Rng;
@@ -218,7 +218,7 @@ async fn fenced_resource_survives_pauses(ctx: &Ctx) -> Verdict {
             Ok(acknowledged)
         }
     });
-    let acknowledged = ctx.soon_for(PATIENCE * 4, "the writers end", acknowledged).await??;
+    let acknowledged = within(PATIENCE * 4, "the writers end", acknowledged).await??;
     let acknowledged: HashSet<_> = acknowledged.into_iter().collect();
     let (fenced, unfenced) = resource.contents();
     ensure!(resource.refused() > 0, "no write came late: the run proves nothing");

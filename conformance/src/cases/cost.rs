@@ -26,28 +26,20 @@ async fn uncontended_cycle_costs_two(ctx: &Ctx) -> Verdict {
         // The first may have to teach the server its scripts.
         lock.acquire().await?.release().await?;
         for acquire_by_try in [false, true] {
-            let cost = least(ctx, || async {
-                for _ in 0..20 {
-                    let guard = if acquire_by_try {
-                        lock.try_acquire().await?.context("a free lock")?
-                    } else {
-                        lock.acquire().await?
-                    };
-                    guard.release().await?;
-                }
-                Ok(())
+            let cost = of_twenty(ctx, || async {
+                let guard = if acquire_by_try {
+                    lock.try_acquire().await?.context("a free lock")?
+                } else {
+                    lock.acquire().await?
+                };
+                Ok(guard.release().await?)
             });
             ensure_eq!(cost.await?, 40, "requests for 20 cycles in mode {}", lock.mode());
         }
     }
     let set = locks.all(["free/1", "free/2", "free/3"])?;
     set.acquire().await?.release().await?;
-    let cost = least(ctx, || async {
-        for _ in 0..20 {
-            set.acquire().await?.release().await?;
-        }
-        Ok(())
-    });
+    let cost = of_twenty(ctx, || async { Ok(set.acquire().await?.release().await?) });
     ensure_eq!(cost.await?, 120, "requests for 20 cycles of a set of three");
     Ok(())
 }
@@ -58,23 +50,23 @@ async fn busy_try_costs_one(ctx: &Ctx) -> Verdict {
     let _held = locks.mutex("busy")?.acquire().await?;
     let lock = other.mutex("busy")?;
     ensure!(lock.try_acquire().await?.is_none(), "held twice");
-    let cost = least(ctx, || async {
-        for _ in 0..20 {
-            ensure!(lock.try_acquire().await?.is_none(), "held twice");
-        }
+    let cost = of_twenty(ctx, || async {
+        ensure!(lock.try_acquire().await?.is_none(), "held twice");
         Ok(())
     });
     ensure_eq!(cost.await?, 20, "requests for 20 tries");
     Ok(())
 }
 
-/// The least number of requests that `work` took in three times: now and then a client asks something for itself, such as
+/// The least number of requests that `work` took, done twenty times, of three: now and then a client asks something for itself, such as
 /// whether a connection still lives.
-async fn least<F: Future<Output = Verdict>>(ctx: &Ctx, work: impl Fn() -> F) -> Verdict<u64> {
+async fn of_twenty<F: Future<Output = Verdict>>(ctx: &Ctx, work: impl Fn() -> F) -> Verdict<u64> {
     let mut least = u64::MAX;
     for _ in 0..3 {
         let before = ctx.store().requests().await?;
-        work().await?;
+        for _ in 0..20 {
+            work().await?;
+        }
         least = least.min(ctx.store().requests().await? - before);
     }
     Ok(least)

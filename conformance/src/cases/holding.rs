@@ -283,7 +283,7 @@ async fn run_is_stopped(ctx: &Ctx) -> Verdict {
 /// The deadline of a guard lies before the moment the store would give the lock to another, however slow the answer.
 async fn deadline_is_before_the_store(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
-    let slow = Arc::new(crate::faults::Slow::new(backend, ctx.units(2)));
+    let slow = Arc::new(crate::faults::Gate::late(backend, ctx.units(2)));
     let locks = ctx.client(slow, ctx.units(6), ctx.units(6))?;
     let sent = ctx.now();
     let guard = locks.mutex("slow")?.auto_renew(false).acquire().await?;

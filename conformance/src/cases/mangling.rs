@@ -8,11 +8,11 @@ use onelock_core::{Backend, ErrorKind, Page, Renewal, Renewed, Request, Result, 
 
 use crate::case::{Need, table};
 use crate::ctx::{
-    Ctx, LONG, PATIENCE, exclusive, held, holder, leased, name, renew, renewal, ticket, trying,
+    Ctx, LONG, PATIENCE, exclusive, held, holder, leased, name, renew, renewal, ticket, trying, within,
 };
 use crate::faults::{Fault, Link};
 use crate::rng::Rng;
-use crate::verdict::{Stop, Verdict};
+use crate::verdict::Verdict;
 use crate::wear::{PEAK, in_kib};
 use crate::{ensure, ensure_eq};
 
@@ -167,14 +167,14 @@ impl Client {
 
     async fn renew(&self, request: &Request, tally: &mut Tally) -> Verdict {
         let due = [Renewal::new(request.ticket(), request.lease, request.waiter_lease)];
-        let answers = in_time("a renewal", self.backend.renew(&due)).await?;
+        let answers = within(LIMIT, "a renewal", self.backend.renew(&due)).await?;
         ensure!(answers.len() == 1, "{} answers to one renewal", answers.len());
         answers.into_iter().for_each(|answer| tally.count(answer));
         Ok(())
     }
 
     async fn call<T>(&self, tally: &mut Tally, what: &str, call: impl Future<Output = Result<T>>) -> Verdict {
-        tally.count(in_time(what, call).await?);
+        tally.count(within(LIMIT, what, call).await?);
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Client {
                 owed.pop();
                 Ok::<_, onelock_core::Error>(held)
             };
-            let last = match in_time("a cycle after healing", cycle).await? {
+            let last = match within(LIMIT, "a cycle after healing", cycle).await? {
                 Ok(true) => return Ok(()),
                 Ok(false) => "somebody holds it".to_owned(),
                 Err(error) => error.to_string(),
@@ -211,12 +211,6 @@ impl Client {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-}
-
-/// A call must not hang.
-async fn in_time<T>(what: &str, call: impl Future<Output = T>) -> Verdict<T> {
-    let ended = tokio::time::timeout(LIMIT, call).await;
-    ended.map_err(|_| Stop::failed(format!("{what} hangs for {LIMIT:?}")))
 }
 
 impl Tally {

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::alone::{Alone, NAMES};
 use crate::case::table;
-use crate::ctx::{Ctx, LONG, PATIENCE, all, name, patient};
+use crate::ctx::{Ctx, LONG, PATIENCE, all, name, patient, within};
 use crate::verdict::{Context as _, Stop, Verdict};
 use crate::{ensure, ensure_eq};
 
@@ -61,7 +61,7 @@ async fn crossing_sets_all_end(ctx: &Ctx) -> Verdict {
         });
     }
     let limit = PATIENCE * 2 * u32::try_from(ctx.volume(1))?;
-    let gave_up = ctx.soon_for(limit, "every client has its turns", all(tasks)).await??;
+    let gave_up = within(limit, "every client has its turns", all(tasks)).await??;
     ensure!(gave_up.iter().sum::<u32>() > 0, "no set was given up half way: the run proves nothing");
     alone.check()?;
     ctx.nothing_left(&clients).await

@@ -29,6 +29,14 @@ impl Gate {
         Layered(Self { inner, link: Arc::clone(link) })
     }
 
+    /// Puts `inner` behind a link whose replies are `late`.
+    #[must_use]
+    pub fn late(inner: Arc<dyn Backend>, late: Duration) -> Layered<Self> {
+        let link = Link::new();
+        link.set(Fault::DelayReplies(late));
+        Self::new(inner, &link)
+    }
+
     /// What the store told while the link was down arrives when it is up again.
     async fn notified<T>(&self, wait: impl Future<Output = Result<T>>) -> Result<T> {
         let cut = self.link.until(|fault| matches!(fault, Fault::Reset | Fault::CutAfter(_)));
@@ -63,14 +71,14 @@ impl Gate {
                 tokio::time::sleep(PATIENCE).await;
                 Err(no_answer())
             }
-            Fault::Delay(time) => self.late(time, call).await,
+            Fault::Delay(time) => both_late(time, call).await,
             Fault::DelayReplies(time) => {
                 let answer = call.await;
                 tokio::time::sleep(time).await;
                 answer
             }
             Fault::Throttle(rate) => {
-                self.late(Duration::from_secs_f64(SIZE / rate.max(1) as f64), call).await
+                both_late(Duration::from_secs_f64(SIZE / rate.max(1) as f64), call).await
             }
             Fault::CutAfter(_) => {
                 let _cut = call.await;
@@ -82,13 +90,13 @@ impl Gate {
             }
         }
     }
+}
 
-    async fn late<T>(&self, time: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::time::sleep(time).await;
-        let answer = call.await;
-        tokio::time::sleep(time).await;
-        answer
-    }
+async fn both_late<T>(time: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::sleep(time).await;
+    let answer = call.await;
+    tokio::time::sleep(time).await;
+    answer
 }
 
 fn reset() -> Error {

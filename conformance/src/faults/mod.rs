@@ -6,10 +6,8 @@
 mod courier;
 mod gate;
 mod node;
-mod slow;
 
 pub use courier::Courier;
 pub use gate::Gate;
 pub use node::{Net, Node, Weather};
 pub use onelock_testbed::relay::{Act, Fault, Link, Proxies, Proxy, Trigger};
-pub use slow::Slow;

@@ -21,7 +21,7 @@ use super::pulse::{self, THREADS};
 use super::work::Work;
 use crate::case::Need;
 use crate::child;
-use crate::ctx::{Ctx, PATIENCE};
+use crate::ctx::{Ctx, PATIENCE, within};
 use crate::faults::Link;
 use crate::harness::Harness;
 use crate::servers::{data_folder, signal_process};
@@ -328,8 +328,7 @@ impl Client {
                 Body::Ended => Ok(()),
             }
         };
-        let late = |_| Stop::failed("it does not end");
-        tokio::time::timeout(PATIENCE * 3, ended).await.map_err(late)?
+        within(PATIENCE * 3, "it ends", ended).await?
     }
 }
 

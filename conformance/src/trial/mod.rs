@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ctx::{Ctx, PATIENCE};
+use crate::ctx::{Ctx, PATIENCE, within};
 use crate::trial::crew::Crew;
 use crate::trial::judge::Findings;
 use crate::trial::resource::Resource;
@@ -154,6 +154,6 @@ async fn leaves_nothing(ctx: &Ctx, plan: &Plan) -> Verdict {
         let guard = ctx.soon("the locks are free in the end", locks.mutex(&text)?.acquire()).await??;
         guard.release().await?;
     }
-    ctx.soon_for(PATIENCE + plan.lease * 2, "nothing is owed", locks.close(PATIENCE)).await??;
+    within(PATIENCE + plan.lease * 2, "nothing is owed", locks.close(PATIENCE)).await??;
     ctx.nothing_left(&[]).await
 }

@@ -1,10 +1,10 @@
 //! When a client could not run: a thread of its own notes when it woke late. And how its runtime is blocked on purpose.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use onelock_core::{BootClock, Clock as _};
+use onelock_core::{BootClock, Clock as _, Timestamp};
 
 use super::event::{Event, Journal};
 use crate::history::nanos;
@@ -21,8 +21,10 @@ const GAP: Duration = Duration::from_millis(30);
 /// # Panics
 /// When the process can have no more threads.
 pub(super) fn watch(journal: &Arc<Journal>) {
-    let journal = Arc::downgrade(journal);
-    std::thread::spawn(move || beat(&journal));
+    beat(journal, |journal, last, now| {
+        let still = now.saturating_since(last) > GAP;
+        !still || journal.write(&Event::Still { from: nanos(last), to: nanos(now) }).is_ok()
+    });
 }
 
 /// Blocks every thread of a runtime of [`THREADS`] for `time`, and notes it. Returns at once.
@@ -50,16 +52,9 @@ impl Gaps {
     #[must_use]
     pub fn watch() -> Self {
         let longest = Arc::new(AtomicU64::new(0));
-        let noted = Arc::downgrade(&longest);
-        std::thread::spawn(move || {
-            let mut last = BootClock.now();
-            loop {
-                std::thread::sleep(BEAT);
-                let now = BootClock.now();
-                let Some(longest) = noted.upgrade() else { return };
-                longest.fetch_max(nanos(now) - nanos(last), Ordering::Relaxed);
-                last = now;
-            }
+        beat(&longest, |longest: &AtomicU64, last, now| {
+            longest.fetch_max(nanos(now) - nanos(last), Ordering::Relaxed);
+            true
         });
         Self(longest)
     }
@@ -71,17 +66,22 @@ impl Gaps {
     }
 }
 
-fn beat(journal: &Weak<Journal>) {
-    let mut last = BootClock.now();
-    loop {
-        std::thread::sleep(BEAT);
-        let now = BootClock.now();
-        let Some(journal) = journal.upgrade() else { return };
-        if now.saturating_since(last) > GAP
-            && journal.write(&Event::Still { from: nanos(last), to: nanos(now) }).is_err()
-        {
-            return;
+/// Calls `note` at every beat with the moment of the one before and its own, as long as somebody else has `kept` and it says
+/// so.
+fn beat<T: Send + Sync + 'static>(
+    kept: &Arc<T>,
+    note: impl Fn(&T, Timestamp, Timestamp) -> bool + Send + 'static,
+) {
+    let kept = Arc::downgrade(kept);
+    std::thread::spawn(move || {
+        let mut last = BootClock.now();
+        loop {
+            std::thread::sleep(BEAT);
+            let now = BootClock.now();
+            if !kept.upgrade().is_some_and(|kept| note(&kept, last, now)) {
+                return;
+            }
+            last = now;
         }
-        last = now;
-    }
+    });
 }
