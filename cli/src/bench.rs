@@ -95,11 +95,10 @@ pub(crate) async fn bench(store: Option<String>, args: BenchArgs) -> Outcome {
     if let Some(file) = &args.json {
         report::write(file, &run).map_err(Failure::other)?;
     }
-    if let Some(file) = &args.markdown {
-        output::file(file, report::markdown(&run))?;
-    }
-    if let Some(file) = &args.html {
-        output::file(file, report::html(&run).map_err(Failure::other)?)?;
+    output::file(args.markdown.as_ref(), || report::markdown(&run))?;
+    if args.html.is_some() {
+        let page = report::html(&run).map_err(Failure::other)?;
+        output::file(args.html.as_ref(), || page)?;
     }
     show(&run)?;
     if let Some(old) = old {
@@ -126,11 +125,8 @@ fn contender() -> std::io::Result<std::process::Command> {
 
 /// The role of [`CONTENDER`].
 pub(crate) fn contend() -> std::process::ExitCode {
-    match workload::apart::serve() {
-        Ok(()) => Exit::OK,
-        Err(error) => Failure::other(error).report(),
-    }
-    .into()
+    let served = workload::apart::serve();
+    served.map_or_else(|error| Failure::other(error).report(), |()| Exit::OK).into()
 }
 
 async fn measure(store: Option<String>, args: &BenchArgs, workloads: Vec<Workload>) -> Result<Run, Failure> {
@@ -230,10 +226,8 @@ fn show(run: &Run) -> Result<(), Failure> {
     for table in report::terminal(run) {
         output::line(format_args!("\n{}", table.title))?;
         let head: Vec<_> = table.head.iter().map(|(name, _)| name.as_str()).collect();
-        output::table(
-            &head,
-            table.rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect()),
-        )?;
+        let rows = table.rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect());
+        output::table(&head, rows)?;
     }
     Ok(())
 }

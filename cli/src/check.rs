@@ -58,13 +58,8 @@ pub(crate) async fn check(store: Option<String>, args: CheckArgs) -> Outcome {
         let files = args.from.iter().map(|file| Record::read(file));
         files.collect::<Result<Vec<_>, _>>().map_err(Failure::other)?.concat()
     };
-    type Page = fn(&[Record]) -> String;
-    let pages: [(_, Page); 2] = [(&args.report, report::page), (&args.markdown, report::markdown)];
-    for (file, draw) in pages {
-        if let Some(file) = file {
-            output::file(file, draw(&records))?;
-        }
-    }
+    output::file(args.report.as_ref(), || report::page(&records))?;
+    output::file(args.markdown.as_ref(), || report::markdown(&records))?;
     let count = |outcome| records.iter().filter(|record| record.outcome == outcome).count();
     output::line(format_args!(
         "{} passed, {} failed, {} do not apply",

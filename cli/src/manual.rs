@@ -42,8 +42,6 @@ pub(crate) fn man(args: &ManArgs) -> Outcome {
             absent::subcommand(name).unwrap_or_else(unknown)
         })?,
     };
-    let mut text = Vec::new();
-    Man::new(page).render(&mut text)?;
-    std::io::stdout().lock().write_all(&text)?;
+    Man::new(page).render(&mut std::io::stdout().lock())?;
     Ok(Exit::OK)
 }

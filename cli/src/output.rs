@@ -35,11 +35,15 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     line(format_args!("{text}"))
 }
 
-/// A file of its own, for `check` and `bench`.
+/// A file that `check` or `bench` was asked for.
 #[cfg(any(feature = "bench", feature = "check"))]
-pub(crate) fn file(path: &std::path::Path, text: String) -> Result<(), crate::exit::Failure> {
-    std::fs::write(path, text)
-        .map_err(crate::exit::Failure::system(format!("cannot write {}", path.display())))
+pub(crate) fn file(
+    path: Option<&std::path::PathBuf>,
+    text: impl FnOnce() -> String,
+) -> Result<(), crate::exit::Failure> {
+    let Some(path) = path else { return Ok(()) };
+    let written = std::fs::write(path, text());
+    written.map_err(crate::exit::Failure::system(format!("cannot write {}", path.display())))
 }
 
 /// A table without rules or colours, so that it can be cut and grepped.

@@ -14,16 +14,17 @@ use super::protocol::{Ended, Report};
 use crate::exit::Exit;
 
 pub(super) struct Guarded {
-    group: Group,
+    pub(super) group: Group,
     /// Readable when the leader has ended, even if the kernel reaps it and tells nobody.
     leader: Option<OwnedFd>,
     /// Members of the group; see [`Group::alive`].
     known: Vec<i32>,
-    plan: Plan,
+    pub(super) plan: Plan,
     /// What runs inside this one obey.
     limit: Limit,
     ended: Option<Ended>,
-    gone: bool,
+    /// Whether nothing of the group runs any more. Its number may be another group's from then on.
+    pub(super) gone: bool,
     /// Who gets the terminal back.
     terminal: Option<Pid>,
     /// A server frees a session's lock when its connection closes, so this copy of it stays open as long as this
@@ -44,22 +45,9 @@ impl Guarded {
         Self { group, leader, known, plan, limit, ended, gone, terminal, _connections: connections }
     }
 
-    pub(super) fn leader(&self) -> Pid {
-        self.group.leader()
-    }
-
     /// Readable when the leader ends.
     pub(super) fn leader_end(&self) -> Option<&OwnedFd> {
         self.leader.as_ref().filter(|_| self.ended.is_none())
-    }
-
-    /// Whether nothing of the group runs any more. Its number may be another group's from now on.
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone
-    }
-
-    pub(super) fn renewed(&mut self, deadline: Timestamp) {
-        self.plan.renewed(deadline);
     }
 
     /// Does all that is due now, and says what came of it.
@@ -125,7 +113,7 @@ impl Guarded {
     pub(super) fn give_terminal_back(&self) {
         let Some(owner) = self.terminal else { return };
         let Ok(tty) = std::fs::File::open("/dev/tty") else { return };
-        if rustix::termios::tcgetpgrp(&tty) == Ok(self.leader()) {
+        if rustix::termios::tcgetpgrp(&tty) == Ok(self.group.leader()) {
             let _ = rustix::termios::tcsetpgrp(&tty, owner);
         }
     }
@@ -156,7 +144,7 @@ impl Guarded {
 
     fn watch_stops(&self, reports: &mut Vec<Report>) {
         let stop = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        if let Ok(Some(status)) = rustix::process::waitid(WaitId::Pid(self.leader()), stop)
+        if let Ok(Some(status)) = rustix::process::waitid(WaitId::Pid(self.group.leader()), stop)
             && let Some(signal) = status.stopping_signal()
         {
             reports.push(Report::Stopped { signal });
@@ -171,6 +159,6 @@ impl Guarded {
     /// How the leader ended, if it has; it is not reaped.
     fn leader_end_status(&self) -> Result<Option<WaitIdStatus>, Errno> {
         let exit = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        rustix::process::waitid(WaitId::Pid(self.leader()), exit)
+        rustix::process::waitid(WaitId::Pid(self.group.leader()), exit)
     }
 }

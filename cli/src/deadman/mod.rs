@@ -94,7 +94,7 @@ impl<'a> Deadman<'a> {
             for report in reports {
                 self.report(&report);
             }
-            if !self.attended && self.guarded.as_ref().is_none_or(Guarded::is_gone) {
+            if !self.attended && self.guarded.as_ref().is_none_or(|guarded| guarded.gone) {
                 if let Some(guarded) = &self.guarded {
                     guarded.give_terminal_back();
                 }
@@ -115,7 +115,7 @@ impl<'a> Deadman<'a> {
             ended = true;
         }
         if let Some(guarded) = self.guarded.as_ref().filter(|_| ended) {
-            group::reap_others(guarded.leader());
+            group::reap_others(guarded.group.leader());
         }
     }
 
@@ -163,7 +163,7 @@ impl<'a> Deadman<'a> {
                 Order::Start(start) => self.start(&start),
                 Order::Deadline(deadline) => {
                     if let Some(guarded) = &mut self.guarded {
-                        guarded.renewed(deadline.into());
+                        guarded.plan.renewed(deadline.into());
                     }
                 }
                 Order::End => self.end(),

@@ -27,7 +27,7 @@ pub(super) const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, 
 
 /// Those by which the terminal stops a job in the background. They are heard only while the command runs, when the main
 /// thread has TTOU blocked: a write that is stopped again and again would never end.
-const TERMINAL: [Signal; 2] = [Signal::TTIN, Signal::TTOU];
+pub(super) const TERMINAL: [Signal; 2] = [Signal::TTIN, Signal::TTOU];
 
 /// The signals that came in.
 #[derive(Debug)]
@@ -48,12 +48,8 @@ impl Signals {
         Ok(signals)
     }
 
-    /// From now on the terminal does not stop us.
-    pub(super) fn hear_terminal(&self) -> io::Result<()> {
-        self.hear(&TERMINAL)
-    }
-
-    fn hear(&self, which: &[Signal]) -> io::Result<()> {
+    /// From now on these do nothing by themselves either.
+    pub(super) fn hear(&self, which: &[Signal]) -> io::Result<()> {
         for heard in which.iter().copied().filter(|heard| !self.is_ignored(*heard)) {
             let mut stream = signal(SignalKind::from_raw(heard.as_raw()))?;
             let sender = self.sender.clone();

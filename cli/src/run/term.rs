@@ -7,7 +7,7 @@ use nix::sys::signal::SigSet;
 use onelock::{ErrorKind, FencingToken, Guard, Locks, Timestamp};
 use rustix::process::Signal;
 
-use super::signals::Signals;
+use super::signals::{Signals, TERMINAL};
 use super::supervise::{End, Supervisor};
 use super::terminal::Terminal;
 use super::ward::Ward;
@@ -77,7 +77,7 @@ impl Term<'_> {
         let mut background = SigSet::empty();
         background.add(nix::sys::signal::Signal::SIGTTOU);
         background.thread_block().map_err(Failure::system("signals cannot be set up"))?;
-        self.signals.hear_terminal().map_err(Failure::system("signals cannot be set up"))?;
+        self.signals.hear(&TERMINAL).map_err(Failure::system("signals cannot be set up"))?;
         let terminal = if self.service { Terminal::default() } else { Terminal::open() };
         let mut env = vec![("ONELOCK_NAME", guard.name().to_string())];
         env.extend(self.token(guard)?.map(|token| ("ONELOCK_TOKEN", token.to_string())));

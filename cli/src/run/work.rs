@@ -50,9 +50,8 @@ impl<'a> Ready<'a> {
         LockName::new(&work.name)?;
         let note = note(work.note.as_deref(), work.command.first().map(OsString::as_os_str))?;
         if !group::proc_is_ours() {
-            return Err(Failure::System(
-                "/proc does not show the processes of this PID namespace; mount it (unshare --mount-proc)"
-                    .into(),
+            return Err(Failure::other(
+                "/proc does not show the processes of this PID namespace; mount it (unshare --mount-proc)",
             ));
         }
         if url.as_deref().is_some_and(|url| url.starts_with("memory:")) {
@@ -96,14 +95,8 @@ pub(super) fn note(said: Option<&str>, program: Option<&OsStr>) -> Result<Note, 
 
 /// As much of `text` as a note takes.
 fn fitting(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars().map(|c| if c.is_control() { '?' } else { c }) {
-        if out.len() + c.len_utf8() > Note::MAX_BYTES {
-            break;
-        }
-        out.push(c);
-    }
-    out
+    let fits = text.char_indices().take_while(|(at, c)| at + c.len_utf8() <= Note::MAX_BYTES);
+    fits.map(|(_, c)| if c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]

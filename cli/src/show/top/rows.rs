@@ -57,10 +57,6 @@ impl Row {
             n => format!("{} +{}", self.holder, n - 1),
         }
     }
-
-    fn has(&self, filter: &str) -> bool {
-        self.name.contains(filter) || self.holder.contains(filter)
-    }
 }
 
 /// What comes first.
@@ -79,7 +75,7 @@ pub(super) enum Sort {
 
 /// Those rows whose name or holder has `filter` in it, in order.
 pub(super) fn arranged(mut rows: Vec<Row>, sort: Sort, filter: &str) -> Vec<Row> {
-    rows.retain(|row| row.has(filter));
+    rows.retain(|row| row.name.contains(filter) || row.holder.contains(filter));
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     match sort {
         Sort::Waiters => rows.sort_by_key(|row| Reverse((row.waiters, row.oldest))),

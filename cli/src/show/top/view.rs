@@ -23,11 +23,7 @@ enum Keys {
     Browse,
     Filter,
     /// Whether to evict this holder.
-    Confirm {
-        name: String,
-        token: FencingToken,
-        holder: String,
-    },
+    Confirm(Row, FencingToken),
 }
 
 #[derive(Default)]
@@ -80,9 +76,9 @@ impl View {
         match std::mem::replace(&mut self.keys, Keys::Browse) {
             Keys::Browse => return self.browse(key, page),
             Keys::Filter => self.type_filter(key),
-            Keys::Confirm { name, token, .. } => {
+            Keys::Confirm(row, token) => {
                 if *key == Key::Char('y') {
-                    return Wish::Evict(name, token);
+                    return Wish::Evict(row.name, token);
                 }
                 self.message = "nothing was evicted".into();
             }
@@ -129,10 +125,7 @@ impl View {
 
     fn ask(&mut self) {
         match self.rows.get(self.selected) {
-            Some(Row { name, token: Some(token), holder, .. }) => {
-                let (name, token, holder) = (name.clone(), *token, holder.clone());
-                self.keys = Keys::Confirm { name, token, holder };
-            }
+            Some(row @ Row { token: Some(token), .. }) => self.keys = Keys::Confirm(row.clone(), *token),
             _ => self.message = "nobody who has a token holds this name".into(),
         }
     }
@@ -162,7 +155,7 @@ impl View {
             if self.filter.is_empty() { String::new() } else { format!("  filter: {}", self.filter) };
         match &self.keys {
             Keys::Filter => format!("filter: {}_  (Enter keeps it, Esc clears it)", self.filter),
-            Keys::Confirm { name, token, holder } => {
+            Keys::Confirm(Row { name, holder, .. }, token) => {
                 format!("evict token {token} ({holder}) from {name}? y/n")
             }
             Keys::Browse if self.away.is_some() => self.away.clone().unwrap_or_default(),
