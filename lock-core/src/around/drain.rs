@@ -50,6 +50,8 @@ async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
     let guards_end = async {
         loop {
             let now = client.clock.now();
+            // Before an entry is seen as over: a `close` at the same time waits for its release.
+            let counted = client.background.begin();
             let mut held = client.renewer.all();
             // Each time: an acquire that was under way may have joined a line since.
             held.retain(|entry| {
@@ -60,6 +62,7 @@ async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
                 }
                 !unused
             });
+            drop(counted);
             let Some(entry) = held.first() else { return };
             over(client, entry).await;
             client.renewer.untrack(entry);
@@ -144,5 +147,25 @@ mod tests {
         let guard = locks.mutex("m").unwrap().auto_renew(false).acquire().await.unwrap();
         locks.drain(SECOND * 100).await.unwrap();
         assert_eq!(guard.loss(), Some(LossReason::Expired));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn guards_that_go_meanwhile_leave_nothing() {
+        let clock: Arc<dyn Clock> = Arc::new(crate::BootClock);
+        let store = MemoryStore::new(Arc::clone(&clock));
+        for round in 0..1000_u64 {
+            let locks = client(&store, &clock);
+            let mut guards = Vec::new();
+            for i in 0..8 {
+                guards.push(locks.mutex(format!("n{i}")).unwrap().acquire().await.unwrap());
+            }
+            let going = std::thread::spawn(move || {
+                (0..round % 40 * 500).for_each(|_| std::hint::spin_loop());
+                drop(guards);
+            });
+            locks.drain(SECOND * 60).await.unwrap();
+            assert_eq!(store.names(), 0, "after round {round}");
+            going.join().unwrap();
+        }
     }
 }

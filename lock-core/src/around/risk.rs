@@ -32,6 +32,9 @@ impl Stop {
 impl Guard {
     /// Returns when no renewal has come and less than `notice` is left, or the lock is lost.
     ///
+    /// Renewals begin when two thirds of a lease are left, so of a lease that is renewed at most the last half counts, however
+    /// long the notice is; before the end by [`Lock::max_hold`](crate::Lock::max_hold), and where nothing is renewed, all of it does.
+    ///
     /// # Cancel safety
     /// Safe.
     ///
@@ -47,10 +50,11 @@ impl Guard {
     /// # }
     /// ```
     pub async fn at_risk(&self, notice: Duration) {
+        let client = self.client();
         let mut deadline = self.deadline();
         loop {
-            let left = self.remaining();
-            if left <= notice {
+            let risk = self.entry().risk(notice);
+            if client.clock.now() >= risk {
                 return;
             }
             tokio::select! {
@@ -59,7 +63,7 @@ impl Guard {
                     Some(renewed) => deadline = renewed,
                     None => return,
                 },
-                () = tokio::time::sleep(left - notice) => {}
+                alive = client.sleep_until(risk) => if !alive { return },
             }
         }
     }
@@ -140,6 +144,31 @@ mod tests {
         guard.lost().await;
         guard.at_risk(SECOND).await;
         assert_eq!(guard.loss(), Some(crate::LossReason::Expired));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_before_it_and_a_long_notice_put_no_lock_at_risk() {
+        let locks = client();
+        let lock = locks.mutex("n").unwrap();
+        for (notice, max_hold) in
+            [(SECOND * 10, None), (SECOND * 29, None), (SECOND * 29, Some(SECOND * 100))]
+        {
+            let lock = max_hold.map_or(lock.clone(), |most| lock.clone().max_hold(most).unwrap());
+            let first = lock.clone().acquire().await.unwrap();
+            let waiter = tokio::spawn(async move { lock.acquire().await });
+            tokio::time::sleep(SECOND).await;
+            first.release().await.unwrap();
+            let guard = waiter.await.unwrap().unwrap();
+            let began = tokio::time::Instant::now();
+            assert!(guard.remaining() < SECOND * 10, "by its waiter's lease: {:?}", guard.remaining());
+            let risk = tokio::time::timeout(SECOND * 60, guard.at_risk(notice)).await;
+            assert!(risk.is_err(), "{notice:?}");
+            if max_hold.is_some() {
+                guard.at_risk(notice).await;
+                assert_eq!((began.elapsed() + SECOND / 2).as_secs(), 71);
+            }
+            guard.release().await.unwrap();
+        }
     }
 
     #[tokio::test(start_paused = true)]

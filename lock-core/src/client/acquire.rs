@@ -62,6 +62,8 @@ impl Drop for Handle {
         if self.entry.is_released() {
             return;
         }
+        // Before the entry is seen as over: who waits for that may close the client next, and must wait for the release.
+        let _counted = self.client.background.begin();
         // Before the release goes out, so that no renewal follows it.
         self.client.renewer.untrack(&self.entry);
         let now = self.client.clock.now();

@@ -386,10 +386,10 @@ impl Guard {
     /// Gives the lock back for all guards of this acquisition.
     pub(crate) async fn give_back(&self) -> Result<()> {
         let Handle { client, entry } = self.handle();
+        // Before the entry is seen as over, so that `close` waits for it.
+        let pending = client.background.begin();
         let ticket = self.end_without_release(LossReason::Released)?;
         let (releasing, lease, stay) = (Arc::clone(client), entry.store_lease(), entry.stays_until());
-        // So that `close` waits for it.
-        let pending = client.background.begin();
         let call = Box::pin(async move {
             let answer = background::release(releasing, ticket, lease, stay).await;
             drop(pending);

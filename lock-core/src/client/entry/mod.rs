@@ -116,6 +116,11 @@ impl Entry {
         self.state.lock().failure.clone()
     }
 
+    /// From when on less than `notice` is left, unless a renewal comes.
+    pub(crate) fn risk(&self, notice: Duration) -> Timestamp {
+        self.state.lock().risk(&self.upkeep, notice)
+    }
+
     /// When the renewer must look at it next; `None` when it is over.
     pub(crate) fn next_event(&self) -> Option<Timestamp> {
         let state = self.state.lock();

@@ -114,6 +114,14 @@ impl State {
         }
     }
 
+    /// From when on less than `notice` is left. A renewed lease is down to two thirds before each renewal, and a holder that has
+    /// waited begins with its waiter's lease: so of a lease that is renewed at most the last half counts.
+    pub(super) fn risk(&self, upkeep: &Upkeep, notice: Duration) -> Timestamp {
+        let renewed = self.is_renewed(upkeep);
+        let of_lease = self.deadline - if renewed { notice.min(self.granted / 2) } else { notice };
+        self.hold_until.map_or(of_lease, |until| of_lease.min(until - notice))
+    }
+
     /// How far a renewal may be from its time: ahead of it to join a batch, and behind a push.
     pub(super) fn slack(&self, upkeep: &Upkeep) -> Duration {
         self.pace(upkeep) / 24
