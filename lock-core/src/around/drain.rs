@@ -149,23 +149,37 @@ mod tests {
         assert_eq!(guard.loss(), Some(LossReason::Expired));
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn guards_that_go_meanwhile_leave_nothing() {
+    /// Stands between the end of a hold and its release until told, or for a while.
+    #[derive(Debug)]
+    struct Between(std::sync::Mutex<std::sync::mpsc::Receiver<()>>);
+
+    impl crate::Observer for Between {
+        fn on_event(&self, event: &crate::Event<'_>) {
+            if matches!(event, crate::Event::Ended { .. }) {
+                let _ = self.0.lock().unwrap().recv_timeout(SECOND / 5);
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_guard_that_is_going_is_waited_for() {
         let clock: Arc<dyn Clock> = Arc::new(crate::BootClock);
         let store = MemoryStore::new(Arc::clone(&clock));
-        for round in 0..1000_u64 {
-            let locks = client(&store, &clock);
-            let mut guards = Vec::new();
-            for i in 0..8 {
-                guards.push(locks.mutex(format!("n{i}")).unwrap().acquire().await.unwrap());
-            }
-            let going = std::thread::spawn(move || {
-                (0..round % 40 * 500).for_each(|_| std::hint::spin_loop());
-                drop(guards);
-            });
+        for released in [true, false] {
+            let (drained, waits) = std::sync::mpsc::channel();
+            let settings = crate::Settings::default().observer(Arc::new(Between(waits.into())));
+            let backend = Arc::new(MemoryBackend::new(&store));
+            let builder = Locks::builder(backend).clock(Arc::clone(&clock)).settings(settings);
+            let locks = builder.build().unwrap();
+            let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+            let going =
+                tokio::spawn(
+                    async move { if released { guard.release().await.unwrap() } else { drop(guard) } },
+                );
             locks.drain(SECOND * 60).await.unwrap();
-            assert_eq!(store.names(), 0, "after round {round}");
-            going.join().unwrap();
+            assert_eq!(store.names(), 0, "released: {released}");
+            let _ = drained.send(());
+            going.await.unwrap();
         }
     }
 }
