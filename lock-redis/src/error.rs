@@ -50,7 +50,7 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
         "ONELOCKGATE" | "ONELOCKEPOCH" => (ErrorKind::Unavailable, ""),
         "WRONGPASS" | "NOAUTH" => (ErrorKind::Denied, REFUSED),
         "NOPERM" => (ErrorKind::Denied, "a right is missing"),
-        "WRONGTYPE" => (ErrorKind::Foreign, "a key of ours holds another type"),
+        "WRONGTYPE" => (ErrorKind::Foreign, "a key holds another type"),
         "OOM" => (ErrorKind::Full, "the server has no memory left"),
         "READONLY" => (ErrorKind::Unavailable, "the server is a replica"),
         "UNBLOCKED" => {
