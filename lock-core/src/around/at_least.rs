@@ -142,4 +142,16 @@ mod tests {
         assert_eq!(kind(Duration::ZERO), ErrorKind::InvalidLease);
         assert_eq!(kind(Duration::MAX), ErrorKind::InvalidLease);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_wait_it_stays_whatever_happens_to_its_client() {
+        let (locks, other) = pair();
+        let first = other.mutex("n").unwrap().acquire().await.unwrap();
+        let lock = locks.mutex("n").unwrap().at_least(SECOND * 300).unwrap();
+        let (guard, released) = tokio::join!(lock.acquire(), first.release());
+        released.unwrap();
+        let _guard = guard.unwrap();
+        let left = other.inspect("n").await.unwrap().holders[0].expires_in.unwrap();
+        assert!(left > SECOND * 299, "{left:?}");
+    }
 }

@@ -141,7 +141,8 @@ impl Guard {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where entries end with their client's session, and on a quorum; [`ErrorKind::Misuse`] for a
-    /// guard that was entered again; [`ErrorKind::Lost`]; what the store says. Then the lock is given back.
+    /// guard that was entered again, and for a lock with [`Lock::at_least`](crate::Lock::at_least); [`ErrorKind::Lost`]; what the
+    /// store says. Then the lock is given back.
     ///
     /// # Cancel safety
     /// The lock is given back in the background.
@@ -152,13 +153,17 @@ impl Guard {
     pub(crate) async fn hand_on(&self) -> Result<HandOver> {
         let (client, entry) = (Arc::clone(self.client()), self.entry());
         client.capabilities.require(client.capabilities.resume, "resume", &client.info.scheme)?;
-        if self.is_shared() {
-            let text = format!("`{}` was entered again: only its one guard can hand it over", self.name());
-            return Err(Error::new(ErrorKind::Misuse, text));
+        let misuse = |why| Err(Error::new(ErrorKind::Misuse, format!("`{}` {why}", self.name())));
+        if entry.has_least_time() {
+            return misuse("has a least hold time, which a hand-over would not keep");
+        }
+        // In one step: from here on nobody enters.
+        if !self.shut() {
+            return misuse("was entered again: only its one guard can hand it over");
         }
         let token = entry.token().ok_or_else(|| Error::new(ErrorKind::Protocol, "the hold has no number"))?;
         // A full lease from here on, for the lock and for the claim.
-        let lease = self.ttl();
+        let lease = entry.lease();
         self.extend(lease).await?;
         let ticket = entry.ticket().clone();
         let mut hand_over = HandOver { ticket, raw: token, token, claim: HolderId::random()?, lease };
@@ -172,7 +177,7 @@ impl Guard {
 
 impl Locks {
     /// Goes on with a lock that another process has handed over: the same token, one request more than a renewal. Its lease, mode
-    /// and lock-delay are the giver's; everything else is as this client's settings say.
+    /// and lock-delay are the giver's; everything else is as this client's settings say, `max_hold` among it, which begins anew.
     ///
     /// Of all who have the same hand-over one gets the lock. The answer of the store that makes it the one can be lost: then
     /// nobody gets it, and it comes free when its lease ends.

@@ -96,3 +96,41 @@ async fn a_guard_that_cannot_go_gives_its_lock_back() {
     assert_eq!(guard.hand_over().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(second.mutex("n").unwrap().try_acquire().await.unwrap().is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn nobody_enters_a_lock_that_is_being_handed_over() {
+    let ([first, second], _) = clients();
+    let owner = first.owner();
+    let lock = first.mutex("n").unwrap().owner(&owner).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let (handed, entered) = tokio::join!(guard.hand_over(), lock.acquire_timeout(SECOND));
+    assert!(entered.unwrap().is_none(), "the owner holds what is another's");
+    let resumed = second.resume(handed.unwrap()).await.unwrap();
+    let (next, released) = tokio::join!(lock.acquire_timeout(SECOND), resumed.release());
+    released.unwrap();
+    assert!(next.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_wait_the_lease_of_a_holder_is_handed_over() {
+    let ([first, second], _) = clients();
+    let lock = first.mutex("n").unwrap();
+    let before = lock.acquire().await.unwrap();
+    let (guard, released) = tokio::join!(lock.acquire(), before.release());
+    released.unwrap();
+    let guard = guard.unwrap();
+    let (waiters, holders) = (guard.ttl(), SECOND * 30);
+    assert!(waiters < holders, "{waiters:?}");
+    let resumed = second.resume(guard.hand_over().await.unwrap()).await.unwrap();
+    assert_eq!(resumed.ttl(), holders);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_with_a_least_time_is_not_handed_over() {
+    let ([first, second], _) = clients();
+    let lock = first.mutex("n").unwrap().at_least(SECOND * 50).unwrap();
+    let refused = lock.acquire().await.unwrap().hand_over().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Misuse);
+    assert!(second.mutex("n").unwrap().acquire_timeout(SECOND * 45).await.unwrap().is_none());
+    assert!(second.mutex("n").unwrap().acquire_timeout(SECOND * 10).await.unwrap().is_some());
+}

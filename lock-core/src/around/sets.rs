@@ -45,6 +45,7 @@ pub struct LockSet {
 }
 
 /// Several held locks. Dropping it gives all of them back in the background.
+#[derive(Default)]
 #[must_use = "dropping the guards releases the locks"]
 pub struct GuardSet {
     /// In the order of their names.
@@ -145,11 +146,12 @@ impl LockSet {
     /// # Cancel safety
     /// Dropping the future gives back in the background what was taken.
     pub async fn acquire(&self) -> Result<GuardSet> {
-        let mut guards = Vec::with_capacity(self.locks.len());
+        let mut taken = Taken::default();
         for lock in &self.locks {
-            guards.push(lock.acquire().await?);
+            let guard = taken.0.run(lock.acquire()).await??;
+            taken.0.guards.push(guard);
         }
-        complete(guards)
+        taken.complete()
     }
 
     /// Acquires all if each is free at once; `None` when one is busy: then nothing is held.
@@ -172,25 +174,37 @@ impl LockSet {
     /// # Cancel safety
     /// As [`LockSet::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<GuardSet>> {
-        let mut guards: Vec<Guard> = Vec::with_capacity(self.locks.len());
+        let mut taken = Taken::default();
         let clock = self.locks.first().map(Lock::clock);
         let now = || clock.map_or(Timestamp::default(), |clock| clock.now());
         let until = now() + timeout;
         for lock in &self.locks {
-            let Some(guard) = lock.acquire_timeout(until.saturating_since(now())).await? else {
-                return Ok(None);
-            };
-            guards.push(guard);
+            let acquire = lock.acquire_timeout(until.saturating_since(now()));
+            let Some(guard) = taken.0.run(acquire).await?? else { return Ok(None) };
+            taken.0.guards.push(guard);
         }
-        complete(guards).map(Some)
+        taken.complete().map(Some)
     }
 }
 
-/// All or nothing: a lock may have been lost while the last one was waited for.
-fn complete(guards: Vec<Guard>) -> Result<GuardSet> {
-    match guards.iter().find_map(Guard::loss_error) {
-        Some(error) => Err(error),
-        None => Ok(GuardSet { guards }),
+/// What a set has while it takes the others: all of it goes back, and at once, unless it is completed.
+#[derive(Default)]
+struct Taken(GuardSet);
+
+impl Taken {
+    /// All or nothing: a lock may have been lost while the last one was waited for.
+    fn complete(mut self) -> Result<GuardSet> {
+        match self.0.guards.iter().find_map(Guard::loss_error) {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut self.0)),
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // No work has run under them, so no least time is kept.
+        self.0.guards.drain(..).for_each(Guard::give_back_unused);
     }
 }
 

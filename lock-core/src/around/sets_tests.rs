@@ -96,3 +96,26 @@ async fn crossing_sets_never_wait_in_a_circle() {
     let done = tokio::time::timeout(Duration::from_secs(600), tasks.join_all()).await;
     assert_eq!(done.expect("no deadlock").len(), 30);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_an_incomplete_set_had_keeps_no_least_time() {
+    let (locks, other) = pair();
+    let _busy = other.mutex("b").unwrap().acquire().await.unwrap();
+    let first = locks.mutex("a").unwrap().at_least(Duration::from_secs(300)).unwrap();
+    let set = locks.all_of([first, locks.mutex("b").unwrap()]).unwrap();
+    assert!(set.try_acquire().await.unwrap().is_none());
+    assert!(other.mutex("a").unwrap().acquire_timeout(Duration::from_secs(1)).await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_has_lost_a_lock_waits_for_no_other() {
+    let (locks, other) = pair();
+    let _busy = other.mutex("b").unwrap().acquire().await.unwrap();
+    let set = locks.all(["a", "b"]).unwrap();
+    let set = tokio::spawn(async move { set.acquire().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let token = other.inspect("a").await.unwrap().holders[0].token;
+    other.evict("a", token).await.unwrap();
+    let lost = tokio::time::timeout(Duration::from_secs(60), set).await.expect("it ends").unwrap();
+    assert_eq!(lost.unwrap_err().kind(), ErrorKind::Lost);
+}

@@ -318,6 +318,10 @@ async fn in_line(handle: Handle, progress: &Progress) -> Result<Attempt> {
         let mut changed = std::pin::pin!(entry.changed.notified());
         changed.as_mut().enable();
         let now = client.clock.now();
+        if entry.is_to_be_lengthened() {
+            ask_again(&handle).await;
+            continue;
+        }
         if entry.receive(now) {
             // One renewal, off the critical path and a little later, makes the waiter's lease a holder's.
             client.renewer.track(&entry);
@@ -384,7 +388,10 @@ async fn ask_again(handle: &Handle) {
     entry.renewed(sent, client.clock.now(), &answer);
     client.renewer.track(entry);
     if answer.is_err() {
-        let View::Waiting { deadline, .. } = entry.view(client.clock.now()) else { return };
+        let (View::Waiting { deadline, .. } | View::Held { deadline }) = entry.view(client.clock.now())
+        else {
+            return;
+        };
         pause(client, deadline, 1).await;
     }
 }

@@ -91,9 +91,14 @@ impl Guard {
         &self.hold.handle.client
     }
 
-    /// Whether it was entered again.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.hold.guards.load(Ordering::Acquire) > 1
+    /// Lets nobody enter any more; false where somebody has.
+    pub(crate) fn shut(&self) -> bool {
+        self.hold.guards.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Gives the lock back at once, whatever its least time: nothing was done under it.
+    pub(crate) fn give_back_unused(self) {
+        self.entry().waive_least_time();
     }
 
     /// Ends the hold on this client and leaves the entry in the store; one that was lost before is given back.
@@ -411,7 +416,8 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.out {
-            self.hold.guards.fetch_sub(1, Ordering::AcqRel);
+            // None are left where it was shut.
+            let _ = self.hold.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
         }
         // The last one to let go of the hold drops the handle, which gives the lock back.
     }

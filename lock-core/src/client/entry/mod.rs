@@ -269,6 +269,26 @@ impl Entry {
         (std::mem::take(&mut state.owed) && !delayed).then(|| self.numbered(&state))
     }
 
+    /// It need not stay for its least time: nothing was done under it.
+    pub(crate) fn waive_least_time(&self) {
+        self.state.lock().waived = true;
+    }
+
+    pub(crate) fn has_least_time(&self) -> bool {
+        self.upkeep.at_least.is_some()
+    }
+
+    /// The lease that renewals ask for.
+    pub(crate) fn lease(&self) -> Duration {
+        self.state.lock().lease
+    }
+
+    /// Whether it must be renewed before a caller has it: the least time counts from then on, whatever happens to this client.
+    pub(crate) fn is_to_be_lengthened(&self) -> bool {
+        let state = self.state.lock();
+        self.upkeep.at_least.is_some() && state.phase == Phase::Held && state.short
+    }
+
     /// Whether it was granted and no caller had it.
     pub(crate) fn is_unused(&self) -> bool {
         let state = self.state.lock();
@@ -278,7 +298,10 @@ impl Entry {
     /// Until when the entry must stay after its release, when a caller had it.
     pub(crate) fn stays_until(&self) -> Option<Timestamp> {
         let state = self.state.lock();
-        self.upkeep.at_least.filter(|_| state.received).map(|least| state.held_since + least.stay)
+        self.upkeep
+            .at_least
+            .filter(|_| state.received && !state.waived)
+            .map(|least| state.held_since + least.stay)
     }
 
     /// Ends an entry that no caller has, for a client that closes; false for one that a caller has.

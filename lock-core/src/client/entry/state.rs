@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) granted_once: bool,
     /// A caller has the hold. Until then no work runs under it.
     pub(super) received: bool,
+    /// It need not stay for its least time.
+    pub(super) waived: bool,
     /// The entry may still be in the store.
     pub(super) owed: bool,
     pub(super) failure: Option<Error>,
@@ -82,6 +84,7 @@ impl State {
             ask_at: None,
             granted_once: false,
             received: false,
+            waived: false,
             owed: true,
             failure: None,
         }
