@@ -18,7 +18,7 @@ use crate::toolkit::Mutex;
 /// Somebody who may enter a lock again that it holds already. Cheap to clone; clones are the same owner.
 ///
 /// Entering again asks the store nothing and gives the same token. A second acquisition of a name joins the owner's
-/// first one in flight, and goes on with it if that one is cancelled or not polled.
+/// first one in flight, with the lease and the other terms of that one, and goes on with it if it is cancelled or not polled.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
