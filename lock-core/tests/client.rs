@@ -4,7 +4,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn locks() -> (Locks, Arc<MemoryStore>) {
     (client(&store, clock), store)
 }
 
-fn client(store: &Arc<MemoryStore>, clock: Arc<TokioClock>) -> Locks {
+fn client(store: &Arc<MemoryStore>, clock: Arc<dyn Clock>) -> Locks {
     Locks::builder(Arc::new(MemoryBackend::new(store)))
         .clock(clock)
         .settings(Settings::default())
@@ -220,7 +220,7 @@ async fn timeouts_and_dropped_waits_leave_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_tells_guards_and_drains() {
+async fn close_tells_guards_and_gives_back_what_they_leave() {
     let (locks, store) = locks();
     let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
     let waiting = tokio::spawn({
@@ -232,7 +232,57 @@ async fn close_tells_guards_and_drains() {
     assert_eq!(guard.lost().await, LossReason::Closed);
     assert_eq!(waiting.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(locks.mutex("b").unwrap().acquire().await.unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(store.names(), 0);
+    assert_eq!(store.names(), 1, "work may run under the guard");
+    // Closed again meanwhile: that does not take the guard's way to the store.
+    locks.close(Duration::from_secs(5)).await.unwrap();
+    drop(guard);
+    nothing_left(&locks, &store).await;
+}
+
+/// Work that has not reached an await when its client closes, in a thread of its own.
+#[test]
+fn a_closed_client_gives_back_no_lock_under_work() {
+    const WORK: Duration = Duration::from_millis(300);
+    let clock: Arc<dyn Clock> = Arc::new(onelock_core::BootClock);
+    let store = MemoryStore::new(Arc::clone(&clock));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let of_this = || client(&store, Arc::clone(&clock));
+    for (way, patience) in [("close", WORK * 100), ("drain", Duration::ZERO), ("close", WORK / 10)] {
+        let (locks, other) = runtime.block_on(async { (of_this(), of_this()) });
+        let (begins, begun) = std::sync::mpsc::channel();
+        let working = Arc::new(AtomicBool::new(false));
+        let work = std::thread::spawn({
+            let (home, lock, working) =
+                (runtime.handle().clone(), locks.mutex("a").unwrap(), Arc::clone(&working));
+            move || {
+                home.block_on(async move {
+                    let guard = lock.acquire().await.unwrap();
+                    let work = async {
+                        working.store(true, Ordering::SeqCst);
+                        begins.send(()).unwrap();
+                        std::thread::sleep(WORK);
+                        working.store(false, Ordering::SeqCst);
+                        tokio::task::yield_now().await;
+                        panic!("it makes a step on");
+                    };
+                    guard.run(work).await.map(|()| ()).unwrap_err().kind()
+                })
+            }
+        });
+        begun.recv().unwrap();
+        let next = runtime.block_on(async {
+            let lock = other.mutex("a").unwrap();
+            let next =
+                tokio::spawn(async move { (lock.acquire().await.unwrap(), working.load(Ordering::SeqCst)) });
+            let ended =
+                if way == "close" { locks.close(patience).await } else { locks.drain(patience).await };
+            assert_eq!(ended.is_ok(), patience > WORK, "{way}: {ended:?}");
+            next.await.unwrap()
+        });
+        assert!(!next.1, "{way}: two work at the same time");
+        assert!(next.0.is_held());
+        assert_eq!(work.join().unwrap(), ErrorKind::Lost);
+    }
 }
 
 #[test]

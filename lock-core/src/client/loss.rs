@@ -37,7 +37,7 @@ impl Guard {
     }
 
     /// Waits until the lock is lost, and says why. It is signalled at the deadline by this client's clock, which is
-    /// before the store can give the lock to another. A lock that was lost by the clock is given back when its guard is
+    /// before the store can give the lock to another. A lock that was lost by the clock or a close is given back when its guard is
     /// dropped or released, not before: until then the work under it may still be running. Where a lock-delay is set it
     /// stays blocked until its lease and the delay have passed.
     ///
@@ -65,6 +65,7 @@ impl Guard {
 
     async fn watch<T>(&self, pick: impl Fn(View) -> Option<T>) -> T {
         let Handle { client, entry } = self.handle();
+        let _watch = entry.watch();
         loop {
             let mut changed = std::pin::pin!(entry.changed.notified());
             changed.as_mut().enable();

@@ -12,6 +12,7 @@
 //! | `cancel_safe` | a call to the store: never cut half way |
 //! | `runtime` | the runtime the client lives on, and calls from outside of it |
 //! | `background` | releases that the store has not confirmed, and calls that lost their caller |
+//! | `close` | the end of the client |
 //! | [`guard`] | what the user holds |
 //! | `loss` | how a guard waits for a renewal or a loss |
 //! | [`owner`] | re-entrancy |
@@ -29,6 +30,7 @@ pub mod settings;
 pub(crate) mod acquire;
 pub(crate) mod background;
 mod cancel_safe;
+mod close;
 pub(crate) mod entry;
 #[cfg(test)]
 mod entry_tests;
@@ -46,7 +48,7 @@ use tokio::runtime::Handle;
 use crate::around::observer::Observers;
 use crate::backend::{Backend, Info, Note};
 use crate::capabilities::Capabilities;
-use crate::clock::{Clock, sleep_until};
+use crate::clock::Clock;
 use crate::config::Settings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Margin;
@@ -281,8 +283,14 @@ impl Locks {
         self.client.background.count()
     }
 
-    /// Ends this client: refuses new acquisitions, tells every guard that it is lost (and gives its lock back, unless a
-    /// lock-delay is set), waits up to `timeout` for the store to confirm all releases and for the connections to close.
+    /// Ends this client: refuses new acquisitions, tells every guard that it is lost, waits up to `timeout` for the work under
+    /// them to end, for the store to confirm all releases, and for the connections to close.
+    ///
+    /// A lost lock is given back when its guard goes, not before: work may still run under it. Guards that are waited
+    /// for by [`Guard::run`](guard::Guard::run), [`Guard::lost`](guard::Guard::lost) and the like learn that they are lost, and `close` waits until they have gone. It does
+    /// not wait for any other guard, which nobody may ever drop: its lock is given back when it is dropped and the process
+    /// still runs, or else freed by its lease. The connections close after that. So drop guards before, or let
+    /// [`Locks::drain`] wait for them.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`] when something is still under way then: it goes on in the background, and what it does not
@@ -325,30 +333,6 @@ impl Client {
 
     fn is_closed(&self, text: &str) -> Error {
         Error::new(ErrorKind::Closed, text).at(&self.info.address)
-    }
-
-    pub(crate) async fn close(self: &Arc<Self>, timeout: Duration) -> Result<()> {
-        let client = self;
-        client.closed.store(true, Ordering::Release);
-        renewer::close(client);
-        let until = client.clock.now() + timeout;
-        let late =
-            |text: String| Error::new(ErrorKind::Timeout, text).during("close").at(&client.info.address);
-        let drained = tokio::select! {
-            biased;
-            () = client.background.settled() => Ok(()),
-            () = sleep_until(&client.clock, until) => {
-                Err(late(format!("{} releases are not confirmed; their leases free them", client.background.count())))
-            }
-        };
-        let backend = Arc::clone(&client.backend);
-        let closing = client.runtime.spawn(async move { backend.close().await });
-        let closed = tokio::select! {
-            biased;
-            closed = closing => closed.unwrap_or_else(|_| Err(late("the runtime of this client has ended".into()))),
-            () = sleep_until(&client.clock, until) => Err(late("the connections are still closing".into())),
-        };
-        drained.and(closed)
     }
 }
 

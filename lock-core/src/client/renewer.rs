@@ -30,6 +30,8 @@ pub(crate) struct Renewer {
 struct Queue {
     events: BTreeMap<Key, Arc<Entry>>,
     count: u64,
+    /// What is lost while its guard lives on.
+    lost: Vec<Arc<Entry>>,
     /// What the task sleeps for; `None` means for ever.
     sleeps_until: Option<Timestamp>,
 }
@@ -69,8 +71,11 @@ impl Renewer {
     /// Lets an entry go.
     pub(crate) fn untrack(&self, entry: &Entry) {
         let mut queue = self.queue.lock();
-        if let Some(key) = entry.key.lock().take() {
-            queue.events.remove(&key);
+        let key = entry.key.lock().take();
+        let entry = key.and_then(|key| queue.events.remove(&key));
+        if let Some(entry) = entry.filter(|entry| entry.is_kept()) {
+            queue.lost.retain(|entry| entry.is_kept());
+            queue.lost.push(entry);
         }
     }
 
@@ -174,13 +179,20 @@ async fn renew(client: Arc<Client>, sent: Timestamp, entries: Vec<Arc<Entry>>, d
     }
 }
 
-/// Ends every entry because the client closes.
-pub(super) fn close(client: &Arc<Client>) {
+/// Ends every entry because the client closes, and gives back what no caller has. What stays in the store until its guard
+/// goes, and which of it somebody learns of.
+pub(super) fn close(client: &Arc<Client>) -> (Vec<Arc<Entry>>, Vec<Arc<Entry>>) {
     let now = client.clock.now();
-    for entry in client.renewer.all() {
+    let mut entries = client.renewer.all();
+    entries.extend(client.renewer.queue.lock().lost.iter().cloned());
+    // Before the end: work that learns of it may have ended at once, and its guard is about to go.
+    let watched = entries.iter().filter(|entry| entry.is_watched()).cloned().collect();
+    for entry in &entries {
         entry.end(now, LossReason::Closed);
-        client.noticed(&entry, now);
-        client.renewer.untrack(&entry);
-        client.give_back(&entry);
+        client.noticed(entry, now);
+        client.renewer.untrack(entry);
+        client.give_back_unreceived(entry);
     }
+    entries.retain(|entry| entry.is_kept());
+    (entries, watched)
 }

@@ -192,7 +192,7 @@ impl World {
         let world = self.clone();
         move || {
             world.0.entry.end(world.now(), LossReason::Closed);
-            world.give_back();
+            world.give_back_unreceived();
             world.stays_over();
         }
     }

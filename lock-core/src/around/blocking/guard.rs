@@ -75,6 +75,8 @@ impl Guard {
         if let Some(error) = self.guard.loss_error() {
             return Err(error);
         }
+        // So that `close` waits for its end.
+        let _watch = self.guard.entry().watch();
         let done = work();
         match self.guard.loss_error() {
             Some(error) => Err(error),

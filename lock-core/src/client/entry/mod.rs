@@ -5,6 +5,7 @@
 
 mod state;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::guard::LossReason;
@@ -45,6 +46,8 @@ pub(crate) struct Entry {
     state: Mutex<State>,
     /// Notified at every change of the state.
     pub(crate) changed: Notify,
+    /// One more for each who waits for the end: as a rule work that runs under it.
+    watches: Arc<()>,
     /// Where the renewer has it; written under the renewer's lock only.
     pub(crate) key: Mutex<Option<Key>>,
 }
@@ -74,7 +77,8 @@ impl Entry {
         state.apply(&upkeep, sent, now, answer);
         let ticket = request.ticket().token(number(answer));
         let (state, key) = (Mutex::new(state), Mutex::new(None));
-        Ok(Self { ticket, epoch: request.epoch, upkeep, state, changed: Notify::new(), key })
+        let (changed, watches) = (Notify::new(), Arc::default());
+        Ok(Self { ticket, epoch: request.epoch, upkeep, state, changed, watches, key })
     }
 
     /// Its ticket; without a number if it joined without one.
@@ -257,6 +261,22 @@ impl Entry {
         state.phase == Phase::Over(LossReason::Released) && !state.owed
     }
 
+    /// Counts one who waits for the end, until dropped.
+    pub(crate) fn watch(&self) -> Arc<()> {
+        Arc::clone(&self.watches)
+    }
+
+    /// Whether somebody learns of its end.
+    pub(crate) fn is_watched(&self) -> bool {
+        Arc::strong_count(&self.watches) > 1
+    }
+
+    /// Whether it is lost and a guard still has it: it stays in the store, since work may still run under it.
+    pub(crate) fn is_kept(&self) -> bool {
+        let state = self.state.lock();
+        matches!(state.phase, Phase::Over(_)) && state.received && state.owed
+    }
+
     /// The entry to give back when its user is done; once only, and never when the store said it is gone. A hold that
     /// was lost under a lock-delay is left to its lease: the delay is for work that may still be running elsewhere.
     pub(crate) fn take_owed(&self) -> Option<Ticket> {
@@ -266,7 +286,10 @@ impl Entry {
             Phase::Over(LossReason::Expired | LossReason::MaxHold | LossReason::Closed)
         );
         let delayed = lost && state.received && !self.ticket.delay.is_zero();
-        (std::mem::take(&mut state.owed) && !delayed).then(|| self.numbered(&state))
+        let ticket = (std::mem::take(&mut state.owed) && !delayed).then(|| self.numbered(&state));
+        drop(state);
+        self.changed.notify_waiters();
+        ticket
     }
 
     /// It need not stay for its least time: nothing was done under it.
@@ -306,10 +329,14 @@ impl Entry {
 
     /// Ends an entry that no caller has, for a client that closes; false for one that a caller has.
     pub(crate) fn end_unreceived(&self, now: Timestamp) -> bool {
-        let unused = !self.state.lock().received;
-        if unused {
-            self.end(now, LossReason::Closed);
+        let mut state = self.state.lock();
+        let unused = !state.received;
+        if unused && !matches!(state.view(now), View::Over(_)) {
+            // In the same step: no caller receives it meanwhile.
+            state.phase = Phase::Over(LossReason::Closed);
         }
+        drop(state);
+        self.changed.notify_waiters();
         unused
     }
 

@@ -1,0 +1,70 @@
+//! The end of a client: what no caller has is given back at once, and a lost lock when its guard goes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Client;
+use super::entry::Entry;
+use super::renewer;
+use crate::clock::{Timestamp, sleep_until};
+use crate::error::{Error, ErrorKind, Result};
+
+impl Client {
+    pub(crate) async fn close(self: &Arc<Self>, timeout: Duration) -> Result<()> {
+        let client = self;
+        client.closed.store(true, Ordering::Release);
+        let now = client.clock.now();
+        let (kept, watched) = renewer::close(client);
+        let until = now + timeout;
+        let late =
+            |text: String| Error::new(ErrorKind::Timeout, text).during("close").at(&client.info.address);
+        let drained = tokio::select! {
+            biased;
+            () = all_given_back(client, &watched) => Ok(()),
+            () = sleep_until(&client.clock, until) => Err(late(match watched.iter().filter(|entry| entry.is_kept()).count() {
+                0 => format!("{} releases are not confirmed; their leases free them", client.background.count()),
+                working => format!("work under {working} locks has not ended; they stay until it has, at most for their leases"),
+            })),
+        };
+        // Their guards live on, and nobody has learned that they are lost: the store is closed after them.
+        let stay = kept.iter().any(|entry| entry.is_kept());
+        let closing = client.runtime.spawn(close_store(Arc::clone(client), kept, now));
+        if stay {
+            return drained;
+        }
+        let closed = tokio::select! {
+            biased;
+            closed = closing => closed.unwrap_or_else(|_| Err(late("the runtime of this client has ended".into()))),
+            () = sleep_until(&client.clock, until) => Err(late("the connections are still closing".into())),
+        };
+        drained.and(closed)
+    }
+}
+
+/// Waits until these are given back and nothing else is under way.
+async fn all_given_back(client: &Client, kept: &[Arc<Entry>]) {
+    for entry in kept {
+        loop {
+            let mut changed = std::pin::pin!(entry.changed.notified());
+            changed.as_mut().enable();
+            if !entry.is_kept() {
+                break;
+            }
+            changed.await;
+        }
+    }
+    client.background.settled().await;
+}
+
+/// Closes the store, which on some stores ends what the client has there: not before the guards have gone, or what they
+/// held until `closed` has run out.
+async fn close_store(client: Arc<Client>, kept: Vec<Arc<Entry>>, closed: Timestamp) -> Result<()> {
+    if let Some(lease) = kept.iter().map(|entry| entry.store_lease()).max() {
+        tokio::select! {
+            () = all_given_back(&client, &kept) => {}
+            () = sleep_until(&client.clock, closed + lease) => {}
+        }
+    }
+    client.backend.close().await
+}
