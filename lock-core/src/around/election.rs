@@ -58,7 +58,8 @@ pub struct Leader {
     pub since: Option<SystemTime>,
 }
 
-/// One term of this candidate: from when it leads until it is lost, steps down, or its work has ended. Cheap to clone.
+/// One term of this candidate: from when it leads until it is lost, steps down, or its work has ended. Cheap to clone; a clone
+/// does not keep the lock.
 #[derive(Clone, Debug)]
 pub struct Term {
     guard: Arc<Guard>,
@@ -155,8 +156,8 @@ impl Election {
         E: fmt::Display,
     {
         loop {
-            let term = match self.lock.acquire().await {
-                Ok(guard) => Term::new(guard, self.notice),
+            let office = match self.lock.acquire().await {
+                Ok(guard) => Office(Term::new(guard, self.notice)),
                 Err(error) if error.is_retryable() || error.kind() == ErrorKind::Evicted => {
                     self.failed(&error);
                     tokio::time::sleep(self.pause).await;
@@ -164,6 +165,7 @@ impl Election {
                 }
                 Err(error) => return Err(error),
             };
+            let term = &office.0;
             let ended = tokio::select! {
                 biased;
                 () = term.over() => None,
@@ -218,6 +220,15 @@ impl Election {
 impl fmt::Debug for Election {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Election").field("name", self.lock.name()).finish_non_exhaustive()
+    }
+}
+
+/// A term that its campaign has; its drop gives the lock back, whoever has clones of the term.
+struct Office(Term);
+
+impl Drop for Office {
+    fn drop(&mut self) {
+        self.0.guard.handle().give_back();
     }
 }
 

@@ -139,6 +139,54 @@ async fn failures_are_told_and_a_panic_gives_the_lock_back() {
     assert_eq!(closed.unwrap_err().kind(), ErrorKind::Closed);
 }
 
+/// Says when it is dropped whether the lock was held until then.
+struct UntilDropped(Term, Arc<Mutex<Option<bool>>>);
+
+impl Drop for UntilDropped {
+    fn drop(&mut self) {
+        *self.1.lock().unwrap() = Some(self.0.is_leader());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_of_a_term_keeps_no_lock_of_a_campaign_that_is_gone() {
+    for panics in [false, true] {
+        let [locks, other] = clients();
+        let election = locks.election("e").unwrap();
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let (mut tell, led) = (Some(tell), Arc::new(Mutex::new(None)));
+        let until = Arc::clone(&led);
+        let run = tokio::spawn(async move {
+            let work = |term: Term| {
+                let _ = tell.take().unwrap().send(term.clone());
+                let working = UntilDropped(term, Arc::clone(&until));
+                async move {
+                    tokio::time::sleep(SECOND).await;
+                    assert!(!panics, "on purpose");
+                    std::future::pending::<()>().await;
+                    drop(working);
+                    Ok::<_, Error>(())
+                }
+            };
+            election.run(work).await
+        });
+        let term = told.await.unwrap();
+        let asked = term.clone();
+        let stepping_down = tokio::spawn(async move {
+            tokio::time::sleep(SECOND * 3).await;
+            asked.step_down().await;
+        });
+        tokio::time::sleep(SECOND * 2).await;
+        run.abort();
+        assert_eq!(run.await.unwrap_err().is_panic(), panics);
+        assert_eq!(*led.lock().unwrap(), Some(true), "given back after the work");
+        assert_eq!(term.lost().await, LossReason::Released);
+        let next = other.mutex("e").unwrap().acquire_timeout(SECOND / 2).await.unwrap();
+        assert!(next.is_some(), "panics: {panics}");
+        stepping_down.await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn observers_see_each_leader_and_nobody() {
     let [locks, other] = clients();

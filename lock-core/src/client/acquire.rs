@@ -59,6 +59,13 @@ pub(crate) struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+impl Handle {
+    /// Gives the entry back in the background, if that is still to do.
+    pub(crate) fn give_back(&self) {
         if self.entry.is_released() {
             return;
         }

@@ -122,7 +122,7 @@ impl Guard {
         &self.hold.handle.entry
     }
 
-    pub(super) fn handle(&self) -> &Handle {
+    pub(crate) fn handle(&self) -> &Handle {
         &self.hold.handle
     }
 
