@@ -1,5 +1,6 @@
 //! `onelock elect`: one instance runs, whatever happens to the others, and no two ever at once.
 
+use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 
 use crate::common::{BEAT, Bench, Redis, Running, SHORT, STUBBORN_BEAT, folder, until};
@@ -168,4 +169,24 @@ fn one_of_three_runs_through_a_restart_of_the_store() {
         assert_eq!(done.code, Some(0), "{done:?}");
     }
     terms(&bench);
+}
+
+/// A candidate that waits for a store which is not there ends as any other does.
+#[test]
+fn a_signal_ends_the_wait_for_a_store_that_is_away() {
+    let dir = folder();
+    let bench = Bench { url: format!("redis+unix://{}/away", dir.path().display()), dir };
+    let away = |signal| {
+        let mut candidate = bench.spawn(&["elect", "a", "--", "true"]);
+        let mut said = [0; 32];
+        candidate.child().stderr.as_mut().unwrap().read_exact(&mut said).unwrap();
+        assert!(said.starts_with(b"onelock: waiting for the store"), "{}", String::from_utf8_lossy(&said));
+        candidate.signal(signal);
+        candidate.finish()
+    };
+    for signal in [Signal::TERM, Signal::HUP] {
+        let done = away(signal);
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+    assert_eq!(away(Signal::INT).status.signal(), Some(Signal::INT.as_raw()), "as a shell expects it");
 }

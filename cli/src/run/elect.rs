@@ -12,7 +12,7 @@ use super::supervise::End;
 use super::take::{self, Taken, Wait};
 use super::term::Term;
 use super::work::{Ready, Work};
-use super::{finish, interrupted};
+use super::{ended, finish, interrupted};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{human, say};
 use crate::store;
@@ -43,14 +43,24 @@ pub(crate) async fn elect(url: Option<String>, args: ElectArgs) -> Outcome {
     // Nobody sits at the keyboard of a service.
     let null = std::fs::File::open("/dev/null").map_err(Failure::system("/dev/null cannot be opened"))?;
     rustix::stdio::dup2_stdin(null).map_err(Failure::system("standard input cannot be replaced"))?;
-    let locks = take::connect(&ready.url, Wait::Forever).await?;
-    let lock = ready.lock(&locks, Mode::Exclusive)?;
+    // Before the store is there: it may be waited for as long as for the lock.
     let mut signals = Signals::listen()?;
-    let end = stand(&locks, &lock, &args, &mut signals).await.map(|signal| match signal {
-        Signal::INT | Signal::QUIT => interrupted(signal, &signals),
-        _ => End::new(Exit::OK),
-    });
+    let locks = tokio::select! {
+        biased;
+        connected = take::connect(&ready.url, Wait::Forever) => connected?,
+        signal = take::interrupted(&mut signals) => return Ok(ended(end_by(signal, &signals))),
+    };
+    let lock = ready.lock(&locks, Mode::Exclusive)?;
+    let end = stand(&locks, &lock, &args, &mut signals).await.map(|signal| end_by(signal, &signals));
     finish(&locks, end, store::CLOSE, signals).await
+}
+
+/// The end that a signal asks for.
+fn end_by(signal: Signal, signals: &Signals) -> End {
+    match signal {
+        Signal::INT | Signal::QUIT => interrupted(signal, signals),
+        _ => End::new(Exit::OK),
+    }
 }
 
 /// Stands, leads, and stands again, until a signal comes.

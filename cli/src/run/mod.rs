@@ -138,9 +138,13 @@ async fn finish(
             _ = signals.next_end() => {}
         }
     }
-    let end = end?;
+    Ok(ended(end?))
+}
+
+/// Dies of the signal that `end` says, where that is possible.
+fn ended(end: End) -> Exit {
     if let Some(death) = end.death {
         death.die();
     }
-    Ok(end.exit)
+    end.exit
 }

@@ -165,7 +165,7 @@ pub(super) async fn holders(locks: &Locks, lock: &Lock) -> String {
 }
 
 /// The first signal that ends a program which does not mind it.
-async fn interrupted(signals: &mut Signals) -> Signal {
+pub(super) async fn interrupted(signals: &mut Signals) -> Signal {
     loop {
         match signals.next().await {
             Signal::TSTP if terminal::has_job_control() => terminal::stop_self(),

@@ -18,7 +18,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`] when guards have not ended: their locks are lost then, with
-    /// [`LossReason::Closed`](crate::LossReason::Closed). As [`Locks::close`], which has what is left of the time, at least a second.
+    /// [`LossReason::Closed`](crate::LossReason::Closed), and given back when they go. As [`Locks::close`], which has what is left of the time, at least a second.
     ///
     /// # Cancel safety
     /// The client refuses new acquisitions from the first poll on; what is held is still renewed.

@@ -286,11 +286,10 @@ impl Locks {
     /// Ends this client: refuses new acquisitions, tells every guard that it is lost, waits up to `timeout` for the work under
     /// them to end, for the store to confirm all releases, and for the connections to close.
     ///
-    /// A lost lock is given back when its guard goes, not before: work may still run under it. Guards that are waited
-    /// for by [`Guard::run`](guard::Guard::run), [`Guard::lost`](guard::Guard::lost) and the like learn that they are lost, and `close` waits until they have gone. It does
-    /// not wait for any other guard, which nobody may ever drop: its lock is given back when it is dropped and the process
-    /// still runs, or else freed by its lease. The connections close after that. So drop guards before, or let
-    /// [`Locks::drain`] wait for them.
+    /// A lost lock is given back when its guard goes, not before: work may still run under it. Where somebody waits for the
+    /// loss ([`Guard::run`](guard::Guard::run), [`Guard::lost`](guard::Guard::lost), an election) `close` waits for the guard to go. Any other guard it does not wait for: the
+    /// lock is given back when that guard is dropped while the process still runs, or freed by its lease, and the
+    /// connections close then. So drop guards before, or let [`Locks::drain`] wait for them.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`] when something is still under way then: it goes on in the background, and what it does not

@@ -97,6 +97,10 @@ fn inside_async_code_it_is_refused() {
         assert_eq!(locks.mutex("n").unwrap().acquire().unwrap_err().kind(), ErrorKind::Misuse);
         let connected = connect_by(|| async { Err(Error::new(ErrorKind::Closed, "never asked")) });
         assert_eq!(connected.unwrap_err().kind(), ErrorKind::Misuse);
+        let of_pool = locks.clone();
+        let refused = tokio::task::spawn_blocking(move || of_pool.mutex("n").unwrap().acquire().unwrap_err());
+        let text = refused.await.unwrap().to_string();
+        assert!(text.contains("a thread of your own") && !text.contains("or `spawn_blocking`"), "{text}");
     });
     locks.mutex("n").unwrap().acquire().unwrap().release().unwrap();
 }

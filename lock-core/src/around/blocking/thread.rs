@@ -58,8 +58,8 @@ fn refuse_async() -> Result<()> {
     match Handle::try_current() {
         Err(_) => Ok(()),
         Ok(_) => {
-            let text = "a blocking call inside async code would keep other tasks from running; use the same names without `blocking`, \
-                        or `spawn_blocking` outside of the runtime's context";
+            let text = "a blocking call inside async code would keep other tasks from running, and a thread of `spawn_blocking` or \
+                        `block_in_place` cannot be told from that; use the same names without `blocking`, or a thread of your own";
             Err(Error::new(ErrorKind::Misuse, text))
         }
     }
