@@ -361,6 +361,34 @@ fn locks_and_guards_work_on_any_runtime_and_outside_of_one() {
         guard.release().await.unwrap_err();
         let guard = lock.acquire_timeout(SEC(30)).await.unwrap().unwrap();
         guard.run(std::future::pending::<()>()).await.unwrap_err();
+        let guard = lock.acquire().await.unwrap();
+        guard.at_risk(Duration::from_millis(100)).await;
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        let election = locks.election("e").unwrap().pause_after_failure(Duration::from_millis(1));
+        let mut failures = 0;
+        let led = election.run(|term| {
+            failures += 1;
+            let last = failures > 2;
+            async move {
+                if failures == 2 {
+                    term.step_down().await;
+                }
+                if last { Ok(()) } else { Err("once more") }
+            }
+        });
+        led.await.unwrap();
+        let mut leaders = election.observe();
+        assert_eq!(leaders.next().await, None);
+        let changed = std::pin::pin!(leaders.next());
+        let lead = election.run(|_| async {
+            std::future::pending::<()>().await;
+            Ok::<_, String>(())
+        });
+        tokio::select! {
+            leader = changed => assert!(leader.is_some()),
+            _ = lead => unreachable!(),
+        }
     };
     bare.block_on(uses());
     pollster(uses());

@@ -160,7 +160,7 @@ impl Election {
                 Ok(guard) => Office(Term::new(guard, self.notice)),
                 Err(error) if error.is_retryable() || error.kind() == ErrorKind::Evicted => {
                     self.failed(&error);
-                    tokio::time::sleep(self.pause).await;
+                    self.locks.client.sleep(self.pause).await;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -181,7 +181,7 @@ impl Election {
                 Some(Ok(done)) => return Ok(done),
                 Some(Err(error)) => {
                     self.failed(&error);
-                    tokio::time::sleep(self.pause).await;
+                    self.locks.client.sleep(self.pause).await;
                 }
                 None => {}
             }
@@ -291,7 +291,7 @@ impl Term {
     async fn over(&self) {
         let handed_on = async {
             self.step_down_asked().await;
-            tokio::time::sleep(self.notice).await;
+            self.guard.client().sleep(self.notice).await;
         };
         tokio::select! {
             _ = self.lost() => {}
@@ -341,8 +341,9 @@ async fn change(election: &Election, seen: Option<&Option<Leader>>) -> Option<Le
     let pause = ask_every(election.lock.lease());
     let mut first = seen.is_none();
     loop {
-        if !std::mem::take(&mut first) {
-            tokio::time::sleep(pause).await;
+        if !std::mem::take(&mut first) && !election.locks.client.sleep(pause).await {
+            // The client's runtime has ended.
+            return std::future::pending().await;
         }
         // A store that cannot be reached says nothing of who leads.
         if let Ok(leader) = election.leader().await

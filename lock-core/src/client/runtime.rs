@@ -89,4 +89,9 @@ impl Client {
         let mut task = Attached(self.runtime.spawn(async move { sleep_until(&clock, until).await }));
         (&mut task.0).await.is_ok()
     }
+
+    /// Sleeps for `time`, as [`Client::sleep_until`] does.
+    pub(crate) async fn sleep(&self, time: Duration) -> bool {
+        self.sleep_until(self.clock.now() + time).await
+    }
 }
