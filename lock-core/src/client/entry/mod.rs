@@ -5,7 +5,7 @@
 
 mod state;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::guard::LossReason;
@@ -47,7 +47,7 @@ pub(crate) struct Entry {
     /// Notified at every change of the state.
     pub(crate) changed: Notify,
     /// One more for each who waits for the end: as a rule work that runs under it.
-    watches: Arc<()>,
+    watches: AtomicUsize,
     /// Where the renewer has it; written under the renewer's lock only.
     pub(crate) key: Mutex<Option<Key>>,
 }
@@ -58,6 +58,15 @@ pub(crate) enum View {
     Waiting { ask_at: Option<Timestamp>, deadline: Timestamp },
     Held { deadline: Timestamp },
     Over(LossReason),
+}
+
+/// One who waits for the end of an entry.
+pub(crate) struct Watch<'a>(&'a AtomicUsize);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Entry {
@@ -77,7 +86,7 @@ impl Entry {
         state.apply(&upkeep, sent, now, answer);
         let ticket = request.ticket().token(number(answer));
         let (state, key) = (Mutex::new(state), Mutex::new(None));
-        let (changed, watches) = (Notify::new(), Arc::default());
+        let (changed, watches) = (Notify::new(), AtomicUsize::new(0));
         Ok(Self { ticket, epoch: request.epoch, upkeep, state, changed, watches, key })
     }
 
@@ -262,13 +271,14 @@ impl Entry {
     }
 
     /// Counts one who waits for the end, until dropped.
-    pub(crate) fn watch(&self) -> Arc<()> {
-        Arc::clone(&self.watches)
+    pub(crate) fn watch(&self) -> Watch<'_> {
+        self.watches.fetch_add(1, Ordering::AcqRel);
+        Watch(&self.watches)
     }
 
     /// Whether somebody learns of its end.
     pub(crate) fn is_watched(&self) -> bool {
-        Arc::strong_count(&self.watches) > 1
+        self.watches.load(Ordering::Acquire) > 0
     }
 
     /// Whether it is lost and a guard still has it: it stays in the store, since work may still run under it.
