@@ -265,7 +265,7 @@ fn a_closed_client_gives_back_no_lock_under_work() {
                         tokio::task::yield_now().await;
                         panic!("it makes a step on");
                     };
-                    guard.run(work).await.map(|()| ()).unwrap_err().kind()
+                    guard.run(work).await.unwrap_err().kind()
                 })
             }
         });
