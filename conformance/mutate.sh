@@ -131,6 +131,9 @@ fault "an outage looks like a busy lock" $client/acquire.rs \
 fault "an evicted waiter joins again" $client/acquire.rs \
     's/if reason == LossReason::NotHeld && cause\.is_none\(\) \{/if false {/' \
     slow an_evicted_waiter_does_not_join_again
+fault "a close gives back what a guard has" $client/renewer.rs \
+    's/(LossReason::Closed\);.*?)give_back_unreceived/$1give_back/s' \
+    client a_closed_client_gives_back_no_lock_under_work
 fault "renewals one by one" $client/renewer.rs \
     's/client\.capabilities\.max_batch\.max\(1\)/1/' \
     memory renewals_are_batched
@@ -186,6 +189,9 @@ fault "a set works on without its second lock" $around/sets.rs \
 fault "a leader gives back before its work has ended" $around/election.rs \
     's/self\.stepping_down\.asked\.store/let _ = self.guard.give_back().await;\n        self.stepping_down.asked.store/; s/_ = self\.lost\(\) => \{\}/_ = std::future::pending::<()>() => {}/' \
     memory terms_end_in_every_way
+fault "a clone of a term keeps the lock" $around/election.rs \
+    's/self\.0\.guard\.handle\(\)\.give_back\(\);//' \
+    unit around::election::tests::a_clone_of_a_term_keeps_no_lock_of_a_campaign_that_is_gone
 fault "a leader works on when its term is lost" $around/election.rs \
     's/_ = self\.lost\(\) => \{\}/_ = std::future::pending::<()>() => {}/' \
     memory work_is_alone_whatever_breaks
