@@ -184,9 +184,8 @@ fn a_signal_ends_the_wait_for_a_store_that_is_away() {
         candidate.signal(signal);
         candidate.finish()
     };
-    for signal in [Signal::TERM, Signal::HUP] {
-        let done = away(signal);
-        assert_eq!(done.code, Some(0), "{done:?}");
-    }
+    // Not HUP, which whoever started these tests by `nohup` has ignored for all.
+    let done = away(Signal::TERM);
+    assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(away(Signal::INT).status.signal(), Some(Signal::INT.as_raw()), "as a shell expects it");
 }
