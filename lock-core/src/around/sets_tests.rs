@@ -119,3 +119,28 @@ async fn a_set_that_has_lost_a_lock_waits_for_no_other() {
     let lost = tokio::time::timeout(Duration::from_secs(60), set).await.expect("it ends").unwrap();
     assert_eq!(lost.unwrap_err().kind(), ErrorKind::Lost);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_least_time_that_an_owner_has_worked_under_outlives_an_incomplete_set() {
+    let (locks, other) = pair();
+    let _busy = other.mutex("b").unwrap().acquire().await.unwrap();
+    let second = Duration::from_secs(1);
+    for outlives in [true, false] {
+        let first = locks.mutex("a").unwrap().at_least(second * 300).unwrap().owner(&locks.owner()).unwrap();
+        let set = locks.all_of([first.clone(), locks.mutex("b").unwrap()]).unwrap();
+        // Alone it is nobody's work.
+        assert!(set.try_acquire().await.unwrap().is_none());
+        tokio::time::sleep(second).await;
+        assert!(other.mutex("a").unwrap().try_acquire().await.unwrap().is_some());
+        tokio::time::sleep(second).await;
+        let outer = first.acquire().await.unwrap();
+        let (entered, released) = tokio::join!(set.acquire_timeout(second * 5), async {
+            tokio::time::sleep(second).await;
+            if outlives { Some(outer) } else { outer.release().await.map(|()| None).unwrap() }
+        });
+        assert!(entered.unwrap().is_none());
+        drop(released);
+        assert!(other.mutex("a").unwrap().acquire_timeout(second * 290).await.unwrap().is_none());
+        assert!(other.mutex("a").unwrap().acquire_timeout(second * 20).await.unwrap().is_some());
+    }
+}

@@ -1,7 +1,7 @@
 //! What the user holds.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::Client;
@@ -50,6 +50,8 @@ pub struct Guard {
 pub(super) struct Hold {
     handle: Handle,
     guards: AtomicU32,
+    /// Whether it was ever entered again.
+    entered: AtomicBool,
     /// Keeps the owner's slot while the lock is held.
     _slot: Option<Arc<Slot>>,
 }
@@ -66,7 +68,10 @@ impl Hold {
         }
         let more = |n: u32| if n == 0 { None } else { n.checked_add(1) };
         match self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
-            Ok(_) => Ok(Guard { hold: Arc::clone(self), out: false }),
+            Ok(_) => {
+                self.entered.store(true, Ordering::Release);
+                Ok(Guard { hold: Arc::clone(self), out: false })
+            }
             Err(0) => Err(lost(&self.handle.entry.ticket().name, LossReason::Released, None)),
             Err(_) => Err(Error::new(ErrorKind::Full, "the lock is entered as often as can be counted")),
         }
@@ -80,7 +85,8 @@ impl Guard {
     }
 
     pub(super) fn new(handle: Handle, slot: Option<Arc<Slot>>) -> Self {
-        Self { hold: Arc::new(Hold { handle, guards: AtomicU32::new(1), _slot: slot }), out: false }
+        let (guards, entered) = (AtomicU32::new(1), AtomicBool::new(false));
+        Self { hold: Arc::new(Hold { handle, guards, entered, _slot: slot }), out: false }
     }
 
     pub(super) fn hold(&self) -> &Arc<Hold> {
@@ -96,9 +102,12 @@ impl Guard {
         self.hold.guards.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Gives the lock back at once, whatever its least time: nothing was done under it.
+    /// Gives the lock back at once, whatever its least time: nothing was done under this guard. Where there are or were others, as
+    /// an owner's, it only steps out.
     pub(crate) fn give_back_unused(self) {
-        self.entry().waive_least_time();
+        if self.shut() && !self.hold.entered.load(Ordering::Acquire) {
+            self.entry().waive_least_time();
+        }
     }
 
     /// Ends the hold on this client and leaves the entry in the store; one that was lost before is given back.
