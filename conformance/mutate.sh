@@ -187,7 +187,7 @@ fault "a set works on without its second lock" $around/sets.rs \
     's/self\.guards\.iter\(\)\.map\(\|guard\| \(guard, Box::pin/self.guards.iter().take(1).map(|guard| (guard, Box::pin/' \
     memory sets_are_all_or_none
 fault "a leader gives back before its work has ended" $around/election.rs \
-    's/self\.stepping_down\.asked\.store/let _ = self.guard.give_back().await;\n        self.stepping_down.asked.store/; s/_ = self\.lost\(\) => \{\}/_ = std::future::pending::<()>() => {}/' \
+    's/self\.stepping_down\.send_replace/let _ = self.guard.give_back().await;\n        self.stepping_down.send_replace/; s/_ = self\.lost\(\) => \{\}/_ = std::future::pending::<()>() => {}/' \
     memory terms_end_in_every_way
 fault "a clone of a term keeps the lock" $around/election.rs \
     's/self\.0\.guard\.handle\(\)\.give_back\(\);//' \

@@ -148,10 +148,8 @@ pub(crate) enum Command {
 
 /// An empty URL is a variable that was not set where it was meant to be, and not a wish for the default store.
 fn store(url: &str) -> Result<String, String> {
-    match url {
-        "" => Err("it is empty; unset ONELOCK_STORE for the default store".into()),
-        url => Ok(url.into()),
-    }
+    let given = (!url.is_empty()).then(|| url.into());
+    given.ok_or_else(|| "it is empty; unset ONELOCK_STORE for the default store".into())
 }
 
 /// A lock's name, or how names begin; what they may be, the library says. A store's URL in its place is a mistake: the
@@ -162,17 +160,12 @@ pub(crate) struct Name;
 impl TypedValueParser for Name {
     type Value = String;
 
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        arg: Option<&Arg>,
-        text: &OsStr,
-    ) -> Result<String, clap::Error> {
-        let text = StringValueParser::new().parse_ref(command, arg, text)?;
+    fn parse_ref(&self, cmd: &clap::Command, arg: Option<&Arg>, text: &OsStr) -> Result<String, clap::Error> {
+        let text = StringValueParser::new().parse_ref(cmd, arg, text)?;
         let is_url = |scheme: &&str| text.strip_prefix(*scheme).is_some_and(|rest| rest.starts_with("://"));
         if onelock::families().iter().flat_map(|family| family.schemes).any(is_url) {
             let what = "a store's URL stands where a name is expected: put it behind --store\n";
-            return Err(clap::Error::raw(ErrorKind::ValueValidation, what).with_cmd(command));
+            return Err(clap::Error::raw(ErrorKind::ValueValidation, what).with_cmd(cmd));
         }
         Ok(text)
     }

@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(guard.loss(), Some(LossReason::Expired));
     }
 
-    /// Stands between the end of a hold and its release until told, or for a while.
+    /// Blocks between the end of a hold and its release until signalled, or for a while.
     #[derive(Debug)]
     struct Between(std::sync::Mutex<std::sync::mpsc::Receiver<()>>);
 

@@ -156,8 +156,8 @@ impl Election {
         E: fmt::Display,
     {
         loop {
-            let office = match self.lock.acquire().await {
-                Ok(guard) => Office(Term::new(guard, self.notice)),
+            let own = match self.lock.acquire().await {
+                Ok(guard) => OwnTerm(Term::new(guard, self.notice)),
                 Err(error) if error.is_retryable() || error.kind() == ErrorKind::Evicted => {
                     self.failed(&error);
                     self.locks.client.sleep(self.pause).await;
@@ -165,7 +165,7 @@ impl Election {
                 }
                 Err(error) => return Err(error),
             };
-            let term = &office.0;
+            let term = &own.0;
             let ended = tokio::select! {
                 biased;
                 () = term.over() => None,
@@ -223,10 +223,10 @@ impl fmt::Debug for Election {
     }
 }
 
-/// A term that its campaign has; its drop gives the lock back, whoever has clones of the term.
-struct Office(Term);
+/// The term of a campaign: its drop gives the lock back, also while clones of the term live.
+struct OwnTerm(Term);
 
-impl Drop for Office {
+impl Drop for OwnTerm {
     fn drop(&mut self) {
         self.0.guard.handle().give_back();
     }

@@ -153,7 +153,7 @@ async fn a_clone_of_a_term_keeps_no_lock_of_a_campaign_that_is_gone() {
     for panics in [false, true] {
         let [locks, other] = clients();
         let election = locks.election("e").unwrap();
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (tell, begun) = tokio::sync::oneshot::channel();
         let (mut tell, led) = (Some(tell), Arc::new(Mutex::new(None)));
         let until = Arc::clone(&led);
         let run = tokio::spawn(async move {
@@ -170,7 +170,7 @@ async fn a_clone_of_a_term_keeps_no_lock_of_a_campaign_that_is_gone() {
             };
             election.run(work).await
         });
-        let term = told.await.unwrap();
+        let term = begun.await.unwrap();
         let asked = term.clone();
         let stepping_down = tokio::spawn(async move {
             tokio::time::sleep(SECOND * 3).await;

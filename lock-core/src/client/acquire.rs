@@ -93,10 +93,10 @@ enum Attempt {
 
 /// What an acquisition has learned of the store, for a caller whose time runs out.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<Known>);
+pub(crate) struct Progress(Arc<ProgressState>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct ProgressState {
     learned: Mutex<Learned>,
     changed: Notify,
 }

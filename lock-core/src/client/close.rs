@@ -15,6 +15,7 @@ impl Client {
         let client = self;
         client.closed.store(true, Ordering::Release);
         let now = client.clock.now();
+        // The loss of those that are watched is waited for, as a rule by work: their guards are about to go.
         let (kept, watched) = renewer::close(client);
         let until = now + timeout;
         let late =
@@ -42,9 +43,9 @@ impl Client {
     }
 }
 
-/// Waits until these are given back and nothing else is under way.
-async fn all_given_back(client: &Client, kept: &[Arc<Entry>]) {
-    for entry in kept {
+/// Waits until the guards of these have gone and nothing else is under way.
+async fn all_given_back(client: &Client, entries: &[Arc<Entry>]) {
+    for entry in entries {
         loop {
             let mut changed = std::pin::pin!(entry.changed.notified());
             changed.as_mut().enable();

@@ -74,7 +74,12 @@ impl Renewer {
         let key = entry.key.lock().take();
         let entry = key.and_then(|key| queue.events.remove(&key));
         if let Some(entry) = entry.filter(|entry| entry.is_kept()) {
-            queue.lost.retain(|entry| entry.is_kept());
+            // Looked through when twice as many are there as last time: thousands may be lost at once.
+            if queue.lost.len() == queue.lost.capacity() {
+                queue.lost.retain(|entry| entry.is_kept());
+                let as_many = queue.lost.len();
+                queue.lost.reserve(as_many);
+            }
             queue.lost.push(entry);
         }
     }

@@ -3,7 +3,7 @@
 //! A thread of its own runs what talks to the store, so leases are renewed while the caller works, and while the caller's own
 //! runtime, if it has one, is busy.
 //!
-//! Inside async code calls are refused, also in `spawn_blocking` and `block_in_place`, which cannot be told from it: use
+//! Inside async code calls are refused, also in `spawn_blocking` and `block_in_place`, which look the same to this library: use
 //! [`crate::Locks`] there, or a thread of your own (`std::thread::spawn`).
 
 mod guard;

@@ -59,7 +59,7 @@ fn refuse_async() -> Result<()> {
         Err(_) => Ok(()),
         Ok(_) => {
             let text = "a blocking call inside async code would keep other tasks from running, and a thread of `spawn_blocking` or \
-                        `block_in_place` cannot be told from that; use the same names without `blocking`, or a thread of your own";
+                        `block_in_place` looks the same; use the same names without `blocking`, or a thread of your own";
             Err(Error::new(ErrorKind::Misuse, text))
         }
     }
