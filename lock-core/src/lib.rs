@@ -14,7 +14,6 @@ pub mod toolkit;
 pub use client::settings as config;
 pub use model::{clock, error, holder, lease, line, mode, name, snapshot, token};
 pub use store::{backend, capabilities, driver, url};
-pub use toolkit::single_flight as flight;
 
 pub use around::election::{Election, Leader, Observe, Term};
 pub use around::hand_over::HandOver;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use etcd_client::proto::PbTxnResponse;
 use etcd_client::{Client, ConnectOptions, Txn};
-use onelock_core::flight::SingleFlight;
+use onelock_core::toolkit::SingleFlight;
 use onelock_core::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};

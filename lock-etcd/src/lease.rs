@@ -16,8 +16,7 @@ use std::time::Duration;
 
 use etcd_client::Client;
 use futures_util::future::join_all;
-use onelock_core::flight::SingleFlight;
-use onelock_core::toolkit::Mutex;
+use onelock_core::toolkit::{Mutex, SingleFlight};
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
 

@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use onelock_core::flight::SingleFlight;
-use onelock_core::toolkit::Mutex;
+use onelock_core::toolkit::{Mutex, SingleFlight};
 use onelock_core::{Error, ErrorKind, Result};
 
 use crate::contact::timeout_for;

@@ -12,7 +12,7 @@ use crate::backend::{Backend, Info};
 use crate::capabilities::Capabilities;
 use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
-use crate::toolkit::single_flight::SingleFlight;
+use crate::toolkit::SingleFlight;
 use crate::url::StoreUrl;
 
 type Opened = Result<Arc<dyn Backend>>;

@@ -9,7 +9,7 @@ mod layer;
 mod lines;
 mod mutex;
 pub mod options;
-pub mod single_flight;
+mod single_flight;
 
 pub use credentials::Credentials;
 pub use given::Given;
@@ -18,3 +18,4 @@ pub use lines::Lines;
 pub use mutex::Mutex;
 #[doc(inline)]
 pub use options::options;
+pub use single_flight::SingleFlight;

@@ -14,6 +14,18 @@ use tokio::sync::watch;
 use super::Mutex;
 
 /// Work under way, done by a task of its own for all who ask meanwhile ("single flight").
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use onelock_core::toolkit::SingleFlight;
+/// use tokio::runtime::Handle;
+///
+/// let (connecting, runtime) = (SingleFlight::default(), Handle::current());
+/// let connect = || connecting.join(&runtime, || async { "a connection" });
+/// assert_eq!(tokio::join!(connect(), connect()), (Some("a connection"), Some("a connection"))); // made once
+/// # }
+/// ```
 pub struct SingleFlight<T>(Arc<Flight<T>>);
 
 type Flight<T> = Mutex<Option<watch::Receiver<Option<T>>>>;

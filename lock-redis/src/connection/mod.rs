@@ -14,8 +14,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::flight::SingleFlight;
-use onelock_core::toolkit::Mutex;
+use onelock_core::toolkit::{Mutex, SingleFlight};
 use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::{Cmd, Pipeline, PushInfo, PushKind, ServerError, Value};
 use tokio::runtime::Handle;

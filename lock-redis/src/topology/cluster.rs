@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use onelock_core::flight::SingleFlight;
-use onelock_core::toolkit::Mutex;
+use onelock_core::toolkit::{Mutex, SingleFlight};
 use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::Cmd;
 use tokio::runtime::Handle;
