@@ -21,6 +21,21 @@ use crate::token::FencingToken;
 ///   store answers those by [`undeclared`].
 /// - An error names the verb and the store's address.
 /// - `renew` is asked for no more than [`Capabilities::max_batch`] entries at once, and never for none; `list` only for what can begin a name.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> onelock_core::Result<()> {
+/// use onelock_core::store::Checked;
+/// use onelock_core::{Backend, BootClock, ErrorKind, LockName, MemoryBackend, MemoryStore};
+///
+/// let verbs = MemoryBackend::new(&MemoryStore::new(std::sync::Arc::new(BootClock)));
+/// let store = Checked::over(verbs);
+/// store.close().await?;
+/// let refused = store.inspect(&LockName::new("orders")?).await.unwrap_err();
+/// assert_eq!(refused.kind(), ErrorKind::Closed); // by what is around the store
+/// # Ok(())
+/// # }
+/// ```
 pub struct Checked<B> {
     store: B,
     info: Info,

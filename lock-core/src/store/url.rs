@@ -72,6 +72,17 @@ impl fmt::Display for Host {
 }
 
 /// A parsed store URL. Its `Debug` and `Display` show neither the password nor the values of options.
+///
+/// ```
+/// use onelock_core::StoreUrl;
+///
+/// let mut url: StoreUrl = "my://app:hunter2@a:1,b/shop?retries=3".parse()?;
+/// assert_eq!((url.scheme.as_str(), url.path.as_str()), ("my", "/shop"));
+/// assert_eq!(url.hosts_or(2).len(), 2); // `b` with port 2
+/// assert_eq!(url.take::<u32>("retries")?, Some(3));
+/// assert!(!url.to_string().contains("hunter2"));
+/// # Ok::<(), onelock_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUrl {
     /// In lower case.
