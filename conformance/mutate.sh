@@ -120,18 +120,18 @@ fault "a lost lock is given back in its lock-delay" $client/entry/mod.rs \
     's/let delayed = lost \&\& /let delayed = false \&\& lost \&\& /' \
     memory lost_locks_stay_until_their_guard_goes
 fault "an event of a waiter that asks for itself stays due" $client/renewer.rs \
-    's/client\.renewer\.moved\(&entry\);\n(\s*)if let Some\(renewal\) = renewal \{/if let Some(renewal) = renewal {\n$1    client.renewer.moved(\&entry);/' \
+    's/client\.schedule\.moved\(&entry\);\n(\s*)if let Some\(renewal\) = renewal \{/if let Some(renewal) = renewal {\n$1    client.schedule.moved(\&entry);/' \
     slow a_renewer_whose_waiter_asks_for_itself_lets_other_tasks_run
 fault "a grant that nobody receives is renewed" $client/entry/state.rs \
     's/Phase::Held => self\.received \&\& \(/Phase::Held => (/; s/if self\.phase == Phase::Held \&\& !self\.received \{/if false {/' \
     slow a_grant_that_no_caller_receives_goes_on_to_the_next
-fault "an outage looks like a busy lock" $client/acquire.rs \
+fault "an outage looks like a busy lock" $client/progress.rs \
     's/if learned\.others_ahead \{/if learned.others_ahead || true {/' \
     slow a_timeout_tells_a_busy_lock_from_a_store_that_does_not_answer
 fault "an evicted waiter joins again" $client/acquire.rs \
     's/if reason == LossReason::NotHeld && cause\.is_none\(\) \{/if false {/' \
     slow an_evicted_waiter_does_not_join_again
-fault "a close gives back what a guard has" $client/renewer.rs \
+fault "a close gives back what a guard has" $client/close.rs \
     's/(LossReason::Closed\);.*?)give_back_unreceived/$1give_back/s' \
     client a_closed_client_gives_back_no_lock_under_work
 fault "renewals one by one" $client/renewer.rs \
@@ -210,7 +210,7 @@ fault "who hands over releases" $around/hand_over.rs \
 fault "at_least: only the client keeps it" $client/acquire.rs \
     's/self\.upkeep\.at_least\.map_or\(self\.lease, .*?\)\),/self.lease,/' \
     redis at_least_after_a_crash
-fault "at_least: a release ends it" $client/background.rs \
+fault "at_least: a release ends it" $client/give_back.rs \
     's/stay\.filter\(.*?clock\.now\(\)\)/stay.filter(|_| false)/' \
     redis at_least_after_a_crash
 fault "Redis: release without the owner check" lock-redis/src/scripts/release.lua \
@@ -232,7 +232,7 @@ fault "ZooKeeper: who is evicted believes its watch" lock-zk/src/wait.rs \
     's/let Some\(stand\) = line\.stand\(&node\.path\) else \{ return false \};/let stand = line.stand(&node.path).unwrap_or(crate::line::Stand::Held);/' \
     zookeeper evicted_waiter_never_holds
 quorum=lock-core/src/quorum
-fault "quorum: half is enough" $quorum/mod.rs \
+fault "quorum: half is enough" $quorum/shared.rs \
     's|self\.members\.len\(\) / 2 \+ 1|self.members.len() / 2|' \
     sim thousands_of_seeds
 fault "quorum: counters are not lifted" $quorum/acquire.rs \

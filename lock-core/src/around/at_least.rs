@@ -1,16 +1,10 @@
 //! The least hold time: a short job does not run twice on hosts whose clocks differ.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Release, Renewal, Renewed, Ticket};
-use crate::client::Client;
-use crate::client::acquire::renew_one;
 use crate::client::entry::AtLeast;
 use crate::client::lock::Lock;
-use crate::clock::{Timestamp, sleep_until};
 use crate::error::Result;
-use crate::lease;
 
 impl Lock {
     /// How long the lock stays taken at least, counted from when it was acquired, however soon it is released, and also when
@@ -48,27 +42,10 @@ impl Lock {
     }
 }
 
-/// Instead of a release: the store keeps the entry until `until`. Released then if this client still lives; a lease that is
-/// longer than that would block the lock until its end.
-pub(crate) async fn keep(client: &Arc<Client>, ticket: &Ticket, until: Timestamp) -> Result<Release> {
-    let left = until.saturating_since(client.clock.now()).max(client.capabilities.min_lease);
-    let lease = lease::round_up(left, client.capabilities.lease_step);
-    let renewal = Renewal::new(ticket.clone(), lease, lease);
-    if renew_one(client, renewal).await? == Renewed::NotHeld {
-        return Ok(Release::NotHeld);
-    }
-    let (weak, ticket, clock) = (Arc::downgrade(client), ticket.clone(), Arc::clone(&client.clock));
-    client.runtime.spawn(async move {
-        sleep_until(&clock, until).await;
-        if let Some(client) = weak.upgrade() {
-            client.release_later(ticket, lease, None);
-        }
-    });
-    Ok(Release::Released)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::client::Locks;
     use crate::clock::{Clock, TokioClock};

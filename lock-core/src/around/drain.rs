@@ -52,12 +52,12 @@ async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
             let now = client.clock.now();
             // Before an entry is seen as over: a `close` at the same time waits for its release.
             let counted = client.background.begin();
-            let mut held = client.renewer.all();
+            let mut held = client.schedule.all();
             // Each time: an acquire that was under way may have joined a line since.
             held.retain(|entry| {
                 let unused = entry.end_unreceived(now);
                 if unused {
-                    client.renewer.untrack(entry);
+                    client.schedule.untrack(entry);
                     client.give_back(entry);
                 }
                 !unused
@@ -65,14 +65,14 @@ async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
             drop(counted);
             let Some(entry) = held.first() else { return };
             over(client, entry).await;
-            client.renewer.untrack(entry);
+            client.schedule.untrack(entry);
         }
     };
     let ended = tokio::select! {
         biased;
         () = guards_end => Ok(()),
         () = sleep_until(&client.clock, until) => {
-            let text = format!("{} locks were still held after {timeout:?}; they are lost now", client.renewer.all().len());
+            let text = format!("{} locks were still held after {timeout:?}; they are lost now", client.schedule.all().len());
             Err(Error::new(ErrorKind::Timeout, text).during("drain").at(&client.info.address))
         }
     };

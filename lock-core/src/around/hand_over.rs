@@ -12,7 +12,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Release, Renewal, Renewed, Request, Ticket};
-use crate::client::acquire::{self, Handle, renew_one};
+use crate::client::acquire::{self, Handle};
+use crate::client::cancel_safe::renew_one;
 use crate::client::entry::Entry;
 use crate::client::guard::Guard;
 use crate::client::{Client, Locks};
@@ -249,7 +250,7 @@ async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
             if handle.entry.token() != Some(*token) || !handle.entry.receive(now) {
                 return Err(gone());
             }
-            client.renewer.track(&handle.entry);
+            client.schedule.track(&handle.entry);
             // Closed meanwhile: the renewer may have been emptied before.
             client.open()?;
             Ok(Guard::of(handle))

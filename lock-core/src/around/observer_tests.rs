@@ -1,5 +1,8 @@
+use std::time::Duration;
+
 use super::*;
 use crate::client::Locks;
+use crate::clock::Clock;
 use crate::clock::TokioClock;
 use crate::memory::{MemoryBackend, MemoryStore};
 
@@ -90,7 +93,7 @@ async fn a_grant_that_nobody_takes_is_told() {
     assert!(tokio::time::timeout(SECOND, waiting.as_mut()).await.is_err());
     first.release().await.unwrap();
     // It holds and is not polled.
-    let entry = locks.client.renewer.all().pop().unwrap();
+    let entry = locks.client.schedule.all().pop().unwrap();
     assert!(entry.pushed(entry.ticket().token.unwrap(), locks.clock().now()));
     drop(waiting);
     let seen = notes.take();

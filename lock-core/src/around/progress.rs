@@ -6,11 +6,11 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::around::observer::{Outcome, watched};
-use crate::client::Locks;
-use crate::client::acquire::Progress;
+use crate::around::observer::Outcome;
+use crate::around::observer::acquiring::watched;
 use crate::client::guard::Guard;
 use crate::client::lock::Lock;
+use crate::client::progress::Progress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::snapshot::EntryView;
 
@@ -83,7 +83,7 @@ async fn acquire(lock: &Lock, tell: Option<Tell<'_>>) -> Result<Guard> {
     let progress = Progress::default();
     let mut call = pin!(lock.acquire_with(progress.clone()));
     let guard = match tell {
-        None => watched(lock, &progress, Outcome::Failed, call).await?,
+        None => watched(&lock.client, &lock.terms, &progress, Outcome::Failed, call).await?,
         Some(tell) => {
             let reporting = Box::pin(async {
                 tokio::select! {
@@ -92,21 +92,10 @@ async fn acquire(lock: &Lock, tell: Option<Tell<'_>>) -> Result<Guard> {
                     never = telling(lock, &progress, tell) => never,
                 }
             });
-            watched(lock, &progress, Outcome::Failed, reporting).await?
+            watched(&lock.client, &lock.terms, &progress, Outcome::Failed, reporting).await?
         }
     };
     guard.ok_or_else(|| Error::new(ErrorKind::Busy, "it ended without a lock"))
-}
-
-/// Asks for the line of a waiting acquisition: how many are ahead, and who holds.
-pub(crate) async fn look(lock: &Lock, progress: &Progress) -> Result<(usize, Vec<EntryView>)> {
-    let locks = Locks { client: lock.client.clone() };
-    let line = locks.inspect(lock.name().as_str()).await?;
-    let token = progress.token();
-    let before = |entry: &&EntryView| token.is_none_or(|token| entry.token < token);
-    let ahead = line.foreign.len() + line.holders.iter().chain(&line.waiters).filter(before).count();
-    progress.stands_at(ahead);
-    Ok((ahead, line.holders))
 }
 
 /// Tells the place until it is dropped.
@@ -116,7 +105,7 @@ async fn telling<T>(lock: &Lock, progress: &Progress, mut tell: Tell<'_>) -> T {
     let mut last = None;
     progress.is_behind().await;
     loop {
-        if let Ok((ahead, holders)) = look(lock, progress).await {
+        if let Ok((ahead, holders)) = progress.look(client, lock.name()).await {
             let now = Some((ahead, holders.iter().map(|holder| holder.token).collect::<Vec<_>>()));
             // None ahead: it holds, and is about to learn that.
             if ahead > 0 && now != last {
@@ -143,6 +132,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::client::Locks;
     use crate::clock::{Clock, TokioClock};
     use crate::memory::{MemoryBackend, MemoryStore};
 

@@ -8,9 +8,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::client::Locks;
+use crate::client::guard::lost;
 use crate::client::guard::{Guard, LossReason};
 use crate::client::lock::Lock;
-use crate::client::loss::lost;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
@@ -102,7 +102,7 @@ impl Locks {
     pub fn all_of(&self, locks: impl IntoIterator<Item = Lock>) -> Result<LockSet> {
         let mut sorted = BTreeMap::new();
         for lock in locks {
-            if !lock.is_of(self) {
+            if !lock.is_of(&self.client) {
                 let text = format!("the lock `{}` is of another client than the set", lock.name());
                 return Err(Error::new(ErrorKind::Misuse, text));
             }

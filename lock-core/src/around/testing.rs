@@ -67,7 +67,7 @@ pub fn over(store: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Result<Locks> {
 pub fn lose(guard: &Guard, reason: LossReason) {
     let (client, entry) = (guard.client(), guard.entry());
     let now = client.clock.now();
-    client.renewer.untrack(entry);
+    client.schedule.untrack(entry);
     entry.end(now, reason);
     client.noticed(entry, now);
     if reason == LossReason::NotHeld {

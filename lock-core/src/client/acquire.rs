@@ -3,28 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
-use super::Client;
-use super::cancel_safe::CancelSafe;
+use super::cancel_safe::{CancelSafe, renew_one};
 use super::entry::{Entry, Upkeep, View};
-use super::guard::LossReason;
+use super::progress::Progress;
 use super::retry::Retry;
-use crate::backend::{Note, Renewal, Renewed, Request, Standing, Ticket, Wake};
+use super::shared::Client;
+use crate::backend::{Note, Renewed, Request, Standing, Ticket, Wake};
 use crate::clock::{Timestamp, sleep_until};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
 use crate::mode::Mode;
+use crate::model::loss::LossReason;
 use crate::model::request::may_have_joined;
 use crate::name::LockName;
-use crate::token::{FencingToken, TokenEpoch};
-use crate::toolkit::Mutex;
+use crate::token::TokenEpoch;
 
 /// What a lock asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
-    pub(super) name: LockName,
-    pub(super) mode: Mode,
+    pub(crate) name: LockName,
+    pub(crate) mode: Mode,
     pub(crate) lease: Duration,
     pub(super) waiter_lease: Duration,
     pub(super) delay: Duration,
@@ -72,7 +70,7 @@ impl Handle {
         // Before the entry is seen as over: who waits for that may close the client next, and must wait for the release.
         let _counted = self.client.background.begin();
         // Before the release goes out, so that no renewal follows it.
-        self.client.renewer.untrack(&self.entry);
+        self.client.schedule.untrack(&self.entry);
         let now = self.client.clock.now();
         self.entry.end(now, LossReason::Released);
         self.client.noticed(&self.entry, now);
@@ -89,79 +87,6 @@ enum Attempt {
         waited: bool,
         cause: Error,
     },
-}
-
-/// What an acquisition has learned of the store, for a caller whose time runs out.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<ProgressState>);
-
-#[derive(Debug, Default)]
-struct ProgressState {
-    learned: Mutex<Learned>,
-    changed: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Learned {
-    others_ahead: bool,
-    /// The number of the entry that waits.
-    token: Option<FencingToken>,
-    position: Option<usize>,
-    failure: Option<Error>,
-}
-
-impl Progress {
-    /// The store, or this client for an owner, has said that others are ahead.
-    pub(super) fn others_ahead(&self) {
-        self.0.learned.lock().others_ahead = true;
-        self.0.changed.notify_waiters();
-    }
-
-    fn waits(&self, token: Option<FencingToken>) {
-        self.0.learned.lock().token = token;
-        self.others_ahead();
-    }
-
-    /// Waits until others are known to be ahead.
-    pub(crate) async fn is_behind(&self) {
-        let mut others = std::pin::pin!(self.0.changed.notified());
-        others.as_mut().enable();
-        if !self.0.learned.lock().others_ahead {
-            others.await;
-        }
-    }
-
-    /// How many were ahead when that was first known.
-    pub(crate) fn position(&self) -> Option<usize> {
-        self.0.learned.lock().position
-    }
-
-    pub(crate) fn stands_at(&self, position: usize) {
-        self.0.learned.lock().position.get_or_insert(position);
-    }
-
-    /// The number of the entry that waits, where it has one.
-    pub(crate) fn token(&self) -> Option<FencingToken> {
-        self.0.learned.lock().token
-    }
-
-    fn failed(&self, error: Error) {
-        self.0.learned.lock().failure = Some(error);
-    }
-
-    /// The answer when the time is over: `Ok` where others are known to be ahead, else the last error.
-    pub(super) fn timed_out(&self, timeout: Duration) -> Result<()> {
-        let learned = self.0.learned.lock();
-        if learned.others_ahead {
-            return Ok(());
-        }
-        let text = format!("the store has not said within {timeout:?} whether the lock is free");
-        let error = Error::new(ErrorKind::Timeout, text).during("acquire");
-        Err(match &learned.failure {
-            Some(cause) => error.caused_by(cause.clone()),
-            None => error,
-        })
-    }
 }
 
 /// The failed attempts in a row.
@@ -262,7 +187,7 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, line: Option<&Progress>) -
     let handle = Handle { client: Arc::clone(client), entry };
     // Held: the caller has it in this same poll.
     let held = handle.entry.receive(now);
-    client.renewer.track(&handle.entry);
+    client.schedule.track(&handle.entry);
     // Closed while the request was under way: the renewer may have been emptied before this entry came into care.
     client.open()?;
     if held {
@@ -331,7 +256,7 @@ async fn in_line(handle: Handle, progress: &Progress) -> Result<Attempt> {
         }
         if entry.receive(now) {
             // One renewal, off the critical path and a little later, makes the waiter's lease a holder's.
-            client.renewer.track(&entry);
+            client.schedule.track(&entry);
             return Ok(Attempt::Held(handle));
         }
         let (ask_at, deadline) = match entry.view(now) {
@@ -393,7 +318,7 @@ async fn ask_again(handle: &Handle) {
     }
     let answer = renew_one(client, entry.renewal(sent)).await;
     entry.renewed(sent, client.clock.now(), &answer);
-    client.renewer.track(entry);
+    client.schedule.track(entry);
     if answer.is_err() {
         let (View::Waiting { deadline, .. } | View::Held { deadline }) = entry.view(client.clock.now())
         else {
@@ -401,19 +326,6 @@ async fn ask_again(handle: &Handle) {
         };
         pause(client, deadline, 1).await;
     }
-}
-
-/// Renews one entry; once sent it is not cut half way.
-///
-/// In a task of its own: a caller that does not go on must not keep what renewals are sent by, or what its client holds is
-/// lost. It is not asked often enough for the price of one to count.
-pub(crate) async fn renew_one(client: &Arc<Client>, renewal: Renewal) -> Result<Renewed> {
-    client.ask(|backend| async move { backend.renew(&[renewal]).await.pop().unwrap_or_else(fewer) }).await
-}
-
-/// The answer to a renewal that the store left out.
-pub(super) fn fewer() -> Result<Renewed> {
-    Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
 }
 
 /// Waits a little after a failed call, but not past `deadline`.

@@ -8,8 +8,8 @@ use crate::around::observer::Observers;
 use crate::around::observer::requests::Observed;
 use crate::backend::{Backend, Note};
 use crate::client::background::Background;
-use crate::client::renewer::{self, Renewer};
-use crate::client::{Client, Locks, runtime};
+use crate::client::schedule::Schedule;
+use crate::client::{Client, Locks, renewer, runtime};
 use crate::clock::{BootClock, Clock};
 use crate::config::Settings;
 use crate::driver::{Context, Driver};
@@ -133,7 +133,7 @@ impl Builder {
             settings,
             note,
             runtime,
-            renewer: Renewer::default(),
+            schedule: Schedule::default(),
             background: Background::default(),
             closed: AtomicBool::new(false),
             observers,

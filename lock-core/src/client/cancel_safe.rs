@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::Client;
+use super::shared::Client;
+use crate::backend::{Renewal, Renewed};
+use crate::error::{Error, ErrorKind, Result};
 
 pub(super) type Call<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -47,4 +49,17 @@ impl<T: Send + 'static, A: FnOnce(&Arc<Client>, T) + Send + 'static> Drop for Ca
             self.client.in_background(async move { after(&client, call.await) });
         }
     }
+}
+
+/// Renews one entry; once sent it is not cut half way.
+///
+/// In a task of its own: a caller that does not go on must not keep what renewals are sent by, or what its client holds is
+/// lost. It is not asked often enough for the price of one to count.
+pub(crate) async fn renew_one(client: &Arc<Client>, renewal: Renewal) -> Result<Renewed> {
+    client.ask(|backend| async move { backend.renew(&[renewal]).await.pop().unwrap_or_else(fewer) }).await
+}
+
+/// The answer to a renewal that the store left out.
+pub(super) fn fewer() -> Result<Renewed> {
+    Err(Error::new(ErrorKind::Protocol, "the store answered fewer renewals than it was asked"))
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Client;
 use super::entry::Entry;
-use super::renewer;
+use super::shared::Client;
 use crate::clock::{Timestamp, sleep_until};
 use crate::error::{Error, ErrorKind, Result};
+use crate::model::loss::LossReason;
 
 impl Client {
     pub(crate) async fn close(self: &Arc<Self>, timeout: Duration) -> Result<()> {
@@ -16,7 +16,7 @@ impl Client {
         client.closed.store(true, Ordering::Release);
         let now = client.clock.now();
         // The loss of those that are watched is waited for, as a rule by work: their guards are about to go.
-        let (kept, watched) = renewer::close(client);
+        let (kept, watched) = end_all(client);
         let until = now + timeout;
         let late =
             |text: String| Error::new(ErrorKind::Timeout, text).during("close").at(&client.info.address);
@@ -41,6 +41,23 @@ impl Client {
         };
         drained.and(closed)
     }
+}
+
+/// Ends every entry because the client closes, and gives back what no caller has. What stays in the store until its guard
+/// goes, and which of it somebody learns of.
+fn end_all(client: &Arc<Client>) -> (Vec<Arc<Entry>>, Vec<Arc<Entry>>) {
+    let now = client.clock.now();
+    let mut entries = client.schedule.all_and_lost();
+    // Before the end: work that learns of it may have ended at once, and its guard is about to go.
+    let watched = entries.iter().filter(|entry| entry.is_watched()).cloned().collect();
+    for entry in &entries {
+        entry.end(now, LossReason::Closed);
+        client.noticed(entry, now);
+        client.schedule.untrack(entry);
+        client.give_back_unreceived(entry);
+    }
+    entries.retain(|entry| entry.is_kept());
+    (entries, watched)
 }
 
 /// Waits until the guards of these have gone and nothing else is under way.

@@ -1,16 +1,15 @@
 //! What the user holds.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::Client;
-use super::acquire::{self, Handle};
-use super::background;
-use super::cancel_safe::CancelSafe;
+use super::acquire::Handle;
+use super::cancel_safe::{CancelSafe, renew_one};
 use super::entry::{Entry, View};
-use super::loss::lost;
-use super::owner::Slot;
+use super::give_back;
+use super::shared::Client;
 use crate::backend::{Release, Ticket};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -53,7 +52,7 @@ pub(super) struct Hold {
     /// Whether it was ever entered again.
     entered: AtomicBool,
     /// Keeps the owner's slot while the lock is held.
-    _slot: Option<Arc<Slot>>,
+    _slot: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Hold {
@@ -84,7 +83,7 @@ impl Guard {
         Self::new(handle, None)
     }
 
-    pub(super) fn new(handle: Handle, slot: Option<Arc<Slot>>) -> Self {
+    pub(super) fn new(handle: Handle, slot: Option<Arc<dyn Any + Send + Sync>>) -> Self {
         let (guards, entered) = (AtomicU32::new(1), AtomicBool::new(false));
         Self { hold: Arc::new(Hold { handle, guards, entered, _slot: slot }), out: false }
     }
@@ -113,7 +112,7 @@ impl Guard {
     /// Ends the hold on this client and leaves the entry in the store; one that was lost before is given back.
     pub(crate) fn end_without_release(&self, reason: LossReason) -> Result<Ticket> {
         let Handle { client, entry } = self.handle();
-        client.renewer.untrack(entry);
+        client.schedule.untrack(entry);
         let now = client.clock.now();
         let ended = entry.end_for_release(now, reason);
         client.noticed(entry, now);
@@ -357,12 +356,12 @@ impl Guard {
         let lease = client.capabilities.round_lease(lease, client.settings.max_ttl)?;
         self.held().map_err(|reason| self.lost_error(reason))?;
         let sent = client.clock.now();
-        let answer = acquire::renew_one(client, entry.renewal_for(lease)).await;
+        let answer = renew_one(client, entry.renewal_for(lease)).await;
         if answer.is_ok() {
             entry.set_lease(lease);
         }
         entry.renewed(sent, client.clock.now(), &answer);
-        client.renewer.track(entry);
+        client.schedule.track(entry);
         answer.map_err(|error| error.during("extend").at(&client.info.address))?;
         self.loss_error().map_or(Ok(()), Err)
     }
@@ -405,7 +404,7 @@ impl Guard {
         let ticket = self.end_without_release(LossReason::Released)?;
         let (releasing, lease, stay) = (Arc::clone(client), entry.store_lease(), entry.stays_until());
         let call = Box::pin(async move {
-            let answer = background::release(releasing, ticket, lease, stay).await;
+            let answer = give_back::release(releasing, ticket, lease, stay).await;
             drop(pending);
             answer
         });
@@ -429,5 +428,15 @@ impl Drop for Guard {
             let _ = self.hold.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
         }
         // The last one to let go of the hold drops the handle, which gives the lock back.
+    }
+}
+
+/// The error of everything that needs a lock that is gone.
+pub(crate) fn lost(name: &LockName, reason: LossReason, cause: Option<Error>) -> Error {
+    let text = format!("`{name}` is not held any more: {reason}");
+    let error = Error::new(ErrorKind::Lost, text).lost_by(reason);
+    match cause {
+        Some(cause) => error.caused_by(cause),
+        None => error,
     }
 }

@@ -1,17 +1,15 @@
-//! A configured lock and its three ways to acquire.
+//! A configured lock.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquire::{self, Progress, Terms};
+use super::acquire::{self, Terms};
 use super::guard::Guard;
 use super::owner::Slot;
+use super::progress::Progress;
 use super::retry::Retry;
-use super::{Client, Locks};
-use crate::around::observer::{Outcome, watched};
-use crate::around::progress::Acquire;
-use crate::clock::{Clock, sleep_until};
+use super::shared::Client;
+use crate::clock::Clock;
 use crate::error::Result;
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -126,32 +124,8 @@ impl Lock {
         &self.client.clock
     }
 
-    pub(crate) fn is_of(&self, locks: &Locks) -> bool {
-        Arc::ptr_eq(&self.client, &locks.client)
-    }
-
-    /// Acquires, waiting as long as it takes: in the line, or asking again if [`Lock::unfair`].
-    ///
-    /// # Errors
-    /// [`ErrorKind::Busy`](crate::ErrorKind::Busy) when the retry policy ran out; [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) when the owner waits for itself;
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed); or what the store says, after as many failures as the retry policy tolerates.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves the line in the background. Nothing is held and nothing leaks.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock::Result<()> {
-    /// # let locks = onelock::connect("memory://").await?;
-    /// let guard = locks.mutex("orders/42")?.acquire().await?;
-    /// let token = guard.token()?; // for the resource
-    /// guard.release().await?;
-    /// # let _ = token;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn acquire(&self) -> Acquire<'_> {
-        Acquire::new(self)
+    pub(crate) fn is_of(&self, client: &Arc<Client>) -> bool {
+        Arc::ptr_eq(&self.client, client)
     }
 
     /// Always gives a guard.
@@ -163,96 +137,11 @@ impl Lock {
         self.client.at_home(Box::pin(async move { lock.take(Some(&progress)).await })).await
     }
 
-    async fn take(&self, waits: Option<&Progress>) -> Result<Option<Guard>> {
+    pub(super) async fn take(&self, waits: Option<&Progress>) -> Result<Option<Guard>> {
         if let Some(slot) = &self.slot {
             return slot.acquire(&self.client, &self.terms, waits).await;
         }
         let handle = acquire::acquire(&self.client, &self.terms, waits).await?;
         Ok(handle.map(Guard::of))
-    }
-
-    /// Acquires if that is possible at once; `None` when it is busy. One request.
-    ///
-    /// # Errors
-    /// As [`Lock::acquire`], without retries.
-    ///
-    /// # Cancel safety
-    /// As [`Lock::acquire`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> onelock::Result<()> {
-    /// # let locks = onelock::connect("memory://").await?;
-    /// let lock = locks.mutex("orders/42")?;
-    /// match lock.try_acquire().await? {
-    ///     Some(guard) => guard.release().await?,
-    ///     None => println!("somebody else does it"),
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        let call = pin!(async {
-            if self.client.is_home() {
-                return self.try_once().await;
-            }
-            let lock = self.clone();
-            self.client.at_home(Box::pin(async move { lock.try_once().await })).await
-        });
-        watched(self, &Progress::default(), Outcome::Busy, call).await
-    }
-
-    async fn try_once(&self) -> Result<Option<Guard>> {
-        let tried = self.take(None).await;
-        tried.map_err(|error| error.during("try_acquire").at(&self.client.info.address))
-    }
-
-    /// Acquires, waiting at most `timeout`; `None` when the time is over and the store has answered in it that others
-    /// are ahead. A `timeout` of zero is one try.
-    ///
-    /// # Errors
-    /// As [`Lock::acquire`]; [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when the store has not said within `timeout` whether the lock is free.
-    ///
-    /// # Cancel safety
-    /// As [`Lock::acquire`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> onelock::Result<()> {
-    /// # let locks = onelock::connect("memory://").await?;
-    /// use std::time::Duration;
-    /// let lock = locks.mutex("orders/42")?;
-    /// let held = lock.acquire().await?;
-    /// assert!(lock.acquire_timeout(Duration::from_secs(5)).await?.is_none());
-    /// held.release().await?;
-    /// assert!(lock.acquire_timeout(Duration::from_secs(5)).await?.is_some());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
-        let progress = Progress::default();
-        let call = pin!(async {
-            if self.client.is_home() {
-                return self.until_held_or(timeout, &progress).await;
-            }
-            let (lock, progress) = (self.clone(), progress.clone());
-            let call = Box::pin(async move { lock.until_held_or(timeout, &progress).await });
-            self.client.at_home(call).await
-        });
-        watched(self, &progress, Outcome::Timeout, call).await
-    }
-
-    async fn until_held_or(&self, timeout: Duration, progress: &Progress) -> Result<Option<Guard>> {
-        if timeout.is_zero() {
-            return self.try_once().await;
-        }
-        let until = self.client.clock.now() + timeout;
-        tokio::select! {
-            biased;
-            guard = self.take(Some(progress)) => guard,
-            () = sleep_until(&self.client.clock, until) => {
-                progress.timed_out(timeout).map(|()| None).map_err(|error| error.at(&self.client.info.address))
-            }
-        }
     }
 }

@@ -5,10 +5,10 @@ use std::task::Poll;
 
 use super::acquire::Handle;
 use super::entry::View;
-use super::guard::{Guard, LossReason};
+use super::guard::Guard;
 use crate::clock::Timestamp;
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::LockName;
+use crate::error::Result;
+use crate::model::loss::LossReason;
 
 impl Guard {
     /// Waits until the deadline is another than `seen`, and gives it; `None` once the lock is lost.
@@ -122,15 +122,5 @@ impl Guard {
             reason = self.lost() => Err(self.lost_error(reason)),
             done = work => Ok(done),
         }
-    }
-}
-
-/// The error of everything that needs a lock that is gone.
-pub(crate) fn lost(name: &LockName, reason: LossReason, cause: Option<Error>) -> Error {
-    let text = format!("`{name}` is not held any more: {reason}");
-    let error = Error::new(ErrorKind::Lost, text).lost_by(reason);
-    match cause {
-        Some(cause) => error.caused_by(cause),
-        None => error,
     }
 }

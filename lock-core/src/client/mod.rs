@@ -4,18 +4,23 @@
 //! |---|---|
 //! | [`builder`] | making a client, from a backend or by URL |
 //! | [`operate`] | the line of a name for people: inspect, list, evict |
-//! | [`lock`] | a configured lock and its three ways to acquire |
-//! | `options` | how a lock is to be taken and kept |
+//! | [`lock`] | a configured lock |
+//! | `ways` | the three ways to acquire it |
+//! | `options` | how it is to be taken and kept |
 //! | `acquire` | the acquire loop, polled in place |
+//! | `progress` | what an acquisition under way has learned |
 //! | `entry` | one acquisition's state: what holds, until when, why it was lost |
+//! | `schedule` | which entries are renewed, and when |
 //! | `renewer` | the one task that renews |
 //! | `cancel_safe` | a call to the store: never cut half way |
 //! | `runtime` | the runtime the client lives on, and calls from outside of it |
-//! | `background` | releases that the store has not confirmed, and calls that lost their caller |
+//! | `background` | how much is under way |
+//! | `give_back` | releases until the store confirms them |
 //! | `close` | the end of the client |
 //! | [`guard`] | what the user holds |
 //! | `loss` | how a guard waits for a renewal or a loss |
 //! | [`owner`] | re-entrancy |
+//! | `shared` | what the locks and guards of a client share |
 
 pub mod builder;
 pub mod guard;
@@ -29,37 +34,36 @@ pub mod settings;
 
 pub(crate) mod acquire;
 pub(crate) mod background;
-mod cancel_safe;
+pub(crate) mod cancel_safe;
 mod close;
 pub(crate) mod entry;
 #[cfg(test)]
 mod entry_tests;
-pub(crate) mod renewer;
+mod give_back;
+pub(crate) mod progress;
+mod renewer;
 mod runtime;
+mod schedule;
+mod shared;
 mod sync;
+mod ways;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
-use crate::around::observer::Observers;
-use crate::backend::{Backend, Info, Note};
+use crate::backend::{Backend, Info};
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::error::{Error, ErrorKind, Result};
-use crate::lease::Margin;
+use crate::error::Result;
 use crate::mode::Mode;
 use crate::name::LockName;
 
-use background::Background;
-use entry::Upkeep;
 use lock::{Lock, RwLock};
 use owner::Owner;
-use renewer::Renewer;
+
+pub(crate) use shared::Client;
 
 /// A client of one store: makes locks, renews what is held, gives back what is dropped. Cheap to clone.
 ///
@@ -67,23 +71,6 @@ use renewer::Renewer;
 #[derive(Clone)]
 pub struct Locks {
     pub(crate) client: Arc<Client>,
-}
-
-pub(crate) struct Client {
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) info: Info,
-    pub(crate) capabilities: Capabilities,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) settings: Settings,
-    margin: Margin,
-    note: Note,
-    /// Captured once: what is dropped outside a runtime is finished here.
-    pub(crate) runtime: Handle,
-    pub(crate) renewer: Renewer,
-    pub(crate) background: Background,
-    pub(crate) closed: AtomicBool,
-    /// `None` when nobody observes.
-    pub(crate) observers: Option<Arc<Observers>>,
 }
 
 impl Locks {
@@ -316,39 +303,8 @@ impl Locks {
     }
 }
 
-impl Client {
-    /// How this client keeps what it holds, unless a lock says otherwise.
-    pub(crate) fn upkeep(&self) -> Upkeep {
-        let Settings { auto_renew, max_hold, .. } = self.settings;
-        Upkeep { margin: self.margin, auto_renew, max_hold, at_least: None }
-    }
-
-    pub(crate) fn open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(self.is_closed("this client has been closed"));
-        }
-        Ok(())
-    }
-
-    fn is_closed(&self, text: &str) -> Error {
-        Error::new(ErrorKind::Closed, text).at(&self.info.address)
-    }
-}
-
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Locks").field("store", &self.client.info).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.renewer.wake();
-    }
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("store", &self.info).finish_non_exhaustive()
     }
 }

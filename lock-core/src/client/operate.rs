@@ -31,13 +31,7 @@ impl Locks {
     /// # }
     /// ```
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot> {
-        let name = LockName::new(name)?;
-        self.client.open()?;
-        let mut snapshot = self.client.ask(|backend| async move { backend.inspect(&name).await }).await?;
-        for view in snapshot.holders.iter_mut().chain(&mut snapshot.waiters) {
-            view.token = self.client.settings.token_epoch.shown(view.token);
-        }
-        Ok(snapshot)
+        self.client.inspect(LockName::new(name)?).await
     }
 
     /// The names in use that start with `prefix`, a page at a time.

@@ -7,9 +7,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::Client;
-use super::acquire::{self, Handle, Progress, Terms};
+use super::acquire::{self, Handle, Terms};
 use super::guard::{Guard, Hold};
+use super::progress::Progress;
+use super::shared::Client;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -223,7 +224,7 @@ impl<'a> Caller<'a> {
         };
         let answer = match answer {
             Ok(Some(handle)) => {
-                let guard = Guard::new(handle, Some(Arc::clone(slot)));
+                let guard = Guard::new(handle, Some(Arc::clone(slot) as _));
                 state.hold = Arc::downgrade(guard.hold());
                 Ok(Some(Some(guard)))
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinHandle};
 
-use super::Client;
+use super::shared::Client;
 use crate::backend::Backend;
 use crate::clock::{Timestamp, sleep_until};
 use crate::error::{Error, ErrorKind, Result};

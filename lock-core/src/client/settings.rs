@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::around::observer::Wanted;
+use crate::around::observer::wanted::Wanted;
 use crate::backend::Note;
 use crate::capabilities::Capabilities;
 use crate::error::{Error, ErrorKind, Result};

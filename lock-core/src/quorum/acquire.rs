@@ -1,12 +1,11 @@
 //! One attempt to hold a majority: ask all, count, lift the counters behind, or give everything back.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::Shared;
 use super::fanout::{Answer, count, tally};
 use super::hold::{Hold, Mark};
 use super::renew::renew;
+use super::shared::Shared;
 use crate::backend::{Backend, Busy, Grant, Raise, Renewal, Renewed, Request, Standing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
@@ -47,14 +46,8 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<S
     let joining = vec![false; grants.len()];
     let request = (*request).clone().note(mark.on(&note, Some(token))?);
     shared.holds.lock().insert(owner, Hold { request, token, entries, joining });
-    let lease = kept(shared, grants.iter().flatten().map(|grant| grant.lease).collect());
+    let lease = shared.lease(grants.iter().flatten().map(|grant| grant.lease).collect());
     Ok(Standing::Held(Grant::new(token, lease)))
-}
-
-/// The lease that a majority gave at least.
-pub(super) fn kept(shared: &Shared, mut leases: Vec<Duration>) -> Duration {
-    leases.sort_unstable_by(|a, b| b.cmp(a));
-    leases.get(shared.majority() - 1).copied().unwrap_or_default()
 }
 
 fn granted(answer: &Answer<Standing>) -> Option<Grant> {

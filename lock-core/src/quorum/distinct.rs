@@ -4,12 +4,13 @@
 //! it, and must then be free on every other. This needs nothing of a store but locks. It does not see two databases, or
 //! two prefixes, of one server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Shared;
 use super::fanout::Answer;
+use super::shared::Shared;
+use super::votes::Distinct;
 use crate::backend::{Backend, Note, Release, Request, Standing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
@@ -19,31 +20,6 @@ use crate::token::TokenEpoch;
 
 /// Long enough for all members to be asked, short enough for what a crash leaves. Its end is noticed.
 const LEASE: Duration = Duration::from_secs(10);
-
-/// Who has a vote.
-#[derive(Debug)]
-pub(super) struct Distinct {
-    members: Vec<Vote>,
-    /// One member after the other, so that of two that come at once the second is compared with the first.
-    turn: tokio::sync::Mutex<()>,
-}
-
-#[derive(Debug, Default)]
-struct Vote {
-    given: AtomicBool,
-    /// It is the same store as another member.
-    refused: OnceLock<Error>,
-}
-
-impl Distinct {
-    pub(super) fn new(members: usize) -> Self {
-        Self { members: (0..members).map(|_| Vote::default()).collect(), turn: tokio::sync::Mutex::default() }
-    }
-
-    fn has_vote(&self, member: usize) -> bool {
-        self.members[member].given.load(Ordering::Acquire)
-    }
-}
 
 impl Shared {
     /// Compares all members that can be asked now.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::Shared;
+use super::shared::Shared;
 use crate::backend::{Backend, Release, Request, Standing, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;

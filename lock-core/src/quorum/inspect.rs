@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Shared;
 use super::fanout::{count, tally};
 use super::hold::Mark;
+use super::shared::Shared;
 use crate::backend::{Backend, Release};
 use crate::error::{Error, Result};
 use crate::name::LockName;

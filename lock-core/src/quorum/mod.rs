@@ -65,6 +65,8 @@ mod member;
 mod opening;
 mod readmission;
 mod renew;
+mod shared;
+mod votes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -78,18 +80,18 @@ use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, S
 use crate::capabilities::Capabilities;
 use crate::client::background::Background;
 use crate::error::{Error, ErrorKind, Result};
-use crate::holder::HolderMap;
 use crate::lease::round_up;
 use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
 use crate::store::{Checked, undeclared};
 use crate::token::FencingToken;
 use crate::toolkit::Mutex;
-use distinct::Distinct;
+use gate::Watched;
 pub use gate::{Gate, GateOf, GateView, MemberGate};
-use hold::Hold;
 pub use opening::{CAPABILITIES, OPTIONS, open};
 pub use readmission::SeenGate;
+use shared::Shared;
+use votes::Distinct;
 
 /// The most members: more make every verb slower and nothing safer.
 const MOST_MEMBERS: usize = 15;
@@ -101,28 +103,6 @@ pub type Quorum = Checked<Members>;
 #[derive(Debug)]
 pub struct Members {
     shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    members: Vec<Arc<dyn Backend>>,
-    distinct: Option<Distinct>,
-    /// The gates of the members that have one.
-    gates: Vec<Option<readmission::Watched>>,
-    /// How long a member stays away whose gate was shut.
-    quarantine: Duration,
-    member_timeout: Duration,
-    capabilities: Capabilities,
-    info: Info,
-    runtime: Handle,
-    holds: Mutex<HolderMap<Hold>>,
-    /// How many calls are under way that may take an entry of this holder id away.
-    removing: Mutex<HolderMap<usize>>,
-    /// Tasks under way that nobody waits for.
-    background: Background,
-    closed: AtomicBool,
-    /// The largest token epoch that was asked for: members are compared under it.
-    epoch: AtomicU16,
 }
 
 impl Quorum {
@@ -247,7 +227,7 @@ impl Quorum {
             capabilities,
             distinct: compare.then(|| Distinct::new(members.len())),
             members,
-            gates: gates.into_iter().map(|gate| gate.map(readmission::Watched::new)).collect(),
+            gates: gates.into_iter().map(|gate| gate.map(Watched::new)).collect(),
             quarantine,
             member_timeout,
             info: Info::new("quorum", format!("quorum of {}", addresses.join(", "))),
@@ -270,27 +250,6 @@ fn check_count(members: usize) -> Result<()> {
     }
     let text = format!("a quorum has 2 to {MOST_MEMBERS} members, not {members}");
     Err(Error::new(ErrorKind::InvalidConfig, text))
-}
-
-impl Shared {
-    /// How many members are a majority.
-    fn majority(&self) -> usize {
-        self.members.len() / 2 + 1
-    }
-
-    /// The error when fewer than a majority of the members answered; it shows what the others said. Where so many refuse
-    /// that no retry helps, it is their refusal.
-    fn too_few(&self, answered: usize, errors: &[Error]) -> Error {
-        let refusals: Vec<_> = errors.iter().filter(|error| !error.is_retryable()).collect();
-        if refusals.len() > self.members.len() - self.majority() {
-            return refusals[0].clone();
-        }
-        let mut text = format!("{answered} of {} members answered", self.members.len());
-        for error in errors {
-            text = format!("{text}; {error}");
-        }
-        Error::new(ErrorKind::Unavailable, text)
-    }
 }
 
 /// What all members can do together.

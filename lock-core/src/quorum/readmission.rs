@@ -7,22 +7,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::gate::{Gate, GateView};
-use super::{Quorum, Shared};
+use super::Quorum;
+use super::gate::GateView;
+use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Result};
-
-/// The gate of a member, and how its task is asked to look at it now.
-#[derive(Debug)]
-pub(super) struct Watched {
-    gate: Arc<dyn Gate>,
-    look: Arc<Notify>,
-}
-
-impl Watched {
-    pub(super) fn new(gate: Arc<dyn Gate>) -> Self {
-        Self { gate, look: Arc::default() }
-    }
-}
 
 /// A member as [`Quorum::gates`] finds it.
 #[derive(Debug)]

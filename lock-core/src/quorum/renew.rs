@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Shared;
-use super::acquire::kept;
 use super::fanout::{Answer, count, tally};
 use super::hold::Hold;
+use super::shared::Shared;
 use crate::backend::{Backend, Grant, Raise, Release, Renewal, Renewed, Request, Standing, Ticket};
 use crate::error::{Error, Result};
 use crate::holder::HolderId;
@@ -126,7 +125,7 @@ fn conclude(shared: &Arc<Shared>, renewal: &Renewal, vote: Vote) -> Result<Renew
     let Some(token) = shared.holds.lock().get(&owner).map(|hold| hold.token) else {
         return Ok(Renewed::NotHeld);
     };
-    Ok(Renewed::Held(Grant::new(token, kept(shared, vote.leases))))
+    Ok(Renewed::Held(Grant::new(token, shared.lease(vote.leases))))
 }
 
 /// Asks members without an entry for one, under a fresh holder id each time, so that no member ever grants twice to

@@ -3,7 +3,7 @@
 //! It compiles the very source of the client's entry over shuttle's mutex. The threads below take the same steps, in the
 //! same order, as the renewer, the guard and the acquire loop do around their calls to the store.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-#![allow(dead_code, unreachable_pub, reason = "the entry has more than these races need")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "the entry has more than these races need")]
 
 mod backend {
     pub use onelock_core::backend::*;
@@ -23,11 +23,10 @@ mod mode {
 mod token {
     pub use onelock_core::token::*;
 }
-mod guard {
-    pub use onelock_core::LossReason;
-}
-mod renewer {
-    pub type Key = (onelock_core::Timestamp, u64);
+mod model {
+    pub mod loss {
+        pub use onelock_core::LossReason;
+    }
 }
 #[path = "../../src/client/entry/mod.rs"]
 mod entry;

@@ -27,7 +27,6 @@ use thread::Background;
 
 pub use guard::Guard;
 pub use lock::{Lock, RwLock};
-pub use thread::connect_by;
 
 /// A client of one store; see [`crate::Locks`]. Cheap to clone.
 ///
@@ -36,6 +35,18 @@ pub use thread::connect_by;
 pub struct Locks {
     locks: client::Locks,
     thread: Arc<Background>,
+}
+
+/// A client over whatever `connect` makes on the new thread.
+///
+/// # Errors
+/// [`ErrorKind::Misuse`] inside async code; [`ErrorKind::Unavailable`] when no thread can be made; what `connect` says.
+pub fn connect_by<F>(connect: impl FnOnce() -> F + Send + 'static) -> Result<Locks>
+where
+    F: Future<Output = Result<client::Locks>>,
+{
+    let (locks, thread) = thread::start(connect)?;
+    Ok(Locks { locks, thread })
 }
 
 impl Locks {

@@ -10,8 +10,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::Locks;
-use crate::client;
+use crate::client::Locks;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long the last handle to go waits for releases that are still under way.
@@ -65,13 +64,10 @@ fn refuse_async() -> Result<()> {
     }
 }
 
-/// A client over whatever `connect` makes on the new thread.
-///
-/// # Errors
-/// [`ErrorKind::Misuse`] inside async code; [`ErrorKind::Unavailable`] when no thread can be made; what `connect` says.
-pub fn connect_by<F>(connect: impl FnOnce() -> F + Send + 'static) -> Result<Locks>
+/// A client over whatever `connect` makes on a new thread, and that thread.
+pub(super) fn start<F>(connect: impl FnOnce() -> F + Send + 'static) -> Result<(Locks, Arc<Background>)>
 where
-    F: Future<Output = Result<client::Locks>>,
+    F: Future<Output = Result<Locks>>,
 {
     refuse_async()?;
     let failed = |error: std::io::Error| {
@@ -99,5 +95,5 @@ where
     let thread = Arc::new(Background { runtime: handle, end: Some(end), thread: Some(thread) });
     let gone = |_| Error::new(ErrorKind::Closed, "the thread of this client has ended");
     let locks = answered.recv().map_err(gone)??;
-    Ok(Locks { locks, thread })
+    Ok((locks, thread))
 }

@@ -18,70 +18,32 @@
 //! than a third left, a loss, a reconnect, an eviction, a grant given back unused.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use crate::around::progress;
 use crate::backend::{Renewed, Ticket};
-use crate::client::acquire::Progress;
 use crate::client::entry::{Entry, View};
-use crate::client::guard::Guard;
-use crate::client::lock::Lock;
 use crate::client::settings::Settings;
-use crate::clock::{Clock, Timestamp};
-use crate::error::{ErrorKind, Result};
+use crate::clock::Timestamp;
+use crate::error::Result;
 use crate::holder::HolderMap;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::FencingToken;
 use crate::toolkit::Mutex;
 
+pub(crate) mod acquiring;
 mod event;
 #[cfg(feature = "metrics")]
 mod metrics;
 pub(crate) mod requests;
 mod spans;
+pub(crate) mod wanted;
 
 use spans::Span;
+use wanted::Group;
 
 pub use event::{Event, Outcome, Subject};
-
-/// How long an observed acquisition waits before it asks once for its place in the line.
-const PLACE_AFTER: Duration = Duration::from_millis(100);
-
-/// Is called with what happens to the locks of a client; see [`Settings::observer`].
-///
-/// ```
-/// # use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
-/// # use onelock::{Event, Observer};
-/// #[derive(Default)]
-/// struct Losses(AtomicU32);
-///
-/// impl Observer for Losses {
-///     fn on_event(&self, event: &Event<'_>) {
-///         if let Event::Ended { reason, .. } = event && reason.is_loss() {
-///             self.0.fetch_add(1, Ordering::Relaxed);
-///         }
-///     }
-/// }
-/// let losses = Arc::new(Losses::default());
-/// let settings = onelock::Settings::default().observer(losses.clone());
-/// ```
-pub trait Observer: Send + Sync + 'static {
-    /// Called in the task that the event happens in, with no lock of the library held: it must neither block nor panic.
-    fn on_event(&self, event: &Event<'_>);
-}
-
-type Group = Arc<dyn Fn(&str) -> String + Send + Sync>;
-
-/// Who observes, as the settings say.
-#[derive(Clone, Default)]
-pub(crate) struct Wanted {
-    observer: Option<Arc<dyn Observer>>,
-    group: Option<Group>,
-}
+pub use wanted::Observer;
 
 impl Settings {
     /// Tells `observer` what happens to the locks of this client. The features `tracing` and `metrics` need no observer.
@@ -116,23 +78,6 @@ impl Settings {
     pub fn metric_group(mut self, group: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         self.wanted.group = Some(Arc::new(group));
         self
-    }
-}
-
-/// Two are the same when they are the same objects.
-impl PartialEq for Wanted {
-    fn eq(&self, other: &Self) -> bool {
-        let pointer = |wanted: &Self| {
-            let observer = wanted.observer.as_ref().map(|observer| Arc::as_ptr(observer).cast::<()>());
-            (observer, wanted.group.as_ref().map(|group| Arc::as_ptr(group).cast::<()>()))
-        };
-        pointer(self) == pointer(other)
-    }
-}
-
-impl fmt::Debug for Wanted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Wanted").field(&self.observer.is_some()).field(&self.group.is_some()).finish()
     }
 }
 
@@ -227,94 +172,6 @@ impl fmt::Debug for Observers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observers").field("count", &self.all.len()).finish_non_exhaustive()
     }
-}
-
-/// An acquisition under way; its drop tells that it was cancelled.
-struct Acquiring<'a> {
-    observers: &'a Observers,
-    clock: &'a dyn Clock,
-    of: Subject,
-    began: Timestamp,
-    span: Span,
-    waits: AtomicBool,
-    progress: &'a Progress,
-    outcome: Outcome,
-}
-
-impl Drop for Acquiring<'_> {
-    fn drop(&mut self) {
-        let waited = self.waits.load(Ordering::Relaxed);
-        let position = self.progress.position().or((!waited).then_some(0));
-        let wait = self.clock.now().saturating_since(self.began);
-        let event = Event::Acquired { of: &self.of, outcome: self.outcome, wait, position, waited };
-        self.observers.tell(Some(&self.span), &event);
-    }
-}
-
-/// Goes on with `call`, an acquisition of `lock`, and tells how it ends; `over` is what it is when it ends without a guard.
-pub(crate) async fn watched(
-    lock: &Lock,
-    progress: &Progress,
-    over: Outcome,
-    call: impl Future<Output = Result<Option<Guard>>> + Unpin,
-) -> Result<Option<Guard>> {
-    match &lock.client.observers {
-        None => call.await,
-        // In a place of its own: without observers it costs nothing.
-        Some(observers) => Box::pin(observed(observers, lock, progress, over, call)).await,
-    }
-}
-
-async fn observed(
-    observers: &Observers,
-    lock: &Lock,
-    progress: &Progress,
-    over: Outcome,
-    mut call: impl Future<Output = Result<Option<Guard>>> + Unpin,
-) -> Result<Option<Guard>> {
-    let client = &lock.client;
-    let of = observers.subject(lock.name(), lock.mode());
-    let mut acquiring = Acquiring {
-        observers,
-        clock: &*client.clock,
-        began: client.clock.now(),
-        span: Span::acquire(&of),
-        of,
-        waits: AtomicBool::new(false),
-        progress,
-        outcome: Outcome::Cancelled,
-    };
-    let waiting = async {
-        progress.is_behind().await;
-        acquiring.waits.store(true, Ordering::Relaxed);
-        observers.tell(Some(&acquiring.span), &Event::Waiting(&acquiring.of));
-        if client.sleep_until(client.clock.now() + PLACE_AFTER).await {
-            // Nobody need know it: it is not asked for again.
-            let _ = progress::look(lock, progress).await;
-        }
-        std::future::pending().await
-    };
-    let answer = acquiring.span.around(async {
-        tokio::select! {
-            biased;
-            answer = &mut call => answer,
-            never = waiting => never,
-        }
-    });
-    let answer = answer.await;
-    acquiring.outcome = match &answer {
-        Ok(Some(_)) => Outcome::Acquired,
-        Ok(None) => over,
-        Err(error) if error.kind() == ErrorKind::Evicted => Outcome::Evicted,
-        Err(error) if error.kind() == ErrorKind::Busy => Outcome::Busy,
-        Err(_) => Outcome::Failed,
-    };
-    let of = acquiring.of.clone();
-    drop(acquiring);
-    if let Ok(Some(guard)) = &answer {
-        observers.begun(guard.entry(), of, client.clock.now());
-    }
-    answer
 }
 
 #[cfg(test)]

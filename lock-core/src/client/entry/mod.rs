@@ -8,34 +8,19 @@ mod state;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::guard::LossReason;
-use super::renewer::Key;
 use super::sync::{Mutex, Notify};
 use crate::backend::{Renewal, Renewed, Request, Ticket};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
-use crate::lease::Margin;
 use crate::mode::Mode;
+use crate::model::loss::LossReason;
 use crate::token::{FencingToken, TokenEpoch};
 use state::{Phase, State, number};
 
-/// How an entry is kept alive.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Upkeep {
-    pub(crate) margin: Margin,
-    /// Whether a holder's lease is renewed.
-    pub(crate) auto_renew: bool,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) at_least: Option<AtLeast>,
-}
+pub(crate) use state::{AtLeast, Upkeep, View};
 
-/// How long the entry stays at least, from when it held.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AtLeast {
-    pub(crate) stay: Duration,
-    /// What is asked for once a lease has covered that time.
-    pub(crate) ttl: Duration,
-}
+/// Where the renewer has an entry: the moment of its next event, and a number that makes it unique.
+pub(crate) type Key = (Timestamp, u64);
 
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -50,14 +35,6 @@ pub(crate) struct Entry {
     watches: AtomicUsize,
     /// Where the renewer has it; written under the renewer's lock only.
     pub(crate) key: Mutex<Option<Key>>,
-}
-
-/// What an entry is at a given moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum View {
-    Waiting { ask_at: Option<Timestamp>, deadline: Timestamp },
-    Held { deadline: Timestamp },
-    Over(LossReason),
 }
 
 /// One who waits for the end of an entry.

@@ -2,14 +2,41 @@
 
 use std::time::Duration;
 
-use super::{LossReason, Upkeep, View};
 use crate::backend::{Renewed, Request};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
+use crate::lease::Margin;
+use crate::model::loss::LossReason;
 use crate::token::{FencingToken, TokenEpoch};
 
 /// The least time before the head of the line asks again, so that a lease about to end is not asked for in a loop.
 const SOONEST: Duration = Duration::from_millis(2);
+
+/// How an entry is kept alive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Upkeep {
+    pub(crate) margin: Margin,
+    /// Whether a holder's lease is renewed.
+    pub(crate) auto_renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) at_least: Option<AtLeast>,
+}
+
+/// How long the entry stays at least, from when it held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtLeast {
+    pub(crate) stay: Duration,
+    /// What is asked for once a lease has covered that time.
+    pub(crate) ttl: Duration,
+}
+
+/// What an entry is at a given moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    Waiting { ask_at: Option<Timestamp>, deadline: Timestamp },
+    Held { deadline: Timestamp },
+    Over(LossReason),
+}
 
 #[derive(Debug)]
 pub(super) struct State {

@@ -1,0 +1,107 @@
+//! Giving entries back: a release is asked for until the store confirms it, or the lease is over.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cancel_safe::renew_one;
+use super::entry::Entry;
+use super::shared::Client;
+use crate::backend::{Release, Renewal, Renewed, Ticket};
+use crate::clock::{Timestamp, sleep_until};
+use crate::error::Result;
+use crate::lease;
+
+impl Client {
+    /// An entry may be over: observers learn of it.
+    pub(crate) fn noticed(&self, entry: &Entry, now: Timestamp) {
+        if let Some(observers) = &self.observers {
+            observers.looked_at(entry, now);
+        }
+    }
+
+    /// Runs `work` in the background and counts it as pending. Never blocks or panics: on a runtime that is gone the work
+    /// is dropped, and leases free what it would have freed.
+    pub(super) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(self.background.counted(work));
+    }
+
+    /// Gives an entry back in the background, if that is still owed.
+    pub(crate) fn give_back(self: &Arc<Self>, entry: &Entry) {
+        self.release_owed(entry, entry.take_owed());
+    }
+
+    /// The same for an entry that is over before a caller has received it.
+    pub(super) fn give_back_unreceived(self: &Arc<Self>, entry: &Entry) {
+        self.release_owed(entry, entry.take_unreceived());
+    }
+
+    fn release_owed(self: &Arc<Self>, entry: &Entry, ticket: Option<Ticket>) {
+        let Some(ticket) = ticket else { return };
+        if let Some(observers) = self.observers.as_ref().filter(|_| entry.is_unused()) {
+            observers.unused(&ticket);
+        }
+        self.release_later(ticket, entry.store_lease(), entry.stays_until());
+    }
+
+    /// Releases in the background until the store gives a definite answer, for at most `lease`.
+    pub(crate) fn release_later(self: &Arc<Self>, ticket: Ticket, lease: Duration, stay: Option<Timestamp>) {
+        let client = Arc::clone(self);
+        self.in_background(async move {
+            // A failure has nobody to tell: the lease frees the lock.
+            let _ = release(client, ticket, lease, stay).await;
+        });
+    }
+}
+
+/// Releases until the store gives a definite answer, for at most `lease` from the first failure: after that the store has dropped the entry. An entry
+/// that must stay until `stay` is kept, and released then.
+pub(super) async fn release(
+    client: Arc<Client>,
+    ticket: Ticket,
+    lease: Duration,
+    stay: Option<Timestamp>,
+) -> Result<Release> {
+    let mut until = None;
+    let mut pause = Duration::from_millis(10);
+    let mut unclear = false;
+    loop {
+        let answer = match stay.filter(|stay| *stay > client.clock.now()) {
+            // In a place of its own, as the pause below: most releases need neither.
+            Some(stay) => Box::pin(keep(&client, &ticket, stay)).await,
+            None => client.backend.release(&ticket).await,
+        };
+        let error = match answer {
+            // An earlier try may have done it and lost the answer.
+            Ok(Release::NotHeld) if unclear => return Ok(Release::Released),
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        unclear |= error.is_unclear();
+        let now = client.clock.now();
+        if !error.is_retryable() || now + pause >= *until.get_or_insert(now + lease) {
+            return Err(error);
+        }
+        Box::pin(tokio::time::sleep(pause)).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}
+
+/// Instead of a release: the store keeps the entry until `until`. Released then if this client still lives; a lease that is
+/// longer than that would block the lock until its end.
+async fn keep(client: &Arc<Client>, ticket: &Ticket, until: Timestamp) -> Result<Release> {
+    let left = until.saturating_since(client.clock.now()).max(client.capabilities.min_lease);
+    let lease = lease::round_up(left, client.capabilities.lease_step);
+    let renewal = Renewal::new(ticket.clone(), lease, lease);
+    if renew_one(client, renewal).await? == Renewed::NotHeld {
+        return Ok(Release::NotHeld);
+    }
+    let (weak, ticket, clock) = (Arc::downgrade(client), ticket.clone(), Arc::clone(&client.clock));
+    client.runtime.spawn(async move {
+        sleep_until(&clock, until).await;
+        if let Some(client) = weak.upgrade() {
+            client.release_later(ticket, lease, None);
+        }
+    });
+    Ok(Release::Released)
+}
