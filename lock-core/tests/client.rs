@@ -285,6 +285,55 @@ fn a_closed_client_gives_back_no_lock_under_work() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_second_close_waits_for_work_that_is_ending() {
+    const SECOND: Duration = Duration::from_secs(1);
+    for first in ["close", "drain"] {
+        let (locks, store) = locks();
+        let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+        let work = tokio::spawn(async move {
+            guard.lost().await;
+            tokio::time::sleep(SECOND * 10).await;
+        });
+        tokio::task::yield_now().await;
+        let ended = if first == "close" { locks.close(SECOND).await } else { locks.drain(SECOND).await };
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::Timeout, "{first}");
+        assert!(!work.is_finished());
+        locks.close(SECOND * 100).await.unwrap();
+        assert!(work.is_finished(), "{first}");
+        nothing_left(&locks, &store).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_is_closed_from_the_first_poll_on() {
+    for way in ["close", "drain"] {
+        let (locks, _) = locks();
+        let _held = locks.mutex("a").unwrap().acquire().await.unwrap();
+        {
+            let ending: std::pin::Pin<Box<dyn Future<Output = _>>> = match way {
+                "close" => Box::pin(locks.close(Duration::from_secs(100))),
+                _ => Box::pin(locks.drain(Duration::from_secs(100))),
+            };
+            tokio::select! { biased; _ = ending => panic!("{way}"), () = std::future::ready(()) => {} }
+        }
+        let refused = locks.mutex("b").unwrap().try_acquire().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Closed, "{way}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_that_nobody_asks_for_again_are_forgotten() {
+    let (locks, store) = locks();
+    for n in 0..2_000 {
+        let lock = locks.mutex(format!("n{n}")).unwrap().auto_renew(false);
+        std::mem::forget(lock.acquire().await.unwrap());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    // Of a lease of 30 s.
+    assert!(store.names() < 250, "{}", store.names());
+}
+
 #[test]
 fn guards_may_be_dropped_anywhere() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

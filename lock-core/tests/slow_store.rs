@@ -236,6 +236,65 @@ async fn a_grant_that_no_caller_receives_goes_on_to_the_next() {
     assert!(left.await.unwrap().is_held(), "its caller comes back and asks again");
 }
 
+#[test]
+fn a_grant_for_a_caller_elsewhere_goes_on_to_the_next_until_that_has_it() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(onelock_core::BootClock);
+    let store = MemoryStore::new(Arc::clone(&clock));
+    let client = || {
+        let mut settings = Settings::default();
+        settings.waiter_lease = SEC(1);
+        let backend = Arc::new(MemoryBackend::new(&store));
+        Locks::builder(backend).clock(Arc::clone(&clock)).settings(settings).build().unwrap()
+    };
+    let (locks, other) = runtime.block_on(async { (client(), client()) });
+    let lock = locks.mutex("a").unwrap();
+    let mut left = pin!(lock.acquire());
+    begin(left.as_mut());
+    let next = runtime.block_on(async {
+        while other.inspect("a").await.unwrap().holders.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        other.mutex("a").unwrap().acquire_timeout(SEC(20)).await.unwrap()
+    });
+    assert!(next.is_some(), "blocked for good");
+    assert!(!pollster(left).unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_that_nobody_picks_up_goes_on_to_the_next() {
+    let (locks, _, other) = clients();
+    let given = locks.mutex("a").unwrap().acquire().await.unwrap().hand_over().await.unwrap();
+    let mut resumed = pin!(locks.resume(given));
+    begin(resumed.as_mut());
+    tokio::time::sleep(SEC(1)).await;
+    let next = other.mutex("a").unwrap().acquire_timeout(SEC(100)).await.unwrap();
+    assert!(next.is_some(), "blocked for good");
+    assert!(!resumed.await.unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_came_to_a_closed_client_keeps_nobody_waiting() {
+    let (locks, slow, other) = clients();
+    slow.acquire.store(1_000, Ordering::SeqCst);
+    let lock = locks.mutex("a").unwrap().at_least(SEC(600)).unwrap().lock_delay(SEC(600)).unwrap();
+    let asked = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(SEC(1) / 2).await;
+    locks.close(SEC(10)).await.unwrap();
+    assert_eq!(asked.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    assert!(other.mutex("a").unwrap().acquire_timeout(SEC(1)).await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_is_closed_after_releases_that_a_close_did_not_wait_for() {
+    let (locks, slow, other) = clients();
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    slow.release.store(5_000, Ordering::SeqCst);
+    drop(guard);
+    assert_eq!(locks.close(SEC(1)).await.unwrap_err().kind(), ErrorKind::Timeout);
+    assert!(other.mutex("a").unwrap().acquire_timeout(SEC(10)).await.unwrap().is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_timeout_tells_a_busy_lock_from_a_store_that_does_not_answer() {
     let (locks, slow, other) = clients();

@@ -40,12 +40,12 @@ impl Locks {
     /// ```
     pub async fn drain(&self, timeout: Duration) -> Result<()> {
         let client = Arc::clone(&self.client);
+        client.closed.store(true, Ordering::Release);
         self.client.at_home(async move { drain(&client, timeout).await }).await
     }
 }
 
 async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
-    client.closed.store(true, Ordering::Release);
     let until = client.clock.now() + timeout;
     let guards_end = async {
         loop {

@@ -205,10 +205,9 @@ impl Locks {
     pub async fn resume(&self, hand_over: HandOver) -> Result<Guard> {
         let client = Arc::clone(&self.client);
         // A task of its own: half way the lock is nobody's.
-        let resumed = self.client.runtime.spawn(async move { resume(&client, hand_over).await });
-        resumed
-            .await
-            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the runtime of this client has ended")))
+        let resumed =
+            self.client.finish(async move { resume(&client, hand_over).await.inspect(Guard::sent) });
+        resumed.await.inspect(Guard::arrived)
     }
 }
 
@@ -243,9 +242,11 @@ async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
     match answer {
         Ok(Renewed::Held(grant)) if grant.token == *raw => {
             let now = client.clock.now();
-            let entry =
-                Arc::new(Entry::new(&request, upkeep, sent, now, Renewed::Held(grant)).map_err(failed)?);
-            let handle = Handle { client: Arc::clone(client), entry };
+            let entry = Entry::new(&request, upkeep, sent, now, Renewed::Held(grant)).map_err(|error| {
+                client.release_later(ticket.clone(), *lease, None);
+                failed(error)
+            })?;
+            let handle = Handle { client: Arc::clone(client), entry: Arc::new(entry) };
             // Late, or by another token epoch.
             if handle.entry.token() != Some(*token) || !handle.entry.receive(now) {
                 return Err(gone());

@@ -69,7 +69,13 @@ impl Inner {
             let _ = store.close().await;
             return Err(refused.at(self.url.address()));
         }
-        Ok(Arc::clone(self.store.get_or_init(|| store)))
+        let store = Arc::clone(self.store.get_or_init(|| store));
+        if let Err(closed) = self.open() {
+            // Closed since it was looked at: nobody else closes the store.
+            let _ = store.close().await;
+            return Err(closed.at(self.url.address()));
+        }
+        Ok(store)
     }
 }
 

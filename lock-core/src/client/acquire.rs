@@ -188,8 +188,9 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, line: Option<&Progress>) -
     // Held: the caller has it in this same poll.
     let held = handle.entry.receive(now);
     client.schedule.track(&handle.entry);
-    // Closed while the request was under way: the renewer may have been emptied before this entry came into care.
-    client.open()?;
+    // Closed while the request was under way: the renewer may have been emptied before this entry came into care. No caller has had
+    // it then, and it keeps nobody waiting.
+    client.open().inspect_err(|_| handle.entry.take_back())?;
     if held {
         return Ok(Attempt::Held(handle));
     }

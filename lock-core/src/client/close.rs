@@ -1,7 +1,6 @@
 //! The end of a client: what no caller has is given back at once, and a lost lock when its guard goes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::entry::Entry;
@@ -13,7 +12,6 @@ use crate::model::loss::LossReason;
 impl Client {
     pub(crate) async fn close(self: &Arc<Self>, timeout: Duration) -> Result<()> {
         let client = self;
-        client.closed.store(true, Ordering::Release);
         let now = client.clock.now();
         // The loss of those that are watched is waited for, as a rule by work: their guards are about to go.
         let (kept, watched) = end_all(client);
@@ -75,14 +73,13 @@ async fn all_given_back(client: &Client, entries: &[Arc<Entry>]) {
     client.background.settled().await;
 }
 
-/// Closes the store, which on some stores ends what the client has there: not before the guards have gone, or what they
-/// held until `closed` has run out.
+/// Closes the store, which on some stores ends what the client has there: not before the guards have gone and their locks are
+/// given back, or what they held until `closed` has run out.
 async fn close_store(client: Arc<Client>, kept: Vec<Arc<Entry>>, closed: Timestamp) -> Result<()> {
-    if let Some(lease) = kept.iter().map(|entry| entry.store_lease()).max() {
-        tokio::select! {
-            () = all_given_back(&client, &kept) => {}
-            () = sleep_until(&client.clock, closed + lease) => {}
-        }
+    let lease = kept.iter().map(|entry| entry.store_lease()).fold(client.settings.ttl, Duration::max);
+    tokio::select! {
+        () = all_given_back(&client, &kept) => {}
+        () = sleep_until(&client.clock, closed + lease) => {}
     }
     client.backend.close().await
 }

@@ -3,13 +3,14 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::entry::{Entry, Upkeep, View};
-use super::guard::LossReason;
+use super::schedule::Schedule;
 use crate::backend::{Grant, Place, Renewed, Request, Ticket};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
 use crate::holder::HolderId;
 use crate::lease::Margin;
 use crate::mode::Mode;
+use crate::model::loss::LossReason;
 use crate::name::LockName;
 use crate::token::{FencingToken, TokenEpoch};
 
@@ -302,4 +303,16 @@ fn a_number_of_another_epoch_is_no_grant() {
     entry.renewed(at(104), at(105), &Ok(granted));
     assert!(!entry.receive(at(105)) && entry.failure().is_some());
     assert!(entry.pushed(epoch(2).next(0).unwrap(), at(106)));
+}
+
+/// An answer may come when a lock is over and the renewer has not looked at it yet.
+#[test]
+fn a_lost_lock_is_kept_whoever_sees_the_loss_first() {
+    let (schedule, entry) = (Schedule::default(), std::sync::Arc::new(entry(upkeep(), held(30))));
+    schedule.track(&entry);
+    entry.renewed(at(110), at(140), &Ok(held(30)));
+    assert_eq!(entry.view(at(140)), View::Over(LossReason::Expired));
+    schedule.moved(&entry);
+    schedule.untrack(&entry);
+    assert_eq!(schedule.all_and_lost().len(), 1);
 }

@@ -52,7 +52,7 @@ pub(super) struct Hold {
     /// Whether it was ever entered again.
     entered: AtomicBool,
     /// Keeps the owner's slot while the lock is held.
-    _slot: Option<Arc<dyn Any + Send + Sync>>,
+    slot: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Hold {
@@ -85,7 +85,7 @@ impl Guard {
 
     pub(super) fn new(handle: Handle, slot: Option<Arc<dyn Any + Send + Sync>>) -> Self {
         let (guards, entered) = (AtomicU32::new(1), AtomicBool::new(false));
-        Self { hold: Arc::new(Hold { handle, guards, entered, _slot: slot }), out: false }
+        Self { hold: Arc::new(Hold { handle, guards, entered, slot }), out: false }
     }
 
     pub(super) fn hold(&self) -> &Arc<Hold> {
@@ -94,6 +94,20 @@ impl Guard {
 
     pub(crate) fn client(&self) -> &Arc<Client> {
         &self.hold.handle.client
+    }
+
+    /// On its way to a caller on another runtime: until that has it, it is not renewed. One of an owner may be entered at once.
+    pub(crate) fn sent(&self) {
+        if self.hold.slot.is_none() {
+            self.entry().take_back();
+            self.client().schedule.track(&self.handle().entry);
+        }
+    }
+
+    /// The caller has it, unless it was lost on its way.
+    pub(crate) fn arrived(&self) {
+        self.entry().receive(self.client().clock.now());
+        self.client().schedule.track(&self.handle().entry);
     }
 
     /// Lets nobody enter any more; false where somebody has.

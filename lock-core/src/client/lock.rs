@@ -134,7 +134,16 @@ impl Lock {
             return self.take(Some(&progress)).await;
         }
         let lock = self.clone();
-        self.client.at_home(Box::pin(async move { lock.take(Some(&progress)).await })).await
+        self.elsewhere(async move { lock.take(Some(&progress)).await }).await
+    }
+
+    /// Makes a call on the client's runtime for a caller who is not there.
+    pub(super) async fn elsewhere(
+        &self,
+        call: impl Future<Output = Result<Option<Guard>>> + Send + 'static,
+    ) -> Result<Option<Guard>> {
+        let call = Box::pin(async move { Ok(call.await?.inspect(Guard::sent)) });
+        Ok(self.client.at_home(call).await?.inspect(Guard::arrived))
     }
 
     pub(super) async fn take(&self, waits: Option<&Progress>) -> Result<Option<Guard>> {

@@ -50,6 +50,7 @@ mod ways;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::backend::{Backend, Info};
@@ -299,7 +300,8 @@ impl Locks {
     /// ```
     pub async fn close(&self, timeout: Duration) -> Result<()> {
         let client = Arc::clone(&self.client);
-        self.client.at_home(async move { client.close(timeout).await }).await
+        client.closed.store(true, Ordering::Release);
+        self.client.finish(async move { client.close(timeout).await }).await
     }
 }
 

@@ -55,7 +55,7 @@ impl Client {
     }
 
     /// Runs `work` as a task that goes on without its caller.
-    pub(super) async fn finish<T: Send + 'static>(
+    pub(crate) async fn finish<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {

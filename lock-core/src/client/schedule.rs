@@ -29,6 +29,21 @@ struct Queue {
     sleeps_until: Option<Timestamp>,
 }
 
+impl Queue {
+    /// An entry was in care and is over.
+    fn ended(&mut self, entry: &Arc<Entry>) {
+        if !entry.is_kept() {
+            return;
+        }
+        // Looked through when twice as many are there as last time: thousands may be lost at once.
+        if self.lost.len() == self.lost.capacity() {
+            self.lost.retain(|entry| entry.is_kept());
+            self.lost.reserve(self.lost.len());
+        }
+        self.lost.push(Arc::clone(entry));
+    }
+}
+
 impl Schedule {
     pub(super) fn wake(&self) {
         self.sooner.notify_one();
@@ -51,7 +66,10 @@ impl Schedule {
         if was.is_none() && !new {
             return;
         }
-        let Some(at) = entry.next_event() else { return };
+        let Some(at) = entry.next_event() else {
+            queue.ended(entry);
+            return;
+        };
         queue.count += 1;
         let next = (at, queue.count);
         queue.events.insert(next, Arc::clone(entry));
@@ -65,15 +83,8 @@ impl Schedule {
     pub(crate) fn untrack(&self, entry: &Entry) {
         let mut queue = self.queue.lock();
         let key = entry.key.lock().take();
-        let entry = key.and_then(|key| queue.events.remove(&key));
-        if let Some(entry) = entry.filter(|entry| entry.is_kept()) {
-            // Looked through when twice as many are there as last time: thousands may be lost at once.
-            if queue.lost.len() == queue.lost.capacity() {
-                queue.lost.retain(|entry| entry.is_kept());
-                let as_many = queue.lost.len();
-                queue.lost.reserve(as_many);
-            }
-            queue.lost.push(entry);
+        if let Some(entry) = key.and_then(|key| queue.events.remove(&key)) {
+            queue.ended(&entry);
         }
     }
 

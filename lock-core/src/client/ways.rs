@@ -63,7 +63,7 @@ impl Lock {
                 return self.try_once().await;
             }
             let lock = self.clone();
-            self.client.at_home(Box::pin(async move { lock.try_once().await })).await
+            self.elsewhere(async move { lock.try_once().await }).await
         });
         watched(&self.client, &self.terms, &Progress::default(), Outcome::Busy, call).await
     }
@@ -102,8 +102,7 @@ impl Lock {
                 return self.until_held_or(timeout, &progress).await;
             }
             let (lock, progress) = (self.clone(), progress.clone());
-            let call = Box::pin(async move { lock.until_held_or(timeout, &progress).await });
-            self.client.at_home(call).await
+            self.elsewhere(async move { lock.until_held_or(timeout, &progress).await }).await
         });
         watched(&self.client, &self.terms, &progress, Outcome::Timeout, call).await
     }

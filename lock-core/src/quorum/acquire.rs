@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::fanout::{Answer, count, tally};
 use super::hold::{Hold, Mark};
 use super::renew::renew;
@@ -45,7 +47,9 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<S
     let entries = grants.iter().map(|grant| grant.map(|grant| request.ticket().token(grant.token))).collect();
     let joining = vec![false; grants.len()];
     let request = (*request).clone().note(mark.on(&note, Some(token))?);
-    shared.holds.lock().insert(owner, Hold { request, token, entries, joining });
+    let mut hold = Hold { request, token, entries, joining, ends: Instant::now() };
+    hold.lasts(hold.request.lease);
+    shared.keep(owner, hold);
     let lease = shared.lease(grants.iter().flatten().map(|grant| grant.lease).collect());
     Ok(Standing::Held(Grant::new(token, lease)))
 }

@@ -1,5 +1,9 @@
 //! What this client holds on which member.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use crate::backend::{Note, Request, Ticket};
 use crate::error::Result;
 use crate::token::FencingToken;
@@ -14,6 +18,17 @@ pub(super) struct Hold {
     pub(super) entries: Vec<Option<Ticket>>,
     /// Members that are being asked for an entry again.
     pub(super) joining: Vec<bool>,
+    /// When the members have ended its entries, unless it is renewed.
+    pub(super) ends: Instant,
+}
+
+impl Hold {
+    /// Renewed, or new, for this lease.
+    pub(super) fn lasts(&mut self, lease: Duration) {
+        self.request.lease = lease;
+        // A member may give more than it was asked for.
+        self.ends = Instant::now() + 2 * lease + self.request.delay;
+    }
 }
 
 /// Marks the entries of one attempt in the members' notes, so that people and [`super::look`] see what belongs

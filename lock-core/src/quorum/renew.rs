@@ -133,7 +133,7 @@ fn conclude(shared: &Arc<Shared>, renewal: &Renewal, vote: Vote) -> Result<Renew
 fn join_missing(shared: &Arc<Shared>, owner: HolderId, lease: Duration) {
     let mut holds = shared.holds.lock();
     let Some(hold) = holds.get_mut(&owner) else { return };
-    hold.request.lease = lease;
+    hold.lasts(lease);
     for member in 0..hold.entries.len() {
         if hold.entries[member].is_some() || hold.joining[member] {
             continue;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::gate::Watched;
 use super::hold::Hold;
@@ -13,7 +14,7 @@ use crate::backend::{Backend, Info};
 use crate::capabilities::Capabilities;
 use crate::client::background::Background;
 use crate::error::{Error, ErrorKind};
-use crate::holder::HolderMap;
+use crate::holder::{HolderId, HolderMap};
 use crate::toolkit::Mutex;
 
 #[derive(Debug)]
@@ -56,6 +57,18 @@ impl Shared {
             text = format!("{text}; {error}");
         }
         Error::new(ErrorKind::Unavailable, text)
+    }
+
+    /// Keeps a hold. Those that have ended and that nobody released are forgotten when there are twice as many as last time.
+    pub(super) fn keep(&self, owner: HolderId, hold: Hold) {
+        let mut holds = self.holds.lock();
+        if holds.len() == holds.capacity() {
+            let now = Instant::now();
+            holds.retain(|_, hold| hold.ends > now);
+            let as_many = holds.len();
+            holds.reserve(2 * as_many);
+        }
+        holds.insert(owner, hold);
     }
 
     /// The lease that a majority gave at least.

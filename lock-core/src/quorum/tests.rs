@@ -164,3 +164,18 @@ async fn held_on(members: &[Arc<Renamed>]) -> usize {
     }
     held
 }
+
+#[tokio::test(start_paused = true)]
+async fn holds_that_ended_and_were_never_released_are_forgotten() {
+    let members = (["a", "b", "c"]).map(|name| Renamed::new(name) as Arc<dyn Backend>);
+    let quorum = Quorum::new(members.to_vec()).unwrap();
+    for n in 0..500 {
+        let name = LockName::new(format!("n{n}")).unwrap();
+        let request =
+            Request::new(name, HolderId::random().unwrap(), Mode::Exclusive, Duration::from_secs(2));
+        assert!(matches!(quorum.acquire(&request).await.unwrap(), Standing::Held(_)));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let kept = quorum.store().shared.holds.lock().len();
+    assert!(kept < 50, "{kept}");
+}

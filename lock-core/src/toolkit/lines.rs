@@ -19,6 +19,9 @@ use crate::name::LockName;
 use crate::snapshot::{ListedName, Listing, Page, Snapshot};
 use crate::token::{FencingToken, TokenEpoch};
 
+/// How many more lines than twice those of the last time there are before all are looked through.
+const SWEPT: usize = 64;
+
 /// The state of a store, for serde.
 ///
 /// ```
@@ -48,6 +51,9 @@ pub struct Lines {
     lines: BTreeMap<LockName, Line>,
     #[serde(skip)]
     woken: Vec<HolderId>,
+    /// How many lines there were when all were looked through last.
+    #[serde(skip)]
+    swept: usize,
 }
 
 impl Lines {
@@ -79,6 +85,9 @@ impl Lines {
     /// # Errors
     /// `InvalidConfig` for a smaller epoch than one that has joined, `Full` when no number is left.
     pub fn acquire(&mut self, now: Timestamp, request: &Request) -> Result<Standing> {
+        if self.lines.len() > 2 * self.swept + SWEPT {
+            self.sweep(now);
+        }
         self.with_line(now, &request.name, |line, counter| {
             let next = request.epoch.next(*counter)?;
             Ok(line.acquire(now, request, || {
@@ -181,6 +190,17 @@ impl Lines {
     /// The names that have an entry, living or not yet dropped.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &LockName> {
         self.lines.keys()
+    }
+
+    /// Forgets the lines whose entries have all expired: nobody may ask for those names again.
+    fn sweep(&mut self, now: Timestamp) {
+        let mut promoted = Vec::new();
+        self.lines.retain(|_, line| {
+            line.settle(now, &mut promoted);
+            !line.is_empty()
+        });
+        self.swept = self.lines.len();
+        self.woken.extend(promoted.iter().map(|entry| entry.holder));
     }
 
     /// Settles the line of `name`, runs `step` on it, settles again and forgets an empty line.

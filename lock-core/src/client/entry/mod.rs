@@ -5,7 +5,7 @@
 
 mod state;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::sync::{Mutex, Notify};
@@ -33,16 +33,25 @@ pub(crate) struct Entry {
     pub(crate) changed: Notify,
     /// One more for each who waits for the end: as a rule work that runs under it.
     watches: AtomicUsize,
+    /// Whether somebody has learned of the end while waiting for it: the work may be ending.
+    learned: AtomicBool,
     /// Where the renewer has it; written under the renewer's lock only.
     pub(crate) key: Mutex<Option<Key>>,
 }
 
 /// One who waits for the end of an entry.
-pub(crate) struct Watch<'a>(&'a AtomicUsize);
+pub(crate) struct Watch<'a> {
+    entry: &'a Entry,
+    /// Whether it was over when the wait began.
+    late: bool,
+}
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        if !self.late && self.entry.is_over() {
+            self.entry.learned.store(true, Ordering::Release);
+        }
+        self.entry.watches.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -63,8 +72,8 @@ impl Entry {
         state.apply(&upkeep, sent, now, answer);
         let ticket = request.ticket().token(number(answer));
         let (state, key) = (Mutex::new(state), Mutex::new(None));
-        let (changed, watches) = (Notify::new(), AtomicUsize::new(0));
-        Ok(Self { ticket, epoch: request.epoch, upkeep, state, changed, watches, key })
+        let (changed, watches, learned) = (Notify::new(), AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(Self { ticket, epoch: request.epoch, upkeep, state, changed, watches, learned, key })
     }
 
     /// Its ticket; without a number if it joined without one.
@@ -211,6 +220,11 @@ impl Entry {
         held
     }
 
+    /// No caller has the hold yet after all: until one receives it, it is not renewed.
+    pub(crate) fn take_back(&self) {
+        self.state.lock().received = false;
+    }
+
     /// Ends it on this client: by a drop or a close. What the clock has ended before stays lost.
     pub(crate) fn end(&self, now: Timestamp, reason: LossReason) {
         let mut state = self.state.lock();
@@ -250,12 +264,16 @@ impl Entry {
     /// Counts one who waits for the end, until dropped.
     pub(crate) fn watch(&self) -> Watch<'_> {
         self.watches.fetch_add(1, Ordering::AcqRel);
-        Watch(&self.watches)
+        Watch { entry: self, late: self.is_over() }
     }
 
-    /// Whether somebody learns of its end.
+    fn is_over(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Over(_))
+    }
+
+    /// Whether somebody learns of its end, or has.
     pub(crate) fn is_watched(&self) -> bool {
-        self.watches.load(Ordering::Acquire) > 0
+        self.watches.load(Ordering::Acquire) > 0 || self.learned.load(Ordering::Acquire)
     }
 
     /// Whether it is lost and a guard still has it: it stays in the store, since work may still run under it.
@@ -323,7 +341,9 @@ impl Entry {
             state.phase = Phase::Over(LossReason::Closed);
         }
         drop(state);
-        self.changed.notify_waiters();
+        if unused {
+            self.changed.notify_waiters();
+        }
         unused
     }
 
