@@ -105,6 +105,10 @@ pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the connection to Redis was closed by this client")
 }
 
+pub(crate) fn miscounted() -> Error {
+    Error::new(ErrorKind::Protocol, "the server gave another number of answers than asked for")
+}
+
 pub(crate) fn too_few(replicas: i64) -> Error {
     let text = format!("only {replicas} replicas had it in time, fewer than the option `replicas` asks for");
     Error::new(ErrorKind::Unavailable, text)

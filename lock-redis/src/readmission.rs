@@ -8,9 +8,8 @@ use onelock_core::{Result, StoreUrl};
 use redis::FromRedisValue;
 
 use crate::config::{self, RedisConfig};
-use crate::connection::Answer;
 use crate::keys::{BUCKETS, counter, gate};
-use crate::reply;
+use crate::reply::{self, Answer};
 use crate::scripts;
 use crate::topology::Servers;
 use crate::wait::Inbox;

@@ -8,8 +8,38 @@ use onelock_core::{
 };
 use redis::{Cmd, FromRedisValue, Value};
 
-use crate::connection::Answer;
 use crate::error;
+
+/// What the server said to one call: an error of its own is a value here.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    /// How many replicas had it in time, where that was fewer than asked for.
+    pub(crate) short: Option<i64>,
+}
+
+impl Answer {
+    #[cfg(test)]
+    pub(crate) fn of(value: Value) -> Self {
+        Self { value, short: None }
+    }
+
+    /// The value, and how many replicas had it where that was too few.
+    pub(crate) fn joined(self) -> Result<(Value, Option<i64>)> {
+        error::sound(self.value).map(|value| (value, self.short))
+    }
+
+    /// The value, where enough replicas had it.
+    pub(crate) fn value(self) -> Result<Value> {
+        let (value, short) = self.joined()?;
+        short.map_or(Ok(value), |replicas| Err(error::too_few(replicas)))
+    }
+
+    /// The answer to the one call that was made.
+    pub(crate) fn only(mut answers: Vec<Self>) -> Result<Self> {
+        answers.pop().ok_or_else(|| Error::new(ErrorKind::Protocol, "the server did not answer"))
+    }
+}
 
 /// One entry as it is asked for, with the times in the whole milliseconds of the scripts, rounded up. An answer to somebody
 /// else's question, as a connection out of step gives, is no grant.

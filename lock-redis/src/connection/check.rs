@@ -5,9 +5,9 @@ use std::sync::Arc;
 use onelock_core::{Capabilities, Error, ErrorKind, Result};
 
 use crate::config::{Gate, Layout, RedisConfig, Topology};
-use crate::connection::{Answer, Connection};
+use crate::connection::Connection;
 use crate::keys::slot;
-use crate::reply;
+use crate::reply::{self, Answer};
 use crate::scripts;
 use crate::topology::Servers;
 use crate::topology::epoch::field;

@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::config::RedisConfig;
 use crate::error::{self, closed};
+use crate::reply::Answer;
 use crate::scripts::Script;
 use crate::topology::epoch::Fence;
 use crate::wait::Inbox;
@@ -58,32 +59,6 @@ struct Live {
     socket: Socket,
     number: u64,
     fence: Option<Arc<Fence>>,
-}
-
-/// What the server said to one call: an error of its own is a value here.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) value: Value,
-    /// How many replicas had it in time, where that was fewer than asked for.
-    short: Option<i64>,
-}
-
-impl Answer {
-    #[cfg(test)]
-    pub(crate) fn of(value: Value) -> Self {
-        Self { value, short: None }
-    }
-
-    /// The value, and how many replicas had it where that was too few.
-    pub(crate) fn joined(self) -> Result<(Value, Option<i64>)> {
-        error::sound(self.value).map(|value| (value, self.short))
-    }
-
-    /// The value, where enough replicas had it.
-    pub(crate) fn value(self) -> Result<Value> {
-        let (value, short) = self.joined()?;
-        short.map_or(Ok(value), |replicas| Err(error::too_few(replicas)))
-    }
 }
 
 impl Connection {
@@ -203,13 +178,13 @@ impl Connection {
         }
         let values = self.send(&mut live, &pipeline).await?;
         let values: Vec<_> = values.into_iter().map(error::sound).collect::<Result<_>>()?;
-        values.try_into().map_err(|_| miscounted())
+        values.try_into().map_err(|_| error::miscounted())
     }
 
     async fn send(&self, live: &mut Live, pipeline: &Pipeline) -> Result<Vec<Value>> {
         let answers = pin!(live.socket.requests.send_packed_commands(pipeline, 0, pipeline.len()));
         let answers = self.sent(live.number, answers).await?;
-        if answers.len() == pipeline.len() { Ok(answers) } else { Err(miscounted()) }
+        if answers.len() == pipeline.len() { Ok(answers) } else { Err(error::miscounted()) }
     }
 
     /// A connection that does not answer is as bad as one that broke: the driver would keep it for ever.
@@ -321,8 +296,4 @@ impl Connection {
         let mut state = self.state.lock();
         (state.closed, state.live) = (true, None);
     }
-}
-
-fn miscounted() -> Error {
-    Error::new(ErrorKind::Protocol, "the server gave another number of answers than asked for")
 }

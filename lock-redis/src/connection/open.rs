@@ -81,7 +81,7 @@ pub(super) async fn open(
             }
             Some(Fence::new(epoch, replication)?)
         }
-        _ => return Err(super::miscounted()),
+        _ => return Err(error::miscounted()),
     };
     Ok((socket, fence))
 }

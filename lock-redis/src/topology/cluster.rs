@@ -19,12 +19,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::majority::majority;
 use super::slots::{ClusterView, Range, Redirect, view};
-use super::{Call, only};
 use crate::config::RedisConfig;
-use crate::connection::{Answer, Connection, Target};
+use crate::connection::{Connection, Target};
 use crate::error::closed;
 use crate::keys::{BUCKETS, slot};
-use crate::scripts::Script;
+use crate::reply::Answer;
+use crate::scripts::{Call, Script};
 use crate::wait::Inbox;
 
 /// The shortest time between two reads of the slot map.
@@ -72,7 +72,7 @@ impl Cluster {
         let (mut asking, mut now) = (false, 0);
         loop {
             let (script, command) = &calls[now];
-            let answer = only(self.noted(node.ask(script, &[command], asking).await)?)?;
+            let answer = Answer::only(self.noted(node.ask(script, &[command], asking).await)?)?;
             // Each of these answers means that nothing was done.
             let Some(redirect) = Redirect::of(&answer.value) else { return Ok(answer) };
             if Instant::now() >= until {

@@ -8,12 +8,13 @@ mod slots;
 
 use std::sync::Arc;
 
-use onelock_core::{Error, Result};
+use onelock_core::Result;
 use redis::Cmd;
 
 use crate::config::{RedisConfig, Topology};
-use crate::connection::{Answer, Connection, Target};
+use crate::connection::{Connection, Target};
 use crate::keys::LineKeys;
+use crate::reply::Answer;
 use crate::scripts::{Script, Way};
 use crate::wait::Inbox;
 use cluster::Cluster;
@@ -30,9 +31,6 @@ pub(crate) enum Servers {
 
 /// How many entries one script takes: enough to spread the cost of a call, few enough not to hold up others.
 const BATCH: usize = 64;
-
-/// A script and what it is called with.
-pub(crate) type Call = (&'static Script, Cmd);
 
 impl Servers {
     pub(crate) fn new(config: &Arc<RedisConfig>, inbox: &Arc<Inbox>) -> Self {
@@ -55,7 +53,7 @@ impl Servers {
     /// Calls one script on the server of `slot`.
     pub(crate) async fn call(&self, slot: u16, script: &'static Script, command: Cmd) -> Result<Answer> {
         match self {
-            Self::One(connection) => only(connection.ask(script, &[&command], false).await?),
+            Self::One(connection) => Answer::only(connection.ask(script, &[&command], false).await?),
             Self::Many(cluster) => Box::pin(cluster.ask(slot, &[(script, command)])).await,
         }
     }
@@ -140,8 +138,4 @@ impl Servers {
             Self::Many(cluster) => cluster.close(),
         }
     }
-}
-
-fn only(mut answers: Vec<Answer>) -> Result<Answer> {
-    answers.pop().ok_or_else(|| Error::new(onelock_core::ErrorKind::Protocol, "the server did not answer"))
 }
