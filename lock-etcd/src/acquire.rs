@@ -306,6 +306,6 @@ async fn raise_epoch(cluster: &Cluster, key: &str, changed: i64, epoch: TokenEpo
     let same = Compare::mod_revision(key, CompareOp::Equal, changed);
     let put = TxnOp::put(key, u16::from(epoch).to_string(), None);
     let txn = Txn::new().when([same]).and_then([put]);
-    line::send(cluster, &txn, &mut false).await?;
+    cluster.send(&txn, &mut false).await?;
     Ok(())
 }

@@ -12,13 +12,13 @@ use onelock_core::{
 };
 use tokio::runtime::Handle;
 
-use crate::client::{Cluster, closed};
+use crate::client::{Cluster, closed, kv};
 use crate::config::EtcdConfig;
 use crate::entries::Entries;
 use crate::keys::Keys;
 use crate::lease::Leases;
 use crate::watches::Watches;
-use crate::{acquire, inspect, line, release, renew, wait};
+use crate::{acquire, inspect, release, renew, wait};
 
 /// Locks kept by an etcd cluster.
 ///
@@ -91,7 +91,7 @@ impl EtcdBackend {
     async fn probe(&self) -> Result<()> {
         let call = |client: Arc<Client>| {
             let key = self.keys.probe();
-            async move { line::kv(&client).get(key, Some(GetOptions::new().with_count_only())).await }
+            async move { kv(&client).get(key, Some(GetOptions::new().with_count_only())).await }
         };
         match self.cluster.request(call).await.map_err(Error::from) {
             // With an empty prefix the user may have rights on the keys of some names only.

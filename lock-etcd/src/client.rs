@@ -4,13 +4,12 @@
 //! endpoint has a client of its own here.
 
 use std::future::Future;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use etcd_client::proto::PbTxnResponse;
-use etcd_client::{Client, ConnectOptions, Txn};
+use etcd_client::{Client, ConnectOptions, KvClient, Txn};
 use onelock_core::toolkit::SingleFlight;
 use onelock_core::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
@@ -18,9 +17,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use crate::config::EtcdConfig;
+use crate::config::{EtcdConfig, read};
 use crate::error::{Failure, failure};
-use crate::line;
 
 /// Idle time before a connection with open streams is asked for a sign of life. etcd refuses clients that ask more
 /// often than every five seconds.
@@ -28,6 +26,9 @@ const PING_EVERY: Duration = Duration::from_secs(6);
 
 /// How many joins are under way at once. A thousand that are sent at once keep a busy server from answering any of it in time.
 const JOINS: usize = 128;
+
+/// The largest answer that is read: a line of some hundred thousand entries.
+const LARGEST_ANSWER: usize = 64 << 20;
 
 /// How many readings go into one transaction: etcd takes 128 operations by default.
 const READINGS: usize = 64;
@@ -282,13 +283,22 @@ impl Cluster {
         let send = async move {
             let _turn = this.joins.acquire().await;
             let mut unclear = false;
-            let answer = line::send(&this, &txn, &mut unclear).await;
+            let answer = this.send(&txn, &mut unclear).await;
             (answer, unclear)
         };
         task.spawn_on(send, &self.runtime);
         let answered = task.join_next().await.and_then(std::result::Result::ok);
         // Only the end of the runtime ends the task.
         answered.unwrap_or_else(|| (Err(runtime_gone().into()), true))
+    }
+
+    /// Sends a transaction. It may be sent again; `unclear` becomes true when an earlier try may have done it.
+    pub(crate) async fn send(&self, txn: &Txn, unclear: &mut bool) -> Result<PbTxnResponse, Failure> {
+        let call = |client: Arc<Client>| {
+            let txn = txn.clone();
+            async move { kv(&client).txn(txn).await }
+        };
+        Ok(self.request_noting(unclear, call).await?.0)
     }
 
     /// A request that may be made more than once. An endpoint that fails is left.
@@ -333,17 +343,14 @@ impl Cluster {
     }
 }
 
+pub(crate) fn kv(client: &Client) -> KvClient {
+    client.kv_client().max_decoding_message_size(LARGEST_ANSWER)
+}
+
 pub(crate) fn runtime_gone() -> Error {
     Error::new(ErrorKind::Closed, "the runtime this client was made in is gone")
 }
 
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "this etcd client has been closed")
-}
-
-pub(crate) async fn read(file: &Path) -> Result<Vec<u8>> {
-    tokio::fs::read(file).await.map_err(|e| {
-        let text = format!("cannot read {}: {e}", file.display());
-        Error::new(ErrorKind::InvalidConfig, text)
-    })
 }

@@ -1,6 +1,6 @@
 //! How to reach a cluster and under which prefix to write there: from a URL or by serde.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use etcd_client::Client;
@@ -139,6 +139,13 @@ impl TryFrom<StoreUrl> for EtcdConfig {
         config.check()?;
         Ok(config)
     }
+}
+
+pub(crate) async fn read(file: &Path) -> Result<Vec<u8>> {
+    tokio::fs::read(file).await.map_err(|e| {
+        let text = format!("cannot read {}: {e}", file.display());
+        Error::new(ErrorKind::InvalidConfig, text)
+    })
 }
 
 /// Says which features bring `what`.

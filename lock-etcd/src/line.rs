@@ -4,30 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use etcd_client::proto::{PbKeyValue, PbRangeResponse, PbResponseHeader, PbTxnOpResponse, PbTxnResponse};
-use etcd_client::{Client, GetOptions, KvClient, SortOrder, SortTarget, Txn, TxnOp};
+use etcd_client::{Client, GetOptions, SortOrder, SortTarget, Txn, TxnOp};
 use futures_util::future::join_all;
 use onelock_core::mode::holders;
 use onelock_core::{Error, Mode, Result};
 
-use crate::client::Cluster;
+use crate::client::{Cluster, kv};
 use crate::error::{Failure, protocol};
 use crate::keys::{Blocker, Entry, Span};
-
-/// The largest answer that is read: a line of some hundred thousand entries.
-const LARGEST_ANSWER: usize = 64 << 20;
-
-pub(crate) fn kv(client: &Client) -> KvClient {
-    client.kv_client().max_decoding_message_size(LARGEST_ANSWER)
-}
-
-/// Sends a transaction. It may be sent again; `unclear` becomes true when an earlier try may have done it.
-pub(crate) async fn send(cluster: &Cluster, txn: &Txn, unclear: &mut bool) -> Result<PbTxnResponse, Failure> {
-    let call = |client: Arc<Client>| {
-        let txn = txn.clone();
-        async move { kv(&client).txn(txn).await }
-    };
-    Ok(cluster.request_noting(unclear, call).await?.0)
-}
 
 /// The revision of an answer.
 pub(crate) fn revision(header: Option<&PbResponseHeader>) -> Result<i64> {
@@ -169,7 +153,7 @@ impl Waiter {
         for from in [From::Member, From::Cluster] {
             let mut all = vec![key_op(&self.key, from)];
             all.extend(ops(from));
-            let answer = send(cluster, &Txn::new().and_then(all), &mut false).await?;
+            let answer = cluster.send(&Txn::new().and_then(all), &mut false).await?;
             let revision = revision(answer.header.as_ref())?;
             if from == From::Cluster || revision >= seen {
                 let mut ranges = ranges(answer);
@@ -224,7 +208,7 @@ async fn read_batch(cluster: &Cluster, reads: &[TxnOp]) -> Vec<Result<PbRangeRes
     let mut answers = Vec::with_capacity(reads.len());
     let mut left = vec![reads];
     while let Some(part) = left.pop() {
-        match send(cluster, &Txn::new().and_then(part), &mut false).await {
+        match cluster.send(&Txn::new().and_then(part), &mut false).await {
             Ok(answer) => {
                 let mut ranges = ranges(answer);
                 let each = |_| ranges.next().ok_or_else(|| protocol("etcd left out a reading"));

@@ -7,7 +7,7 @@ use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp};
 use futures_util::future::join_all;
 use onelock_core::{FencingToken, LockName, Release, Result, Ticket};
 
-use crate::client::Cluster;
+use crate::client::{Cluster, kv};
 use crate::entries::{Entries, Own, SWEEP};
 use crate::keys::Keys;
 use crate::lease::Leases;
@@ -26,7 +26,7 @@ pub(crate) async fn release(
     entries.release(ticket.holder, leases.now() + SWEEP);
     let call = |client: Arc<Client>| {
         let key = key.clone();
-        async move { line::kv(&client).delete(key, None).await }
+        async move { kv(&client).delete(key, None).await }
     };
     let answer = leases.cluster().request_noting(&mut unclear, call).await?;
     entries.absent(ticket.holder, leases.now());
@@ -53,7 +53,7 @@ pub(crate) async fn evict(
 async fn delete_if(cluster: &Cluster, key: &[u8], this: Compare) -> Result<bool> {
     let txn = Txn::new().when([this]).and_then([TxnOp::delete(key, None)]);
     let mut unclear = false;
-    let answer = line::send(cluster, &txn, &mut unclear).await?;
+    let answer = cluster.send(&txn, &mut unclear).await?;
     Ok(answer.succeeded || unclear)
 }
 

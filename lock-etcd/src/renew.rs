@@ -235,7 +235,7 @@ impl<'a> Work<'a> {
             .and_then([TxnOp::put(key, "", Some(put))])
             .or_else([line::key_op(key, From::Cluster)]);
         let mut unclear = false;
-        let sent = line::send(leases.cluster(), &txn, &mut unclear);
+        let sent = leases.cluster().send(&txn, &mut unclear);
         let (life, answer) = tokio::join!(leases.refresh(target), sent);
         let answer = answer.map_err(|failure| {
             if matches!(failure, Failure::LeaseGone) {

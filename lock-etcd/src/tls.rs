@@ -3,8 +3,7 @@
 use etcd_client::{Certificate, Identity, TlsOptions};
 use onelock_core::Result;
 
-use crate::client::read;
-use crate::config::{EtcdConfig, no_tls};
+use crate::config::{EtcdConfig, no_tls, read};
 
 /// What the driver needs, where the configuration wants TLS. No I/O but that of the files.
 pub(crate) async fn options(config: &EtcdConfig) -> Result<Option<TlsOptions>> {
