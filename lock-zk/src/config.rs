@@ -3,22 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use onelock_core::driver::opening;
 use onelock_core::toolkit::{checks, options};
-use onelock_core::{Driver, Error, ErrorKind, Host, Result, Secret, StoreUrl};
+use onelock_core::{Error, ErrorKind, Host, Result, Secret, StoreUrl};
 
-use crate::backend::ZkBackend;
 use crate::keys;
-
-/// How `zk:`, `zookeeper:` and `zks:` URLs are opened. The path is the node above all names; a user and a password mean
-/// digest authentication, and nodes that only this user may touch. `zks` is TLS.
-pub const DRIVER: Driver = Driver::new("zookeeper", &["zk", "zookeeper", "zks"], |url, context| {
-    opening(async move { ZkBackend::connect(ZkConfig::from_url(url)?, context.clock).await })
-})
-.example("zk://zk1:2181,zk2:2181,zk3:2181/locks")
-.about("Apache ZooKeeper, laid out as Curator's InterProcessMutex")
-.capabilities(ZkBackend::declared(Duration::from_secs(2), Duration::from_secs(32)))
-.options(ZkConfig::OPTIONS);
 
 const PORT: u16 = 2181;
 /// Where names are without a path in the URL.

@@ -2,7 +2,7 @@
 
 // | module | what it owns |
 // |---|---|
-// | `config` | the address, the options, `DRIVER` |
+// | `config` | the address, the options |
 // | `keys` | how names, entries and notes are written |
 // | `line` | who holds, and what a waiter watches |
 // | `contact` | since when the leader must know that a session lives |
@@ -35,4 +35,19 @@ mod tls;
 mod wait;
 
 pub use backend::ZkBackend;
-pub use config::{DRIVER, ZkConfig};
+pub use config::ZkConfig;
+
+use std::time::Duration;
+
+use onelock_core::Driver;
+use onelock_core::driver::opening;
+
+/// How `zk:`, `zookeeper:` and `zks:` URLs are opened. The path is the node above all names; a user and a password mean
+/// digest authentication, and nodes that only this user may touch. `zks` is TLS.
+pub const DRIVER: Driver = Driver::new("zookeeper", &["zk", "zookeeper", "zks"], |url, context| {
+    opening(async move { ZkBackend::connect(ZkConfig::from_url(url)?, context.clock).await })
+})
+.example("zk://zk1:2181,zk2:2181,zk3:2181/locks")
+.about("Apache ZooKeeper, laid out as Curator's InterProcessMutex")
+.capabilities(ZkBackend::declared(Duration::from_secs(2), Duration::from_secs(32)))
+.options(ZkConfig::OPTIONS);
