@@ -3,24 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use onelock_core::driver::opening;
 use onelock_core::toolkit::{Given, checks, options};
-use onelock_core::{Credentials, Driver, Host, Result, Secret, StoreUrl};
+use onelock_core::{Credentials, Host, Result, Secret, StoreUrl};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::{ConnectOptions as _, MySqlPool};
 
-use super::backend::MySqlBackend;
 use crate::hosts::{Endpoints, bad, is_plain};
 use crate::{Durability, Tls};
-
-/// The MySQL and MariaDB store: `mysql://user:password@host:3306/database?option=value`; `mariadb` means the same.
-pub const MYSQL_DRIVER: Driver = Driver::new("mysql", &["mysql", "mariadb"], |url, _| {
-    opening(async move { MySqlBackend::connect(MySqlConfig::from_url(url)?).await })
-})
-.example("mysql://locks:secret@127.0.0.1:3306/app")
-.about("three tables in a MariaDB or MySQL database")
-.capabilities(super::backend::CAPABILITIES)
-.options(MySqlConfig::OPTIONS);
 
 options! {
     /// How to reach one server. Its `Debug` shows no password.

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use onelock_core::{Capabilities, EntryView, Error, ErrorKind, FencingToken, Mode, Result};
-use sqlx::mysql::{MySqlArguments, MySqlConnection};
+use sqlx::mysql::MySqlArguments;
 use sqlx::query::Query;
 
-use super::life::Life;
-use super::words::{ended, proxied, seconds};
-use super::{ENDLESS, MySql};
+use super::session::{BEAT, Conn, GIVE, MySql, TAKE};
+use super::words::{ENDLESS, ended, proxied, seconds};
 use crate::mysql::connect::send;
 use crate::mysql::error::{fault, number};
 use crate::mysql::sql::Value;
@@ -19,18 +18,6 @@ use crate::unharmed::unharmed;
 
 /// How often to look at a holder that says something else each time: it holds for less time than a look takes.
 const LOOKS: u32 = 20;
-
-pub(super) const TAKE: &str = include_str!("sql/take.sql");
-pub(super) const GIVE: &str = include_str!("sql/give.sql");
-pub(super) const BEAT: &str = "SELECT CAST(CONNECTION_ID() AS SIGNED), 1";
-
-/// A connection, and the session at its other end.
-#[derive(Debug)]
-pub(super) struct Conn {
-    pub(super) conn: MySqlConnection,
-    pub(super) id: i64,
-    pub(super) life: Life,
-}
 
 impl MySql {
     /// A prepared statement, which the server has read before: reading one costs it more than taking a lock. One row: the session,

@@ -13,8 +13,7 @@ use onelock_core::{Error, ErrorKind, Result, TokenEpoch};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{Executor as _, SqlSafeStr as _};
 
-use super::MySql;
-use super::asking::{BEAT, Conn, GIVE, TAKE};
+use super::session::{BEAT, Conn, GIVE, Life, MySql, TAKE};
 use super::words::ended;
 use crate::mysql::connect::connect;
 use crate::mysql::sql::Value;
@@ -32,28 +31,6 @@ const LOCK_WAIT: i64 = 5;
 /// How long a server may take to be up for a second. A life is known by the second in which it began, and so is its
 /// counter: a life that gives numbers only later than that shares it with no other that does.
 const YOUNG: Duration = Duration::from_secs(5);
-
-/// What a session knows of its server's life.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Life {
-    pub(super) id: i64,
-    /// What is added to the server's counter.
-    pub(super) shift: i64,
-    /// Above all numbers that may be given; on the disk.
-    ceiling: i64,
-}
-
-impl Life {
-    /// The token epoch of the numbers.
-    pub(super) fn epoch(&self) -> TokenEpoch {
-        TokenEpoch::of(self.ceiling)
-    }
-
-    /// Whether a ceiling above this number is on the disk.
-    pub(super) fn covers(&self, number: i64) -> bool {
-        number < self.ceiling
-    }
-}
 
 impl MySql {
     /// A session of ours.

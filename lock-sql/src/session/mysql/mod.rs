@@ -6,6 +6,7 @@
 
 mod asking;
 mod life;
+mod session;
 mod words;
 
 use std::time::Duration;
@@ -14,18 +15,12 @@ use onelock_core::driver::opening;
 use onelock_core::store::Checked;
 use onelock_core::toolkit::Mutex;
 use onelock_core::{Capabilities, Driver, OptionSpec, Result, StoreUrl};
-use sqlx::FromRow;
-use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::backend::{OPENING, SessionStore};
 use super::{CONNECTIONS, connections};
 use crate::mysql::MySqlConfig;
-use crate::mysql::connect::send;
 use crate::mysql::open::{Tables, for_sessions};
-use crate::mysql::sql::{Value, fill};
-use crate::unharmed::unharmed;
-use life::Life;
-use words::ended;
+use session::MySql;
 
 /// Session locks in MySQL and MariaDB: `mysql+session://user:password@host:3306/database`.
 pub const MYSQL_SESSION_DRIVER: Driver =
@@ -51,9 +46,6 @@ const OPTIONS: &[OptionSpec] = {
     &[CONNECTIONS, namespace, durability, connect, request, tls, ca, cert, key, socket]
 };
 
-/// As good as no limit: a year, the longest the server takes.
-const ENDLESS: i64 = 31_536_000;
-
 const TABLE: Tables = Tables {
     names: &["session"],
     version: ("SELECT CAST(version AS SIGNED) FROM `onelock_session` WHERE id = 1", 1),
@@ -75,26 +67,6 @@ async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<MySql>>> {
         Ok((MySql { config: config.clone(), known: Mutex::default() }, space))
     })
     .await
-}
-
-#[derive(Debug)]
-struct MySql {
-    config: MySqlConfig,
-    /// What this client last read about a life of its server, and is on that server's disk.
-    known: Mutex<Option<Life>>,
-}
-
-impl MySql {
-    /// The rows that a request of the `sql/` folder gives, which is not prepared.
-    async fn rows<T: for<'r> FromRow<'r, MySqlRow>>(
-        &self,
-        conn: &mut MySqlConnection,
-        text: &str,
-        values: &[(&str, Value<'_>)],
-    ) -> Result<Vec<T>> {
-        let sql = fill(text, &self.config.namespace, values);
-        unharmed(send(conn, sql)).await.map_err(ended)?.all()
-    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use onelock_core::{Error, ErrorKind};
 
-use super::ENDLESS;
 use crate::mysql::error::{explain, number};
+
+/// As good as no limit: a year, the longest the server takes.
+pub(super) const ENDLESS: i64 = 31_536_000;
 
 /// How long a session may be idle, in whole seconds, never less than asked; zero is for ever.
 pub(super) fn seconds(idle: Duration) -> i64 {
