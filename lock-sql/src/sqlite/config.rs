@@ -3,24 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use onelock_core::driver::opening;
 use onelock_core::toolkit::options;
-use onelock_core::{Driver, Error, ErrorKind, Result, StoreUrl};
-
-use super::SqliteBackend;
-
-/// The SQLite store: locks in one file, shared by the processes of one host.
-///
-/// `sqlite:///var/lib/app/locks.db` names an absolute path, `sqlite://locks.db` and `sqlite://./data/locks.db` one
-/// that is relative to the working directory at the time of opening. Bytes other than letters, digits, `/`, `.`, `-`
-/// and `_` are written `%XX`. The folder must exist; the file is made when it does not.
-pub const SQLITE_DRIVER: Driver = Driver::new("sqlite", &["sqlite"], |url, context| {
-    opening(async move { SqliteBackend::open(SqliteConfig::from_url(url)?, context.clock).await })
-})
-.example("sqlite:///var/lib/app/locks.db")
-.about("one file, shared by the processes of one host")
-.capabilities(super::backend::CAPABILITIES)
-.options(SqliteConfig::OPTIONS);
+use onelock_core::{Error, ErrorKind, Result, StoreUrl};
 
 options! {
     /// Where the file is and how patient to be.

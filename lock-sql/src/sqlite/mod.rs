@@ -10,6 +10,7 @@ pub(crate) mod error;
 mod file;
 mod inspect;
 mod line;
+mod notices;
 mod open;
 mod release;
 mod renew;
@@ -17,4 +18,20 @@ mod thread;
 mod wait;
 
 pub use backend::SqliteBackend;
-pub use config::{SQLITE_DRIVER, SqliteConfig};
+pub use config::SqliteConfig;
+
+use onelock_core::Driver;
+use onelock_core::driver::opening;
+
+/// The SQLite store: locks in one file, shared by the processes of one host.
+///
+/// `sqlite:///var/lib/app/locks.db` names an absolute path, `sqlite://locks.db` and `sqlite://./data/locks.db` one
+/// that is relative to the working directory at the time of opening. Bytes other than letters, digits, `/`, `.`, `-`
+/// and `_` are written `%XX`. The folder must exist; the file is made when it does not.
+pub const SQLITE_DRIVER: Driver = Driver::new("sqlite", &["sqlite"], |url, context| {
+    opening(async move { SqliteBackend::open(SqliteConfig::from_url(url)?, context.clock).await })
+})
+.example("sqlite:///var/lib/app/locks.db")
+.about("one file, shared by the processes of one host")
+.capabilities(backend::CAPABILITIES)
+.options(SqliteConfig::OPTIONS);

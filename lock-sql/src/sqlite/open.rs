@@ -11,7 +11,7 @@ use rusqlite::{ErrorCode, OpenFlags, TransactionBehavior};
 use super::boot::{Boot, nanos, time};
 use super::error::Fault;
 use super::file::{self, Files};
-use super::wait::Notices;
+use super::notices::Notices;
 
 /// `PRAGMA application_id` of our files: "ONEL".
 const APPLICATION_ID: i64 = 0x4F4E_454C;

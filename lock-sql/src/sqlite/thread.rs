@@ -15,7 +15,8 @@ use super::config::SqliteConfig;
 use super::connection::Connection;
 use super::error::Fault;
 use super::line::Transaction;
-use super::wait::{self, Waiters};
+use super::notices::notify;
+use super::wait::{Reply, Waiters};
 
 /// How many messages are taken at most before they are answered: verbs that share a transaction share a wait for the disk, and
 /// other processes get a turn in between.
@@ -45,7 +46,7 @@ type Verb = dyn FnMut(&mut Transaction<'_>) -> Result<(), Fault> + Send;
 
 enum Message {
     Call(Call),
-    Wait(Ticket, wait::Reply),
+    Wait(Ticket, Reply),
     Close,
 }
 
@@ -206,7 +207,7 @@ impl Worker {
         self.number = number;
         // Other processes first: theirs is the longer way.
         if !woken.iter().all(|holder| self.waiters.has(*holder)) {
-            wait::notify(&self.connection.config.path);
+            notify(&self.connection.config.path);
         }
         Ok(woken)
     }
