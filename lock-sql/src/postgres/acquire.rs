@@ -2,25 +2,26 @@
 
 use onelock_core::{Request, Result, Standing, Wake};
 
-use super::backend::Shared;
+use super::client::Client;
 use super::sql::hexed;
+use crate::inbox::Inbox;
 use crate::pool::Lane;
 use crate::value::{Found, blob, micros};
 
 /// Joins the line, or holds at once.
-pub(super) async fn acquire(shared: &Shared, request: &Request) -> Result<Standing> {
+pub(super) async fn acquire(client: &Client, inbox: &Inbox, request: &Request) -> Result<Standing> {
     if request.queue {
         // Before it is sent: the notification of a promotion may come before the answer.
-        shared.inbox.expect(request.holder);
+        inbox.expect(request.holder);
     }
-    let standing = join(shared, request).await;
+    let standing = join(client, request).await;
     if !matches!(standing, Ok(Standing::Waiting(_))) {
-        shared.inbox.settle(request.holder, Wake::Ask);
+        inbox.settle(request.holder, Wake::Ask);
     }
     standing
 }
 
-async fn join(shared: &Shared, request: &Request) -> Result<Standing> {
+async fn join(client: &Client, request: &Request) -> Result<Standing> {
     let (one, two) = (include_str!("sql/acquire.sql"), include_str!("sql/acquire_and_flush.sql"));
     let values = [
         request.name.encoded().into_owned(),
@@ -30,13 +31,13 @@ async fn join(shared: &Shared, request: &Request) -> Result<Standing> {
         micros(request.waiter_lease).to_string(),
         micros(request.delay).to_string(),
         request.queue.to_string(),
-        shared.channel.address().to_owned(),
+        client.channel.address().to_owned(),
         hexed(request.note.as_str()),
         u16::from(request.epoch).to_string(),
     ];
-    let call = shared.schema.flushed(one, two, values);
+    let call = client.schema.flushed(one, two, values);
     let leases = (request.lease, request.waiter_lease);
-    shared
+    client
         .pool
         .ask(Lane::Verb, &call, |answer| {
             let (whose, token, retry): (Vec<u8>, _, _) = answer.one()?;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_core::store::Checked;
@@ -13,9 +12,10 @@ use onelock_core::{
 use tokio::task::JoinHandle;
 
 use super::acquire::acquire;
+use super::client::{Channel, Client};
 use super::config::PostgresConfig;
 use super::inspect::{inspect, list};
-use super::listen::{Channel, listen};
+use super::listen::listen;
 use super::migrate;
 use super::pool::{Pool, Postgres};
 use super::release::{evict, release};
@@ -32,18 +32,9 @@ use crate::pool::Connect as _;
 /// a handful of connections, and one more that listens for promotions.
 pub struct PostgresBackend {
     info: Info,
-    shared: Arc<Shared>,
+    client: Arc<Client>,
+    inbox: Arc<Inbox>,
     listening: JoinHandle<()>,
-}
-
-/// What the verbs and the background tasks use.
-pub(super) struct Shared {
-    pub(super) pool: Pool,
-    pub(super) inbox: Arc<Inbox>,
-    pub(super) channel: Channel,
-    pub(super) schema: Schema,
-    /// How long to connect and to be answered may take.
-    pub(super) patience: Duration,
 }
 
 impl PostgresBackend {
@@ -70,23 +61,20 @@ impl PostgresBackend {
         made.map_err(named)?;
         pool.give(conn);
         let durable = config.durability == Durability::Durable;
-        let shared = Arc::new(Shared {
-            pool,
-            inbox: Arc::default(),
-            channel: Channel::new(HolderId::random()?),
-            schema: Schema { name: config.namespace.clone(), durable },
-            patience: config.connect_timeout + config.request_timeout,
-        });
-        let listening = tokio::spawn(listen(shared.clone()));
-        shared.inbox.poll_by(POLL, || Unheard(Arc::clone(&shared)));
+        let schema = Schema { name: config.namespace.clone(), durable };
+        let channel = Channel::new(HolderId::random()?);
+        let (client, inbox) = (Arc::new(Client { pool, schema, channel }), Arc::<Inbox>::default());
+        let listening = tokio::spawn(listen(Arc::clone(&client), Arc::clone(&inbox)));
+        inbox.poll_by(POLL, || Unheard(Arc::clone(&client)));
         // So that the first waiter need not be polled for. Where listening does not work it is done without.
-        let _ = tokio::time::timeout(config.connect_timeout, shared.channel.tried.notified()).await;
-        Ok(Checked::over(Self { info: Info::new("postgres", address), shared, listening }))
+        let _ = tokio::time::timeout(config.connect_timeout, client.channel.tried.notified()).await;
+        let info = Info::new("postgres", address);
+        Ok(Checked::over(Self { info, client, inbox, listening }))
     }
 
     fn end(&self) {
         self.listening.abort();
-        self.shared.inbox.close();
+        self.inbox.close();
     }
 }
 
@@ -110,44 +98,44 @@ impl Backend for PostgresBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::of_lines().durable(self.shared.schema.durable)
+        Capabilities::of_lines().durable(self.client.schema.durable)
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        acquire(&self.shared, request).await
+        acquire(&self.client, &self.inbox, request).await
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        wait(&self.shared, ticket).await
+        wait(&self.client, &self.inbox, ticket).await
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        renew(&self.shared, due).await
+        renew(&self.client, &self.inbox, due).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        release(&self.shared, ticket).await
+        release(&self.client, &self.inbox, ticket).await
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-        raise(&self.shared, ticket, token).await
+        raise(&self.client, ticket, token).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        inspect(&self.shared, name).await
+        inspect(&self.client, name).await
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        list(&self.shared, prefix, page).await
+        list(&self.client, prefix, page).await
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        evict(&self.shared, name, token).await
+        evict(&self.client, name, token).await
     }
 
     async fn close(&self) -> Result<()> {
         self.end();
-        self.shared.pool.close();
+        self.client.pool.close();
         Ok(())
     }
 }

@@ -3,24 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use onelock_core::driver::opening;
 use onelock_core::toolkit::{Given, checks, options};
-use onelock_core::{Capabilities, Credentials, Driver, Host, Result, Secret, StoreUrl};
+use onelock_core::{Credentials, Host, Result, Secret, StoreUrl};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{ConnectOptions as _, PgPool};
 
-use super::PostgresBackend;
 use crate::hosts::{Endpoints, bad, is_plain};
 use crate::{Durability, Tls};
-
-/// The PostgreSQL store: `postgres://user:password@host:5432/database`.
-pub const POSTGRES_DRIVER: Driver = Driver::new("postgres", &["postgres", "postgresql"], |url, _| {
-    opening(async move { PostgresBackend::open(PostgresConfig::from_url(url)?).await })
-})
-.example("postgres://app:password@db.internal/app")
-.about("tables and functions in a PostgreSQL database")
-.capabilities(Capabilities::of_lines())
-.options(PostgresConfig::OPTIONS);
 
 options! {
     /// How to reach one PostgreSQL server. Its `Debug` shows no password.

@@ -2,22 +2,22 @@
 
 use onelock_core::{Listing, LockName, Page, Result, Snapshot};
 
-use super::backend::Shared;
+use super::client::Client;
 use super::sql::hexed;
 use crate::listing::{listing, range};
 use crate::pool::{Answer, Lane};
 use crate::value::snapshot;
 
-pub(super) async fn inspect(shared: &Shared, name: &LockName) -> Result<Snapshot> {
-    let call = shared.schema.call(include_str!("sql/inspect.sql"), [name.encoded().into_owned()]);
-    snapshot(name, shared.pool.ask(Lane::Verb, &call, Answer::all).await?)
+pub(super) async fn inspect(client: &Client, name: &LockName) -> Result<Snapshot> {
+    let call = client.schema.call(include_str!("sql/inspect.sql"), [name.encoded().into_owned()]);
+    snapshot(name, client.pool.ask(Lane::Verb, &call, Answer::all).await?)
 }
 
-pub(super) async fn list(shared: &Shared, prefix: &str, page: &Page) -> Result<Listing> {
+pub(super) async fn list(client: &Client, prefix: &str, page: &Page) -> Result<Listing> {
     let limit = page.limit.clamp(1, Page::MAX);
     let (from, until) = range(prefix);
     let after = hexed(page.cursor.as_deref().unwrap_or_default());
     let call =
-        shared.schema.call(include_str!("sql/list.sql"), [from, until, after, (limit + 1).to_string()]);
-    listing(shared.pool.ask(Lane::Verb, &call, Answer::all).await?, limit)
+        client.schema.call(include_str!("sql/list.sql"), [from, until, after, (limit + 1).to_string()]);
+    listing(client.pool.ask(Lane::Verb, &call, Answer::all).await?, limit)
 }

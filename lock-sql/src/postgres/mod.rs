@@ -3,6 +3,7 @@
 
 mod acquire;
 mod backend;
+mod client;
 pub(crate) mod config;
 pub(crate) mod connect;
 pub(crate) mod error;
@@ -17,5 +18,17 @@ mod sql;
 mod wait;
 
 pub use backend::PostgresBackend;
-pub use config::{POSTGRES_DRIVER, PostgresConfig};
+pub use config::PostgresConfig;
 pub use migrate::migration;
+
+use onelock_core::driver::opening;
+use onelock_core::{Capabilities, Driver};
+
+/// The PostgreSQL store: `postgres://user:password@host:5432/database`.
+pub const POSTGRES_DRIVER: Driver = Driver::new("postgres", &["postgres", "postgresql"], |url, _| {
+    opening(async move { PostgresBackend::open(PostgresConfig::from_url(url)?).await })
+})
+.example("postgres://app:password@db.internal/app")
+.about("tables and functions in a PostgreSQL database")
+.capabilities(Capabilities::of_lines())
+.options(PostgresConfig::OPTIONS);

@@ -2,24 +2,25 @@
 
 use onelock_core::{FencingToken, LockName, Release, Result, Ticket, Wake};
 
-use super::backend::Shared;
+use super::client::Client;
 use super::sql::{Call, hexed};
+use crate::inbox::Inbox;
 use crate::pool::Lane;
 use crate::value::{blob, left};
 
-pub(super) async fn release(shared: &Shared, ticket: &Ticket) -> Result<Release> {
-    shared.inbox.settle(ticket.holder, Wake::Ask);
+pub(super) async fn release(client: &Client, inbox: &Inbox, ticket: &Ticket) -> Result<Release> {
+    inbox.settle(ticket.holder, Wake::Ask);
     let values = [ticket.name.encoded().into_owned(), hexed(blob(ticket.holder))];
-    remove(shared, shared.schema.call(include_str!("sql/release.sql"), values)).await
+    remove(client, client.schema.call(include_str!("sql/release.sql"), values)).await
 }
 
-pub(super) async fn evict(shared: &Shared, name: &LockName, token: FencingToken) -> Result<Release> {
+pub(super) async fn evict(client: &Client, name: &LockName, token: FencingToken) -> Result<Release> {
     let values = [name.encoded().into_owned(), token.to_string()];
-    remove(shared, shared.schema.call(include_str!("sql/evict.sql"), values)).await
+    remove(client, client.schema.call(include_str!("sql/evict.sql"), values)).await
 }
 
-async fn remove(shared: &Shared, call: Call) -> Result<Release> {
-    shared
+async fn remove(client: &Client, call: Call) -> Result<Release> {
+    client
         .pool
         .ask(Lane::Verb, &call, |answer| {
             let (removed,) = answer.one()?;

@@ -2,17 +2,18 @@
 
 use onelock_core::{FencingToken, Raise, Renewal, Renewed, Result, Ticket};
 
-use super::backend::Shared;
+use super::client::Client;
 use super::sql::{array, blobs, hexed};
+use crate::inbox::Inbox;
 use crate::pool::Lane;
 use crate::value::{Found, blob, micros, protocol};
 
-pub(super) async fn renew(shared: &Shared, due: &[Renewal]) -> Vec<Result<Renewed>> {
-    let renewed = renew_together(shared, due).await;
+pub(super) async fn renew(client: &Client, inbox: &Inbox, due: &[Renewal]) -> Vec<Result<Renewed>> {
+    let renewed = renew_together(client, inbox, due).await;
     renewed.unwrap_or_else(|error| vec![Err(error); due.len()])
 }
 
-async fn renew_together(shared: &Shared, due: &[Renewal]) -> Result<Vec<Result<Renewed>>> {
+async fn renew_together(client: &Client, inbox: &Inbox, due: &[Renewal]) -> Result<Vec<Result<Renewed>>> {
     // Those of one name together, and in the order of its line: as those who promote lock the rows.
     let mut order: Vec<_> = due.iter().enumerate().collect();
     order.sort_by_key(|(_, renewal)| (&renewal.ticket.name, renewal.ticket.token));
@@ -24,11 +25,11 @@ async fn renew_together(shared: &Shared, due: &[Renewal]) -> Result<Vec<Result<R
         times(|r| r.lease),
         times(|r| r.waiter_lease),
         times(|r| r.ticket.delay),
-        shared.channel.address().to_owned(),
+        client.channel.address().to_owned(),
     ];
-    let call = shared.schema.flushed(one, two, values);
+    let call = client.schema.flushed(one, two, values);
     let (tokens, retries, whose): (Vec<_>, Vec<_>, Vec<Vec<u8>>) =
-        shared.pool.ask(Lane::Renew, &call, |answer| answer.one()).await?;
+        client.pool.ask(Lane::Renew, &call, |answer| answer.one()).await?;
     if [whose.len(), tokens.len(), retries.len()] != [due.len(); 3] {
         return Err(protocol("not as many answers as renewals"));
     }
@@ -38,16 +39,16 @@ async fn renew_together(shared: &Shared, due: &[Renewal]) -> Result<Vec<Result<R
     {
         let leases = (due.lease, due.waiter_lease);
         let renewed = Found::new((whose, token, retry), due.ticket.holder, leases)?.renewed();
-        shared.inbox.renewed(due.ticket.holder, &renewed);
+        inbox.renewed(due.ticket.holder, &renewed);
         answers[at] = Ok(renewed);
     }
     Ok(answers)
 }
 
 /// Lifts the counter behind an entry that holds.
-pub(super) async fn raise(shared: &Shared, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+pub(super) async fn raise(client: &Client, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
     let values = [ticket.name.encoded().into_owned(), hexed(blob(ticket.holder)), token.to_string()];
-    let call = shared.schema.call(include_str!("sql/raise.sql"), values);
-    let (raised,) = shared.pool.ask(Lane::Verb, &call, |answer| answer.one()).await?;
+    let call = client.schema.call(include_str!("sql/raise.sql"), values);
+    let (raised,) = client.pool.ask(Lane::Verb, &call, |answer| answer.one()).await?;
     Ok(if raised { Raise::Raised } else { Raise::NotHeld })
 }

@@ -5,31 +5,31 @@ use std::time::Duration;
 
 use onelock_core::{Result, Ticket, Wake};
 
-use super::backend::Shared;
+use super::client::Client;
 use super::reply::read_wake;
 use super::sql::{array, blobs};
-use crate::inbox::{Poll, Polled};
+use crate::inbox::{Inbox, Poll, Polled};
 use crate::pool::{Answer, Lane};
 use crate::value::protocol;
 
-pub(super) async fn wait(shared: &Shared, ticket: &Ticket) -> Result<Wake> {
-    if !shared.inbox.expect(ticket.holder) {
+pub(super) async fn wait(client: &Client, inbox: &Inbox, ticket: &Ticket) -> Result<Wake> {
+    if !inbox.expect(ticket.holder) {
         // What was sent before that found nobody. In a box, which goes when it is answered: a wait is kept for long, and its
         // future with it.
-        if let [Polled::Wake(wake)] = Box::pin(poll(shared, std::slice::from_ref(ticket))).await?[..] {
-            shared.inbox.settle(ticket.holder, wake);
+        if let [Polled::Wake(wake)] = Box::pin(poll(client, std::slice::from_ref(ticket))).await?[..] {
+            inbox.settle(ticket.holder, wake);
             return Ok(wake);
         }
     }
-    Ok(shared.inbox.wait(ticket).await)
+    Ok(inbox.wait(ticket).await)
 }
 
 /// What the server says of each.
-async fn poll(shared: &Shared, waiting: &[Ticket]) -> Result<Vec<Polled>> {
+async fn poll(client: &Client, waiting: &[Ticket]) -> Result<Vec<Polled>> {
     let names = array(waiting.iter().map(|ticket| ticket.name.encoded()));
     let holders = blobs(waiting.iter().map(|ticket| ticket.holder));
-    let call = shared.schema.call(include_str!("sql/watched.sql"), [names, holders]);
-    let answers: Vec<(Option<String>,)> = shared.pool.ask(Lane::Verb, &call, Answer::all).await?;
+    let call = client.schema.call(include_str!("sql/watched.sql"), [names, holders]);
+    let answers: Vec<(Option<String>,)> = client.pool.ask(Lane::Verb, &call, Answer::all).await?;
     if answers.len() != waiting.len() {
         return Err(protocol("not as many answers as entries"));
     }
@@ -52,7 +52,7 @@ fn polled(answer: Option<&str>, ticket: &Ticket) -> Polled {
 pub(super) const POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
 /// Polls while no notification comes through.
-pub(super) struct Unheard(pub(super) Arc<Shared>);
+pub(super) struct Unheard(pub(super) Arc<Client>);
 
 impl Poll for Unheard {
     fn is_needed(&self) -> bool {
