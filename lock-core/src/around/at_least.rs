@@ -10,8 +10,8 @@ impl Lock {
     /// How long the lock stays taken at least, counted from when it was acquired, however soon it is released, and also when
     /// its holder crashes: for jobs that hosts with differing clocks start at the same time of day.
     ///
-    /// The store has a lease of that length from the first answer on, so no process needs to live for it; where the client lives, it
-    /// releases the entry at that moment. Together with [`Lock::max_hold`] it bounds a run from both sides.
+    /// The store has a lease of that length from the first answer on (of the `ttl` where that is longer), so no process needs to live for
+    /// it; where the client lives, and is not closed, it releases the entry at that moment. Together with [`Lock::max_hold`] it bounds a run from both sides.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -275,7 +275,7 @@ impl Locks {
     /// them to end, for the store to confirm all releases, and for the connections to close.
     ///
     /// A lost lock is given back when its guard goes, not before: work may still run under it. Where somebody waits for the
-    /// loss ([`Guard::run`](guard::Guard::run), [`Guard::lost`](guard::Guard::lost), an election) `close` waits for the guard to go. Any other guard it does not wait for: the
+    /// loss, or waited when it came ([`Guard::run`](guard::Guard::run), [`Guard::lost`](guard::Guard::lost), an election), `close` waits for the guard to go. Any other guard it does not wait for: the
     /// lock is given back when that guard is dropped while the process still runs, or freed by its lease, and the
     /// connections close then. So drop guards before, or let [`Locks::drain`] wait for them.
     ///
