@@ -41,12 +41,7 @@ pub trait Harness: Send + Sync + 'static {
 
     /// The same of several servers, of which [`Store::stop_leader`] stops the one that leads; for cases that need one.
     async fn start_group(&self) -> Verdict<Box<dyn Store>> {
-        Err(undone(Need::Leader))
-    }
-
-    /// Whether there is a [`Harness::start_group`].
-    fn has_groups(&self) -> bool {
-        false
+        Err(Stop::NotApplicable("no server leads others".to_owned()))
     }
 
     /// A new client of the store at `url`, which may be in another process than the one that started the store.

@@ -111,10 +111,6 @@ impl Harness for RedisGroup {
         self.start().await
     }
 
-    fn has_groups(&self) -> bool {
-        true
-    }
-
     async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open_by(&self.driver, url).await
     }

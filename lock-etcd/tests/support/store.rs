@@ -83,10 +83,6 @@ impl Harness for Etcd {
         Ok(Box::new(Running { members, proxies: Proxies::default(), restricted: self.restricted }))
     }
 
-    fn has_groups(&self) -> bool {
-        true
-    }
-
     async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open_by(&DRIVER, url).await
     }

@@ -109,10 +109,6 @@ impl Harness for ZooKeeper {
         self.on(ensemble().await?).await
     }
 
-    fn has_groups(&self) -> bool {
-        true
-    }
-
     async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
         open(url).await
     }
