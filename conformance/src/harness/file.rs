@@ -69,18 +69,7 @@ impl Harness for File {
             Need::Foreign => {
                 "a file that is not ours is refused when it is opened; the store's own tests show it"
             }
-            Need::Can(_)
-            | Need::Processes
-            | Need::Requests
-            | Need::Link
-            | Need::WholeNames
-            | Need::Epochs
-            | Need::Residue
-            | Need::Unreachable
-            | Need::WaiterLease
-            | Need::Reconnect
-            | Need::Thousands
-            | Need::Line => return None,
+            _ => return None,
         };
         Some(why.to_owned())
     }

@@ -67,16 +67,7 @@ impl Harness for Memory {
             Need::Network | Need::Altered => "there is no network",
             Need::Foreign => "nothing foreign can get into the store",
             Need::Password | Need::Tls | Need::Unreachable => "there is nothing to connect to",
-            Need::Can(_)
-            | Need::Requests
-            | Need::Link
-            | Need::WholeNames
-            | Need::Epochs
-            | Need::Residue
-            | Need::WaiterLease
-            | Need::Reconnect
-            | Need::Thousands
-            | Need::Line => return None,
+            _ => return None,
         };
         Some(why.to_owned())
     }
