@@ -53,8 +53,6 @@ pub struct Plan {
     pub worked: bool,
     /// Where the resource listens that the writers write to.
     pub resource: u16,
-    /// Random choices.
-    pub seed: u64,
 }
 
 /// What breaks in a trial.
@@ -93,7 +91,6 @@ pub async fn run(ctx: &Ctx, clients: u32, goal: Goal, scene: Scene) -> Verdict<F
         delay: capabilities.delay,
         worked,
         resource: resource.port(),
-        seed: ctx.rng().bits(),
     };
     let crew = Crew::start(ctx, clients, &plan).await?;
     let telling = || {
