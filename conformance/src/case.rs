@@ -1,6 +1,5 @@
 //! The table of all cases.
 
-use std::fmt;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -13,7 +12,7 @@ use crate::verdict::Verdict;
 pub type Body = for<'a> fn(&'a Ctx) -> BoxFuture<'a, Verdict>;
 
 /// One case.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Its name, unique in the table.
     pub name: &'static str,
@@ -25,12 +24,6 @@ pub struct Case {
     pub limit: Duration,
     /// What it does.
     pub body: Body,
-}
-
-impl fmt::Debug for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
 }
 
 /// What a case needs of a store beyond taking an exclusive lock.
@@ -94,21 +87,9 @@ impl Need {
     }
 }
 
-impl fmt::Display for Need {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Can(name) => f.write_str(name),
-            other => write!(f, "{}", format!("{other:?}").to_lowercase()),
-        }
-    }
-}
-
 /// All cases, in the order they are listed.
-pub const CASES: &[&[Case]] = crate::cases::ALL;
-
-/// All cases, one after the other.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    CASES.iter().copied().flatten()
+    crate::cases::ALL.iter().copied().flatten()
 }
 
 /// Makes the table of a module: `name: clauses [..], needs [..], seconds;`.

@@ -56,7 +56,7 @@ pub mod trial;
 pub mod wear;
 pub mod worker;
 
-pub use case::{CASES, Case, Need};
+pub use case::{Case, Need};
 pub use ctx::Ctx;
 pub use harness::{Harness, Store};
 pub use onelock_testbed::{Stop, Verdict, ensure, ensure_eq, expect, fail, rng, servers, verdict};
