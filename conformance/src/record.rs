@@ -100,16 +100,10 @@ pub struct Notes {
     cycles: AtomicU64,
     calls: AtomicU64,
     unclear: AtomicU64,
-    faults: Mutex<BTreeMap<String, u64>>,
     trial: Mutex<Option<Findings>>,
 }
 
 impl Notes {
-    /// Counts a fault.
-    pub fn fault(&self, kind: impl Into<String>) {
-        *self.faults.lock().entry(kind.into()).or_default() += 1;
-    }
-
     /// Counts full cycles of acquire, hold and release.
     pub fn cycles(&self, count: u64) {
         self.cycles.fetch_add(count, Ordering::Relaxed);
@@ -130,10 +124,7 @@ impl Notes {
     #[must_use]
     pub fn record(&self, id: (&str, &str), extent: Extent, verdict: &Verdict, took: Duration) -> Record {
         let trial = self.trial.lock().take();
-        let mut faults = self.faults.lock().clone();
-        for (kind, count) in trial.iter().flat_map(|trial| &trial.faults) {
-            *faults.entry(kind.clone()).or_default() += count;
-        }
+        let faults = trial.as_ref().map_or_else(BTreeMap::new, |trial| trial.faults.clone());
         let (calls, unclear) = trial.as_ref().map_or((0, 0), |trial| (trial.calls, trial.unclear));
         Record {
             store: id.0.to_owned(),

@@ -177,7 +177,9 @@ mod tests {
     #[test]
     fn a_failure_is_shown_as_text() {
         let notes = Notes::default();
-        notes.fault("reset");
+        let mut findings = Findings::default();
+        findings.faults.insert("reset".to_owned(), 1);
+        notes.trial(&findings);
         let verdict = Err(Stop::failed("two held <at once>"));
         let id = ("memory", "case");
         let record = notes.record(id, Extent::default(), &verdict, std::time::Duration::from_secs(1));
