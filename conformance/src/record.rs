@@ -61,16 +61,6 @@ pub enum Outcome {
     Ignored,
 }
 
-impl From<&Verdict> for Outcome {
-    fn from(verdict: &Verdict) -> Self {
-        match verdict {
-            Ok(()) => Self::Passed,
-            Err(Stop::Failed(_)) => Self::Failed,
-            Err(Stop::NotApplicable(_)) => Self::Ignored,
-        }
-    }
-}
-
 impl Record {
     /// Appends it to the file at `path`.
     ///
@@ -125,14 +115,19 @@ impl Notes {
     pub fn record(&self, id: (&str, &str), extent: Extent, verdict: &Verdict, took: Duration) -> Record {
         let trial = self.trial.lock().take();
         let faults = trial.as_ref().map_or_else(BTreeMap::new, |trial| trial.faults.clone());
+        let (outcome, why) = match verdict {
+            Ok(()) => (Outcome::Passed, None),
+            Err(Stop::Failed(why)) => (Outcome::Failed, Some(why.clone())),
+            Err(Stop::NotApplicable(why)) => (Outcome::Ignored, Some(why.clone())),
+        };
         let (calls, unclear) = trial.as_ref().map_or((0, 0), |trial| (trial.calls, trial.unclear));
         Record {
             store: id.0.to_owned(),
             case: id.1.to_owned(),
             seed: extent.seed,
             volume: extent.volume,
-            outcome: verdict.into(),
-            why: verdict.as_ref().err().map(|(Stop::Failed(text) | Stop::NotApplicable(text))| text.clone()),
+            outcome,
+            why,
             seconds: took.as_secs_f64(),
             cycles: self.cycles.load(Ordering::Relaxed) + trial.as_ref().map_or(0, |trial| trial.cycles),
             calls: self.calls.load(Ordering::Relaxed) + calls,

@@ -123,11 +123,7 @@ fn of_store(page: &mut String, store: &str, records: &[&Record]) {
         text(store)
     );
     for record in records {
-        let outcome = match record.outcome {
-            Outcome::Passed => "passed",
-            Outcome::Failed => "failed",
-            Outcome::Ignored => "ignored",
-        };
+        let outcome = format!("{:?}", record.outcome).to_lowercase();
         let faults: Vec<_> =
             record.faults.iter().map(|(kind, count)| format!("{} {count}", text(kind))).collect();
         let violations =
