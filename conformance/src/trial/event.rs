@@ -76,11 +76,6 @@ pub enum Event {
         /// The token.
         token: i64,
     },
-    /// An acquire failed.
-    Failed {
-        /// The kind of the error.
-        kind: String,
-    },
     /// Calls to the store since the last such event.
     Calls {
         /// All.

@@ -15,32 +15,24 @@ use crate::verdict::{Context as _, Verdict};
 
 /// What a trial found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Findings {
-    /// Holds that were written down.
-    pub holds: u64,
     /// Full cycles: released, and the store confirmed it.
     pub cycles: u64,
     /// Holds that were lost before they were given back.
     pub lost: u64,
     /// Works whose end was judged as the worker saw it.
-    #[serde(default)]
     pub worked: u64,
     /// Those of them that the end of their hold stopped.
-    #[serde(default)]
     pub stopped: u64,
     /// Terms of the election, whose work was judged likewise.
-    #[serde(default)]
     pub terms: u64,
     /// Those of them that were lost under their work.
-    #[serde(default)]
     pub deposed: u64,
     /// Leaders that observers saw.
-    #[serde(default)]
     pub observed: u64,
     /// Acquires that were dropped under way.
     pub cut: u64,
-    /// Acquires that failed, by kind.
-    pub failed: BTreeMap<String, u64>,
     /// Calls to the store.
     pub calls: u64,
     /// Calls whose failure left open whether the store had acted.
@@ -114,7 +106,6 @@ pub fn judge(crew: &Crew, plan: &Plan) -> Verdict<Findings> {
         }
     }
     findings.lateness.sort_by(f64::total_cmp);
-    findings.holds = holds.len() as u64;
     findings.terms = holds.iter().filter(|hold| hold.lock == LEAD).count() as u64;
     findings.violations.extend(violations(&holds, plan).iter().map(ToString::to_string));
     Ok(findings)
@@ -156,7 +147,6 @@ fn of_one(client: u32, events: &[Event], findings: &mut Findings) -> Verdict<Vec
             }
             Event::Still { .. } | Event::Led { .. } => {}
             Event::Deposed => findings.deposed += 1,
-            Event::Failed { kind } => *findings.failed.entry(kind.clone()).or_default() += 1,
             Event::Calls { calls, unclear } => {
                 findings.calls += calls;
                 findings.unclear += unclear;

@@ -173,10 +173,8 @@ impl Work {
             Ok(Some(guard)) => guard,
             Ok(None) => return Ok(None),
             Err(error) => {
-                let kind = error.kind();
-                let explained = error.is_retryable() || kind == ErrorKind::Lost;
+                let explained = error.is_retryable() || error.kind() == ErrorKind::Lost;
                 ensure!(explained, "no fault explains this error: {error}");
-                self.journal.write(&Event::Failed { kind: format!("{kind:?}") })?;
                 tokio::time::sleep(PAUSE).await;
                 return Ok(None);
             }
