@@ -26,8 +26,8 @@ use crate::runner::Extent;
 use crate::verdict::{Stop, Verdict};
 
 pub use entries::{
-    exclusive, held, holder, joined, leased, listed, listed_up_to, name, number, permit, renew, renewal,
-    request, ticket, trying, waiting,
+    exclusive, held, holder, joined, leased, listed, name, number, permit, renew, renewal, request, ticket,
+    trying, waiting,
 };
 
 /// A lease that does not end while a case runs.
