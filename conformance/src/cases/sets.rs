@@ -1,5 +1,6 @@
 //! Sets of locks: all or none, and no circle of waiters.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,23 +32,20 @@ async fn crossing_sets_all_end(ctx: &Ctx) -> Verdict {
         tasks.spawn(async move {
             let (mut done, mut gave_up) = (0, 0_u32);
             while done < turns {
-                let mut which: Vec<_> = (0..2 + rng.index(3)).map(|_| rng.index(NAMES)).collect();
+                let drawn: Vec<_> = (0..2 + rng.index(3)).map(|_| rng.index(NAMES)).collect();
+                let which: BTreeSet<_> = drawn.iter().copied().collect();
                 let lock = |i: &usize| Ok::<_, Stop>(locks.mutex(format!("set-{i}"))?.retry(patient()));
                 let set = if rng.below(2) == 0 {
-                    locks.all(which.iter().map(|i| format!("set-{i}")))?
+                    locks.all(drawn.iter().map(|i| format!("set-{i}")))?
                 } else {
-                    which.sort_unstable();
-                    which.dedup();
                     // Backwards: the set puts them in order.
                     locks.all_of(which.iter().rev().map(lock).collect::<Verdict<Vec<_>>>()?)?
                 };
-                which.sort_unstable();
-                which.dedup();
                 let limit =
                     if rng.below(4) == 0 { rng.time(Duration::from_millis(20)) } else { PATIENCE * 3 };
                 match set.acquire_timeout(limit).await {
                     Ok(Some(set)) => {
-                        let inside = alone.enter(which);
+                        let inside = alone.enter(which.into_iter().collect());
                         tokio::task::yield_now().await;
                         drop(inside);
                         set.release().await?;
