@@ -309,16 +309,9 @@ async fn evicted_waiter_never_holds(ctx: &Ctx) -> Verdict {
             (before, last) = (*backend, ticket(request, *token));
         }
         ensure_eq!(renew(backend, renewal(&request, ousted)).await?, Renewed::NotHeld, "the evicted waiter");
-        let woken = ctx.soon("the evicted waiter's wait ends or is of no use", async {
-            // A wait that hears nothing goes on: its client ends it when a renewal says that the entry is gone.
-            if told.is_finished() {
-                Some(told.await)
-            } else {
-                told.abort();
-                None
-            }
-        });
-        if let Some(Ok(Ok(Wake::Held(token)))) = woken.await? {
+        // A wait that hears nothing goes on: its client ends it when a renewal says that the entry is gone.
+        told.abort();
+        if let Ok(Ok(Wake::Held(token))) = ctx.soon("the evicted waiter's wait ends", told).await? {
             fail!("round {round}: evicted as {ousted}, and told that it holds: {token}");
         }
         before.release(&last).await?;
@@ -356,6 +349,22 @@ async fn early_wake_is_kept(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
+/// Whether the entry holds, by what a wake-up says of it.
+async fn holds_after(
+    wake: Wake,
+    backend: &Arc<dyn Backend>,
+    request: &Request,
+    token: Option<FencingToken>,
+) -> Verdict<bool> {
+    match wake {
+        Wake::Held(pushed) => {
+            ensure_eq!(pushed, token.unwrap_or(pushed), "the pushed token");
+            Ok(true)
+        }
+        Wake::Ask => Ok(matches!(renew(backend, renewal(request, token)).await?, Renewed::Held(_))),
+    }
+}
+
 /// Waits until the entry is known to hold: by the push, or by asking when told to.
 async fn until_woken(
     ctx: &Ctx,
@@ -365,16 +374,9 @@ async fn until_woken(
 ) -> Verdict {
     ctx.soon("the wake-up", async {
         loop {
-            match backend.wait(&ticket(request, token)).await? {
-                Wake::Held(pushed) => {
-                    ensure_eq!(pushed, token.unwrap_or(pushed), "the pushed token");
-                    return Ok(());
-                }
-                Wake::Ask => {
-                    if let Renewed::Held(_) = renew(backend, renewal(request, token)).await? {
-                        return Ok(());
-                    }
-                }
+            let wake = backend.wait(&ticket(request, token)).await?;
+            if holds_after(wake, backend, request, token).await? {
+                return Ok(());
             }
         }
     })
@@ -423,16 +425,8 @@ async fn only_the_promoted_are_woken(ctx: &Ctx) -> Verdict {
                 .ok_or_else(|| Stop::failed("no waiter"))?;
             *count.entry(who).or_default() += 1;
             ensure_eq!(who, i + 1, "who is woken by release {i}");
-            match wake? {
-                Wake::Held(pushed) => {
-                    ensure_eq!(pushed, line[who].1.unwrap_or(pushed), "the pushed token");
-                    break;
-                }
-                Wake::Ask => {
-                    if let Renewed::Held(_) = renew(&backend, renewal(&line[who].0, line[who].1)).await? {
-                        break;
-                    }
-                }
+            if holds_after(wake?, &backend, &line[who].0, line[who].1).await? {
+                break;
             }
         }
     }
