@@ -50,19 +50,16 @@ async fn deadline_follows_what_the_store_gave(ctx: &Ctx) -> Verdict {
     let stingy = Arc::new(Layered(Stingy { inner: ctx.backend().await?, most }));
     let locks = ctx.client(stingy, asked, asked)?;
     let guard = locks.mutex("stingy")?.auto_renew(false).acquire().await?;
-    // A store may round up, but by far not to what was asked.
-    let given = guard.ttl();
-    ensure!(given < asked / 2, "the store was asked for {most:?} and gave {given:?}");
-    ensure!(guard.deadline() < ctx.now() + given, "believed for longer than the {given:?} that were given");
+    let believed = |after: &str| {
+        // A store may round up, but by far not to what was asked.
+        let given = guard.ttl();
+        ensure!(given < asked / 2, "{after}: the store was asked for {most:?} and gave {given:?}");
+        ensure!(guard.deadline() < ctx.now() + given, "{after}: believed for longer than {given:?}");
+        Ok(())
+    };
+    believed("a grant")?;
     match guard.extend(asked).await {
-        Ok(()) => {
-            let given = guard.ttl();
-            ensure!(given < asked / 2, "the store was asked for {most:?} and gave {given:?}");
-            ensure!(
-                guard.deadline() < ctx.now() + given,
-                "after a renewal believed for longer than {given:?}"
-            );
-        }
+        Ok(()) => believed("a renewal")?,
         // An entry stays in the session it was made in.
         Err(refused) => ensure_eq!(refused.kind(), ErrorKind::Unsupported, "an extension"),
     }
