@@ -2,7 +2,6 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -260,23 +259,16 @@ async fn run_is_stopped(ctx: &Ctx) -> Verdict {
     let (locks, admin) = (ctx.locks_for(ctx.units(4)).await?, ctx.locks().await?);
     let guard = locks.mutex("run")?.acquire().await?;
     ensure_eq!(guard.run(async { 7 }).await?, 7, "the value of the work");
-    struct Stopped(Arc<AtomicBool>);
-    impl Drop for Stopped {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-    }
-    let stopped = Arc::new(AtomicBool::new(false));
-    let work = {
-        let stopped = Stopped(Arc::clone(&stopped));
-        async move {
-            let _stopped = stopped;
-            std::future::pending::<()>().await;
-        }
+    // The work has it until it is dropped.
+    let kept = Arc::new(());
+    let by_work = Arc::clone(&kept);
+    let work = async move {
+        let _kept = by_work;
+        std::future::pending::<()>().await;
     };
     admin.evict("run", guard.token()?).await?;
     refused(ctx.soon("the work is stopped", guard.run(work)).await?, ErrorKind::Lost, "lost work")?;
-    ensure!(stopped.load(Ordering::SeqCst), "the work was not dropped");
+    ensure_eq!(Arc::strong_count(&kept), 1, "the work was not dropped: who has what it keeps");
     refused(guard.run(async { 7 }).await, ErrorKind::Lost, "work after the loss").map(drop)
 }
 
