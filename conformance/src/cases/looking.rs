@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onelock_core::client::guard::LossReason;
-use onelock_core::{Backend, ErrorKind, FencingToken, ListedName, Mode, Note, Page, Renewed};
+use onelock_core::{ErrorKind, FencingToken, ListedName, Mode, Note, Page, Renewed};
 
 use crate::case::{Need, table};
 use crate::ctx::{
@@ -274,7 +274,7 @@ async fn closed_backend_refuses(ctx: &Ctx) -> Verdict {
     refused(backend.inspect(&name).await, closed, "`inspect` of a closed backend")?;
     refused(backend.list("", &Page::first(1)?).await, closed, "`list` of a closed backend")?;
     refused(backend.evict(&name, grant.token).await, closed, "`evict` of a closed backend")?;
-    let renewed = renew_error(&backend, renewal(&request, grant.token)).await;
+    let renewed = backend.renew(&[renewal(&request, grant.token)]).await.remove(0);
     refused(renewed, closed, "`renew` of a closed backend")?;
     if let Some(pending) = pending {
         let _woken = ctx.soon("a wait under way when the backend is closed ends", pending).await??;
@@ -287,13 +287,6 @@ async fn closed_backend_refuses(ctx: &Ctx) -> Verdict {
     ensure_eq!(holder(&other, &name).await?, Some(grant.token), "the holder after its client closed");
     expect!(renew(&other, renewal(&request, grant.token)).await?, Renewed::Held(_) => (), "a renewal by another client");
     Ok(())
-}
-
-async fn renew_error(backend: &Arc<dyn Backend>, due: onelock_core::Renewal) -> onelock_core::Result<()> {
-    match backend.renew(&[due]).await.pop() {
-        Some(Err(error)) => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// A store that cannot be reached is a typed error in bounded time.
@@ -325,8 +318,8 @@ async fn stopped_server(ctx: &Ctx) -> Verdict {
     let answers = ctx.soon("verbs while the server stands still", async {
         let acquired = backend.acquire(&exclusive(&two)?).await;
         let inspected = backend.inspect(&one).await;
-        let renewed = renew_error(&backend, renewal(&request, grant.token)).await;
-        Ok::<_, Stop>([acquired.map(|_| ()), inspected.map(|_| ()), renewed])
+        let renewed = backend.renew(&[renewal(&request, grant.token)]).await.remove(0);
+        Ok::<_, Stop>([acquired.map(drop), inspected.map(drop), renewed.map(drop)])
     });
     let answers = answers.await;
     ctx.store().pause(false).await?;
@@ -337,8 +330,7 @@ async fn stopped_server(ctx: &Ctx) -> Verdict {
         ensure!(i > 0 || error.is_unclear(), "who knows whether the server has acted: {error}");
     }
     ctx.eventually("the store serves again", async || {
-        let mut answers = backend.renew(&[renewal(&request, grant.token)]).await;
-        Ok(answers.pop().and_then(Result::ok))
+        Ok(backend.renew(&[renewal(&request, grant.token)]).await.remove(0).ok())
     })
     .await?;
     Ok(())

@@ -95,10 +95,9 @@ async fn tokens_grow_over_restart(ctx: &Ctx) -> Verdict {
         last = token;
         // Where an entry belongs to its client's session, only that client can renew it, once it has come back.
         let by = if ctx.harness().capabilities().resume { &other } else { &backend };
-        let renewed = async || match by.renew(&[renewal(&holder, grant.token)]).await.pop() {
-            Some(Err(error)) if error.is_retryable() => Ok(None),
-            Some(answer) => Ok(Some(answer?)),
-            None => Err(Stop::failed("no answer")),
+        let renewed = async || match by.renew(&[renewal(&holder, grant.token)]).await.remove(0) {
+            Err(error) if error.is_retryable() => Ok(None),
+            answer => Ok::<_, Stop>(Some(answer?)),
         };
         let answer = ctx.eventually("the holder's renewal after a restart", renewed).await?;
         let kept = expect!(answer, Renewed::Held(kept) => kept, "the holder after restart {round}");
