@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use onelock_core::client::Locks;
 use onelock_core::client::guard::Guard;
+use onelock_core::client::lock::Lock;
 use rustix::process::Signal;
 
 use crate::aside::Aside;
@@ -133,11 +133,11 @@ async fn death_in_the_middle(ctx: &Ctx) -> Verdict {
             let text = format!("half-way-{round}-{i}");
             let aside = Aside::start()?;
             let backend = ctx.backend_on(aside.handle()).await?;
-            let locks = aside.client(ctx, backend, lease, lease)?;
-            let (ready, life) = tokio::sync::oneshot::channel();
-            aside.handle().spawn(live(locks, text.clone(), i == 0, ready));
-            let (cycle, holds) = ctx.soon("a client is at work", life).await???;
-            held += u32::from(holds);
+            let lock = aside.client(ctx, backend, lease, lease)?.mutex(&text)?;
+            let begun = aside.handle().spawn(begin(lock, i == 0));
+            let (lock, cycle, guard) = ctx.soon("a client is at work", begun).await???;
+            held += u32::from(guard.as_ref().is_some_and(Guard::is_held));
+            aside.handle().spawn(live(lock, guard));
             // To the microsecond: timers tick in milliseconds.
             cut_at(std::future::pending::<()>(), cycle * i / DEATHS).await;
             aside.end().await?;
@@ -155,33 +155,19 @@ async fn death_in_the_middle(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Takes and gives back, or holds, until its runtime ends; tells how long a cycle takes and whether it holds.
-async fn live(
-    locks: Locks,
-    text: String,
-    hold: bool,
-    ready: tokio::sync::oneshot::Sender<onelock_core::Result<(Duration, bool)>>,
-) {
-    let first = async {
-        let lock = locks.mutex(&text)?;
-        // The first may have to teach the server its scripts.
-        lock.acquire().await?.release().await?;
-        let began = Instant::now();
-        lock.acquire().await?.release().await?;
-        let cycle = began.elapsed();
-        let guard = if hold { Some(lock.acquire().await?) } else { None };
-        Ok((lock, cycle, guard))
-    };
-    let (lock, guard) = match first.await {
-        Ok((lock, cycle, guard)) => {
-            let _told = ready.send(Ok((cycle, guard.as_ref().is_some_and(Guard::is_held))));
-            (lock, guard)
-        }
-        Err(error) => {
-            let _told = ready.send(Err(error));
-            return;
-        }
-    };
+/// Takes the lock as often as tells how long a cycle takes, and then holds it if it is to.
+async fn begin(lock: Lock, hold: bool) -> onelock_core::Result<(Lock, Duration, Option<Guard>)> {
+    // The first may have to teach the server its scripts.
+    lock.acquire().await?.release().await?;
+    let began = Instant::now();
+    lock.acquire().await?.release().await?;
+    let cycle = began.elapsed();
+    let guard = if hold { Some(lock.acquire().await?) } else { None };
+    Ok((lock, cycle, guard))
+}
+
+/// Holds, or takes and gives back, until its runtime ends.
+async fn live(lock: Lock, guard: Option<Guard>) {
     if let Some(guard) = guard {
         guard.lost().await;
     }
