@@ -8,7 +8,7 @@ use onelock_core::client::Locks;
 use onelock_core::{Backend, BootClock, LossReason};
 use onelock_testbed::servers::clock::SteppedClock;
 
-use crate::churn::{Churn, Report};
+use crate::churn::Churn;
 use crate::ctx::{PATIENCE, client_of, within};
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
@@ -21,57 +21,6 @@ pub enum Steps {
     Back,
     /// Either way: a lease may end early, and what that allows is for the store's page to say.
     Any,
-}
-
-/// Lets `clients`, whose leases are `lease`, work on while the server's clock is stepped by half a lease up to ten.
-/// Whatever the steps, tokens grow and every client goes on; without a step forward nobody loses a lock or has company.
-///
-/// # Errors
-/// What was violated, or that the steps did nothing.
-pub async fn churn_over_steps(
-    clients: Vec<Locks>,
-    clock: &SteppedClock,
-    lease: Duration,
-    steps: Steps,
-    seed: u64,
-) -> Verdict<Report> {
-    const LONG: Duration = Duration::from_secs(60);
-    let (mut rng, count, lease) = (Rng::new(seed), clients.len(), i64::try_from(lease.as_millis())?);
-    let churn = Churn::start(clients, &format!("steps-{steps:?}"), seed).await?;
-    churn.goes_on(5, LONG).await?;
-    let mut ahead = 0;
-    for step in 0..6 {
-        let by = lease / 2 + i64::try_from(rng.below(u64::try_from(lease * 19 / 2)?))?;
-        // Each way in turn, so that both are there whatever the seed.
-        ahead += if steps == Steps::Any && step % 2 == 0 { by } else { -by };
-        clock.set_wall(ahead)?;
-        churn
-            .goes_on(5, LONG)
-            .await
-            .map_err(|e| e.during(format!("step {step} to {ahead} ms, seed {seed}")))?;
-    }
-    if steps == Steps::Any {
-        // Far enough that no lease outlives it, so that the run is never void.
-        clock.set_wall(ahead + lease * 40)?;
-        churn.goes_on(5, LONG).await?;
-    }
-    let report = churn.stop().await?;
-    if let Some(violation) = crate::history::tokens(&report.holds) {
-        return Err(Stop::failed(violation));
-    }
-    ensure!(report.deceived.is_empty(), "guards that believe too long: {:?}", report.deceived);
-    match steps {
-        Steps::Back => {
-            report.check()?;
-            ensure!(
-                report.kept == count && report.lost == 0,
-                "a lock was lost: {:?}",
-                (report.kept, report.lost)
-            );
-        }
-        Steps::Any => ensure!(report.kept_lost > 0, "no lease ended early: the steps did nothing"),
-    }
-    Ok(report)
 }
 
 /// A server with a clock of its own.
@@ -91,11 +40,15 @@ async fn client(server: &impl Stepped, lease: Duration) -> Verdict<Locks> {
     client_of(server.connect().await?, Arc::new(BootClock), lease, lease)
 }
 
-/// That steps of the server's clock cost what [`churn_over_steps`] allows: for three clients with leases of `lease`.
+/// Lets three clients, whose leases are `lease`, work on while the server's clock is stepped by half a lease up to ten.
+/// Whatever the steps, tokens grow and every client goes on; without a step forward nobody loses a lock or has company.
 ///
 /// # Errors
-/// What was violated, or that the steps do nothing.
+/// What was violated, or that the steps did nothing.
 pub async fn survives_steps(server: &impl Stepped, lease: Duration, steps: Steps) -> Verdict {
+    const CLIENTS: usize = 3;
+    const LONG: Duration = Duration::from_secs(60);
+    const SEED: u64 = 25;
     let clock = server.clock()?;
     clock.set_wall(-3_600_000)?;
     let ours = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())?;
@@ -103,12 +56,40 @@ pub async fn survives_steps(server: &impl Stepped, lease: Duration, steps: Steps
     ensure!((-3_602..=-3_598).contains(&ahead), "the server's clock does not move: {ahead} s ahead");
     clock.set_wall(0)?;
     let mut clients = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..CLIENTS {
         clients.push(client(server, lease).await?);
     }
-    let report = churn_over_steps(clients, clock, lease, steps, 25).await?;
+    let (mut rng, lease) = (Rng::new(SEED), i64::try_from(lease.as_millis())?);
+    let churn = Churn::start(clients, &format!("steps-{steps:?}"), SEED).await?;
+    churn.goes_on(5, LONG).await?;
+    let mut ahead = 0;
+    for step in 0..6 {
+        let by = lease / 2 + i64::try_from(rng.below(u64::try_from(lease * 19 / 2)?))?;
+        // Each way in turn, so that both are there whatever the seed.
+        ahead += if steps == Steps::Any && step % 2 == 0 { by } else { -by };
+        clock.set_wall(ahead)?;
+        churn.goes_on(5, LONG).await.map_err(|e| e.during(format!("step {step} to {ahead} ms")))?;
+    }
+    if steps == Steps::Any {
+        // Far enough that no lease outlives it, so that the run is never void.
+        clock.set_wall(ahead + lease * 40)?;
+        churn.goes_on(5, LONG).await?;
+    }
+    let report = churn.stop().await?;
+    if let Some(violation) = crate::history::tokens(&report.holds) {
+        return Err(Stop::failed(violation));
+    }
+    ensure!(report.deceived.is_empty(), "guards that believe too long: {:?}", report.deceived);
+    let (kept, lost) = (report.kept, report.lost);
+    match steps {
+        Steps::Back => {
+            report.check()?;
+            ensure!(kept == CLIENTS && lost == 0, "{kept} locks were kept, and {lost} holds were lost");
+        }
+        Steps::Any => ensure!(report.kept_lost > 0, "no lease ended early: the steps did nothing"),
+    }
     let (holds, overlap) = (report.holds.len(), report.has_overlap());
-    println!("{holds} holds, {} + {} lost, overlap: {overlap}", report.lost, report.kept_lost);
+    println!("{holds} holds, {lost} + {} lost, overlap: {overlap}", report.kept_lost);
     Ok(())
 }
 
