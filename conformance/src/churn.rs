@@ -4,7 +4,7 @@
 //! ends it with [`Churn::stop`], which says what happened. [`Report::check`] then fails for two holders at once, for
 //! tokens that go back, and for a kept guard that believes in a lock which the store does not know as its own.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,13 +34,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Clients at work.
 pub struct Churn {
     clients: Vec<Locks>,
-    prefix: String,
     tasks: JoinSet<Verdict<Report>>,
     kept: Vec<(Locks, Guard)>,
     shared: Arc<Shared>,
 }
 
 struct Shared {
+    /// What all names start with.
+    prefix: String,
     clock: Arc<dyn Clock>,
     stop: AtomicBool,
     /// Full cycles so far, of each client.
@@ -57,7 +58,7 @@ pub struct Report {
     /// Holds that were lost before they were given back.
     pub lost: u64,
     /// Calls that failed, by the kind of their error.
-    pub errors: BTreeMap<&'static str, u64>,
+    pub errors: HashMap<ErrorKind, u64>,
     /// Guards held across the fault: still held at the end.
     pub kept: usize,
     /// Guards held across the fault: lost, and known to be.
@@ -75,8 +76,8 @@ impl Churn {
     pub async fn start(clients: Vec<Locks>, prefix: &str, seed: u64) -> Verdict<Self> {
         let clock = Arc::clone(clients.first().context("a churn needs a client")?.clock());
         let cycles = clients.iter().map(|_| AtomicU64::new(0)).collect();
-        let shared =
-            Arc::new(Shared { clock, stop: AtomicBool::new(false), cycles, stopped: Mutex::default() });
+        let (stop, stopped) = (AtomicBool::new(false), Mutex::default());
+        let shared = Arc::new(Shared { prefix: prefix.to_owned(), clock, stop, cycles, stopped });
         let mut kept = Vec::new();
         for (i, locks) in clients.iter().enumerate() {
             let guard = locks.mutex(format!("{prefix}-kept-{i}"))?.acquire().await?;
@@ -87,24 +88,17 @@ impl Churn {
             for task in 0..TASKS {
                 let who = u32::try_from(client)? * TASKS + task;
                 let rng = Rng::new(seed ^ (u64::from(who) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-                let work = Work {
-                    locks: locks.clone(),
-                    prefix: prefix.to_owned(),
-                    client,
-                    who,
-                    shared: Arc::clone(&shared),
-                };
-                let ended = Arc::clone(&shared);
+                let work = Work { locks: locks.clone(), client, who, shared: Arc::clone(&shared) };
                 tasks.spawn(async move {
                     let seen = work.run(rng).await;
                     if let Err(stop) = &seen {
-                        ended.stopped.lock().push(stop.to_string());
+                        work.shared.stopped.lock().push(stop.to_string());
                     }
                     seen
                 });
             }
         }
-        Ok(Self { clients, prefix: prefix.to_owned(), tasks, kept, shared })
+        Ok(Self { clients, tasks, kept, shared })
     }
 
     /// Waits until every client has made `cycles` full cycles more from now on: the store serves them (again).
@@ -133,7 +127,7 @@ impl Churn {
     async fn lines(&self) -> String {
         let mut text = String::new();
         for number in 0..LOCKS {
-            let name = format!("{}-{number}", self.prefix);
+            let name = format!("{}-{number}", self.shared.prefix);
             let Some(locks) = self.clients.first() else { break };
             let line = tokio::time::timeout(PATIENCE, locks.inspect(&name)).await;
             let owed: Vec<_> = self.clients.iter().map(Locks::pending).collect();
@@ -207,18 +201,17 @@ async fn judge(report: &mut Report, locks: &Locks, guard: Guard) -> Verdict {
 
 struct Work {
     locks: Locks,
-    prefix: String,
     client: usize,
     who: u32,
     shared: Arc<Shared>,
 }
 
 impl Work {
-    async fn run(self, mut rng: Rng) -> Verdict<Report> {
+    async fn run(&self, mut rng: Rng) -> Verdict<Report> {
         let mut seen = Report::default();
         while !self.shared.stop.load(Ordering::Relaxed) {
             let number = u32::try_from(rng.below(LOCKS))?;
-            let lock = self.locks.mutex(format!("{}-{number}", self.prefix))?;
+            let lock = self.locks.mutex(format!("{}-{number}", self.shared.prefix))?;
             let asked = self.shared.clock.now();
             match lock.acquire().await {
                 Ok(guard) => {
@@ -269,21 +262,13 @@ pub(crate) async fn hold(
     (Hold { lock, client, mode, token, asked, from, until }, released)
 }
 
-/// The count of waiters that were removed from the line.
-const EVICTED: &str = "evicted";
-
 impl Report {
     /// Counts what a fault explains; anything else ends the run.
     fn failed(&mut self, error: &Error) -> Verdict {
-        let kind = match error.kind() {
-            ErrorKind::Unavailable => "unavailable",
-            ErrorKind::Timeout => "timeout",
-            ErrorKind::Lost => "lost",
-            // A waiter's lease may end early where the server's clock is stepped; `check` allows none.
-            ErrorKind::Evicted => EVICTED,
-            _ => fail!("no fault explains this error: {error}"),
-        };
-        *self.errors.entry(kind).or_default() += 1;
+        // A waiter's lease may end early where the server's clock is stepped; `check` allows none.
+        let explained = [ErrorKind::Unavailable, ErrorKind::Timeout, ErrorKind::Lost, ErrorKind::Evicted];
+        ensure!(explained.contains(&error.kind()), "no fault explains this error: {error}");
+        *self.errors.entry(error.kind()).or_default() += 1;
         Ok(())
     }
 
@@ -297,7 +282,8 @@ impl Report {
             return Err(Stop::failed(violation));
         }
         ensure!(self.deceived.is_empty(), "guards that believe too long: {:?}", self.deceived);
-        ensure!(!self.errors.contains_key(EVICTED), "waiters were removed from the line: {:?}", self.errors);
+        let evicted = self.errors.contains_key(&ErrorKind::Evicted);
+        ensure!(!evicted, "waiters were removed from the line: {:?}", self.errors);
         Ok(())
     }
 
