@@ -1,9 +1,10 @@
 //! What a power cut must not take: holds, renewed leases and numbers that were answered.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use onelock_core::{Backend, ErrorKind, FencingToken, LockName, Release, Renewal, Ticket};
+use onelock_core::{Backend, ErrorKind, FencingToken, LockName, Release, Renewal};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
@@ -38,9 +39,9 @@ const ANSWERS: usize = 40;
 struct Answered {
     count: usize,
     /// The largest number of each name.
-    last: std::collections::BTreeMap<LockName, FencingToken>,
-    /// Who holds: not released, as far as that was asked. And whether a longer lease was answered.
-    held: Vec<(Ticket, FencingToken, bool)>,
+    last: BTreeMap<LockName, FencingToken>,
+    /// What is held, by its number: not released, as far as that was asked. And whether a longer lease was answered.
+    held: BTreeMap<LockName, (FencingToken, bool)>,
 }
 
 /// That nothing of what was answered is lost when the power goes: holds, renewed leases, and numbers.
@@ -68,17 +69,14 @@ pub async fn nothing_answered_is_lost(server: &impl Powered, rounds: u32) -> Ver
         let client = server.connect().await?;
         let answered = answered.lock().await;
         println!("round {round}: {} answers, {} held", answered.count, answered.held.len());
-        for (ticket, token, renewed) in &answered.held {
-            let line = client.inspect(&ticket.name).await?;
+        for (name, (token, renewed)) in &answered.held {
+            let line = client.inspect(name).await?;
             let Some(entry) = line.holders.iter().find(|entry| entry.token == *token) else {
-                fail!("round {round}: the hold {token} of {} is lost: {line:?}", ticket.name);
+                fail!("round {round}: the hold {token} of {name} is lost: {line:?}");
             };
             let least = if *renewed { LEASE } else { Duration::ZERO };
-            ensure!(
-                entry.expires_in.is_none_or(|left| left > least),
-                "round {round}: the renewal of {} is lost: {entry:?}",
-                ticket.name
-            );
+            let renewed = entry.expires_in.is_none_or(|left| left > least);
+            ensure!(renewed, "round {round}: the renewal of {name} is lost: {entry:?}");
         }
         for (name, last) in &answered.last {
             let (_, token) = joined(client.acquire(&leased(exclusive(name)?, LEASE)).await?)?;
@@ -106,7 +104,7 @@ async fn work(client: &dyn Backend, answered: &Mutex<Answered>, round: u32, task
             let last = answered.last.entry(request.name.clone()).or_insert(token);
             *last = token.max(*last);
             if turn % 3 == 0 {
-                answered.held.push((ticket.clone(), token, false));
+                answered.held.insert(request.name.clone(), (token, false));
             }
         }
         if turn % 3 != 0 {
@@ -122,11 +120,7 @@ async fn work(client: &dyn Backend, answered: &Mutex<Answered>, round: u32, task
             }
             let mut answered = answered.lock().await;
             answered.count += 1;
-            for held in
-                answered.held.iter_mut().filter(|held| held.1 == token && held.0.name == due.ticket.name)
-            {
-                held.2 = true;
-            }
+            answered.held.insert(request.name, (token, true));
         }
     }
     Ok(())
