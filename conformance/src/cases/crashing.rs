@@ -13,13 +13,11 @@ use crate::verdict::{Stop, Verdict};
 use crate::worker::Worker;
 use crate::{ensure, ensure_eq};
 
-const FIFO: Need = Need::Line;
-
 table! {
-    crashed_holder: [5, 6], [Need::Processes, FIFO], 180;
-    crashed_waiter: [6], [Need::Processes, FIFO], 180;
-    stopped_holder: [7], [Need::Processes, FIFO], 180;
-    stopped_waiter: [6, 9], [Need::Processes, FIFO], 180;
+    crashed_holder: [5, 6], [Need::Processes, Need::Line], 180;
+    crashed_waiter: [6], [Need::Processes, Need::Line], 180;
+    stopped_holder: [7], [Need::Processes, Need::Line], 180;
+    stopped_waiter: [6, 9], [Need::Processes, Need::Line], 180;
     death_in_the_middle: [5, 6], [], 120;
 }
 

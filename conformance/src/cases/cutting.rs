@@ -12,17 +12,15 @@ use crate::faults::{Courier, Fault, Link};
 use crate::verdict::{Context as _, Verdict};
 use crate::{ensure, ensure_eq, expect};
 
-const FIFO: Need = Need::Line;
-
 table! {
-    lost_wake_is_repaired: [9], [Need::Link, FIFO], 120;
-    late_wake_is_discarded: [6, 9], [Need::Link, FIFO, Need::WaiterLease], 120;
-    late_wake_of_a_stalled_process: [6, 9], [FIFO], 120;
+    lost_wake_is_repaired: [9], [Need::Link, Need::Line], 120;
+    late_wake_is_discarded: [6, 9], [Need::Link, Need::Line, Need::WaiterLease], 120;
+    late_wake_of_a_stalled_process: [6, 9], [Need::Line], 120;
     partition_ends_the_hold_in_time: [5, 6], [Need::Link], 120;
     resets_do_not_lose_the_lock: [7], [Need::Link, Need::Reconnect], 120;
     lost_reply_to_acquire_is_given_back: [16], [Need::Link], 120;
     lost_reply_to_release_frees_once: [8, 16], [Need::Link], 120;
-    waiter_keeps_its_place_over_resets: [9], [Need::Link, FIFO], 120;
+    waiter_keeps_its_place_over_resets: [9], [Need::Link, Need::Line], 120;
 }
 
 /// Waits until the client has read the answers to its acquires: the store knows of an entry before its client does.

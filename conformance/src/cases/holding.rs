@@ -15,13 +15,11 @@ use crate::runner::panic_on_purpose;
 use crate::verdict::{Context as _, Verdict};
 use crate::{ensure, ensure_eq};
 
-const FIFO: Need = Need::Line;
-
 table! {
     guard_cycle: [], [], 30;
     timed_acquire: [], [], 60;
     reentry: [], [], 30;
-    owner_joins_itself: [], [FIFO], 60;
+    owner_joins_itself: [], [Need::Line], 60;
     renewal_is_kept_up: [5, 7], [], 60;
     fixed_lease_ends: [], [], 60;
     max_hold_ends_it: [], [], 60;
@@ -31,7 +29,7 @@ table! {
     deadline_is_before_the_store: [], [], 60;
     drop_in_every_state: [], [], 120;
     drop_at_shutdown: [], [], 60;
-    waiting_is_dropped: [], [FIFO], 60;
+    waiting_is_dropped: [], [Need::Line], 60;
     epochs_lift_tokens: [], [Need::Can("fencing"), Need::Epochs], 30;
 }
 

@@ -13,8 +13,6 @@ use crate::ctx::{
 use crate::verdict::Verdict;
 use crate::{ensure, ensure_eq, expect, fail};
 
-const FIFO: Need = Need::Line;
-
 table! {
     expiry_and_takeover: [5, 6], [], 60;
     renewal_keeps_the_lock: [5], [], 60;
@@ -22,12 +20,12 @@ table! {
     late_renew_revives_nothing: [7], [], 60;
     late_acquire_revives_nothing: [2], [], 60;
     lock_delay: [5], [Need::Can("delay")], 60;
-    dead_waiter_leaves_the_line: [6], [FIFO], 60;
-    promoted_waiter_keeps_its_waiter_lease: [5, 6], [FIFO], 60;
-    expired_among_living_holders: [6], [FIFO, Need::Can("permits")], 60;
+    dead_waiter_leaves_the_line: [6], [Need::Line], 60;
+    promoted_waiter_keeps_its_waiter_lease: [5, 6], [Need::Line], 60;
+    expired_among_living_holders: [6], [Need::Line, Need::Can("permits")], 60;
     leases_are_at_least_what_is_asked: [5], [], 30;
     release_at_the_end_of_a_lease_hurts_nobody: [8], [], 60;
-    dead_waiter_is_not_told_that_it_holds: [9], [FIFO], 60;
+    dead_waiter_is_not_told_that_it_holds: [9], [Need::Line], 60;
 }
 
 /// Waits until a try on the name holds; how long after `since` it was seen.

@@ -11,19 +11,16 @@ use crate::ctx::{Ctx, exclusive, held, joined, name, number, renew, renewal, req
 use crate::verdict::{Stop, Verdict};
 use crate::{ensure, ensure_eq, expect, fail};
 
-const FIFO: Need = Need::Can("fifo");
-const LINE: Need = Need::Line;
-
 table! {
-    fifo_order: [3], [FIFO], 30;
-    shared_admission: [3], [LINE, Need::Can("shared")], 20;
-    permit_admission: [3], [LINE, Need::Can("permits")], 20;
-    permit_weights: [3], [LINE, Need::Can("permits")], 60;
-    mixed_modes: [3], [LINE, Need::Can("shared"), Need::Can("permits")], 20;
-    random_lines_follow_the_specification: [3], [LINE], 60;
-    early_wake_is_kept: [9], [FIFO], 60;
-    evicted_waiter_never_holds: [9, 11], [LINE], 60;
-    only_the_promoted_are_woken: [10], [FIFO, Need::Can("push")], 60;
+    fifo_order: [3], [Need::Can("fifo")], 30;
+    shared_admission: [3], [Need::Line, Need::Can("shared")], 20;
+    permit_admission: [3], [Need::Line, Need::Can("permits")], 20;
+    permit_weights: [3], [Need::Line, Need::Can("permits")], 60;
+    mixed_modes: [3], [Need::Line, Need::Can("shared"), Need::Can("permits")], 20;
+    random_lines_follow_the_specification: [3], [Need::Line], 60;
+    early_wake_is_kept: [9], [Need::Can("fifo")], 60;
+    evicted_waiter_never_holds: [9, 11], [Need::Line], 60;
+    only_the_promoted_are_woken: [10], [Need::Can("fifo"), Need::Can("push")], 60;
 }
 
 /// Exclusive entries hold one after the other, in the order they joined.
