@@ -26,7 +26,7 @@ use crate::runner::Extent;
 use crate::verdict::{Stop, Verdict};
 
 pub use entries::{
-    exclusive, held, holder, joined, leased, listed, name, number, permit, renew, renewal, request, ticket,
+    Entry, exclusive, held, holder, joined, leased, listed, name, number, permit, renew, renewal, request, ticket,
     trying, waiting,
 };
 

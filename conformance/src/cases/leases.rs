@@ -7,8 +7,8 @@ use onelock_core::{Backend, FencingToken, Release, Renewed, Request, Standing, W
 
 use crate::case::{Need, table};
 use crate::ctx::{
-    Ctx, LONG, all, exclusive, held, holder, leased, name, permit, renew, renewal, request, ticket, trying,
-    waiting,
+    Ctx, Entry, LONG, all, exclusive, held, holder, leased, name, permit, renew, renewal, request, ticket,
+    trying,
 };
 use crate::verdict::Verdict;
 use crate::{ensure, ensure_eq, expect, fail};
@@ -60,11 +60,8 @@ async fn expiry_and_takeover(ctx: &Ctx) -> Verdict {
         let (token, after) = until_free(ctx, &other, &next, sent).await?;
         ensure!(after + granularity >= grant.lease, "a lease of {:?} was over after {after:?}", grant.lease);
         ensure!(token > grant.token, "token {token} after {}", grant.token);
-        ensure_eq!(
-            backend.release(&ticket(&first, grant.token)).await?,
-            Release::NotHeld,
-            "the late release"
-        );
+        let late = backend.release(&ticket(&first, grant.token)).await?;
+        ensure_eq!(late, Release::NotHeld, "the late release");
         ensure_eq!(holder(&backend, &name).await?, Some(token), "the holder after the late release");
     }
     Ok(())
@@ -170,15 +167,13 @@ async fn lock_delay(ctx: &Ctx) -> Verdict {
 async fn dead_waiter_leaves_the_line(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let name = name("dead-waiter")?;
-    let (first, dead, third) = (exclusive(&name)?, exclusive(&name)?, exclusive(&name)?);
-    let dead = dead.waiter_lease(ctx.units(1));
-    let grant = held(&backend, &first).await?;
-    let gone = waiting(&backend, &dead).await?.token;
-    let next = waiting(&backend, &third).await?.token;
+    let first = Entry::holding(&backend, exclusive(&name)?).await?;
+    let dead = Entry::waiting(&backend, exclusive(&name)?.waiter_lease(ctx.units(1))).await?;
+    let next = Entry::waiting(&backend, exclusive(&name)?).await?;
     ctx.until_line_has(&backend, &name, 2).await?;
-    ensure_eq!(renew(&backend, renewal(&dead, gone)).await?, Renewed::NotHeld, "the dead waiter");
-    backend.release(&ticket(&first, grant.token)).await?;
-    expect!(renew(&backend, renewal(&third, next)).await?, Renewed::Held(_) => (), "the one behind it");
+    ensure_eq!(dead.renew().await?, Renewed::NotHeld, "the dead waiter");
+    first.release().await?;
+    expect!(next.renew().await?, Renewed::Held(_) => (), "the one behind it");
     Ok(())
 }
 
@@ -186,14 +181,12 @@ async fn dead_waiter_leaves_the_line(ctx: &Ctx) -> Verdict {
 async fn promoted_waiter_keeps_its_waiter_lease(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let name = name("promoted")?;
-    let (first, silent, third) = (exclusive(&name)?, exclusive(&name)?, exclusive(&name)?);
-    let silent = silent.waiter_lease(ctx.units(2));
-    let grant = held(&backend, &first).await?;
-    waiting(&backend, &silent).await?;
-    let next = waiting(&backend, &third).await?.token;
-    backend.release(&ticket(&first, grant.token)).await?;
+    let first = Entry::holding(&backend, exclusive(&name)?).await?;
+    let _silent = Entry::waiting(&backend, exclusive(&name)?.waiter_lease(ctx.units(2))).await?;
+    let next = Entry::waiting(&backend, exclusive(&name)?).await?;
+    first.release().await?;
     // No wake-up need come: whoever is first in the line asks when the lease ahead ends.
-    ctx.eventually("the lock moves on", async || match renew(&backend, renewal(&third, next)).await? {
+    ctx.eventually("the lock moves on", async || match next.renew().await? {
         Renewed::Held(_) => Ok(Some(())),
         Renewed::Waiting(place) => {
             let soon = place.retry_after.is_none_or(|after| after <= ctx.units(2));
@@ -209,21 +202,14 @@ async fn promoted_waiter_keeps_its_waiter_lease(ctx: &Ctx) -> Verdict {
 async fn expired_among_living_holders(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let (name, two) = (name("among-living")?, permit(2)?);
-    let (dead, living) = (request(&name, two)?, request(&name, two)?);
-    let dead = leased(dead, ctx.units(2));
-    let gone = held(&backend, &dead).await?.token;
-    let stays = held(&backend, &living).await?.token;
-    let (third, fourth) = (request(&name, two)?, request(&name, two)?);
-    let next = waiting(&backend, &third).await?.token;
-    let last = waiting(&backend, &fourth).await?.token;
-    ctx.eventually("the place is free", async || match renew(&backend, renewal(&third, next)).await? {
-        Renewed::Held(_) => Ok(Some(())),
-        _ => Ok(None),
-    })
-    .await?;
-    ensure_eq!(renew(&backend, renewal(&dead, gone)).await?, Renewed::NotHeld, "the dead holder");
-    expect!(renew(&backend, renewal(&living, stays)).await?, Renewed::Held(_) => (), "the living holder");
-    expect!(renew(&backend, renewal(&fourth, last)).await?, Renewed::Waiting(_) => (), "the last waiter");
+    let dead = Entry::holding(&backend, leased(request(&name, two)?, ctx.units(2))).await?;
+    let living = Entry::holding(&backend, request(&name, two)?).await?;
+    let next = Entry::waiting(&backend, request(&name, two)?).await?;
+    let last = Entry::waiting(&backend, request(&name, two)?).await?;
+    ctx.eventually("the place is free", async || Ok(next.holds().await?.then_some(()))).await?;
+    ensure_eq!(dead.renew().await?, Renewed::NotHeld, "the dead holder");
+    expect!(living.renew().await?, Renewed::Held(_) => (), "the living holder");
+    expect!(last.renew().await?, Renewed::Waiting(_) => (), "the last waiter");
     Ok(())
 }
 
@@ -291,31 +277,26 @@ async fn release_at_the_end_of_a_lease_hurts_nobody(ctx: &Ctx) -> Verdict {
 async fn dead_waiter_is_not_told_that_it_holds(ctx: &Ctx) -> Verdict {
     let (a, b) = (ctx.backend().await?, ctx.backend().await?);
     let name = name("waited-to-death")?;
-    let (first, dead) = (exclusive(&name)?, exclusive(&name)?);
-    let dead = dead.waiter_lease(ctx.units(2));
-    let grant = held(&a, &first).await?;
-    let place = waiting(&b, &dead).await?;
-    let gone = ticket(&dead, place.token);
-    let wait = tokio::spawn({
-        let (b, gone) = (Arc::clone(&b), gone.clone());
-        async move {
-            loop {
-                match b.wait(&gone).await {
-                    // Asking is what a client does then, and it would be told.
-                    Ok(Wake::Ask) => tokio::time::sleep(Duration::from_millis(10)).await,
-                    other => return other,
-                }
+    let first = Entry::holding(&a, exclusive(&name)?).await?;
+    let dead = Entry::waiting(&b, exclusive(&name)?.waiter_lease(ctx.units(2))).await?;
+    let waits = dead.clone();
+    let wait = tokio::spawn(async move {
+        loop {
+            match waits.backend.wait(&waits.ticket()).await {
+                // Asking is what a client does then, and it would be told.
+                Ok(Wake::Ask) => tokio::time::sleep(Duration::from_millis(10)).await,
+                other => return other,
             }
         }
     });
     ctx.until_line_has(&a, &name, 1).await?;
-    a.release(&ticket(&first, grant.token)).await?;
+    first.release().await?;
     let told = tokio::time::timeout(ctx.units(1), wait).await;
     if let Ok(told) = told {
         let told = told?;
         ensure!(told.is_err(), "a waiter whose lease is over is told {told:?}");
     }
-    ensure_eq!(renew(&b, renewal(&dead, place.token)).await?, Renewed::NotHeld, "the dead waiter");
+    ensure_eq!(dead.renew().await?, Renewed::NotHeld, "the dead waiter");
     held(&a, &exclusive(&name)?).await?;
     Ok(())
 }

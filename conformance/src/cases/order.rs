@@ -7,8 +7,8 @@ use std::time::Duration;
 use onelock_core::{Backend, FencingToken, LockName, Mode, Release, Renewed, Request, Standing, Wake};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, exclusive, held, joined, name, number, renew, renewal, request, ticket, waiting};
-use crate::verdict::{Stop, Verdict};
+use crate::ctx::{Ctx, Entry, exclusive, joined, name, renew, renewal, request, ticket};
+use crate::verdict::{Context as _, Stop, Verdict};
 use crate::{ensure, ensure_eq, expect, fail};
 
 table! {
@@ -27,40 +27,29 @@ table! {
 async fn fifo_order(ctx: &Ctx) -> Verdict {
     let clients = [ctx.backend().await?, ctx.backend().await?, ctx.backend().await?];
     let name = name("queue")?;
-    let mut line = Vec::new();
-    for i in 0..12 {
-        let (backend, request) = (&clients[i % 3], exclusive(&name)?);
-        let token = if i == 0 {
-            Some(held(backend, &request).await?.token)
-        } else {
-            waiting(backend, &request).await?.token
-        };
-        line.push((backend, request, token));
+    let mut line = vec![Entry::holding(&clients[0], exclusive(&name)?).await?];
+    for i in 1..12 {
+        line.push(Entry::waiting(&clients[i % 3], exclusive(&name)?).await?);
     }
-    let mut numbers: Vec<_> = line.iter().filter_map(|(_, _, token)| *token).collect();
+    let mut numbers: Vec<_> = line.iter().filter_map(|entry| entry.token).collect();
     ensure!(numbers.is_sorted_by(|a, b| a < b), "numbers do not grow along the line");
     numbers.clear();
     for i in 0..line.len() {
-        for (j, (backend, request, token)) in line.iter().enumerate().skip(i) {
-            let answer = if j == i && token.is_none() {
+        for (j, entry) in line.iter().enumerate().skip(i) {
+            if j == i && entry.token.is_none() {
                 // The server itself promotes it, and may show it as waiting until its thread runs.
-                let held = async || {
-                    let answer = renew(backend, renewal(request, *token)).await?;
-                    Ok(matches!(answer, Renewed::Held(_)).then_some(answer))
-                };
-                ctx.eventually("the next one holds", held).await?
-            } else {
-                renew(backend, renewal(request, *token)).await?
-            };
+                let holds = async || Ok(entry.holds().await?.then_some(()));
+                ctx.eventually("the next one holds", holds).await?;
+            }
+            let answer = entry.renew().await?;
             if let Renewed::Held(grant) = answer {
-                ensure_eq!(grant.token, token.unwrap_or(grant.token), "the number of entry {j}");
+                ensure_eq!(grant.token, entry.token.unwrap_or(grant.token), "the number of entry {j}");
                 numbers.push(grant.token);
             }
             let holds = matches!(answer, Renewed::Held(_));
             ensure_eq!(holds, j == i, "whether entry {j} holds when {i} are gone");
         }
-        let (backend, request, token) = &line[i];
-        backend.release(&ticket(request, *token)).await?;
+        line[i].release().await?;
     }
     ensure!(numbers.is_sorted_by(|a, b| a < b), "numbers do not grow from holder to holder");
     Ok(())
@@ -207,29 +196,23 @@ async fn permit_weights(ctx: &Ctx) -> Verdict {
     }
     // The head needs three, and the two behind it hold as soon as it does.
     let name = name("told")?;
-    let mut line = Vec::new();
-    for mode in ["p6w3", "p6w2", "p4w3", "p6", "p6w2"] {
-        let request = request(&name, mode.parse()?)?;
-        let by = if line.len() < 2 { &backend } else { &other };
-        let (holds, token) = joined(by.acquire(&request).await?)?;
-        ensure_eq!(holds, line.len() < 2, "whether {mode} holds");
-        line.push((request, token));
+    let ask = |mode: &str| request(&name, mode.parse()?);
+    let mut holders = Vec::new();
+    for mode in ["p6w3", "p6w2"] {
+        holders.push(Entry::holding(&backend, ask(mode)?).await?);
     }
-    let leave = async |i: usize| backend.release(&ticket(&line[i].0, line[i].1)).await;
-    leave(0).await?;
-    ensure!(
-        matches!(renew(&other, renewal(&line[2].0, Some(line[2].1))).await?, Renewed::Waiting(_)),
-        "5 of 4"
-    );
-    leave(1).await?;
-    until_woken(ctx, &other, &line[2].0, Some(line[2].1)).await?;
-    until_woken(ctx, &other, &line[3].0, Some(line[3].1)).await?;
-    ensure!(
-        matches!(renew(&other, renewal(&line[4].0, Some(line[4].1))).await?, Renewed::Waiting(_)),
-        "6 of 4"
-    );
-    leave(2).await?;
-    until_woken(ctx, &other, &line[4].0, Some(line[4].1)).await
+    let mut line = Vec::new();
+    for mode in ["p4w3", "p6", "p6w2"] {
+        line.push(Entry::waiting(&other, ask(mode)?).await?);
+    }
+    holders[0].release().await?;
+    expect!(line[0].renew().await?, Renewed::Waiting(_) => (), "5 of 4");
+    holders[1].release().await?;
+    until_woken(ctx, &line[0]).await?;
+    until_woken(ctx, &line[1]).await?;
+    expect!(line[2].renew().await?, Renewed::Waiting(_) => (), "6 of 4");
+    line[0].release().await?;
+    until_woken(ctx, &line[2]).await
 }
 
 /// Several modes in one line are granted as the compatible-prefix rule says.
@@ -273,45 +256,38 @@ async fn evicted_waiter_never_holds(ctx: &Ctx) -> Verdict {
     let (holding, a, b) = (ctx.backend().await?, ctx.backend().await?, ctx.backend().await?);
     for (round, victim) in [0, 1, 0, 1, 0, 1].into_iter().enumerate() {
         let name = name(&format!("ousted-{round}"))?;
-        let first = exclusive(&name)?;
-        let grant = held(&holding, &first).await?;
+        let first = Entry::holding(&holding, exclusive(&name)?).await?;
         let mut line = Vec::new();
         for backend in [&a, &a, &b] {
-            let request = exclusive(&name)?;
-            let token = number(waiting(backend, &request).await?)?;
-            let (waits, ticket) = (Arc::clone(backend), ticket(&request, token));
-            let told = tokio::spawn(async move { waits.wait(&ticket).await });
-            line.push((backend, request, token, told));
+            let entry = Entry::waiting(backend, exclusive(&name)?).await?;
+            let waits = entry.clone();
+            line.push((entry, tokio::spawn(async move { waits.backend.wait(&waits.ticket()).await })));
             // The first rounds evict before the wait has begun, the last when the store has long heard of it.
             for _ in 0..round / 2 * 16 {
                 holding.inspect(&name).await?;
             }
         }
-        let (backend, request, ousted, told) = line.remove(victim);
-        ensure_eq!(holding.evict(&name, ousted).await?, Release::Released, "evicting a waiter");
-        let (mut before, mut last) = (&holding, ticket(&first, grant.token));
-        for (backend, request, token, told) in &mut line {
-            before.release(&last).await?;
+        let (ousted, told) = line.remove(victim);
+        let number = ousted.token.context("its number")?;
+        ensure_eq!(holding.evict(&name, number).await?, Release::Released, "evicting a waiter");
+        let mut last = first;
+        for (entry, woken) in line {
+            last.release().await?;
             // Told or not: a renewal knows.
-            ctx.eventually("the next in the line holds", async || {
-                let held = renew(backend, renewal(request, *token)).await?;
-                Ok(matches!(held, Renewed::Held(_)).then_some(()))
-            })
-            .await?;
-            let woken = ctx.soon("the wake-up", &mut *told).await???;
-            ensure!(
-                !matches!(woken, Wake::Held(other) if other != *token),
-                "woken as somebody else: {woken:?}"
-            );
-            (before, last) = (*backend, ticket(request, *token));
+            let holds = async || Ok(entry.holds().await?.then_some(()));
+            ctx.eventually("the next in the line holds", holds).await?;
+            let woken = ctx.soon("the wake-up", woken).await???;
+            let other = matches!(woken, Wake::Held(other) if Some(other) != entry.token);
+            ensure!(!other, "woken as somebody else: {woken:?}");
+            last = entry;
         }
-        ensure_eq!(renew(backend, renewal(&request, ousted)).await?, Renewed::NotHeld, "the evicted waiter");
+        ensure_eq!(ousted.renew().await?, Renewed::NotHeld, "the evicted waiter");
         // A wait that hears nothing goes on: its client ends it when a renewal says that the entry is gone.
         told.abort();
         if let Ok(Ok(Wake::Held(token))) = ctx.soon("the evicted waiter's wait ends", told).await? {
-            fail!("round {round}: evicted as {ousted}, and told that it holds: {token}");
+            fail!("round {round}: evicted as {number}, and told that it holds: {token}");
         }
-        before.release(&last).await?;
+        last.release().await?;
     }
     Ok(())
 }
@@ -321,58 +297,45 @@ async fn early_wake_is_kept(ctx: &Ctx) -> Verdict {
     let (a, b) = (ctx.backend().await?, ctx.backend().await?);
     for round in 0..ctx.many(10) {
         let name = name(&format!("early-{round}"))?;
-        let (first, second) = (exclusive(&name)?, exclusive(&name)?);
-        let grant = held(&a, &first).await?;
-        let place = waiting(&b, &second).await?;
-        let waiter = ticket(&second, place.token);
+        let first = Entry::holding(&a, exclusive(&name)?).await?;
+        let second = Entry::waiting(&b, exclusive(&name)?).await?;
         // Dropped half way: the next wait must know all the same.
         for _ in 0..round % 3 {
-            let early = tokio::time::timeout(Duration::from_millis(2), b.wait(&waiter)).await;
+            let early = tokio::time::timeout(Duration::from_millis(2), b.wait(&second.ticket())).await;
             if let Ok(woken) = early {
                 expect!(woken?, Wake::Ask => (), "a wait before the release");
             }
         }
-        a.release(&ticket(&first, grant.token)).await?;
+        first.release().await?;
         if round % 2 == 0 {
             // The push has time to come before anybody waits for it.
             for _ in 0..16 {
                 a.inspect(&name).await?;
             }
         }
-        until_woken(ctx, &b, &second, place.token).await?;
+        until_woken(ctx, &second).await?;
         // Asked again and again it says the same.
-        until_woken(ctx, &b, &second, place.token).await?;
+        until_woken(ctx, &second).await?;
     }
     Ok(())
 }
 
 /// Whether the entry holds, by what a wake-up says of it.
-async fn holds_after(
-    wake: Wake,
-    backend: &Arc<dyn Backend>,
-    request: &Request,
-    token: Option<FencingToken>,
-) -> Verdict<bool> {
+async fn holds_after(wake: Wake, entry: &Entry) -> Verdict<bool> {
     match wake {
         Wake::Held(pushed) => {
-            ensure_eq!(pushed, token.unwrap_or(pushed), "the pushed token");
+            ensure_eq!(pushed, entry.token.unwrap_or(pushed), "the pushed token");
             Ok(true)
         }
-        Wake::Ask => Ok(matches!(renew(backend, renewal(request, token)).await?, Renewed::Held(_))),
+        Wake::Ask => entry.holds().await,
     }
 }
 
 /// Waits until the entry is known to hold: by the push, or by asking when told to.
-async fn until_woken(
-    ctx: &Ctx,
-    backend: &Arc<dyn Backend>,
-    request: &Request,
-    token: Option<FencingToken>,
-) -> Verdict {
+async fn until_woken(ctx: &Ctx, entry: &Entry) -> Verdict {
     ctx.soon("the wake-up", async {
         loop {
-            let wake = backend.wait(&ticket(request, token)).await?;
-            if holds_after(wake, backend, request, token).await? {
+            if holds_after(entry.backend.wait(&entry.ticket()).await?, entry).await? {
                 return Ok(());
             }
         }
@@ -384,18 +347,16 @@ async fn until_woken(
 async fn only_the_promoted_are_woken(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let name = name("herd")?;
-    let first = exclusive(&name)?;
-    let grant = held(&backend, &first).await?;
     let (woken, mut wakes) = tokio::sync::mpsc::unbounded_channel();
-    let (mut line, mut tasks) = (vec![(first, Some(grant.token))], tokio::task::JoinSet::new());
+    let mut line = vec![Entry::holding(&backend, exclusive(&name)?).await?];
+    let mut tasks = tokio::task::JoinSet::new();
     for i in 1..=200_usize {
-        let request = exclusive(&name)?;
-        let token = waiting(&backend, &request).await?.token;
-        let (backend, woken, ticket) = (Arc::clone(&backend), woken.clone(), ticket(&request, token));
-        line.push((request, token));
+        let entry = Entry::waiting(&backend, exclusive(&name)?).await?;
+        line.push(entry.clone());
+        let woken = woken.clone();
         tasks.spawn(async move {
             loop {
-                let wake = backend.wait(&ticket).await;
+                let wake = entry.backend.wait(&entry.ticket()).await;
                 let over = !matches!(wake, Ok(Wake::Ask));
                 if woken.send((i, wake)).is_err() || over {
                     return;
@@ -413,8 +374,7 @@ async fn only_the_promoted_are_woken(ctx: &Ctx) -> Verdict {
     ensure!(asked <= 200, "{asked} wake-ups before any release");
     let mut count: HashMap<usize, usize> = HashMap::new();
     for i in 0..100 {
-        let (request, token) = &line[i];
-        backend.release(&ticket(request, *token)).await?;
+        line[i].release().await?;
         loop {
             let (who, wake) = ctx
                 .soon("the next in the line is woken", wakes.recv())
@@ -422,7 +382,7 @@ async fn only_the_promoted_are_woken(ctx: &Ctx) -> Verdict {
                 .ok_or_else(|| Stop::failed("no waiter"))?;
             *count.entry(who).or_default() += 1;
             ensure_eq!(who, i + 1, "who is woken by release {i}");
-            if holds_after(wake?, &backend, &line[who].0, line[who].1).await? {
+            if holds_after(wake?, &line[who]).await? {
                 break;
             }
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::{
-    Backend, FencingToken, Grant, HolderId, ListedName, LockName, Mode, Page, Place, Renewal, Renewed,
-    Request, Standing, Ticket,
+    Backend, FencingToken, Grant, HolderId, ListedName, LockName, Mode, Page, Place, Release, Renewal,
+    Renewed, Request, Standing, Ticket,
 };
 
 use super::LONG;
@@ -66,6 +66,67 @@ pub fn renewal(request: &Request, token: impl Into<Option<FencingToken>>) -> Ren
 #[must_use]
 pub fn ticket(request: &Request, token: impl Into<Option<FencingToken>>) -> Ticket {
     request.ticket().token(token.into())
+}
+
+/// An entry of a line, by the client that asked for it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The client.
+    pub backend: Arc<dyn Backend>,
+    /// What it asked for.
+    pub request: Request,
+    /// The entry's number; `None` while that is not known.
+    pub token: Option<FencingToken>,
+}
+
+impl Entry {
+    /// Joins the line and must hold.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn holding(backend: &Arc<dyn Backend>, request: Request) -> Verdict<Self> {
+        let token = Some(held(backend, &request).await?.token);
+        Ok(Self { backend: Arc::clone(backend), request, token })
+    }
+
+    /// Joins the line and must wait.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn waiting(backend: &Arc<dyn Backend>, request: Request) -> Verdict<Self> {
+        let token = waiting(backend, &request).await?.token;
+        Ok(Self { backend: Arc::clone(backend), request, token })
+    }
+
+    /// Its ticket.
+    #[must_use]
+    pub fn ticket(&self) -> Ticket {
+        ticket(&self.request, self.token)
+    }
+
+    /// Renews it.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn renew(&self) -> Verdict<Renewed> {
+        renew(&self.backend, renewal(&self.request, self.token)).await
+    }
+
+    /// Renews it; whether it holds.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn holds(&self) -> Verdict<bool> {
+        Ok(matches!(self.renew().await?, Renewed::Held(_)))
+    }
+
+    /// Releases it.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn release(&self) -> Verdict<Release> {
+        Ok(self.backend.release(&self.ticket()).await?)
+    }
 }
 
 /// Joins the line and must hold.
