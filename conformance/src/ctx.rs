@@ -26,8 +26,8 @@ use crate::runner::Extent;
 use crate::verdict::{Stop, Verdict};
 
 pub use entries::{
-    Entry, exclusive, held, holder, joined, leased, listed, name, number, permit, renew, renewal, request, ticket,
-    trying, waiting,
+    Entry, cycle, exclusive, held, holder, joined, leased, listed, name, number, permit, renew, renewal,
+    request, ticket, trying, waiting,
 };
 
 /// A lease that does not end while a case runs.

@@ -9,10 +9,10 @@ use onelock_core::{ErrorKind, FencingToken, ListedName, Mode, Note, Page, Renewe
 
 use crate::case::{Need, table};
 use crate::ctx::{
-    Ctx, LONG, PATIENCE, all, exclusive, held, holder, joined, leased, listed, name, refused, renew, renewal,
-    request, ticket, trying, waiting,
+    Ctx, Entry, LONG, PATIENCE, all, cycle, exclusive, held, holder, joined, leased, listed, name, refused,
+    renew, renewal, request, ticket, trying, waiting,
 };
-use crate::verdict::{Stop, Verdict};
+use crate::verdict::{Context as _, Stop, Verdict};
 use crate::{ensure, ensure_eq, expect};
 
 table! {
@@ -75,9 +75,7 @@ async fn list_by_prefix(ctx: &Ctx) -> Verdict {
     for text in &names {
         held(&backend, &exclusive(&name(text)?)?).await?;
     }
-    let free = exclusive(&name("jobs/free")?)?;
-    let grant = held(&backend, &free).await?;
-    backend.release(&ticket(&free, grant.token)).await?;
+    cycle(&backend, &name("jobs/free")?).await?;
     held(&backend, &leased(exclusive(&name("jobs/expired")?)?, ctx.units(1))).await?;
     let queued = ctx.harness().capabilities().fifo;
     if queued {
@@ -113,13 +111,9 @@ async fn no_residue(ctx: &Ctx) -> Verdict {
     let queued = ctx.harness().capabilities().fifo;
     for i in 0..ctx.many(20) {
         let name = name(&format!("left-{i}"))?;
-        let first = exclusive(&name)?;
-        let grant = held(&backend, &first).await?;
-        let mut line = vec![(first, Some(grant.token))];
+        let mut line = vec![Entry::holding(&backend, exclusive(&name)?).await?];
         for _ in 0..if queued { 3 } else { 0 } {
-            let request = exclusive(&name)?;
-            let token = waiting(&backend, &request).await?.token;
-            line.push((request, token));
+            line.push(Entry::waiting(&backend, exclusive(&name)?).await?);
         }
         ensure!(!ctx.store().residue().await?.is_empty(), "the suite does not see what is in the store");
         backend.acquire(&trying(exclusive(&name)?)).await?;
@@ -128,11 +122,11 @@ async fn no_residue(ctx: &Ctx) -> Verdict {
             0 => {}
             1 => line.reverse(),
             _ => {
-                backend.evict(&name, grant.token).await?;
+                backend.evict(&name, line[0].token.context("its number")?).await?;
             }
         }
-        for (request, token) in line {
-            backend.release(&ticket(&request, token)).await?;
+        for entry in line {
+            entry.release().await?;
         }
         backend.inspect(&name).await?;
     }
@@ -163,9 +157,7 @@ async fn many_names_leave_bounded_storage(ctx: &Ctx) -> Verdict {
             let backend = Arc::clone(&backend);
             tasks.spawn(async move {
                 for i in (lane..many / 4).step_by(16) {
-                    let request = exclusive(&name(&format!("name-{part}-{i}"))?)?;
-                    let grant = held(&backend, &request).await?;
-                    backend.release(&ticket(&request, grant.token)).await?;
+                    cycle(&backend, &name(&format!("name-{part}-{i}"))?).await?;
                 }
                 Ok::<_, Stop>(())
             });
@@ -254,11 +246,9 @@ async fn closed_backend_refuses(ctx: &Ctx) -> Verdict {
     let name = name("closed")?;
     let request = exclusive(&name)?;
     let grant = held(&backend, &request).await?;
-    let second = exclusive(&name)?;
     let pending = if ctx.harness().capabilities().fifo {
-        let place = waiting(&backend, &second).await?;
-        let (backend, ticket) = (Arc::clone(&backend), ticket(&second, place.token));
-        Some(tokio::spawn(async move { backend.wait(&ticket).await }))
+        let second = Entry::waiting(&backend, exclusive(&name)?).await?;
+        Some(tokio::spawn(async move { second.backend.wait(&second.ticket()).await }))
     } else {
         None
     };

@@ -1,16 +1,13 @@
 //! Tokens: positive, growing, never twice; and the verbs that go by them.
 
-use std::sync::Arc;
-
-use onelock_core::{
-    Backend, ErrorKind, FencingToken, LockName, Raise, Release, Renewed, Standing, TokenEpoch, Wake,
-};
+use onelock_core::{ErrorKind, FencingToken, Raise, Release, Renewed, Standing, TokenEpoch, Wake};
 
 use crate::case::{Need, table};
 use crate::ctx::{
-    Ctx, LONG, exclusive, held, leased, name, number, refused, renew, renewal, ticket, trying, waiting,
+    Ctx, Entry, LONG, cycle, exclusive, held, leased, name, number, refused, renew, renewal, ticket, trying,
+    waiting,
 };
-use crate::verdict::{Stop, Verdict};
+use crate::verdict::{Context as _, Stop, Verdict};
 use crate::{ensure, ensure_eq, expect, fail};
 
 table! {
@@ -20,14 +17,6 @@ table! {
     smaller_epochs_are_refused: [4], [Need::Can("fencing"), Need::Epochs], 30;
     raise_while_ours: [17], [Need::Can("raise"), Need::Can("fifo")], 20;
     evict_compares_the_token: [11], [], 30;
-}
-
-/// Takes and gives back once; the token.
-async fn cycle(backend: &Arc<dyn Backend>, name: &LockName) -> Verdict<i64> {
-    let request = exclusive(name)?;
-    let grant = held(backend, &request).await?;
-    ensure_eq!(backend.release(&ticket(&request, grant.token)).await?, Release::Released, "the release");
-    Ok(grant.token.get())
 }
 
 /// Later holders have larger tokens: after a release, an expiry, an eviction, and with other names in between.
@@ -66,7 +55,7 @@ async fn tokens_grow_over_reconnect(ctx: &Ctx) -> Verdict {
     for round in 0..4 {
         let backend = ctx.backend().await?;
         for _ in 0..3 {
-            let token = cycle(&backend, &name).await?;
+            let token = cycle(&backend, &name).await?.get();
             ensure!(token > last, "client {round}: token {token} after {last}");
             last = token;
         }
@@ -81,7 +70,7 @@ async fn tokens_grow_over_restart(ctx: &Ctx) -> Verdict {
     let (idle, busy) = (name("idle")?, name("busy")?);
     let mut last = 0;
     for round in 0..3 {
-        let token = cycle(&backend, &idle).await?;
+        let token = cycle(&backend, &idle).await?.get();
         ensure!(token > last, "round {round}: token {token} after {last}");
         last = token;
     }
@@ -90,7 +79,7 @@ async fn tokens_grow_over_restart(ctx: &Ctx) -> Verdict {
     for round in 0..2 {
         ctx.store().restart().await?;
         let other = ctx.backend().await?;
-        let token = cycle(&other, &idle).await?;
+        let token = cycle(&other, &idle).await?.get();
         ensure!(token > last, "after restart {round}: token {token} after {last}");
         last = token;
         // Where an entry belongs to its client's session, only that client can renew it, once it has come back.
@@ -161,11 +150,11 @@ async fn raise_while_ours(ctx: &Ctx) -> Verdict {
     let own = expect!(renew(&backend, renewal(&request, grant.token)).await?, Renewed::Held(own) => own, "the holder");
     ensure_eq!(own.token, grant.token, "the holder's own token after a raise");
     backend.release(&ours).await?;
-    let token = cycle(&backend, &name).await?;
+    let token = cycle(&backend, &name).await?.get();
     ensure!(token > far.get(), "token {token} after a raise to {far}");
     let further = FencingToken::new(token + 1_000_000)?;
     ensure_eq!(backend.raise(&ours, further).await?, Raise::NotHeld, "a raise by one that holds no more");
-    let token = cycle(&backend, &name).await?;
+    let token = cycle(&backend, &name).await?.get();
     ensure!(token < further.get(), "a refused raise took effect: token {token}");
     // Far beyond what a double can hold: growing on from there, or refused as a whole.
     let request = exclusive(&name)?;
@@ -177,11 +166,10 @@ async fn raise_while_ours(ctx: &Ctx) -> Verdict {
             ensure!(!error.is_unclear(), "a raise to {huge} is refused, but not clearly: {error}");
             continue;
         }
-        let other = exclusive(&name)?;
-        let place = waiting(&backend, &other).await?;
-        let given = number(place)?;
+        let other = Entry::waiting(&backend, exclusive(&name)?).await?;
+        let given = other.token.context("its number")?;
         ensure!(given.get() > huge, "number {given} after a raise to {huge}");
-        backend.release(&ticket(&other, place.token)).await?;
+        other.release().await?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use onelock_core::{ErrorKind, FencingToken, HolderId, Mode, Page, Release, Renew
 
 use crate::case::{Need, table};
 use crate::ctx::{
-    Ctx, all, exclusive, held, holder, name, permit, refused, renew, renewal, request, ticket, trying,
+    Ctx, Entry, all, exclusive, held, holder, name, permit, refused, renew, renewal, request, ticket, trying,
     waiting,
 };
 use crate::verdict::Verdict;
@@ -104,15 +104,13 @@ async fn unfair_never_passes_a_waiter(ctx: &Ctx) -> Verdict {
         (Mode::Exclusive, "exclusive")
     };
     let name = name(text)?;
-    let first = request(&name, mode)?;
-    let grant = held(&backend, &first).await?;
-    let writer = exclusive(&name)?;
-    let place = waiting(&backend, &writer).await?;
+    let first = Entry::holding(&backend, request(&name, mode)?).await?;
+    let writer = Entry::waiting(&backend, exclusive(&name)?).await?;
     let unfair = trying(request(&name, mode)?);
     expect!(backend.acquire(&unfair).await?, Standing::Busy(_) => (), "a try behind a waiter");
-    backend.release(&ticket(&first, grant.token)).await?;
-    let holder = expect!(renew(&backend, renewal(&writer, place.token)).await?, Renewed::Held(grant) => grant, "the waiter");
-    ensure_eq!(holder.token, place.token.unwrap_or(holder.token), "the waiter's token");
+    first.release().await?;
+    let holder = expect!(writer.renew().await?, Renewed::Held(grant) => grant, "the waiter");
+    ensure_eq!(holder.token, writer.token.unwrap_or(holder.token), "the waiter's token");
     expect!(backend.acquire(&unfair).await?, Standing::Busy(_) => (), "a try behind the new holder");
     Ok(())
 }
@@ -127,13 +125,9 @@ async fn acquire_is_idempotent(ctx: &Ctx) -> Verdict {
     ensure_eq!(held(&backend, &trying(first.clone())).await?.token, grant.token, "the same by a try");
     let mut entries = 1;
     if ctx.harness().capabilities().fifo {
-        let second = exclusive(&name)?;
-        let place = waiting(&backend, &second).await?;
-        ensure_eq!(
-            waiting(&backend, &second).await?.token,
-            place.token,
-            "the waiter's token when asked again"
-        );
+        let second = Entry::waiting(&backend, exclusive(&name)?).await?;
+        let again = waiting(&backend, &second.request).await?.token;
+        ensure_eq!(again, second.token, "the waiter's token when asked again");
         entries += usize::from(ctx.shows_the_line());
     }
     let line = backend.inspect(&name).await?;
@@ -174,18 +168,15 @@ async fn owner_only(ctx: &Ctx) -> Verdict {
 async fn stale_handle(ctx: &Ctx) -> Verdict {
     let backend = ctx.backend().await?;
     let name = name("stale")?;
-    let old = exclusive(&name)?;
-    let old_grant = held(&backend, &old).await?;
-    let old_ticket = ticket(&old, old_grant.token);
-    ensure_eq!(backend.release(&old_ticket).await?, Release::Released, "the first release");
-    ensure_eq!(backend.release(&old_ticket).await?, Release::NotHeld, "the second release");
-    let new = exclusive(&name)?;
-    let new_grant = held(&backend, &new).await?;
-    ensure_eq!(backend.release(&old_ticket).await?, Release::NotHeld, "a stale release");
-    ensure_eq!(renew(&backend, renewal(&old, old_grant.token)).await?, Renewed::NotHeld, "a stale renewal");
-    let thief = old_ticket.token(new_grant.token);
+    let old = Entry::holding(&backend, exclusive(&name)?).await?;
+    ensure_eq!(old.release().await?, Release::Released, "the first release");
+    ensure_eq!(old.release().await?, Release::NotHeld, "the second release");
+    let new = Entry::holding(&backend, exclusive(&name)?).await?;
+    ensure_eq!(old.release().await?, Release::NotHeld, "a stale release");
+    ensure_eq!(old.renew().await?, Renewed::NotHeld, "a stale renewal");
+    let thief = old.ticket().token(new.token);
     ensure_eq!(backend.release(&thief).await?, Release::NotHeld, "a stale holder with the new number");
-    ensure_eq!(holder(&backend, &name).await?, Some(new_grant.token), "the holder");
+    ensure_eq!(holder(&backend, &name).await?, new.token, "the holder");
     Ok(())
 }
 

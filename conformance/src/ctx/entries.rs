@@ -9,8 +9,8 @@ use onelock_core::{
 };
 
 use super::LONG;
-use crate::ensure;
 use crate::verdict::{Stop, Verdict};
+use crate::{ensure, ensure_eq};
 
 /// A checked name.
 ///
@@ -138,6 +138,17 @@ pub async fn held(backend: &Arc<dyn Backend>, request: &Request) -> Verdict<Gran
         Standing::Held(grant) => Ok(grant),
         other => Err(Stop::failed(format!("{:?} must hold, got {other:?}", request.name))),
     }
+}
+
+/// Takes and gives back once; the number.
+///
+/// # Errors
+/// When the lock is not free, or not given back.
+pub async fn cycle(backend: &Arc<dyn Backend>, name: &LockName) -> Verdict<FencingToken> {
+    let request = exclusive(name)?;
+    let token = held(backend, &request).await?.token;
+    ensure_eq!(backend.release(&ticket(&request, token)).await?, Release::Released, "the release");
+    Ok(token)
 }
 
 /// Joins the line and must wait.

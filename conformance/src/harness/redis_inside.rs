@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use onelock_core::Mode;
 use onelock_core::toolkit::Mutex;
 use tokio::sync::watch;
 
 use super::Store;
-use crate::ctx::{held, name, request, ticket, waiting};
+use crate::ctx::{Entry, exclusive, name};
 use crate::servers::redis_group::is_client;
 use crate::servers::resp::Resp;
 use crate::verdict::{Stop, Verdict};
@@ -123,13 +122,12 @@ impl Inside {
 /// The keys of the line of `text`: seen by putting a holder and a waiter there.
 async fn keys_of_line(store: &impl Store, text: &str) -> Verdict<Vec<String>> {
     let (backend, name) = (store.connect().await?, name(text)?);
-    let (first, second) = (request(&name, Mode::Exclusive)?, request(&name, Mode::Exclusive)?);
     let before = store.residue().await?;
-    let grant = held(&backend, &first).await?;
-    let place = waiting(&backend, &second).await?;
+    let first = Entry::holding(&backend, exclusive(&name)?).await?;
+    let second = Entry::waiting(&backend, exclusive(&name)?).await?;
     let keys = store.residue().await?;
-    backend.release(&ticket(&second, place.token)).await?;
-    backend.release(&ticket(&first, grant.token)).await?;
+    second.release().await?;
+    first.release().await?;
     Ok(keys.into_iter().filter(|key| !before.contains(key)).collect())
 }
 
