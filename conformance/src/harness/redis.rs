@@ -22,31 +22,26 @@ pub struct Redis {
     driver: Driver,
     capabilities: Capabilities,
     is_counter: IsCounter,
-    user: Option<User>,
-}
-
-/// The user that the clients of a case are.
-#[derive(Clone)]
-struct User {
-    /// As in the user information of a URL.
+    /// The user that the clients of a case are, as in the user information of a URL.
     login: String,
-    /// The line of the server's configuration that makes it.
-    line: String,
+    /// Lines of the server's configuration, which make that user.
+    lines: Vec<String>,
 }
 
 impl Redis {
     /// The store that `driver` opens, with what it declares and how its counters' keys look.
     #[must_use]
     pub fn new(driver: Driver, capabilities: Capabilities, is_counter: IsCounter) -> Self {
-        Self { name: "redis", driver, capabilities, is_counter, user: None }
+        let (login, lines) = (String::new(), Vec::new());
+        Self { name: "redis", driver, capabilities, is_counter, login, lines }
     }
 
     /// The same, with clients that are this user, who may do what `rights` say (in the words of `ACL SETUSER`, the
     /// password included).
     #[must_use]
     pub fn restricted_to(self, name: &str, password: &str, rights: &str) -> Self {
-        let user = User { login: format!("{name}:{password}@"), line: format!("user {name} {rights}") };
-        Self { user: Some(user), ..self }
+        let (login, lines) = (format!("{name}:{password}@"), vec![format!("user {name} {rights}")]);
+        Self { login, lines, ..self }
     }
 
     /// The same under another name, for another layout.
@@ -81,10 +76,9 @@ impl Harness for Redis {
     }
 
     async fn start(&self) -> Verdict<Box<dyn Store>> {
-        let lines = self.user.iter().map(|user| user.line.clone()).collect();
-        let server = RedisServer::start(Setup { lines, ..Setup::default() }).await?;
+        let server = RedisServer::start(Setup { lines: self.lines.clone(), ..Setup::default() }).await?;
         Ok(Box::new(Running {
-            login: self.user.as_ref().map_or_else(String::new, |user| user.login.clone()),
+            login: self.login.clone(),
             driver: self.driver,
             proxies: Proxies::default(),
             inside: Inside::new(vec![server.address()], self.is_counter),
