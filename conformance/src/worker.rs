@@ -90,7 +90,6 @@ async fn answer(locks: &Locks, guards: &mut HashMap<String, Guard>, line: &str) 
 #[derive(Debug)]
 pub struct Worker {
     child: Child,
-    id: u32,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
@@ -102,9 +101,8 @@ impl Worker {
     /// When the program cannot be started again.
     pub fn start(ctx: &Ctx, lease: Duration) -> Verdict<Self> {
         let (mut child, input) = child::start(ORDER, &(ctx.store().url()?, lease), Stdio::piped())?;
-        let id = child.id().context("the worker has ended at once")?;
         let output = BufReader::new(child.stdout.take().context("the worker's output")?).lines();
-        Ok(Self { child, id, input, output })
+        Ok(Self { child, input, output })
     }
 
     /// Sends a command without waiting for the answer.
@@ -169,7 +167,7 @@ impl Worker {
     /// # Errors
     /// When it has gone.
     pub fn signal(&self, signal: Signal) -> Verdict {
-        signal_process(self.id, signal)
+        signal_process(self.child.id().context("the worker has ended")?, signal)
     }
 
     /// Kills it and waits until it is gone.
