@@ -54,10 +54,9 @@ impl Gate {
 
     async fn through<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let fault = self.link.fault();
-        if fault == Fault::None {
-            return call.await;
+        if fault != Fault::None {
+            self.link.hit();
         }
-        self.link.hit();
         match fault {
             Fault::None => call.await,
             Fault::Reset => Err(reset()),
