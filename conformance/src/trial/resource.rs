@@ -3,13 +3,15 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::fenced::Fenced;
-use crate::verdict::{Context as _, Stop, Verdict};
+use crate::verdict::{Context as _, Verdict};
 
 /// The resource. Ends when dropped.
 #[derive(Debug)]
@@ -61,25 +63,24 @@ async fn serve(stream: TcpStream, lists: Arc<Fenced>) {
     let (from, mut to) = stream.into_split();
     let mut lines = BufReader::new(from).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        let Some(answer) = answer(&lists, &line) else { return };
-        if to.write_all(answer.as_bytes()).await.is_err() {
+        let Ok(answer) = answer(&lists, &line) else { return };
+        if to.write_all(format!("{answer}\n").as_bytes()).await.is_err() {
             return;
         }
     }
 }
 
-fn answer(lists: &Fenced, line: &str) -> Option<String> {
-    let words: Vec<_> = line.split(' ').collect();
-    match words[..] {
-        ["read", token] => {
-            let (fenced, unfenced) = lists.read(token.parse().ok()?);
-            Some(format!("{fenced} {unfenced}\n"))
-        }
-        ["write", token, item, fenced, unfenced] => {
-            let read = (fenced.parse().ok()?, unfenced.parse().ok()?);
-            Some(format!("{}\n", lists.write(token.parse().ok()?, item.parse().ok()?, read)))
-        }
-        _ => None,
+/// What can be asked of the resource.
+#[derive(Serialize, Deserialize)]
+enum Ask {
+    Read(i64),
+    Write(i64, u64, (usize, usize)),
+}
+
+fn answer(lists: &Fenced, line: &str) -> serde_json::Result<String> {
+    match serde_json::from_str(line)? {
+        Ask::Read(token) => serde_json::to_string(&lists.read(token)),
+        Ask::Write(token, item, read) => serde_json::to_string(&lists.write(token, item, read)),
     }
 }
 
@@ -101,9 +102,11 @@ impl Pen {
         Ok(Self { to, from: BufReader::new(from).lines() })
     }
 
-    async fn ask(&mut self, line: String) -> Verdict<String> {
+    async fn ask<T: DeserializeOwned>(&mut self, ask: Ask) -> Verdict<T> {
+        let line = format!("{}\n", serde_json::to_string(&ask)?);
         self.to.write_all(line.as_bytes()).await.context("the resource")?;
-        self.from.next_line().await?.context("the resource has gone")
+        let answer = self.from.next_line().await?.context("the resource has gone")?;
+        serde_json::from_str(&answer).context(answer)
     }
 
     /// Reads both lists.
@@ -111,9 +114,7 @@ impl Pen {
     /// # Errors
     /// When the resource has gone.
     pub async fn read(&mut self, token: i64) -> Verdict<(usize, usize)> {
-        let answer = self.ask(format!("read {token}\n")).await?;
-        let (fenced, unfenced) = answer.split_once(' ').context("an answer to a read")?;
-        Ok((fenced.parse()?, unfenced.parse()?))
+        self.ask(Ask::Read(token)).await
     }
 
     /// Writes both lists back with one item more; whether the one that checks tokens took it.
@@ -121,8 +122,7 @@ impl Pen {
     /// # Errors
     /// When the resource has gone.
     pub async fn write(&mut self, token: i64, item: u64, read: (usize, usize)) -> Verdict<bool> {
-        let answer = self.ask(format!("write {token} {item} {} {}\n", read.0, read.1)).await?;
-        answer.parse().map_err(|_| Stop::failed(format!("an answer to a write: {answer}")))
+        self.ask(Ask::Write(token, item, read)).await
     }
 }
 
