@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_core::{Backend, Capabilities, Driver};
@@ -55,10 +54,6 @@ impl Harness for File {
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities
-    }
-
-    fn unit(&self) -> Duration {
-        Duration::from_millis(400)
     }
 
     fn lacks(&self, need: Need) -> Option<String> {

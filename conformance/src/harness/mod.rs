@@ -31,7 +31,9 @@ pub trait Harness: Send + Sync + 'static {
     fn capabilities(&self) -> Capabilities;
 
     /// The time unit of the cases: leases are a few of it. Long enough that a loaded machine keeps to it.
-    fn unit(&self) -> Duration;
+    fn unit(&self) -> Duration {
+        Duration::from_millis(400)
+    }
 
     /// Why the store does not serve `need`; `None` when it does.
     fn lacks(&self, need: Need) -> Option<String>;

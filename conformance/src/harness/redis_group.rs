@@ -82,10 +82,6 @@ impl Harness for RedisGroup {
         self.capabilities
     }
 
-    fn unit(&self) -> Duration {
-        Duration::from_millis(400)
-    }
-
     fn lacks(&self, _need: Need) -> Option<String> {
         None
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_conformance::faults::{Gate, Link};
@@ -44,10 +43,6 @@ impl Harness for Vehicle {
             Lock::Children(_) => children::capabilities(),
             Lock::Redlock(_) => redlock::capabilities(),
         }
-    }
-
-    fn unit(&self) -> Duration {
-        Duration::from_millis(400)
     }
 
     fn lacks(&self, need: Need) -> Option<String> {
