@@ -12,7 +12,8 @@ use crate::verdict::{Stop, Verdict};
 
 /// Who blocks its thread blocks timers, renewals and wake-ups alike. It runs until the case lets go of it.
 pub(crate) struct Aside {
-    handle: Handle,
+    /// The runtime.
+    pub(crate) handle: Handle,
     end: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -27,10 +28,6 @@ impl Aside {
             runtime.shutdown_background();
         });
         Ok(Self { handle, end, thread })
-    }
-
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
     }
 
     /// A client over `backend` that renews here.

@@ -88,10 +88,10 @@ async fn late_answer_is_no_hold(ctx: &Ctx) -> Verdict {
 /// A process that stood still for longer than its lease sees so at its first look, before any timer or task has run.
 async fn first_look_after_a_stall(ctx: &Ctx) -> Verdict {
     let aside = Aside::start()?;
-    let backend = ctx.backend_on(aside.handle()).await?;
+    let backend = ctx.backend_on(&aside.handle).await?;
     let locks = aside.client(ctx, backend, ctx.units(3), ctx.units(3))?;
     let (lock, stall) = (locks.mutex("stall")?, ctx.units(5));
-    let looked = aside.handle().spawn(async move {
+    let looked = aside.handle.spawn(async move {
         let guard = lock.acquire().await?;
         let before = guard.is_held();
         // Blocks the thread on purpose.

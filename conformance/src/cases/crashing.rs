@@ -130,12 +130,12 @@ async fn death_in_the_middle(ctx: &Ctx) -> Verdict {
         for i in 0..DEATHS {
             let text = format!("half-way-{round}-{i}");
             let aside = Aside::start()?;
-            let backend = ctx.backend_on(aside.handle()).await?;
+            let backend = ctx.backend_on(&aside.handle).await?;
             let lock = aside.client(ctx, backend, lease, lease)?.mutex(&text)?;
-            let begun = aside.handle().spawn(begin(lock, i == 0));
+            let begun = aside.handle.spawn(begin(lock, i == 0));
             let (lock, cycle, guard) = ctx.soon("a client is at work", begun).await???;
             held += u32::from(guard.as_ref().is_some_and(Guard::is_held));
-            aside.handle().spawn(live(lock, guard));
+            aside.handle.spawn(live(lock, guard));
             // To the microsecond: timers tick in milliseconds.
             cut_at(std::future::pending::<()>(), cycle * i / DEATHS).await;
             aside.end().await?;

@@ -97,12 +97,12 @@ async fn late_wake_of_a_stalled_process(ctx: &Ctx) -> Verdict {
     let locks = aside.client(ctx, backend, LONG, ctx.units(4))?;
     let holder = other.mutex(text)?.acquire().await?;
     let lock = locks.mutex(text)?.retry(patient());
-    let waiter = aside.handle().spawn(async move { lock.acquire().await });
+    let waiter = aside.handle.spawn(async move { lock.acquire().await });
     ctx.until_line_has(other.backend(), &name(text)?, 2).await?;
     let next = ctx.queued(other.mutex(text)?, &other, 3).await?;
     let (go_on, stalled) = std::sync::mpsc::channel::<()>();
     let (standing, stands) = tokio::sync::oneshot::channel();
-    aside.handle().spawn(async move {
+    aside.handle.spawn(async move {
         let _told = standing.send(());
         // Blocks the thread on purpose; ends when the case lets go of the sender, too.
         let _gone_on = stalled.recv();

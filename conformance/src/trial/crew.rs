@@ -59,7 +59,7 @@ fn serve(harness: &Arc<dyn Harness>, order: Order) -> Verdict {
             }
         };
         let work = Work::new((backend, harness.clock()), (order.plan, order.number), journal, stopped)?;
-        let locks = work.locks().clone();
+        let locks = work.locks.clone();
         let mut work = tokio::spawn(work.run(order.seed));
         tokio::select! {
             worked = &mut work => worked??,
@@ -100,14 +100,17 @@ async fn obey(stop: watch::Sender<bool>, journal: Arc<Journal>) -> Verdict {
 
 /// All clients of a trial.
 pub struct Crew {
-    clients: Vec<Client>,
+    /// The clients.
+    pub clients: Vec<Client>,
     _folder: TempDir,
 }
 
 /// One client.
 pub struct Client {
-    number: u32,
-    link: Arc<Link>,
+    /// Its number.
+    pub number: u32,
+    /// The way to the store.
+    pub link: Arc<Link>,
     order: Order,
     journals: Mutex<Vec<Tail>>,
     body: tokio::sync::Mutex<Body>,
@@ -172,12 +175,6 @@ impl Crew {
         Ok(Self { clients, _folder: folder })
     }
 
-    /// The clients.
-    #[must_use]
-    pub fn clients(&self) -> &[Client] {
-        &self.clients
-    }
-
     /// How many works have been stopped by the end of their hold, and by that of their leader's term.
     ///
     /// # Errors
@@ -214,19 +211,13 @@ impl Client {
             let backend = ctx.store().connect_by(&link).await?;
             let (stop, stopped) = watch::channel(false);
             let work = Work::new((backend, ctx.clock()), (plan.clone(), number), journal(&file)?, stopped)?;
-            let locks = work.locks().clone();
+            let locks = work.locks.clone();
             Body::Task { work: tokio::spawn(work.run(seed)), stop, locks }
         } else {
             process(&order)?
         };
         let journals = Mutex::new(vec![Tail::of(file)]);
         Ok(Self { number, link, order, journals, body: tokio::sync::Mutex::new(body) })
-    }
-
-    /// Its number.
-    #[must_use]
-    pub fn number(&self) -> u32 {
-        self.number
     }
 
     /// Where it, and whoever was there before it in its place, wrote down events.
@@ -245,12 +236,6 @@ impl Client {
 
     fn counts(&self) -> Verdict<Counts> {
         sum(self.journals.lock().iter_mut().map(Tail::counts))
-    }
-
-    /// The way to the store.
-    #[must_use]
-    pub fn link(&self) -> &Arc<Link> {
-        &self.link
     }
 
     /// Stops it where it is for `time`, and lets it go on.

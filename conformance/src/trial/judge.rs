@@ -65,10 +65,10 @@ impl Findings {
 
     /// Compares what was written with what is there.
     pub(super) fn resource(&mut self, resource: &Resource) {
-        let (fenced, unfenced) = resource.lists().contents();
+        let (fenced, unfenced) = resource.lists.contents();
         let (taken, all) = &self.written;
         self.writes = all.len() as u64;
-        self.refused = resource.lists().refused();
+        self.refused = resource.lists.refused();
         self.fenced_lost = taken.difference(&fenced).count() as u64;
         self.unfenced_lost = all.difference(&unfenced).count() as u64;
     }
@@ -81,14 +81,14 @@ impl Findings {
 pub fn judge(crew: &Crew, plan: &Plan) -> Verdict<Findings> {
     let mut findings = Findings::default();
     let mut holds = Vec::new();
-    for client in crew.clients() {
+    for client in &crew.clients {
         for path in client.journals() {
             // A client may be killed before it has written anything.
             if !path.exists() {
                 continue;
             }
             let events = event::read(&path)?;
-            holds.extend(of_one(client.number(), &events, &mut findings)?);
+            holds.extend(of_one(client.number, &events, &mut findings)?);
             let seen = events.iter().filter_map(|event| match event {
                 Event::Led { token } if *token > 0 => Some(*token),
                 _ => None,
@@ -99,8 +99,7 @@ pub fn judge(crew: &Crew, plan: &Plan) -> Verdict<Findings> {
             // ones while a member does not answer.
             let ordered = plan.fencing && plan.fifo;
             if let Some(pair) = seen.windows(2).find(|pair| ordered && pair[0] >= pair[1]) {
-                let text =
-                    format!("client {}: leader {} is seen after {}", client.number(), pair[1], pair[0]);
+                let text = format!("client {}: leader {} is seen after {}", client.number, pair[1], pair[0]);
                 findings.violations.push(text);
             }
         }

@@ -90,13 +90,13 @@ pub async fn run(ctx: &Ctx, clients: u32, goal: Goal, scene: Scene) -> Verdict<F
         fencing: capabilities.fencing,
         delay: capabilities.delay,
         worked,
-        resource: resource.port(),
+        resource: resource.port,
     };
     let crew = Crew::start(ctx, clients, &plan).await?;
     let telling = || {
         let (stopped, deposed) = crew.stopped()?;
         let told = match scene {
-            Scene::Everything => !capabilities.fencing || resource.lists().refused() > 0,
+            Scene::Everything => !capabilities.fencing || resource.lists.refused() > 0,
             Scene::Ways | Scene::Leader => stopped >= STOPPED,
         };
         Ok(told && (!nemesis::deposes(ctx, scene) || deposed > 1))
@@ -119,8 +119,8 @@ const STOPPED: u64 = 10;
 /// Every client makes full cycles again once nothing is broken any more.
 async fn goes_on(ctx: &Ctx, crew: &Crew) -> Verdict {
     const CYCLES: u64 = 5;
-    for client in crew.clients() {
-        let (number, before, end) = (client.number(), client.cycles()?, Instant::now() + PATIENCE * 2);
+    for client in &crew.clients {
+        let (number, before, end) = (client.number, client.cycles()?, Instant::now() + PATIENCE * 2);
         while client.cycles()? < before + CYCLES {
             ensure!(!client.has_ended().await?, "client {number} has ended; it said why");
             if Instant::now() >= end {

@@ -108,7 +108,7 @@ pub async fn harass(
         over: AtomicBool::new(false),
         done: Mutex::default(),
     };
-    let clients = crew.clients().iter().map(|client| nemesis.of_client(client, ctx.rng()));
+    let clients = crew.clients.iter().map(|client| nemesis.of_client(client, ctx.rng()));
     let broken = join(join_all(clients), nemesis.of_the_server(ctx.rng()));
     let reached = async {
         let reached = nemesis.until(crew, goal, telling).await;
@@ -143,7 +143,7 @@ impl Nemesis<'_> {
             + self.lease * LEASES_PER_FAULT * faults
             + TIME_PER_CYCLE * u32::try_from(goal.cycles)?;
         loop {
-            let cycles = crew.clients().iter().map(Client::cycles).sum::<Verdict<u64>>()?;
+            let cycles = crew.clients.iter().map(Client::cycles).sum::<Verdict<u64>>()?;
             let so_far = Goal { cycles, faults: self.count() };
             let late = Instant::now() > end;
             // What tells nothing goes on for as long as it may.
@@ -172,17 +172,17 @@ impl Nemesis<'_> {
             let (name, blow) = self.blows[next];
             match blow {
                 Blow::Link(fault) => {
-                    client.link().set(fault);
+                    client.link.set(fault);
                     self.rest(&mut rng, self.lease / 8, self.lease * 2).await;
-                    client.link().heal();
+                    client.link.heal();
                 }
                 Blow::OneByOne => {
-                    client.link().set(Fault::StallReplies);
+                    client.link.set(Fault::StallReplies);
                     for _ in 0..SINGLES {
                         self.rest(&mut rng, Duration::ZERO, self.lease / 4).await;
-                        client.link().let_one_through();
+                        client.link.let_one_through();
                     }
-                    client.link().heal();
+                    client.link.heal();
                 }
                 Blow::Pause => client.pause(self.lease / 2 + rng.time(self.lease * 2)).await?,
                 Blow::Block => client.block(self.lease / 4 + rng.time(self.lease)).await?,

@@ -16,8 +16,10 @@ use crate::verdict::{Context as _, Verdict};
 /// The resource. Ends when dropped.
 #[derive(Debug)]
 pub struct Resource {
-    port: u16,
-    lists: Arc<Fenced>,
+    /// Where it listens.
+    pub port: u16,
+    /// What became of what was written to it.
+    pub lists: Arc<Fenced>,
     task: JoinHandle<()>,
 }
 
@@ -37,18 +39,6 @@ impl Resource {
             }
         });
         Ok(Self { port, lists, task })
-    }
-
-    /// Where it listens.
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// What became of what was written to it.
-    #[must_use]
-    pub fn lists(&self) -> &Fenced {
-        &self.lists
     }
 }
 
@@ -135,7 +125,7 @@ mod tests {
     async fn a_late_write_is_refused_and_tramples_on_the_twin() {
         let resource = Resource::start().await.unwrap();
         let (mut a, mut b) =
-            (Pen::connect(resource.port()).await.unwrap(), Pen::connect(resource.port()).await.unwrap());
+            (Pen::connect(resource.port).await.unwrap(), Pen::connect(resource.port).await.unwrap());
         let late = a.read(1).await.unwrap();
         let read = b.read(2).await.unwrap();
         assert!(b.write(2, 20, read).await.unwrap());
@@ -143,7 +133,7 @@ mod tests {
         assert!(b.write(2, 21, read).await.unwrap());
         assert!(!a.write(1, 10, late).await.unwrap());
         assert_eq!(
-            (resource.lists().contents(), resource.lists().refused()),
+            (resource.lists.contents(), resource.lists.refused()),
             (([20, 21].into(), [10].into()), 1)
         );
     }

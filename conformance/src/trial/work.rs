@@ -89,12 +89,6 @@ impl Work {
         Ok(Arc::new(Self { locks, notes, plan, number, journal, holds: AtomicU64::new(0), stop }))
     }
 
-    /// Its client.
-    #[must_use]
-    pub fn locks(&self) -> &Locks {
-        &self.locks
-    }
-
     /// Works until it is told to stop.
     ///
     /// # Errors
