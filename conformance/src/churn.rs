@@ -16,7 +16,7 @@ use onelock_core::toolkit::Mutex;
 use onelock_core::{Clock, Error, ErrorKind, Mode, Timestamp};
 use tokio::task::JoinSet;
 
-use crate::ctx::{PATIENCE, acquiring, patient, within};
+use crate::ctx::{PATIENCE, acquiring, answered, patient, within};
 use crate::history::{self, Hold, nanos};
 use crate::rng::Rng;
 use crate::verdict::{Context as _, Stop, Verdict};
@@ -169,21 +169,13 @@ impl Churn {
 async fn judge(report: &mut Report, locks: &Locks, guard: Guard) -> Verdict {
     let end = Instant::now() + PATIENCE;
     loop {
+        // The fault may not be quite over.
+        let shown = answered(|| locks.inspect(guard.name().as_str())).await?;
         let Ok(token) = guard.token() else {
             // It is known at once why.
             within(PATIENCE, "a lost guard says so", guard.lost()).await?;
             report.kept_lost += 1;
             return Ok(());
-        };
-        let shown = match locks.inspect(guard.name().as_str()).await {
-            // The fault may not be quite over.
-            Err(error)
-                if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout)
-                    && Instant::now() < end =>
-            {
-                continue;
-            }
-            shown => shown?,
         };
         if shown.holders.iter().any(|holder| holder.token == token) {
             report.kept += 1;
