@@ -105,14 +105,9 @@ impl Store for Fresh {
     }
 
     async fn residue(&self) -> Verdict<Vec<String>> {
-        let mut left = Vec::new();
-        if self.store.names() > 0 {
-            left.push(format!("{} names", self.store.names()));
-        }
-        if self.store.waits() > 0 {
-            left.push(format!("{} waiting calls", self.store.waits()));
-        }
-        Ok(left)
+        let (names, waits) = (self.store.names(), self.store.waits());
+        let left = (names + waits > 0).then(|| format!("{names} names, {waits} waiting calls"));
+        Ok(left.into_iter().collect())
     }
 
     async fn counters(&self) -> Verdict<u64> {
