@@ -7,14 +7,12 @@ use std::time::{Duration, Instant};
 use onelock_core::{Backend, ErrorKind, Page, Renewal, Renewed, Request, Result, Standing};
 
 use crate::case::{Need, table};
-use crate::ctx::{
-    Ctx, LONG, PATIENCE, exclusive, held, holder, leased, name, renew, renewal, ticket, trying, within,
-};
+use crate::ctx::{Ctx, Entry, LONG, PATIENCE, exclusive, holder, leased, name, trying, within};
 use crate::faults::{Fault, Link};
 use crate::rng::Rng;
 use crate::verdict::Verdict;
 use crate::wear::{PEAK, in_kib};
-use crate::{ensure, ensure_eq};
+use crate::{ensure, ensure_eq, expect};
 
 table! {
     mangled_replies: [16], [Need::Network, Need::Altered], 120;
@@ -37,8 +35,7 @@ const MEMORY: u64 = 512 << 10;
 async fn mangled_replies(ctx: &Ctx) -> Verdict {
     pass_over_panics_of_drivers();
     let sound = ctx.backend().await?;
-    let taken = exclusive(&name("mangled/taken")?)?;
-    let grant = held(&sound, &taken).await?;
+    let taken = Entry::holding(&sound, exclusive(&name("mangled/taken")?)?).await?;
     let before = in_kib(PEAK)?;
     let end = Instant::now() + TIME * u32::try_from(ctx.volume(1))?;
     let wanted = ctx.volume(ALTERED) / CLIENTS as u64;
@@ -58,8 +55,7 @@ async fn mangled_replies(ctx: &Ctx) -> Verdict {
         let tally = tokio::select! {
             tally = clients.join_next() => tally,
             _ = due.tick() => {
-                let still = renew(&sound, renewal(&taken, grant.token)).await?;
-                ensure!(matches!(still, Renewed::Held(_)), "the sound client has lost its lock: {still:?}");
+                expect!(taken.renew().await?, Renewed::Held(_) => (), "the sound client's lock");
                 continue;
             }
         };
@@ -78,10 +74,9 @@ async fn mangled_replies(ctx: &Ctx) -> Verdict {
     );
     let grown = in_kib(PEAK)?.saturating_sub(before);
     ensure!(grown < MEMORY, "{altered} altered replies took {} MiB of memory", grown >> 10);
-    let still = renew(&sound, renewal(&taken, grant.token)).await?;
-    ensure!(matches!(still, Renewed::Held(_)), "the sound client has lost its lock: {still:?}");
-    ensure_eq!(holder(&sound, &taken.name).await?, Some(grant.token), "the holder at the end");
-    sound.release(&ticket(&taken, grant.token)).await?;
+    expect!(taken.renew().await?, Renewed::Held(_) => (), "the sound client's lock");
+    ensure_eq!(holder(&sound, &taken.request.name).await?, taken.token, "the holder at the end");
+    taken.release().await?;
     Ok(())
 }
 
