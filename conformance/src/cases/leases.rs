@@ -261,11 +261,8 @@ async fn release_at_the_end_of_a_lease_hurts_nobody(ctx: &Ctx) -> Verdict {
             let (released, token) = tokio::join!(late, taken);
             let (released, token) = (released?, token?);
             let line = b.inspect(&name).await?;
-            ensure_eq!(
-                line.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(),
-                vec![token],
-                "the holder after the late release, which said {released:?}"
-            );
+            let holders: Vec<_> = line.holders.iter().map(|holder| holder.token).collect();
+            ensure_eq!(holders, [token], "the holder after the late release, which said {released:?}");
             expect!(renew(&b, renewal(&second, token)).await?, Renewed::Held(_) => (), "the next holder's renewal");
             Verdict::Ok(())
         });

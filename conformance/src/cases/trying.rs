@@ -42,12 +42,9 @@ async fn everything_breaks(ctx: &Ctx) -> Verdict {
     ensure!(findings.lost > 0, "no lease was lost: the run proves nothing");
     ensure!(findings.cut > 0, "no acquire was cut: the run proves nothing");
     if ctx.harness().capabilities().fencing {
-        ensure!(
-            findings.refused > 0,
-            "no write came late: the run proves nothing ({} writes)",
-            findings.writes
-        );
-        ensure!(findings.fenced_lost == 0, "{} of {} writes are lost", findings.fenced_lost, findings.writes);
+        let (writes, lost) = (findings.writes, findings.fenced_lost);
+        ensure!(findings.refused > 0, "no write of {writes} came late: the run proves nothing");
+        ensure!(lost == 0, "{lost} of {writes} writes are lost");
     }
     ensure!(findings.unfenced_lost > 0, "the twin lost nothing: the run proves nothing");
     Ok(())
