@@ -139,8 +139,8 @@ impl Harness for Target {
     }
 
     async fn start(&self) -> Verdict<Box<dyn Store>> {
-        let url = format!("{}{MARK}{}", scope()?, self.url);
-        Ok(Box::new(Fresh { url, drivers: self.drivers.clone(), proxies: Proxies::default() }))
+        let (scope, url, drivers) = (scope()?, self.url.clone(), self.drivers.clone());
+        Ok(Box::new(Fresh { scope, url, drivers, proxies: Proxies::default() }))
     }
 
     async fn open(&self, url: &str) -> onelock_core::Result<Arc<dyn Backend>> {
@@ -155,6 +155,7 @@ async fn open(url: &str, drivers: &[Driver]) -> onelock_core::Result<Arc<dyn Bac
 }
 
 struct Fresh {
+    scope: String,
     url: String,
     drivers: Vec<Driver>,
     proxies: Proxies,
@@ -163,24 +164,21 @@ struct Fresh {
 #[async_trait]
 impl Store for Fresh {
     async fn connect(&self) -> Verdict<Arc<dyn Backend>> {
-        Ok(open(&self.url, &self.drivers).await?)
+        Ok(open(&self.url()?, &self.drivers).await?)
     }
 
     fn url(&self) -> Verdict<String> {
-        Ok(self.url.clone())
+        Ok(format!("{}{MARK}{}", self.scope, self.url))
     }
 
     async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
-        let (scope, url) = self.url.split_once(MARK).context("a scope")?;
-        let target = address(url).await?;
-        let way = self.proxies.way(target, link).await?;
-        let by = proxied(url, way.port()).map_err(crate::Stop::failed)?;
-        Ok(format!("{scope}{MARK}{by}"))
+        let way = self.proxies.way(address(&self.url).await?, link).await?;
+        let by = proxied(&self.url, way.port()).map_err(crate::Stop::failed)?;
+        Ok(format!("{}{MARK}{by}", self.scope))
     }
 
     async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {
-        let url = self.url.split_once(MARK).map_or(&*self.url, |(_, url)| url);
-        match proxied(url, 0) {
+        match proxied(&self.url, 0) {
             Ok(_) => Ok(open(&self.url_by(link).await?, &self.drivers).await?),
             Err(_) => Ok(Arc::new(crate::faults::Gate::new(self.connect().await?, link))),
         }
