@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use onelock_core::toolkit::{Layer, Layered, Mutex};
 use onelock_core::{Backend, Error, Renewal, Renewed, Result, Ticket, Wake};
 use serde::{Deserialize, Serialize};
@@ -156,12 +157,6 @@ impl Counted {
             self.notes.unclear.fetch_add(1, Ordering::Relaxed);
         }
     }
-
-    async fn seen<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let answer = call.await;
-        self.look(&answer);
-        answer
-    }
 }
 
 #[async_trait]
@@ -175,7 +170,7 @@ impl Layer for Counted {
         _verb: &'static str,
         call: impl Future<Output = Result<T>> + Send,
     ) -> impl Future<Output = Result<T>> + Send {
-        self.seen(call)
+        call.inspect(|answer| self.look(answer))
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
