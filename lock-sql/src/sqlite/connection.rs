@@ -3,8 +3,8 @@
 //! SQLite lets one connection write and keeps no queue of those who want to: each tries again and again, and a hundred of
 //! them leave the processor no time for the one who writes. So a connection that finds the file busy first takes a `flock` on
 //! the write-ahead log, for which the kernel keeps a queue in the order of arrival, and only its head tries again. SQLite has no
-//! locks on the log itself, so closing this handle of it drops none. The queue is about order and load only: one that is not at
-//! its head in time tries without, so a process that is stopped at the head takes nobody with it.
+//! locks on the log itself, so closing this handle of it drops none. The queue is about order and load only: who is in it for
+//! `TURN` tries once and goes on waiting, so a process that is stopped at the head takes nobody with it.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -17,6 +17,9 @@ use super::config::SqliteConfig;
 use super::error::Fault;
 use super::file;
 use super::open::Database;
+
+/// How long one waits in the queue before it tries without having come to its head.
+const TURN: Duration = Duration::from_millis(50);
 
 pub(super) struct Connection {
     pub(super) config: SqliteConfig,
@@ -63,7 +66,11 @@ impl Connection {
                 continue;
             }
             if place.is_none() {
-                place = self.queue.enter(&self.config.path, deadline);
+                place = self.queue.enter(&self.config.path, deadline.min(Instant::now() + TURN));
+                if self.queue.0.is_some() {
+                    // Still behind others: the wait was the pause.
+                    continue;
+                }
             }
             // From 0.1 ms up to about 1 ms at the head of the queue, where one tries, and 25 ms without, where many may.
             std::thread::sleep(Duration::from_micros(100 << tries.min(if place.is_some() { 3 } else { 8 })));
@@ -108,8 +115,8 @@ struct Queue(Option<mpsc::Receiver<File>>);
 
 impl Queue {
     /// Waits until it is at the head of the queue, which lasts until the answer is dropped; `None` when that is not so by
-    /// `deadline`, or where there is no log yet.
-    fn enter(&mut self, path: &Path, deadline: Instant) -> Option<File> {
+    /// `end`, where its place stays, or where there is no log yet.
+    fn enter(&mut self, path: &Path, end: Instant) -> Option<File> {
         let head = match self.0.take() {
             Some(head) => head,
             None => {
@@ -131,14 +138,9 @@ impl Queue {
                 head
             }
         };
-        match head.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(log) => Some(log),
-            Err(mpsc::RecvTimeoutError::Disconnected) => None,
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                self.0 = Some(head);
-                None
-            }
-        }
+        let turn = head.recv_timeout(end.saturating_duration_since(Instant::now()));
+        self.0 = matches!(turn, Err(mpsc::RecvTimeoutError::Timeout)).then_some(head);
+        turn.ok()
     }
 }
 
@@ -147,6 +149,31 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+
+    /// The head of the queue does not go on, as a process that is stopped.
+    #[test]
+    fn who_is_behind_a_head_that_is_stopped_tries_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let mut config = SqliteConfig::new(&path);
+        config.busy_timeout = Duration::from_secs(20);
+        let mut connection = Connection::new(config, Arc::new(onelock_core::BootClock));
+        connection.persist(|_| Ok(())).unwrap();
+        let [log, _] = file::companions(&path);
+        let head = File::open(&log).unwrap();
+        head.lock().unwrap();
+        let began = Instant::now();
+        for busy in [1, 2, 5] {
+            let mut tries = 0;
+            let attempt = |_: &mut Database| {
+                tries += 1;
+                let error = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+                if tries > busy { Ok(()) } else { Err(rusqlite::Error::SqliteFailure(error, None).into()) }
+            };
+            connection.persist(attempt).unwrap();
+        }
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
 
     /// How many handles of the log this process has: one at the head of the queue, and one for each place behind it.
     fn handles(log: &Path) -> usize {
