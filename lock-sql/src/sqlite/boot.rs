@@ -3,6 +3,7 @@
 //! Leases run on the host's boot clock, which no step of the wall clock moves; the boot id says whether the times in
 //! the file were written on the same run of that clock.
 
+use std::path::Path;
 use std::time::Duration;
 
 use onelock_core::{Error, ErrorKind, Result, Timestamp};
@@ -21,18 +22,31 @@ impl Boot {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the system tells no boot id, or a container has one of its own: without the
-    /// kernel's, times left by an earlier boot could not be distinguished from living leases.
+    /// kernel's, times left by an earlier boot could not be distinguished from living leases. The same where the shift cannot be
+    /// read.
     pub(super) fn current() -> Result<Self> {
-        let id = boot_id().and_then(|id| match id.trim() {
+        let boot = boot_id().and_then(|id| match id.trim() {
             "" => Err("the system's boot id is empty".to_owned()),
-            id => Ok(id.to_owned()),
+            id => Ok(Self { id: id.to_owned(), shift: shift(Path::new("/proc/self"))? }),
         });
         let unsupported = |why| format!("{why}; the SQLite store needs it to tell living leases");
-        let id = id.map_err(|why| Error::new(ErrorKind::Unsupported, unsupported(why)))?;
-        // A container may run in a time namespace, where the boot clock has an offset; the file keeps the host's own time.
-        let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
-        Ok(Self { id, shift: boot_offset(&offsets) })
+        boot.map_err(|why| Error::new(ErrorKind::Unsupported, unsupported(why)))
     }
+}
+
+/// A container may run in a time namespace, where the boot clock has an offset; the file keeps the host's own time.
+///
+/// The kernel shows the offsets of the namespace that the process has for its children, which is its own until it makes one. A
+/// process that makes one later goes on with what was read here.
+fn shift(process: &Path) -> Result<i64, String> {
+    let offsets = std::fs::read_to_string(process.join("timens_offsets")).unwrap_or_default();
+    // Afterwards, so that no namespace comes in between. A kernel that has none shows neither link.
+    let namespace = |whose| std::fs::read_link(process.join("ns").join(whose)).ok();
+    if namespace("time") == namespace("time_for_children") {
+        return Ok(boot_offset(&offsets));
+    }
+    let why = "this process has made a time namespace for its children, so the kernel does not show the shift of its own clock";
+    Err(why.to_owned())
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -94,6 +108,22 @@ mod tests {
     #[test]
     fn a_boot_keeps_its_id() {
         assert_eq!(Boot::current().unwrap(), Boot::current().unwrap());
+    }
+
+    #[test]
+    fn the_offset_of_a_time_namespace_for_children_is_not_taken() {
+        let process = tempfile::tempdir().unwrap();
+        let link = |whose, to| std::os::unix::fs::symlink(to, process.path().join("ns").join(whose)).unwrap();
+        std::fs::write(process.path().join("timens_offsets"), "boottime 5 0\n").unwrap();
+        // As of a kernel without time namespaces.
+        assert_eq!(shift(process.path()).unwrap(), 5_000_000_000);
+        std::fs::create_dir(process.path().join("ns")).unwrap();
+        link("time", "time:[1]");
+        link("time_for_children", "time:[2]");
+        shift(process.path()).unwrap_err();
+        std::fs::remove_file(process.path().join("ns/time")).unwrap();
+        link("time", "time:[2]");
+        assert_eq!(shift(process.path()).unwrap(), 5_000_000_000);
     }
 
     #[test]
