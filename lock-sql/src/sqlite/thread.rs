@@ -174,7 +174,7 @@ impl Worker {
                 }
             }
             self.run(calls);
-            self.waiters.answer(&mut self.connection, &waiting);
+            self.waiters.answer(&mut self.connection, &waiting, false);
         }
     }
 
@@ -192,7 +192,7 @@ impl Worker {
             // A caller that went away needs no answer.
             let _ = call.committed.send(done.as_ref().map(|_| ()).map_err(Clone::clone));
         }
-        self.waiters.answer(&mut self.connection, &done.unwrap_or_default());
+        self.waiters.answer(&mut self.connection, &done.unwrap_or_default(), false);
     }
 
     /// Runs the calls in one transaction; whose waits it may have ended.

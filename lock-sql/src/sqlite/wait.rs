@@ -3,11 +3,10 @@
 
 use std::time::Instant;
 
-use onelock_core::{HolderId, HolderMap, Result, Ticket, Wake};
+use onelock_core::{Error, HolderId, HolderMap, Result, Ticket, Wake};
 use tokio::sync::oneshot;
 
 use super::connection::Connection;
-use super::error::Fault;
 use super::line::wake;
 use super::open::{Database, check_marks};
 
@@ -58,47 +57,103 @@ impl Waiters {
     }
 
     /// Reads what other processes did, and answers those whom it concerns.
+    ///
+    /// A notice is mostly of a promotion, and a line is promoted from its front: behind the first here that still waits nobody is
+    /// read. An entry that is gone from there is seen by the next poll that was not notified.
     pub(super) fn poll(&mut self, connection: &mut Connection, notified: bool) {
         self.calls.retain(|_, (_, reply)| !reply.is_closed());
         if notified || connection.persist(Database::has_changed).unwrap_or(true) {
             let all: Vec<_> = self.calls.keys().copied().collect();
             self.ahead = FAR;
-            self.answer(connection, &all);
+            self.answer(connection, &all, notified);
         }
-        self.polled = Some(Instant::now());
+        if !notified {
+            self.polled = Some(Instant::now());
+        }
     }
 
-    /// Answers those of these whose wait is over. Only reads, so it is in no writer's way.
-    pub(super) fn answer(&mut self, connection: &mut Connection, holders: &[HolderId]) {
-        let waiting: Vec<_> = holders.iter().filter_map(|holder| self.calls.remove(holder)).collect();
+    /// Answers those of these whose wait is over; with `front`, only as far as each line has moved. Only reads: it is in no writer's way.
+    pub(super) fn answer(&mut self, connection: &mut Connection, holders: &[HolderId], front: bool) {
+        let mut waiting: Vec<_> =
+            holders.iter().filter_map(|holder| self.calls.get(holder)).map(|(ticket, _)| ticket).collect();
         if waiting.is_empty() {
             return;
         }
+        waiting.sort_unstable_by(|a, b| (&a.name, a.token).cmp(&(&b.name, b.token)));
         let read = connection.persist(|database| {
             // First, so that nothing falls between the answer and what is notified later.
             database.notices();
-            let wakes: Result<Vec<_>, Fault> =
-                waiting.iter().map(|(ticket, _)| wake(database, ticket)).collect();
+            let (mut ended, mut waits) = (Vec::new(), None);
+            for ticket in &waiting {
+                if front && waits == Some(&ticket.name) {
+                    continue;
+                }
+                match wake(database, ticket)? {
+                    Ok(wake) => ended.push((ticket.holder, Ok(wake))),
+                    Err(ahead) => {
+                        self.ahead = self.ahead.min(ahead);
+                        // Without its number it may be behind the next.
+                        waits = ticket.token.and(Some(&ticket.name));
+                    }
+                }
+            }
             // Last: versions only grow, so what was read before was of this one.
             check_marks(&database.sql)?;
             database.files.check()?;
-            wakes
+            Ok(ended)
         });
-        let wakes = match read {
-            Ok(wakes) => wakes,
-            // A caller that went away needs no answer.
-            Err(error) => {
-                return waiting.into_iter().for_each(|(_, reply)| drop(reply.send(Err(error.clone()))));
-            }
-        };
-        for ((ticket, reply), wake) in waiting.into_iter().zip(wakes) {
-            match wake {
-                Ok(wake) => drop(reply.send(Ok(wake))),
-                Err(ahead) => {
-                    self.ahead = self.ahead.min(ahead);
-                    self.calls.insert(ticket.holder, (ticket, reply));
-                }
+        let failed = |error: Error| waiting.iter().map(|of| (of.holder, Err(error.clone()))).collect();
+        let ended: Vec<_> = read.unwrap_or_else(failed);
+        for (holder, wake) in ended {
+            if let Some((_, reply)) = self.calls.remove(&holder) {
+                // A caller that went away needs no answer.
+                let _ = reply.send(wake);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use onelock_core::{BootClock, FencingToken, LockName, Mode};
+
+    use super::super::config::SqliteConfig;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_notice_is_a_read_of_the_front_of_each_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(folder.path().join("locks.db"));
+        let mut connection = Connection::new(config, std::sync::Arc::new(BootClock));
+        let mut change = |text: &str| connection.persist(|file| Ok(file.sql.execute_batch(text)?)).unwrap();
+        change("SELECT 1");
+        let (mut waiters, mut waits) = (Waiters::default(), Vec::new());
+        for token in 1..=60_u8 {
+            let name = if token % 2 == 0 { "even" } else { "odd" };
+            let holder = HolderId::from_u128(token.into());
+            change(&format!(
+                "INSERT INTO onelock_line VALUES ({token}, '{name}', x'{token:032x}', 'x', 0, 1 << 62, 0, 0, '')"
+            ));
+            let ticket = Ticket::new(LockName::new(name).unwrap(), holder, Mode::Exclusive);
+            let (reply, wait) = oneshot::channel();
+            waiters.add(ticket.token(FencingToken::new(token.into()).unwrap()), reply);
+            waits.push(wait);
+        }
+        change(
+            "UPDATE onelock_line SET held = 1 WHERE token = 1; DELETE FROM onelock_line WHERE token IN (3, 20)",
+        );
+        waiters.poll(&mut connection, true);
+        let reads = connection.persist(|file| {
+            let own = file.sql.prepare_cached(include_str!("sql/own.sql"))?;
+            Ok(own.get_status(rusqlite::StatementStatus::Run))
+        });
+        assert_eq!(reads.unwrap(), 4, "of 1, 3, 5 and 2");
+        let mut told = |token: usize| waits[token - 1].try_recv().ok().map(Result::unwrap);
+        assert_eq!(told(1), Some(Wake::Held(FencingToken::new(1).unwrap())));
+        assert_eq!((told(3), told(5), told(20)), (Some(Wake::Ask), None, None));
+        waiters.poll(&mut connection, false);
+        assert_eq!((told(5), told(20)), (None, Some(Wake::Ask)));
     }
 }
