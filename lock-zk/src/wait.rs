@@ -73,10 +73,16 @@ async fn set(entry: &Arc<Entry>, node: &Node, stand: &Stand) -> Result<Option<Wa
             Err(error) => Err(error),
         }
     } else {
-        let watched = session.ask(client.get_and_watch_data(path)).await;
-        // A permit ahead that was marked before the watch was set holds: the line shows that.
-        let is_new = |stat: &zk::Stat| matches!(stand, Stand::BehindEntry(_)) || stat.version == 0;
-        watched.map(|(_, stat, watcher)| is_new(&stat).then_some(watcher))
+        match session.ask(client.get_and_watch_data(path)).await {
+            Ok((_, stat, watcher)) if stat.version > 0 && matches!(stand, Stand::BehindPermit(..)) => {
+                // Marked before the watch was set, or written by somebody else: the line behind the watch shows whether it holds.
+                let line = Line::read(session, parent).await?;
+                let waits = stands(entry, node, &line)
+                    && matches!(entry.stand(), Some(Stand::BehindPermit(ahead, _)) if ahead == *path);
+                Ok(waits.then_some(watcher))
+            }
+            watched => watched.map(|(_, _, watcher)| Some(watcher)),
+        }
     };
     match watched {
         Ok(Some(watcher)) => return Ok(Some(Box::pin(watcher.changed()))),

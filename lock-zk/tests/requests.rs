@@ -169,3 +169,41 @@ async fn who_gives_up_waiting_promotes_nobody() -> Verdict {
     ensure_eq!(Some(wake), own.token.map(Wake::Held), "the last departure");
     Ok(())
 }
+
+/// A waiting permit's node is written by somebody else: the waiter behind it looks once, watches on, and is promoted in turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_others_write_is_watched_on() -> Verdict {
+    let (server, counter, url) = counted().await?;
+    let client = open(&url).await?;
+    let (name, mode) = (name("written")?, Mode::permit(2)?);
+    let (mut held_by, mut waits) = (Vec::new(), Vec::new());
+    for i in 0..4 {
+        let request = request(&name, mode)?;
+        if i < 2 {
+            held_by.push(ticket(&request, held(&client, &request).await?.token));
+            continue;
+        }
+        let own = ticket(&request, waiting(&client, &request).await?.token);
+        let (client, asked) = (Arc::clone(&client), own.clone());
+        waits.push((own, tokio::spawn(async move { client.wait(&asked).await })));
+    }
+    let admin = raw(&server).await?;
+    let mut nodes = admin.list_children("/own/written").await?;
+    nodes.sort_by_key(|node| node.rsplit('-').next().map(str::to_owned));
+    let third = format!("/own/written/{}", nodes[2]);
+    let mut before = quiet(&counter).await?;
+    for round in 0..3 {
+        admin.set_data(&third, b"by hand", None).await?;
+        let now = quiet(&counter).await?;
+        ensure!((1..=3).contains(&(now - before)), "{} requests after write {round}", now - before);
+        before = now;
+    }
+    for ((own, wait), first) in waits.into_iter().zip(&held_by) {
+        ensure!(!wait.is_finished(), "told before anybody has left");
+        client.release(first).await?;
+        let wake = tokio::time::timeout(Duration::from_secs(30), wait).await???;
+        ensure_eq!(Some(wake), own.token.map(Wake::Held), "the next one");
+        quiet(&counter).await?;
+    }
+    Ok(())
+}
