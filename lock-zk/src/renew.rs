@@ -107,8 +107,8 @@ async fn renew_batch(
     items.iter().map(|item| (item.index, settle(&session, entries, sent, item, &lines))).collect()
 }
 
-/// Sends a write that changes nothing, until all nodes that it checks are there: the server names the first that is not. An
-/// entry that is gone is taken out; a waiter whose predecessor is gone is noted. When the write was sent.
+/// Sends a write that changes nothing, until all nodes that it checks are there: the server names the first that is not, and a
+/// read the others. An entry that is gone is taken out; a waiter whose predecessor is gone is noted. When the write was sent.
 async fn check(
     session: &Session,
     entries: &Entries,
@@ -128,16 +128,28 @@ async fn check(
             Ok(_) => return Ok(sent),
             // What may not be read is looked for in the line.
             Err((at, zk::Error::NoNode | zk::Error::NoAuth)) if at < paths.len() => {
-                let missing = &paths[at];
-                for item in items.iter().filter(|item| predecessor(&item.entry).as_ref() == Some(missing)) {
-                    item.entry.set_stand(None);
+                let mut reader = client.new_multi_reader();
+                // Their children, which they do not have: the shortest answer there is.
+                paths[at + 1..].iter().try_for_each(|path| reader.add_get_children(path))?;
+                let others = session.ask(reader.commit()).await?;
+                let others = paths[at + 1..].iter().zip(others).filter(|(_, read)| is_missing(read));
+                let missing: HashSet<_> = others.map(|(path, _)| path).chain([&paths[at]]).collect();
+                for Item { entry, .. } in &*items {
+                    if predecessor(entry).is_some_and(|path| missing.contains(&path)) {
+                        entry.set_stand(None);
+                    }
                 }
-                let gone = items.extract_if(.., |item| item.node.path == *missing);
+                let gone = items.extract_if(.., |item| missing.contains(&item.node.path));
                 gone.for_each(|item| entries.remove(&item.entry));
             }
             Err((_, error)) => return Err(error),
         }
     }
+}
+
+/// Whether a node is not there, or may not be read.
+fn is_missing(read: &zk::MultiReadResult) -> bool {
+    matches!(read, zk::MultiReadResult::Error { err: zk::Error::NoNode | zk::Error::NoAuth })
 }
 
 /// The node without which a waiter may hold.

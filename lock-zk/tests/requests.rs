@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_conformance::ctx::{exclusive, held, name, number, request, ticket, waiting};
+use onelock_conformance::ctx::{exclusive, held, name, number, renewal, request, ticket, waiting};
 use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq};
-use onelock_core::{Mode, Standing, Wake};
+use onelock_core::{Mode, Renewed, Standing, Wake};
 
 use crate::support::harness::open;
 use crate::{counted, quiet, raw};
@@ -205,5 +205,35 @@ async fn a_node_that_others_write_is_watched_on() -> Verdict {
         ensure_eq!(Some(wake), own.token.map(Wake::Held), "the next one");
         quiet(&counter).await?;
     }
+    Ok(())
+}
+
+/// However many entries are gone, a renewal finds them all by one more read, and renews the others by one more write.
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_that_are_gone_cost_two_requests_together() -> Verdict {
+    const MULTI: i32 = 14;
+    const MULTI_READ: i32 = 22;
+    let (server, counter, url) = counted().await?;
+    let client = open(&url).await?;
+    let admin = raw(&server).await?;
+    let (mut due, mut gone) = (Vec::new(), admin.new_multi_writer());
+    for i in 0..120 {
+        let request = exclusive(&name(&format!("gone-{i}"))?)?;
+        due.push(renewal(&request, held(&client, &request).await?.token));
+        if i % 40 != 0 {
+            let path = format!("/own/gone-{i}");
+            let node = admin.list_children(&path).await?.pop().context("its node")?;
+            gone.add_delete(&format!("{path}/{node}"), None)?;
+        }
+    }
+    gone.commit().await?;
+    let before = counter.counts().by_code();
+    for (i, answer) in client.renew(&due).await.into_iter().enumerate() {
+        ensure_eq!(matches!(answer?, Renewed::Held(_)), i % 40 == 0, "whether {i} is held");
+    }
+    let mut expected = before;
+    *expected.entry(MULTI).or_default() += 2;
+    *expected.entry(MULTI_READ).or_default() += 1;
+    ensure_eq!(counter.counts().by_code(), expected, "requests by code");
     Ok(())
 }
