@@ -36,11 +36,16 @@ pub(crate) async fn acquire(
     let servers = &sessions.servers;
     if let Some(entry) = entries.get(request.holder, servers.clock.now()) {
         if entry.node().is_none() {
-            entry.set_node(find(&entry.session, &entry).await?);
+            entry.set_node(find(&entry.session, &entry.paths.parent, entry.holder).await?);
         }
         if entry.node().is_some() {
             let renewal = Renewal::new(request.ticket(), request.lease, request.waiter_lease);
-            match renew(sessions, entries, &[renewal]).await.pop().transpose()? {
+            let renewed = renew(sessions, entries, &[renewal]).await.pop().transpose();
+            if renewed.as_ref().is_err_and(|error| !error.is_unclear()) {
+                // Only with the node gone is a clear error true.
+                leave(sessions, &entry).await?;
+            }
+            match renewed? {
                 Some(Renewed::Held(grant)) => return Ok(Standing::Held(grant)),
                 Some(Renewed::Waiting(place)) => return Ok(Standing::Waiting(place)),
                 Some(Renewed::NotHeld) | None => {}
@@ -58,7 +63,12 @@ pub(crate) async fn acquire(
     let answer = Join { sessions, in_use: &entries.in_use, request, entry: &entry }.join().await;
     match &answer {
         Ok(Standing::Busy(_)) => entries.remove(&entry),
-        Err(error) if !error.is_unclear() => entries.remove(&entry),
+        Err(error) if !error.is_unclear() => {
+            if entry.node().is_some() {
+                leave(sessions, &entry).await?;
+            }
+            entries.remove(&entry);
+        }
         // What is not clear stays: it is released, or ends with its lease.
         _ => {}
     }
@@ -166,21 +176,18 @@ impl Join<'_> {
             Err(error) => return Err(self.failed(error)),
         };
         let node = self.made(paths.path(&sequence.to_string()), &stat, false)?;
-        let line = match admitted {
+        match admitted {
             Ok(stat) if stat.as_ref().map(|stat| stat.version) != epoch => {
                 leave(self.sessions, self.entry).await?;
                 self.entry.set_node(None);
                 self.sessions.epochs.forget();
                 return Ok(None);
             }
-            Ok(_) => Line::listed(session, &paths.parent, listed).await,
-            Err(error) => Err(failed(error, "read", &newest)),
-        };
-        if line.is_err() {
-            // Only with the node gone is a clear error true.
-            leave(self.sessions, self.entry).await?;
+            Ok(_) => {}
+            Err(error) => return Err(failed(error, "read", &newest)),
         }
-        let stand = line?.stand(&node.path).ok_or_else(|| {
+        let line = Line::listed(session, &paths.parent, listed?).await?;
+        let stand = line.stand(&node.path).ok_or_else(|| {
             let text = format!("an entry was removed as soon as it had joined {}", paths.parent);
             Error::new(ErrorKind::Unavailable, text)
         })?;

@@ -8,9 +8,7 @@ use onelock_core::name::encode;
 use onelock_core::{
     EntryView, ErrorKind, FencingToken, ListedName, Listing, LockName, Page, Result, Snapshot, mode,
 };
-use zookeeper_client as zk;
 
-use crate::error::failed;
 use crate::keys;
 use crate::line::{Line, Read};
 use crate::session::Session;
@@ -35,12 +33,7 @@ pub(crate) async fn inspect(sessions: &Arc<Sessions>, name: &LockName) -> Result
 
 /// The children of the node above all names.
 pub(crate) async fn names(desk: &Session) -> Result<Vec<String>> {
-    let root = desk.servers.root();
-    match desk.children(root).await {
-        Ok((names, _)) => Ok(names),
-        Err(zk::Error::NoNode) => Ok(Vec::new()),
-        Err(error) => Err(failed(error, "list", root)),
-    }
+    Ok(desk.children(desk.servers.root()).await?.0)
 }
 
 /// Names with entries, in the order of their encoded form.

@@ -1,11 +1,10 @@
 //! The line of a name as one listing of its children tells it: who holds, and what a waiter watches.
 
-use futures_util::join;
-use onelock_core::{Error, ErrorKind, HolderId, Mode, Result, mode};
+use onelock_core::{Error, ErrorKind, Mode, Result, mode};
 use zookeeper_client as zk;
 
 use crate::error::failed;
-use crate::keys::{self, Child};
+use crate::keys::Child;
 use crate::session::Session;
 
 /// From here on the server's counter is near its end, or past it, and no longer tells the order.
@@ -53,14 +52,9 @@ impl Line {
     pub(crate) async fn listed(
         session: &Session,
         parent: &str,
-        listed: Result<(Vec<String>, zk::Stat), zk::Error>,
+        (children, changed): (Vec<String>, i64),
     ) -> Result<Self> {
-        let (children, stat) = match listed {
-            Ok(listed) => listed,
-            Err(zk::Error::NoNode) => return Ok(Self::default()),
-            Err(error) => return Err(failed(error, "list", parent)),
-        };
-        let mut line = Self::of(parent, &children, stat.pzxid)?;
+        let mut line = Self::of(parent, &children, changed)?;
         if !line.is_ordered() {
             line.entries = line.nodes(session, parent).await?.into_iter().map(|node| node.entry).collect();
         }
@@ -69,7 +63,7 @@ impl Line {
 
     /// The line as the session sees it.
     pub(crate) async fn read(session: &Session, parent: &str) -> Result<Self> {
-        Self::listed(session, parent, session.children(parent).await).await
+        Self::listed(session, parent, session.children(parent).await?).await
     }
 
     /// The line with everything that any server has answered.
@@ -78,15 +72,7 @@ impl Line {
         if session.servers.standalone.get() == Some(&true) {
             return Self::read(session, parent).await;
         }
-        Self::synced(session, parent).await
-    }
-
-    /// The same, behind every request of this session.
-    pub(crate) async fn synced(session: &Session, parent: &str) -> Result<Self> {
-        // One after the other on one connection: the listing is no older than the answer to the first.
-        let (passed, children) = join!(session.barrier(), session.children(parent));
-        passed.map_err(|error| failed(error, "list", parent))?;
-        Self::listed(session, parent, children).await
+        Self::listed(session, parent, session.latest_children(parent).await?).await
     }
 
     /// Whether the sequences tell the order. Past 2^31 - 1 the counter turns negative or stands still, depending on
@@ -103,12 +89,6 @@ impl Line {
     /// Whether an entry of this mode would hold at once and pass nobody.
     pub(crate) fn admits(&self, mode: Mode) -> bool {
         mode::holders(self.entries.iter().map(|entry| entry.mode).chain([mode])) > self.entries.len()
-    }
-
-    /// The path of a holder's entry.
-    pub(crate) fn by(&self, parent: &str, holder: HolderId) -> Option<&str> {
-        let prefix = keys::prefix(parent, holder);
-        self.entries.iter().map(|entry| &*entry.path).find(|path| path.starts_with(&prefix))
     }
 
     /// How the entry at this path stands; `None` when it is not in the line.
@@ -166,6 +146,8 @@ pub(crate) struct Read {
 
 #[cfg(test)]
 mod tests {
+    use onelock_core::HolderId;
+
     use super::*;
 
     fn line(modes: &str) -> Line {

@@ -1,10 +1,9 @@
 //! Leaving the line: release, eviction, and the removal of what nobody renews.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use onelock_core::{FencingToken, LockName, Release, Result, Ticket};
+use onelock_core::{FencingToken, HolderId, LockName, Release, Result, Ticket};
 use zookeeper_client as zk;
 
 use crate::batch::{Step, Write};
@@ -25,8 +24,8 @@ pub(crate) async fn release(sessions: &Arc<Sessions>, entries: &Entries, ticket:
     // Not one of ours: the id finds it.
     let parent = keys::parent(&sessions.servers.base, &ticket.name);
     let desk = sessions.desk().await?;
-    match Line::latest(&desk, &parent).await?.by(&parent, ticket.holder) {
-        Some(path) => delete(&desk, path).await,
+    match find(&desk, &parent, ticket.holder).await? {
+        Some(node) => delete(&desk, &node.path).await,
         None => Ok(Release::NotHeld),
     }
 }
@@ -50,7 +49,7 @@ pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Entry) -> Result<Rel
         session = sessions.desk().await?;
     }
     let node = match entry.node() {
-        None => find(&session, entry).await?,
+        None => find(&session, &entry.paths.parent, entry.holder).await?,
         node => node,
     };
     let Some(node) = node else { return Ok(Release::NotHeld) };
@@ -70,13 +69,12 @@ pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Entry) -> Result<Rel
 ///
 /// A server that had the request on the broken connection has dealt with it before it deals with this one, and what
 /// another server forwards late for a session that has moved the leader refuses: what is not there now will not come.
-pub(crate) async fn find(session: &Session, entry: &Entry) -> Result<Option<Node>> {
-    let parent = &entry.paths.parent;
-    let line = Line::synced(session, parent).await?;
-    let Some(path) = line.by(parent, entry.holder) else { return Ok(None) };
-    let stat = session.stat(path).await.map_err(|error| failed(error, "read", path))?;
+pub(crate) async fn find(session: &Session, parent: &str, holder: HolderId) -> Result<Option<Node>> {
+    let (children, _) = session.latest_children(parent).await?;
+    let Some(path) = keys::by(parent, &children, holder) else { return Ok(None) };
+    let stat = session.stat(&path).await.map_err(|error| failed(error, "read", &path))?;
     let Some(stat) = stat else { return Ok(None) };
-    Ok(Some(Node { path: path.to_owned(), token: FencingToken::new(stat.czxid)?, alone: false }))
+    Ok(Some(Node { path, token: FencingToken::new(stat.czxid)?, alone: false }))
 }
 
 async fn delete(session: &Session, path: &str) -> Result<Release> {
@@ -87,25 +85,27 @@ async fn delete(session: &Session, path: &str) -> Result<Release> {
     }
 }
 
-/// Deletes the node of an entry in the background, until it is gone: by us, or with the end of its session.
+/// Deletes the node of an entry in the background, until it is gone: by us, or with the end of its session. A client that was
+/// dropped ends that when nothing else needs it.
 pub(crate) fn leave_later(sessions: &Arc<Sessions>, entry: Arc<Entry>) {
-    let sessions = Arc::clone(sessions);
     let servers = Arc::clone(&sessions.servers);
+    let sessions = Arc::downgrade(sessions);
     let until = servers.clock.now() + entry.session.timeout * 2;
-    servers.runtime.spawn(async move {
+    servers.runtime.clone().spawn(async move {
         let mut pause = Duration::from_millis(20);
-        while sessions.servers.clock.now() < until {
-            match leave(&sessions, &entry).await {
+        while (!entry.session.is_over() || servers.clock.now() < until)
+            && let Some(sessions) = sessions.upgrade()
+        {
+            let most = match leave(&sessions, &entry).await {
                 Ok(_) => return,
-                // No right to do it will not come with time.
-                Err(error) if !error.is_unclear() => break,
-                Err(_) => {}
-            }
+                Err(error) if error.is_unclear() => Duration::from_secs(1),
+                // A right to do it may come, but not soon.
+                Err(_) => Duration::from_secs(30),
+            };
+            drop(sessions);
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(1));
+            pause = (pause * 2).min(most);
         }
-        // It takes its room until the session ends.
-        entry.session.paths.fetch_add(entry.paths.bytes(), Ordering::Relaxed);
     });
 }
 

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use futures_util::join;
 use onelock_core::toolkit::Mutex;
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
@@ -151,9 +152,21 @@ impl Session {
         answer.unwrap_or(Err(zk::Error::Timeout))
     }
 
-    /// The children of a node, and the node.
-    pub(crate) async fn children(&self, path: &str) -> Result<(Vec<String>, zk::Stat), zk::Error> {
-        self.ask(self.client()?.get_children(path)).await
+    /// The children of a node, and the transaction that was the last to add or remove one; none and 0 without the node.
+    pub(crate) async fn children(&self, path: &str) -> Result<(Vec<String>, i64)> {
+        let fail = |error| failed(error, "list", path);
+        match self.ask(self.client().map_err(fail)?.get_children(path)).await {
+            Ok((children, stat)) => Ok((children, stat.pzxid)),
+            Err(zk::Error::NoNode) => Ok((Vec::new(), 0)),
+            Err(error) => Err(fail(error)),
+        }
+    }
+
+    /// The same, with everything that any server has answered, and behind every request of this session.
+    pub(crate) async fn latest_children(&self, path: &str) -> Result<(Vec<String>, i64)> {
+        // One after the other on one connection: the listing is no older than the answer to the first.
+        let (passed, children) = join!(self.barrier(), self.children(path));
+        passed.map_err(|error| failed(error, "list", path)).and(children)
     }
 
     /// A node; `None` when it is not there.

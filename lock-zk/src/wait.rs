@@ -65,7 +65,7 @@ async fn set(entry: &Arc<Entry>, node: &Node, stand: &Stand) -> Result<Option<Wa
             Ok((_, stat, watcher)) if stat.pzxid == *last => Ok(Some(watcher)),
             Ok((children, stat, watcher)) => {
                 // The listing shows the line as it is when the watch stands.
-                let line = Line::listed(session, parent, Ok((children, stat))).await?;
+                let line = Line::listed(session, parent, (children, stat.pzxid)).await?;
                 let waits =
                     stands(entry, node, &line) && matches!(entry.stand(), Some(Stand::BehindHolders(_)));
                 Ok(waits.then_some(watcher))

@@ -1,14 +1,17 @@
 //! Users with no more rights than they need, and with less.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use onelock_conformance::ctx::{exclusive, held, name, ticket, waiting};
-use onelock_conformance::verdict::Verdict;
+use onelock_conformance::ctx::{exclusive, held, leased, name, ticket, waiting};
+use onelock_conformance::verdict::{Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq, expect};
-use onelock_core::{Backend, ErrorKind, Page};
+use onelock_core::{Backend, ErrorKind, LockName, Page};
 use zk::Permission;
 use zookeeper_client as zk;
 
+use crate::eventually;
+use crate::support::counter::Counter;
 use crate::support::harness::{USER, open};
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 
@@ -27,8 +30,7 @@ impl Server {
 
     /// A node on which the user has these rights only.
     async fn node(&self, path: &str, rights: Permission) -> Verdict {
-        let user = zk::AuthId::new("digest", DIGEST);
-        let list = [zk::Acl::new(rights, user), zk::Acl::new(Permission::ALL, zk::AuthId::authed())];
+        let list = rights_of_user(rights);
         self.admin.create(path, b"", &zk::CreateMode::Persistent.with_acls(list[..].into())).await?;
         Ok(())
     }
@@ -37,6 +39,11 @@ impl Server {
         let url = format!("zk://{}:{}@{}{path}?tick=200ms", USER.0, USER.1, self.server.address());
         open(&url).await
     }
+}
+
+fn rights_of_user(rights: Permission) -> [zk::Acl; 2] {
+    let user = zk::AuthId::new("digest", DIGEST);
+    [zk::Acl::new(rights, user), zk::Acl::new(Permission::ALL, zk::AuthId::authed())]
 }
 
 /// The user as access lists have it: the SHA-1 of name and password, in base 64.
@@ -103,6 +110,45 @@ async fn a_missing_right_is_named() -> Verdict {
         let place = waiting(&user, &second).await?;
         user.release(&ticket(&first, token)).await?;
         user.release(&ticket(&second, place.token)).await?;
+    }
+    Ok(())
+}
+
+/// An entry that its client may not delete is deleted once it may, or ends with the client.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_goes_when_it_may_be_deleted() -> Verdict {
+    const DELETE: i32 = 2;
+    const LEASE: Duration = Duration::from_millis(600);
+    let server = Server::start().await?;
+    server.node("/own", Permission::ALL).await?;
+    let counter = Counter::start(server.server.address(), "/own")?;
+    let deletes = || counter.counts().by_code().get(&DELETE).copied().unwrap_or_default();
+    let url = format!("zk://{}:{}@{}/own?tick=200ms", USER.0, USER.1, counter.address());
+    let entries = async |path| Ok::<_, Stop>(server.admin.list_children(path).await?.len());
+    for (path, rights, what) in [
+        ("/own/held", Permission::READ | Permission::CREATE, "whose lease is over"),
+        ("/own/refused", Permission::CREATE, "of a join that was refused"),
+    ] {
+        server.node(path, rights).await?;
+        let (user, request) = (open(&url).await?, leased(exclusive(&LockName::new(&path[5..])?)?, LEASE));
+        for comes in [true, false] {
+            let before = deletes();
+            let answer = user.acquire(&request).await;
+            ensure_eq!(answer.is_ok(), rights.has(Permission::READ), "an entry {what}: {answer:?}");
+            let refused = async || Ok((deletes() >= before + 3).then_some(()));
+            eventually("it is tried again", refused).await?;
+            ensure_eq!(entries(path).await?, 1, "an entry {what}");
+            if !comes {
+                break;
+            }
+            server.admin.set_acl(path, &rights_of_user(Permission::ALL), None).await?;
+            let gone = async || Ok((entries(path).await? == 0).then_some(()));
+            eventually("the right to delete it has come", gone).await?;
+            server.admin.set_acl(path, &rights_of_user(rights), None).await?;
+        }
+        drop(user);
+        let gone = async || Ok((entries(path).await? == 0).then_some(()));
+        eventually("its client was dropped", gone).await?;
     }
     Ok(())
 }

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_conformance::ctx::{exclusive, held, leased, name, renew, renewal, ticket, trying, waiting};
-use onelock_conformance::faults::{Fault, Link, Proxy};
+use onelock_conformance::faults::{Act, Fault, Link, Proxy, Trigger};
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 use onelock_conformance::verdict::{Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq, expect};
-use onelock_core::{Release, Renewed, Standing, Wake};
+use onelock_core::{ErrorKind, Release, Renewed, Standing, Wake};
+use zookeeper_client as zk;
 
 use crate::support::counter::Counter;
 use crate::support::harness::open;
-use crate::{eventually, quiet, url};
+use crate::{eventually, quiet, raw, url};
 
 /// What happens in a line that is followed while the connection is broken is found when it stands again.
 #[tokio::test(flavor = "multi_thread")]
@@ -117,5 +118,40 @@ async fn an_expired_session_is_loss_and_not_the_end() -> Verdict {
     .await?;
     let grant = expect!(again, Standing::Held(grant) => grant, "a new entry");
     ensure!(grant.token > brief.token, "token {} after {}", grant.token, brief.token);
+    Ok(())
+}
+
+/// A join whose answer was lost, in a line where somebody has made a node that is no entry: refused, and nothing is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_join_beside_a_foreign_node_leaves_nothing() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let link = Link::new();
+    let proxy = Proxy::start(server.address(), &link).await?;
+    let cut = open(&format!("zk://{}/own?tick=200ms&request_timeout=1s", proxy.address())).await?;
+    let other = open(&url(&server)).await?;
+    let admin = raw(&server).await?;
+    let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    let warm = exclusive(&name("warm")?)?;
+    held(&cut, &warm).await?;
+    for asks_again in [true, false] {
+        let first = exclusive(&name(&format!("foreign-{asks_again}"))?)?;
+        let token = held(&other, &first).await?.token;
+        let path = format!("/own/{}", first.name.encoded());
+        admin.create(&format!("{path}/readme"), b"", &mode).await?;
+        let request = leased(exclusive(&first.name)?, Duration::from_secs(1));
+        link.arm(Trigger { pattern: b"-lock-\0\0".to_vec(), nth: 1, act: Act::LoseReply });
+        let error = expect!(cut.acquire(&request).await, Err(error) => error, "a lost answer");
+        ensure!(error.is_unclear(), "a lost answer: {error}");
+        ensure_eq!(admin.list_children(&path).await?.len(), 3, "the lost join is in the line");
+        if asks_again {
+            let error = expect!(cut.acquire(&request).await, Err(error) => error, "a foreign node");
+            ensure_eq!(error.kind(), ErrorKind::Foreign, "{error}");
+            ensure_eq!(admin.list_children(&path).await?.len(), 2, "what is left when it is refused");
+        }
+        // Nobody asks again: it ends with its lease.
+        let gone = async || Ok((admin.list_children(&path).await?.len() == 2).then_some(()));
+        eventually("the lost join is gone", gone).await?;
+        other.release(&ticket(&first, token)).await?;
+    }
     Ok(())
 }
