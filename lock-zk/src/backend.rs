@@ -10,10 +10,12 @@ use onelock_core::{
     Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 use tokio::runtime::Handle;
+use zookeeper_client as zk;
 
 use crate::acquire::acquire;
 use crate::config::ZkConfig;
 use crate::entries::Entries;
+use crate::error::failed;
 use crate::session::Servers;
 use crate::sessions::{Sessions, carries};
 use crate::{inspect, keys, release, renew, wait};
@@ -63,7 +65,11 @@ impl ZkBackend {
         });
         let sessions = Sessions::new(Arc::clone(&servers));
         let desk = sessions.desk().await?;
-        inspect::names(&desk).await?;
+        // It takes the right to list the names, however many there are.
+        match desk.data(servers.root()).await {
+            Ok(_) | Err(zk::Error::NoNode) => {}
+            Err(error) => return Err(failed(error, "read", servers.root())),
+        }
         // A server that stands alone has no list of servers. Who may not read it is in an ensemble, as far as we know.
         let config = desk.data("/zookeeper/config").await;
         servers.standalone.get_or_init(|| config.is_ok_and(|(config, _)| config.is_empty()));

@@ -11,7 +11,6 @@ use onelock_core::{
 
 use crate::keys;
 use crate::line::{Line, Read};
-use crate::session::Session;
 use crate::sessions::Sessions;
 
 /// The line of a name, for people.
@@ -31,15 +30,10 @@ pub(crate) async fn inspect(sessions: &Arc<Sessions>, name: &LockName) -> Result
     Ok(Snapshot::new(name.clone(), views, waiters))
 }
 
-/// The children of the node above all names.
-pub(crate) async fn names(desk: &Session) -> Result<Vec<String>> {
-    Ok(desk.children(desk.servers.root()).await?.0)
-}
-
 /// Names with entries, in the order of their encoded form.
 pub(crate) async fn list(sessions: &Arc<Sessions>, prefix: &str, page: &Page) -> Result<Listing> {
     let desk = sessions.desk().await?;
-    let mut names = names(&desk).await?;
+    let (mut names, _) = desk.children(desk.servers.root()).await?;
     let (prefix, cursor) = (encode(prefix), page.cursor.as_deref().map(encode));
     names.retain(|name| name.starts_with(&*prefix) && cursor.as_ref().is_none_or(|cursor| **name > **cursor));
     names.sort_unstable();

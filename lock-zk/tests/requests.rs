@@ -7,6 +7,7 @@ use onelock_conformance::ctx::{exclusive, held, name, number, renewal, request, 
 use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq};
 use onelock_core::{Mode, Renewed, Standing, Wake};
+use zookeeper_client as zk;
 
 use crate::support::harness::open;
 use crate::{counted, quiet, raw};
@@ -235,5 +236,27 @@ async fn entries_that_are_gone_cost_two_requests_together() -> Verdict {
     *expected.entry(MULTI).or_default() += 2;
     *expected.entry(MULTI_READ).or_default() += 1;
     ensure_eq!(counter.counts().by_code(), expected, "requests by code");
+    Ok(())
+}
+
+/// Connecting costs the same however many names there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn connecting_reads_no_names() -> Verdict {
+    let (server, counter, url) = counted().await?;
+    let admin = raw(&server).await?;
+    let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    admin.mkdir("/own", &mode).await?;
+    for hundred in 0..10 {
+        let mut names = admin.new_multi_writer();
+        for i in 0..100 {
+            names.add_create(&format!("/own/{hundred}-{i:0>100}"), b"", &mode)?;
+        }
+        names.commit().await?;
+    }
+    let before = counter.counts().bytes();
+    let client = open(&url).await?;
+    ensure!(client.capabilities().fifo, "it is open");
+    let bytes = counter.counts().bytes() - before;
+    ensure!(bytes < 4_000, "{bytes} bytes for connecting with a thousand names");
     Ok(())
 }
