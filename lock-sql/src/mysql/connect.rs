@@ -3,12 +3,10 @@
 use futures_util::TryStreamExt as _;
 use onelock_core::Result;
 use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
-use sqlx::{
-    AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Executor as _, MySqlConnection, Row as _,
-};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Executor as _, MySqlConnection};
 
 use super::config::MySqlConfig;
-use super::error::explain;
+use super::error::{explain, is_demoted};
 use super::sql::{Value, fill};
 use crate::hosts::in_time;
 use crate::pool::Answer;
@@ -30,10 +28,18 @@ pub(crate) async fn connect(config: &MySqlConfig, lock_wait: i64) -> Result<MySq
 /// Whether it may keep locks.
 async fn takes_writes(options: MySqlConnectOptions) -> Result<bool, sqlx::Error> {
     let mut conn = options.connect().await?;
-    let answer = conn.fetch_one(sqlx::raw_sql("SELECT NOT @@GLOBAL.read_only")).await?.try_get(0);
+    let answer = send(&mut conn, only_on_a_primary()).await;
     // Only so that the server need not find out.
     let _ = conn.close().await;
-    answer
+    match answer {
+        Err(error) if is_demoted(&error) => Ok(false),
+        answer => answer.map(|_| true),
+    }
+}
+
+/// A statement that fails with an error that [`is_demoted`] knows on a server that takes no writes.
+pub(super) fn only_on_a_primary() -> String {
+    fill(include_str!("sql/primary.sql"), "onelock_", &[])
 }
 
 /// Sends a request that was filled in by [`fill`]; the answer has the rows of all its results, and how many rows all statements

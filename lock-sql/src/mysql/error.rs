@@ -26,7 +26,15 @@ pub(crate) fn fault(error: &sqlx::Error) -> Fault {
 
 /// Shutdown, kill, idle for too long; read-only: another server may be the primary by now.
 fn ends_connection(code: u16) -> bool {
-    matches!(code, 1053 | 1077..=1080 | 1094 | 1290 | 1792 | 1836 | 1927 | 3168 | 4031)
+    matches!(code, 1053 | 1077..=1080 | 1094 | DEMOTED | 1290 | 1792 | 1836 | 1927 | 3168 | 4031)
+}
+
+/// What primary.sql fails with.
+const DEMOTED: u16 = 1242;
+
+/// Whether primary.sql has found a server that takes no writes.
+pub(super) fn is_demoted(error: &sqlx::Error) -> bool {
+    number(error) == Some(DEMOTED)
 }
 
 /// The error for the caller. No text that the driver or the server gives holds a password.
@@ -50,7 +58,7 @@ fn server(code: u16) -> (ErrorKind, &'static str) {
     match code {
         1044 | 1045 | 1698 | 1396 | 1862 | 3118 | 4151 => (ErrorKind::Denied, "the server refuses this user"),
         1142 | 1143 | 1227 | 1370 | 1410 => (ErrorKind::Denied, "the user lacks a right"),
-        1290 | 1792 | 1836 => (ErrorKind::Unavailable, "the server is read-only"),
+        DEMOTED | 1290 | 1792 | 1836 => (ErrorKind::Unavailable, "the server is read-only"),
         1049 | 1046 => (ErrorKind::InvalidConfig, "there is no such database; create it first"),
         1146 => (ErrorKind::Foreign, "a table of onelock is missing"),
         1054 | 1048 | 1136 | 1366 | 1406 | 1364 => {

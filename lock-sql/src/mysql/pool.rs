@@ -7,7 +7,7 @@ use sqlx::MySqlConnection;
 use sqlx::mysql::MySqlRow;
 
 use super::config::MySqlConfig;
-use super::connect::{connect, send};
+use super::connect::{connect, only_on_a_primary, send};
 use super::error::{explain, fault};
 use super::sql::{Value, fill};
 use crate::pool::{self, Connect, Fault, Lane, Server};
@@ -28,8 +28,18 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(config: &MySqlConfig) -> Self {
-        let pool = |connections| Pool::new(MySql::new(config), connections, config.request_timeout);
-        Self { prefix: config.namespace.clone(), verbs: pool(config.connections), polls: pool(1) }
+        let pool = |connections, guard| {
+            let server = MySql { config: config.clone(), guard, blocks: AtomicBool::new(false) };
+            Pool::new(server, connections, config.request_timeout)
+        };
+        let several = config.hosts.len() > 1;
+        let guard = if several { only_on_a_primary() } else { String::new() };
+        Self {
+            prefix: config.namespace.clone(),
+            verbs: pool(config.connections, guard),
+            // A poll has its own.
+            polls: pool(1, String::new()),
+        }
     }
 
     /// A request of the `sql/` folder.
@@ -55,14 +65,11 @@ impl Client {
 
 pub(super) struct MySql {
     config: MySqlConfig,
+    /// What is sent before and behind each request where another server may be the primary by now: `read_only` does not stop
+    /// every user. Behind it, because a commit of such a user is not stopped either.
+    guard: String,
     /// Whether the server takes compound blocks.
     pub(super) blocks: AtomicBool,
-}
-
-impl MySql {
-    fn new(config: &MySqlConfig) -> Self {
-        Self { config: config.clone(), blocks: AtomicBool::new(false) }
-    }
 }
 
 impl Connect for MySql {
@@ -88,8 +95,8 @@ impl Server for MySql {
     /// answered once, in about half the time.
     async fn send(&self, conn: &mut MySqlConnection, sql: &str) -> Result<Answer, sqlx::Error> {
         let block = sql.starts_with("START TRANSACTION") && self.blocks.load(Ordering::Acquire);
-        let sent =
-            send(conn, if block { format!("BEGIN NOT ATOMIC\n{sql}END") } else { sql.to_owned() }).await;
+        let sql = format!("{0}{sql}{0}", self.guard);
+        let sent = send(conn, if block { format!("BEGIN NOT ATOMIC\n{sql}END") } else { sql }).await;
         if let Err(error) = &sent
             && fault(error) != Fault::Broken
         {

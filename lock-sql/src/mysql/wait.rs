@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onelock_core::{Result, Ticket, Wake};
 
+use super::connect::only_on_a_primary;
 use super::pool::{Answer, Client};
 use super::sql::{Value, list};
 use crate::inbox::{Poll, Polled};
@@ -26,7 +27,8 @@ impl Poll for Waiters {
         let mut answers = Vec::with_capacity(waiting.len());
         for part in waiting.chunks(ENTRIES) {
             let holders = list(part.iter().map(|ticket| blob(ticket.holder)));
-            let sql = self.0.text(include_str!("sql/poll.sql"), &[("holders", Value::Part(&holders))]);
+            let values = [("holders", Value::Part(&holders)), ("primary", Value::Part(&only_on_a_primary()))];
+            let sql = self.0.text(include_str!("sql/poll.sql"), &values);
             // The number of each entry that is there, and how many have to leave before it holds.
             let read = |answer: &Answer| answer.all::<(Vec<u8>, i64, i64)>();
             let found = self.0.polls.ask(Lane::Verb, &sql, read).await?;

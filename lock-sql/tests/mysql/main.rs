@@ -18,3 +18,4 @@ mod power;
 mod restarts;
 mod server;
 mod snapshot;
+mod switch_over;

@@ -1,4 +1,5 @@
--- :holders (entries that wait, the foremost of their names in this client)
+-- :holders (entries that wait, the foremost of their names in this client) :primary (primary.sql: on a server that was demoted
+-- the line stands still, and a lease that is renewed elsewhere seems to end)
 -- A row for each that is there: whose it is, its number, and how many have to leave before it holds, or how much of the smallest limit. Locks nothing.
 /* onelock polls */ SELECT l.holder, l.number, CAST((
     SELECT COUNT(IF(LEFT(a.mode, 1) = LEFT(l.mode, 1), NULL, 1)) + GREATEST(0,
@@ -8,3 +9,4 @@
         AND a.ends > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
 ) AS SIGNED) AS ahead FROM `onelock_line` l FORCE INDEX (holder)
 WHERE l.holder IN (:holders) AND l.ends > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+:primary
