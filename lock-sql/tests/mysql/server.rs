@@ -260,6 +260,15 @@ async fn a_binary_log_that_is_not_synced_is_refused() {
     }
 }
 
+/// Percona XtraDB Cluster has `wsrep_on` for sessions only, as every server has this one.
+#[tokio::test]
+async fn variables_of_sessions_are_seen() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let sql = include_str!("../../src/mysql/sql/variables.sql").replace("wsrep_on", "pseudo_thread_id");
+    let found = server.texts(&sql).await.unwrap();
+    assert!(found.iter().any(|name| name == "pseudo_thread_id"), "{found:?}");
+}
+
 /// A cluster in which several servers take writes is refused, and the message says why.
 #[tokio::test]
 async fn clusters_with_several_writers_are_refused() {
