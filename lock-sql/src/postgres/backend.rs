@@ -64,10 +64,8 @@ impl PostgresBackend {
         let durable = config.durability == Durability::Durable;
         let schema = Schema { name: config.namespace.clone(), durable };
         let channel = Channel::new(HolderId::random()?);
-        let (client, inbox) = (
-            Arc::new(Client { pool, schema, channel, unanswered: Unanswered::default() }),
-            Arc::<Inbox>::default(),
-        );
+        let client = Arc::new(Client { pool, schema, channel, unanswered: Unanswered::default() });
+        let inbox = Arc::<Inbox>::default();
         let listening = tokio::spawn(listen(Arc::clone(&client), Arc::clone(&inbox)));
         inbox.poll_by(POLL, || Unheard(Arc::clone(&client)));
         // So that the first waiter need not be polled for. Where listening does not work it is done without.
