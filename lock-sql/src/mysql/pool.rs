@@ -11,7 +11,6 @@ use super::connect::{connect, only_on_a_primary, send};
 use super::error::{explain, fault};
 use super::sql::{Value, fill};
 use crate::pool::{self, Connect, Fault, Lane, Server};
-use crate::unanswered::Unanswered;
 
 /// The rows of all results, and how many rows all statements found to change.
 pub(super) type Answer = pool::Answer<MySqlRow>;
@@ -25,7 +24,6 @@ pub(super) struct Client {
     pub(super) verbs: Pool,
     /// The waiters' polls have a connection of their own: they never queue behind verbs.
     pub(super) polls: Pool,
-    pub(super) unanswered: Unanswered,
 }
 
 impl Client {
@@ -41,7 +39,6 @@ impl Client {
             verbs: pool(config.connections, guard),
             // A poll has its own.
             polls: pool(1, String::new()),
-            unanswered: Unanswered::default(),
         }
     }
 

@@ -15,7 +15,6 @@ pub(super) async fn acquire(client: &Client, inbox: &Inbox, request: &Request) -
         inbox.expect(request.holder);
     }
     let standing = join(client, request).await;
-    client.unanswered.acquired(request, &standing);
     if !matches!(standing, Ok(Standing::Waiting(_))) {
         inbox.settle(request.holder, Wake::Ask);
     }

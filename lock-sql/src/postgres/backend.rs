@@ -25,7 +25,6 @@ use super::wait::{POLL, Unheard, wait};
 use crate::Durability;
 use crate::inbox::Inbox;
 use crate::pool::Connect as _;
-use crate::unanswered::Unanswered;
 
 /// Locks in a PostgreSQL database.
 ///
@@ -64,7 +63,7 @@ impl PostgresBackend {
         let durable = config.durability == Durability::Durable;
         let schema = Schema { name: config.namespace.clone(), durable };
         let channel = Channel::new(HolderId::random()?);
-        let client = Arc::new(Client { pool, schema, channel, unanswered: Unanswered::default() });
+        let client = Arc::new(Client { pool, schema, channel });
         let inbox = Arc::<Inbox>::default();
         let listening = tokio::spawn(listen(Arc::clone(&client), Arc::clone(&inbox)));
         inbox.poll_by(POLL, || Unheard(Arc::clone(&client)));

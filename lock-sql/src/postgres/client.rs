@@ -7,13 +7,11 @@ use tokio::sync::Notify;
 
 use super::pool::Pool;
 use super::sql::Schema;
-use crate::unanswered::Unanswered;
 
 pub(super) struct Client {
     pub(super) pool: Pool,
     pub(super) schema: Schema,
     pub(super) channel: Channel,
-    pub(super) unanswered: Unanswered,
 }
 
 /// The channel of this client.

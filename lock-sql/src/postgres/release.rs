@@ -11,8 +11,7 @@ use crate::value::{blob, left};
 pub(super) async fn release(client: &Client, inbox: &Inbox, ticket: &Ticket) -> Result<Release> {
     inbox.settle(ticket.holder, Wake::Ask);
     let values = [ticket.name.encoded().into_owned(), hexed(blob(ticket.holder))];
-    let released = remove(client, client.schema.call(include_str!("sql/release.sql"), values)).await;
-    client.unanswered.released(ticket.holder, released)
+    remove(client, client.schema.call(include_str!("sql/release.sql"), values)).await
 }
 
 pub(super) async fn evict(client: &Client, name: &LockName, token: FencingToken) -> Result<Release> {

@@ -19,4 +19,3 @@ mod restarts;
 mod server;
 mod snapshot;
 mod switch_over;
-mod unanswered;

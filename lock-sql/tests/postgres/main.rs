@@ -23,4 +23,3 @@ mod power;
 mod rights;
 mod server;
 mod sharing;
-mod unanswered;
