@@ -1,10 +1,10 @@
 //! The line of a name as one listing of its children tells it: who holds, and what a waiter watches.
 
-use onelock_core::{Error, ErrorKind, Mode, Result, mode};
+use onelock_core::{Error, ErrorKind, HolderId, Mode, Result, mode};
 use zookeeper_client as zk;
 
 use crate::error::failed;
-use crate::keys::Child;
+use crate::keys::{self, Child};
 use crate::session::Session;
 
 /// From here on the server's counter is near its end, or past it, and no longer tells the order.
@@ -91,6 +91,12 @@ impl Line {
         mode::holders(self.entries.iter().map(|entry| entry.mode).chain([mode])) > self.entries.len()
     }
 
+    /// The path of a holder's entry.
+    pub(crate) fn by(&self, parent: &str, holder: HolderId) -> Option<&str> {
+        let prefix = keys::prefix(parent, holder);
+        self.entries.iter().map(|entry| &*entry.path).find(|path| path.starts_with(&prefix))
+    }
+
     /// How the entry at this path stands; `None` when it is not in the line.
     pub(crate) fn stand(&self, path: &str) -> Option<Stand> {
         let at = self.entries.iter().position(|entry| entry.path == path)?;
@@ -146,8 +152,6 @@ pub(crate) struct Read {
 
 #[cfg(test)]
 mod tests {
-    use onelock_core::HolderId;
-
     use super::*;
 
     fn line(modes: &str) -> Line {

@@ -24,8 +24,8 @@ pub(crate) async fn release(sessions: &Arc<Sessions>, entries: &Entries, ticket:
     // Not one of ours: the id finds it.
     let parent = keys::parent(&sessions.servers.base, &ticket.name);
     let desk = sessions.desk().await?;
-    match find(&desk, &parent, ticket.holder).await? {
-        Some(node) => delete(&desk, &node.path).await,
+    match Line::latest(&desk, &parent).await?.by(&parent, ticket.holder) {
+        Some(path) => delete(&desk, path).await,
         None => Ok(Release::NotHeld),
     }
 }
