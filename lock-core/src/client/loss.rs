@@ -98,7 +98,7 @@ impl Guard {
     /// commit, may be done or not.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] when the work was stopped, or not begun.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the work was stopped, or not begun.
     ///
     /// # Cancel safety
     /// Dropping it drops the work.

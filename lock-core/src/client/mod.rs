@@ -78,7 +78,7 @@ impl Locks {
     /// An exclusive lock.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`].
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -97,7 +97,7 @@ impl Locks {
     /// A lock that readers share.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`], or [`ErrorKind::Unsupported`] where the store has no shared entries.
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), or [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store has no shared entries.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -118,7 +118,7 @@ impl Locks {
     /// smallest counts, so the number can change while services are rolled out.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`], [`ErrorKind::InvalidConfig`] for no permits, or [`ErrorKind::Unsupported`] where the
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName), [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for no permits, or [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the
     /// store has no permits.
     ///
     /// ```
@@ -280,7 +280,7 @@ impl Locks {
     /// connections close then. So drop guards before, or let [`Locks::drain`] wait for them.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] when something is still under way then: it goes on in the background, and what it does not
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when something is still under way then: it goes on in the background, and what it does not
     /// reach is freed by its lease. What closing the store says.
     ///
     /// # Cancel safety

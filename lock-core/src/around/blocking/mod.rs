@@ -40,7 +40,8 @@ pub struct Locks {
 /// A client over whatever `connect` makes on the new thread.
 ///
 /// # Errors
-/// [`ErrorKind::Misuse`] inside async code; [`ErrorKind::Unavailable`] when no thread can be made; what `connect` says.
+/// [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when no thread
+/// can be made; what `connect` says.
 pub fn connect_by<F>(connect: impl FnOnce() -> F + Send + 'static) -> Result<Locks>
 where
     F: Future<Output = Result<client::Locks>>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::event::Event;
 
-/// Is called with what happens to the locks of a client; see [`Settings::observer`].
+/// Is called with what happens to the locks of a client; see [`Settings::observer`](crate::Settings::observer).
 ///
 /// ```
 /// # use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
