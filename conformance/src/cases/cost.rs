@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG, PATIENCE, name};
+use crate::ctx::{Ctx, LONG, PATIENCE, name, patient};
 use crate::verdict::{Context as _, Verdict};
 use crate::wear::BUSY;
 use crate::worker::Worker;
@@ -162,7 +162,8 @@ async fn wait_in_line(
     let before = line.holders.len() + line.waiters.len();
     let mut waiters = tokio::task::JoinSet::new();
     for _ in 0..count {
-        let lock = locks.mutex("popular")?;
+        // On a busy machine a crowd may be longer in joining than a client bears failures.
+        let lock = locks.mutex("popular")?.retry(patient());
         waiters.spawn(async move {
             if let Ok(guard) = lock.acquire().await {
                 guard.lost().await;

@@ -205,6 +205,7 @@ async fn permit_weights(ctx: &Ctx) -> Verdict {
     for mode in ["p4w3", "p6", "p6w2"] {
         line.push(Entry::waiting(&other, ask(mode)?).await?);
     }
+    ensure!(line.iter().all(|entry| entry.token.is_some()), "a waiter without a number");
     holders[0].release().await?;
     expect!(line[0].renew().await?, Renewed::Waiting(_) => (), "5 of 4");
     holders[1].release().await?;

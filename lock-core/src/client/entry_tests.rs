@@ -118,6 +118,18 @@ fn a_grant_that_no_caller_receives_ends_with_the_waiters_lease() {
 }
 
 #[test]
+fn renewals_that_are_due_when_a_slow_answer_comes_gather() {
+    let answered_at = |now| {
+        let entry = Entry::new(&request(), upkeep(), at(100), now, waiting(10)).unwrap();
+        entry.next_event().unwrap()
+    };
+    assert_eq!(answered_at(at(103)), at(100) + SEC(10) / 3);
+    assert_eq!(answered_at(at(105)), at(105) + SEC(10) / 24);
+    // Little is left: at once.
+    assert!(answered_at(at(107)) < at(107));
+}
+
+#[test]
 fn a_late_answer_after_the_deadline_is_loss_even_if_nobody_looked() {
     let entry = entry(upkeep(), held(30));
     entry.renewed(at(110), at(127), &Ok(held(30)));

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use super::fanout::{Answer, count, tally};
 use super::hold::{Hold, Mark};
 use super::renew::renew;
@@ -47,7 +45,7 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<S
     let entries = grants.iter().map(|grant| grant.map(|grant| request.ticket().token(grant.token))).collect();
     let joining = vec![false; grants.len()];
     let request = (*request).clone().note(mark.on(&note, Some(token))?);
-    let mut hold = Hold { request, token, entries, joining, ends: Instant::now() };
+    let mut hold = Hold { request, token, entries, joining, ends: None };
     hold.lasts(hold.request.lease);
     shared.keep(owner, hold);
     let lease = shared.lease(grants.iter().flatten().map(|grant| grant.lease).collect());

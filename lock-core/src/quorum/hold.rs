@@ -18,8 +18,8 @@ pub(super) struct Hold {
     pub(super) entries: Vec<Option<Ticket>>,
     /// Members that are being asked for an entry again.
     pub(super) joining: Vec<bool>,
-    /// When the members have ended its entries, unless it is renewed.
-    pub(super) ends: Instant,
+    /// When the members have ended its entries, unless it is renewed; `None` for as good as never.
+    pub(super) ends: Option<Instant>,
 }
 
 impl Hold {
@@ -27,7 +27,7 @@ impl Hold {
     pub(super) fn lasts(&mut self, lease: Duration) {
         self.request.lease = lease;
         // A member may give more than it was asked for.
-        self.ends = Instant::now() + 2 * lease + self.request.delay;
+        self.ends = Instant::now().checked_add(lease.saturating_mul(2).saturating_add(self.request.delay));
     }
 }
 

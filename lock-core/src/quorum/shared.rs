@@ -64,7 +64,7 @@ impl Shared {
         let mut holds = self.holds.lock();
         if holds.len() == holds.capacity() {
             let now = Instant::now();
-            holds.retain(|_, hold| hold.ends > now);
+            holds.retain(|_, hold| hold.ends.is_none_or(|ends| ends > now));
             let as_many = holds.len();
             holds.reserve(2 * as_many);
         }

@@ -28,15 +28,15 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(config: &MySqlConfig) -> Self {
-        let pool = |connections, guard| {
-            let server = MySql { config: config.clone(), guard, blocks: AtomicBool::new(false) };
+        let pool = |connections, check| {
+            let server = MySql { config: config.clone(), check, blocks: AtomicBool::new(false) };
             Pool::new(server, connections, config.request_timeout)
         };
         let several = config.hosts.len() > 1;
-        let guard = if several { only_on_a_primary() } else { String::new() };
+        let check = if several { only_on_a_primary() } else { String::new() };
         Self {
             prefix: config.namespace.clone(),
-            verbs: pool(config.connections, guard),
+            verbs: pool(config.connections, check),
             // A poll has its own.
             polls: pool(1, String::new()),
         }
@@ -67,7 +67,7 @@ pub(super) struct MySql {
     config: MySqlConfig,
     /// What is sent before and behind each request where another server may be the primary by now: `read_only` does not stop
     /// every user. Behind it, because a commit of such a user is not stopped either.
-    guard: String,
+    check: String,
     /// Whether the server takes compound blocks.
     pub(super) blocks: AtomicBool,
 }
@@ -95,7 +95,7 @@ impl Server for MySql {
     /// answered once, in about half the time.
     async fn send(&self, conn: &mut MySqlConnection, sql: &str) -> Result<Answer, sqlx::Error> {
         let block = sql.starts_with("START TRANSACTION") && self.blocks.load(Ordering::Acquire);
-        let sql = format!("{0}{sql}{0}", self.guard);
+        let sql = format!("{0}{sql}{0}", self.check);
         let sent = send(conn, if block { format!("BEGIN NOT ATOMIC\n{sql}END") } else { sql }).await;
         if let Err(error) = &sent
             && fault(error) != Fault::Broken

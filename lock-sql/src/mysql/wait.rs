@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{Result, Ticket, Wake};
+use onelock_core::{Error, ErrorKind, Result, Ticket, Wake};
 
-use super::connect::only_on_a_primary;
 use super::pool::{Answer, Client};
 use super::sql::{Value, list};
 use crate::inbox::{Poll, Polled};
@@ -27,13 +26,8 @@ impl Poll for Waiters {
         let mut answers = Vec::with_capacity(waiting.len());
         for part in waiting.chunks(ENTRIES) {
             let holders = list(part.iter().map(|ticket| blob(ticket.holder)));
-            let values = [("holders", Value::Part(&holders)), ("primary", Value::Part(&only_on_a_primary()))];
-            let sql = self.0.text(include_str!("sql/poll.sql"), &values);
-            // The number of each entry that is there, and how many have to leave before it holds.
-            let read = |answer: &Answer| answer.all::<(Vec<u8>, i64, i64)>();
+            let sql = self.0.text(include_str!("sql/poll.sql"), &[("holders", Value::Part(&holders))]);
             let found = self.0.polls.ask(Lane::Verb, &sql, read).await?;
-            let found: HashMap<_, _> =
-                found.into_iter().map(|(holder, number, ahead)| (holder, (number, ahead))).collect();
             answers.extend(part.iter().map(|ticket| match (found.get(&blob(ticket.holder)), ticket.token) {
                 (Some(&(number, ahead)), Some(token)) if number == token.get() => match ahead {
                     0 => Polled::Wake(Wake::Held(token)),
@@ -44,4 +38,14 @@ impl Poll for Waiters {
         }
         Ok(answers)
     }
+}
+
+/// The number of each entry that is there, and how many have to leave before it holds. A connection to a server that was demoted is
+/// of no use any more.
+fn read(answer: &Answer) -> Result<HashMap<Vec<u8>, (i64, i64)>> {
+    let rows = answer.all::<(Vec<u8>, i64, i64, bool)>()?;
+    if rows.iter().any(|&(_, _, _, is_primary)| !is_primary) {
+        return Err(Error::new(ErrorKind::Unavailable, "the server is read-only"));
+    }
+    Ok(rows.into_iter().map(|(holder, number, ahead, _)| (holder, (number, ahead))).collect())
 }

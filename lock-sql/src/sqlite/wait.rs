@@ -150,10 +150,10 @@ mod tests {
             Ok(own.get_status(rusqlite::StatementStatus::Run))
         });
         assert_eq!(reads.unwrap(), 4, "of 1, 3, 5 and 2");
-        let mut told = |token: usize| waits[token - 1].try_recv().ok().map(Result::unwrap);
-        assert_eq!(told(1), Some(Wake::Held(FencingToken::new(1).unwrap())));
-        assert_eq!((told(3), told(5), told(20)), (Some(Wake::Ask), None, None));
+        let mut answered = |token: usize| waits[token - 1].try_recv().ok().map(Result::unwrap);
+        assert_eq!(answered(1), Some(Wake::Held(FencingToken::new(1).unwrap())));
+        assert_eq!((answered(3), answered(5), answered(20)), (Some(Wake::Ask), None, None));
         waiters.poll(&mut connection, false);
-        assert_eq!((told(5), told(20)), (None, Some(Wake::Ask)));
+        assert_eq!((answered(5), answered(20)), (None, Some(Wake::Ask)));
     }
 }

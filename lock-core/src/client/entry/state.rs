@@ -224,6 +224,12 @@ impl State {
         self.granted = lease;
         // Answers may overtake each other; none takes back what another gave.
         self.deadline = self.deadline.max(upkeep.margin.deadline(sent, lease));
-        self.due = sent + self.pace(upkeep) / 3;
+        let third = self.pace(upkeep) / 3;
+        self.due = sent + third;
+        if self.due <= now {
+            // The answer was slow. Renewals that go one by one, as a crowd's answers come, keep the store slow: while there is time
+            // they gather.
+            self.due = self.due.max((now + self.slack(upkeep)).min(self.deadline - third));
+        }
     }
 }
