@@ -51,9 +51,7 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.to_vec());
-    for row in rows {
-        table.add_row(row.iter().map(|cell| clean(cell)).collect::<Vec<_>>());
-    }
+    table.add_rows(rows.into_iter().map(|row| row.iter().map(|cell| clean(cell)).collect::<Vec<_>>()));
     for column in table.column_iter_mut() {
         column.set_padding((0, 2)).set_cell_alignment(CellAlignment::Left);
     }

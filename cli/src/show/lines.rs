@@ -29,12 +29,12 @@ pub(super) async fn pages<E: From<Error>>(
 /// The names in use that start with `prefix`.
 pub(super) async fn names(locks: &Locks, prefix: &str) -> Result<Vec<ListedName>, Error> {
     let mut names = Vec::new();
-    let done: Result<(), Error> = pages(locks, prefix, |page| {
+    pages(locks, prefix, |page| {
         names.extend(page);
-        Ok(())
+        Ok::<_, Error>(())
     })
-    .await;
-    done.map(|()| names)
+    .await?;
+    Ok(names)
 }
 
 /// Their lines, in no order.
