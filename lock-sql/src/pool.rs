@@ -10,6 +10,7 @@ use sqlx::{FromRow, Row};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
+use crate::unanswered::Unanswered;
 use crate::unharmed::{legible, unharmed};
 use crate::value::protocol;
 
@@ -115,6 +116,7 @@ pub(crate) struct Pool<S: Connect> {
     /// Those that nobody uses just now, and since when; the longest idle first.
     free: Mutex<Vec<(S::Conn, Instant)>>,
     given: Notify,
+    pub(crate) unanswered: Unanswered,
 }
 
 impl<S: Connect> Pool<S> {
@@ -126,6 +128,7 @@ impl<S: Connect> Pool<S> {
             reserve: Semaphore::new(1),
             free: Mutex::default(),
             given: Notify::new(),
+            unanswered: Unanswered::new(limit),
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) async fn acquire(client: &Client, request: &Request) -> Result<Standi
         ("note", Value::Bytes(request.note.as_str().as_bytes())),
         ("epoch", Value::Int(u16::from(request.epoch).into())),
     ];
-    client
+    let standing = client
         .ask(include_str!("sql/acquire.sql"), &values, |answer| {
             let (number, retry, whose, last): (_, _, Vec<u8>, _) = answer.one()?;
             // Nothing happened where this is an error.
@@ -37,7 +37,9 @@ pub(super) async fn acquire(client: &Client, request: &Request) -> Result<Standi
             let leases = (request.lease, request.waiter_lease);
             Ok(Found::new((&whose, number, retry), request.holder, leases)?.standing())
         })
-        .await
+        .await;
+    client.verbs.unanswered.acquired(request, &standing);
+    standing
 }
 
 /// How much there is for entries of this kind, and how much of it this one takes.

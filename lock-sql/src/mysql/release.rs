@@ -16,7 +16,8 @@ const SWEEP: Duration = Duration::from_secs(10);
 pub(super) async fn release(client: &Client, ticket: &Ticket) -> Result<Release> {
     let (key, holder) = (key(&ticket.name), blob(ticket.holder));
     let values = [("name", Value::Bytes(key.as_bytes())), ("holder", Value::Bytes(&holder))];
-    client.ask(include_str!("sql/release.sql"), &values, removed).await
+    let released = client.ask(include_str!("sql/release.sql"), &values, removed).await;
+    client.verbs.unanswered.released(ticket.holder, released)
 }
 
 /// In two requests. InnoDB shows a commit before it is on the disk: an entry that is only deleted is gone for a client that

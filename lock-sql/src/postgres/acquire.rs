@@ -15,6 +15,7 @@ pub(super) async fn acquire(client: &Client, inbox: &Inbox, request: &Request) -
         inbox.expect(request.holder);
     }
     let standing = join(client, request).await;
+    client.pool.unanswered.acquired(request, &standing);
     if !matches!(standing, Ok(Standing::Waiting(_))) {
         inbox.settle(request.holder, Wake::Ask);
     }

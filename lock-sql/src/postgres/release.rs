@@ -11,7 +11,8 @@ use crate::value::{blob, left};
 pub(super) async fn release(client: &Client, inbox: &Inbox, ticket: &Ticket) -> Result<Release> {
     inbox.settle(ticket.holder, Wake::Ask);
     let values = [ticket.name.encoded().into_owned(), hexed(blob(ticket.holder))];
-    remove(client, client.schema.call(include_str!("sql/release.sql"), values)).await
+    let released = remove(client, client.schema.call(include_str!("sql/release.sql"), values)).await;
+    client.pool.unanswered.released(ticket.holder, released)
 }
 
 pub(super) async fn evict(client: &Client, name: &LockName, token: FencingToken) -> Result<Release> {

@@ -19,3 +19,4 @@ mod restarts;
 mod server;
 mod snapshot;
 mod switch_over;
+mod unanswered;

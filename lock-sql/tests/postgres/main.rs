@@ -23,3 +23,4 @@ mod power;
 mod rights;
 mod server;
 mod sharing;
+mod unanswered;

@@ -1,0 +1,46 @@
+//! Acquires that were given up, and that the server carries out later.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use onelock_core::Backend;
+use sqlx::{Executor as _, Row as _};
+
+use crate::postgres_server::{Admin as _, PostgresServer};
+use crate::server::open;
+use crate::sharing::request;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The server stands still. When it goes on it has acquires, and over other connections the releases after them, in any order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acquires_that_come_after_their_releases_are_given_back() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let store = open(&format!("{}?request_timeout=1s&connections=32", server.url())).await;
+    let all: Vec<_> = (0..16).map(|i| request(&format!("late-{i}"))).collect();
+    // Connections for all are there.
+    let warm: Vec<_> = (0..32).map(|i| request(&format!("warm-{i}"))).collect();
+    join_all(warm.iter().map(|entry| store.acquire(entry))).await;
+    join_all(warm.iter().map(async |entry| store.release(&entry.ticket()).await)).await;
+    server.pause(true).unwrap();
+    let end = Instant::now() + PATIENCE;
+    let given_up = all.iter().map(async |entry| {
+        let error = store.acquire(entry).await.unwrap_err();
+        assert!(error.is_unclear(), "{error}");
+        // As the core: until the answer is definite.
+        while let Err(error) = store.release(&entry.ticket()).await {
+            assert!(Instant::now() < end, "{error}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    let goes_on = async {
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        server.pause(false).unwrap();
+    };
+    tokio::join!(join_all(given_up), goes_on);
+    // Whatever was under way has ended.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut admin = server.admin().await.unwrap();
+    let left = admin.fetch_one("SELECT count(*) FROM onelock.line").await.unwrap();
+    assert_eq!(left.get::<i64, _>(0), 0, "entries that nobody gives back");
+}
