@@ -6,11 +6,9 @@ pub mod etcd;
 mod folder;
 pub mod hosts;
 pub mod mariadb;
-pub mod mysql_wire;
 pub mod pgbouncer;
 mod ports;
 pub mod postgres;
-pub mod postgres_wire;
 pub mod power;
 mod process;
 pub mod redis;
@@ -26,7 +24,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
@@ -53,6 +51,13 @@ fn run(command: &mut Command) -> Verdict {
     let output = command.output().context(format!("{command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(())
+}
+
+/// What a program prints that ends well.
+async fn printed(command: &mut tokio::process::Command) -> Verdict<String> {
+    let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }
 
 /// What a server answers to this before it closes the connection.

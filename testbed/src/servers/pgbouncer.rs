@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::postgres::{shared_folder, start_as_user};
-use super::postgres_wire::Wire;
+use super::postgres::{say, shared_folder, start_as_user};
 use super::process::Process;
 use super::{Place, free_port};
 use crate::verdict::{Stop, Verdict};
@@ -46,7 +45,7 @@ impl PgBouncer {
         }
         let words = [OsString::from(PROGRAM), file.into()];
         start_as_user(&process, words.into())?;
-        process.until(|| async { Wire::connect(port, "postgres", "pgbouncer-probe").await.is_ok() }).await?;
+        process.until(|| async { say(port, "").await.is_ok() }).await?;
         Ok(Self { port, _process: process })
     }
 

@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::clock::SteppedClock;
-use super::postgres_wire::Wire;
 use super::power;
 use super::process::{Process, until};
-use super::{Place, Program, as_user, folder_in, free_port, once, pause_process, tls};
+use super::{Place, Program, as_user, folder_in, free_port, once, pause_process, printed, tls};
 use crate::verdict::{Context as _, Verdict};
 
 /// Who runs it when root starts it.
@@ -78,8 +77,12 @@ fn template() -> Verdict<&'static Path> {
     Ok(once(&TEMPLATE, make)?.path())
 }
 
-/// A name in the log that is not a client's.
-const ADMIN: &str = "admin";
+/// Runs a statement on a server or a pooler, by the server's own client; the rows in lines, without their heads.
+pub(super) async fn say(port: u16, sql: &str) -> Verdict<String> {
+    let mut client = tokio::process::Command::new(programs()?.join("psql"));
+    let at = ["-X", "-At", "-h", "127.0.0.1", "-U", "postgres", "-p", &port.to_string(), "-c", sql];
+    printed(client.args(at)).await
+}
 
 impl PostgresServer {
     /// Starts one with further `-c` settings and waits until it answers.
@@ -170,12 +173,11 @@ impl PostgresServer {
             [text(&program)?, "-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-R", "-c", "fast", "-D"];
         run(copy.into_iter().chain([text(&data)?]).map(OsString::from).collect())?;
         let standby = Self::start_on(folder, &[]).await?;
-        let mut admin = self.look().await?;
-        admin.query("ALTER SYSTEM SET synchronous_standby_names = '*'").await?;
-        admin.query("SELECT pg_reload_conf()").await?;
-        let sync = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'";
+        self.say("ALTER SYSTEM SET synchronous_standby_names = '*'").await?;
+        self.say("SELECT pg_reload_conf()").await?;
+        let sync = "SELECT pid FROM pg_stat_replication WHERE sync_state = 'sync'";
         until("a standby that follows", || async {
-            let followed = !self.look().await?.query(sync).await?.is_empty();
+            let followed = !self.say(sync).await?.is_empty();
             Ok((!followed).then(|| "none does".to_owned()))
         })
         .await?;
@@ -210,12 +212,11 @@ impl PostgresServer {
     }
 
     async fn promote(&self) -> Verdict {
-        let mut admin = self.look().await?;
         // Not waiting for it: a statement under way may be in the way of what the standby has yet to replay.
-        admin.query("SELECT pg_promote(false)").await?;
+        self.say("SELECT pg_promote(false)").await?;
         // It waits for no standby of its own: it has none.
-        admin.query("ALTER SYSTEM RESET synchronous_standby_names").await?;
-        admin.query("SELECT pg_reload_conf()").await?;
+        self.say("ALTER SYSTEM RESET synchronous_standby_names").await?;
+        self.say("SELECT pg_reload_conf()").await?;
         Ok(())
     }
 
@@ -250,12 +251,12 @@ impl PostgresServer {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// A connection that the counts leave out.
+    /// Runs a statement that the counts leave out; its rows in lines.
     ///
     /// # Errors
-    /// When it does not answer.
-    pub async fn look(&self) -> Verdict<Wire> {
-        Wire::connect(self.port, "postgres", ADMIN).await
+    /// When it does not answer, or with what it says.
+    pub async fn say(&self, sql: &str) -> Verdict<String> {
+        say(self.port, sql).await
     }
 
     /// How many requests of clients were logged so far.
@@ -356,7 +357,7 @@ impl PostgresServer {
         words.push(programs()?.join("postgres").into());
         words.extend(self.arguments.iter().map(OsString::from));
         start_as_user(&self.process, words)?;
-        self.process.until(|| async { self.look().await.is_ok() }).await
+        self.process.until(|| async { self.say("").await.is_ok() }).await
     }
 }
 
