@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use onelock_conformance::harness::open_by;
 use onelock_conformance::power::{Powered, nothing_answered_is_lost};
+use onelock_conformance::servers::Place;
 use onelock_conformance::servers::etcd::Member;
 use onelock_conformance::verdict::Verdict;
 use onelock_core::Backend;
@@ -25,5 +26,5 @@ impl Powered for Server {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_cut_takes_nothing_that_was_answered() -> Verdict {
-    nothing_answered_is_lost(&Server(Member::with_power().await?), 3).await
+    nothing_answered_is_lost(&Server(Member::in_place(Place::Power, &[]).await?), 3).await
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name};
+use onelock_conformance::servers::Place;
 use onelock_conformance::servers::clock::SteppedClock;
 use onelock_conformance::servers::redis::{RedisServer, Setup};
 use onelock_conformance::servers::resp::Resp;
@@ -20,7 +21,7 @@ use onelock_redis::{RedisBackend, RedisConfig};
 const LEASE: Duration = Duration::from_secs(2);
 
 async fn server() -> Verdict<RedisServer> {
-    RedisServer::start(Setup { clock: true, ..Setup::default() }).await
+    RedisServer::start(Setup { place: Place::Clock, ..Setup::default() }).await
 }
 
 async fn connect(server: &RedisServer) -> Verdict<Arc<dyn Backend>> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use onelock_conformance::ensure;
 use onelock_conformance::power::{Powered, nothing_answered_is_lost};
+use onelock_conformance::servers::Place;
 use onelock_conformance::servers::redis::{RedisServer, Setup};
 use onelock_conformance::verdict::Verdict;
 use onelock_core::Backend;
@@ -15,7 +16,7 @@ struct Server(RedisServer);
 impl Server {
     async fn start(appendfsync: &str) -> Verdict<Self> {
         let lines = vec![format!("appendfsync {appendfsync}")];
-        Ok(Self(RedisServer::start(Setup { power: true, lines, ..Setup::default() }).await?))
+        Ok(Self(RedisServer::start(Setup { place: Place::Power, lines, ..Setup::default() }).await?))
     }
 }
 

@@ -25,7 +25,7 @@ impl Powered for Server {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_cut_takes_nothing_that_was_answered() -> Verdict {
-    let setup = Setup { power: true, place: Place::Disk, ..Setup::default() };
+    let setup = Setup { place: Place::Power, ..Setup::default() };
     let server = ZkServer::start(setup).await?;
     // ZooKeeper does not sync its first snapshot, and does not start on a log without one. What is there at a start counts as
     // synced.

@@ -150,7 +150,7 @@ async fn zookeeper() -> Verdict<Running> {
 async fn postgres() -> Verdict<Running> {
     let settings =
         ["log_statement=none", "max_connections=1000", "shared_preload_libraries=pg_stat_statements"];
-    let server = PostgresServer::start_on_disk(&settings).await?;
+    let server = PostgresServer::start_in(Place::Disk, &settings).await?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
     server.say("CREATE EXTENSION pg_stat_statements").await?;
     let version = server.say("SHOW server_version").await?;
@@ -166,7 +166,7 @@ async fn postgres() -> Verdict<Running> {
 /// clients, questions like this included.
 async fn mysql(store: &'static str, flush: &str) -> Verdict<Running> {
     let flush = format!("--innodb-flush-log-at-trx-commit={flush}");
-    let server = MariaDb::start_in_place(Place::Disk, &["--max-connections=1000", &flush]).await?;
+    let server = MariaDb::start_in(Place::Disk, &["--max-connections=1000", &flush]).await?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
     let version = server.say("SELECT VERSION()").await?;
     let name = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };

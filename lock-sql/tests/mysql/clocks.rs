@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use onelock_conformance::servers::Place;
 use onelock_conformance::servers::clock::SteppedClock;
 use onelock_conformance::steps::{Stepped, Steps, a_step_forward_ends_leases_early, survives_steps};
-use onelock_conformance::verdict::Verdict;
+use onelock_conformance::verdict::{Context as _, Verdict};
 use onelock_core::Backend;
 
 use crate::mysql_server::{Admin as _, MariaDb};
@@ -14,17 +15,16 @@ use crate::support::connect;
 
 const LEASE: Duration = Duration::from_secs(3);
 
-struct Server(MariaDb, SteppedClock);
+struct Server(MariaDb);
 
 async fn server() -> Verdict<Server> {
-    let (server, clock) = MariaDb::start_with_clock(&[]).await?;
-    Ok(Server(server, clock))
+    Ok(Server(MariaDb::start_in(Place::Clock, &[]).await?))
 }
 
 #[async_trait]
 impl Stepped for Server {
     fn clock(&self) -> Verdict<&SteppedClock> {
-        Ok(&self.1)
+        self.0.clock().context("its clock")
     }
 
     async fn seconds(&self) -> Verdict<i64> {

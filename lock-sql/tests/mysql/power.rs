@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onelock_conformance::power::{Powered, nothing_answered_is_lost};
+use onelock_conformance::servers::Place;
 use onelock_conformance::verdict::Verdict;
 use onelock_core::Backend;
 
@@ -31,7 +32,7 @@ async fn a_power_cut_takes_nothing_that_was_answered() {
         &["--log-bin=binlog", "--server-id=1", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=3"],
     ];
     for settings in settings {
-        let server = MariaDb::start_with_power(settings).await.unwrap();
+        let server = MariaDb::start_in(Place::Power, settings).await.unwrap();
         nothing_answered_is_lost(&Store(server, ""), 2).await.unwrap();
     }
 }
@@ -42,7 +43,7 @@ async fn settings_that_are_refused_lose_what_was_answered() {
     let settings: [&[&str]; 2] =
         [&["--log-bin=binlog", "--server-id=1", "--sync-binlog=0"], &["--innodb-flush-log-at-trx-commit=2"]];
     for settings in settings {
-        let server = MariaDb::start_with_power(settings).await.unwrap();
+        let server = MariaDb::start_in(Place::Power, settings).await.unwrap();
         // The first cut that comes before the server writes by itself is enough.
         let lost = nothing_answered_is_lost(&Store(server, "?durability=relaxed"), 8).await.unwrap_err();
         println!("{settings:?}: {lost}");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onelock_conformance::power::{Powered, nothing_answered_is_lost};
+use onelock_conformance::servers::Place;
 use onelock_conformance::verdict::Verdict;
 use onelock_core::Backend;
 
@@ -25,14 +26,14 @@ impl Powered for Store {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_cut_takes_nothing_that_was_answered() {
-    let server = PostgresServer::start_with_power(&[]).await.unwrap();
+    let server = PostgresServer::start_in(Place::Power, &[]).await.unwrap();
     nothing_answered_is_lost(&Store(server), 3).await.unwrap();
 }
 
 /// The cut is one: without `fsync` it takes what was answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_cut_takes_what_was_not_synced() {
-    let server = PostgresServer::start_with_power(&["fsync=off"]).await.unwrap();
+    let server = PostgresServer::start_in(Place::Power, &["fsync=off"]).await.unwrap();
     let lost = nothing_answered_is_lost(&Store(server), 1).await.unwrap_err();
     assert!(lost.to_string().contains("lost"), "{lost}");
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use onelock_conformance::servers::Place;
 use onelock_core::ErrorKind;
 
 use crate::mysql_server::{Admin as _, MariaDb};
@@ -26,7 +27,8 @@ async fn tokens_grow_over_crashes() {
 /// have been given, whatever the clock says.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_life_begins_above_the_ceiling() {
-    let (server, clock) = MariaDb::start_with_clock(&[]).await.unwrap();
+    let server = MariaDb::start_in(Place::Clock, &[]).await.unwrap();
+    let clock = server.clock().unwrap();
     let url = format!("mysql+session://root@127.0.0.1:{}/locks?tls=off", server.port());
     let open = async || open::<MariaDb>(&url).await.unwrap();
     let mut last = 0;

@@ -56,13 +56,8 @@ pub fn words(folder: &Path) -> Verdict<Vec<OsString>> {
     if !clock.is_file() {
         return Ok(Vec::new());
     }
-    let with = |name: &str, path: &Path| {
-        let mut word = OsString::from(name);
-        word.push("=");
-        word.push(path);
-        word
-    };
-    Ok(vec!["env".into(), with("LD_PRELOAD", library()?), with("ONELOCK_CLOCK", &clock)])
+    let preload = format!("LD_PRELOAD={}", library()?.display());
+    Ok(vec!["env".into(), preload.into(), format!("ONELOCK_CLOCK={}", clock.display()).into()])
 }
 
 /// Built once in a process.

@@ -6,16 +6,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use tempfile::TempDir;
-
 use super::hosts::Hosts;
-use super::power;
 use super::process::Process;
 use super::tls::Files;
-use super::{Place, Program, asked, folder_in, free_port};
+use super::{Place, asked, free_port};
 use crate::verdict::Verdict;
 
-const PROGRAM: Program = Program { name: "etcd", package: "etcd-server" };
+const PROGRAM: &str = "etcd";
 
 /// Whether the servers that are installed end living leases when a leader that stood still goes on: it still asks for what had
 /// ended by its own count. Mended in 3.4.31 and 3.5.13 (etcd's issue 15247).
@@ -23,7 +20,7 @@ const PROGRAM: Program = Program { name: "etcd", package: "etcd-server" };
 pub fn deposed_leaders_revoke() -> bool {
     static DO: OnceLock<bool> = OnceLock::new();
     *DO.get_or_init(|| {
-        let version = std::process::Command::new(PROGRAM.name).arg("--version").output();
+        let version = std::process::Command::new(PROGRAM).arg("--version").output();
         // A server that is missing fails where it is started.
         version.is_ok_and(|version| is_before_the_mend(&String::from_utf8_lossy(&version.stdout)))
     })
@@ -44,7 +41,7 @@ fn is_before_the_mend(text: &str) -> bool {
 /// One member.
 #[derive(Debug)]
 pub struct Member {
-    program: Program,
+    program: &'static str,
     arguments: Vec<OsString>,
     host: Ipv4Addr,
     port: u16,
@@ -68,7 +65,7 @@ impl Member {
     /// # Errors
     /// When it is not installed, or does not come up.
     pub async fn with(tls: Option<&Files>, more: &[String]) -> Verdict<Self> {
-        Self::alone(folder_in(Place::Memory)?, tls, more).await
+        Self::alone(Place::Memory, tls, more).await
     }
 
     /// A server of its own that keeps its data in this place, with more arguments.
@@ -76,17 +73,7 @@ impl Member {
     /// # Errors
     /// When it is not installed, or does not come up.
     pub async fn in_place(place: Place, more: &[String]) -> Verdict<Self> {
-        Self::alone(folder_in(place)?, None, more).await
-    }
-
-    /// A server of its own that can lose its power: [`Member::cut_power`].
-    ///
-    /// # Errors
-    /// When it is not installed, or does not come up.
-    pub async fn with_power() -> Verdict<Self> {
-        let folder = folder_in(Place::Disk)?;
-        power::prepare(folder.path())?;
-        Self::alone(folder, None, &[]).await
+        Self::alone(place, None, more).await
     }
 
     /// Kills it, takes from its data what was not synced, and starts it again.
@@ -98,8 +85,8 @@ impl Member {
         self.launch().await
     }
 
-    async fn alone(folder: TempDir, tls: Option<&Files>, more: &[String]) -> Verdict<Self> {
-        let mut member = Self::prepared(folder, Ipv4Addr::LOCALHOST, "one", free_port()?, None, tls)?;
+    async fn alone(place: Place, tls: Option<&Files>, more: &[String]) -> Verdict<Self> {
+        let mut member = Self::prepared(place, Ipv4Addr::LOCALHOST, "one", free_port()?, None, tls)?;
         member.arguments.extend(more.iter().map(OsString::from));
         member.launch().await?;
         Ok(member)
@@ -133,12 +120,12 @@ impl Member {
             places.iter().map(|(name, at, peer)| format!("{name}=http://{at}:{peer}")).collect();
         let mut members = Vec::new();
         for (name, at, peer) in places {
-            let folder = folder_in(Place::Memory)?;
-            let mut member = Self::prepared(folder, *at, name, *peer, Some(&all.join(",")), None)?;
+            let all = all.join(",");
+            let mut member = Self::prepared(Place::Memory, *at, name, *peer, Some(&all), None)?;
             if !at.is_loopback() {
-                let words = ["netns", "exec", name, PROGRAM.name].map(OsString::from);
+                let words = ["netns", "exec", name, PROGRAM].map(OsString::from);
                 member.arguments.splice(0..0, words);
-                member.program = Program { name: "ip", package: "iproute2" };
+                member.program = "ip";
             }
             member.spawn()?;
             members.push(member);
@@ -150,14 +137,14 @@ impl Member {
     }
 
     fn prepared(
-        folder: TempDir,
+        place: Place,
         host: Ipv4Addr,
         name: &str,
         peer: u16,
         cluster: Option<&str>,
         tls: Option<&Files>,
     ) -> Verdict<Self> {
-        let (process, port, metrics) = (Process::new(folder, "data"), free_port()?, free_port()?);
+        let (process, port, metrics) = (Process::new(place, "data")?, free_port()?, free_port()?);
         let scheme = if tls.is_some() { "https" } else { "http" };
         let peer = format!("http://{host}:{peer}");
         let alone = format!("{name}={peer}");

@@ -19,6 +19,10 @@ pub enum Place {
     Memory,
     /// In the folder for temporary files, with the durability that the server has by itself: commits cost what they do.
     Disk,
+    /// In memory, and the server has a clock of its own that a test steps.
+    Clock,
+    /// On disk, and the server can lose its power with what it has not synced.
+    Power,
 }
 
 const PREFIX: &str = "onelock-server-";
@@ -40,7 +44,8 @@ pub fn data_folder() -> Verdict<TempDir> {
 /// When no folder can be made.
 pub fn folder_in(place: Place) -> Verdict<TempDir> {
     let (memory, disk) = (Path::new("/dev/shm"), std::env::temp_dir());
-    let parent = if place == Place::Memory && memory.is_dir() { memory } else { &disk };
+    let parent =
+        if matches!(place, Place::Memory | Place::Clock) && memory.is_dir() { memory } else { &disk };
     static SWEPT: Once = Once::new();
     SWEPT.call_once(|| [memory, &disk].into_iter().for_each(sweep));
     // Another process may sweep the folder away before it is locked.

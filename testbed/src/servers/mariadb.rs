@@ -5,16 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 use tempfile::TempDir;
 
 use super::clock::SteppedClock;
-use super::power;
 use super::process::{Process, until};
-use super::{Place, Program, data_folder, folder_in, free_port, is_root, once, printed, run, tls};
+use super::{Place, data_folder, free_port, once, printed, run, tls};
 use crate::verdict::{Context as _, Verdict};
-
-const PROGRAM: Program = Program { name: "mariadbd", package: "mariadb-server" };
 
 /// The server program of MySQL to use, if any.
 #[must_use]
@@ -41,8 +38,8 @@ pub struct MariaDb {
 }
 
 /// Dropping root's rights would also drop the parent-death signal, so a server of root stays one of root.
-fn as_root() -> Verdict<Vec<OsString>> {
-    Ok(if is_root()? { vec!["--user=root".into()] } else { Vec::new() })
+fn as_root() -> Option<&'static str> {
+    geteuid().is_root().then_some("--user=root")
 }
 
 fn option(name: &str, path: &Path) -> OsString {
@@ -63,7 +60,7 @@ fn template() -> Verdict<&'static Path> {
         let mut install = Command::new(program);
         install
             .arg("--no-defaults")
-            .args(as_root()?)
+            .args(as_root())
             .arg(option("datadir", &folder.path().join("data")))
             .args(options)
             .arg(log_size())
@@ -81,36 +78,27 @@ impl MariaDb {
     /// # Errors
     /// When it is not installed, or does not come up.
     pub async fn start(settings: &[&str]) -> Verdict<Self> {
-        Self::start_in(data_folder()?, settings).await
+        Self::start_in(Place::Memory, settings).await
     }
 
     /// The same with its data in this place.
     ///
     /// # Errors
     /// When it is not installed, or does not come up.
-    pub async fn start_in_place(place: Place, settings: &[&str]) -> Verdict<Self> {
-        Self::start_in(folder_in(place)?, settings).await
+    pub async fn start_in(place: Place, settings: &[&str]) -> Verdict<Self> {
+        let process = Process::new(place, "data")?;
+        run(Command::new("cp").arg("-r").args([template()?.join("data"), process.data()]))?;
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let server = Self { port: free_port()?, settings, process };
+        server.launch().await?;
+        server.say("CREATE DATABASE locks").await?;
+        Ok(server)
     }
 
-    /// One with a clock of its own.
-    ///
-    /// # Errors
-    /// When it is not installed, or does not come up.
-    pub async fn start_with_clock(settings: &[&str]) -> Verdict<(Self, SteppedClock)> {
-        let folder = data_folder()?;
-        let clock = SteppedClock::new(folder.path())?;
-        Ok((Self::start_in(folder, settings).await?, clock))
-    }
-
-    /// One that can lose its power: [`MariaDb::cut_power`]. On a disk, because on a file system in memory MariaDB takes the
-    /// memory for one that survives.
-    ///
-    /// # Errors
-    /// When it is not installed, or does not come up.
-    pub async fn start_with_power(settings: &[&str]) -> Verdict<Self> {
-        let folder = folder_in(Place::Disk)?;
-        power::prepare(folder.path())?;
-        Self::start_in(folder, settings).await
+    /// Its own clock, if it is in a place that has one.
+    #[must_use]
+    pub fn clock(&self) -> Option<&SteppedClock> {
+        self.process.clock()
     }
 
     /// Kills it, takes from its data what was not synced, and starts it again.
@@ -120,16 +108,6 @@ impl MariaDb {
     pub async fn cut_power(&self) -> Verdict {
         self.process.cut_power().await?;
         self.launch().await
-    }
-
-    async fn start_in(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
-        let process = Process::new(folder, "data");
-        run(Command::new("cp").arg("-r").args([template()?.join("data"), process.data()]))?;
-        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let server = Self { port: free_port()?, settings, process };
-        server.launch().await?;
-        server.say("CREATE DATABASE locks").await?;
-        Ok(server)
     }
 
     /// Starts one that speaks TLS with this certificate.
@@ -204,7 +182,7 @@ impl MariaDb {
     async fn launch(&self) -> Verdict {
         let data = self.process.data();
         let mut arguments = vec![OsString::from("--no-defaults")];
-        arguments.extend(as_root()?);
+        arguments.extend(as_root().map(OsString::from));
         arguments.extend([
             option("datadir", &data),
             // Servers that share a folder for temporary tables remove each other's.
@@ -214,12 +192,10 @@ impl MariaDb {
             format!("--port={}", self.port).into(),
             log_size().into(),
         ]);
-        let mut program = PROGRAM;
-        if let Some(path) = mysqld() {
+        if mysqld().is_some() {
             let init = self.process.folder().join("init.sql");
             std::fs::write(&init, INIT)?;
             arguments.extend([option("init-file", &init), "--mysqlx=OFF".into()]);
-            program.name = path;
         }
         let common = [
             "--bind-address=127.0.0.1",
@@ -234,7 +210,7 @@ impl MariaDb {
         ];
         arguments.extend(common.map(OsString::from));
         arguments.extend(self.settings.iter().map(OsString::from));
-        self.process.start(program, arguments)?;
+        self.process.start(mysqld().unwrap_or("mariadbd"), arguments)?;
         self.process.until(|| async { self.say("DO 0").await.is_ok() }).await
     }
 }

@@ -18,11 +18,11 @@ pub mod rewriter;
 pub mod tls;
 pub mod zookeeper;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::Permissions;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, OnceLock, mpsc};
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 pub use folder::{Place, data_folder, folder_in};
 pub use ports::free_port;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -77,14 +77,6 @@ fn compiled(source: &str, name: &str, options: &[&str]) -> Verdict<(TempDir, Pat
     std::fs::write(&file, source)?;
     run(Command::new("cc").args(options).arg("-o").args([&built, &file]))?;
     Ok((folder, built))
-}
-
-/// A program to run as a server, and who ships it.
-#[derive(Clone, Copy, Debug)]
-struct Program {
-    name: &'static str,
-    /// The Debian package it comes in.
-    package: &'static str,
 }
 
 /// What starts a process, and where the process goes.
@@ -139,17 +131,13 @@ fn stands_still(id: u32) -> Verdict<bool> {
 }
 
 /// The user who runs the servers that refuse root: root lends them one.
-fn as_user(user: &str) -> Verdict<Vec<OsString>> {
-    if !is_root()? {
-        return Ok(Vec::new());
+fn as_user(user: &str) -> Vec<OsString> {
+    if !geteuid().is_root() {
+        return Vec::new();
     }
     let words =
         [format!("--reuid={user}"), format!("--regid={user}"), "--init-groups".into(), "--reset-env".into()];
-    Ok(words.map(OsString::from).to_vec())
-}
-
-fn is_root() -> Verdict<bool> {
-    Ok(std::fs::metadata("/proc/self")?.uid() == 0)
+    words.map(OsString::from).to_vec()
 }
 
 /// Sends a signal to a process this suite has started.
@@ -161,11 +149,12 @@ pub fn signal_process(id: u32, signal: Signal) -> Verdict {
     Ok(kill_process(id, signal)?)
 }
 
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
+fn find(program: &OsStr) -> Verdict<PathBuf> {
+    let path = std::env::var_os("PATH").context("a PATH")?;
     let folders =
         std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from));
-    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+    let found = folders.map(|folder| folder.join(program)).find(|file| file.is_file());
+    found.context(format!("the tests need the program {program:?}: `sh scripts/setup.sh` installs it"))
 }
 
 #[cfg(test)]
@@ -175,9 +164,8 @@ mod tests {
 
     #[test]
     fn a_server_outlives_the_thread_that_started_it() -> Verdict {
-        let server = Process::new(data_folder()?, "data");
+        let server = Process::new(Place::Memory, "data")?;
         let script = "trap 'echo lives' USR1; echo ready; while :; do sleep 0.01; done";
-        let program = Program { name: "sh", package: "dash" };
         let until_it_says = |word: &str| {
             while !std::fs::read_to_string(server.log()).is_ok_and(|text| text.contains(word)) {
                 server.check()?;
@@ -187,7 +175,7 @@ mod tests {
         };
         let thread = std::thread::scope(|scope| {
             let starter = scope.spawn(|| {
-                server.start(program, vec!["-c".into(), script.into()])?;
+                server.start("sh", vec!["-c".into(), script.into()])?;
                 until_it_says("ready")?;
                 Verdict::Ok(std::fs::canonicalize("/proc/thread-self")?)
             });

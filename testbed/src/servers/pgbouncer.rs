@@ -1,14 +1,9 @@
 //! A pooler in front of a PostgreSQL server.
 
-use std::ffi::OsString;
-use std::path::Path;
-
-use super::postgres::{say, shared_folder, start_as_user};
+use super::postgres::{USER, say, shared};
 use super::process::Process;
-use super::{Place, free_port};
-use crate::verdict::{Stop, Verdict};
-
-const PROGRAM: &str = "/usr/sbin/pgbouncer";
+use super::{Place, as_user, free_port};
+use crate::verdict::Verdict;
 
 /// A running pooler in front of one server; it asks for no passwords.
 #[derive(Debug)]
@@ -23,7 +18,7 @@ impl PgBouncer {
     /// # Errors
     /// When it is not installed, or does not come up.
     pub async fn start(server: u16, mode: &str, settings: &[&str]) -> Verdict<Self> {
-        let (process, port) = (Process::new(shared_folder(Place::Memory)?, "data"), free_port()?);
+        let (process, port) = (shared(Place::Memory)?, free_port()?);
         let folder = process.folder();
         let path = folder.display();
         let users: String = ["postgres", "app"].map(|user| format!("\"{user}\" \"\"\n")).concat();
@@ -40,11 +35,7 @@ impl PgBouncer {
             lines.push('\n');
         }
         std::fs::write(&file, lines)?;
-        if !Path::new(PROGRAM).is_file() {
-            return Err(Stop::failed("the suite needs the program `pgbouncer`: apt-get install pgbouncer"));
-        }
-        let words = [OsString::from(PROGRAM), file.into()];
-        start_as_user(&process, words.into())?;
+        process.start_as(as_user(USER), "pgbouncer", vec![file.into()])?;
         process.until(|| async { say(port, "").await.is_ok() }).await?;
         Ok(Self { port, _process: process })
     }

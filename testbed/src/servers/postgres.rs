@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::clock::SteppedClock;
-use super::power;
 use super::process::{Process, until};
-use super::{Place, Program, as_user, folder_in, free_port, once, pause_process, printed, tls};
+use super::{Place, as_user, data_folder, free_port, once, pause_process, printed, tls};
 use crate::verdict::{Context as _, Verdict};
 
 /// Who runs it when root starts it.
-const USER: &str = "postgres";
+pub(super) const USER: &str = "postgres";
 
 /// A running server. User `postgres` needs no password on it, user `secret` needs one.
 #[derive(Debug)]
@@ -36,26 +35,22 @@ fn programs() -> Verdict<PathBuf> {
 }
 
 fn run(words: Vec<OsString>) -> Verdict {
-    super::run(Command::new("setpriv").args(as_user(USER)?).args(words))
+    super::run(Command::new("setpriv").args(as_user(USER)).args(words))
 }
 
 fn words<const N: usize>(words: [&str; N]) -> Vec<OsString> {
     words.map(OsString::from).to_vec()
 }
 
-/// Starts a server as its user. That is changed first: the kernel forgets a parent-death signal when the user changes.
-pub(super) fn start_as_user(process: &Process, words: Vec<OsString>) -> Verdict {
-    let mut all = as_user(USER)?;
-    all.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
-    all.extend(words);
-    process.start_by(Vec::new(), Program { name: "setpriv", package: "util-linux" }, all)
+/// A process to be, in a folder that the server's user may use.
+pub(super) fn shared(place: Place) -> Verdict<Process> {
+    let process = Process::new(place, "data")?;
+    share(process.folder())?;
+    Ok(process)
 }
 
-/// A folder that the server's user may use.
-pub(super) fn shared_folder(place: Place) -> Verdict<TempDir> {
-    let folder = folder_in(place)?;
-    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777))?;
-    Ok(folder)
+fn share(folder: &Path) -> Verdict {
+    Ok(std::fs::set_permissions(folder, Permissions::from_mode(0o777))?)
 }
 
 pub(super) fn text(path: &Path) -> Verdict<&str> {
@@ -66,7 +61,8 @@ pub(super) fn text(path: &Path) -> Verdict<&str> {
 fn template() -> Verdict<&'static Path> {
     static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
     let make = || -> Verdict<TempDir> {
-        let folder = shared_folder(Place::Memory)?;
+        let folder = data_folder()?;
+        share(folder.path())?;
         let (initdb, data) = (programs()?.join("initdb"), folder.path().join("data"));
         let options = ["-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync"];
         let mut words = words([text(&initdb)?, "-D", text(&data)?]);
@@ -90,35 +86,23 @@ impl PostgresServer {
     /// # Errors
     /// When it is not installed, or does not come up.
     pub async fn start(settings: &[&str]) -> Verdict<Self> {
-        Self::start_in(shared_folder(Place::Memory)?, settings).await
+        Self::start_in(Place::Memory, settings).await
     }
 
-    /// One with a clock of its own.
+    /// The same with its data in this place.
     ///
     /// # Errors
     /// When it is not installed, or does not come up.
-    pub async fn start_with_clock(settings: &[&str]) -> Verdict<(Self, SteppedClock)> {
-        let folder = shared_folder(Place::Memory)?;
-        let clock = SteppedClock::new(folder.path())?;
-        Ok((Self::start_in(folder, settings).await?, clock))
+    pub async fn start_in(place: Place, settings: &[&str]) -> Verdict<Self> {
+        let process = shared(place)?;
+        run(words(["cp", "-r", text(&template()?.join("data"))?, text(&process.data())?]))?;
+        Self::start_on(process, settings).await
     }
 
-    /// The same as [`PostgresServer::start`] with its data where commits cost what they do on a disk.
-    ///
-    /// # Errors
-    /// When it is not installed, or does not come up.
-    pub async fn start_on_disk(settings: &[&str]) -> Verdict<Self> {
-        Self::start_in(shared_folder(Place::Disk)?, settings).await
-    }
-
-    /// One that can lose its power: [`PostgresServer::cut_power`].
-    ///
-    /// # Errors
-    /// When it is not installed, or does not come up.
-    pub async fn start_with_power(settings: &[&str]) -> Verdict<Self> {
-        let folder = shared_folder(Place::Disk)?;
-        power::prepare(folder.path())?;
-        Self::start_in(folder, settings).await
+    /// Its own clock, if it is in a place that has one.
+    #[must_use]
+    pub fn clock(&self) -> Option<&SteppedClock> {
+        self.process.clock()
     }
 
     /// Kills it, takes from its data what was not synced, and starts it again.
@@ -130,15 +114,9 @@ impl PostgresServer {
         self.start_again().await
     }
 
-    async fn start_in(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
-        run(words(["cp", "-r", text(&template()?.join("data"))?, text(&folder.path().join("data"))?]))?;
-        Self::start_on(folder, settings).await
-    }
-
     /// Starts one on the data in the folder.
-    async fn start_on(folder: TempDir, settings: &[&str]) -> Verdict<Self> {
-        let (port, process) = (free_port()?, Process::new(folder, "data"));
-        let data = process.data();
+    async fn start_on(process: Process, settings: &[&str]) -> Verdict<Self> {
+        let (port, data) = (free_port()?, process.data());
         let access = "local all all trust\nhost all secret 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
                       host replication all 127.0.0.1/32 trust\n";
         let file = process.folder().join("access");
@@ -166,13 +144,13 @@ impl PostgresServer {
     /// # Errors
     /// When it is not installed, or does not come up.
     pub async fn standby(&self) -> Verdict<Self> {
-        let folder = shared_folder(Place::Memory)?;
+        let process = shared(Place::Memory)?;
         let (program, port) = (programs()?.join("pg_basebackup"), self.port.to_string());
-        let data = folder.path().join("data");
+        let data = process.data();
         let copy =
             [text(&program)?, "-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-R", "-c", "fast", "-D"];
         run(copy.into_iter().chain([text(&data)?]).map(OsString::from).collect())?;
-        let standby = Self::start_on(folder, &[]).await?;
+        let standby = Self::start_on(process, &[]).await?;
         self.say("ALTER SYSTEM SET synchronous_standby_names = '*'").await?;
         self.say("SELECT pg_reload_conf()").await?;
         let sync = "SELECT pid FROM pg_stat_replication WHERE sync_state = 'sync'";
@@ -227,7 +205,7 @@ impl PostgresServer {
     pub async fn start_with_tls(files: &tls::Files) -> Verdict<Self> {
         // The key must be the server user's own.
         let folder = files.key.parent().context("a folder")?;
-        std::fs::set_permissions(folder, Permissions::from_mode(0o777))?;
+        share(folder)?;
         std::fs::set_permissions(&files.key, Permissions::from_mode(0o644))?;
         let own = folder.join("own-key.pem");
         run(words(["install", "-m", "600", text(&files.key)?, text(&own)?]))?;
@@ -353,10 +331,8 @@ impl PostgresServer {
     }
 
     async fn launch(&self) -> Verdict {
-        let mut words = self.process.words()?;
-        words.push(programs()?.join("postgres").into());
-        words.extend(self.arguments.iter().map(OsString::from));
-        start_as_user(&self.process, words)?;
+        let arguments = self.arguments.iter().map(OsString::from).collect();
+        self.process.start_as(as_user(USER), programs()?.join("postgres"), arguments)?;
         self.process.until(|| async { self.say("").await.is_ok() }).await
     }
 }

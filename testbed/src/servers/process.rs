@@ -1,6 +1,6 @@
 //! The process of a server that a test kills, stops and starts again; and waiting for a server.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{Program, clock, find, pause_process, power, signal_process, spawn};
+use super::clock::{self, SteppedClock};
+use super::{Place, find, folder_in, pause_process, power, signal_process, spawn};
 use crate::verdict::{Context as _, Stop, Verdict};
 
 /// How long a server may take until it is what was asked for.
@@ -42,11 +43,22 @@ pub(super) struct Process {
     folder: TempDir,
     /// What its data is called in the folder.
     data: &'static str,
+    clock: Option<SteppedClock>,
 }
 
 impl Process {
-    pub(super) fn new(folder: TempDir, data: &'static str) -> Self {
-        Self { child: Mutex::default(), folder, data }
+    pub(super) fn new(place: Place, data: &'static str) -> Verdict<Self> {
+        let folder = folder_in(place)?;
+        if place == Place::Power {
+            power::prepare(folder.path())?;
+        }
+        let clock = (place == Place::Clock).then(|| SteppedClock::new(folder.path())).transpose()?;
+        Ok(Self { child: Mutex::default(), folder, data, clock })
+    }
+
+    /// Its own clock, if it is in a place that has one.
+    pub(super) fn clock(&self) -> Option<&SteppedClock> {
+        self.clock.as_ref()
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -67,45 +79,29 @@ impl Process {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What comes before the command of the next start: a clock of its own, and what can cut its power.
-    pub(super) fn words(&self) -> Verdict<Vec<OsString>> {
-        // One that did not come up may run yet, and must not write while its data is copied.
-        self.kill()?;
-        let mut words = clock::words(self.folder())?;
-        words.extend(power::words(self.folder(), self.data)?);
-        Ok(words)
-    }
-
     /// Runs the program and does not wait.
-    pub(super) fn start(&self, program: Program, arguments: Vec<OsString>) -> Verdict {
-        self.start_by(self.words()?, program, arguments)
+    pub(super) fn start(&self, program: impl AsRef<OsStr>, arguments: Vec<OsString>) -> Verdict {
+        self.start_as(Vec::new(), program, arguments)
     }
 
-    /// The same with these words before the command.
-    pub(super) fn start_by(
+    /// The same as the user that these options of `setpriv` say.
+    pub(super) fn start_as(
         &self,
-        words: Vec<OsString>,
-        program: Program,
+        user: Vec<OsString>,
+        program: impl AsRef<OsStr>,
         arguments: Vec<OsString>,
     ) -> Verdict {
-        let Program { name, package } = program;
-        let missing = format!("the suite needs the program `{name}`: `apt-get install {package}`");
-        find(name).context(missing)?;
+        // One that did not come up may run yet, and must not write while its data is copied.
+        self.kill()?;
         let output = File::options().create(true).append(true).open(self.log())?;
         // A parent-death signal needs a step between fork and exec, which would be unsafe code here: the util-linux
-        // program does it. Without it a killed test run leaves its servers behind.
-        let mut line: Vec<OsString> = Vec::new();
-        if let Some(setpriv) = find("setpriv") {
-            line.push(setpriv.into());
-            line.extend(["--pdeathsig", "KILL", "--"].map(OsString::from));
-        }
-        line.extend(words);
-        line.push(name.into());
-        line.extend(arguments);
-        let (first, rest) = line.split_first().context("a command")?;
-        let mut command = Command::new(first);
-        command.args(rest).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        *self.child() = Some(spawn(command)?.context(name)?);
+        // program does it. The user is changed by the same call: the kernel forgets the signal when that is done later.
+        let mut command = Command::new("setpriv");
+        command.args(user).args(["--pdeathsig", "KILL", "--"]);
+        command.args(clock::words(self.folder())?).args(power::words(self.folder(), self.data)?);
+        command.arg(find(program.as_ref())?).args(arguments);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        *self.child() = Some(spawn(command)??);
         Ok(())
     }
 

@@ -2,24 +2,19 @@
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::LazyLock;
 
 use super::clock::SteppedClock;
-use super::power;
 use super::process::Process;
 use super::resp::Resp;
 use super::tls::Files;
-use super::{Program, data_folder, free_port};
+use super::{Place, free_port};
 use crate::verdict::Verdict;
 
 /// The server's program: `ONELOCK_REDIS_SERVER`, such as `valkey-server`, or `redis-server`.
-static PROGRAM: LazyLock<Program> = LazyLock::new(|| match std::env::var("ONELOCK_REDIS_SERVER") {
-    Ok(name) if !name.is_empty() => {
-        let name = &*name.leak();
-        Program { name, package: name }
-    }
-    _ => Program { name: "redis-server", package: "redis-server" },
-});
+fn program() -> OsString {
+    let named = std::env::var_os("ONELOCK_REDIS_SERVER").filter(|name| !name.is_empty());
+    named.unwrap_or_else(|| "redis-server".into())
+}
 
 /// The folder of its append-only log.
 const LOG: &str = "appendonlydir";
@@ -35,10 +30,8 @@ pub struct Setup {
     pub tls: Option<Files>,
     /// Is a sentinel.
     pub sentinel: bool,
-    /// Has a clock of its own: [`RedisServer::clock`].
-    pub clock: bool,
-    /// Can lose its power: [`RedisServer::cut_power`].
-    pub power: bool,
+    /// Where it keeps its data.
+    pub place: Place,
 }
 
 /// A running server. Its data is on an append-only file, so that it comes back after [`RedisServer::restart`].
@@ -46,7 +39,6 @@ pub struct Setup {
 pub struct RedisServer {
     setup: Setup,
     port: u16,
-    clock: Option<SteppedClock>,
     process: Process,
 }
 
@@ -56,12 +48,8 @@ impl RedisServer {
     /// # Errors
     /// When the program is not installed, or does not come up.
     pub async fn start(setup: Setup) -> Verdict<Self> {
-        let folder = data_folder()?;
-        let clock = setup.clock.then(|| SteppedClock::new(folder.path())).transpose()?;
-        if setup.power {
-            power::prepare(folder.path())?;
-        }
-        let server = Self { setup, port: free_port()?, clock, process: Process::new(folder, LOG) };
+        let process = Process::new(setup.place, LOG)?;
+        let server = Self { setup, port: free_port()?, process };
         server.launch().await?;
         Ok(server)
     }
@@ -75,7 +63,7 @@ impl RedisServer {
     /// Its own clock, if it was set up to have one.
     #[must_use]
     pub fn clock(&self) -> Option<&SteppedClock> {
-        self.clock.as_ref()
+        self.process.clock()
     }
 
     /// Kills it and starts it again on the same port and data.
@@ -144,7 +132,7 @@ impl RedisServer {
         if setup.sentinel {
             arguments.push("--sentinel".into());
         }
-        self.process.start(*PROGRAM, arguments)?;
+        self.process.start(program(), arguments)?;
         self.process.until(|| self.answers()).await
     }
 

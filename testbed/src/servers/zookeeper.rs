@@ -7,20 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hosts::Hosts;
-use super::power;
 use super::process::Process;
 use super::tls::Files;
-use super::{Place, Program, asked, folder_in, free_port};
+use super::{Place, asked, free_port};
 use crate::relay::{Link, Proxy};
 use crate::verdict::{Stop, Verdict};
 
-const PROGRAM: Program = Program { name: "java", package: "zookeeper" };
+const PROGRAM: &str = "java";
 /// What the program is made of.
 const JARS: &str = "zookeeper zookeeper-jute slf4j-log4j12 log4j-1.2 slf4j-api metrics-core snappy-java commons-io netty-all \
     netty-common netty-buffer netty-transport netty-handler netty-codec netty-resolver netty-transport-native-epoll \
     netty-transport-native-unix-common";
-/// Runs it on another host.
-const IP: Program = Program { name: "ip", package: "iproute2" };
 
 /// The servers' tick: small, so that sessions may be short.
 pub const TICK: Duration = Duration::from_millis(200);
@@ -36,8 +33,6 @@ pub struct Setup {
     pub defines: Vec<String>,
     /// Where it keeps its data. On disk it also runs as fast as it can once warm, where a test wants it to be there soon.
     pub place: Place,
-    /// Can lose its power: [`ZkServer::cut_power`]. It must keep its data on disk.
-    pub power: bool,
     /// The number of this server in an ensemble; 0 when it stands alone.
     pub id: u32,
     /// The host it runs on; the loopback's when there is none.
@@ -75,11 +70,8 @@ impl ZkServer {
     /// # Errors
     /// When it is not installed.
     pub fn begin(setup: Setup) -> Verdict<Self> {
-        let (folder, port, tls_port) = (folder_in(setup.place)?, free_port()?, free_port()?);
-        if setup.power {
-            power::prepare(folder.path())?;
-        }
-        let server = Self { setup, port, tls_port, process: Process::new(folder, "data") };
+        let process = Process::new(setup.place, "data")?;
+        let server = Self { setup, port: free_port()?, tls_port: free_port()?, process };
         server.launch()?;
         Ok(server)
     }
@@ -187,8 +179,8 @@ impl ZkServer {
         let program = match &self.setup.host {
             None => PROGRAM,
             Some((host, _)) => {
-                arguments.splice(0..0, ["netns", "exec", host, PROGRAM.name].map(OsString::from));
-                IP
+                arguments.splice(0..0, ["netns", "exec", host, PROGRAM].map(OsString::from));
+                "ip"
             }
         };
         self.process.start(program, arguments)
