@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::clock::SteppedClock;
 use super::process::{Process, until};
 use super::{Place, data_folder, free_port, once, printed, run, tls};
+use crate::ensure;
 use crate::verdict::{Context as _, Verdict};
 
 /// The server program of MySQL to use, if any.
@@ -166,8 +167,11 @@ impl MariaDb {
     /// When it does not come back.
     pub async fn restart_after(&self, signal: Signal) -> Verdict {
         self.process.signal(signal)?;
-        let ended = || async { Ok(self.process.check().is_ok().then(|| "it runs".to_owned())) };
-        until("the end of a server", ended).await?;
+        until("the end of a server", || async {
+            ensure!(self.process.check().is_err(), "it runs");
+            Ok(())
+        })
+        .await?;
         self.launch().await
     }
 

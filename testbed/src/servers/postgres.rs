@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::clock::SteppedClock;
 use super::process::{Process, until};
 use super::{Place, as_user, data_folder, free_port, once, pause_process, printed, tls};
+use crate::ensure;
 use crate::verdict::{Context as _, Verdict};
 
 /// Who runs it when root starts it.
@@ -22,7 +23,7 @@ pub(super) const USER: &str = "postgres";
 #[derive(Debug)]
 pub struct PostgresServer {
     port: u16,
-    arguments: Vec<String>,
+    settings: Vec<String>,
     process: Process,
 }
 
@@ -116,25 +117,11 @@ impl PostgresServer {
 
     /// Starts one on the data in the folder.
     async fn start_on(process: Process, settings: &[&str]) -> Verdict<Self> {
-        let (port, data) = (free_port()?, process.data());
         let access = "local all all trust\nhost all secret 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
                       host replication all 127.0.0.1/32 trust\n";
-        let file = process.folder().join("access");
-        std::fs::write(&file, access)?;
-        let mut arguments: Vec<String> =
-            vec!["-D".into(), text(&data)?.into(), "-p".into(), port.to_string(), "-k".into(), String::new()];
-        let hba = format!("hba_file={}", file.display());
-        // The log counts what clients ask for.
-        let common = [
-            "listen_addresses=127.0.0.1",
-            "log_statement=all",
-            "log_line_prefix=%a| ",
-            "max_connections=300",
-        ];
-        for setting in common.iter().chain(settings).copied().chain([hba.as_str()]) {
-            arguments.extend(["-c".into(), setting.into()]);
-        }
-        let server = Self { port, arguments, process };
+        std::fs::write(process.folder().join("access"), access)?;
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let server = Self { port: free_port()?, settings, process };
         server.launch().await?;
         Ok(server)
     }
@@ -155,8 +142,8 @@ impl PostgresServer {
         self.say("SELECT pg_reload_conf()").await?;
         let sync = "SELECT pid FROM pg_stat_replication WHERE sync_state = 'sync'";
         until("a standby that follows", || async {
-            let followed = !self.say(sync).await?.is_empty();
-            Ok((!followed).then(|| "none does".to_owned()))
+            ensure!(!self.say(sync).await?.is_empty(), "none does");
+            Ok(())
         })
         .await?;
         Ok(standby)
@@ -169,12 +156,6 @@ impl PostgresServer {
     pub async fn take_over(&mut self, primary: &Self) -> Verdict {
         primary.process.kill()?;
         self.quit();
-        let own = self.port.to_string();
-        for argument in &mut self.arguments {
-            if *argument == own {
-                *argument = primary.port.to_string();
-            }
-        }
         self.port = primary.port;
         self.start_again().await?;
         self.promote().await
@@ -331,7 +312,20 @@ impl PostgresServer {
     }
 
     async fn launch(&self) -> Verdict {
-        let arguments = self.arguments.iter().map(OsString::from).collect();
+        let (data, port) = (self.process.data(), self.port.to_string());
+        let hba = format!("hba_file={}/access", self.process.folder().display());
+        // The log counts what clients ask for.
+        let common = [
+            "listen_addresses=127.0.0.1",
+            "log_statement=all",
+            "log_line_prefix=%a| ",
+            "max_connections=300",
+            &hba,
+        ];
+        let mut arguments = words(["-D", text(&data)?, "-p", &port, "-k", ""]);
+        for setting in common.into_iter().chain(self.settings.iter().map(String::as_str)) {
+            arguments.extend(words(["-c", setting]));
+        }
         self.process.start_as(as_user(USER), programs()?.join("postgres"), arguments)?;
         self.process.until(|| async { self.say("").await.is_ok() }).await
     }

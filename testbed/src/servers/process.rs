@@ -13,23 +13,24 @@ use tempfile::TempDir;
 
 use super::clock::{self, SteppedClock};
 use super::{Place, find, folder_in, pause_process, power, signal_process, spawn};
+use crate::ensure;
 use crate::verdict::{Context as _, Stop, Verdict};
 
 /// How long a server may take until it is what was asked for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until nothing is missing any more.
+/// Waits until `reached` fails no more: a server that is still coming up fails now and then.
 ///
 /// # Errors
-/// When something is still missing after a minute, with what that is; and what `missing` fails with.
-pub(super) async fn until<F: Future<Output = Verdict<Option<String>>>>(
+/// When it still fails after a minute, with that.
+pub(super) async fn until<F: Future<Output = Verdict>>(
     what: impl Display,
-    missing: impl Fn() -> F,
+    reached: impl Fn() -> F,
 ) -> Verdict {
     let end = Instant::now() + PATIENCE;
-    while let Some(state) = missing().await? {
+    while let Err(missing) = reached().await {
         if Instant::now() > end {
-            return Err(Stop::failed(format!("{what}: not within {PATIENCE:?}: {state}")));
+            return Err(missing.during(format!("{what}: not within {PATIENCE:?}")));
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -113,11 +114,12 @@ impl Process {
 
     /// Waits until it is ready.
     pub(super) async fn until<F: Future<Output = bool>>(&self, ready: impl Fn() -> F) -> Verdict {
-        let missing = || async {
-            self.check()?;
-            Ok((!ready().await).then(|| "it does not answer".to_owned()))
-        };
-        until("the start of a server", missing).await
+        until("the start of a server", || async {
+            ensure!(ready().await || self.check().is_err(), "it does not answer");
+            Ok(())
+        })
+        .await?;
+        self.check()
     }
 
     /// Fails when it has ended, with the end of its log.

@@ -7,6 +7,7 @@ use super::free_port;
 use super::process::until;
 use super::redis::{RedisServer, Setup};
 use super::resp::Resp;
+use crate::ensure;
 use crate::verdict::Verdict;
 
 /// The name under which sentinels watch the master.
@@ -15,37 +16,33 @@ pub const MASTER: &str = "locks";
 /// How a group is set up.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Masters: 1 with sentinels, from 3 in a cluster.
-    pub masters: usize,
+    /// A cluster of three masters; else one master, which three sentinels watch.
+    cluster: bool,
     /// Replicas of each master.
     pub replicas: usize,
-    /// How many sentinels watch; none in a cluster.
-    pub sentinels: usize,
     /// How long a server may be silent before it is replaced.
-    pub patience: Duration,
+    patience: Duration,
     /// What every server that keeps data has: password, TLS, lines of the configuration.
     pub servers: Setup,
-    /// The sentinels' own password.
-    pub sentinel_password: Option<String>,
 }
+
+const SENTINELS: usize = 3;
 
 impl Plan {
     /// A master, a replica and three sentinels.
     #[must_use]
     pub fn sentinel(patience: Duration) -> Self {
-        let servers = Setup::default();
-        Self { masters: 1, replicas: 1, sentinels: 3, patience, servers, sentinel_password: None }
+        Self { cluster: false, replicas: 1, patience, servers: Setup::default() }
     }
 
     /// Three masters, each with so many replicas.
     #[must_use]
     pub fn cluster(replicas: usize, patience: Duration) -> Self {
-        let servers = Setup::default();
-        Self { masters: 3, replicas, sentinels: 0, patience, servers, sentinel_password: None }
+        Self { cluster: true, replicas, patience, servers: Setup::default() }
     }
 
-    fn is_cluster(&self) -> bool {
-        self.sentinels == 0
+    fn masters(&self) -> usize {
+        if self.cluster { 3 } else { 1 }
     }
 
     fn patience_ms(&self) -> u128 {
@@ -71,7 +68,7 @@ impl Group {
     /// When the program is not installed, or the group does not come up.
     pub async fn start(plan: Plan) -> Verdict<Self> {
         let mut group = Self { plan, servers: Vec::new(), sentinels: Vec::new(), admin: Vec::new() };
-        if group.plan.is_cluster() {
+        if group.plan.cluster {
             group.form_cluster().await?
         } else {
             group.form_watched().await?
@@ -82,7 +79,7 @@ impl Group {
     async fn server(&mut self, lines: Vec<String>) -> Verdict<SocketAddr> {
         let mut setup = self.plan.servers.clone();
         setup.lines.extend(lines);
-        setup.lines.push(format!("cluster-enabled {}", if self.plan.is_cluster() { "yes" } else { "no" }));
+        setup.lines.push(format!("cluster-enabled {}", if self.plan.cluster { "yes" } else { "no" }));
         setup.lines.extend(setup.password.iter().map(|password| format!("masterauth {password}")));
         let plain = if setup.tls.is_some() {
             let port = free_port()?;
@@ -111,8 +108,8 @@ impl Group {
             ];
             self.server(lines).await?;
         }
-        let quorum = self.plan.sentinels / 2 + 1;
-        for _ in 0..self.plan.sentinels {
+        let quorum = SENTINELS / 2 + 1;
+        for _ in 0..SENTINELS {
             let patience = self.plan.patience_ms();
             let mut lines = vec![
                 "appendonly no".to_owned(),
@@ -122,30 +119,19 @@ impl Group {
             ];
             let own = self.plan.servers.password.iter();
             lines.extend(own.map(|password| format!("sentinel auth-pass {MASTER} {password}")));
-            let password = self.plan.sentinel_password.clone();
-            lines.extend(password.iter().map(|password| format!("sentinel sentinel-pass {password}")));
             let tls = self.plan.servers.tls.clone();
             if tls.is_some() {
                 lines.push("tls-replication yes".to_owned());
             }
-            let setup = Setup { password, lines, tls, sentinel: true, ..Setup::default() };
+            let setup = Setup { lines, tls, sentinel: true, ..Setup::default() };
             self.sentinels.push(RedisServer::start(setup).await?);
         }
-        self.agreed("the replicas are in step", || async {
-            for (i, address) in self.admin.iter().enumerate().skip(1) {
-                let info = self.say(*address, &["INFO", "replication"]).await?.concat();
-                if !info.contains("master_link_status:up") {
-                    return Ok(Some(format!("server {i}")));
-                }
-            }
-            Ok(None)
-        })
-        .await
+        self.serves().await
     }
 
     async fn form_cluster(&mut self) -> Verdict {
         let mut buses = Vec::new();
-        let count = self.plan.masters * (1 + self.plan.replicas);
+        let count = self.plan.masters() * (1 + self.plan.replicas);
         for _ in 0..count {
             let bus = free_port()?;
             let patience = self.plan.patience_ms();
@@ -156,11 +142,11 @@ impl Group {
             ];
             buses.push((self.server(lines).await?, bus));
         }
-        let share = 16384 / self.plan.masters;
+        let share = 16384 / self.plan.masters();
         for (i, address) in self.admin.iter().enumerate() {
             self.say(*address, &["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()]).await?;
-            if i < self.plan.masters {
-                let last = if i + 1 == self.plan.masters { 16383 } else { (i + 1) * share - 1 };
+            if i < self.plan.masters() {
+                let last = if i + 1 == self.plan.masters() { 16383 } else { (i + 1) * share - 1 };
                 let (first, last) = ((i * share).to_string(), last.to_string());
                 self.say(*address, &["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await?;
             }
@@ -170,49 +156,44 @@ impl Group {
             let (port, bus) = (other.port().to_string(), bus.to_string());
             self.say(*address, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
         }
-        self.knows_all().await?;
-        for i in self.plan.masters..count {
-            let master = (i - self.plan.masters) / self.plan.replicas;
+        until("all nodes know each other", || async {
+            for address in &self.admin {
+                let nodes = self.say(*address, &["CLUSTER", "NODES"]).await?.concat();
+                let known =
+                    nodes.lines().filter(|line| line.contains(" connected") && !line.contains("handshake"));
+                ensure!(known.count() >= count, "{address} knows only: {nodes}");
+            }
+            Ok(())
+        })
+        .await?;
+        for i in self.plan.masters()..count {
+            let master = (i - self.plan.masters()) / self.plan.replicas;
             let id = self.say(self.admin[master], &["CLUSTER", "MYID"]).await?.concat();
             self.say(self.admin[i], &["CLUSTER", "REPLICATE", &id]).await?;
         }
         self.serves().await
     }
 
-    async fn knows_all(&self) -> Verdict {
-        self.agreed("all nodes know each other", || async {
-            for address in &self.admin {
-                let nodes = self.say(*address, &["CLUSTER", "NODES"]).await?.concat();
-                let known =
-                    nodes.lines().filter(|line| line.contains(" connected") && !line.contains("handshake"));
-                if known.count() < self.servers.len() {
-                    return Ok(Some(format!("{address} knows only: {nodes}")));
-                }
-            }
-            Ok(None)
-        })
-        .await
-    }
-
-    /// Waits until every node serves, and every replica is in step.
+    /// Waits until every node of a cluster serves, and every replica is in step.
     ///
     /// # Errors
     /// When that never comes.
     pub async fn serves(&self) -> Verdict {
-        self.agreed("the cluster serves", || async {
-            for (i, address) in self.admin.iter().enumerate() {
-                let info = self.say(*address, &["CLUSTER", "INFO"]).await?.concat();
-                let slots = self.say(*address, &["CLUSTER", "SLOTS"]).await?;
-                let here = slots.iter().filter(|text| *text == "127.0.0.1").count();
-                if !info.contains("cluster_state:ok") || here < self.servers.len() {
-                    return Ok(Some(format!("node {i} says: {info}")));
+        until("the group serves", || async {
+            for address in &self.admin {
+                if self.plan.cluster {
+                    let info = self.say(*address, &["CLUSTER", "INFO"]).await?.concat();
+                    let slots = self.say(*address, &["CLUSTER", "SLOTS"]).await?;
+                    let here = slots.iter().filter(|text| *text == "127.0.0.1").count();
+                    let serves = info.contains("cluster_state:ok") && here >= self.servers.len();
+                    ensure!(serves, "{address} says: {info}");
                 }
                 let replication = self.say(*address, &["INFO", "replication"]).await?.concat();
-                if replication.contains("role:slave") && !replication.contains("master_link_status:up") {
-                    return Ok(Some(format!("node {i} is not in step")));
-                }
+                let apart =
+                    replication.contains("role:slave") && !replication.contains("master_link_status:up");
+                ensure!(!apart, "{address} is not in step");
             }
-            Ok(None)
+            Ok(())
         })
         .await
     }
@@ -222,41 +203,15 @@ impl Group {
     /// # Errors
     /// When that never comes.
     pub async fn is_watched(&self) -> Verdict {
-        self.agreed("the sentinels agree", || async {
+        let all = format!(",slaves={},sentinels={SENTINELS}", self.plan.replicas);
+        until("the sentinels agree", || async {
             for sentinel in &self.sentinels {
-                let state = self.ask_sentinel(sentinel, &["SENTINEL", "MASTER", MASTER]).await?;
-                let field = |name: &str| {
-                    state
-                        .chunks_exact(2)
-                        .find(|pair| pair[0] == name)
-                        .and_then(|pair| pair[1].parse::<usize>().ok())
-                };
-                let others = field("num-other-sentinels").unwrap_or(0);
-                let replicas = field("num-slaves").unwrap_or(0);
-                if others + 1 < self.plan.sentinels || replicas < self.plan.replicas {
-                    return Ok(Some(format!("{others} other sentinels, {replicas} replicas")));
-                }
+                let info = Resp::connect(sentinel.address()).await?.call(&["INFO", "sentinel"]).await?;
+                ensure!(info.concat().contains(&all), "{all} is not in {info:?}");
             }
-            Ok(None)
+            Ok(())
         })
         .await
-    }
-
-    async fn ask_sentinel(&self, sentinel: &RedisServer, command: &[&str]) -> Verdict<Vec<String>> {
-        let mut connection = Resp::connect(sentinel.address()).await?;
-        if let Some(password) = &self.plan.sentinel_password {
-            connection.call(&["AUTH", password]).await?;
-        }
-        connection.call(command).await
-    }
-
-    /// Waits until nothing is missing. A server that is still coming up fails now and then.
-    async fn agreed<F: Future<Output = Verdict<Option<String>>>>(
-        &self,
-        what: &str,
-        missing: impl Fn() -> F,
-    ) -> Verdict {
-        until(what, || async { Ok(missing().await.unwrap_or_else(|error| Some(error.to_string()))) }).await
     }
 
     /// Runs a command on one of the servers.
@@ -268,10 +223,7 @@ impl Group {
     }
 
     /// A connection to one of [`Group::admin`].
-    ///
-    /// # Errors
-    /// When nobody answers there.
-    pub async fn connect(&self, server: SocketAddr) -> Verdict<Resp> {
+    async fn connect(&self, server: SocketAddr) -> Verdict<Resp> {
         let mut connection = Resp::connect(server).await?;
         if let Some(password) = &self.plan.servers.password {
             connection.call(&["AUTH", password]).await?;
@@ -294,13 +246,13 @@ impl Group {
     /// The same of those that were masters at the start.
     #[must_use]
     pub fn masters(&self) -> &[SocketAddr] {
-        &self.admin[..self.plan.masters]
+        &self.admin[..self.plan.masters()]
     }
 
     /// Those whose addresses stand in a URL: the sentinels, or the masters of the cluster.
     #[must_use]
     pub fn doors(&self) -> Vec<SocketAddr> {
-        let doors = if self.plan.is_cluster() { &self.servers[..self.plan.masters] } else { &self.sentinels };
+        let doors = if self.plan.cluster { &self.servers[..self.plan.masters()] } else { &self.sentinels };
         doors.iter().map(RedisServer::address).collect()
     }
 
@@ -315,7 +267,7 @@ impl Group {
     pub fn url_by(&self, doors: &[String], user: &str) -> String {
         let tls = if self.plan.servers.tls.is_some() { "s" } else { "" };
         let hosts = doors.join(",");
-        if self.plan.is_cluster() {
+        if self.plan.cluster {
             format!("redis{tls}+cluster://{user}{hosts}")
         } else {
             format!("redis{tls}+sentinel://{user}{hosts}/{MASTER}")
@@ -334,10 +286,10 @@ impl Group {
     /// # Errors
     /// When they do not come back.
     pub async fn restart(&self) -> Verdict {
-        for server in &self.servers[..self.plan.masters] {
+        for server in &self.servers[..self.plan.masters()] {
             server.restart().await?;
         }
-        if self.plan.is_cluster() { self.serves().await } else { Ok(()) }
+        if self.plan.cluster { self.serves().await } else { Ok(()) }
     }
 
     /// Stops all servers where they are, or lets them go on.
