@@ -1,6 +1,6 @@
 //! Servers of PostgreSQL.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::clock::SteppedClock;
 use super::process::{Process, until};
-use super::{Place, as_user, data_folder, free_port, once, pause_process, printed, tls};
+use super::{Place, as_user, data_folder, free_port, once, pause_process, printed, run, tls};
 use crate::ensure;
 use crate::verdict::{Context as _, Verdict};
 
@@ -35,12 +35,11 @@ fn programs() -> Verdict<PathBuf> {
     folders.pop().context("apt-get install postgresql")
 }
 
-fn run(words: Vec<OsString>) -> Verdict {
-    super::run(Command::new("setpriv").args(as_user(USER)).args(words))
-}
-
-fn words<const N: usize>(words: [&str; N]) -> Vec<OsString> {
-    words.map(OsString::from).to_vec()
+/// A program that the server's user runs.
+fn by_user(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(as_user(USER)).arg(program);
+    command
 }
 
 /// A process to be, in a folder that the server's user may use.
@@ -54,21 +53,14 @@ fn share(folder: &Path) -> Verdict {
     Ok(std::fs::set_permissions(folder, Permissions::from_mode(0o777))?)
 }
 
-pub(super) fn text(path: &Path) -> Verdict<&str> {
-    path.to_str().context("a path that is no text")
-}
-
 /// Makes a cluster once per run; the servers get copies.
 fn template() -> Verdict<&'static Path> {
     static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
     let make = || -> Verdict<TempDir> {
         let folder = data_folder()?;
         share(folder.path())?;
-        let (initdb, data) = (programs()?.join("initdb"), folder.path().join("data"));
-        let options = ["-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync"];
-        let mut words = words([text(&initdb)?, "-D", text(&data)?]);
-        words.extend(options.map(OsString::from));
-        run(words)?;
+        let options = ["-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync", "-D"];
+        run(by_user(programs()?.join("initdb")).args(options).arg(folder.path().join("data")))?;
         Ok(folder)
     };
     Ok(once(&TEMPLATE, make)?.path())
@@ -96,7 +88,7 @@ impl PostgresServer {
     /// When it is not installed, or does not come up.
     pub async fn start_in(place: Place, settings: &[&str]) -> Verdict<Self> {
         let process = shared(place)?;
-        run(words(["cp", "-r", text(&template()?.join("data"))?, text(&process.data())?]))?;
+        run(by_user("cp").arg("-r").args([template()?.join("data"), process.data()]))?;
         Self::start_on(process, settings).await
     }
 
@@ -132,11 +124,9 @@ impl PostgresServer {
     /// When it is not installed, or does not come up.
     pub async fn standby(&self) -> Verdict<Self> {
         let process = shared(Place::Memory)?;
-        let (program, port) = (programs()?.join("pg_basebackup"), self.port.to_string());
-        let data = process.data();
-        let copy =
-            [text(&program)?, "-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-R", "-c", "fast", "-D"];
-        run(copy.into_iter().chain([text(&data)?]).map(OsString::from).collect())?;
+        let port = self.port.to_string();
+        let from = ["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-R", "-c", "fast", "-D"];
+        run(by_user(programs()?.join("pg_basebackup")).args(from).arg(process.data()))?;
         let standby = Self::start_on(process, &[]).await?;
         self.say("ALTER SYSTEM SET synchronous_standby_names = '*'").await?;
         self.say("SELECT pg_reload_conf()").await?;
@@ -189,7 +179,7 @@ impl PostgresServer {
         share(folder)?;
         std::fs::set_permissions(&files.key, Permissions::from_mode(0o644))?;
         let own = folder.join("own-key.pem");
-        run(words(["install", "-m", "600", text(&files.key)?, text(&own)?]))?;
+        run(by_user("install").args(["-m", "600"]).args([&files.key, &own]))?;
         let settings = [
             "ssl=on".to_owned(),
             format!("ssl_cert_file={}", files.certificate.display()),
@@ -312,7 +302,6 @@ impl PostgresServer {
     }
 
     async fn launch(&self) -> Verdict {
-        let (data, port) = (self.process.data(), self.port.to_string());
         let hba = format!("hba_file={}/access", self.process.folder().display());
         // The log counts what clients ask for.
         let common = [
@@ -322,9 +311,10 @@ impl PostgresServer {
             "max_connections=300",
             &hba,
         ];
-        let mut arguments = words(["-D", text(&data)?, "-p", &port, "-k", ""]);
+        let mut arguments: Vec<OsString> = vec!["-D".into(), self.process.data().into()];
+        arguments.extend(["-p", &self.port.to_string(), "-k", ""].map(OsString::from));
         for setting in common.into_iter().chain(self.settings.iter().map(String::as_str)) {
-            arguments.extend(words(["-c", setting]));
+            arguments.extend(["-c", setting].map(OsString::from));
         }
         self.process.start_as(as_user(USER), programs()?.join("postgres"), arguments)?;
         self.process.until(|| async { self.say("").await.is_ok() }).await
