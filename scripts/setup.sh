@@ -17,6 +17,8 @@ if [ "${1:-}" != build ]; then
     need etcd etcd-server
     need etcdctl etcd-client
     need mariadbd mariadb-server
+    need mariadb mariadb-client
+    need psql postgresql-client
     need pgbouncer pgbouncer
     need javac default-jdk-headless
     need setpriv util-linux
