@@ -7,8 +7,8 @@ use std::time::Duration;
 use onelock_core::toolkit::Mutex;
 use onelock_core::{Error, ErrorKind, Result};
 use sqlx::{FromRow, Row};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::{AcquireError, Notify, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::unanswered::Unanswered;
 use crate::unharmed::{legible, unharmed};
@@ -99,7 +99,9 @@ impl<R: Row> Answer<R> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     Verb,
-    /// A verb that leases depend on: it may use the connection in reserve.
+    /// A verb that crowds ask at once.
+    Join,
+    /// A verb that leases depend on.
     Renew,
 }
 
@@ -111,11 +113,15 @@ pub(crate) struct Pool<S: Connect> {
     /// How long a request may take.
     limit: Duration,
     pub(crate) permits: Arc<Semaphore>,
-    /// For one more: callers that keep all others, and do not go on, must not cost any lease.
+    /// Joins leave one connection to other verbs, where there are several: a release does not wait behind a crowd of joins.
+    joins: Semaphore,
+    /// For one more, which only renewals use: callers that keep all others, and do not go on, must not cost any lease.
     reserve: Semaphore,
     /// Those that nobody uses just now, and since when; the longest idle first.
     free: Mutex<Vec<(S::Conn, Instant)>>,
     given: Notify,
+    /// When a join was answered last.
+    answered: Mutex<Instant>,
     pub(crate) unanswered: Unanswered,
 }
 
@@ -125,28 +131,39 @@ impl<S: Connect> Pool<S> {
             server,
             limit,
             permits: Arc::new(Semaphore::new(connections.into())),
+            joins: Semaphore::new(usize::from(connections).saturating_sub(1).max(1)),
             reserve: Semaphore::new(1),
             free: Mutex::default(),
             given: Notify::new(),
+            answered: Mutex::new(Instant::now()),
             unanswered: Unanswered::new(limit),
         }
     }
 
-    async fn permit(&self, lane: Lane, end: Instant) -> Result<SemaphorePermit<'_>> {
+    /// The right to use a connection, and where it is for a join, to join.
+    async fn permit(&self, lane: Lane) -> Result<(SemaphorePermit<'_>, Option<SemaphorePermit<'_>>)> {
         let permit = async {
-            if lane == Lane::Verb {
-                return self.permits.acquire().await;
-            }
-            tokio::select! {
-                biased;
-                permit = self.permits.acquire() => permit,
-                permit = self.reserve.acquire() => permit,
+            match lane {
+                Lane::Verb => Ok((self.permits.acquire().await?, None)),
+                Lane::Join => {
+                    let join = self.joins.acquire().await?;
+                    Ok((self.permits.acquire().await?, Some(join)))
+                }
+                Lane::Renew => tokio::select! {
+                    biased;
+                    permit = self.permits.acquire() => Ok((permit?, None)),
+                    permit = self.reserve.acquire() => Ok((permit?, None)),
+                },
             }
         };
-        match timeout_at(end, permit).await {
-            Ok(permit) => permit.map_err(|_| Error::new(ErrorKind::Closed, "the store was closed")),
-            Err(_) => Err(Error::new(ErrorKind::Unavailable, "every connection stayed busy")),
-        }
+        let since = Instant::now();
+        let error = match timeout(self.limit, permit).await {
+            Ok(Ok(permit)) => return Ok(permit),
+            Ok(Err(AcquireError { .. })) => Error::new(ErrorKind::Closed, "the store was closed"),
+            Err(_) => Error::new(ErrorKind::Unavailable, "every connection stayed busy"),
+        };
+        let others_join = lane == Lane::Join && *self.answered.lock() > since;
+        Err(if others_join { error.queued() } else { error.unsent() })
     }
 
     /// A connection, and whether it was used before.
@@ -207,16 +224,16 @@ impl<S: Connect> Pool<S> {
 
     /// Ends all connections; requests under way end with theirs.
     pub(crate) fn close(&self) {
-        self.permits.close();
-        self.reserve.close();
+        [&*self.permits, &self.joins, &self.reserve].iter().for_each(|semaphore| semaphore.close());
         self.forget();
     }
 }
 
 impl<S: Server> Pool<S> {
     /// Sends one request and gives what `read` makes of its answer. A connection whose answer cannot be read is out of
-    /// step, and not used again. All within the time for a request (and, where a connection has to be made, that for
-    /// connecting). A request that lost against other transactions is sent again, as long as there is time.
+    /// step, and not used again. Its turn has to come within the time for a request, and the answer within that from then on
+    /// (where a connection has to be made, within that for connecting as well). A request that lost against other transactions is
+    /// sent again, as long as there is time.
     ///
     /// # Cancel safety
     /// The request may or may not be carried out; its connection is closed.
@@ -226,8 +243,8 @@ impl<S: Server> Pool<S> {
         request: &S::Request,
         read: impl FnOnce(&Answer<S::Row>) -> Result<T>,
     ) -> Result<T> {
+        let _permit = self.permit(lane).await?;
         let end = Instant::now() + self.limit;
-        let _permit = self.permit(lane, end).await.map_err(Error::unsent)?;
         let (mut attempt, mut again) = (1, false);
         loop {
             // The first connection may have carried it there before it broke.
@@ -239,6 +256,9 @@ impl<S: Server> Pool<S> {
                 let text = format!("the server did not answer within {:?}", self.limit);
                 return Err(Error::new(ErrorKind::Timeout, text));
             };
+            if lane == Lane::Join {
+                *self.answered.lock() = Instant::now();
+            }
             let error = match sent {
                 Ok(answer) => {
                     let answer = read(&Answer { again, ..answer })?;

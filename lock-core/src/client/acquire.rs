@@ -102,8 +102,11 @@ impl Failed {
     }
 
     /// Counts one more; `None` when there is to be no further attempt.
-    fn again(&mut self, client: &Client, terms: &Terms) -> Option<u32> {
+    fn again(&mut self, client: &Client, terms: &Terms, error: &Error) -> Option<u32> {
         self.count = self.count.saturating_add(1);
+        if error.was_queued() {
+            self.answered = client.clock.now();
+        }
         let silent = client.clock.now().saturating_since(self.answered);
         let few = self.count <= terms.retry.errors;
         let short = terms.retry.errors > 0 && silent < terms.waiter_lease.min(terms.lease);
@@ -144,9 +147,11 @@ pub(super) async fn acquire(
                 if waited {
                     failed = Failed::new(client);
                 }
-                (failed.again(client, terms), cause)
+                (failed.again(client, terms, &cause), cause)
             }
-            Err(error) if error.is_retryable() => (failed.again(client, terms), error.during("acquire")),
+            Err(error) if error.is_retryable() => {
+                (failed.again(client, terms, &error), error.during("acquire"))
+            }
             Err(error) => (None, error.during("acquire")),
         };
         let Some(count) = again else { return Err(error.at(&client.info.address)) };

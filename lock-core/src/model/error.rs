@@ -88,6 +88,7 @@ struct Inner {
     store: Option<String>,
     source: Option<Source>,
     unsent: bool,
+    queued: bool,
     loss: Option<LossReason>,
     features: &'static [&'static str],
 }
@@ -103,6 +104,7 @@ impl Error {
             store: None,
             source: None,
             unsent: false,
+            queued: false,
             loss: None,
             features: &[],
         }))
@@ -198,6 +200,18 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
+    }
+
+    /// Says that it was [not sent](Self::unsent) because other requests of this client came first, and the store answers those: an
+    /// acquisition goes on asking.
+    #[must_use]
+    pub fn queued(mut self) -> Self {
+        (self.0.unsent, self.0.queued) = (true, true);
+        self
+    }
+
+    pub(crate) fn was_queued(&self) -> bool {
+        self.0.queued
     }
 
     /// Whether asking again later may help.

@@ -5,6 +5,7 @@ use onelock_core::{Mode, Request, Result, Standing};
 use super::keys::key;
 use super::pool::Client;
 use super::sql::Value;
+use crate::pool::Lane;
 use crate::value::{Found, blob, micros};
 
 pub(super) async fn acquire(client: &Client, request: &Request) -> Result<Standing> {
@@ -30,7 +31,8 @@ pub(super) async fn acquire(client: &Client, request: &Request) -> Result<Standi
         ("epoch", Value::Int(u16::from(request.epoch).into())),
     ];
     let standing = client
-        .ask(include_str!("sql/acquire.sql"), &values, |answer| {
+        .verbs
+        .ask(Lane::Join, &client.text(include_str!("sql/acquire.sql"), &values), |answer| {
             let (number, retry, whose, last): (_, _, Vec<u8>, _) = answer.one()?;
             // Nothing happened where this is an error.
             request.epoch.next(last)?;

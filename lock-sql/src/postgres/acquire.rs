@@ -40,7 +40,7 @@ async fn join(client: &Client, request: &Request) -> Result<Standing> {
     let leases = (request.lease, request.waiter_lease);
     client
         .pool
-        .ask(Lane::Verb, &call, |answer| {
+        .ask(Lane::Join, &call, |answer| {
             let (whose, token, retry): (Vec<u8>, _, _) = answer.one()?;
             Ok(Found::new((&whose, token, retry), request.holder, leases)?.standing())
         })

@@ -1,7 +1,7 @@
 //! One client with hundreds of locks and waiters while its replies are late, lost, and let through again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use onelock_conformance::faults::{Fault, Link, Proxies};
@@ -97,4 +97,27 @@ async fn late_and_lost_replies_cost_no_lock_and_no_place() {
             assert!(line.holders.is_empty() && line.waiters.is_empty(), "{name}: {line:?}");
         }
     }
+}
+
+/// Far more at once than the server carries out within the time for a request, and within a lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_of_joins_waits_for_its_turn() {
+    let server = PostgresServer::start(&["synchronous_commit=off", "log_statement=none"]).await.unwrap();
+    let url = format!("{}?durability=relaxed&connections=2&request_timeout=500ms", server.url());
+    let mut settings = Settings::default();
+    settings.ttl = Duration::from_secs(1);
+    let locks = Locks::builder(Arc::new(open(&url).await)).settings(settings).build().unwrap();
+    let begun = Instant::now();
+    let mut round = 0;
+    while begun.elapsed() < Duration::from_secs(3) {
+        let cycles = (0..5_000).map(|i| {
+            let lock = locks.mutex(format!("free-{round}-{i}")).unwrap();
+            async move { lock.acquire().await?.release().await }
+        });
+        let outcomes = join_all(cycles).await;
+        let refused: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+        assert!(refused.is_empty(), "{} of 5000, such as {:?}", refused.len(), refused[0]);
+        round += 1;
+    }
+    locks.close(Duration::from_secs(60)).await.unwrap();
 }
