@@ -20,7 +20,7 @@ pub(crate) async fn acquire(
     asked.add_to(&mut command);
     command.arg(request.mode.to_string()).arg(u8::from(request.queue));
     command.arg([channel, " ", request.note.as_str()].concat()).arg(u16::from(request.epoch));
-    let (answer, short) = servers.call(line.slot(), script, command).await?.joined()?;
+    let (answer, short) = servers.call(line.slot(), &[(script, command)]).await?.joined()?;
     let standing = reply::standing(answer, &asked)?;
     match (standing, short) {
         (Standing::Busy(_), _) | (_, None) => Ok(standing),

@@ -8,20 +8,22 @@ const REFUSED: &str = "the user or the password is not accepted";
 /// An error of the driver: of the connection, or the server's answer.
 pub(crate) fn from_redis(error: &RedisError) -> Error {
     use redis::ErrorKind as Kind;
+    // The driver's own text: it holds addresses and reasons, never a password.
+    let text = error.to_string();
     match error.kind() {
-        Kind::AuthenticationFailed => Error::new(ErrorKind::Denied, format!("{REFUSED}: {}", text(error))),
+        Kind::AuthenticationFailed => Error::new(ErrorKind::Denied, format!("{REFUSED}: {text}")),
         Kind::RESP3NotSupported => Error::new(
             ErrorKind::Unsupported,
             "the server does not speak RESP3; Redis 7.0 or later is needed",
         ),
-        Kind::InvalidClientConfig => Error::new(ErrorKind::InvalidConfig, text(error)),
-        Kind::Io if error.is_timeout() => Error::new(ErrorKind::Timeout, text(error)),
-        Kind::Io => Error::new(ErrorKind::Unavailable, text(error)),
+        Kind::InvalidClientConfig => Error::new(ErrorKind::InvalidConfig, text),
+        Kind::Io if error.is_timeout() => Error::new(ErrorKind::Timeout, text),
+        Kind::Io => Error::new(ErrorKind::Unavailable, text),
         Kind::Server(_) | Kind::Extension => match error.code() {
             Some(code) => from_server(code, error.detail().unwrap_or_default()),
-            None => Error::new(ErrorKind::Protocol, text(error)),
+            None => Error::new(ErrorKind::Protocol, text),
         },
-        _ => Error::new(ErrorKind::Protocol, text(error)),
+        _ => Error::new(ErrorKind::Protocol, text),
     }
 }
 
@@ -34,9 +36,8 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
     if let Some(refused) = refused_epoch(code, short) {
         return refused;
     }
-    const TEXTS: [(&str, ErrorKind, &str); 8] = [
+    const TEXTS: [(&str, ErrorKind, &str); 7] = [
         ("not an integer", ErrorKind::Foreign, "a counter of ours is not a number"),
-        ("invalid password", ErrorKind::Denied, REFUSED),
         ("without any password", ErrorKind::Denied, REFUSED),
         ("can't run this command or subcommand", ErrorKind::Denied, "a right is missing"),
         ("no permissions", ErrorKind::Denied, "a right is missing"),
@@ -76,15 +77,10 @@ fn refused_epoch(code: &str, epochs: &str) -> Option<Error> {
     Some(epoch(ours)?.refused(epoch(largest)?))
 }
 
-/// What the server says instead of an answer.
-pub(crate) fn server_said(error: &redis::ServerError) -> Error {
-    from_server(error.code(), error.details().unwrap_or_default())
-}
-
 /// An answer that is not an error of the server.
 pub(crate) fn sound(answer: redis::Value) -> onelock_core::Result<redis::Value> {
     match answer {
-        redis::Value::ServerError(error) => Err(server_said(&error)),
+        redis::Value::ServerError(said) => Err(from_server(said.code(), said.details().unwrap_or_default())),
         answer => Ok(answer),
     }
 }
@@ -112,11 +108,6 @@ pub(crate) fn miscounted() -> Error {
 pub(crate) fn too_few(replicas: i64) -> Error {
     let text = format!("only {replicas} replicas had it in time, fewer than the option `replicas` asks for");
     Error::new(ErrorKind::Unavailable, text)
-}
-
-fn text(error: &RedisError) -> String {
-    // The driver's own text: it holds addresses and reasons, never a password.
-    error.to_string()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::{reply, scripts};
 pub(crate) async fn inspect(servers: &Servers, keys: &Keys, name: &LockName) -> Result<Snapshot> {
     let (line, script) = (keys.of(name), keys.verbs().inspect);
     let command = script.call(&line.line());
-    reply::snapshot(servers.call(line.slot(), script, command).await?.value()?, name)
+    reply::snapshot(servers.call(line.slot(), &[(script, command)]).await?.value()?, name)
 }
 
 /// What was found by the listing that began last, and with what its names start: so that the server is scanned once for all

@@ -54,10 +54,11 @@ impl RedisGate {
         let mut command = scripts::GATE.call(&keys.iter().map(String::as_str).collect::<Vec<_>>());
         command.arg(opened);
         let servers = Servers::new(&self.config, &Arc::new(Inbox::new(String::new(), false)));
-        let answer =
-            servers.call(0, &scripts::GATE, command).await.and_then(Answer::value).and_then(reply::read);
-        servers.close();
-        answer.map_err(|e| e.during("gate").at(self.config.address()))
+        let answer = servers.call(0, &[(&scripts::GATE, command)]).await;
+        answer
+            .and_then(Answer::value)
+            .and_then(reply::read)
+            .map_err(|e| e.during("gate").at(self.config.address()))
     }
 }
 

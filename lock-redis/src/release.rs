@@ -23,5 +23,5 @@ pub(crate) async fn evict(
     let (line, script) = (keys.of(name), keys.verbs().evict);
     let mut command = script.call(&line.line());
     command.arg(token.get());
-    reply::release(servers.call(line.slot(), script, command).await?.value()?)
+    reply::release(servers.call(line.slot(), &[(script, command)]).await?.value()?)
 }

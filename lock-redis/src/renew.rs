@@ -49,6 +49,6 @@ pub(crate) async fn raise(
     let line = keys.of(&ticket.name);
     let mut command = scripts::RAISE.call(&keys.voting(&line));
     command.arg(ticket.holder.to_hex()).arg(token.get());
-    let raised = reply::read(servers.call(line.slot(), &scripts::RAISE, command).await?.value()?)?;
+    let raised = reply::read(servers.call(line.slot(), &[(&scripts::RAISE, command)]).await?.value()?)?;
     Ok(if raised { Raise::Raised } else { Raise::NotHeld })
 }

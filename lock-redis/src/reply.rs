@@ -11,7 +11,7 @@ use redis::{Cmd, FromRedisValue, Value};
 use crate::error;
 
 /// What the server said to one call: an error of its own is a value here.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) value: Value,
     /// How many replicas had it in time, where that was fewer than asked for.
@@ -37,7 +37,7 @@ impl Answer {
 
     /// The answer to the one call that was made.
     pub(crate) fn only(mut answers: Vec<Self>) -> Result<Self> {
-        answers.pop().ok_or_else(|| Error::new(ErrorKind::Protocol, "the server did not answer"))
+        answers.pop().ok_or_else(error::miscounted)
     }
 }
 

@@ -77,10 +77,11 @@ pub(crate) static PLAIN: Verbs = Verbs {
 };
 
 /// What stands in the place of a line `--@name`. A verb that is done before it comes to one spares the server its functions.
-const PARTS: [(&str, &str); 5] = [
+const PARTS: [(&str, &str); 6] = [
     ("--@shared", include_str!("scripts/shared.lua")),
     ("--@number", include_str!("scripts/number.lua")),
     ("--@line", include_str!("scripts/line.lua")),
+    ("--@leave", include_str!("scripts/leave.lua")),
     ("--@each", include_str!("scripts/each.lua")),
     ("--@plain", include_str!("scripts/plain.lua")),
 ];

@@ -23,18 +23,12 @@ struct Waiter {
     arrived: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Mail {
     held: Option<FencingToken>,
     /// How many reasons to ask there were, and how many of them the waiter has acted on.
     reasons: u64,
     asked: u64,
-}
-
-impl Mail {
-    fn ask(&mut self) {
-        self.reasons += 1;
-    }
 }
 
 impl Inbox {
@@ -56,7 +50,7 @@ impl Inbox {
         let waiter = self.waiters.lock().remove(&holder);
         // A task that still waits there asks once more and learns what happened.
         if let Some(waiter) = waiter.filter(|waiter| Arc::strong_count(waiter) > 1) {
-            waiter.post(Mail::ask);
+            waiter.post(|mail| mail.reasons += 1);
         }
     }
 
@@ -70,14 +64,14 @@ impl Inbox {
         let (Some(holder), Ok(token)) = (HolderId::from_hex(holder), token.parse()) else { return };
         let waiter = self.waiters.lock().get(&holder).cloned();
         if let Some(waiter) = waiter {
-            waiter.post(|mail| if self.grants { mail.held = Some(token) } else { mail.ask() });
+            waiter.post(|mail| if self.grants { mail.held = Some(token) } else { mail.reasons += 1 });
         }
     }
 
     /// Messages may have been lost: everyone asks again.
     pub(crate) fn ask_all(&self) {
         let all: Vec<_> = self.waiters.lock().values().cloned().collect();
-        all.iter().for_each(|waiter| waiter.post(Mail::ask));
+        all.iter().for_each(|waiter| waiter.post(|mail| mail.reasons += 1));
     }
 
     /// Waits for the grant, or for a reason to ask, which comes when `reach` has connected. A waiter without a place gets one
@@ -95,21 +89,19 @@ impl Inbox {
         loop {
             let mut arrived = std::pin::pin!(waiter.arrived.notified());
             arrived.as_mut().enable();
-            match waiter.read() {
-                Some(Wake::Held(token)) => return Ok(Wake::Held(token)),
-                Some(Wake::Ask) => {
-                    let reasons = waiter.mail.lock().reasons;
-                    tokio::select! {
-                        biased;
-                        reached = reach() => {
-                            reached?;
-                            waiter.mail.lock().asked = reasons;
-                            return Ok(Wake::Ask);
-                        }
-                        () = arrived => {}
-                    }
+            let mail = *waiter.mail.lock();
+            // A grant stays: it is as true the next time.
+            if let Some(token) = mail.held {
+                return Ok(Wake::Held(token));
+            }
+            tokio::select! {
+                biased;
+                reached = reach(), if mail.reasons > mail.asked => {
+                    reached?;
+                    waiter.mail.lock().asked = mail.reasons;
+                    return Ok(Wake::Ask);
                 }
-                None => arrived.await,
+                () = arrived => {}
             }
         }
     }
@@ -119,12 +111,6 @@ impl Waiter {
     fn post(&self, change: impl FnOnce(&mut Mail)) {
         change(&mut self.mail.lock());
         self.arrived.notify_waiters();
-    }
-
-    /// A grant stays: it is as true the next time.
-    fn read(&self) -> Option<Wake> {
-        let mail = self.mail.lock();
-        mail.held.map(Wake::Held).or((mail.reasons > mail.asked).then_some(Wake::Ask))
     }
 }
 

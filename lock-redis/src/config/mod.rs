@@ -155,10 +155,8 @@ impl RedisConfig {
             |text: &str| text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control());
         let letters = self.namespace.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
         let in_time = Duration::from_millis(1)..self.request_timeout;
-        let (is_sentinel, nameless) = match &self.topology {
-            Topology::Sentinel { master } => (true, spaced(master)),
-            Topology::Single | Topology::Cluster => (false, false),
-        };
+        let is_sentinel = matches!(self.topology, Topology::Sentinel { .. });
+        let nameless = matches!(&self.topology, Topology::Sentinel { master } if spaced(master));
         let sentinels_own = self.sentinel_username.is_some() || self.sentinel_password.is_some();
         let tls_options =
             self.tls_insecure || self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
@@ -219,6 +217,12 @@ impl RedisConfig {
         } else {
             Ok(())
         }
+    }
+
+    /// How to reach the sentinels: as the servers, by a user of their own.
+    pub(crate) fn of_sentinels(&self) -> Self {
+        let (username, password) = (self.sentinel_username.clone(), self.sentinel_password.clone());
+        Self { username, password, database: 0, credentials: None, ..self.clone() }
     }
 
     fn is_socket(&self) -> bool {

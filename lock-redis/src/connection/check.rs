@@ -37,7 +37,7 @@ pub(crate) async fn rights(servers: &Servers, config: &RedisConfig, id: &str, ch
             command.arg(PLAIN_TRIED).arg(format!("{prefix}onelock-probe:{{{bucket}}}:{id}"));
             (command, String::new())
         };
-        let answer = servers.call(slot(&h), &scripts::PROBE, command).await.and_then(Answer::value);
+        let answer = servers.call(slot(&h), &[(&scripts::PROBE, command)]).await.and_then(Answer::value);
         let missing: Vec<String> = match answer {
             // A node that is down when the client comes up is for the verbs to find out.
             Err(e) if servers.are_many() && e.is_retryable() => continue,
@@ -64,7 +64,7 @@ pub(crate) async fn capabilities(
     config: &RedisConfig,
     mut capabilities: Capabilities,
 ) -> Result<Capabilities> {
-    let mut durable = true;
+    let (mut durable, mut fencing) = (true, true);
     for (connection, _) in servers.all().await? {
         let info = match info(&connection).await {
             Err(e) if servers.are_many() && e.is_retryable() => continue,
@@ -85,27 +85,21 @@ pub(crate) async fn capabilities(
                 return Err(Error::new(ErrorKind::InvalidConfig, text));
             }
             // A counter has no expiry: only these policies can drop it, and then tokens start again.
-            let counters_last = !policy.starts_with("allkeys");
-            capabilities.fencing &= counters_last;
-            capabilities.raise &= counters_last;
+            fencing &= !policy.starts_with("allkeys");
         }
         // One of its replicas may be promoted in the place of a single server: then its counters can go back, and unlike sentinels
         // and clusters nobody agrees on an epoch. A user without the right to ask does not know that there is none.
         let vouched_for = config.topology != Topology::Single || config.replicas > 0 || config.never_promoted;
-        if !vouched_for && said("connected_slaves") != Some("0") {
-            capabilities.fencing = false;
-            capabilities.raise = false;
-        }
-        durable &= said("aof_enabled").is_some_and(|on| on == "1");
+        fencing &= vouched_for || said("connected_slaves") == Some("0");
+        durable &= said("aof_enabled") == Some("1");
     }
-    capabilities.durable = durable;
-    Ok(capabilities)
+    capabilities.fencing &= fencing;
+    capabilities.raise &= fencing;
+    Ok(capabilities.durable(durable))
 }
 
 /// What the server says about itself, where the user may ask.
 async fn info(connection: &Arc<Connection>) -> Result<Option<String>> {
-    // A user that is not let in is no user without the right to ask.
-    connection.reach().await?;
     match connection.commands([&["INFO"]]).await {
         Ok([answer]) => reply::read(answer).map(Some),
         Err(e) if e.kind() == ErrorKind::Denied => Ok(None),

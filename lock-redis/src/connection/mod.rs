@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::toolkit::{Mutex, SingleFlight};
-use onelock_core::{Error, ErrorKind, Host, Result};
+use onelock_core::{Error, ErrorKind, Result};
 use redis::{Cmd, Pipeline, PushInfo, PushKind, ServerError, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -102,6 +102,18 @@ impl Connection {
         }
     }
 
+    /// The answer to each call by itself.
+    pub(crate) async fn ask_each(
+        self: &Arc<Self>,
+        script: &'static Script,
+        calls: &[&Cmd],
+    ) -> Vec<Result<Answer>> {
+        match self.ask(script, calls, false).await {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error); calls.len()],
+        }
+    }
+
     async fn round(
         &self,
         live: &mut Live,
@@ -149,11 +161,9 @@ impl Connection {
         let short = match values.pop_if(|_| counts) {
             None => None,
             Some(Value::Int(acknowledged)) => (acknowledged < i64::from(replicas)).then_some(acknowledged),
-            Some(Value::ServerError(e)) => {
-                if error::leads_astray(&e) {
-                    self.drop_connection(live.number);
-                }
-                return Err(error::server_said(&e));
+            // Whether replicas have them is not known of any.
+            Some(value @ Value::ServerError(_)) => {
+                return Ok(vec![Answer { value, short: None }; calls.len()]);
             }
             Some(_) => return Err(Error::new(ErrorKind::Protocol, "WAIT did not answer with a number")),
         };
@@ -211,10 +221,9 @@ impl Connection {
 
     /// The connection in use, or a new one. Where there is none, what was to be sent never left.
     async fn live(self: &Arc<Self>) -> Result<Live> {
-        let live = match self.current() {
-            Ok(Some(live)) => Ok(live),
-            Ok(None) => Box::pin(self.connected()).await,
-            Err(error) => Err(error),
+        let live = match self.current().transpose() {
+            Some(live) => live,
+            None => Box::pin(self.connected()).await,
         };
         live.map_err(Error::unsent)
     }
@@ -280,14 +289,6 @@ impl Connection {
         let dropped = self.state.lock().live.take_if(|live| live.number == number);
         if dropped.is_some() {
             self.inbox.ask_all();
-        }
-    }
-
-    /// Where it leads, when that never changes.
-    pub(crate) fn host(&self) -> Option<&Host> {
-        match &self.target {
-            Target::Server(host) | Target::Node(host) => Some(host),
-            Target::Master(_) => None,
         }
     }
 

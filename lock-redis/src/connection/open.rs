@@ -3,7 +3,7 @@
 use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo};
 
-use super::socket::{self, Role, Socket};
+use super::socket::{self, Socket};
 use crate::config::RedisConfig;
 use crate::topology::epoch::{Fence, field};
 use crate::topology::sentinel;
@@ -39,16 +39,16 @@ pub(super) async fn open(
             pushed(push);
             Ok::<(), redis::aio::SendError>(())
         });
-    let socket = socket::open(config, &host, Role::Locker, settings).await?;
+    let socket = socket::open(config, &host, settings).await?;
     let mut load = Pipeline::with_capacity(scripts::ALL.len() + 3);
     for script in scripts::ALL {
         load.add_command(script.load());
     }
-    // The epoch is the same before and after the id was read, so the two belong together.
+    // A node's id before its epoch: promoted in between it has another id, so that its joins fail and the next connection asks anew.
     let asked: &[&[&str]] = match target {
         Target::Server(_) => &[],
         Target::Master(_) => &[&["INFO", "replication"]],
-        Target::Node(_) => &[&["CLUSTER", "INFO"], &["INFO", "replication"], &["CLUSTER", "INFO"]],
+        Target::Node(_) => &[&["INFO", "replication"], &["CLUSTER", "INFO"]],
     };
     for words in asked {
         load.add_command(Cmd::new().arg(*words).to_owned());
@@ -65,28 +65,19 @@ pub(super) async fn open(
     loaded.into_iter().try_for_each(|answer| error::sound(answer).map(drop))?;
     let said: Vec<String> =
         said.into_iter().map(|answer| reply::read(error::sound(answer)?)).collect::<Result<_>>()?;
-    let unavailable = |text: String| Err(Error::new(ErrorKind::Unavailable, text));
     let fence = match (&said[..], epoch) {
         ([], None) => None,
         ([replication], Some(_)) if field(replication, "role") != Some("master") => {
-            return unavailable(format!(
-                "the sentinels name {host}, which is not a master (yet, or any more)"
-            ));
+            let text = format!("the sentinels name {host}, which is not a master (yet, or any more)");
+            return Err(Error::new(ErrorKind::Unavailable, text));
         }
         ([replication], Some(epoch)) => Some(Fence::new(epoch, replication)?),
-        ([before, replication, after], None) => {
-            let epoch = own_epoch(before)?;
-            if epoch != own_epoch(after)? {
-                return unavailable(format!("{host} is just being promoted"));
-            }
-            Some(Fence::new(epoch, replication)?)
+        ([replication, cluster], None) => {
+            let epoch = field(cluster, "cluster_my_epoch").and_then(|epoch| epoch.parse().ok());
+            let silent = || Error::new(ErrorKind::Protocol, "the node does not say its epoch");
+            Some(Fence::new(epoch.ok_or_else(silent)?, replication)?)
         }
         _ => return Err(error::miscounted()),
     };
     Ok((socket, fence))
-}
-
-fn own_epoch(info: &str) -> Result<u64> {
-    let epoch = field(info, "cluster_my_epoch").and_then(|epoch| epoch.parse().ok());
-    epoch.ok_or_else(|| Error::new(ErrorKind::Protocol, "the node does not say its epoch"))
 }

@@ -1,12 +1,12 @@
 //! Opens a connection to one server, from the configuration: address, socket options, TLS, credentials.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::{Error, ErrorKind, Host, Result};
-use redis::aio::MultiplexedConnection;
+use redis::aio::{AsyncStream, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisConnectionInfo};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -14,15 +14,6 @@ use tokio::task::JoinSet;
 use super::tls;
 use crate::config::RedisConfig;
 use crate::error;
-
-/// Who asks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Role {
-    /// A user of locks, of a server that keeps them.
-    Locker,
-    /// Somebody who looks for the master, of a sentinel.
-    Seeker,
-}
 
 /// An open connection of the driver, and the task that writes and reads. The last clone ends both.
 #[derive(Clone, Debug)]
@@ -32,29 +23,25 @@ pub(crate) struct Socket {
     _task: Arc<JoinSet<()>>,
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
-
 /// Connects to the server at `host`.
 pub(crate) async fn open(
     config: &RedisConfig,
     host: &Host,
-    role: Role,
     settings: AsyncConnectionConfig,
 ) -> Result<Socket> {
     // Without its own timeouts: callers have some that include the rest of the work.
     let settings = settings.set_connection_timeout(None).set_response_timeout(None);
     let failed = |e| error::from_redis(&e);
     let mut task = JoinSet::new();
-    if let Some(client) = &config.client {
-        let requests = by_client(client.get(), &settings).await.map_err(failed)?;
-        return Ok(Socket { requests, _task: Arc::new(task) });
-    }
-    let credentials = credentials(config, role).await?;
-    let stream = dial(config, host).await?;
-    let connected = MultiplexedConnection::new_with_config(&credentials, stream, settings).await;
-    let (requests, driver) = connected.map_err(failed)?;
-    task.spawn(driver);
+    let requests = if let Some(client) = &config.client {
+        by_client(client.get(), &settings).await.map_err(failed)?
+    } else {
+        let (credentials, stream) = (credentials(config).await?, dial(config, host).await?);
+        let connected = MultiplexedConnection::new_with_config(&credentials, stream, settings).await;
+        let (requests, driver) = connected.map_err(failed)?;
+        task.spawn(driver);
+        requests
+    };
     Ok(Socket { requests, _task: Arc::new(task) })
 }
 
@@ -69,23 +56,22 @@ async fn by_client(
     client.get_multiplexed_async_connection_with_config(settings).await
 }
 
-async fn credentials(config: &RedisConfig, role: Role) -> Result<RedisConnectionInfo> {
-    let (database, username, password) = match (role, &config.credentials) {
-        (Role::Locker, Some(callback)) => {
+async fn credentials(config: &RedisConfig) -> Result<RedisConnectionInfo> {
+    let (username, password) = match &config.credentials {
+        Some(callback) => {
             // A part of the time for connecting, so that the error is the callback's.
             let (user, password) = callback.get(config.connect_timeout / 2).await?;
-            let password = Some(password).filter(|password| !password.reveal().is_empty());
-            (config.database, Some(user).filter(|user| !user.is_empty()), password)
+            (Some(user), Some(password))
         }
-        (Role::Locker, None) => (config.database, config.username.clone(), config.password.clone()),
-        (Role::Seeker, _) => (0, config.sentinel_username.clone(), config.sentinel_password.clone()),
+        None => (config.username.clone(), config.password.clone()),
     };
-    let mut settings =
-        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_db(i64::from(database));
-    if let Some(user) = username {
+    let mut settings = RedisConnectionInfo::default()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_db(i64::from(config.database));
+    if let Some(user) = username.filter(|user| !user.is_empty()) {
         settings = settings.set_username(user);
     }
-    if let Some(password) = password {
+    if let Some(password) = password.filter(|password| !password.reveal().is_empty()) {
         settings = settings.set_password(password.reveal());
     }
     Ok(settings)
@@ -96,12 +82,12 @@ async fn credentials(config: &RedisConfig, role: Role) -> Result<RedisConnection
     not(feature = "tls"),
     expect(unused_variables, reason = "without the feature TLS was refused before")
 )]
-async fn dial(config: &RedisConfig, host: &Host) -> Result<Box<dyn Stream>> {
+async fn dial(config: &RedisConfig, host: &Host) -> Result<Pin<Box<dyn AsyncStream + Send>>> {
     let failed =
         |e: std::io::Error| Error::new(ErrorKind::Unavailable, format!("{host} cannot be reached: {e}"));
     if host.is_socket() {
         #[cfg(unix)]
-        return Ok(Box::new(tokio::net::UnixStream::connect(&host.host).await.map_err(failed)?));
+        return Ok(Box::pin(tokio::net::UnixStream::connect(&host.host).await.map_err(failed)?));
         #[cfg(not(unix))]
         return Err(Error::new(ErrorKind::Unsupported, "this system has no Unix sockets"));
     }
@@ -111,9 +97,9 @@ async fn dial(config: &RedisConfig, host: &Host) -> Result<Box<dyn Stream>> {
     let stream = tcp(host).await.map_err(failed)?;
     #[cfg(feature = "tls")]
     if let Some(connector) = connector {
-        return Ok(Box::new(tls::connect(connector, &host.host, stream).await?));
+        return Ok(Box::pin(tls::connect(connector, &host.host, stream).await?));
     }
-    Ok(Box::new(stream))
+    Ok(Box::pin(stream))
 }
 
 async fn tcp(host: &Host) -> std::io::Result<TcpStream> {

@@ -8,7 +8,3 @@ local function read(key)
   local holder, rest = string.match(value, '^onelock (%x+) (%d+ x %d+ .*)$')
   return value, holder, rest and string.match(rest, '^%d+'), rest
 end
-
-local function keep(key, lease)
-  if call('PTTL', key) < tonumber(lease) then call('PEXPIRE', key, lease) end
-end

@@ -7,7 +7,8 @@
 promoted(ARGV[9])
 local value, holder, own = read(KEYS[1])
 if holder == ARGV[1] then
-  keep(KEYS[1], ARGV[2])
+  -- Only ever longer.
+  call('PEXPIRE', KEYS[1], ARGV[2], 'GT')
   return '1 ' .. own .. ' ' .. holder
 end
 if value then return '0 0 ' .. text(math.max(call('PTTL', KEYS[1]), -1)) end

@@ -16,11 +16,5 @@ if ends and tonumber(ends) > now and call('ZCARD', O) == 1 and call('HDEL', E, h
   call('ZREM', O, holder)
   return 1
 end
-local waiters = settle()
-if call('HDEL', E, holder) == 0 then return 0 end
-if call('ZREM', O, holder) == 0 then
-  call('ZREM', W, holder)
-  call('ZREM', X, holder)
-end
-if waiters then promote() end
-return 1
+--@leave
+return leave(holder, settle())

@@ -38,10 +38,13 @@ pub(crate) struct Cluster {
     reading: SingleFlight<Result<()>>,
 }
 
+/// A master, by its address.
+type Node = (Host, Arc<Connection>);
+
 #[derive(Debug, Default)]
 struct State {
     ranges: Vec<Range>,
-    connections: HashMap<Host, Arc<Connection>>,
+    connections: BTreeMap<Host, Arc<Connection>>,
     /// When the slot map was read last.
     read: Option<Instant>,
     /// Whether nothing has shown since that it has changed.
@@ -61,14 +64,14 @@ impl Cluster {
 
     /// Connects to the node of a slot.
     pub(super) async fn reach(self: &Arc<Self>, slot: u16) -> Result<()> {
-        let reached = self.owner(slot).await?.reach().await;
+        let reached = self.owner(slot).await?.1.reach().await;
         self.noted(reached)
     }
 
     /// Calls one script where the slot is served, wherever that is by now; each time that only some keys are there, the next.
     pub(super) async fn ask(self: &Arc<Self>, slot: u16, calls: &[Call]) -> Result<Answer> {
         let until = Instant::now() + self.config.request_timeout;
-        let mut node = self.owner(slot).await?;
+        let (mut here, mut node) = self.owner(slot).await?;
         let (mut asking, mut now) = (false, 0);
         loop {
             let (script, command) = &calls[now];
@@ -86,11 +89,11 @@ impl Cluster {
             if !asking {
                 self.is_stale();
             }
-            node = match redirect {
-                Redirect::Moved(there) | Redirect::Ask(there) => match node.host() {
-                    Some(here) if there.host.is_empty() => self.node(Host::new(&*here.host, there.port))?,
-                    _ => self.node(there)?,
-                },
+            (here, node) = match redirect {
+                Redirect::Moved(there) | Redirect::Ask(there) if there.host.is_empty() => {
+                    self.node(Host::new(here.host, there.port))?
+                }
+                Redirect::Moved(there) | Redirect::Ask(there) => self.node(there)?,
                 Redirect::Partial | Redirect::Later => {
                     now = 0;
                     sleep(PAUSE).await;
@@ -117,10 +120,8 @@ impl Cluster {
         }
         let sent = groups.into_values().map(async |(node, which)| {
             let commands: Vec<_> = which.iter().map(|i| &calls[*i].1).collect();
-            match self.noted(node.ask(script, &commands, false).await) {
-                Ok(answers) => which.into_iter().zip(answers.into_iter().map(Ok)).collect::<Vec<_>>(),
-                Err(error) => which.into_iter().map(|i| (i, Err(error.clone()))).collect(),
-            }
+            let answers = node.ask_each(script, &commands).await.into_iter().map(|answer| self.noted(answer));
+            which.into_iter().zip(answers).collect::<Vec<_>>()
         });
         let mut answers: HashMap<usize, Result<Answer>> =
             join_all(sent).await.into_iter().flatten().collect();
@@ -160,9 +161,9 @@ impl Cluster {
         })
     }
 
-    async fn owner(self: &Arc<Self>, slot: u16) -> Result<Arc<Connection>> {
+    async fn owner(self: &Arc<Self>, slot: u16) -> Result<Node> {
         self.fresh().await?;
-        Ok(self.at(slot)?.1)
+        self.at(slot)
     }
 
     /// Reads the slot map when it may have changed. What was known of it is used as long as nothing better is.
@@ -181,25 +182,24 @@ impl Cluster {
     }
 
     /// Who serves a slot, as far as is known.
-    fn at(&self, slot: u16) -> Result<(Host, Arc<Connection>)> {
+    fn at(&self, slot: u16) -> Result<Node> {
         let served = |range: &&Range| range.holds(slot);
         let host = self.state.lock().ranges.iter().find(served).map(|range| range.host.clone());
         let unserved = || {
             self.is_stale();
             Error::new(ErrorKind::Unavailable, format!("no node of the cluster serves slot {slot} now"))
         };
-        let host = host.ok_or_else(unserved)?;
-        let node = self.node(host.clone())?;
-        Ok((host, node))
+        self.node(host.ok_or_else(unserved)?)
     }
 
-    fn node(&self, host: Host) -> Result<Arc<Connection>> {
+    fn node(&self, host: Host) -> Result<Node> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(closed());
         }
         let new = || Connection::new(&self.config, Target::Node(host.clone()), &self.inbox);
-        Ok(Arc::clone(state.connections.entry(host.clone()).or_insert_with(new)))
+        let node = Arc::clone(state.connections.entry(host.clone()).or_insert_with(new));
+        Ok((host, node))
     }
 
     async fn read_map(&self) -> Result<()> {
@@ -220,7 +220,7 @@ impl Cluster {
 
     /// The newest view of the nodes in use, or else of those in the configuration.
     async fn newest(&self) -> Result<ClusterView> {
-        let known: Vec<_> = self.state.lock().connections.values().cloned().collect();
+        let known: Vec<_> = self.state.lock().connections.clone().into_iter().collect();
         let views = match majority(known.iter().map(view).collect()).await {
             Ok(views) => views,
             Err(_) => {

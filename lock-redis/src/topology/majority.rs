@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use onelock_core::{Error, ErrorKind, Result};
+use tokio::time::{Instant, timeout_at};
 
 /// How long a majority may be waited for once one has answered.
 const GRACE: Duration = Duration::from_millis(200);
@@ -20,21 +21,16 @@ pub(crate) async fn majority<T>(asked: Vec<impl Future<Output = Result<T>>>) -> 
     let mut asked: FuturesUnordered<_> = asked.into_iter().collect();
     let mut answers = Vec::new();
     let mut failure = Error::new(ErrorKind::Unavailable, "there is no server to ask");
-    let mut patience = std::pin::pin!(None);
+    // How long the first may take is for the caller to say.
+    let mut until = Instant::now() + Duration::from_secs(86_400);
     while answers.len() < enough {
-        let next = match patience.as_mut().as_pin_mut() {
-            None => asked.next().await,
-            Some(patience) => tokio::select! { biased; next = asked.next() => next, () = patience => None },
-        };
-        match next {
-            Some(Ok(answer)) => {
+        match timeout_at(until, asked.next()).await {
+            Ok(Some(Ok(answer))) => {
                 answers.push(answer);
-                if patience.is_none() {
-                    patience.set(Some(tokio::time::sleep(GRACE)));
-                }
+                until = until.min(Instant::now() + GRACE);
             }
-            Some(Err(error)) => failure = error,
-            None => break,
+            Ok(Some(Err(error))) => failure = error,
+            Ok(None) | Err(_) => break,
         }
     }
     if answers.is_empty() { Err(failure) } else { Ok(answers) }

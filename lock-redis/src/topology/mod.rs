@@ -15,7 +15,7 @@ use crate::config::{RedisConfig, Topology};
 use crate::connection::{Connection, Target};
 use crate::keys::LineKeys;
 use crate::reply::Answer;
-use crate::scripts::{Script, Way};
+use crate::scripts::{Call, Script, Way};
 use crate::wait::Inbox;
 use cluster::Cluster;
 pub(crate) use slots::Redirect;
@@ -50,11 +50,14 @@ impl Servers {
         }
     }
 
-    /// Calls one script on the server of `slot`.
-    pub(crate) async fn call(&self, slot: u16, script: &'static Script, command: Cmd) -> Result<Answer> {
+    /// Calls one script on the server of `slot`, or each time that only some of its keys are there the next.
+    pub(crate) async fn call(&self, slot: u16, calls: &[Call]) -> Result<Answer> {
         match self {
-            Self::One(connection) => Answer::only(connection.ask(script, &[&command], false).await?),
-            Self::Many(cluster) => Box::pin(cluster.ask(slot, &[(script, command)])).await,
+            Self::One(connection) => {
+                let (script, command) = &calls[0];
+                Answer::only(connection.ask(script, &[command], false).await?)
+            }
+            Self::Many(cluster) => Box::pin(cluster.ask(slot, calls)).await,
         }
     }
 
@@ -65,21 +68,13 @@ impl Servers {
         line: &LineKeys,
         add: impl Fn(&mut Cmd),
     ) -> Result<Answer> {
-        let keys = line.line();
+        let (keys, ways) = (line.line(), if self.are_many() { ways } else { &ways[..1] });
         let call = |(script, count): &Way| {
             let mut command = script.call(&keys[..*count]);
             add(&mut command);
             (*script, command)
         };
-        match self {
-            Self::One(_) => {
-                let (script, command) = call(&ways[0]);
-                self.call(0, script, command).await
-            }
-            Self::Many(cluster) => {
-                Box::pin(cluster.ask(line.slot(), &ways.iter().map(call).collect::<Vec<_>>())).await
-            }
-        }
+        self.call(line.slot(), &ways.iter().map(call).collect::<Vec<_>>()).await
     }
 
     /// Calls one script for many lines, in one round trip to each server: each answer with the lines that it is about, which are
@@ -91,7 +86,7 @@ impl Servers {
         gate: Option<&str>,
         add: impl Fn(usize, &mut Cmd),
     ) -> Vec<(Vec<usize>, Result<Answer>)> {
-        let slot = |i: &usize| if matches!(self, Self::Many(_)) { lines[*i].slot() } else { 0 };
+        let slot = |i: &usize| if self.are_many() { lines[*i].slot() } else { 0 };
         let mut order: Vec<_> = (0..lines.len()).collect();
         order.sort_by_cached_key(slot);
         let batches = order.chunk_by(|a, b| slot(a) == slot(b)).flat_map(|lines| lines.chunks(BATCH));
@@ -102,21 +97,15 @@ impl Servers {
             batch.iter().for_each(|i| add(*i, &mut command));
             (slot(&batch[0]), command)
         };
-        let answers = self.call_all(script, &batches.iter().map(call).collect::<Vec<_>>()).await;
-        batches.into_iter().zip(answers).collect()
-    }
-
-    async fn call_all(&self, script: &'static Script, calls: &[(u16, Cmd)]) -> Vec<Result<Answer>> {
-        match self {
+        let calls: Vec<_> = batches.iter().map(call).collect();
+        let answers = match self {
             Self::One(connection) => {
                 let commands: Vec<_> = calls.iter().map(|(_, command)| command).collect();
-                match connection.ask(script, &commands, false).await {
-                    Ok(answers) => answers.into_iter().map(Ok).collect(),
-                    Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
-                }
+                connection.ask_each(script, &commands).await
             }
-            Self::Many(cluster) => cluster.ask_all(script, calls).await,
-        }
+            Self::Many(cluster) => cluster.ask_all(script, &calls).await,
+        };
+        batches.into_iter().zip(answers).collect()
     }
 
     /// Whether the keys of a script must be of one bucket.

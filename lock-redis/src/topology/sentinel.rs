@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::majority::majority;
 use crate::config::RedisConfig;
-use crate::connection::socket::{self, Role};
+use crate::connection::socket;
 use crate::{error, reply};
 
 /// The master and the epoch of the failover that made it one.
@@ -23,7 +23,8 @@ pub(crate) struct Master {
 /// [`ErrorKind::Unavailable`] when no sentinel answers, or none knows the name.
 pub(crate) async fn find(config: &RedisConfig, name: &str) -> Result<Master> {
     let said = |host: &Host, e: Error| Error::new(e.kind(), format!("sentinel {host}: {e}"));
-    let ask = async |host| ask(config, host, name).await.map_err(|e| said(host, e));
+    let seeker = config.of_sentinels();
+    let ask = async |host| ask(&seeker, host, name).await.map_err(|e| said(host, e));
     let answers = majority(config.hosts.iter().map(ask).collect()).await?;
     let newest = answers.into_iter().max_by_key(|master| master.epoch);
     newest.ok_or_else(|| Error::new(ErrorKind::Unavailable, "no sentinel answers"))
@@ -31,7 +32,7 @@ pub(crate) async fn find(config: &RedisConfig, name: &str) -> Result<Master> {
 
 async fn ask(config: &RedisConfig, host: &Host, name: &str) -> Result<Master> {
     let settings = redis::AsyncConnectionConfig::new();
-    let mut sentinel = socket::open(config, host, Role::Seeker, settings).await?;
+    let mut sentinel = socket::open(config, host, settings).await?;
     // The address counts for the epoch that is the same before and after it was read. (`MASTER` itself has an address,
     // too, but while a failover is under way that is the old master's beside the new epoch.)
     let mut asked = redis::pipe();

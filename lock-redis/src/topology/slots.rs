@@ -34,12 +34,11 @@ pub(crate) struct ClusterView {
 }
 
 /// Asks a node.
-pub(crate) async fn view(connection: &Arc<Connection>) -> Result<ClusterView> {
+pub(crate) async fn view((here, connection): &(Host, Arc<Connection>)) -> Result<ClusterView> {
     let [info, slots] = connection.commands([&["CLUSTER", "INFO"], &["CLUSTER", "SLOTS"]]).await?;
     let (info, slots): (String, Vec<Value>) = (reply::read(info)?, reply::read(slots)?);
     let nonsense = || Error::new(ErrorKind::Protocol, "the node says nothing sensible about its cluster");
     let epoch = field(&info, "cluster_current_epoch").and_then(|epoch| epoch.parse().ok());
-    let here = connection.host().ok_or_else(nonsense)?;
     let ranges: Option<Vec<_>> = slots.iter().map(|part| range(part, here)).collect();
     let (epoch, mut ranges) = (epoch.ok_or_else(nonsense)?, ranges.ok_or_else(nonsense)?);
     ranges.sort_by_key(|range| range.first);
