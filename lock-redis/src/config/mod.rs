@@ -171,10 +171,6 @@ impl RedisConfig {
             ),
             (nameless, "sentinels need the name of the master: redis+sentinel://host/name"),
             (
-                self.sentinel_username.is_some() && self.sentinel_password.is_none(),
-                "a user of the sentinels without a password",
-            ),
-            (
                 sentinels_own && !is_sentinel,
                 "sentinel_username and sentinel_password need a redis+sentinel:// URL",
             ),
@@ -192,7 +188,11 @@ impl RedisConfig {
                 self.gate != Gate::None && !(single && line),
                 "a gate is for single servers that are members of a quorum, in the layout of a line",
             ),
-            (self.username.is_some() && self.password.is_none(), "a user without a password"),
+            (
+                (self.username.is_some() && self.password.is_none())
+                    || (self.sentinel_username.is_some() && self.sentinel_password.is_none()),
+                "a user without a password",
+            ),
             (
                 tls_options && !self.tls,
                 "the options that start with tls need a URL of TLS, such as rediss://",

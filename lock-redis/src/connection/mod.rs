@@ -72,7 +72,7 @@ impl Connection {
         })
     }
 
-    /// Calls one script, once or several times, in one round trip.
+    /// Calls one script, once or several times, in one round trip. `asking` is for the first call.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         script: &'static Script,
@@ -142,11 +142,11 @@ impl Connection {
         let replicas = self.config.replicas;
         let counts = script.counts && replicas > 0;
         let fence = live.fence.as_ref().filter(|_| script.fenced);
-        let mut pipeline = Pipeline::with_capacity(2 * calls.len() + 1);
+        let mut pipeline = Pipeline::with_capacity(calls.len() + 2);
+        if asking {
+            pipeline.cmd("ASKING");
+        }
         for call in calls {
-            if asking {
-                pipeline.cmd("ASKING");
-            }
             let mut call = (*call).clone();
             if let Some(fence) = fence {
                 call.arg(fence.floor).arg(&fence.replid);
@@ -167,8 +167,7 @@ impl Connection {
             }
             Some(_) => return Err(Error::new(ErrorKind::Protocol, "WAIT did not answer with a number")),
         };
-        let values = values.into_iter().skip(usize::from(asking)).step_by(1 + usize::from(asking));
-        Ok(values.map(|value| Answer { value, short }).collect())
+        Ok(values.into_iter().skip(usize::from(asking)).map(|value| Answer { value, short }).collect())
     }
 
     /// Connects, where that is not done.

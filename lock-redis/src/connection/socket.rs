@@ -61,17 +61,18 @@ async fn credentials(config: &RedisConfig) -> Result<RedisConnectionInfo> {
         Some(callback) => {
             // A part of the time for connecting, so that the error is the callback's.
             let (user, password) = callback.get(config.connect_timeout / 2).await?;
-            (Some(user), Some(password))
+            let password = Some(password).filter(|password| !password.reveal().is_empty());
+            (Some(user).filter(|user| !user.is_empty()), password)
         }
         None => (config.username.clone(), config.password.clone()),
     };
     let mut settings = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP3)
         .set_db(i64::from(config.database));
-    if let Some(user) = username.filter(|user| !user.is_empty()) {
+    if let Some(user) = username {
         settings = settings.set_username(user);
     }
-    if let Some(password) = password.filter(|password| !password.reveal().is_empty()) {
+    if let Some(password) = password {
         settings = settings.set_password(password.reveal());
     }
     Ok(settings)

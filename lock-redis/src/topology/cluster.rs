@@ -6,7 +6,7 @@
 //! The driver's own client does not serve: what a join must prove belongs to the connection it is sent on, `WAIT` must follow on
 //! the same one, and a line in a slot that is on its way is served by other scripts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,18 +123,18 @@ impl Cluster {
             let answers = node.ask_each(script, &commands).await.into_iter().map(|answer| self.noted(answer));
             which.into_iter().zip(answers).collect::<Vec<_>>()
         });
-        let mut answers: HashMap<usize, Result<Answer>> =
-            join_all(sent).await.into_iter().flatten().collect();
-        answers.retain(|_, answer| {
+        let mut answers = vec![None; calls.len()];
+        for (i, answer) in join_all(sent).await.into_iter().flatten() {
             let redirect = answer.as_ref().ok().and_then(|answer| Redirect::of(&answer.value));
-            matches!(redirect, None | Some(Redirect::Partial))
-        });
-        let all = calls.iter().enumerate().map(|(i, (slot, command))| (answers.remove(&i), *slot, command));
-        join_all(all.map(async |(answer, slot, command)| match answer {
+            if matches!(redirect, None | Some(Redirect::Partial)) {
+                answers[i] = Some(answer);
+            }
+        }
+        let all = answers.into_iter().zip(calls).map(async |(answer, (slot, command))| match answer {
             Some(answer) => answer,
-            None => self.ask(slot, &[(script, command.clone())]).await,
-        }))
-        .await
+            None => self.ask(*slot, &[(script, command.clone())]).await,
+        });
+        join_all(all).await
     }
 
     /// The nodes that serve lines, in the order of their addresses, each with a bucket of its own.
