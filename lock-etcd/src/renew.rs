@@ -8,13 +8,12 @@
 //! finds a promotion whose notification was lost.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::proto::{PbKeyValue, PbRangeResponse};
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use futures_util::future::join_all;
-use futures_util::stream::{self, StreamExt as _};
 use onelock_core::{Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Result};
 
 use crate::entries::{Entries, Own};
@@ -22,9 +21,6 @@ use crate::error::{Failure, protocol};
 use crate::keys::{Keys, Span};
 use crate::lease::{Lease, Leases, Life};
 use crate::line::{self, From};
-
-/// How many entries move at once.
-const MOVES: usize = 64;
 
 /// One renewal under way.
 struct Work<'a> {
@@ -45,16 +41,14 @@ pub(crate) async fn renew(
     entries: &Entries,
     due: &[Renewal],
 ) -> Vec<Result<Renewed>> {
-    let mut work: Vec<_> = due.iter().map(|renewal| Work::new(keys, leases, entries, renewal)).collect();
+    let mut work: Vec<_> = due.iter().map(|renewal| Work::new(keys, entries, renewal)).collect();
     // Before the keys are seen: a key that is seen then was there after its lease was renewed.
     let kept = keep_alive(leases, &mut work).await;
     for round in 0..2 {
         read(leases, &mut work, round).await;
     }
-    let late = OnceLock::new();
-    stream::iter(work.iter_mut().filter(|work| work.answer.is_none()))
-        .for_each_concurrent(MOVES, |work| work.settle(leases, entries, &kept, &late))
-        .await;
+    let unsettled = work.iter_mut().filter(|work| work.answer.is_none());
+    join_all(unsettled.map(|work| work.settle(leases, entries, &kept))).await;
     work.into_iter().map(|work| work.answer(leases, entries)).collect()
 }
 
@@ -92,7 +86,7 @@ async fn read(leases: &Leases, work: &mut [Work<'_>], round: usize) {
 }
 
 impl<'a> Work<'a> {
-    fn new(keys: &Keys, leases: &Leases, entries: &Entries, renewal: &'a Renewal) -> Self {
+    fn new(keys: &Keys, entries: &Entries, renewal: &'a Renewal) -> Self {
         let ticket = &renewal.ticket;
         let span = keys.line(&ticket.name);
         let number = ticket.token.map(FencingToken::get);
@@ -100,13 +94,8 @@ impl<'a> Work<'a> {
         let own = known.filter(|own| number.is_none_or(|number| own.number == 0 || number == own.number));
         let mut own = own.unwrap_or_else(|| Own::new(span.entry(ticket.mode, ticket.holder)));
         own.number = number.unwrap_or(own.number);
-        let mut work = Self { renewal, span, own, on: 0, placed: false, answer: None };
-        if let Err(error) = leases.cluster().open() {
-            work.fail(error);
-        } else if entries.is_released(ticket.holder) {
-            work.answer = Some(Ok(Renewed::NotHeld));
-        }
-        work
+        let answer = entries.is_released(ticket.holder).then_some(Ok(Renewed::NotHeld));
+        Self { renewal, span, own, on: 0, placed: false, answer }
     }
 
     fn fail(&mut self, error: Error) {
@@ -171,20 +160,10 @@ impl<'a> Work<'a> {
         if self.own.holds() { self.renewal.lease } else { self.renewal.waiter_lease }
     }
 
-    /// Sees that an entry is on a lease that is long enough. When one move is not answered in time, those not yet begun
-    /// fail with it: a renewal of many takes no longer than one request.
-    async fn settle(
-        &mut self,
-        leases: &Arc<Leases>,
-        entries: &Entries,
-        kept: &HashSet<i64>,
-        late: &OnceLock<Error>,
-    ) {
+    /// Sees that an entry is on a lease that is long enough.
+    async fn settle(&mut self, leases: &Arc<Leases>, entries: &Entries, kept: &HashSet<i64>) {
         if self.long_enough(kept).any(|lease| lease.id == self.on) {
             return;
-        }
-        if let Some(error) = late.get() {
-            return self.fail(error.clone());
         }
         // One that it can come to be on already is better than another.
         let target = match self.long_enough(kept).next() {
@@ -198,12 +177,7 @@ impl<'a> Work<'a> {
         match moved {
             Ok(true) => {}
             Ok(false) => self.answer = Some(Ok(Renewed::NotHeld)),
-            Err(error) => {
-                if error.kind() == ErrorKind::Timeout {
-                    let _ = late.set(error.clone());
-                }
-                self.fail(error);
-            }
+            Err(error) => self.fail(error),
         }
     }
 
