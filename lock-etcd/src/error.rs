@@ -91,7 +91,6 @@ fn of_status(status: &Status, prefix: &str) -> (ErrorKind, String) {
             let right = format!("the user needs a role with `readwrite` on the keys that start with {keys}");
             (ErrorKind::Denied, format!("{text}; {right}"))
         }
-        Code::Unauthenticated => (ErrorKind::Denied, text.to_owned()),
         // Wrong passwords and missing users come as invalid arguments or failed preconditions.
         Code::InvalidArgument | Code::FailedPrecondition
             if ["auth", "user", "password"].iter().any(|word| text.contains(word)) =>
@@ -106,10 +105,9 @@ fn of_status(status: &Status, prefix: &str) -> (ErrorKind, String) {
         }
         Code::DeadlineExceeded | Code::Cancelled => (ErrorKind::Timeout, text.to_owned()),
         // A connection that breaks inside a request has no code of its own.
-        Code::Unknown | Code::Internal if status.source().is_some() => {
-            (ErrorKind::Unavailable, with_causes(text, status.source().map(|cause| cause as _)))
-        }
-        Code::Unknown if text.contains("transport") || text.contains("leader") => {
+        Code::Unknown | Code::Internal
+            if status.source().is_some() || text.contains("transport") || text.contains("leader") =>
+        {
             (ErrorKind::Unavailable, with_causes(text, status.source().map(|cause| cause as _)))
         }
         code => (ErrorKind::Protocol, format!("{code:?}: {text}")),
