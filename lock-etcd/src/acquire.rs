@@ -13,7 +13,7 @@ use onelock_core::{
 };
 
 use crate::client::Cluster;
-use crate::entries::{Entries, SWEEP};
+use crate::entries::Entries;
 use crate::error::{Failure, protocol};
 use crate::keys::{Entry, Keys, Span};
 use crate::lease::{Lease, Leases, Life};
@@ -44,7 +44,7 @@ pub(crate) async fn acquire(
     entries: &Entries,
     request: &Request,
 ) -> Result<Standing> {
-    let mut join = Join::begin(keys, leases, entries, request).await;
+    let mut join = Join::begin(keys, leases, entries, request)?;
     for _ in 0..TRIES {
         if let Some(standing) = join.attempt().await? {
             return Ok(standing);
@@ -67,29 +67,23 @@ struct Join<'a> {
     key: Vec<u8>,
     form: Form,
     under_way: bool,
-    /// Whether the entry could not be on the lease of the last try before it.
-    only_now: bool,
     /// Whether the entry is left to its holder.
     done: bool,
 }
 
 impl<'a> Join<'a> {
-    async fn begin(
+    fn begin(
         keys: &'a Keys,
         leases: &'a Arc<Leases>,
         entries: &'a Entries,
         request: &'a Request,
-    ) -> Self {
+    ) -> Result<Self> {
         let span = keys.line(&request.name);
         let key = span.entry(request.mode, request.holder);
-        // Each attempt to take out an earlier try's entry ends.
-        while !entries.join(request.holder, &key) {
-            tokio::time::sleep(SWEEP / 10).await;
-        }
+        entries.join(request.holder, &key)?;
         let in_use = request.queue && entries.in_use.has(&request.name);
         let form = if in_use { Form::Wait } else { Form::HOLD };
-        let (under_way, only_now, done) = (false, false, false);
-        Self { keys, leases, entries, request, span, key, form, under_way, only_now, done }
+        Ok(Self { keys, leases, entries, request, span, key, form, under_way: false, done: false })
     }
 
     /// Sends it once; `None` where it is to be sent again.
@@ -97,7 +91,7 @@ impl<'a> Join<'a> {
         let Request { lease, waiter_lease, delay, .. } = *self.request;
         let length = if self.form == Form::Wait { waiter_lease } else { lease };
         let lease = self.leases.get(length, delay).await?;
-        self.is_sent(&lease);
+        let before = self.is_sent(&lease);
         // A lease that was not kept alive lately is, beside the transaction: no round trip more.
         let sent = self.leases.cluster().join(self.txn(&lease));
         let ((answer, unclear), life) = tokio::join!(sent, self.leases.refresh(&lease));
@@ -116,7 +110,8 @@ impl<'a> Join<'a> {
         let revision = line::revision(answer.header.as_ref())?;
         if !answer.succeeded {
             if !unclear {
-                self.is_not_on(&lease);
+                // It has put nothing on this lease.
+                self.entries.change(self.request.holder, |own| own.leases = before);
             }
             return self.refused(revision, line::ranges(answer)).await;
         }
@@ -205,28 +200,21 @@ impl<'a> Join<'a> {
         line::blockers(self.request.mode, line::ahead(&self.span, &self.key, ranges))
     }
 
-    /// A try is sent that may put the entry on this lease.
-    fn is_sent(&mut self, lease: &Arc<Lease>) {
+    /// A try is sent that may put the entry on this lease. Those that it could be on before.
+    fn is_sent(&mut self, lease: &Arc<Lease>) -> Vec<Arc<Lease>> {
         self.under_way = true;
-        let only_now = &mut self.only_now;
+        let mut before = Vec::new();
         self.entries.change(self.request.holder, |own| {
-            *only_now = own.leases.iter().all(|known| known.id != lease.id);
+            before.clone_from(&own.leases);
             own.rely_on(lease);
         });
+        before
     }
 
     fn is_unclear(&self) {
         self.entries.change(self.request.holder, |own| {
             own.unclear = true;
             own.leases.iter().for_each(|lease| lease.close());
-        });
-    }
-
-    /// The last try has put nothing on this lease.
-    fn is_not_on(&self, lease: &Lease) {
-        let only_now = self.only_now;
-        self.entries.change(self.request.holder, |own| {
-            own.leases.retain(|known| known.id != lease.id || own.unclear || !only_now);
         });
     }
 
@@ -256,12 +244,8 @@ impl<'a> Join<'a> {
             Some(Ok(Renewed::Held(grant))) => Standing::Held(grant),
             Some(Ok(Renewed::Waiting(place))) => Standing::Waiting(place),
             Some(Ok(Renewed::NotHeld)) => {
-                let gone = || Error::new(ErrorKind::Unavailable, "an entry went while it was joined");
-                return if self.entries.join(self.request.holder, &self.key) {
-                    Ok(None)
-                } else {
-                    Err(gone())
-                };
+                self.entries.join(self.request.holder, &self.key)?;
+                return Ok(None);
             }
             Some(Err(error)) => return Err(error),
             None => return Err(protocol("a renewal was not answered")),

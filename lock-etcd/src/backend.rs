@@ -93,10 +93,10 @@ impl EtcdBackend {
             let key = self.keys.probe();
             async move { kv(&client).get(key, Some(GetOptions::new().with_count_only())).await }
         };
-        match self.cluster.request(call).await.map_err(Error::from) {
+        match self.cluster.request(&mut false, call).await.map_err(Error::from) {
             // With an empty prefix the user may have rights on the keys of some names only.
             Err(error) if error.kind() == ErrorKind::Denied && self.keys.is_bare() => {
-                self.cluster.client().await.map(|_| ()).map_err(Error::from)
+                self.cluster.client(self.cluster.current()?).await.map(|_| ()).map_err(Error::from)
             }
             answer => answer.map(|_| ()),
         }
@@ -106,7 +106,6 @@ impl EtcdBackend {
     fn end(&self) {
         self.cluster.close();
         self.watches.fail(&closed());
-        self.entries.some.notify_one();
     }
 }
 
@@ -162,9 +161,6 @@ impl Backend for EtcdBackend {
 
     /// Gives back every lease that no living entry can be on. The others run out, or another client resumes what is on them.
     async fn close(&self) -> Result<()> {
-        if self.cluster.open().is_err() {
-            return Ok(());
-        }
         let given_back = self.leases.revoke_but(&self.entries.take_all()).await;
         self.end();
         given_back

@@ -4,13 +4,13 @@
 //! endpoint has a client of its own here.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use etcd_client::proto::PbTxnResponse;
 use etcd_client::{Client, ConnectOptions, KvClient, Txn};
-use onelock_core::toolkit::SingleFlight;
+use onelock_core::toolkit::{Mutex, SingleFlight};
 use onelock_core::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
@@ -33,16 +33,11 @@ const LARGEST_ANSWER: usize = 64 << 20;
 /// How many readings go into one transaction: etcd takes 128 operations by default.
 const READINGS: usize = 64;
 
-type Clients = Arc<Vec<Endpoint>>;
-
 #[derive(Default)]
 struct Endpoint {
     /// Shared, because to clone a driver's client is to clone one for each service of etcd.
-    client: OnceLock<Arc<Client>>,
+    client: Mutex<Option<Arc<Client>>>,
     connecting: SingleFlight<Result<Arc<Client>, Failure>>,
-    /// How often its client has logged in anew, and the login that is under way.
-    logins: AtomicU64,
-    login: SingleFlight<Result<(), Failure>>,
 }
 
 pub(crate) struct Cluster {
@@ -51,15 +46,13 @@ pub(crate) struct Cluster {
     config: EtcdConfig,
     #[cfg(feature = "tls")]
     tls: Option<etcd_client::TlsOptions>,
-    /// `None` once closed.
-    clients: RwLock<Option<Clients>>,
-    current: AtomicUsize,
+    endpoints: Vec<Endpoint>,
+    /// The endpoint in use; `None` once closed.
+    pub(crate) current: watch::Sender<Option<usize>>,
     /// How many readings go into one transaction: fewer once the server has refused so many.
     pub(crate) batch: AtomicUsize,
     /// The right to send a join.
     joins: Semaphore,
-    /// Notified when another endpoint takes over, and on close.
-    pub(crate) moved: watch::Sender<usize>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -74,34 +67,25 @@ impl Cluster {
         config.check()?;
         #[cfg(feature = "tls")]
         let tls = crate::tls::options(&config).await?;
-        let clients: Vec<_> = config.hosts.iter().map(|_| Endpoint::default()).collect();
-        if let (Some(client), [endpoint]) = (&config.client, &clients[..]) {
-            let _ = endpoint.client.set(Arc::new(client.get().clone()));
-        }
-        let clients = Arc::new(clients);
         // Clients begin at different endpoints, so that they share the work.
         let random = getrandom::u32().unwrap_or_default();
         let current = usize::try_from(random).unwrap_or_default() % config.hosts.len();
         Ok(Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             runtime,
+            endpoints: config.hosts.iter().map(|_| Endpoint::default()).collect(),
             config,
             #[cfg(feature = "tls")]
             tls,
-            clients: RwLock::new(Some(clients)),
-            current: AtomicUsize::new(current),
+            current: watch::Sender::new(Some(current)),
             batch: AtomicUsize::new(READINGS),
             joins: Semaphore::new(JOINS),
-            moved: watch::Sender::new(current),
         }))
     }
 
-    pub(crate) fn address(&self) -> String {
-        self.config.address()
-    }
-
-    pub(crate) fn current(&self) -> usize {
-        self.current.load(Ordering::Acquire)
+    /// The endpoint in use, unless this client is closed.
+    pub(crate) fn current(&self) -> Result<usize> {
+        self.current.borrow().ok_or_else(closed)
     }
 
     /// How long one try may take, so that others can follow within the time for the whole request.
@@ -115,42 +99,36 @@ impl Cluster {
         self.config.connect_timeout + self.try_time()
     }
 
-    fn clients(&self) -> Result<Clients> {
-        self.clients.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(closed)
-    }
-
-    pub(crate) fn open(&self) -> Result<()> {
-        self.clients().map(|_| ())
-    }
-
     pub(crate) fn close(&self) {
-        self.clients.write().unwrap_or_else(PoisonError::into_inner).take();
-        self.moved.send_modify(|_| {});
+        self.current.send_replace(None);
+        for endpoint in &self.endpoints {
+            endpoint.client.lock().take();
+        }
     }
 
-    /// The client of the endpoint in use, and which one that is.
-    pub(crate) async fn client(&self) -> Result<(usize, Arc<Client>), Failure> {
-        let clients = self.clients()?;
-        let at = self.current();
-        if let Some(client) = clients[at].client.get() {
-            return Ok((at, Arc::clone(client)));
+    fn connected(&self, at: usize) -> Option<Arc<Client>> {
+        self.endpoints[at].client.lock().clone()
+    }
+
+    /// The client of an endpoint.
+    pub(crate) async fn client(&self, at: usize) -> Result<Arc<Client>, Failure> {
+        if let Some(client) = self.connected(at) {
+            return Ok(client);
         }
-        let endpoint = &clients[at];
-        let connected = endpoint.connecting.join(&self.runtime, || {
-            let (this, clients) = (Weak::clone(&self.this), Arc::clone(&clients));
+        let connected = self.endpoints[at].connecting.join(&self.runtime, || {
+            let this = Weak::clone(&self.this);
             async move {
-                let Some(this) = this.upgrade() else { return Err(closed().into()) };
-                match clients[at].client.get() {
-                    Some(client) => Ok(Arc::clone(client)),
-                    None => this
-                        .connect(at)
-                        .await
-                        .map(|client| Arc::clone(clients[at].client.get_or_init(|| client))),
+                let this = this.upgrade().ok_or_else(closed)?;
+                if let Some(client) = this.connected(at) {
+                    return Ok(client);
                 }
+                let client = this.connect(at).await?;
+                let mut known = this.endpoints[at].client.lock();
+                this.current()?;
+                Ok(Arc::clone(known.insert(client)))
             }
         });
-        let client = connected.await.unwrap_or_else(|| Err(runtime_gone().into()))?;
-        Ok((at, client))
+        connected.await.unwrap_or_else(|| Err(runtime_gone().into()))
     }
 
     /// The user and the password as it is now.
@@ -176,80 +154,57 @@ impl Cluster {
     }
 
     async fn connect(&self, at: usize) -> Result<Arc<Client>, Failure> {
-        let url = format!("http{}://{}", if self.config.tls { "s" } else { "" }, self.config.hosts[at]);
+        let user = self.credentials().await?;
+        // The driver's own limit is for the connection, and not for who logs in on it.
+        let limit = self.config.connect_timeout + self.config.request_timeout;
+        let connected = async {
+            let Some(given) = &self.config.client else {
+                let url =
+                    format!("http{}://{}", if self.config.tls { "s" } else { "" }, self.config.hosts[at]);
+                return Client::connect([url], Some(self.options(user))).await;
+            };
+            let mut client = given.get().clone();
+            if user.is_some() {
+                client.update_user(user).await?;
+            }
+            Ok(client)
+        };
+        match timeout(limit, connected).await {
+            Ok(client) => client.map(Arc::new).map_err(|error| self.failure(error)),
+            Err(_) => Err(Self::late(limit).into()),
+        }
+    }
+
+    fn options(&self, user: Option<(String, String)>) -> ConnectOptions {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(self.config.connect_timeout)
             .with_keep_alive(PING_EVERY, self.config.connect_timeout)
             .with_keep_alive_while_idle(false)
             .with_require_leader(true);
-        if let Some((user, password)) = self.credentials().await? {
+        if let Some((user, password)) = user {
             options = options.with_user(user, password);
         }
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             options = options.with_tls(tls.clone());
         }
-        // Its own limit is for the connection, and not for who logs in on it.
-        let limit = self.config.connect_timeout + self.config.request_timeout;
-        match timeout(limit, Client::connect([url], Some(options))).await {
-            Ok(client) => client.map(Arc::new).map_err(|error| self.failure(error)),
-            Err(_) => Err(self.late(limit).into()),
-        }
+        options
     }
 
-    /// How often the client of the endpoint in use has logged in anew: to be noted before a request, for [`Self::log_in`].
-    pub(crate) fn logins(&self) -> (usize, u64) {
-        let at = self.current();
-        let count = self.clients().map_or(0, |clients| clients[at].logins.load(Ordering::Acquire));
-        (at, count)
-    }
-
-    /// Logs in anew at an endpoint whose client has a token that is not good any more, unless that was done since `seen`.
-    pub(crate) async fn log_in(&self, (at, seen): (usize, u64)) -> Result<(), Failure> {
-        let clients = self.clients()?;
-        let endpoint = &clients[at];
-        let limit = self.config.connect_timeout + self.config.request_timeout;
-        let done = endpoint.login.join(&self.runtime, || {
-            let (this, clients) = (Weak::clone(&self.this), Arc::clone(&clients));
-            async move {
-                let (Some(this), endpoint) = (this.upgrade(), &clients[at]) else {
-                    return Err(closed().into());
-                };
-                let Some(client) = endpoint.client.get() else { return Ok(()) };
-                if endpoint.logins.load(Ordering::Acquire) != seen {
-                    return Ok(());
-                }
-                let late = |_| Err(this.late(limit).into());
-                let refreshed = async {
-                    let credentials = this.credentials().await?;
-                    // A clone shares the token.
-                    let mut client = Client::clone(client);
-                    client.update_user(credentials).await.map_err(|error| this.failure(error))
-                };
-                timeout(limit, refreshed).await.unwrap_or_else(late)?;
-                endpoint.logins.fetch_add(1, Ordering::AcqRel);
-                Ok(())
-            }
-        });
-        done.await.unwrap_or_else(|| Err(runtime_gone().into()))
-    }
-
-    /// Makes what can be done so that the next try does better: a new token, or another endpoint. `logins` is from before
-    /// the try.
-    pub(crate) async fn settle(&self, logins: (usize, u64), limit: Duration, failure: Failure) -> Failure {
+    /// Leaves what has failed, so that the next try does better: a client whose token is not good any more, or an endpoint.
+    pub(crate) fn leave(&self, at: usize, client: Option<&Arc<Client>>, failure: Failure) -> Failure {
         match failure {
             Failure::StaleToken(text)
                 if self.config.username.is_some() || self.config.credentials.is_some() =>
             {
-                let late = |_| Err(self.late(limit).into());
-                match timeout(limit, self.log_in(logins)).await.unwrap_or_else(late) {
-                    Ok(()) => Error::new(ErrorKind::Unavailable, text).unsent().into(),
-                    Err(failure) => Error::from(failure).unsent().into(),
-                }
+                let mut known = self.endpoints[at].client.lock();
+                // Unless somebody has logged in meanwhile.
+                known.take_if(|known| client.is_some_and(|client| Arc::ptr_eq(client, known)));
+                Error::new(ErrorKind::Unavailable, text).unsent().into()
             }
             Failure::Other(error) => {
                 if error.is_retryable() {
-                    self.fail_over(logins.0);
+                    self.fail_over(at);
                 }
                 error.into()
             }
@@ -262,18 +217,20 @@ impl Cluster {
         failure(error, &self.config.namespace)
     }
 
-    pub(crate) fn late(&self, limit: Duration) -> Error {
-        let text = format!("etcd did not answer within {limit:?}");
-        Error::new(ErrorKind::Timeout, text).at(self.address())
+    pub(crate) fn late(limit: Duration) -> Error {
+        Error::new(ErrorKind::Timeout, format!("etcd did not answer within {limit:?}"))
     }
 
     /// Goes over to the next endpoint, unless somebody did already.
     pub(crate) fn fail_over(&self, at: usize) {
         let next = (at + 1) % self.config.hosts.len();
-        let swap = self.current.compare_exchange(at, next, Ordering::AcqRel, Ordering::Acquire);
-        if swap.is_ok() && next != at {
-            self.moved.send_replace(next);
-        }
+        self.current.send_if_modified(|current| {
+            let moves = *current == Some(at) && next != at;
+            if moves {
+                *current = Some(next);
+            }
+            moves
+        });
     }
 
     /// Sends a join in its turn, and says whether an earlier try may have done it. In a task of its own, so that a caller that
@@ -298,19 +255,12 @@ impl Cluster {
             let txn = txn.clone();
             async move { kv(&client).txn(txn).await }
         };
-        Ok(self.request_noting(unclear, call).await?.0)
+        Ok(self.request(unclear, call).await?.0)
     }
 
-    /// A request that may be made more than once. An endpoint that fails is left.
-    pub(crate) async fn request<T, F>(&self, call: impl Fn(Arc<Client>) -> F) -> Result<T, Failure>
-    where
-        F: Future<Output = Result<T, etcd_client::Error>> + Send,
-    {
-        self.request_noting(&mut false, call).await
-    }
-
-    /// The same; `unclear` becomes true when a try that failed may have been done.
-    pub(crate) async fn request_noting<T, F>(
+    /// A request that may be made more than once; `unclear` becomes true when a try that failed may have been done. An endpoint
+    /// that fails is left.
+    pub(crate) async fn request<T, F>(
         &self,
         unclear: &mut bool,
         call: impl Fn(Arc<Client>) -> F,
@@ -322,15 +272,15 @@ impl Cluster {
         let (mut tries, mut pause) = (self.config.hosts.len().max(2), Duration::from_millis(10));
         loop {
             let limit = self.try_time().min(ends.saturating_duration_since(Instant::now()));
-            let logins = self.logins();
+            let (at, mut client) = (self.current()?, None);
             // In a place of its own: the driver's calls are large, and a caller keeps room for the largest it may ever make.
             let work = Box::pin(async {
-                let (_, client) = self.client().await?;
-                call(client).await.map_err(|error| self.failure(error))
+                let client = client.insert(self.client(at).await?);
+                call(Arc::clone(client)).await.map_err(|error| self.failure(error))
             });
-            let answer = timeout(limit, work).await.unwrap_or_else(|_| Err(self.late(limit).into()));
+            let answer = timeout(limit, work).await.unwrap_or_else(|_| Err(Self::late(limit).into()));
             let Err(failure) = answer else { return answer };
-            let failure = self.settle(logins, limit, failure).await;
+            let failure = self.leave(at, client.as_ref(), failure);
             let Failure::Other(error) = &failure else { return Err(failure) };
             *unclear |= error.is_unclear();
             tries -= 1;

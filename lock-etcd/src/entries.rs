@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use onelock_core::toolkit::Mutex;
 use onelock_core::toolkit::in_use::InUse;
-use onelock_core::{HolderId, HolderMap, Timestamp};
-use tokio::sync::Notify;
+use onelock_core::{Error, ErrorKind, HolderId, HolderMap, Result, Timestamp};
 
 use crate::keys::Blocker;
 use crate::lease::Lease;
@@ -77,15 +76,9 @@ pub(crate) struct Entries {
     map: Mutex<HolderMap<Own>>,
     /// The names that were in use when this client joined them last.
     pub(crate) in_use: InUse,
-    /// Notified when there is an entry again.
-    pub(crate) some: Notify,
 }
 
 impl Entries {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.map.lock().is_empty()
-    }
-
     /// The entry of a holder, unless it is released.
     pub(crate) fn get(&self, holder: HolderId) -> Option<Own> {
         self.map.lock().get(&holder).filter(|own| own.released.is_none()).cloned()
@@ -95,24 +88,21 @@ impl Entries {
         self.map.lock().get(&holder).is_some_and(|own| own.released.is_some())
     }
 
-    /// Begins a join: the entry is kept in mind from before anything is sent. False while what an earlier try has made is being
-    /// taken out.
-    pub(crate) fn join(&self, holder: HolderId, key: &[u8]) -> bool {
+    /// Begins a join: the entry is kept in mind from before anything is sent.
+    pub(crate) fn join(&self, holder: HolderId, key: &[u8]) -> Result<()> {
         let mut map = self.map.lock();
         let own = map.entry(holder).or_insert_with(|| Own::new(key.to_vec()));
-        if !own.taken_out {
-            (own.released, own.due) = (None, None);
+        if own.taken_out {
+            let text = "what an earlier join of this holder has made is being taken out";
+            return Err(Error::new(ErrorKind::Unavailable, text).unsent());
         }
-        let joins = !own.taken_out;
-        drop(map);
-        self.some.notify_one();
-        joins
+        (own.released, own.due) = (None, None);
+        Ok(())
     }
 
     /// Puts in an entry that this client did not know.
     pub(crate) fn put(&self, holder: HolderId, own: Own) {
         self.map.lock().insert(holder, own);
-        self.some.notify_one();
     }
 
     /// Changes an entry that is not released; whether it was there.

@@ -140,7 +140,7 @@ impl Leases {
         // From before the first try: an answer to any of them is younger.
         let sent = self.now();
         let call = |client: Arc<Client>| async move { client.lease_client().grant(ttl, None).await };
-        let answer = self.cluster.request(call).await?;
+        let answer = self.cluster.request(&mut false, call).await?;
         let granted = u64::try_from(answer.ttl()).unwrap_or(0);
         if granted < seconds {
             return Err(protocol("etcd gave a shorter lease than it was asked for"));
@@ -195,7 +195,7 @@ impl Leases {
         let idle = all.iter().filter(|lease| !lease.is_over(now) && !in_use.contains(&lease.id));
         let revoke = |id| async move {
             let call = |client: Arc<Client>| async move { client.lease_client().revoke(id).await };
-            match self.cluster.request(call).await {
+            match self.cluster.request(&mut false, call).await {
                 Ok(_) | Err(Failure::LeaseGone) => Ok(()),
                 Err(failure) => Err(Error::from(failure).during("revoke")),
             }
@@ -209,7 +209,7 @@ impl Leases {
 async fn ask(lease: &Lease, cluster: &Cluster, clock: &dyn Clock) -> Result<Life> {
     let (id, sent) = (lease.id, clock.now());
     let call = |client: Arc<Client>| async move { client.lease_client().keep_alive(id).await.map(|_| ()) };
-    match cluster.request(call).await {
+    match cluster.request(&mut false, call).await {
         Ok(()) => {
             let mut kept = lease.kept.lock();
             *kept = sent.max(*kept);

@@ -188,7 +188,7 @@ pub(crate) async fn get_raw(
         let (start, options) = (span.start.clone(), options.clone());
         async move { kv(&client).get(start, Some(options)).await }
     };
-    Ok(cluster.request(call).await?.0)
+    Ok(cluster.request(&mut false, call).await?.0)
 }
 
 /// Reads entries of a line.

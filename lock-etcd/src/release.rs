@@ -28,7 +28,7 @@ pub(crate) async fn release(
         let key = key.clone();
         async move { kv(&client).delete(key, None).await }
     };
-    let answer = leases.cluster().request_noting(&mut unclear, call).await?;
+    let answer = leases.cluster().request(&mut unclear, call).await?;
     entries.absent(ticket.holder, leases.now());
     // An earlier try may have done it and lost the answer.
     Ok(if answer.deleted() > 0 || unclear { Release::Released } else { Release::NotHeld })
@@ -60,15 +60,8 @@ async fn delete_if(cluster: &Cluster, key: &[u8], this: Compare) -> Result<bool>
 /// Takes out the entries of this client whose time has passed while others keep their lease alive, and what joins with an
 /// unclear outcome have made since.
 pub(crate) async fn sweep(cluster: Arc<Cluster>, leases: Arc<Leases>, entries: Arc<Entries>) {
-    let mut moved = cluster.moved.subscribe();
-    while cluster.open().is_ok() {
-        if entries.is_empty() {
-            entries.some.notified().await;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(SWEEP) => {}
-            _ = moved.changed() => {}
-        }
+    while cluster.current().is_ok() {
+        tokio::time::sleep(SWEEP).await;
         let lapsed = entries.lapsed(leases.now());
         let reads: Vec<_> = lapsed.iter().map(|(_, own)| line::key_op(&own.key, From::Cluster)).collect();
         let found = line::read_many(&cluster, &reads).await;

@@ -82,7 +82,7 @@ async fn until_it_holds(
             view.watched.extend(new);
         }
         for watch in &mut view.watched {
-            view.seen = view.seen.max(watches.stands(watch).await?);
+            view.seen = view.seen.max(watch.stands().await?);
         }
         // In a place of its own: a waiter keeps no room for requests while it waits.
         let read = Box::pin(waiter.ahead(watches.cluster(), &view.ahead, view.seen)).await?;
@@ -94,8 +94,10 @@ async fn until_it_holds(
         }
         if view.ahead.iter().all(|blocker| view.is_watched(blocker)) {
             view.watched.retain(|watch| view.ahead.contains(&watch.blocker));
-            let late = view.watched.iter().filter(|watch| !watches.is_prompt(watch, revision)).count();
-            view.settled = late == 0;
+            view.settled = true;
+            for watch in &mut view.watched {
+                view.settled &= watch.is_prompt(revision);
+            }
         }
     }
 }

@@ -41,24 +41,23 @@ fn deleted(id: i64, mod_revision: i64) -> PbWatchResponse {
 async fn a_watch_that_may_be_served_late_is_opened_again() {
     let watches = played().await;
     let mut watching = watches.watch(&(KEY.to_vec(), 3));
-    let mut other = watches.watch(&(KEY.to_vec(), 3));
     assert_eq!(ordered(&watches), (vec![1], vec![]));
     watches.take(created(1, 5)).unwrap();
-    assert_eq!(watches.stands(&mut watching).await.unwrap(), 5);
+    assert_eq!(watching.stands().await.unwrap(), 5);
     // Something was written after its revision was picked, perhaps before it was added.
-    assert!(!watches.is_prompt(&watching, 6));
-    assert!(!watches.is_prompt(&other, 6), "it is opened again already");
-    assert_eq!(ordered(&watches), (vec![2], vec![]), "the first stays until the key is read once more");
+    assert!(!watching.is_prompt(6));
+    assert_eq!(ordered(&watches), (vec![2], vec![1]));
+    // What the first still shows is read when the second stands.
+    watches.take(deleted(1, 6)).unwrap();
+    assert!(!watching.is_gone());
     watches.take(created(2, 6)).unwrap();
-    assert_eq!(watches.stands(&mut other).await.unwrap(), 6);
-    assert!(watches.is_prompt(&other, 6));
-    assert_eq!(ordered(&watches), (vec![], vec![1]));
+    assert_eq!(watching.stands().await.unwrap(), 6);
+    assert!(watching.is_prompt(6));
     // A watch that is known to be prompt stays so, whatever is written.
-    assert!(watches.is_prompt(&watching, 9));
+    assert!(watching.is_prompt(9));
     assert_eq!(ordered(&watches), (vec![], vec![]));
     watches.take(deleted(2, 10)).unwrap();
     assert_eq!(watching.gone().await.unwrap(), 10);
-    assert_eq!(other.gone().await.unwrap(), 10);
 }
 
 #[tokio::test]
@@ -72,52 +71,38 @@ async fn the_end_of_an_earlier_watch_shows_that_a_watch_is_prompt() {
         // An event that was under way shows nothing.
         watches.take(deleted(id - 1, 7)).unwrap();
         watches.take(PbWatchResponse { canceled: true, ..answer(id - 1, revision) }).unwrap();
-        assert_eq!(watches.stands(&mut watching).await.unwrap(), 7);
-        assert_eq!(watches.is_prompt(&watching, 9), prompt);
+        assert_eq!(watching.stands().await.unwrap(), 7);
+        assert_eq!(watching.is_prompt(9), prompt);
     }
 }
 
+/// Its end waits for the next watch to be opened, unless many wait: it then shows that this one is prompt.
 #[tokio::test]
-async fn a_reading_from_before_a_watch_stands_does_not_count() {
-    let watches = played().await;
-    let watching = watches.watch(&(KEY.to_vec(), 3));
-    let other = watches.watch(&(KEY.to_vec(), 3));
-    watches.take(created(1, 5)).unwrap();
-    assert!(!watches.is_prompt(&watching, 6));
-    watches.take(created(2, 8)).unwrap();
-    assert!(!watches.is_prompt(&other, 7), "a deletion in 8 is after the reading and before the watch");
-    assert_eq!(ordered(&watches), (vec![1, 2], vec![]), "the first may still show it");
-    assert!(watches.is_prompt(&other, 8));
-}
-
-#[tokio::test]
-async fn a_deletion_counts_whichever_watch_shows_it() {
+async fn a_watch_that_is_over_is_closed_behind_the_next() {
     let watches = played().await;
     let mut watching = watches.watch(&(KEY.to_vec(), 3));
+    assert_eq!(ordered(&watches), (vec![1], vec![]));
     watches.take(created(1, 5)).unwrap();
-    assert!(!watches.is_prompt(&watching, 6));
-    assert_eq!(ordered(&watches), (vec![1, 2], vec![]));
     watches.take(deleted(1, 7)).unwrap();
     assert_eq!(watching.gone().await.unwrap(), 7);
-    let (_, mut close) = ordered(&watches);
-    close.sort_unstable();
-    assert_eq!(close, [1, 2]);
+    drop(watching);
+    let _next = watches.watch(&(KEY.to_vec(), 8));
+    assert_eq!(ordered(&watches), (vec![2], vec![1]));
 }
 
 #[tokio::test]
 async fn a_busy_server_does_not_have_it_opened_for_ever() {
     let watches = played().await;
-    let watching = watches.watch(&(KEY.to_vec(), 3));
+    let mut watching = watches.watch(&(KEY.to_vec(), 3));
     let mut opened = 1;
     for id in 1.. {
         watches.take(created(id, 10 * id)).unwrap();
-        if watches.is_prompt(&watching, 10 * id + 1) {
+        if watching.is_prompt(10 * id + 1) {
             break;
         }
         opened += 1;
     }
     assert_eq!(opened, 1 + AGAIN);
     drop(watching);
-    let (open, close) = ordered(&watches);
-    assert_eq!((open, close.len()), (vec![], 0), "what was never sent is not closed");
+    assert_eq!(ordered(&watches), (vec![], vec![]), "what was never sent is not closed");
 }
