@@ -31,7 +31,7 @@ impl Hold {
     }
 }
 
-/// Marks the entries of one attempt in the members' notes, so that people and [`super::look`] see what belongs
+/// Marks the entries of one attempt in the members' notes, so that people and [`super::inspect`] see what belongs
 /// together. Random, and not the holder id: a reader can release nothing with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Mark(u64);
