@@ -204,6 +204,13 @@ impl Error {
 
     /// Says that it was [not sent](Self::unsent) because other requests of this client came first, and the store answers those: an
     /// acquisition goes on asking.
+    ///
+    /// ```
+    /// use onelock::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::Unavailable, "every connection stayed busy").queued();
+    /// assert!(error.is_retryable() && !error.is_unclear());
+    /// ```
     #[must_use]
     pub fn queued(mut self) -> Self {
         (self.0.unsent, self.0.queued) = (true, true);
