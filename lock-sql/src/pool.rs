@@ -99,7 +99,7 @@ impl<R: Row> Answer<R> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     Verb,
-    /// A verb that crowds ask at once.
+    /// An acquire, of which many may be asked at once.
     Join,
     /// A verb that leases depend on.
     Renew,
@@ -113,7 +113,7 @@ pub(crate) struct Pool<S: Connect> {
     /// How long a request may take.
     limit: Duration,
     pub(crate) permits: Arc<Semaphore>,
-    /// Joins leave one connection to other verbs, where there are several: a release does not wait behind a crowd of joins.
+    /// Joins leave one connection to other verbs, where there are several: a release does not wait behind many joins.
     joins: Semaphore,
     /// For one more, which only renewals use: callers that keep all others, and do not go on, must not cost any lease.
     reserve: Semaphore,

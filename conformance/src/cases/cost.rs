@@ -162,7 +162,7 @@ async fn wait_in_line(
     let before = line.holders.len() + line.waiters.len();
     let mut waiters = tokio::task::JoinSet::new();
     for _ in 0..count {
-        // On a busy machine a crowd may be longer in joining than a client bears failures.
+        // On a busy machine so many joins may fail for longer than a client tolerates by default.
         let lock = locks.mutex("popular")?.retry(patient());
         waiters.spawn(async move {
             if let Ok(guard) = lock.acquire().await {

@@ -23,7 +23,8 @@ pub struct Retry {
     /// How often an unfair acquisition asks before it gives up; no limit when `None`.
     pub attempts: Option<u32>,
     /// How many failed calls in a row are tolerated. Unless it is none, any number is until the store has not answered for
-    /// the lease of a waiter: calls to a store that is away for a moment fail one soon after the other.
+    /// the lease of a waiter: calls to a store that is away for a moment fail one soon after the other. It has answered, too,
+    /// where a call only failed to come to its turn behind others of this client ([`Error::queued`](crate::Error::queued)).
     pub errors: u32,
     /// The first delay.
     #[serde(with = "crate::toolkit::human_time")]

@@ -1,5 +1,6 @@
 //! Acquires that were given up, and that the server carries out later.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -24,9 +25,11 @@ async fn acquires_that_come_after_their_releases_are_given_back() {
     join_all(warm.iter().map(async |entry| store.release(&entry.ticket()).await)).await;
     server.pause(true).unwrap();
     let end = Instant::now() + PATIENCE;
+    let count = AtomicUsize::new(0);
     let given_up = all.iter().map(async |entry| {
         let error = store.acquire(entry).await.unwrap_err();
         assert!(error.is_unclear(), "{error}");
+        count.fetch_add(1, Ordering::Relaxed);
         // As the core: until the answer is definite.
         while let Err(error) = store.release(&entry.ticket()).await {
             assert!(Instant::now() < end, "{error}");
@@ -34,13 +37,20 @@ async fn acquires_that_come_after_their_releases_are_given_back() {
         }
     });
     let goes_on = async {
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        while count.load(Ordering::Relaxed) < all.len() && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         server.pause(false).unwrap();
     };
     tokio::join!(join_all(given_up), goes_on);
-    // Whatever was under way has ended.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    store.close().await.unwrap();
+    // Each backend carries out what it was sent, and then sees that its connection is gone.
     let mut admin = server.admin().await.unwrap();
+    let others = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    while admin.fetch_one(others).await.unwrap().get::<i64, _>(0) > 0 {
+        assert!(Instant::now() < end, "connections that do not end");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let left = admin.fetch_one("SELECT count(*) FROM onelock.line").await.unwrap();
     assert_eq!(left.get::<i64, _>(0), 0, "entries that nobody gives back");
 }

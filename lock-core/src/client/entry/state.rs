@@ -227,8 +227,8 @@ impl State {
         let third = self.pace(upkeep) / 3;
         self.due = sent + third;
         if self.due <= now {
-            // The answer was slow. Renewals that go one by one, as a crowd's answers come, keep the store slow: while there is time
-            // they gather.
+            // The answer was slow. Renewals that are sent one by one, as the answers to many joins come, keep the store slow: while
+            // there is time they wait for a batch.
             self.due = self.due.max((now + self.slack(upkeep)).min(self.deadline - third));
         }
     }
