@@ -1,6 +1,8 @@
 use super::*;
+use crate::client::settings::Settings;
 use crate::clock::{Clock, TokioClock};
 use crate::memory::{MemoryBackend, MemoryStore};
+use crate::token::TokenEpoch;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -54,6 +56,20 @@ async fn one_of_many_who_resume_the_same_gets_it() {
     assert!(guard.is_held());
     guard.release().await.unwrap();
     assert_eq!(third.resume(hand_over).await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_of_another_token_epoch_gives_the_lock_back_at_once() {
+    let ([first, third], store) = clients();
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let backend = Arc::new(MemoryBackend::new(&store));
+    let settings = Settings { token_epoch: TokenEpoch::new(2).unwrap(), ..Settings::default() };
+    let second = Locks::builder(backend).clock(clock).settings(settings).build().unwrap();
+    let hand_over = handed_over(&first).await;
+    assert_eq!(second.resume(hand_over).await.unwrap_err().kind(), ErrorKind::Lost);
+    let next = third.mutex("a:b").unwrap();
+    let next = tokio::time::timeout(SECOND, next.acquire()).await;
+    assert!(next.is_ok_and(|next| next.is_ok()), "before its lease ends");
 }
 
 #[tokio::test(start_paused = true)]
