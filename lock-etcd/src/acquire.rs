@@ -93,7 +93,8 @@ impl<'a> Join<'a> {
         let lease = self.leases.get(length, delay).await?;
         let before = self.is_sent(&lease);
         // A lease that was not kept alive lately is, beside the transaction: no round trip more.
-        let sent = self.leases.cluster().join(self.txn(&lease));
+        let cluster = self.leases.cluster();
+        let sent = cluster.send_in_turn(&cluster.joins, self.txn(&lease));
         let ((answer, unclear), life) = tokio::join!(sent, self.leases.refresh(&lease));
         self.under_way = false;
         if unclear {

@@ -105,6 +105,7 @@ impl EtcdBackend {
     /// Ends the tasks.
     fn end(&self) {
         self.cluster.close();
+        self.entries.begun.notify_one();
         self.watches.fail(&closed());
     }
 }

@@ -24,8 +24,9 @@ use crate::error::{Failure, failure};
 /// often than every five seconds.
 const PING_EVERY: Duration = Duration::from_secs(6);
 
-/// How many joins are under way at once. A thousand that are sent at once keep a busy server from answering any of it in time.
-const JOINS: usize = 128;
+/// How many joins, and how many readings of waiters, are under way at once. A thousand that are sent at once keep a busy server from
+/// answering any of it in time.
+const TURNS: usize = 128;
 
 /// The largest answer that is read: a line of some hundred thousand entries.
 const LARGEST_ANSWER: usize = 64 << 20;
@@ -52,7 +53,9 @@ pub(crate) struct Cluster {
     /// How many readings go into one transaction: fewer once the server has refused so many.
     pub(crate) batch: AtomicUsize,
     /// The right to send a join.
-    joins: Semaphore,
+    pub(crate) joins: Arc<Semaphore>,
+    /// The right to send a reading of a waiter: who is next does not wait for those who join.
+    pub(crate) readings: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -79,7 +82,8 @@ impl Cluster {
             tls,
             current: watch::Sender::new(Some(current)),
             batch: AtomicUsize::new(READINGS),
-            joins: Semaphore::new(JOINS),
+            joins: Arc::new(Semaphore::new(TURNS)),
+            readings: Arc::new(Semaphore::new(TURNS)),
         }))
     }
 
@@ -233,12 +237,16 @@ impl Cluster {
         });
     }
 
-    /// Sends a join in its turn, and says whether an earlier try may have done it. In a task of its own, so that a caller that
-    /// nobody polls keeps no turn; it is aborted when the caller is dropped.
-    pub(crate) async fn join(self: &Arc<Self>, txn: Txn) -> (Result<PbTxnResponse, Failure>, bool) {
-        let (this, mut task) = (Arc::clone(self), JoinSet::new());
+    /// Sends a transaction in its turn, and says whether an earlier try may have done it. In a task of its own, so that a caller
+    /// that nobody polls keeps no turn; it is aborted when the caller is dropped.
+    pub(crate) async fn send_in_turn(
+        self: &Arc<Self>,
+        turns: &Arc<Semaphore>,
+        txn: Txn,
+    ) -> (Result<PbTxnResponse, Failure>, bool) {
+        let (this, turns, mut task) = (Arc::clone(self), Arc::clone(turns), JoinSet::new());
         let send = async move {
-            let _turn = this.joins.acquire().await;
+            let _turn = turns.acquire().await;
             let mut unclear = false;
             let answer = this.send(&txn, &mut unclear).await;
             (answer, unclear)

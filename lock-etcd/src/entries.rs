@@ -10,6 +10,7 @@ use std::time::Duration;
 use onelock_core::toolkit::Mutex;
 use onelock_core::toolkit::in_use::InUse;
 use onelock_core::{Error, ErrorKind, HolderId, HolderMap, Result, Timestamp};
+use tokio::sync::Notify;
 
 use crate::keys::Blocker;
 use crate::lease::Lease;
@@ -74,6 +75,8 @@ impl Own {
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     map: Mutex<HolderMap<Own>>,
+    /// Notified when there is an entry for the sweep to look at, and when the client ends.
+    pub(crate) begun: Notify,
     /// The names that were in use when this client joined them last.
     pub(crate) in_use: InUse,
 }
@@ -97,12 +100,14 @@ impl Entries {
             return Err(Error::new(ErrorKind::Unavailable, text).unsent());
         }
         (own.released, own.due) = (None, None);
+        self.begun.notify_one();
         Ok(())
     }
 
     /// Puts in an entry that this client did not know.
     pub(crate) fn put(&self, holder: HolderId, own: Own) {
         self.map.lock().insert(holder, own);
+        self.begun.notify_one();
     }
 
     /// Changes an entry that is not released; whether it was there.
@@ -151,6 +156,10 @@ impl Entries {
             (*holder, own.clone())
         };
         lapsed.map(release).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.map.lock().is_empty()
     }
 
     /// Forgets all; the leases that living ones can be on.

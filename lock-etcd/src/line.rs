@@ -123,7 +123,7 @@ impl Waiter {
     /// is gone. Where all that are known are still there the store need not look at the line.
     pub(crate) async fn ahead(
         &self,
-        cluster: &Cluster,
+        cluster: &Arc<Cluster>,
         known: &Arc<[Blocker]>,
         seen: i64,
     ) -> Result<Option<(i64, Arc<[Blocker]>)>> {
@@ -146,14 +146,15 @@ impl Waiter {
     /// Makes readings on the member that is asked, or where it is behind `seen` on the cluster; `None` when the entry is gone.
     async fn read(
         &self,
-        cluster: &Cluster,
+        cluster: &Arc<Cluster>,
         ops: impl Fn(From) -> Vec<TxnOp>,
         seen: i64,
     ) -> Result<Option<(i64, Vec<PbRangeResponse>)>> {
         for from in [From::Member, From::Cluster] {
             let mut all = vec![key_op(&self.key, from)];
             all.extend(ops(from));
-            let answer = cluster.send(&Txn::new().and_then(all), &mut false).await?;
+            let (answer, _) = cluster.send_in_turn(&cluster.readings, Txn::new().and_then(all)).await;
+            let answer = answer?;
             let revision = revision(answer.header.as_ref())?;
             if from == From::Cluster || revision >= seen {
                 let mut ranges = ranges(answer);

@@ -61,6 +61,9 @@ async fn delete_if(cluster: &Cluster, key: &[u8], this: Compare) -> Result<bool>
 /// unclear outcome have made since.
 pub(crate) async fn sweep(cluster: Arc<Cluster>, leases: Arc<Leases>, entries: Arc<Entries>) {
     while cluster.current().is_ok() {
+        if entries.is_empty() {
+            entries.begun.notified().await;
+        }
         tokio::time::sleep(SWEEP).await;
         let lapsed = entries.lapsed(leases.now());
         let reads: Vec<_> = lapsed.iter().map(|(_, own)| line::key_op(&own.key, From::Cluster)).collect();

@@ -171,7 +171,7 @@ impl Watches {
         Arc::new(Self { cluster, runtime, state: Mutex::default(), orders: Notify::new() })
     }
 
-    pub(crate) fn cluster(&self) -> &Cluster {
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
     }
 

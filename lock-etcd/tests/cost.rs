@@ -1,12 +1,14 @@
 //! What waiting costs, in requests and bytes, as the line grows.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::support::server::Member;
-use onelock_conformance::Verdict;
-use onelock_conformance::ctx::{held, name, renewal, request, waiting};
+use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, renewal, request, ticket, waiting};
+use onelock_conformance::faults::{Fault, Link, Proxy};
 use onelock_conformance::harness::open_by;
-use onelock_core::{Backend, Mode, Renewed};
+use onelock_conformance::{Verdict, ensure};
+use onelock_core::{Backend, Mode, Renewed, Wake};
 use onelock_etcd::DRIVER;
 
 /// What the server has received from clients and sent to them: messages in, bytes both ways.
@@ -66,4 +68,64 @@ async fn a_waiters_renewal_costs_the_same_in_any_line() -> Verdict {
         assert!(most.1 <= least.1 * 1.25, "{mode}: {} bytes each, {} in the shortest line", most.1, least.1);
     }
     Ok(())
+}
+
+/// Three hundred readers are told at once that their writer is gone: their client asks for a part of them at a time, so that a
+/// slow server answers those in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_that_is_told_at_once_reads_in_turn() -> Verdict {
+    const CROWD: usize = 300;
+    let server = Member::single(None).await?;
+    let (direct, link) = (open_by(&DRIVER, &server.url()).await?, Link::new());
+    let proxy = Proxy::start(server.address(), &link).await?;
+    let client = open_by(&DRIVER, &format!("etcd://{}?request_timeout=60s", proxy.address())).await?;
+    let name = name("told")?;
+    let lease = Duration::from_secs(60);
+    let writer = leased(exclusive(&name)?, lease);
+    let token = held(&direct, &writer).await?.token;
+    let mut readers = tokio::task::JoinSet::new();
+    for _ in 0..CROWD {
+        let asked = leased(request(&name, Mode::Shared)?, lease);
+        let place = waiting(&client, &asked).await?;
+        let (client, own) = (Arc::clone(&client), ticket(&asked, place.token));
+        readers.spawn(async move { client.wait(&own).await });
+    }
+    let before = quiet(&server).await?;
+    // Late enough that what has been asked when the first answer is due was asked at once.
+    link.set(Fault::DelayReplies(Duration::from_secs(3)));
+    direct.release(&ticket(&writer, token)).await?;
+    let end = Instant::now() + PATIENCE;
+    // The release is not a transaction.
+    while transactions(&server).await? == before {
+        ensure!(Instant::now() < end, "nobody was told");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    link.set(Fault::StallReplies);
+    let at_once = quiet(&server).await? - before;
+    println!("{at_once} readings at once");
+    ensure!((64..=128).contains(&at_once), "{at_once} readings at once");
+    link.heal();
+    for woken in readers.join_all().await {
+        ensure!(matches!(woken?, Wake::Held(_)), "a reader does not hold");
+    }
+    let all = transactions(&server).await? - before;
+    ensure!(all <= 2 * CROWD as u64, "{all} readings");
+    Ok(())
+}
+
+async fn transactions(server: &Member) -> Verdict<u64> {
+    let received = server.received().await?.into_iter();
+    Ok(received.filter(|(method, _)| method == "Txn").map(|(_, count)| count).sum())
+}
+
+/// How many transactions the server has received when no more come.
+async fn quiet(server: &Member) -> Verdict<u64> {
+    let (mut count, mut same) = (transactions(server).await?, 0);
+    while same < 10 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = transactions(server).await?;
+        same = if now == count { same + 1 } else { 0 };
+        count = now;
+    }
+    Ok(count)
 }
