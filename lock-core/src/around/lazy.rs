@@ -1,26 +1,36 @@
-//! A store that is connected to by the first call: [`Settings::lazy`](crate::Settings::lazy).
+//! A store that is connected to by a call that needs it: of a [`Settings::lazy`](crate::Settings::lazy) client, or a member of a
+//! quorum that was not there when it was opened.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
-use super::through::{Through, Way};
-use crate::backend::{Backend, Info};
+use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
 use crate::driver::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
-use crate::toolkit::SingleFlight;
+use crate::name::LockName;
+use crate::snapshot::{Listing, Page, Snapshot};
+use crate::token::FencingToken;
+use crate::toolkit::{Mutex, SingleFlight};
 use crate::url::StoreUrl;
+
+/// The least time between two attempts to connect to a member that is not there.
+const PAUSE: Duration = Duration::from_secs(1);
 
 type Opened = Result<Arc<dyn Backend>>;
 
-struct Lazy {
+pub(crate) struct Lazy {
     inner: Arc<Inner>,
     opening: SingleFlight<Opened>,
     runtime: Handle,
+    /// A member of a quorum: the others need not wait for it, nor ask for it all the time.
+    is_member: bool,
 }
 
 struct Inner {
@@ -28,15 +38,11 @@ struct Inner {
     url: StoreUrl,
     context: Context,
     store: OnceLock<Arc<dyn Backend>>,
+    /// What locks are built on before it is connected to.
+    counted_on: OnceLock<Capabilities>,
+    /// The last failure to connect, and when.
+    failed: Mutex<Option<(Instant, Error)>>,
     closed: AtomicBool,
-}
-
-/// The store that `url` names, not connected to.
-pub(crate) fn backend(driver: Driver, url: StoreUrl, context: Context) -> Opened {
-    let runtime = Handle::try_current()
-        .map_err(|_| Error::new(ErrorKind::Misuse, "a client is made inside a Tokio runtime"))?;
-    let inner = Inner { driver, url, context, store: OnceLock::new(), closed: AtomicBool::new(false) };
-    Ok(Arc::new(Through(Lazy { inner: Arc::new(inner), opening: SingleFlight::default(), runtime })))
 }
 
 impl Inner {
@@ -51,17 +57,26 @@ impl Inner {
         if let Some(store) = self.store.get() {
             return Ok(Arc::clone(store));
         }
+        let opened = self.opened().await;
+        if let Err(error) = &opened {
+            *self.failed.lock() = Some((Instant::now(), error.clone()));
+        }
+        opened
+    }
+
+    async fn opened(&self) -> Opened {
         // Nothing was sent for the verb that connects.
         let store = self.driver.open(self.url.clone(), self.context.clone()).await;
         let store = store.map_err(Error::unsent)?;
-        let lacks = lacks(&self.driver.capabilities, &store.capabilities());
+        let lacks = self.counted_on.get().and_then(|counted| lacks(counted, &store.capabilities()));
         let refused = match lacks {
             Some(what) => {
                 let text = format!(
-                    "{} as it is set up offers less than its driver declares (`{what}`): connect without `lazy`",
+                    "{} as it is set up offers less (`{what}`) than was counted on before it was connected to: connect without \
+                     `lazy`, or while every member is there",
                     self.url.scheme
                 );
-                Err(Error::new(ErrorKind::Unsupported, text))
+                Err(Error::new(ErrorKind::Unsupported, text).unsent())
             }
             None => self.open(),
         };
@@ -80,23 +95,75 @@ impl Inner {
 }
 
 /// What locks were built on and the store does not offer.
-fn lacks(declared: &Capabilities, has: &Capabilities) -> Option<&'static str> {
-    let flags = declared.flags().into_iter().zip(has.flags());
+fn lacks(counted: &Capabilities, has: &Capabilities) -> Option<&'static str> {
+    let flags = counted.flags().into_iter().zip(has.flags());
     // Nothing is built on `push` and `durable`.
-    let mut flags = flags
-        .filter(|((name, declared), (_, has))| *declared && !has && !matches!(*name, "push" | "durable"));
+    let mut flags =
+        flags.filter(|((name, counted), (_, has))| *counted && !has && !matches!(*name, "push" | "durable"));
     if let Some(((name, _), _)) = flags.next() {
         return Some(name);
     }
-    let leases = has.min_lease > declared.min_lease
-        || has.max_lease < declared.max_lease
-        || has.lease_step > declared.lease_step
-        || has.granularity > declared.granularity;
+    let leases = has.min_lease > counted.min_lease
+        || has.max_lease < counted.max_lease
+        || has.lease_step > counted.lease_step
+        // Deadlines leave this much room for entries that end early.
+        || has.granularity > counted.granularity;
     leases.then_some("leases")
 }
 
+impl Lazy {
+    /// The store of a client: locks are built on what its driver declares.
+    pub(crate) fn new(driver: Driver, url: StoreUrl, context: Context) -> Result<Self> {
+        let lazy = Self::of(driver, url, context, false)?;
+        lazy.counts_on(driver.capabilities);
+        Ok(lazy)
+    }
+
+    /// A member of a quorum: tells at once that it is not there while it is being connected to, and for a second after.
+    pub(crate) fn member(driver: Driver, url: StoreUrl, context: Context) -> Result<Self> {
+        Self::of(driver, url, context, true)
+    }
+
+    fn of(driver: Driver, url: StoreUrl, context: Context, is_member: bool) -> Result<Self> {
+        let runtime = Handle::try_current()
+            .map_err(|_| Error::new(ErrorKind::Misuse, "a client is made inside a Tokio runtime"))?;
+        let (store, counted_on, failed) = (OnceLock::new(), OnceLock::new(), Mutex::new(None));
+        let closed = AtomicBool::new(false);
+        let inner = Arc::new(Inner { driver, url, context, store, counted_on, failed, closed });
+        Ok(Self { inner, opening: SingleFlight::default(), runtime, is_member })
+    }
+
+    /// Refuses from now on to connect to a store that offers less.
+    pub(crate) fn counts_on(&self, capabilities: Capabilities) {
+        let _ = self.inner.counted_on.set(capabilities);
+    }
+
+    /// The store; connects if nobody has. What failed is tried again by a later call.
+    pub(crate) async fn store(&self) -> Opened {
+        self.inner.open()?;
+        if let Some(store) = self.inner.store.get() {
+            return Ok(Arc::clone(store));
+        }
+        if self.is_member {
+            if let Some((_, error)) =
+                self.inner.failed.lock().as_ref().filter(|(when, _)| when.elapsed() < PAUSE)
+            {
+                return Err(error.clone());
+            }
+            if self.opening.is_under_way() {
+                let error = Error::new(ErrorKind::Unavailable, "this member is being connected to");
+                return Err(error.at(self.inner.url.address()).unsent());
+            }
+        }
+        let inner = Arc::clone(&self.inner);
+        let opened = self.opening.join(&self.runtime, || inner.connect()).await;
+        opened.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the runtime of this client has ended")))
+    }
+}
+
 #[async_trait]
-impl Way for Lazy {
+#[deny(clippy::missing_trait_methods)]
+impl Backend for Lazy {
     fn info(&self) -> Info {
         Info::new(self.inner.url.scheme.clone(), self.inner.url.address())
     }
@@ -105,15 +172,39 @@ impl Way for Lazy {
         self.inner.store.get().map_or(self.inner.driver.capabilities, |store| store.capabilities())
     }
 
-    /// The store; connects if nobody has. What failed is tried again by the next call.
-    async fn store(&self) -> Opened {
-        self.inner.open()?;
-        if let Some(store) = self.inner.store.get() {
-            return Ok(Arc::clone(store));
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        self.store().await?.acquire(request).await
+    }
+
+    async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+        self.store().await?.wait(ticket).await
+    }
+
+    async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
+        match self.store().await {
+            Ok(store) => store.renew(due).await,
+            Err(error) => vec![Err(error); due.len()],
         }
-        let inner = Arc::clone(&self.inner);
-        let opened = self.opening.join(&self.runtime, || inner.connect()).await;
-        opened.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the runtime of this client has ended")))
+    }
+
+    async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        self.store().await?.release(ticket).await
+    }
+
+    async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
+        self.store().await?.raise(ticket, token).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
+        self.store().await?.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        self.store().await?.list(prefix, page).await
+    }
+
+    async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
+        self.store().await?.evict(name, token).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -134,7 +225,6 @@ impl fmt::Debug for Lazy {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU32;
-    use std::time::Duration;
 
     use super::*;
     use crate::client::Locks;

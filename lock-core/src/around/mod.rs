@@ -15,4 +15,3 @@ pub mod progress;
 pub mod risk;
 pub mod sets;
 pub mod testing;
-pub(crate) mod through;
