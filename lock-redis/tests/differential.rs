@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::common::{HOUR, Raw, Server, request, soon};
 use onelock_core::line::Line;
 use onelock_core::store::Checked;
-use onelock_core::{Backend, FencingToken, Release, Renewal, Renewed, Request, Standing, Timestamp, Wake};
+use onelock_core::{
+    Backend, FencingToken, HolderId, Release, Renewal, Renewed, Request, Standing, Timestamp, Wake,
+};
 use onelock_redis::RedisBackend;
 
 /// A small generator with a printed seed: a failure can be replayed.
@@ -44,9 +46,16 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    async fn acquire(&mut self, request: Request) {
+    /// Settles the line: who is promoted, and the number of each.
+    fn settle(&mut self) -> Vec<(HolderId, FencingToken)> {
         let mut promoted = Vec::new();
         self.line.settle(NOW, &mut promoted);
+        let entries = self.line.entries().iter().map(|e| (e.holder, e.token));
+        entries.filter(|(holder, _)| promoted.contains(holder)).collect()
+    }
+
+    async fn acquire(&mut self, request: Request) {
+        let mut promoted = self.settle();
         let next = &mut self.next;
         let expected = self.line.acquire(NOW, &request, || {
             *next += 1;
@@ -63,7 +72,7 @@ impl Pair<'_> {
             }
             (e, a) => assert_eq!(e, a),
         }
-        promoted.retain(|p| p.holder != request.holder);
+        promoted.retain(|(holder, _)| *holder != request.holder);
         self.pushed(&promoted).await;
         if !matches!(answer, Standing::Busy(_)) {
             self.known.push(request);
@@ -71,9 +80,8 @@ impl Pair<'_> {
     }
 
     async fn renew(&mut self, due: Vec<Request>, lease: Duration) {
-        let mut promoted = Vec::new();
         let items: Vec<_> = due.iter().map(|r| Renewal::new(r.ticket(), lease, lease / 2)).collect();
-        self.line.settle(NOW, &mut promoted);
+        let mut promoted = self.settle();
         let expected: Vec<_> = items.iter().map(|item| self.line.renew(NOW, item)).collect();
         // The answer itself tells whoever asked; its place in the inbox is gone by then.
         for (e, a) in expected.into_iter().zip(self.backend.renew(&items).await) {
@@ -85,28 +93,26 @@ impl Pair<'_> {
                 (e, a) => assert_eq!(e, a),
             }
         }
-        promoted.retain(|p| !due.iter().any(|r| r.holder == p.holder));
+        promoted.retain(|(holder, _)| !due.iter().any(|r| r.holder == *holder));
         self.pushed(&promoted).await;
     }
 
     async fn leave(&mut self, request: &Request) {
-        let mut promoted = Vec::new();
-        self.line.settle(NOW, &mut promoted);
+        let mut promoted = self.settle();
         let expected = if self.line.remove(request.holder) { Release::Released } else { Release::NotHeld };
-        self.line.settle(NOW, &mut promoted);
+        promoted.extend(self.settle());
         assert_eq!(self.backend.release(&request.ticket()).await.unwrap(), expected);
-        promoted.retain(|p| p.holder != request.holder);
+        promoted.retain(|(holder, _)| *holder != request.holder);
         self.pushed(&promoted).await;
     }
 
     async fn evict(&mut self, token: FencingToken) {
-        let (mut before, mut promoted) = (Vec::new(), Vec::new());
-        self.line.settle(NOW, &mut before);
+        let before = self.settle();
         let victim = self.line.by_token(token);
         if let Some(holder) = victim {
             self.line.remove(holder);
         }
-        self.line.settle(NOW, &mut promoted);
+        let mut promoted = self.settle();
         let name = &self.known[0].name;
         let expected = if victim.is_some() { Release::Released } else { Release::NotHeld };
         assert_eq!(self.backend.evict(name, token).await.unwrap(), expected);
@@ -134,16 +140,15 @@ impl Pair<'_> {
     }
 
     /// Exactly the promoted have mail.
-    async fn pushed(&mut self, promoted: &[onelock_core::line::Promoted]) {
-        for p in promoted {
-            let request = self.known.iter().find(|r| r.holder == p.holder).unwrap();
-            assert_eq!(soon(self.backend.wait(&request.ticket())).await.unwrap(), Wake::Held(p.token));
+    async fn pushed(&mut self, promoted: &[(HolderId, FencingToken)]) {
+        for (holder, token) in promoted {
+            let request = self.known.iter().find(|r| r.holder == *holder).unwrap();
+            assert_eq!(soon(self.backend.wait(&request.ticket())).await.unwrap(), Wake::Held(*token));
         }
     }
 
     async fn compare(&mut self) {
-        let mut promoted = Vec::new();
-        self.line.settle(NOW, &mut promoted);
+        let promoted = self.settle();
         let (holders, waiters) = self.line.view(NOW);
         let name = self.known.first().map_or_else(|| crate::common::name("line"), |r| r.name.clone());
         let shown = self.backend.inspect(&name).await.unwrap();

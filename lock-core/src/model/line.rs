@@ -48,27 +48,15 @@ impl FromIterator<Entry> for Line {
     }
 }
 
-/// An entry that was promoted by a step: who is to be woken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Promoted {
-    /// Whose entry.
-    pub holder: HolderId,
-    /// Its number.
-    pub token: FencingToken,
-}
-
 impl Line {
-    /// Drops what has expired at `now` and promotes the entries that hold then. Every verb starts with this.
-    pub fn settle(&mut self, now: Timestamp, promoted: &mut Vec<Promoted>) {
+    /// Drops what has expired at `now` and promotes the entries that hold then: `promoted` gets whose they are, who is to be
+    /// woken. Every verb starts with this.
+    pub fn settle(&mut self, now: Timestamp, promoted: &mut Vec<HolderId>) {
         self.entries.retain(|e| e.ends > now);
-        self.promote(promoted);
-    }
-
-    fn promote(&mut self, promoted: &mut Vec<Promoted>) {
         let count = crate::model::mode::holders(self.entries.iter().map(|e| e.mode));
         for entry in self.entries.iter_mut().take(count).filter(|e| !e.held) {
             entry.held = true;
-            promoted.push(Promoted { holder: entry.holder, token: entry.token });
+            promoted.push(entry.holder);
         }
     }
 

@@ -161,12 +161,12 @@ impl Lines {
             (None, Ok(prefix)) => Bound::Included(prefix),
             (None, Err(_)) => Bound::Unbounded,
         };
-        let (mut promoted, mut listing) = (Vec::new(), Listing::default());
+        let mut listing = Listing::default();
         for (name, line) in self.lines.range_mut((from, Bound::Unbounded)) {
             if !name.as_str().starts_with(prefix) {
                 break;
             }
-            line.settle(now, &mut promoted);
+            line.settle(now, &mut self.woken);
             if line.is_empty() {
                 continue;
             }
@@ -178,7 +178,6 @@ impl Lines {
             let waiters = line.entries().len() - holders;
             listing.names.push(ListedName::new(name.clone(), holders, waiters));
         }
-        self.woken.extend(promoted.iter().map(|entry| entry.holder));
         Ok(listing)
     }
 
@@ -194,13 +193,11 @@ impl Lines {
 
     /// Forgets the lines whose entries have all expired: nobody may ask for those names again.
     fn sweep(&mut self, now: Timestamp) {
-        let mut promoted = Vec::new();
         self.lines.retain(|_, line| {
-            line.settle(now, &mut promoted);
+            line.settle(now, &mut self.woken);
             !line.is_empty()
         });
         self.swept = self.lines.len();
-        self.woken.extend(promoted.iter().map(|entry| entry.holder));
     }
 
     /// Settles the line of `name`, runs `step` on it, settles again and forgets an empty line.
@@ -210,22 +207,13 @@ impl Lines {
         name: &LockName,
         step: impl FnOnce(&mut Line, &mut i64) -> T,
     ) -> T {
-        let Some(line) = self.lines.get_mut(name) else {
-            let mut line = Line::default();
-            let answer = step(&mut line, &mut self.counter);
-            if !line.is_empty() {
-                self.lines.insert(name.clone(), line);
-            }
-            return answer;
-        };
-        let mut promoted = Vec::new();
-        line.settle(now, &mut promoted);
+        let line = self.lines.entry(name.clone()).or_default();
+        line.settle(now, &mut self.woken);
         let answer = step(line, &mut self.counter);
-        line.settle(now, &mut promoted);
+        line.settle(now, &mut self.woken);
         if line.is_empty() {
             self.lines.remove(name);
         }
-        self.woken.extend(promoted.iter().map(|entry| entry.holder));
         answer
     }
 }
