@@ -159,8 +159,8 @@ impl Error {
 
     /// Keeps the error beneath. Its text must not hold a secret.
     #[must_use]
-    pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        self.0.source = Some(Arc::new(source));
+    pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into().into());
         self
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::Given;
 use crate::error::{Error, ErrorKind, Result};
 use crate::url::Secret;
 
@@ -27,8 +28,8 @@ type Asked = Pin<Box<dyn Future<Output = Result<(String, Secret), Cause>> + Send
 /// let credentials = Credentials::new(|| async { Ok::<_, std::io::Error>(("app".into(), Secret::new(token().await?))) });
 /// assert_eq!(format!("{credentials:?}"), "Credentials(***)");
 /// ```
-#[derive(Clone)]
-pub struct Credentials(Arc<dyn Fn() -> Asked + Send + Sync>);
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials(Given<Box<dyn Fn() -> Asked + Send + Sync>>);
 
 impl Credentials {
     /// The credentials that `source` gives. It is called for each connection, before there is one.
@@ -39,10 +40,10 @@ impl Credentials {
         E: Into<Cause>,
     {
         let source = Arc::new(source);
-        Self(Arc::new(move || {
+        Self(Given::new(Box::new(move || {
             let source = Arc::clone(&source);
             Box::pin(async move { source().await.map_err(Into::into) })
-        }))
+        })))
     }
 
     /// The user and the password as they are now.
@@ -55,44 +56,21 @@ impl Credentials {
     pub async fn get(&self, limit: Duration) -> Result<(String, Secret)> {
         // A task of its own, so that its panic is an error here.
         let mut task = JoinSet::new();
-        task.spawn((self.0)());
+        task.spawn(self.0.get()());
         let failed =
             |why: &str| Error::new(ErrorKind::Unavailable, format!("the callback for credentials {why}"));
         match timeout(limit, task.join_next()).await {
             Ok(Some(Ok(Ok(credentials)))) => Ok(credentials),
-            Ok(Some(Ok(Err(cause)))) => Err(failed(&format!("failed: {cause}")).caused_by(Because(cause))),
+            Ok(Some(Ok(Err(cause)))) => Err(failed(&format!("failed: {cause}")).caused_by(cause)),
             Ok(_) => Err(failed("panicked")),
             Err(_) => Err(failed(&format!("did not answer within {limit:?}"))),
         }
     }
 }
 
-impl PartialEq for Credentials {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Credentials {}
-
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(***)")
-    }
-}
-
-#[derive(Debug)]
-struct Because(Cause);
-
-impl fmt::Display for Because {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for Because {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source()
     }
 }
 

@@ -29,7 +29,7 @@ use crate::holder::HolderMap;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::FencingToken;
-use crate::toolkit::Mutex;
+use crate::toolkit::{Given, Mutex};
 
 pub(crate) mod acquiring;
 mod event;
@@ -64,7 +64,7 @@ impl Settings {
     /// ```
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.wanted.observer = Some(observer);
+        self.wanted.observer = Some(Given::new(observer));
         self
     }
 
@@ -76,7 +76,7 @@ impl Settings {
     /// ```
     #[must_use]
     pub fn metric_group(mut self, group: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
-        self.wanted.group = Some(Arc::new(group));
+        self.wanted.group = Some(Given::new(Box::new(group)));
         self
     }
 }
@@ -102,7 +102,7 @@ impl Observers {
     pub(crate) fn new(settings: &Settings, store: &str) -> Option<Arc<Self>> {
         let (store, none) = (Arc::from(store), Arc::from(""));
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "one more with metrics"))]
-        let mut all: Vec<_> = settings.wanted.observer.iter().cloned().collect();
+        let mut all: Vec<_> = settings.wanted.observer.iter().map(|given| Arc::clone(given.get())).collect();
         #[cfg(feature = "metrics")]
         all.push(Arc::new(metrics::Metrics::described(&store)));
         let group = settings.wanted.group.clone();
@@ -118,7 +118,8 @@ impl Observers {
     }
 
     fn subject(&self, name: &LockName, mode: Mode) -> Subject {
-        let group = self.group.as_ref().map_or_else(|| Arc::clone(&self.none), |of| of(name.as_str()).into());
+        let group =
+            self.group.as_ref().map_or_else(|| Arc::clone(&self.none), |of| of.get()(name.as_str()).into());
         Subject { name: name.clone(), mode, store: Arc::clone(&self.store), group }
     }
 

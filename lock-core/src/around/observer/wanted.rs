@@ -1,9 +1,9 @@
 //! Who is called with events, as the settings of a client say.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::event::Event;
+use crate::toolkit::Given;
 
 /// Is called with what happens to the locks of a client; see [`Settings::observer`](crate::Settings::observer).
 ///
@@ -28,28 +28,11 @@ pub trait Observer: Send + Sync + 'static {
     fn on_event(&self, event: &Event<'_>);
 }
 
-pub(super) type Group = Arc<dyn Fn(&str) -> String + Send + Sync>;
+pub(super) type Group = Given<Box<dyn Fn(&str) -> String + Send + Sync>>;
 
 /// Who observes, as the settings say.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Wanted {
-    pub(super) observer: Option<Arc<dyn Observer>>,
+    pub(super) observer: Option<Given<Arc<dyn Observer>>>,
     pub(super) group: Option<Group>,
-}
-
-/// Two are the same when they are the same objects.
-impl PartialEq for Wanted {
-    fn eq(&self, other: &Self) -> bool {
-        let pointer = |wanted: &Self| {
-            let observer = wanted.observer.as_ref().map(|observer| Arc::as_ptr(observer).cast::<()>());
-            (observer, wanted.group.as_ref().map(|group| Arc::as_ptr(group).cast::<()>()))
-        };
-        pointer(self) == pointer(other)
-    }
-}
-
-impl fmt::Debug for Wanted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Wanted").field(&self.observer.is_some()).field(&self.group.is_some()).finish()
-    }
 }
