@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::client::entry::{Entry, View};
+use crate::client::entry::View;
 use crate::client::{Client, Locks};
 use crate::clock::sleep_until;
 use crate::error::{Error, ErrorKind, Result};
@@ -64,7 +64,8 @@ async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
             });
             drop(counted);
             let Some(entry) = held.first() else { return };
-            over(client, entry).await;
+            // The renewer looks at it when its time is over.
+            entry.until(|| matches!(entry.view(client.clock.now()), View::Over(_))).await;
             client.schedule.untrack(entry);
         }
     };
@@ -78,18 +79,6 @@ async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
     };
     let closed = client.close(until.saturating_since(client.clock.now()).max(CLOSING)).await;
     ended.and(closed)
-}
-
-/// Waits until the entry is over; the renewer looks at it when its time is over.
-async fn over(client: &Client, entry: &Entry) {
-    loop {
-        let mut changed = std::pin::pin!(entry.changed.notified());
-        changed.as_mut().enable();
-        if matches!(entry.view(client.clock.now()), View::Over(_)) {
-            return;
-        }
-        changed.await;
-    }
 }
 
 #[cfg(test)]

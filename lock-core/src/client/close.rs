@@ -61,14 +61,7 @@ fn end_all(client: &Arc<Client>) -> (Vec<Arc<Entry>>, Vec<Arc<Entry>>) {
 /// Waits until the guards of these have gone and nothing else is under way.
 async fn all_given_back(client: &Client, entries: &[Arc<Entry>]) {
     for entry in entries {
-        loop {
-            let mut changed = std::pin::pin!(entry.changed.notified());
-            changed.as_mut().enable();
-            if !entry.is_kept() {
-                break;
-            }
-            changed.await;
-        }
+        entry.until(|| !entry.is_kept()).await;
     }
     client.background.settled().await;
 }

@@ -4,11 +4,25 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 
 use super::acquire::Handle;
-use super::entry::View;
+use super::entry::{Entry, View};
 use super::guard::Guard;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::model::loss::LossReason;
+
+impl Entry {
+    /// Waits for a change after which `done` says so.
+    pub(crate) async fn until(&self, done: impl Fn() -> bool) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if done() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
 
 impl Guard {
     /// Waits until the deadline is another than `seen`, and gives it; `None` once the lock is lost.
