@@ -35,8 +35,8 @@ const CLAIM: &str = "onelock.handover/";
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HandOver {
+    /// With the store's number of the entry.
     ticket: Ticket,
-    raw: FencingToken,
     token: FencingToken,
     claim: HolderId,
     lease: Duration,
@@ -55,17 +55,18 @@ impl HandOver {
         self.token
     }
 
-    fn claim(&self) -> Result<Ticket> {
-        let name = LockName::new(format!("{CLAIM}{}", self.claim.to_hex()))?;
-        Ok(Ticket::new(name, self.claim, Mode::Exclusive))
-    }
-
     fn fields(&self) -> String {
-        let Self { ticket, raw, token, claim, lease } = self;
+        let Self { ticket, token, claim, lease } = self;
+        let raw = ticket.token.unwrap_or(*token);
         let (holder, claim) = (ticket.holder.to_hex(), claim.to_hex());
         let (lease, delay) = (lease.as_millis(), ticket.delay.as_millis());
         format!("1:{holder}:{claim}:{raw}:{token}:{}:{lease}:{delay}:{}", ticket.mode, ticket.name)
     }
+}
+
+fn claim_of(holder: HolderId) -> Result<Ticket> {
+    let name = LockName::new(format!("{CLAIM}{}", holder.to_hex()))?;
+    Ok(Ticket::new(name, holder, Mode::Exclusive))
 }
 
 /// FNV-1a: finds what was cut off, mistyped or changed by accident. What was changed on purpose only finds no lock.
@@ -96,13 +97,13 @@ impl FromStr for HandOver {
                 return None;
             }
             let (holder, claim) = (HolderId::from_hex(next()?)?, HolderId::from_hex(next()?)?);
-            let (raw, token) = (next()?.parse().ok()?, next()?.parse().ok()?);
+            let (raw, token): (FencingToken, _) = (next()?.parse().ok()?, next()?.parse().ok()?);
             let mode = next()?.parse().ok()?;
             let millis = |text: &str| text.parse().ok().map(Duration::from_millis);
             let (lease, delay) = (millis(next()?)?, millis(next()?)?);
             let name = LockName::new(next()?).ok()?;
             let ticket = Ticket::new(name, holder, mode).delay(delay).token(raw);
-            Some(Self { ticket, raw, token, claim, lease })
+            Some(Self { ticket, token, claim, lease })
         };
         // Its text is not shown: it holds what opens the lock.
         read().ok_or_else(|| Error::new(ErrorKind::Foreign, "this is no hand-over, or it has been changed"))
@@ -166,13 +167,11 @@ impl Guard {
         // A full lease from here on, for the lock and for the claim.
         let lease = entry.lease();
         self.extend(lease).await?;
-        let ticket = entry.ticket().clone();
-        let mut hand_over = HandOver { ticket, raw: token, token, claim: HolderId::random()?, lease };
-        acquire::claim(&client, &hand_over.claim()?, lease).await?;
+        let claim = HolderId::random()?;
+        acquire::claim(&client, &claim_of(claim)?, lease).await?;
         // Only a hold that was good until here: a lost one may have been granted to another.
-        hand_over.ticket = self.end_without_release(LossReason::HandedOver)?;
-        hand_over.raw = hand_over.ticket.token.unwrap_or(token);
-        Ok(hand_over)
+        let ticket = self.end_without_release(LossReason::HandedOver)?;
+        Ok(HandOver { ticket, token, claim, lease })
     }
 }
 
@@ -227,11 +226,10 @@ async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
     };
     let failed = |error: Error| error.during("resume").at(&client.info.address);
     // Once: an answer that is lost must not be asked for again, or two could take the next one's silence for theirs.
-    if client.backend.release(&hand_over.claim()?).await.map_err(failed)? == Release::NotHeld {
+    if client.backend.release(&claim_of(hand_over.claim)?).await.map_err(failed)? == Release::NotHeld {
         return Err(gone());
     }
-    let HandOver { ticket, raw, token, lease, .. } = &hand_over;
-    let upkeep = client.upkeep();
+    let HandOver { ticket, token, lease, .. } = &hand_over;
     let renewal = Renewal::new(ticket.clone(), *lease, *lease);
     let sent = client.clock.now();
     let answer = renew_one(client, renewal).await;
@@ -239,29 +237,27 @@ async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
         .delay(ticket.delay)
         .queue(false)
         .epoch(client.settings.token_epoch);
-    match answer {
-        Ok(Renewed::Held(grant)) if grant.token == *raw => {
-            let now = client.clock.now();
-            let entry = Entry::new(&request, upkeep, sent, now, Renewed::Held(grant)).map_err(|error| {
-                client.release_later(ticket.clone(), *lease, None);
-                failed(error)
-            })?;
-            let handle = Handle { client: Arc::clone(client), entry: Arc::new(entry) };
-            // Late, or by another token epoch.
-            if handle.entry.token() != Some(*token) || !handle.entry.receive(now) {
-                return Err(gone());
-            }
-            client.schedule.track(&handle.entry);
-            // Closed meanwhile: the renewer may have been emptied before.
-            client.open()?;
-            Ok(Guard::of(handle))
+    let now = client.clock.now();
+    let entry = match answer {
+        Ok(Renewed::Held(grant)) if ticket.token == Some(grant.token) => {
+            Entry::new(&request, client.upkeep(), sent, now, Renewed::Held(grant))
         }
-        Ok(_) => Err(gone()),
-        Err(error) => {
-            client.release_later(ticket.clone(), *lease, None);
-            Err(failed(error))
-        }
+        Ok(_) => return Err(gone()),
+        Err(error) => Err(error),
+    };
+    let entry = entry.map_err(|error| {
+        client.release_later(ticket.clone(), *lease, None);
+        failed(error)
+    })?;
+    let handle = Handle { client: Arc::clone(client), entry: Arc::new(entry) };
+    // Late, or by another token epoch.
+    if handle.entry.token() != Some(*token) || !handle.entry.receive(now) {
+        return Err(gone());
     }
+    client.schedule.track(&handle.entry);
+    // Closed meanwhile: the renewer may have been emptied before.
+    client.open()?;
+    Ok(Guard::of(handle))
 }
 
 #[cfg(test)]
