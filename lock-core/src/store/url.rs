@@ -177,28 +177,8 @@ impl StoreUrl {
 
 /// The name that `given` is a slip of the keyboard away from.
 fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near = names.map(|name| (slips(given, name), name)).min()?;
+    let near = names.map(|name| (strsim::osa_distance(given, name), name)).min()?;
     (near.0 <= (near.1.len() / 3).clamp(1, 3)).then_some(near.1)
-}
-
-/// How many slips of the keyboard make `given` of `meant`: a letter too many, too few or wrong, or two exchanged.
-fn slips(given: &str, meant: &str) -> usize {
-    let (given, meant): (Vec<_>, Vec<_>) = (given.chars().collect(), meant.chars().collect());
-    // Of every beginning of `given`, row by row: the costs for every beginning of `meant`.
-    let mut rows: Vec<Vec<usize>> = vec![(0..=meant.len()).collect()];
-    for (i, letter) in given.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, wanted) in meant.iter().enumerate() {
-            let mut least =
-                (rows[i][j] + usize::from(letter != wanted)).min(row[j] + 1).min(rows[i][j + 1] + 1);
-            if i > 0 && j > 0 && *letter == meant[j - 1] && given[i - 1] == *wanted {
-                least = least.min(rows[i - 1][j - 1] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
-    }
-    rows[given.len()][meant.len()]
 }
 
 /// Writes a host and a port the way a URL does.
@@ -416,7 +396,7 @@ mod tests {
             ("requset_timout", "request_timeout", 2),
             ("prefix", "note", 6),
         ] {
-            assert_eq!(slips(given, meant), count, "{given:?} for {meant:?}");
+            assert_eq!(strsim::osa_distance(given, meant), count, "{given:?} for {meant:?}");
         }
     }
 
