@@ -205,7 +205,7 @@ fault "a hand-over is taken twice" $around/hand_over.rs \
     's/== Release::NotHeld \{/== Release::NotHeld \&\& false {/' \
     memory used_hand_overs_are_refused
 fault "who hands over releases" $around/hand_over.rs \
-    's/hand_over\.raw = /client.release_later(hand_over.ticket.clone(), lease, None);\n        hand_over.raw = /' \
+    's/Ok\(HandOver \{ ticket, token/client.release_later(ticket.clone(), lease, None);\n        Ok(HandOver { ticket, token/' \
     redis hand_over_survives_its_giver
 fault "at_least: only the client keeps it" $client/acquire.rs \
     's/self\.upkeep\.at_least\.map_or\(self\.lease, .*?\)\),/self.lease,/' \
@@ -268,8 +268,8 @@ fault "quorum: one store has two votes" $quorum/opening.rs \
 fault "quorum: a late member votes before it is compared" $quorum/renew.rs \
     's/match self\.vote\(member\)\.await \{/match Ok::<(), crate::error::Error>(()) {/' \
     members a_member_that_comes_late_is_compared_first
-fault "quorum: a late member may end entries earlier" $quorum/member.rs \
-    's/real\.granularity <= counted\.granularity/true/' \
+fault "quorum: a late member may end entries earlier" $around/lazy.rs \
+    's/\|\| has\.granularity > counted\.granularity//' \
     votes a_late_member_votes_only_with_what_was_counted_on
 fault "quorum: a failed look begins the quarantine anew" $quorum/readmission.rs \
     's/let open = quorum\.repair\(member, &mut seen\)\.await\.unwrap_or\(false\);/let answer = quorum.repair(member, \&mut seen).await;\n        if answer.is_err() { seen = None }\n        let open = answer.unwrap_or(false);/' \
