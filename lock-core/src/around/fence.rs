@@ -170,19 +170,13 @@ impl Fence {
     /// [`Stale`] when a larger one has been here.
     pub fn admit(&self, name: &LockName, token: FencingToken, raise: bool) -> Result<(), Stale> {
         let mut watermarks = self.newest.lock();
-        match watermarks.get_mut(name) {
-            Some(newest) if token < *newest => Err(Stale::new(name.clone(), token, *newest)),
-            Some(newest) => {
-                *newest = if raise { token } else { *newest };
-                Ok(())
-            }
-            None => {
-                if raise {
-                    watermarks.insert(name.clone(), token);
-                }
-                Ok(())
-            }
+        if let Some(newest) = watermarks.get(name).filter(|newest| token < **newest) {
+            return Err(Stale::new(name.clone(), token, *newest));
         }
+        if raise {
+            watermarks.insert(name.clone(), token);
+        }
+        Ok(())
     }
 
     /// Forgets the watermark of a name whose resource is gone.
