@@ -257,7 +257,7 @@ async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
     client.schedule.track(&handle.entry);
     // Closed meanwhile: the renewer may have been emptied before.
     client.open()?;
-    Ok(Guard::of(handle))
+    Ok(Guard::new(handle, None))
 }
 
 #[cfg(test)]

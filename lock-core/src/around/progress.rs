@@ -114,7 +114,7 @@ async fn telling<T>(lock: &Lock, progress: &Progress, mut tell: Tell<'_>) -> T {
                 last = now;
             }
         }
-        let next = client.clock.now() + ask_every(lock.lease());
+        let next = client.clock.now() + ask_every(lock.terms.lease);
         if !client.sleep_until(next).await {
             return std::future::pending().await;
         }

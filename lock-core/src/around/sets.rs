@@ -1,9 +1,10 @@
 //! Several locks at once, without deadlock: sets take their locks in the order of the names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -76,12 +77,8 @@ impl Locks {
         I: IntoIterator,
         I::Item: AsRef<str>,
     {
-        let mut locks = BTreeMap::new();
-        for name in names {
-            let lock = self.mutex(name)?;
-            locks.insert(lock.name().clone(), lock);
-        }
-        LockSet::new(locks.into_values().collect())
+        let names: BTreeSet<_> = names.into_iter().map(LockName::new).collect::<Result<_>>()?;
+        self.all_of(names.iter().map(|name| self.mutex(name)).collect::<Result<Vec<_>>>()?)
     }
 
     /// Locks of any mode and with any options, to be acquired together.
@@ -102,7 +99,7 @@ impl Locks {
     pub fn all_of(&self, locks: impl IntoIterator<Item = Lock>) -> Result<LockSet> {
         let mut sorted = BTreeMap::new();
         for lock in locks {
-            if !lock.is_of(&self.client) {
+            if !Arc::ptr_eq(&lock.client, &self.client) {
                 let text = format!("the lock `{}` is of another client than the set", lock.name());
                 return Err(Error::new(ErrorKind::Misuse, text));
             }
@@ -175,7 +172,7 @@ impl LockSet {
     /// As [`LockSet::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Option<GuardSet>> {
         let mut taken = Taken::default();
-        let clock = self.locks.first().map(Lock::clock);
+        let clock = self.locks.first().map(|lock| &lock.client.clock);
         let now = || clock.map_or(Timestamp::default(), |clock| clock.now());
         let until = now() + timeout;
         for lock in &self.locks {

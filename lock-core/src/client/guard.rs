@@ -39,7 +39,7 @@ pub use crate::model::loss::LossReason;
 #[must_use = "dropping the guard releases the lock"]
 #[derive(Debug)]
 pub struct Guard {
-    hold: Arc<Hold>,
+    pub(super) hold: Arc<Hold>,
     /// Whether it has stepped out already: a release under way.
     out: bool,
 }
@@ -78,18 +78,9 @@ impl Hold {
 }
 
 impl Guard {
-    /// Of a hold that no owner has.
-    pub(crate) fn of(handle: Handle) -> Self {
-        Self::new(handle, None)
-    }
-
-    pub(super) fn new(handle: Handle, slot: Option<Arc<dyn Any + Send + Sync>>) -> Self {
+    pub(crate) fn new(handle: Handle, slot: Option<Arc<dyn Any + Send + Sync>>) -> Self {
         let (guards, entered) = (AtomicU32::new(1), AtomicBool::new(false));
         Self { hold: Arc::new(Hold { handle, guards, entered, slot }), out: false }
-    }
-
-    pub(super) fn hold(&self) -> &Arc<Hold> {
-        &self.hold
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
@@ -189,7 +180,7 @@ impl Guard {
     /// ```
     #[must_use]
     pub fn mode(&self) -> Mode {
-        self.entry().mode()
+        self.entry().ticket().mode
     }
 
     /// The id of the entry in the store. A client that knows it can release the entry.

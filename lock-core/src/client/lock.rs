@@ -1,7 +1,6 @@
 //! A configured lock.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::acquire::{self, Terms};
 use super::guard::Guard;
@@ -9,7 +8,6 @@ use super::owner::Slot;
 use super::progress::Progress;
 use super::retry::Retry;
 use super::shared::Client;
-use crate::clock::Clock;
 use crate::error::Result;
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -116,18 +114,6 @@ impl Lock {
         self.terms.mode
     }
 
-    pub(crate) fn lease(&self) -> Duration {
-        self.terms.lease
-    }
-
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.client.clock
-    }
-
-    pub(crate) fn is_of(&self, client: &Arc<Client>) -> bool {
-        Arc::ptr_eq(&self.client, client)
-    }
-
     /// Always gives a guard.
     pub(crate) async fn acquire_with(&self, progress: Progress) -> Result<Option<Guard>> {
         if self.client.is_home() {
@@ -151,6 +137,6 @@ impl Lock {
             return slot.acquire(&self.client, &self.terms, waits).await;
         }
         let handle = acquire::acquire(&self.client, &self.terms, waits).await?;
-        Ok(handle.map(Guard::of))
+        Ok(handle.map(|handle| Guard::new(handle, None)))
     }
 }

@@ -225,7 +225,7 @@ impl<'a> Caller<'a> {
         let answer = match answer {
             Ok(Some(handle)) => {
                 let guard = Guard::new(handle, Some(Arc::clone(slot) as _));
-                state.hold = Arc::downgrade(guard.hold());
+                state.hold = Arc::downgrade(&guard.hold);
                 Ok(Some(Some(guard)))
             }
             without if asking.caller == self.id => without.map(|_| Some(None)),

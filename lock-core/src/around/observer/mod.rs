@@ -149,7 +149,7 @@ impl Observers {
         let left = deadline.saturating_since(now).as_secs_f64();
         let slack = (left / entry.granted().as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0);
         let (failure, held) = (answer.as_ref().err(), !matches!(answer, Ok(Renewed::NotHeld)));
-        let of = self.subject(&entry.ticket().name, entry.mode());
+        let of = self.subject(&entry.ticket().name, entry.ticket().mode);
         self.tell(None, &Event::Renewed { of: &of, token: entry.token(), slack, failure, held });
     }
 
@@ -158,7 +158,7 @@ impl Observers {
         let View::Held { deadline } = entry.view(now) else { return };
         let left = deadline.saturating_since(now);
         if let Some(token) = entry.token().filter(|_| left * 3 < entry.granted()) {
-            let of = self.subject(&entry.ticket().name, entry.mode());
+            let of = self.subject(&entry.ticket().name, entry.ticket().mode);
             self.tell(None, &Event::LeaseLow { of: &of, token, left });
         }
     }

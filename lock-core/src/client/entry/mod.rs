@@ -12,7 +12,6 @@ use super::sync::{Mutex, Notify};
 use crate::backend::{Renewal, Renewed, Request, Ticket};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
-use crate::mode::Mode;
 use crate::model::loss::LossReason;
 use crate::token::{FencingToken, TokenEpoch};
 use state::{Phase, State, number};
@@ -84,10 +83,6 @@ impl Entry {
     /// The ticket with all that is known.
     fn numbered(&self, state: &State) -> Ticket {
         self.ticket.clone().token(state.number.map(|number| number.raw))
-    }
-
-    pub(crate) fn mode(&self) -> Mode {
-        self.ticket.mode
     }
 
     /// The token the user sees; every holder has one.
