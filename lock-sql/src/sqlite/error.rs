@@ -10,7 +10,7 @@ pub(super) enum Fault {
     Busy(rusqlite::Error),
     /// The transaction cannot go on.
     Sql(rusqlite::Error),
-    /// Only this verb fails; it has written nothing and the transaction may go on with others.
+    /// This verb fails; it has written nothing, and others may go on without it.
     Verb(Error),
 }
 
@@ -45,14 +45,13 @@ pub(crate) fn explain(error: rusqlite::Error) -> Error {
         Some(Code::DatabaseBusy | Code::DatabaseLocked) => {
             (Unavailable, "other writers kept the file busy; nothing was changed")
         }
-        Some(Code::PermissionDenied | Code::AuthorizationForStatementDenied) => {
-            (Denied, "access to the file was denied")
+        Some(Code::PermissionDenied | Code::AuthorizationForStatementDenied | Code::ReadOnly) => {
+            (Denied, "the file or its folder cannot be written")
         }
-        Some(Code::ReadOnly) => (Denied, "the file or its folder cannot be written"),
-        Some(Code::OutOfMemory) => (Unavailable, "SQLite ran out of memory"),
-        Some(Code::SystemIoFailure) => (Unavailable, "reading or writing the file failed"),
+        Some(Code::SystemIoFailure | Code::CannotOpen | Code::OutOfMemory) => {
+            (Unavailable, "the file or its -wal and -shm companions cannot be opened, read or written")
+        }
         Some(Code::DiskFull) => (Full, "the disk or the file is full; nothing was changed"),
-        Some(Code::CannotOpen) => (Unavailable, "the file or its -wal and -shm companions cannot be opened"),
         Some(Code::DatabaseCorrupt) => (Protocol, "the file is damaged"),
         Some(Code::NotADatabase) => (Foreign, "the file is not an SQLite database"),
         // A missing table or column, a broken constraint, a value of another type: not what we wrote.

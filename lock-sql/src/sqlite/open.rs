@@ -32,7 +32,6 @@ pub(super) struct Database {
     /// earlier boot's.
     pub(super) knows_boot: Cell<bool>,
     clock: Arc<dyn Clock>,
-    full_sync: bool,
     /// None within where the kernel gives none.
     notices: OnceCell<Option<Notices>>,
     /// `PRAGMA data_version` at the last poll: it changes with every commit of another connection.
@@ -61,7 +60,7 @@ impl Database {
         keep_log(&sql)?;
         let files = Files::remember(path)?;
         let (clock, knows_boot, notices) = (clock.clone(), Cell::new(false), OnceCell::new());
-        Ok(Self { files, sql, boot, knows_boot, clock, full_sync: true, notices, seen: -1 })
+        Ok(Self { files, sql, boot, knows_boot, clock, notices, seen: -1 })
     }
 
     /// Closes the connection, unless that would write a lost log over the file. Then it stays, and with it the record that
@@ -96,13 +95,9 @@ impl Database {
     }
 
     /// Whether the next commit is on the disk before it is answered.
-    pub(super) fn set_full_sync(&mut self, full: bool) -> Result<(), Fault> {
-        if self.full_sync != full {
-            // SQLite obeys this pragma when it compiles it, so it must not come out of the cache.
-            self.sql.pragma_update(None, "synchronous", if full { "FULL" } else { "NORMAL" })?;
-            self.full_sync = full;
-        }
-        Ok(())
+    pub(super) fn set_full_sync(&self, full: bool) -> Result<(), Fault> {
+        // SQLite obeys this pragma when it compiles it, so it must not come out of the cache.
+        Ok(self.sql.pragma_update(None, "synchronous", if full { "FULL" } else { "NORMAL" })?)
     }
 }
 

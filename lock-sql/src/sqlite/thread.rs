@@ -97,12 +97,8 @@ impl Queue {
         // One for each time that it is run; the last one is what was committed.
         let (answer, answers) = std::sync::mpsc::channel();
         let verb = move |tx: &mut Transaction<'_>| {
-            let done = match verb(tx) {
-                Err(Fault::Verb(error)) => Err(error),
-                done => Ok(done?),
-            };
             // A caller that went away needs no answer.
-            let _ = answer.send(done);
+            let _ = answer.send(verb(tx)?);
             Ok(())
         };
         let (committed, commit) = oneshot::channel();
@@ -112,7 +108,7 @@ impl Queue {
             return Err(Error::new(ErrorKind::Timeout, text));
         };
         commit.map_err(|_| ended())??;
-        answers.try_iter().last().ok_or_else(ended)?
+        answers.try_iter().last().ok_or_else(ended)
     }
 
     /// Waits for the grant of an entry, or until asking for it again may help.
