@@ -8,7 +8,6 @@ use tokio::time::timeout;
 
 use super::backend::{Entry, SessionStore, State, gone};
 use super::dialect::{Answer, Ask, Dialect, Whose, Wish};
-use super::names::tag;
 use super::sessions::{broke, closed, silent};
 
 /// How long a request that waits is given to hold after all, before the server is asked whether it stands in the queue.
@@ -21,24 +20,17 @@ impl<D: Dialect> SessionStore<D> {
         {
             return Ok(standing);
         }
-        let wish = Arc::new(Wish {
-            key: self.key(&request.name),
-            mode: request.mode,
-            lease: request.lease,
-            tag: tag(request.holder),
-            note: request.note.clone(),
-            epoch: request.epoch,
-        });
+        let wish = Arc::new(Wish { key: self.key(&request.name), request: request.clone() });
         loop {
             let (session, fresh) = self.sessions.get().await?;
             let id = session.id;
-            let entry = Entry::new(&request.name, &wish, id, State::Free(session));
+            let entry = Entry::new(&wish, id, State::Free(session));
             let error = match entry.ask(&self.sessions, Ask::Take(Arc::clone(&wish), false)).await {
                 Ok(Answer::Taken(Some(token))) => {
-                    self.enter(request, &entry)?;
+                    self.enter(&entry)?;
                     return Ok(Standing::Held(Grant::new(token, request.lease)));
                 }
-                Ok(_) if request.queue => return Box::pin(self.queue(request, &entry)).await,
+                Ok(_) if request.queue => return Box::pin(self.queue(&entry)).await,
                 Ok(_) => {
                     entry.end(&self.sessions).await;
                     return Ok(Standing::Busy(Busy::default()));
@@ -46,13 +38,13 @@ impl<D: Dialect> SessionStore<D> {
                 Err(error) => error,
             };
             if fresh || !broke(&error) {
-                return Err(self.lose(request, &entry, error));
+                return Err(self.lose(&entry, error));
             }
             // It broke while it was free, and others with it. The server may not know yet: then it would hold.
             self.sessions.pool.forget();
             let known = error.kind() == ErrorKind::Lost;
             if !known && self.sessions.end(Whose::Session(id)).await.is_err() {
-                return Err(self.lose(request, &entry, error));
+                return Err(self.lose(&entry, error));
             }
         }
     }
@@ -73,10 +65,10 @@ impl<D: Dialect> SessionStore<D> {
     }
 
     /// Stands in the server's queue. Answered when the server shows that it does: who joins later stands behind.
-    async fn queue(&self, request: &Request, entry: &Arc<Entry<D::Conn>>) -> Result<Standing> {
-        let failed = |error| Err(self.lose(request, entry, error));
+    async fn queue(&self, entry: &Arc<Entry<D::Conn>>) -> Result<Standing> {
+        let (request, failed) = (&entry.wish.request, |error| Err(self.lose(entry, error)));
         drop(entry.send(&self.sessions, Ask::Take(Arc::clone(&entry.wish), true)).await?);
-        self.enter(request, entry)?;
+        self.enter(entry)?;
         let (process, begun, mut pause) = (entry.id.process, Instant::now(), FIRST);
         while begun.elapsed() < self.sessions.limit {
             let settled = timeout(pause, async { entry.settle(&mut *entry.state.lock().await).await });
@@ -100,25 +92,25 @@ impl<D: Dialect> SessionStore<D> {
         failed(silent())
     }
 
-    fn enter(&self, request: &Request, entry: &Arc<Entry<D::Conn>>) -> Result<()> {
-        self.entries.lock().insert(request.holder, Arc::clone(entry));
+    fn enter(&self, entry: &Arc<Entry<D::Conn>>) -> Result<()> {
+        self.entries.lock().insert(entry.wish.request.holder, Arc::clone(entry));
         // Closing empties the entries, but not of what comes later.
         if self.sessions.pool.permits.is_closed() {
-            self.forget(request.holder, entry);
+            self.forget(entry);
             return Err(closed());
         }
         Ok(())
     }
 
     /// The connection is closed. Where the session may hold or wait, an entry stays: a release ends the session.
-    fn lose(&self, request: &Request, entry: &Entry<D::Conn>, error: Error) -> Error {
-        self.entries.lock().remove(&request.holder);
+    fn lose(&self, entry: &Entry<D::Conn>, error: Error) -> Error {
+        self.entries.lock().remove(&entry.wish.request.holder);
         if error.kind() == ErrorKind::Lost {
             // It took everything with it.
             return Error::new(ErrorKind::Unavailable, "the server has ended the session").caused_by(error);
         }
         if error.is_unclear() {
-            let _ = self.enter(request, &Entry::new(&request.name, &entry.wish, entry.id, State::Gone));
+            let _ = self.enter(&Entry::new(&entry.wish, entry.id, State::Gone));
         }
         error
     }

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use onelock_core::store::{Checked, undeclared};
 use onelock_core::toolkit::Mutex;
 use onelock_core::{
-    Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, HolderMap, Info, Listing, LockName,
-    Page, Raise, Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+    Backend, Capabilities, Error, ErrorKind, FencingToken, HolderMap, Info, Listing, LockName, Page, Raise,
+    Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 use tokio::time::timeout;
 
@@ -31,7 +31,6 @@ pub(super) struct SessionStore<D: Dialect> {
 
 /// A lock that a session of this client holds or waits for, or may while its answer is lost.
 pub(super) struct Entry<C> {
-    pub(super) name: LockName,
     pub(super) wish: Arc<Wish>,
     pub(super) id: Id,
     /// Its number, from when this client knows that it holds.
@@ -50,9 +49,13 @@ pub(super) enum State<C> {
 }
 
 impl<C> Entry<C> {
-    pub(super) fn new(name: &LockName, wish: &Arc<Wish>, id: Id, state: State<C>) -> Arc<Self> {
-        let (name, wish, state) = (name.clone(), Arc::clone(wish), tokio::sync::Mutex::new(state));
-        Arc::new(Self { name, wish, id, token: OnceLock::new(), state })
+    pub(super) fn new(wish: &Arc<Wish>, id: Id, state: State<C>) -> Arc<Self> {
+        let (wish, state) = (Arc::clone(wish), tokio::sync::Mutex::new(state));
+        Arc::new(Self { wish, id, token: OnceLock::new(), state })
+    }
+
+    pub(super) fn is_of(&self, name: &LockName) -> bool {
+        self.wish.request.name == *name
     }
 
     /// Waits for what the session was asked before. Dropped half way, the request goes on.
@@ -129,12 +132,12 @@ impl<D: Dialect> SessionStore<D> {
     }
 
     pub(super) fn find(&self, ticket: &Ticket) -> Option<Arc<Entry<D::Conn>>> {
-        self.entries.lock().get(&ticket.holder).filter(|entry| entry.name == ticket.name).cloned()
+        self.entries.lock().get(&ticket.holder).filter(|entry| entry.is_of(&ticket.name)).cloned()
     }
 
     /// Forgets an entry whose session is gone.
-    pub(super) fn forget(&self, holder: HolderId, entry: &Arc<Entry<D::Conn>>) {
-        let mut entries = self.entries.lock();
+    pub(super) fn forget(&self, entry: &Arc<Entry<D::Conn>>) {
+        let (mut entries, holder) = (self.entries.lock(), entry.wish.request.holder);
         if entries.get(&holder).is_some_and(|known| Arc::ptr_eq(known, entry)) {
             entries.remove(&holder);
         }

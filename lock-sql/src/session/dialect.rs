@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{Capabilities, EntryView, FencingToken, Mode, Note, Result, TokenEpoch};
+use onelock_core::{Capabilities, EntryView, FencingToken, Request, Result};
 
 use super::names::Key;
 use crate::pool::Fault;
@@ -81,16 +81,9 @@ pub(super) enum Ask {
 
 /// A lock that somebody wants.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "one dialect has modes and notes"))]
 pub(super) struct Wish {
     pub(super) key: Key,
-    pub(super) mode: Mode,
-    pub(super) lease: Duration,
-    /// Whose it will be, as others see it.
-    pub(super) tag: String,
-    pub(super) note: Note,
-    /// That of the number to be drawn.
-    pub(super) epoch: TokenEpoch,
+    pub(super) request: Request,
 }
 
 impl Ask {
@@ -98,7 +91,7 @@ impl Ask {
     /// shortens what an earlier one gave.
     pub(super) fn idle(&self, now: Duration) -> Option<Duration> {
         match self {
-            Self::Take(wish, _) => (wish.lease != now).then_some(wish.lease),
+            Self::Take(wish, _) => Some(wish.request.lease).filter(|lease| *lease != now),
             Self::Beat(lease) => (*lease > now).then_some(*lease),
             Self::Give(_) => None,
         }

@@ -19,7 +19,7 @@ impl<D: Dialect> SessionStore<D> {
         let ended = Box::pin(self.sessions.end(Whose::Numbered(self.key(name), token))).await?;
         if ended == Release::Released {
             // Not every server tells a client that its session was ended by somebody's order.
-            self.entries.lock().retain(|_, entry| entry.name != *name || entry.token.get() != Some(&token));
+            self.entries.lock().retain(|_, entry| !entry.is_of(name) || entry.token.get() != Some(&token));
         }
         Ok(ended)
     }

@@ -20,7 +20,7 @@ impl<D: Dialect> SessionStore<D> {
         if entry.token.get().is_some() {
             match self.unlock(&entry).await {
                 Ok(given) => {
-                    self.forget(ticket.holder, &entry);
+                    self.forget(&entry);
                     return Ok(given);
                 }
                 Err(error) => unclear = Some(error),
@@ -28,7 +28,7 @@ impl<D: Dialect> SessionStore<D> {
         }
         // Waiting, or unclear: the end of the session ends what it holds and its place in the queue.
         let ended = Box::pin(self.sessions.end(Whose::Session(entry.id))).await?;
-        self.forget(ticket.holder, &entry);
+        self.forget(&entry);
         match unclear {
             Some(error) if ended == Release::NotHeld => Err(error),
             _ => Ok(ended),

@@ -41,7 +41,7 @@ impl<D: Dialect> SessionStore<D> {
             // The answer may come yet; until then the deadline decides.
             Err(error) if error.kind() == ErrorKind::Timeout => Err(error),
             Err(error) => {
-                self.forget(renewal.ticket.holder, entry);
+                self.forget(entry);
                 // Who has lost its place joins again.
                 if held { Ok(Renewed::NotHeld) } else { Err(gone_by(error)) }
             }

@@ -12,7 +12,7 @@ impl<D: Dialect> SessionStore<D> {
         match (settled, entry.token.get()) {
             (Ok(_), Some(token)) => Ok(Wake::Held(*token)),
             (settled, _) => {
-                self.forget(ticket.holder, &entry);
+                self.forget(&entry);
                 Err(settled.map_or_else(gone_by, |_| gone()))
             }
         }

@@ -13,7 +13,7 @@ use crate::mysql::error::{fault, number};
 use crate::mysql::sql::Value;
 use crate::pool::{self, Fault};
 use crate::session::dialect::{Answer, Ask, Dialect, Id, Whose, Wish};
-use crate::session::names::Key;
+use crate::session::names::{Key, tag};
 use crate::unharmed::unharmed;
 
 /// How often to look at a holder that says something else each time: it holds for less time than a look takes.
@@ -36,12 +36,12 @@ impl MySql {
     }
 
     async fn take(&self, conn: &mut Conn, wish: &Wish, wait: bool) -> Result<Answer> {
-        if wish.epoch > conn.life.epoch() {
-            Box::pin(self.begin_epoch(conn, wish.epoch)).await?;
+        if wish.request.epoch > conn.life.epoch() {
+            Box::pin(self.begin_epoch(conn, wish.request.epoch)).await?;
         }
-        wish.epoch.check(conn.life.epoch())?;
+        wish.request.epoch.check(conn.life.epoch())?;
         let shift = conn.life.shift;
-        let query = sqlx::query(TAKE).bind(&*wish.tag).bind(hex::encode(wish.key.long()));
+        let query = sqlx::query(TAKE).bind(tag(wish.request.holder)).bind(hex::encode(wish.key.long()));
         let query = query.bind(if wait { ENDLESS } else { 0 }).bind(shift);
         let Some(number) = Self::quick(conn, query).await? else {
             return Ok(Answer::Taken(None));

@@ -10,7 +10,7 @@ use super::session::{BEAT, Conn, GIVE, Postgres, Query, TAKE};
 use crate::pool::{self, Fault};
 use crate::postgres::error::fault;
 use crate::session::dialect::{Answer, Ask, Dialect, Id, Whose, Wish};
-use crate::session::names::Key;
+use crate::session::names::{Key, tag};
 use crate::session::sessions::strange;
 use crate::unharmed::unharmed;
 
@@ -68,18 +68,18 @@ impl Dialect for Postgres {
 
 impl Postgres {
     async fn take(&self, conn: &mut Conn, wish: &Wish, wait: bool, idle: Option<Duration>) -> Result<Answer> {
-        let epoch = i32::from(u16::from(wish.epoch));
-        if wish.epoch > conn.epoch {
+        let epoch = i32::from(u16::from(wish.request.epoch));
+        if wish.request.epoch > conn.epoch {
             let begin = self.query(include_str!("sql/epoch.sql")).bind(epoch);
             Box::pin(self.fetch::<()>(conn, begin)).await?;
-            conn.epoch = wish.epoch;
+            conn.epoch = wish.request.epoch;
         }
         let take = self.query(TAKE).bind(wish.key.short()).bind(label(wish)).bind(idle.map(millis));
         let take = take.bind(epoch).bind(i32::from(shared(wish)) + 2 * i32::from(wait));
         let taken = self.fetch(conn, take).await?.ok_or_else(strange)?;
         let (process, _, name, drawn): (_, Option<String>, Option<String>, Option<i64>) = taken;
         conn.answered(process)?;
-        wish.epoch.check(TokenEpoch::of(drawn.unwrap_or(0)))?;
+        wish.request.epoch.check(TokenEpoch::of(drawn.unwrap_or(0)))?;
         let token = name.map(|name| numbered(&name).map(|(token, _)| token).ok_or_else(strange));
         Ok(Answer::Taken(token.transpose()?))
     }
@@ -112,8 +112,8 @@ fn holder(lock: &str, name: &str) -> Option<EntryView> {
 /// What follows the number in a session's name; servers show printable ASCII of it.
 fn label(wish: &Wish) -> String {
     let plain = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
-    let note = wish.note.as_str().chars().map(plain);
-    [" ", &wish.tag, " "].into_iter().flat_map(str::chars).chain(note).collect()
+    let note = wish.request.note.as_str().chars().map(plain);
+    [" ", &tag(wish.request.holder), " "].into_iter().flat_map(str::chars).chain(note).collect()
 }
 
 /// The number and the note in a session's name.
@@ -124,7 +124,7 @@ fn numbered(name: &str) -> Option<(FencingToken, &str)> {
 }
 
 fn shared(wish: &Wish) -> bool {
-    wish.mode == Mode::Shared
+    wish.request.mode == Mode::Shared
 }
 
 fn millis(time: Duration) -> String {
