@@ -30,11 +30,6 @@ pub(crate) trait Connect: Send + Sync {
     /// A new connection, within the time for connecting.
     fn connect(&self) -> impl Future<Output = Result<Self::Conn>> + Send;
 
-    /// Whether one that was idle is worth a request.
-    fn is_usable(_idle: &Self::Conn) -> bool {
-        true
-    }
-
     fn fault(error: &sqlx::Error) -> Fault;
 }
 
@@ -173,8 +168,8 @@ impl<S: Connect> Pool<S> {
             cause.is_some_and(|cause| S::fault(cause) == Fault::Full)
         };
         loop {
-            let free = self.pop();
-            if let Some(conn) = free {
+            let free = self.free.lock().pop();
+            if let Some((conn, _)) = free {
                 return Ok((conn, true));
             }
             match self.server.connect().await {
@@ -185,12 +180,6 @@ impl<S: Connect> Pool<S> {
                 made => return made.map(|conn| (conn, false)),
             }
         }
-    }
-
-    fn pop(&self) -> Option<S::Conn> {
-        let mut free = self.free.lock();
-        free.retain(|(conn, _)| S::is_usable(conn));
-        free.pop().map(|(conn, _)| conn)
     }
 
     /// Takes a connection (back).

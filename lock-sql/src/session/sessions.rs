@@ -65,10 +65,6 @@ impl<D: Dialect> Connect for Maker<D> {
         Ok(Session { conn, id, idle: Duration::ZERO, used: Instant::now(), permit: None })
     }
 
-    fn is_usable(idle: &Self::Conn) -> bool {
-        !idle.has_ended()
-    }
-
     fn fault(error: &sqlx::Error) -> Fault {
         D::fault(error)
     }
