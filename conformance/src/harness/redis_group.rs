@@ -13,11 +13,10 @@ use super::redis::PATIENT;
 use super::redis_inside::{Inside, IsCounter};
 use super::{Certificates, Credentials, Harness, PASSWORD, Store, Tls, open_by};
 use crate::case::Need;
-use crate::faults::{Link, Proxy};
+use crate::faults::{Link, Ports, Proxy};
 use crate::servers::free_port;
 use crate::servers::redis::Setup;
 use crate::servers::redis_group::{Group, Plan};
-use crate::servers::rewriter::{Ports, Rewriter};
 use crate::verdict::{Context as _, Stop, Verdict};
 
 /// Long against what a loaded machine needs to answer: no case of the suite is about a failover.
@@ -116,7 +115,7 @@ struct Running {
     driver: Driver,
     inside: Inside,
     plan: Plan,
-    ways: Mutex<Vec<(Proxy, Rewriter)>>,
+    ways: Mutex<Vec<Proxy>>,
     /// Something was done to it that the next case must not meet.
     spent: AtomicBool,
     free: Arc<Mutex<Vec<Group>>>,
@@ -165,10 +164,9 @@ impl Store for Running {
         let ports = Ports::default();
         let (mut told, mut ways) = (Vec::new(), Vec::new());
         for address in group.addresses() {
-            let rewriter = Rewriter::start(address, &ports).await?;
-            let proxy = Proxy::start(rewriter.address(), link).await?;
+            let proxy = Proxy::telling(address, link, &ports).await?;
             told.push((address.port(), proxy.address().port()));
-            ways.push((proxy, rewriter));
+            ways.push(proxy);
         }
         let by = |door: &SocketAddr| {
             let (_, port) = told.iter().find(|(real, _)| *real == door.port()).context("a door")?;

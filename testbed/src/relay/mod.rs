@@ -4,9 +4,10 @@
 
 mod corruptor;
 mod link;
-pub(crate) mod listening;
+mod listening;
 mod proxies;
 mod proxy;
+mod rewriter;
 mod trigger;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use std::time::Duration;
 pub use link::Link;
 pub use proxies::Proxies;
 pub use proxy::Proxy;
+pub use rewriter::Ports;
 pub use trigger::{Act, Trigger};
 
 /// What happens on the way. A connection whose stream has got a hole is not continued: it ends when the link heals.

@@ -14,7 +14,6 @@ mod process;
 pub mod redis;
 pub mod redis_group;
 pub mod resp;
-pub mod rewriter;
 pub mod tls;
 pub mod zookeeper;
 

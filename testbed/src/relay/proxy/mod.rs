@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use self::way::{End, Shared, forward};
 use super::listening::Listening;
-use super::{Direction, Fault, Link};
+use super::{Direction, Fault, Link, Ports};
 use crate::verdict::Verdict;
 
 /// Forwards connections to a server as its [`Link`] lets it. Ends when dropped.
@@ -27,8 +27,17 @@ impl Proxy {
     /// # Errors
     /// When there is no port to listen on.
     pub async fn start(target: SocketAddr, link: &Arc<Link>) -> Verdict<Self> {
-        let link = Arc::clone(link);
-        Ok(Self(Listening::start(move |client| connection(client, target, Arc::clone(&link))).await?))
+        Self::telling(target, link, &Ports::default()).await
+    }
+
+    /// The same to a server that tells the ports of others: clients read what `ports` has in place of them, once that is set.
+    ///
+    /// # Errors
+    /// When there is no port to listen on.
+    pub async fn telling(target: SocketAddr, link: &Arc<Link>, ports: &Ports) -> Verdict<Self> {
+        let (link, ports) = (Arc::clone(link), Arc::clone(ports));
+        let serve = move |client| connection(client, target, Arc::clone(&link), Arc::clone(&ports));
+        Ok(Self(Listening::start(serve).await?))
     }
 
     /// Where it listens.
@@ -38,7 +47,7 @@ impl Proxy {
     }
 }
 
-async fn connection(mut client: TcpStream, target: SocketAddr, link: Arc<Link>) {
+async fn connection(mut client: TcpStream, target: SocketAddr, link: Arc<Link>, ports: Ports) {
     match link.now().fault {
         Fault::Reset => {
             link.hit();
@@ -52,7 +61,12 @@ async fn connection(mut client: TcpStream, target: SocketAddr, link: Arc<Link>) 
     if client.set_nodelay(true).and(server.set_nodelay(true)).is_err() {
         return;
     }
-    let shared = Shared { link: &link, replies: watch::Sender::default(), answered: AtomicBool::new(true) };
+    let shared = Shared {
+        link: &link,
+        ports: &ports,
+        replies: watch::Sender::default(),
+        answered: AtomicBool::new(true),
+    };
     let ended = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();

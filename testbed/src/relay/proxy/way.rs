@@ -9,8 +9,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::super::link::Link;
+use super::super::rewriter::rewrite;
 use super::super::trigger::Act;
-use super::super::{Direction, Fault};
+use super::super::{Direction, Fault, Ports};
 
 /// How a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,7 @@ pub(super) enum Replies {
 /// What both directions of a connection know.
 pub(super) struct Shared<'a> {
     pub(super) link: &'a Link,
+    pub(super) ports: &'a Ports,
     pub(super) replies: watch::Sender<Replies>,
     /// Something came back since the last request.
     pub(super) answered: AtomicBool,
@@ -50,7 +52,7 @@ pub(super) async fn forward(
 ) -> End {
     let (departs, arrives) = mpsc::channel(UNDER_WAY);
     let reading = async {
-        depart(from, departs, shared.link, direction).await;
+        depart(from, departs, shared, direction).await;
         // What is under way arrives after the sender has closed.
         std::future::pending().await
     };
@@ -64,17 +66,21 @@ pub(super) async fn forward(
 async fn depart(
     mut from: ReadHalf<'_>,
     departs: mpsc::Sender<(Instant, Vec<u8>)>,
-    link: &Link,
+    shared: &Shared<'_>,
     direction: Direction,
 ) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         let mut due = Instant::now();
-        if let Some(time) = link.now().fault.delays(direction) {
-            link.hit();
+        if let Some(time) = shared.link.now().fault.delays(direction) {
+            shared.link.hit();
             due += time;
         }
-        if departs.send((due, buffer[..count].to_vec())).await.is_err() {
+        let mut piece = buffer[..count].to_vec();
+        if let (Direction::Replies, Some(ports)) = (direction, shared.ports.get()) {
+            rewrite(&mut piece, ports);
+        }
+        if departs.send((due, piece)).await.is_err() {
             return;
         }
     }
