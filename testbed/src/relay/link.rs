@@ -161,9 +161,6 @@ impl Link {
     /// Whether the trigger looks for something in this piece of a stream of requests, of which `seen` was there before,
     /// and strikes now.
     pub fn springs(&self, seen: &[u8], piece: &[u8]) -> Option<Act> {
-        if !self.trap.borrow().is_armed() {
-            return None;
-        }
         let mut act = None;
         self.trap.send_if_modified(|trap| {
             act = trap.springs(seen, piece);

@@ -38,10 +38,6 @@ impl Trap {
         Self { trigger: Some(trigger), matches: 0, struck: false }
     }
 
-    pub(super) fn is_armed(&self) -> bool {
-        self.trigger.is_some() && !self.struck
-    }
-
     pub(super) fn has_struck(&self) -> bool {
         self.struck
     }

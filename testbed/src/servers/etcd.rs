@@ -176,7 +176,7 @@ impl Member {
     }
 
     fn spawn(&self) -> Verdict {
-        self.process.start(self.program, self.arguments.clone())
+        self.process.start(Vec::new(), self.program, self.arguments.clone())
     }
 
     /// What it has written.

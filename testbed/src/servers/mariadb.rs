@@ -214,7 +214,7 @@ impl MariaDb {
         ];
         arguments.extend(common.map(OsString::from));
         arguments.extend(self.settings.iter().map(OsString::from));
-        self.process.start(mysqld().unwrap_or("mariadbd"), arguments)?;
+        self.process.start(Vec::new(), mysqld().unwrap_or("mariadbd"), arguments)?;
         self.process.until(|| async { self.say("DO 0").await.is_ok() }).await
     }
 }

@@ -174,7 +174,7 @@ mod tests {
         };
         let thread = std::thread::scope(|scope| {
             let starter = scope.spawn(|| {
-                server.start("sh", vec!["-c".into(), script.into()])?;
+                server.start(Vec::new(), "sh", vec!["-c".into(), script.into()])?;
                 until_it_says("ready")?;
                 Verdict::Ok(std::fs::canonicalize("/proc/thread-self")?)
             });

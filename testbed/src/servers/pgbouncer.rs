@@ -35,7 +35,7 @@ impl PgBouncer {
             lines.push('\n');
         }
         std::fs::write(&file, lines)?;
-        process.start_as(as_user(USER), "pgbouncer", vec![file.into()])?;
+        process.start(as_user(USER), "pgbouncer", vec![file.into()])?;
         process.until(|| async { say(port, "").await.is_ok() }).await?;
         Ok(Self { port, _process: process })
     }

@@ -316,7 +316,7 @@ impl PostgresServer {
         for setting in common.into_iter().chain(self.settings.iter().map(String::as_str)) {
             arguments.extend(["-c", setting].map(OsString::from));
         }
-        self.process.start_as(as_user(USER), programs()?.join("postgres"), arguments)?;
+        self.process.start(as_user(USER), programs()?.join("postgres"), arguments)?;
         self.process.until(|| async { self.say("").await.is_ok() }).await
     }
 }

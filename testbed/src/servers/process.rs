@@ -80,13 +80,8 @@ impl Process {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the program and does not wait.
-    pub(super) fn start(&self, program: impl AsRef<OsStr>, arguments: Vec<OsString>) -> Verdict {
-        self.start_as(Vec::new(), program, arguments)
-    }
-
-    /// The same as the user that these options of `setpriv` say.
-    pub(super) fn start_as(
+    /// Runs the program, as the user that these options of `setpriv` say, and does not wait.
+    pub(super) fn start(
         &self,
         user: Vec<OsString>,
         program: impl AsRef<OsStr>,

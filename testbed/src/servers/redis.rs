@@ -132,7 +132,7 @@ impl RedisServer {
         if setup.sentinel {
             arguments.push("--sentinel".into());
         }
-        self.process.start(program(), arguments)?;
+        self.process.start(Vec::new(), program(), arguments)?;
         self.process.until(|| self.answers()).await
     }
 

@@ -44,10 +44,6 @@ impl Plan {
     fn masters(&self) -> usize {
         if self.cluster { 3 } else { 1 }
     }
-
-    fn patience_ms(&self) -> u128 {
-        self.patience.as_millis()
-    }
 }
 
 /// A running group.
@@ -110,7 +106,7 @@ impl Group {
         }
         let quorum = SENTINELS / 2 + 1;
         for _ in 0..SENTINELS {
-            let patience = self.plan.patience_ms();
+            let patience = self.plan.patience.as_millis();
             let mut lines = vec![
                 "appendonly no".to_owned(),
                 format!("sentinel monitor {MASTER} {} {} {quorum}", master.ip(), master.port()),
@@ -134,7 +130,7 @@ impl Group {
         let count = self.plan.masters() * (1 + self.plan.replicas);
         for _ in 0..count {
             let bus = free_port()?;
-            let patience = self.plan.patience_ms();
+            let patience = self.plan.patience.as_millis();
             let lines = vec![
                 format!("cluster-port {bus}"),
                 format!("cluster-node-timeout {patience}"),

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,10 +88,6 @@ impl ZkServer {
         self.tls_port
     }
 
-    fn folder(&self) -> &Path {
-        self.process.folder()
-    }
-
     /// Where its snapshots and logs are.
     #[must_use]
     pub fn data(&self) -> PathBuf {
@@ -143,7 +139,7 @@ impl ZkServer {
         }
         defines.extend(self.setup.defines.iter().map(|define| format!("-D{define}")));
         if let Some(files) = &self.setup.tls {
-            let store = self.folder().join("server.pem");
+            let store = self.process.folder().join("server.pem");
             let (key, certificate) =
                 (std::fs::read_to_string(&files.key)?, std::fs::read_to_string(&files.certificate)?);
             std::fs::write(&store, format!("{key}{certificate}"))?;
@@ -162,16 +158,16 @@ impl ZkServer {
         if self.setup.id > 0 {
             std::fs::write(data.join("myid"), self.setup.id.to_string())?;
         }
-        let config = self.folder().join("zoo.cfg");
+        let config = self.process.folder().join("zoo.cfg");
         std::fs::write(&config, lines.join("\n"))?;
         std::fs::write(
-            self.folder().join("log4j.properties"),
+            self.process.folder().join("log4j.properties"),
             "log4j.rootLogger=WARN, A\nlog4j.appender.A=org.apache.log4j.ConsoleAppender\n\
              log4j.appender.A.layout=org.apache.log4j.PatternLayout\nlog4j.appender.A.layout.ConversionPattern=%d %p %c{1} %m%n\n",
         )?;
         let jars: String = JARS.split_whitespace().map(|jar| format!(":/usr/share/java/{jar}.jar")).collect();
         let mut arguments: Vec<OsString> =
-            vec!["-cp".into(), format!("{}{jars}", self.folder().display()).into()];
+            vec!["-cp".into(), format!("{}{jars}", self.process.folder().display()).into()];
         arguments.extend(["-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:-UsePerfData"].map(OsString::from));
         arguments.extend(defines.into_iter().map(OsString::from));
         arguments
@@ -183,7 +179,7 @@ impl ZkServer {
                 "ip"
             }
         };
-        self.process.start(program, arguments)
+        self.process.start(Vec::new(), program, arguments)
     }
 
     /// Waits until it serves.
