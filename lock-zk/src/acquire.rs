@@ -61,16 +61,16 @@ pub(crate) async fn acquire(
     let entry = Entry::new(request.holder, paths, session, ends);
     entries.insert(&entry);
     let answer = Join { sessions, in_use: &entries.in_use, request, entry: &entry }.join().await;
-    match &answer {
-        Ok(Standing::Busy(_)) => entries.remove(&entry),
-        Err(error) if !error.is_unclear() => {
-            if entry.node().is_some() {
-                leave(sessions, &entry).await?;
-            }
-            entries.remove(&entry);
+    let stays = match &answer {
+        Ok(standing) => !matches!(standing, Standing::Busy(_)),
+        // What is not clear is released, or ends with its lease.
+        Err(error) => error.is_unclear(),
+    };
+    if !stays {
+        if answer.is_err() && entry.node().is_some() {
+            leave(sessions, &entry).await?;
         }
-        // What is not clear stays: it is released, or ends with its lease.
-        _ => {}
+        entries.remove(&entry);
     }
     answer
 }
@@ -134,7 +134,7 @@ impl Join<'_> {
         steps.push(Step::Create(path.clone(), zk::CreateMode::Ephemeral, servers.acls()));
         // Servers do not tell the number of a node that is created in such a step. They tell it here.
         steps.push(Step::Set(path.clone(), Arc::clone(&paths.data)));
-        match session.write(Write(steps)).await.map_err(|error| self.failed(error))? {
+        match session.write(Write(steps), "join", &paths.parent).await? {
             Ok(mut results) => {
                 let Some(zk::MultiWriteResult::SetData { stat }) = results.pop() else {
                     return Err(self.failed(zk::Error::UnexpectedError("no answer to a write".into())));
@@ -176,15 +176,11 @@ impl Join<'_> {
             Err(error) => return Err(self.failed(error)),
         };
         let node = self.made(paths.path(&sequence.to_string()), &stat, false)?;
-        match admitted {
-            Ok(stat) if stat.as_ref().map(|stat| stat.version) != epoch => {
-                leave(self.sessions, self.entry).await?;
-                self.entry.set_node(None);
-                self.sessions.epochs.forget();
-                return Ok(None);
-            }
-            Ok(_) => {}
-            Err(error) => return Err(failed(error, "read", &newest)),
+        if admitted?.map(|stat| stat.version) != epoch {
+            leave(self.sessions, self.entry).await?;
+            self.entry.set_node(None);
+            self.sessions.epochs.forget();
+            return Ok(None);
         }
         let line = Line::listed(session, &paths.parent, listed?).await?;
         let stand = line.stand(&node.path).ok_or_else(|| {

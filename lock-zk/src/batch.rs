@@ -28,9 +28,11 @@ const MOST: usize = 64;
 /// About how many bytes are in a request: servers may take less than their default of a megabyte.
 pub(crate) const BYTES: usize = 32 * 1024;
 
-/// What came of a write: the results of its steps, or the number of the step that cannot be done and why; or what
-/// happened to the request.
-pub(crate) type Done = Result<Result<Vec<zk::MultiWriteResult>, (usize, zk::Error)>, zk::Error>;
+/// What came of a write: the results of its steps, or the number of the step that cannot be done and why.
+pub(crate) type Written = Result<Vec<zk::MultiWriteResult>, (usize, zk::Error)>;
+
+/// The same, or what happened to the request.
+pub(crate) type Done = Result<Written, zk::Error>;
 
 /// One step of a write.
 pub(crate) enum Step {

@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_core::{FencingToken, HolderId, LockName, Release, Result, Ticket};
-use zookeeper_client as zk;
 
 use crate::batch::{Step, Write};
 use crate::entries::{Entries, Entry, Node};
-use crate::error::failed;
 use crate::keys;
 use crate::line::Line;
 use crate::session::Session;
@@ -57,8 +55,7 @@ pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Entry) -> Result<Rel
         // Together with the node of the name: so a lock that is free leaves nothing behind, and the next join knows from making
         // that node that it is alone. Not done when somebody has joined, or the node of the name is not ours to delete.
         let steps = vec![Step::Delete(node.path.clone()), Step::Delete(entry.paths.parent.clone())];
-        let both = session.write(Write(steps)).await.map_err(|error| failed(error, "delete", &node.path))?;
-        if both.is_ok() {
+        if session.write(Write(steps), "delete", &node.path).await?.is_ok() {
             return Ok(Release::Released);
         }
     }
@@ -72,17 +69,12 @@ pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Entry) -> Result<Rel
 pub(crate) async fn find(session: &Session, parent: &str, holder: HolderId) -> Result<Option<Node>> {
     let (children, _) = session.latest_children(parent).await?;
     let Some(path) = keys::by(parent, &children, holder) else { return Ok(None) };
-    let stat = session.stat(&path).await.map_err(|error| failed(error, "read", &path))?;
-    let Some(stat) = stat else { return Ok(None) };
+    let Some(stat) = session.stat(&path).await? else { return Ok(None) };
     Ok(Some(Node { path, token: FencingToken::new(stat.czxid)?, alone: false }))
 }
 
 async fn delete(session: &Session, path: &str) -> Result<Release> {
-    match session.delete(path).await {
-        Ok(()) => Ok(Release::Released),
-        Err(zk::Error::NoNode) => Ok(Release::NotHeld),
-        Err(error) => Err(failed(error, "delete", path)),
-    }
+    Ok(if session.delete(path).await? { Release::Released } else { Release::NotHeld })
 }
 
 /// Deletes the node of an entry in the background, until it is gone: by us, or with the end of its session. A client that was

@@ -25,7 +25,7 @@ use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
 
-use crate::batch::{Batch, Done, Step, Write, send};
+use crate::batch::{Batch, Step, Write, Written, send};
 use crate::config::ZkConfig;
 use crate::contact::{BEATS, Beat, Contact, capacity};
 use crate::error::failed;
@@ -154,11 +154,11 @@ impl Session {
 
     /// The children of a node, and the transaction that was the last to add or remove one; none and 0 without the node.
     pub(crate) async fn children(&self, path: &str) -> Result<(Vec<String>, i64)> {
-        let fail = |error| failed(error, "list", path);
-        match self.ask(self.client().map_err(fail)?.get_children(path)).await {
+        let listed = async { self.ask(self.client()?.get_children(path)).await };
+        match listed.await {
             Ok((children, stat)) => Ok((children, stat.pzxid)),
             Err(zk::Error::NoNode) => Ok((Vec::new(), 0)),
-            Err(error) => Err(fail(error)),
+            Err(error) => Err(failed(error, "list", path)),
         }
     }
 
@@ -170,8 +170,9 @@ impl Session {
     }
 
     /// A node; `None` when it is not there.
-    pub(crate) async fn stat(&self, path: &str) -> Result<Option<zk::Stat>, zk::Error> {
-        self.ask(self.client()?.check_stat(path)).await
+    pub(crate) async fn stat(&self, path: &str) -> Result<Option<zk::Stat>> {
+        let found = async { self.ask(self.client()?.check_stat(path)).await };
+        found.await.map_err(|error| failed(error, "read", path))
     }
 
     /// What a node holds.
@@ -179,13 +180,21 @@ impl Session {
         self.ask(self.client()?.get_data(path)).await
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Result<(), zk::Error> {
-        self.ask(self.client()?.delete(path, None)).await
+    /// Deletes a node; false when it is not there.
+    pub(crate) async fn delete(&self, path: &str) -> Result<bool> {
+        let deleted = async { self.ask(self.client()?.delete(path, None)).await };
+        match deleted.await {
+            Ok(()) => Ok(true),
+            Err(zk::Error::NoNode) => Ok(false),
+            Err(error) => Err(failed(error, "delete", path)),
+        }
     }
 
-    /// Does a write, in a request that others may share.
-    pub(crate) async fn write(&self, write: Write) -> Done {
-        self.ask(self.batch.write(self.client()?, write)).await
+    /// Does a write, in a request that others may share, for `doing` something at `path`: what it did, or which step could not be
+    /// done and why.
+    pub(crate) async fn write(&self, write: Write, doing: &str, path: &str) -> Result<Written> {
+        let done = async { self.ask(self.batch.write(self.client()?, write)).await };
+        done.await.map_err(|error| failed(error, doing, path))
     }
 
     /// Waits until the server has done every write that was answered before, by whichever server: this one is the last of
