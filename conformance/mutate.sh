@@ -245,7 +245,7 @@ fault "quorum: failed attempts are not given back" $quorum/acquire.rs \
     's/give_all_back\(shared, &request, &answers\)\.await;//' \
     sim thousands_of_seeds
 fault "quorum: one member is enough to renew" $quorum/renew.rs \
-    's/if vote\.held\(\) < shared\.majority\(\) \{/if vote.held() < 1 {/; s/kept\(shared, vote\.leases\)/vote.leases.iter().copied().max().unwrap_or_default()/; s/use super::acquire::kept;\n//' \
+    's/if vote\.held\(\) < shared\.majority\(\) \{/if vote.held() < 1 {/' \
     sim a_holder_without_its_majority_knows
 fault "quorum: a gate is opened and no counter lifted" $quorum/readmission.rs \
     's/watched\.gate\.open\(&view\.incarnation, floor\)/watched.gate.open(\&view.incarnation, floor * 0)/' \
