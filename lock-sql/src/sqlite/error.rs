@@ -45,12 +45,13 @@ pub(crate) fn explain(error: rusqlite::Error) -> Error {
         Some(Code::DatabaseBusy | Code::DatabaseLocked) => {
             (Unavailable, "other writers kept the file busy; nothing was changed")
         }
-        Some(Code::PermissionDenied | Code::AuthorizationForStatementDenied | Code::ReadOnly) => {
-            (Denied, "the file or its folder cannot be written")
+        Some(Code::PermissionDenied | Code::AuthorizationForStatementDenied) => {
+            (Denied, "access to the file was denied")
         }
-        Some(Code::SystemIoFailure | Code::CannotOpen | Code::OutOfMemory) => {
-            (Unavailable, "the file or its -wal and -shm companions cannot be opened, read or written")
-        }
+        Some(Code::ReadOnly) => (Denied, "the file or its folder cannot be written"),
+        Some(Code::OutOfMemory) => (Unavailable, "SQLite ran out of memory"),
+        Some(Code::SystemIoFailure) => (Unavailable, "reading or writing the file failed"),
+        Some(Code::CannotOpen) => (Unavailable, "the file or its -wal and -shm companions cannot be opened"),
         Some(Code::DiskFull) => (Full, "the disk or the file is full; nothing was changed"),
         Some(Code::DatabaseCorrupt) => (Protocol, "the file is damaged"),
         Some(Code::NotADatabase) => (Foreign, "the file is not an SQLite database"),
