@@ -7,7 +7,7 @@ use onelock_core::client::Locks;
 use onelock_core::{ErrorKind, HandOver, LossReason, MemoryBackend, MemoryStore};
 
 use crate::case::{Need, table};
-use crate::ctx::{Ctx, LONG};
+use crate::ctx::{Ctx, LONG, listed};
 use crate::verdict::{Context as _, Stop, Verdict};
 use crate::worker::Worker;
 use crate::{ensure, ensure_eq, fail};
@@ -46,6 +46,13 @@ async fn giver(ctx: &Ctx, killed: Killed, locks: &Locks, other: &Locks) -> Verdi
     worker.send(&format!("hand {text}")).await?;
     if matches!(killed, Killed::BeforeItHasGiven) {
         worker.kill().await?;
+        // It may have died between its claim and its answer. Nobody asks for the claim again but who looks.
+        let lists = other.capabilities().list;
+        let claims = if lists { listed(other.backend(), "onelock.handover/", 10).await? } else { Vec::new() };
+        for claim in claims {
+            let gone = async || Ok(other.inspect(&claim.name).await?.holders.is_empty().then_some(()));
+            ctx.eventually("the claim has ended", gone).await?;
+        }
     } else {
         let given: HandOver = worker.answer().await?.parse()?;
         let guard = match killed {
