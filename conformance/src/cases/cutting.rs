@@ -189,7 +189,7 @@ async fn lost_reply_to_acquire_is_given_back(ctx: &Ctx) -> Verdict {
         link.set(Fault::LoseReplies);
         let tried = ctx.soon("a try whose reply is lost", locks.mutex(&text)?.try_acquire()).await?;
         let error = expect!(tried, Err(error) => error, "a try whose reply is lost");
-        // The connection may be in use just then, as for what a client tidies away: then it was not sent.
+        // The client's own sweep may use the connection at that moment: then the try was not sent, and nothing is unclear.
         unclear += usize::from(error.is_unclear());
         link.heal();
         // The lease is far longer than this waits.

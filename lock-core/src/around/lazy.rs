@@ -244,6 +244,12 @@ mod tests {
     })
     .capabilities(memory::DRIVER.capabilities);
 
+    /// A store that cannot be reached.
+    const AWAY: Driver = Driver::new("away", &["away"], |_, _| {
+        Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "refused")) })
+    })
+    .capabilities(memory::DRIVER.capabilities);
+
     /// A store that offers less than it declares.
     const LESS: Driver = Driver::new("less", &["less"], |url, context| memory::DRIVER.open(url, context))
         .capabilities({
@@ -254,7 +260,15 @@ mod tests {
         });
 
     async fn open(url: &str) -> Result<Locks> {
-        Locks::open(url, &[DRIVER, LESS], Settings::default(), Arc::new(BootClock)).await
+        Locks::open(url, &[AWAY, DRIVER, LESS], Settings::default(), Arc::new(BootClock)).await
+    }
+
+    #[tokio::test]
+    async fn bad_input_is_an_error_before_the_store_is_connected_to() {
+        let locks = open("away://?lazy=true").await.unwrap();
+        let page = Page::first(1).unwrap();
+        assert_eq!(locks.list("\0", &page).await.unwrap_err().kind(), ErrorKind::InvalidName);
+        assert_eq!(locks.list("", &page).await.unwrap_err().kind(), ErrorKind::Unavailable);
     }
 
     #[tokio::test]

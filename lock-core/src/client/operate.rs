@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::backend::{Backend, Release};
 use crate::client::Locks;
 use crate::error::Result;
-use crate::name::LockName;
+use crate::name::{LockName, check_prefix};
 use crate::snapshot::{Listing, Page, Snapshot};
 use crate::token::FencingToken;
 
@@ -57,7 +57,9 @@ impl Locks {
     /// # }
     /// ```
     pub async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        check_prefix(prefix)?;
         self.client.open()?;
+        self.client.capabilities.require(self.client.capabilities.list, "list", &self.client.info.scheme)?;
         let (prefix, page) = (prefix.to_owned(), page.clone());
         self.client.ask(|backend| async move { backend.list(&prefix, &page).await }).await
     }

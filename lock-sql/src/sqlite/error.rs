@@ -51,8 +51,8 @@ pub(crate) fn explain(error: rusqlite::Error) -> Error {
         Some(Code::ReadOnly) => (Denied, "the file or its folder cannot be written"),
         Some(Code::OutOfMemory) => (Unavailable, "SQLite ran out of memory"),
         Some(Code::SystemIoFailure) => (Unavailable, "reading or writing the file failed"),
-        Some(Code::CannotOpen) => (Unavailable, "the file or its -wal and -shm companions cannot be opened"),
         Some(Code::DiskFull) => (Full, "the disk or the file is full; nothing was changed"),
+        Some(Code::CannotOpen) => (Unavailable, "the file or its -wal and -shm companions cannot be opened"),
         Some(Code::DatabaseCorrupt) => (Protocol, "the file is damaged"),
         Some(Code::NotADatabase) => (Foreign, "the file is not an SQLite database"),
         // A missing table or column, a broken constraint, a value of another type: not what we wrote.
