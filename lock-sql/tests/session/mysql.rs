@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onelock_conformance::servers::mariadb::mysqld;
-use onelock_core::{Driver, ErrorKind, Release};
+use onelock_core::{Driver, ErrorKind, Locks, Release};
 use onelock_sql::MYSQL_SESSION_DRIVER;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::mysql_harness::{locks_sql, start};
 use crate::mysql_server::{Admin as _, MariaDb};
@@ -121,4 +123,68 @@ async fn a_refused_connection_is_waited_for() {
         "SELECT VARIABLE_VALUE FROM {schema}.global_status WHERE VARIABLE_NAME = 'Connection_errors_max_connections'"
     );
     assert!(server.count(&sql).await.unwrap() > 0, "no connection was refused: this shows nothing");
+}
+
+/// The way to one client puts the id of a third session into replies: where the client evicts another holder, and where it is told
+/// which session its own is. Neither ends the third.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_altered_id_ends_nobody_elses_session() {
+    let server = MariaDb::start_with(&[]).await;
+    // From here on all ids have two digits.
+    while new_id(&server).await < 10 {}
+    let (a, b) = (server.open("").await, server.open("").await);
+    let third = a.mutex("third").unwrap().acquire().await.unwrap();
+    let evicted = b.mutex("evicted").unwrap().acquire().await.unwrap();
+    let id = id_of_holder(&a, "third").await;
+    let port = altering(server.port(), vec![id_of_holder(&b, "evicted").await], id).await;
+    let c = open::<MariaDb>(&MariaDb::url_at(port, "")).await.unwrap();
+    assert_eq!(c.evict("evicted", evicted.token().unwrap()).await.unwrap(), Release::Released);
+    soon(evicted.lost()).await;
+
+    // It asks for its tables on the first, and the others are sessions.
+    let next = new_id(&server).await + 1;
+    let port = altering(server.port(), (next..next + 4).collect(), id).await;
+    let error = open::<MariaDb>(&MariaDb::url_at(port, "")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+    third.release().await.unwrap();
+}
+
+/// The id of a new session. The next one has the next.
+async fn new_id(server: &MariaDb) -> u64 {
+    server.count("SELECT CONNECTION_ID()").await.unwrap()
+}
+
+async fn id_of_holder(locks: &Locks, name: &str) -> u64 {
+    let note = &locks.inspect(name).await.unwrap().holders[0].note;
+    note.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// The port of a way to the server that puts the id `told` once in place of one of `real` into what it is answered at a time.
+async fn altering(server: u16, real: Vec<u64>, told: u64) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // A value in a row of text, with its length in front.
+    let text = |id: u64| format!("\u{2}{id}").into_bytes();
+    let (real, told): (Vec<_>, _) = (real.into_iter().map(text).collect(), text(told));
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+            let (mut requests, mut to_client) = client.into_split();
+            let (mut replies, mut to_server) = server.into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut requests, &mut to_server).await });
+            let (real, told) = (real.clone(), told.clone());
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 1 << 16];
+                while let Ok(count @ 1..) = replies.read(&mut bytes).await {
+                    let piece = &mut bytes[..count];
+                    if let Some(at) = piece.windows(3).position(|part| real.iter().any(|id| id == part)) {
+                        piece[at..at + 3].copy_from_slice(&told);
+                    }
+                    to_client.write_all(piece).await?;
+                }
+                std::io::Result::Ok(())
+            });
+        }
+    });
+    port
 }

@@ -10,11 +10,14 @@ use super::session::{BEAT, Conn, GIVE, MySql, TAKE};
 use super::words::{ENDLESS, ended, proxied, seconds};
 use crate::mysql::connect::send;
 use crate::mysql::error::{fault, number};
-use crate::mysql::sql::Value;
+use crate::mysql::sql::{Value, fill};
 use crate::pool::{self, Fault};
 use crate::session::dialect::{Answer, Ask, Dialect, Id, Whose, Wish};
 use crate::session::names::{Key, tag};
 use crate::unharmed::unharmed;
+
+/// Reads who holds a lock.
+const HOLDER: &str = include_str!("sql/holder.sql");
 
 /// How often to look at a holder that says something else each time: it holds for less time than a look takes.
 const LOOKS: u32 = 20;
@@ -63,7 +66,7 @@ impl MySql {
     /// The session that holds the lock, and the number it says it has, as far as it does.
     async fn holder(&self, conn: &mut Conn, key: &Key) -> Result<Option<(i64, Option<i64>)>> {
         let key = [("key", Value::Digest(key.long()))];
-        let seen = self.rows(&mut conn.conn, include_str!("sql/holder.sql"), &key).await?.pop();
+        let seen = self.rows(&mut conn.conn, HOLDER, &key).await?.pop();
         Ok(seen.and_then(|(holder, number): (Option<i64>, _)| Some((holder?, number))))
     }
 
@@ -126,23 +129,23 @@ impl Dialect for MySql {
     }
 
     async fn end(&self, conn: &mut Conn, whose: Whose) -> Result<bool> {
-        let session = match whose {
+        // The server finds the session and ends it in one request: an answer that arrives altered must not end another one.
+        let fill = |text, values: &[_]| fill(text, &self.config.namespace, values);
+        let sql = match whose {
             // What belongs to another life of the server has ended with it.
-            Whose::Session(id) => Some(id.process).filter(|_| id.born == conn.life.id),
+            Whose::Session(id) if id.born != conn.life.id => return Ok(false),
+            Whose::Session(id) => format!("KILL {}", id.process),
             Whose::Numbered(key, token) => {
-                let seen = self.holder(conn, &key).await?.filter(|seen| seen.1 == Some(token.get()));
-                // The parts of one number, and not of two?
-                let same = seen.is_some() && self.holder(conn, &key).await? == seen;
-                seen.filter(|_| same).map(|(holder, _)| holder)
+                let held = fill(HOLDER, &[("key", Value::Digest(key.long()))]);
+                let values = [("held", Value::Part(&held)), ("token", Value::Int(token.get()))];
+                fill(include_str!("sql/evict.sql"), &values)
             }
             Whose::Of(key, tag) => {
                 let values = [("key", Value::Digest(key.long())), ("tag", Value::Part(&tag))];
-                let is_of = include_str!("sql/is_of.sql");
-                self.rows(&mut conn.conn, is_of, &values).await?.pop().and_then(|(session,)| session)
+                fill(include_str!("sql/end_of.sql"), &values)
             }
         };
-        let Some(session) = session else { return Ok(false) };
-        match unharmed(send(&mut conn.conn, format!("KILL {session}"))).await {
+        match unharmed(send(&mut conn.conn, sql)).await {
             Ok(_) => Ok(true),
             // There is none.
             Err(error) if number(&error) == Some(1094) => Ok(false),

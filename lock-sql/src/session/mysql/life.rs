@@ -40,7 +40,10 @@ impl MySql {
         // By the client's clock: the server's `SLEEP` is by a clock that may be stepped.
         let (session, this) = loop {
             let set_up = self.rows(&mut conn, include_str!("sql/set_up.sql"), &[]).await?.pop();
-            let (session, text, up): (_, Vec<u8>, i64) = set_up.ok_or_else(strange)?;
+            let (session, again, text, up): (_, i64, Vec<u8>, i64) = set_up.ok_or_else(strange)?;
+            if session != again {
+                return Err(strange());
+            }
             if up >= 1 {
                 break (session, life(&text));
             }

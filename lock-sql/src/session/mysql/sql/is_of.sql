@@ -1,3 +1,0 @@
--- :key :tag. One row: the session that holds the lock, if it says that it is this one's.
-SELECT CAST(IF(IS_USED_LOCK(CONCAT('onelock/', COALESCE(holder, 0), '/t/:tag')) = holder, holder, NULL) AS SIGNED)
-FROM (SELECT IS_USED_LOCK(:key) AS holder LIMIT 1) AS held;
