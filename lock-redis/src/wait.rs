@@ -26,9 +26,8 @@ struct Waiter {
 #[derive(Clone, Copy, Debug, Default)]
 struct Mail {
     held: Option<FencingToken>,
-    /// How many reasons to ask there were, and how many of them the waiter has acted on.
-    reasons: u64,
-    asked: u64,
+    /// Whether there is a reason to ask on which the waiter has not acted.
+    ask: bool,
 }
 
 impl Inbox {
@@ -49,8 +48,8 @@ impl Inbox {
     pub(crate) fn forget(&self, holder: HolderId) {
         let waiter = self.waiters.lock().remove(&holder);
         // A task that still waits there asks once more and learns what happened.
-        if let Some(waiter) = waiter.filter(|waiter| Arc::strong_count(waiter) > 1) {
-            waiter.post(|mail| mail.reasons += 1);
+        if let Some(waiter) = waiter {
+            waiter.post(|mail| mail.ask = true);
         }
     }
 
@@ -64,14 +63,14 @@ impl Inbox {
         let (Some(holder), Ok(token)) = (HolderId::from_hex(holder), token.parse()) else { return };
         let waiter = self.waiters.lock().get(&holder).cloned();
         if let Some(waiter) = waiter {
-            waiter.post(|mail| if self.grants { mail.held = Some(token) } else { mail.reasons += 1 });
+            waiter.post(|mail| if self.grants { mail.held = Some(token) } else { mail.ask = true });
         }
     }
 
     /// Messages may have been lost: everyone asks again.
     pub(crate) fn ask_all(&self) {
         let all: Vec<_> = self.waiters.lock().values().cloned().collect();
-        all.iter().for_each(|waiter| waiter.post(|mail| mail.reasons += 1));
+        all.iter().for_each(|waiter| waiter.post(|mail| mail.ask = true));
     }
 
     /// Waits for the grant, or for a reason to ask, which comes when `reach` has connected. A waiter without a place gets one
@@ -96,9 +95,10 @@ impl Inbox {
             }
             tokio::select! {
                 biased;
-                reached = reach(), if mail.reasons > mail.asked => {
+                reached = reach(), if mail.ask => {
                     reached?;
-                    waiter.mail.lock().asked = mail.reasons;
+                    // What came meanwhile is answered by asking, too.
+                    waiter.mail.lock().ask = false;
                     return Ok(Wake::Ask);
                 }
                 () = arrived => {}
