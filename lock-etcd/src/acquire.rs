@@ -16,7 +16,7 @@ use crate::client::Cluster;
 use crate::entries::Entries;
 use crate::error::{Failure, protocol};
 use crate::keys::{Entry, Keys, Span};
-use crate::lease::{Lease, Leases, Life};
+use crate::lease::{Lease, Leases};
 use crate::line::{self, From};
 use crate::renew;
 
@@ -91,11 +91,14 @@ impl<'a> Join<'a> {
         let Request { lease, waiter_lease, delay, .. } = *self.request;
         let length = if self.form == Form::Wait { waiter_lease } else { lease };
         let lease = self.leases.get(length, delay).await?;
-        let before = self.is_sent(&lease);
+        // Those that it could be on before, and this one.
+        let before = self.entries.get(self.request.holder).map(|own| own.leases).unwrap_or_default();
+        self.entries.change(self.request.holder, |own| own.rely_on(&lease));
+        self.under_way = true;
         // A lease that was not kept alive lately is, beside the transaction: no round trip more.
         let cluster = self.leases.cluster();
         let sent = cluster.send_in_turn(&cluster.joins, self.txn(&lease));
-        let ((answer, unclear), life) = tokio::join!(sent, self.leases.refresh(&lease));
+        let ((answer, unclear), kept) = tokio::join!(sent, self.leases.refresh(&lease));
         self.under_way = false;
         if unclear {
             self.is_unclear();
@@ -124,7 +127,8 @@ impl<'a> Join<'a> {
         let made = (revision, Some(line::keys_of(ahead)));
         self.entries.change(self.request.holder, |own| (own.number, own.ahead) = made);
         // With its lease the entry is gone.
-        if life? == Life::Gone {
+        kept?;
+        if lease.is_gone() {
             return Ok(None);
         }
         match self.stands(&lease)? {
@@ -140,13 +144,12 @@ impl<'a> Join<'a> {
         revision: i64,
         mut ranges: impl Iterator<Item = PbRangeResponse>,
     ) -> Result<Option<Standing>> {
-        let mut next = || ranges.next().ok_or_else(|| protocol("etcd left out a reading"));
-        if line::found(&self.key, next()?).is_some() {
+        if line::found(&self.key, line::next(&mut ranges)?).is_some() {
             // Of an earlier try: its place is the answer.
             return self.renewed().await;
         }
         if let Some(key) = self.keys.epoch() {
-            let found = line::found(key.as_bytes(), next()?);
+            let found = line::found(key.as_bytes(), line::next(&mut ranges)?);
             let newest = found.as_ref().map_or(Ok(TokenEpoch::default()), |kv| epoch_in(&kv.value))?;
             self.request.epoch.check(newest).inspect_err(|_| self.is_clear())?;
             if newest < self.request.epoch {
@@ -201,17 +204,6 @@ impl<'a> Join<'a> {
         line::blockers(self.request.mode, line::ahead(&self.span, &self.key, ranges))
     }
 
-    /// A try is sent that may put the entry on this lease. Those that it could be on before.
-    fn is_sent(&mut self, lease: &Arc<Lease>) -> Vec<Arc<Lease>> {
-        self.under_way = true;
-        let mut before = Vec::new();
-        self.entries.change(self.request.holder, |own| {
-            before.clone_from(&own.leases);
-            own.rely_on(lease);
-        });
-        before
-    }
-
     fn is_unclear(&self) {
         self.entries.change(self.request.holder, |own| {
             own.unclear = true;
@@ -264,7 +256,6 @@ impl<'a> Join<'a> {
     /// There is no entry.
     fn is_clear(&mut self) {
         self.done = true;
-        self.entries.release(self.request.holder, self.leases.now());
         self.entries.absent(self.request.holder, self.leases.now());
     }
 }

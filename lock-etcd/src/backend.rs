@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Client, GetOptions};
+use etcd_client::{GetOptions, TxnOp};
 use onelock_core::store::{Checked, undeclared};
 use onelock_core::{
     Backend, BootClock, Capabilities, Clock, Error, ErrorKind, FencingToken, Info, Listing, LockName, Page,
@@ -12,13 +12,13 @@ use onelock_core::{
 };
 use tokio::runtime::Handle;
 
-use crate::client::{Cluster, closed, kv};
+use crate::client::{Cluster, closed};
 use crate::config::EtcdConfig;
 use crate::entries::Entries;
 use crate::keys::Keys;
 use crate::lease::Leases;
 use crate::watches::Watches;
-use crate::{acquire, inspect, release, renew, wait};
+use crate::{acquire, inspect, line, release, renew, wait};
 
 /// Locks kept by an etcd cluster.
 ///
@@ -41,6 +41,8 @@ impl EtcdBackend {
         // A number is a revision of the cluster: nobody can lift it.
         Capabilities::of_lines()
             .raise(false)
+            // A reading of each goes into one transaction.
+            .max_batch(128)
             .min_lease(Duration::from_secs(2))
             .lease_step(Duration::from_secs(1))
             .granularity(Duration::from_millis(50))
@@ -89,11 +91,8 @@ impl EtcdBackend {
 
     /// Reads one key under the prefix: the cluster answers, and the user may read.
     async fn probe(&self) -> Result<()> {
-        let call = |client: Arc<Client>| {
-            let key = self.keys.probe();
-            async move { kv(&client).get(key, Some(GetOptions::new().with_count_only())).await }
-        };
-        match self.cluster.request(&mut false, call).await.map_err(Error::from) {
+        let probe = TxnOp::get(self.keys.probe(), Some(GetOptions::new().with_count_only()));
+        match line::read(&self.cluster, probe).await {
             // With an empty prefix the user may have rights on the keys of some names only.
             Err(error) if error.kind() == ErrorKind::Denied && self.keys.is_bare() => {
                 self.cluster.client(self.cluster.current()?).await.map(|_| ()).map_err(Error::from)

@@ -31,8 +31,8 @@ const TURNS: usize = 128;
 /// The largest answer that is read: a line of some hundred thousand entries.
 const LARGEST_ANSWER: usize = 64 << 20;
 
-/// How many readings go into one transaction: etcd takes 128 operations by default.
-const READINGS: usize = 64;
+/// How many readings go into one transaction: as many operations as etcd takes by default.
+const READINGS: usize = 128;
 
 #[derive(Default)]
 struct Endpoint {

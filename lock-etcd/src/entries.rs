@@ -19,8 +19,8 @@ use crate::watches::View;
 /// How often a client looks for entries of its own whose time has passed.
 pub(crate) const SWEEP: Duration = Duration::from_millis(250);
 
-/// The longest pause between two looks for what a join may still make.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How often it looks for what a join, or a release that was not answered, may have left.
+pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
 /// An entry of this client.
 #[derive(Clone, Debug)]
@@ -39,8 +39,8 @@ pub(crate) struct Own {
     pub(crate) unclear: bool,
     /// When it is taken out unless it is renewed; `None` while a join is under way.
     pub(crate) due: Option<Timestamp>,
-    /// It is released or has lapsed, and no verb but another acquire brings it back. The pause before the next look for it.
-    released: Option<Duration>,
+    /// It is released or has lapsed, and no verb but another acquire brings it back.
+    released: bool,
     /// It is being taken out now.
     taken_out: bool,
 }
@@ -55,7 +55,7 @@ impl Own {
             view: Arc::default(),
             unclear: false,
             due: None,
-            released: None,
+            released: false,
             taken_out: false,
         }
     }
@@ -84,11 +84,11 @@ pub(crate) struct Entries {
 impl Entries {
     /// The entry of a holder, unless it is released.
     pub(crate) fn get(&self, holder: HolderId) -> Option<Own> {
-        self.map.lock().get(&holder).filter(|own| own.released.is_none()).cloned()
+        self.map.lock().get(&holder).filter(|own| !own.released).cloned()
     }
 
     pub(crate) fn is_released(&self, holder: HolderId) -> bool {
-        self.map.lock().get(&holder).is_some_and(|own| own.released.is_some())
+        self.map.lock().get(&holder).is_some_and(|own| own.released)
     }
 
     /// Begins a join: the entry is kept in mind from before anything is sent.
@@ -99,7 +99,7 @@ impl Entries {
             let text = "what an earlier join of this holder has made is being taken out";
             return Err(Error::new(ErrorKind::Unavailable, text).unsent());
         }
-        (own.released, own.due) = (None, None);
+        (own.released, own.due) = (false, None);
         self.begun.notify_one();
         Ok(())
     }
@@ -113,30 +113,27 @@ impl Entries {
     /// Changes an entry that is not released; whether it was there.
     pub(crate) fn change(&self, holder: HolderId, change: impl FnOnce(&mut Own)) -> bool {
         let mut map = self.map.lock();
-        let own = map.get_mut(&holder).filter(|own| own.released.is_none());
+        let own = map.get_mut(&holder).filter(|own| !own.released);
         own.map(change).is_some()
     }
 
     /// From now on no verb but another acquire brings it back; it is taken out at `due`.
     pub(crate) fn release(&self, holder: HolderId, due: Timestamp) {
         if let Some(own) = self.map.lock().get_mut(&holder) {
-            own.released = Some(own.released.unwrap_or(SWEEP));
-            own.due = Some(due);
+            (own.released, own.due) = (true, Some(due));
         }
     }
 
-    /// The store has said that it is not there. Forgotten, unless a join may still make it: then it is looked for again, ever
-    /// more rarely, until the leases are over that it can come to be on.
+    /// The store has said that it is not there. Forgotten, unless a join may still make it: then it is looked for again until the
+    /// leases are over that it can come to be on.
     pub(crate) fn absent(&self, holder: HolderId, now: Timestamp) {
         let mut map = self.map.lock();
         let Some(own) = map.get_mut(&holder) else { return };
         if !own.unclear || own.leases.iter().all(|lease| lease.is_over(now)) {
             map.remove(&holder);
-            return;
+        } else {
+            (own.released, own.due) = (true, Some(now + AGAIN));
         }
-        let pause = own.released.unwrap_or(SWEEP);
-        own.due = Some(now + pause);
-        own.released = Some((pause * 2).min(LONGEST_PAUSE));
     }
 
     /// An entry has been taken out, or could not be.
@@ -151,8 +148,7 @@ impl Entries {
         let mut map = self.map.lock();
         let lapsed = map.iter_mut().filter(|(_, own)| own.due.is_some_and(|due| due <= now));
         let release = |(holder, own): (&HolderId, &mut Own)| {
-            own.released = Some(own.released.unwrap_or(SWEEP));
-            own.taken_out = true;
+            (own.released, own.taken_out) = (true, true);
             (*holder, own.clone())
         };
         lapsed.map(release).collect()
@@ -165,7 +161,7 @@ impl Entries {
     /// Forgets all; the leases that living ones can be on.
     pub(crate) fn take_all(&self) -> Vec<i64> {
         let all = std::mem::take(&mut *self.map.lock());
-        let living = all.into_values().filter(|own| own.released.is_none() && own.number > 0);
+        let living = all.into_values().filter(|own| !own.released && own.number > 0);
         living.flat_map(|own| own.leases).map(|lease| lease.id).collect()
     }
 }

@@ -71,46 +71,43 @@ fn is_stale_token(status: &Status) -> bool {
 }
 
 fn read(error: Etcd, prefix: &str) -> Error {
-    let (kind, text) = match &error {
-        Etcd::GRpcStatus(status) => of_status(status, prefix),
-        Etcd::InvalidArgs(_) | Etcd::InvalidUri(_) => (ErrorKind::InvalidConfig, error.to_string()),
-        Etcd::TransportError(cause) => {
-            (ErrorKind::Unavailable, with_causes(error.to_string(), cause.source()))
-        }
-        _ => (ErrorKind::Unavailable, error.to_string()),
+    let (kind, text, cause) = match &error {
+        Etcd::GRpcStatus(status) => (kind_of(status), status.message().to_owned(), status.source()),
+        Etcd::InvalidArgs(_) | Etcd::InvalidUri(_) => (ErrorKind::InvalidConfig, error.to_string(), None),
+        Etcd::TransportError(cause) => (ErrorKind::Unavailable, error.to_string(), cause.source()),
+        _ => (ErrorKind::Unavailable, error.to_string(), None),
     };
+    let mut text = with_causes(text, cause);
+    match &error {
+        // etcd does not say which right on which key.
+        Etcd::GRpcStatus(status) if status.code() == Code::PermissionDenied => {
+            let keys = if prefix.is_empty() { "the lock's name and a slash" } else { prefix };
+            text += &format!("; the user needs a role with `readwrite` on the keys that start with {keys}");
+        }
+        Etcd::GRpcStatus(status) if kind == ErrorKind::Protocol => {
+            text = format!("{:?}: {text}", status.code());
+        }
+        _ => {}
+    }
     Error::new(kind, text)
 }
 
-fn of_status(status: &Status, prefix: &str) -> (ErrorKind, String) {
-    let text = status.message();
+fn kind_of(status: &Status) -> ErrorKind {
+    let says = |words: &[&str]| words.iter().any(|word| status.message().contains(word));
     match status.code() {
-        // etcd does not say which right on which key.
-        Code::PermissionDenied => {
-            let keys = if prefix.is_empty() { "the lock's name and a slash" } else { prefix };
-            let right = format!("the user needs a role with `readwrite` on the keys that start with {keys}");
-            (ErrorKind::Denied, format!("{text}; {right}"))
-        }
+        Code::PermissionDenied => ErrorKind::Denied,
         // Wrong passwords and missing users come as invalid arguments or failed preconditions.
-        Code::InvalidArgument | Code::FailedPrecondition
-            if ["auth", "user", "password"].iter().any(|word| text.contains(word)) =>
-        {
-            (ErrorKind::Denied, text.to_owned())
+        Code::InvalidArgument | Code::FailedPrecondition if says(&["auth", "user", "password"]) => {
+            ErrorKind::Denied
         }
-        Code::ResourceExhausted if text.contains("space") || text.contains("quota") => {
-            (ErrorKind::Full, text.to_owned())
-        }
-        Code::Unavailable | Code::ResourceExhausted | Code::Aborted => {
-            (ErrorKind::Unavailable, with_causes(text, status.source().map(|cause| cause as _)))
-        }
-        Code::DeadlineExceeded | Code::Cancelled => (ErrorKind::Timeout, text.to_owned()),
+        Code::ResourceExhausted if says(&["space", "quota"]) => ErrorKind::Full,
+        Code::Unavailable | Code::ResourceExhausted | Code::Aborted => ErrorKind::Unavailable,
+        Code::DeadlineExceeded | Code::Cancelled => ErrorKind::Timeout,
         // A connection that breaks inside a request has no code of its own.
-        Code::Unknown | Code::Internal
-            if status.source().is_some() || text.contains("transport") || text.contains("leader") =>
-        {
-            (ErrorKind::Unavailable, with_causes(text, status.source().map(|cause| cause as _)))
+        Code::Unknown | Code::Internal if status.source().is_some() || says(&["transport", "leader"]) => {
+            ErrorKind::Unavailable
         }
-        code => (ErrorKind::Protocol, format!("{code:?}: {text}")),
+        _ => ErrorKind::Protocol,
     }
 }
 

@@ -17,7 +17,8 @@ use crate::line;
 const LIST_CHUNK: i64 = 1_000;
 
 pub(crate) async fn inspect(keys: &Keys, cluster: &Cluster, name: &LockName) -> Result<Snapshot> {
-    let line = line::get(cluster, &keys.line(name), GetOptions::new()).await?;
+    let span = keys.line(name);
+    let line = span.entries(line::read(cluster, span.op(GetOptions::new())).await?.kvs);
     let count = holders(line.iter().map(|entry| entry.mode));
     let mut views = line.iter().map(view).collect::<Result<Vec<_>>>()?;
     let waiters = views.split_off(count);
@@ -31,44 +32,39 @@ pub(crate) async fn list(keys: &Keys, cluster: &Cluster, prefix: &str, page: &Pa
         known.ok_or_else(|| Error::new(ErrorKind::InvalidConfig, "this is no cursor of such a listing"))?;
         span.start = keys.after(cursor);
     }
+    let mut lines: Vec<(LockName, Vec<PbKeyValue>)> = Vec::new();
     let mut listing = Listing::default();
-    let mut line = Vec::new();
-    let mut current: Option<(String, LockName)> = None;
-    loop {
+    'reading: loop {
         // Keys in their own order: those of a name are beside each other.
         let options = GetOptions::new().with_limit(LIST_CHUNK).with_keys_only();
-        let answer = line::get_raw(cluster, &span, options).await?;
+        let answer = line::read(cluster, span.op(options)).await?;
         if let Some(last) = answer.kvs.last() {
             span.start = [&last.key[..], &[0]].concat();
         }
         for kv in answer.kvs {
-            let Some(encoded) = keys.encoded_name(&kv.key) else { continue };
-            if current.as_ref().is_none_or(|(now, _)| now != encoded) {
-                finish(&mut listing, keys, current.take(), &mut line);
-                // A key that no name is written as is not of a lock.
-                let Some(name) = LockName::decode(encoded) else { continue };
-                if listing.names.len() == page.limit {
-                    listing.next = listing.names.last().map(|last| last.name.encoded().into_owned());
-                    return Ok(listing);
+            // A key that no name is written as is not of a lock.
+            let Some(name) = keys.encoded_name(&kv.key).and_then(LockName::decode) else { continue };
+            let full = lines.len() == page.limit;
+            match lines.last_mut() {
+                Some((last, line)) if *last == name => line.push(kv),
+                Some((last, _)) if full => {
+                    listing.next = Some(last.encoded().into_owned());
+                    break 'reading;
                 }
-                current = Some((encoded.to_owned(), name));
+                _ => lines.push((name, vec![kv])),
             }
-            line.push(kv);
         }
         if !answer.more {
-            finish(&mut listing, keys, current, &mut line);
-            return Ok(listing);
+            break;
         }
     }
-}
-
-/// Adds a name whose keys have all been read.
-fn finish(listing: &mut Listing, keys: &Keys, name: Option<(String, LockName)>, line: &mut Vec<PbKeyValue>) {
-    let line = std::mem::take(line);
-    let Some((_, name)) = name else { return };
-    let line = keys.line(&name).entries(line);
-    let holders = holders(line.iter().map(|entry| entry.mode));
-    listing.names.push(ListedName::new(name, holders, line.len() - holders));
+    let counted = |(name, line)| {
+        let line = keys.line(&name).entries(line);
+        let holders = holders(line.iter().map(|entry| entry.mode));
+        ListedName::new(name, holders, line.len() - holders)
+    };
+    listing.names = lines.into_iter().map(counted).collect();
+    Ok(listing)
 }
 
 /// What people see of an entry. A value that is no note of ours is shown as far as it is text.

@@ -8,6 +8,7 @@
 //! `concurrency.Mutex` write `<line><lease in hexadecimal>` and wait for every older key of the line.
 
 use etcd_client::proto::PbKeyValue;
+use etcd_client::{GetOptions, TxnOp};
 use onelock_core::{HolderId, LockName, Mode};
 
 /// The keys under one prefix.
@@ -98,25 +99,23 @@ impl Span {
         key
     }
 
-    /// The keys whose entries can hold beside one of this mode; none for an exclusive one. Those of permits, which begin with
-    /// a `p`, are read: their limits and weights count, and others' keys may be among them.
-    pub(crate) fn beside(&self, mode: Mode) -> Option<Self> {
-        match mode {
-            Mode::Exclusive => None,
-            Mode::Shared => Some(Self::under(self.of_mode(mode))),
-            Mode::Permit { .. } => Some(Self::under([&self.start[..], b"p"].concat())),
-        }
+    /// The parts of the line that must be empty for an entry of this mode to hold beside what is in the rest. Permits, whose keys
+    /// begin with a `p`, are read: their limits and weights count, and others' keys may be among them.
+    pub(crate) fn against(&self, mode: Mode) -> Vec<Self> {
+        let beside = match mode {
+            Mode::Exclusive => return vec![self.clone()],
+            Mode::Shared => Self::under(self.of_mode(mode)),
+            Mode::Permit { .. } => Self::under([&self.start[..], b"p"].concat()),
+        };
+        vec![
+            Self { start: self.start.clone(), end: beside.start },
+            Self { start: beside.end, end: self.end.clone() },
+        ]
     }
 
-    /// The parts of the line that must be empty for an entry of this mode to hold beside what is in the rest.
-    pub(crate) fn against(&self, mode: Mode) -> Vec<Self> {
-        match self.beside(mode) {
-            None => vec![self.clone()],
-            Some(beside) => vec![
-                Self { start: self.start.clone(), end: beside.start },
-                Self { start: beside.end, end: self.end.clone() },
-            ],
-        }
+    /// Reads the keys.
+    pub(crate) fn op(&self, options: GetOptions) -> TxnOp {
+        TxnOp::get(&self.start[..], Some(options.with_range(&self.end[..])))
     }
 
     /// The entries with these keys, in line order.
@@ -125,7 +124,6 @@ impl Span {
             number: kv.create_revision,
             mode: self.mode_of(&kv.key),
             key: kv.key,
-            lease: kv.lease,
             value: kv.value,
         };
         let mut line: Vec<_> = keys.into_iter().map(entry).collect();
@@ -152,8 +150,6 @@ pub(crate) struct Entry {
     pub(crate) number: i64,
     pub(crate) key: Vec<u8>,
     pub(crate) mode: Mode,
-    /// The lease it is on; 0 for none.
-    pub(crate) lease: i64,
     pub(crate) value: Vec<u8>,
 }
 

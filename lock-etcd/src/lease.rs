@@ -9,7 +9,6 @@
 //! keep it alive; what the join may still put on it is taken out ([`crate::release`]). No lease is revoked but those of a
 //! client that closes, and of these only the ones that no living entry can be on: a lease that nobody keeps alive ends.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -40,16 +39,9 @@ pub(crate) struct Lease {
     /// The moment before the last request that the store answered with a living lease.
     kept: Mutex<Timestamp>,
     /// The request that keeps it alive, shared by those who ask meanwhile.
-    asking: SingleFlight<Result<Life>>,
+    asking: SingleFlight<Result<()>>,
     closed: AtomicBool,
     gone: AtomicBool,
-}
-
-/// Whether a lease still lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
-    Kept,
-    Gone,
 }
 
 impl Lease {
@@ -60,7 +52,7 @@ impl Lease {
 
     /// Whether it has ended, as far as this client knows.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
-        self.gone.load(Ordering::Acquire) || now.saturating_since(*self.kept.lock()) >= self.granted
+        self.is_gone() || now.saturating_since(*self.kept.lock()) >= self.granted
     }
 
     /// No new entry joins it: see the top of this file.
@@ -68,13 +60,16 @@ impl Lease {
         self.closed.store(true, Ordering::Release);
     }
 
+    /// Whether the store has said that it has no such lease.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
     /// The store has said that it has no such lease.
     pub(crate) fn lost(&self) {
         self.gone.store(true, Ordering::Release);
     }
 }
-
-type Making = SingleFlight<Result<Arc<Lease>>>;
 
 /// The leases of a client.
 #[derive(Debug)]
@@ -84,13 +79,13 @@ pub(crate) struct Leases {
     runtime: Handle,
     /// Every lease that may still live.
     all: Mutex<Vec<Arc<Lease>>>,
-    /// New ones under way, by length, so that one is made.
-    making: Mutex<HashMap<u64, Arc<Making>>>,
+    /// A new one under way, so that one is made of each length.
+    making: SingleFlight<Result<Arc<Lease>>>,
 }
 
 impl Leases {
     pub(crate) fn new(cluster: Arc<Cluster>, clock: Arc<dyn Clock>, runtime: Handle) -> Arc<Self> {
-        Arc::new(Self { cluster, clock, runtime, all: Mutex::default(), making: Mutex::default() })
+        Arc::new(Self { cluster, clock, runtime, all: Mutex::default(), making: SingleFlight::default() })
     }
 
     pub(crate) fn cluster(&self) -> &Arc<Cluster> {
@@ -113,27 +108,25 @@ impl Leases {
     /// The lease that entries of this lease and lock-delay join now.
     pub(crate) async fn get(self: &Arc<Self>, lease: Duration, delay: Duration) -> Result<Arc<Lease>> {
         let seconds = whole_seconds(lease.saturating_add(delay))?;
-        if let Some(lease) = self.current(seconds) {
-            return Ok(lease);
-        }
-        let making = {
-            let mut making = self.making.lock();
-            making.retain(|length, flight| *length == seconds || flight.is_under_way());
-            Arc::clone(making.entry(seconds).or_default())
-        };
-        let made = making.join(&self.runtime, || {
-            let leases = Arc::clone(self);
-            async move {
-                match leases.current(seconds) {
-                    Some(lease) => Ok(lease),
-                    None => leases.grant(seconds).await,
-                }
+        loop {
+            if let Some(lease) = self.current(seconds) {
+                return Ok(lease);
             }
-        });
-        made.await.unwrap_or_else(|| Err(runtime_gone()))
+            let made = self.making.join(&self.runtime, || {
+                let leases = Arc::clone(self);
+                async move { leases.grant(seconds).await }
+            });
+            let made = made.await.unwrap_or_else(|| Err(runtime_gone()))?;
+            if made.asked == seconds {
+                return Ok(made);
+            }
+        }
     }
 
     async fn grant(&self, asked: u64) -> Result<Arc<Lease>> {
+        if let Some(lease) = self.current(asked) {
+            return Ok(lease);
+        }
         let slack = slack(Duration::from_secs(asked));
         let seconds = whole_seconds(Duration::from_secs(asked) + slack)?;
         let ttl = i64::try_from(seconds).map_err(|_| protocol("a lease too long for etcd"))?;
@@ -163,29 +156,21 @@ impl Leases {
     }
 
     /// Keeps a lease alive unless it was lately.
-    pub(crate) async fn refresh(&self, lease: &Arc<Lease>) -> Result<Life> {
-        if self.now().saturating_since(*lease.kept.lock()) < lease.slack / 2 {
-            return Ok(Life::Kept);
-        }
-        self.keep_alive(lease).await
+    pub(crate) async fn refresh(&self, lease: &Arc<Lease>) -> Result<()> {
+        self.keep_alive(lease, self.now() - lease.slack / 2).await
     }
 
-    /// Keeps a lease alive: a round trip that begins after the call, shared by those who ask meanwhile.
-    pub(crate) async fn keep_alive(&self, lease: &Arc<Lease>) -> Result<Life> {
-        let begun = self.now();
-        loop {
+    /// Sees that a lease was kept alive by a round trip that began at this moment or later, or is gone.
+    pub(crate) async fn keep_alive(&self, lease: &Arc<Lease>, since: Timestamp) -> Result<()> {
+        while *lease.kept.lock() < since && !lease.is_gone() {
             let asked = lease.asking.join(&self.runtime, || {
                 let (lease, cluster, clock) =
                     (Arc::clone(lease), Arc::clone(&self.cluster), Arc::clone(&self.clock));
                 async move { ask(&lease, &cluster, &*clock).await }
             });
-            match asked.await {
-                // One that was sent before this call says nothing for it.
-                Some(Ok(Life::Kept)) if *lease.kept.lock() < begun => {}
-                Some(answer) => return answer,
-                None => return Err(runtime_gone()),
-            }
+            asked.await.unwrap_or_else(|| Err(runtime_gone()))?;
         }
+        Ok(())
     }
 
     /// Gives back every lease but these.
@@ -197,7 +182,7 @@ impl Leases {
             let call = |client: Arc<Client>| async move { client.lease_client().revoke(id).await };
             match self.cluster.request(&mut false, call).await {
                 Ok(_) | Err(Failure::LeaseGone) => Ok(()),
-                Err(failure) => Err(Error::from(failure).during("revoke")),
+                Err(failure) => Err(failure.into()),
             }
         };
         join_all(idle.map(|lease| revoke(lease.id))).await.into_iter().collect()
@@ -206,18 +191,18 @@ impl Leases {
 
 /// Asks the store to keep a lease alive, on a stream of its own: opening it costs nothing more, and no late answer can be
 /// taken for that of another.
-async fn ask(lease: &Lease, cluster: &Cluster, clock: &dyn Clock) -> Result<Life> {
+async fn ask(lease: &Lease, cluster: &Cluster, clock: &dyn Clock) -> Result<()> {
     let (id, sent) = (lease.id, clock.now());
     let call = |client: Arc<Client>| async move { client.lease_client().keep_alive(id).await.map(|_| ()) };
     match cluster.request(&mut false, call).await {
         Ok(()) => {
             let mut kept = lease.kept.lock();
             *kept = sent.max(*kept);
-            Ok(Life::Kept)
+            Ok(())
         }
         Err(Failure::LeaseGone) => {
             lease.lost();
-            Ok(Life::Gone)
+            Ok(())
         }
         Err(failure) => Err(failure.into()),
     }

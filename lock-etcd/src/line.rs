@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use etcd_client::proto::{PbKeyValue, PbRangeResponse, PbResponseHeader, PbTxnOpResponse, PbTxnResponse};
-use etcd_client::{Client, GetOptions, SortOrder, SortTarget, Txn, TxnOp};
-use futures_util::future::join_all;
+use etcd_client::{GetOptions, SortOrder, SortTarget, Txn, TxnOp};
 use onelock_core::mode::holders;
 use onelock_core::{Error, Mode, Result};
 
-use crate::client::{Cluster, kv};
+use crate::client::Cluster;
 use crate::error::{Failure, protocol};
 use crate::keys::{Blocker, Entry, Span};
 
@@ -74,7 +73,6 @@ pub(crate) fn ahead_ops(span: &Span, mode: Mode, before: Option<i64>, from: From
     let part = |part: Span| {
         let options = from
             .options()
-            .with_range(part.end)
             .with_sort(SortTarget::Create, SortOrder::Descend)
             // One more where the entry itself may be among them.
             .with_limit(enough(mode) + i64::from(before.is_none()))
@@ -83,7 +81,7 @@ pub(crate) fn ahead_ops(span: &Span, mode: Mode, before: Option<i64>, from: From
             Some(before) => options.with_max_create_revision(before.saturating_sub(1).max(1)),
             None => options,
         };
-        TxnOp::get(part.start, Some(options))
+        part.op(options)
     };
     let parts = match mode {
         Mode::Permit { .. } => vec![span.clone()],
@@ -167,61 +165,37 @@ impl Waiter {
     }
 }
 
-/// Reads the number of an entry.
-pub(crate) async fn read_number(cluster: &Cluster, key: &[u8]) -> Result<Option<i64>> {
-    let answer = read_many(cluster, &[key_op(key, From::Cluster)]).await.pop();
-    let answer = answer.ok_or_else(|| protocol("etcd left out a reading"))??;
-    Ok(found(key, answer).map(|kv| kv.create_revision))
-}
-
 pub(crate) fn keys_of(blockers: Vec<Entry>) -> Arc<[Blocker]> {
     blockers.into_iter().map(|entry| (entry.key, entry.number)).collect()
 }
 
-/// Reads keys of a line, or of many.
-pub(crate) async fn get_raw(
-    cluster: &Cluster,
-    span: &Span,
-    options: GetOptions,
-) -> Result<PbRangeResponse, Failure> {
-    let options = options.with_range(span.end.clone());
-    let call = |client: Arc<Client>| {
-        let (start, options) = (span.start.clone(), options.clone());
-        async move { kv(&client).get(start, Some(options)).await }
-    };
-    Ok(cluster.request(&mut false, call).await?.0)
+/// Makes one reading.
+pub(crate) async fn read(cluster: &Cluster, op: TxnOp) -> Result<PbRangeResponse> {
+    next(&mut ranges(cluster.send(&Txn::new().and_then([op]), &mut false).await?))
 }
 
-/// Reads entries of a line.
-pub(crate) async fn get(cluster: &Cluster, span: &Span, options: GetOptions) -> Result<Vec<Entry>, Failure> {
-    Ok(span.entries(get_raw(cluster, span, options).await?.kvs))
+/// The next answer of a transaction.
+pub(crate) fn next(ranges: &mut impl Iterator<Item = PbRangeResponse>) -> Result<PbRangeResponse> {
+    ranges.next().ok_or_else(|| protocol("etcd left out a reading"))
 }
 
-/// Makes readings, in transactions of as many as the server takes; an answer for each.
+/// Makes readings, in transactions of as many as the server takes; an answer for each. Fewer go into one once the server has
+/// refused so many.
 pub(crate) async fn read_many(cluster: &Cluster, reads: &[TxnOp]) -> Vec<Result<PbRangeResponse>> {
-    let size = cluster.batch.load(Ordering::Relaxed);
-    let answers = join_all(reads.chunks(size).map(|batch| read_batch(cluster, batch))).await;
-    answers.into_iter().flatten().collect()
-}
-
-/// Halves what the server refuses as too large, and remembers that.
-async fn read_batch(cluster: &Cluster, reads: &[TxnOp]) -> Vec<Result<PbRangeResponse>> {
     let mut answers = Vec::with_capacity(reads.len());
-    let mut left = vec![reads];
-    while let Some(part) = left.pop() {
+    while answers.len() < reads.len() {
+        let left = &reads[answers.len()..];
+        let part = &left[..left.len().min(cluster.batch.load(Ordering::Relaxed))];
         match cluster.send(&Txn::new().and_then(part), &mut false).await {
             Ok(answer) => {
                 let mut ranges = ranges(answer);
-                let each = |_| ranges.next().ok_or_else(|| protocol("etcd left out a reading"));
-                answers.extend(part.iter().map(each));
+                answers.extend(part.iter().map(|_| next(&mut ranges)));
             }
             Err(Failure::TooLarge(_)) if part.len() > 1 => {
-                let (first, second) = part.split_at(part.len().div_ceil(2));
-                cluster.batch.fetch_min(first.len(), Ordering::Relaxed);
-                left.extend([second, first]);
+                cluster.batch.fetch_min(part.len().div_ceil(2), Ordering::Relaxed);
             }
             Err(failure) => {
-                let error = Error::from(failure).during("renew");
+                let error = Error::from(failure);
                 answers.extend(part.iter().map(|_| Err(error.clone())));
             }
         }

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use onelock_core::{FencingToken, LockName, Release, Result, Ticket};
 
 use crate::client::{Cluster, kv};
-use crate::entries::{Entries, Own, SWEEP};
+use crate::entries::{AGAIN, Entries, Own, SWEEP};
 use crate::keys::Keys;
 use crate::lease::Leases;
 use crate::line::{self, From};
@@ -22,8 +22,8 @@ pub(crate) async fn release(
 ) -> Result<Release> {
     let key = keys.line(&ticket.name).entry(ticket.mode, ticket.holder);
     let mut unclear = false;
-    // Until the store has answered it is taken out by the sweep as well.
-    entries.release(ticket.holder, leases.now() + SWEEP);
+    // Where the store does not answer it is taken out by the sweep as well.
+    entries.release(ticket.holder, leases.now() + AGAIN);
     let call = |client: Arc<Client>| {
         let key = key.clone();
         async move { kv(&client).delete(key, None).await }
@@ -43,7 +43,8 @@ pub(crate) async fn evict(
 ) -> Result<Release> {
     let (span, number) = (keys.line(name), token.get());
     let options = GetOptions::new().with_min_create_revision(number).with_max_create_revision(number);
-    let found = line::get(cluster, &span, options.with_keys_only()).await?.pop();
+    let found = line::read(cluster, span.op(options.with_keys_only())).await?;
+    let found = span.entries(found.kvs).pop();
     let Some(entry) = found.filter(|entry| entry.number == number) else { return Ok(Release::NotHeld) };
     let same = Compare::create_revision(&entry.key[..], CompareOp::Equal, number);
     Ok(if delete_if(cluster, &entry.key, same).await? { Release::Released } else { Release::NotHeld })

@@ -7,19 +7,18 @@
 //! A waiter also reads the entry that keeps it waiting, or the nearest ones ahead: O(1) bytes in a line of any length. This
 //! finds a promotion whose notification was lost.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::proto::{PbKeyValue, PbRangeResponse};
+use etcd_client::proto::PbRangeResponse;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
-use futures_util::future::join_all;
-use onelock_core::{Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Result};
+use futures_util::future::{join_all, try_join_all};
+use onelock_core::{Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Result, Timestamp};
 
 use crate::entries::{Entries, Own};
 use crate::error::{Failure, protocol};
-use crate::keys::{Keys, Span};
-use crate::lease::{Lease, Leases, Life};
+use crate::keys::{Blocker, Keys, Span};
+use crate::lease::{Lease, Leases};
 use crate::line::{self, From};
 
 /// One renewal under way.
@@ -43,43 +42,26 @@ pub(crate) async fn renew(
 ) -> Vec<Result<Renewed>> {
     let mut work: Vec<_> = due.iter().map(|renewal| Work::new(keys, entries, renewal)).collect();
     // Before the keys are seen: a key that is seen then was there after its lease was renewed.
-    let kept = keep_alive(leases, &mut work).await;
-    for round in 0..2 {
-        read(leases, &mut work, round).await;
+    let begun = leases.now();
+    join_all(work.iter_mut().map(|work| work.keep_alive(leases, begun))).await;
+    for _ in 0..2 {
+        read(leases, &mut work).await;
     }
     let unsettled = work.iter_mut().filter(|work| work.answer.is_none());
-    join_all(unsettled.map(|work| work.settle(leases, entries, &kept))).await;
+    join_all(unsettled.map(|work| work.settle(leases, entries))).await;
     work.into_iter().map(|work| work.answer(leases, entries)).collect()
 }
 
-/// One round trip for every lease that entries can be on. Those that live.
-async fn keep_alive(leases: &Arc<Leases>, work: &mut [Work<'_>]) -> HashSet<i64> {
-    let all = work.iter().flat_map(|work| &work.own.leases);
-    let all: HashMap<_, _> = all.map(|lease| (lease.id, Arc::clone(lease))).collect();
-    let each = all.into_values().map(|lease| async move { (lease.id, leases.keep_alive(&lease).await) });
-    let lives: HashMap<i64, Result<Life>> = join_all(each).await.into_iter().collect();
-    for work in work.iter_mut() {
-        let failed = work.own.leases.iter().find_map(|lease| lives.get(&lease.id)?.as_ref().err());
-        if let Some(error) = failed {
-            work.fail(error.clone());
-        }
-    }
-    lives.into_iter().filter(|(_, life)| matches!(life, Ok(Life::Kept))).map(|(id, _)| id).collect()
-}
-
-/// Reads the keys, and of waiters who keeps them waiting: in a second round where the first does not say.
-async fn read(leases: &Leases, work: &mut [Work<'_>], round: usize) {
-    let mut work: Vec<_> = work
-        .iter_mut()
-        .filter(|work| work.answer.is_none() && !work.placed)
-        .map(|work| (work.reads(round), work))
-        .collect();
+/// Reads the keys, and of waiters who keeps them waiting: once more where that was not known, or is gone.
+async fn read(leases: &Leases, work: &mut [Work<'_>]) {
+    let unplaced = work.iter_mut().filter(|work| work.answer.is_none() && !work.placed);
+    let mut work: Vec<_> = unplaced.map(|work| (work.reads(), work)).collect();
     let reads: Vec<_> = work.iter().flat_map(|(reads, _)| reads.clone()).collect();
     let mut answers = line::read_many(leases.cluster(), &reads).await.into_iter();
     for (reads, work) in &mut work {
         let answers: Vec<_> = answers.by_ref().take(reads.len()).collect();
         match answers.into_iter().collect::<Result<Vec<_>>>() {
-            Ok(answers) => work.learn(round, answers),
+            Ok(answers) => work.learn(answers),
             Err(error) => work.fail(error),
         }
     }
@@ -102,58 +84,61 @@ impl<'a> Work<'a> {
         self.answer.get_or_insert(Err(error));
     }
 
+    /// Keeps all leases alive that the entry can be on: a round trip for all who ask at once.
+    async fn keep_alive(&mut self, leases: &Leases, begun: Timestamp) {
+        let kept = self.own.leases.iter().map(|lease| leases.keep_alive(lease, begun));
+        if let Err(error) = try_join_all(kept).await {
+            self.fail(error);
+        }
+    }
+
     /// The entry that keeps it waiting, if it is one.
-    fn blocker(&self) -> Option<&(Vec<u8>, i64)> {
+    fn blocker(&self) -> Option<&Blocker> {
         self.own.ahead.as_deref().and_then(|ahead| if let [one] = ahead { Some(one) } else { None })
     }
 
-    fn reads(&self, round: usize) -> Vec<TxnOp> {
-        let ahead = || {
-            let before = Some(self.own.number);
-            line::ahead_ops(&self.span, self.renewal.ticket.mode, before, From::Cluster)
-        };
+    /// Its own key, and what keeps it waiting: one that is known by its key, else the nearest ones ahead.
+    fn reads(&self) -> Vec<TxnOp> {
         let mut reads = vec![line::key_op(&self.own.key, From::Cluster)];
         match self.blocker() {
-            // Its own key once more: it is to be there when those ahead are not.
-            _ if round > 0 => reads.extend(ahead()),
             Some((key, _)) => reads.push(line::key_op(key, From::Cluster)),
-            None if self.own.number > 0 && !self.own.holds() => reads.extend(ahead()),
+            None if self.own.number > 0 && !self.own.holds() => {
+                let (mode, before) = (self.renewal.ticket.mode, Some(self.own.number));
+                reads.extend(line::ahead_ops(&self.span, mode, before, From::Cluster));
+            }
             None => {}
         }
         reads
     }
 
-    fn learn(&mut self, round: usize, answers: Vec<PbRangeResponse>) {
+    fn learn(&mut self, answers: Vec<PbRangeResponse>) {
         let mut answers = answers.into_iter();
         let own = answers.next().and_then(|answer| line::found(&self.own.key, answer));
         let number = self.own.number;
-        let Some(PbKeyValue { create_revision, lease, .. }) =
-            own.filter(|kv| number == 0 || number == kv.create_revision)
-        else {
+        let Some(own) = own.filter(|kv| number == 0 || number == kv.create_revision) else {
             self.answer = Some(Ok(Renewed::NotHeld));
             return;
         };
-        (self.own.number, self.on) = (create_revision, lease);
-        if round == 0 {
-            self.placed = self.own.holds();
-            if self.placed || number == 0 {
-                return;
+        (self.own.number, self.on) = (own.create_revision, own.lease);
+        if let Some((key, number)) = self.blocker() {
+            let there = answers.next().and_then(|answer| line::found(key, answer));
+            self.placed = there.is_some_and(|kv| kv.create_revision == *number);
+            if !self.placed {
+                self.own.ahead = None;
             }
-            if let Some((key, number)) = self.blocker().cloned() {
-                let there = answers.next().and_then(|answer| line::found(&key, answer));
-                self.placed = there.is_some_and(|kv| kv.create_revision == number);
-                return;
+        } else if number > 0 {
+            if !self.own.holds() {
+                let ahead = line::ahead(&self.span, &self.own.key, answers);
+                self.own.ahead = Some(line::keys_of(line::blockers(self.renewal.ticket.mode, ahead)));
             }
+            self.placed = true;
         }
-        let ahead = line::ahead(&self.span, &self.own.key, answers);
-        self.own.ahead = Some(line::keys_of(line::blockers(self.renewal.ticket.mode, ahead)));
-        self.placed = true;
     }
 
     /// The leases of this client that are long enough.
-    fn long_enough(&self, kept: &HashSet<i64>) -> impl Iterator<Item = &Arc<Lease>> {
+    fn long_enough(&self) -> impl Iterator<Item = &Arc<Lease>> {
         let (needs, delay) = (self.needs(), self.renewal.ticket.delay);
-        self.own.leases.iter().filter(move |lease| kept.contains(&lease.id) && lease.lasts(delay) >= needs)
+        self.own.leases.iter().filter(move |lease| !lease.is_gone() && lease.lasts(delay) >= needs)
     }
 
     fn needs(&self) -> Duration {
@@ -161,12 +146,12 @@ impl<'a> Work<'a> {
     }
 
     /// Sees that an entry is on a lease that is long enough.
-    async fn settle(&mut self, leases: &Arc<Leases>, entries: &Entries, kept: &HashSet<i64>) {
-        if self.long_enough(kept).any(|lease| lease.id == self.on) {
+    async fn settle(&mut self, leases: &Arc<Leases>, entries: &Entries) {
+        if self.long_enough().any(|lease| lease.id == self.on) {
             return;
         }
         // One that it can come to be on already is better than another.
-        let target = match self.long_enough(kept).next() {
+        let target = match self.long_enough().next() {
             Some(target) => Ok(Arc::clone(target)),
             None => leases.get(self.needs(), self.renewal.ticket.delay).await,
         };
@@ -210,12 +195,12 @@ impl<'a> Work<'a> {
             .or_else([line::key_op(key, From::Cluster)]);
         let mut unclear = false;
         let sent = leases.cluster().send(&txn, &mut unclear);
-        let (life, answer) = tokio::join!(leases.refresh(target), sent);
+        let (kept, answer) = tokio::join!(leases.refresh(target), sent);
         let answer = answer.map_err(|failure| {
             if matches!(failure, Failure::LeaseGone) {
                 target.lost();
             }
-            Error::from(failure).during("renew")
+            Error::from(failure)
         })?;
         if !answer.succeeded {
             let found = line::ranges(answer).next().and_then(|range| line::found(key, range));
@@ -229,25 +214,19 @@ impl<'a> Work<'a> {
             }
         }
         self.on = target.id;
-        Ok(life? == Life::Kept)
+        kept?;
+        Ok(!target.is_gone())
     }
 
     fn answer(self, leases: &Leases, entries: &Entries) -> Result<Renewed> {
         let Self { renewal, own, on, answer, .. } = self;
         let (holder, delay) = (renewal.ticket.holder, renewal.ticket.delay);
-        let gone = || {
-            entries.release(holder, leases.now());
-            entries.absent(holder, leases.now());
-            Ok(Renewed::NotHeld)
-        };
-        match answer {
-            Some(Ok(Renewed::NotHeld))
-                if entries.get(holder).is_some_and(|known| known.number == own.number) =>
-            {
-                return gone();
+        if let Some(answer) = answer {
+            let known = entries.get(holder).is_some_and(|known| known.number == own.number);
+            if known && matches!(answer, Ok(Renewed::NotHeld)) {
+                entries.absent(holder, leases.now());
             }
-            Some(answer) => return answer,
-            None => {}
+            return answer;
         }
         let Some(lease) = own.leases.iter().find(|lease| lease.id == on) else {
             return Err(protocol("an entry was renewed on a lease of another client"));

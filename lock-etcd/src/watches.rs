@@ -41,11 +41,10 @@ const LINGER: Duration = Duration::from_secs(10);
 /// one at each renewal.
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    pub(crate) ahead: Arc<[Blocker]>,
     pub(crate) watched: Vec<Watching>,
     /// The latest revision that was seen.
     pub(crate) seen: i64,
-    /// Whether all of those ahead are watched, and were read after their watches stood.
+    /// Whether all of those ahead, and no others, are watched, and were read after their watches stood.
     pub(crate) settled: bool,
 }
 
@@ -248,8 +247,7 @@ impl Watches {
                 () = tokio::time::sleep(LINGER), if idle => {
                     let mut state = self.state.lock();
                     if state.by_id.is_empty() {
-                        state.running = false;
-                        state.close.clear();
+                        *state = State { last_id: state.last_id, ..State::default() };
                         return Ok(());
                     }
                 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::server::{Admin as _, Member};
+use crate::support::waits;
 use etcd_client::PutOptions;
 use onelock_conformance::Verdict;
 use onelock_conformance::churn::{Churn, over_a_lost_majority};
@@ -236,8 +237,7 @@ async fn an_expired_session_is_renewed() -> Verdict {
     let second = exclusive(&name)?;
     let place = waiting(&b, &second).await?;
     assert!(matches!(a.renew(&[renewal(&first, token)]).await.remove(0)?, Renewed::Held(_)));
-    let (waiter, wanted) = (Arc::clone(&b), ticket(&second, place.token));
-    let woken = tokio::spawn(async move { waiter.wait(&wanted).await });
+    let woken = waits(&b, &ticket(&second, place.token));
     tokio::time::sleep(Duration::from_secs(4)).await;
     a.release(&ticket(&first, token)).await?;
     assert_eq!(timeout(PATIENCE, woken).await???, Wake::Held(place.token.unwrap()));
@@ -245,8 +245,7 @@ async fn an_expired_session_is_renewed() -> Verdict {
     let third = exclusive(&name)?;
     let next = waiting(&a, &third).await?;
     tokio::time::sleep(Duration::from_secs(17)).await;
-    let (waiter, wanted) = (Arc::clone(&a), ticket(&third, next.token));
-    let woken = tokio::spawn(async move { waiter.wait(&wanted).await });
+    let woken = waits(&a, &ticket(&third, next.token));
     b.release(&ticket(&second, place.token)).await?;
     assert_eq!(timeout(PATIENCE, woken).await???, Wake::Held(number(next)?));
     Ok(())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::server::{Admin as _, Member};
+use crate::support::waits;
 use onelock_conformance::Verdict;
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, number, request, ticket, waiting};
 use onelock_conformance::faults::{Fault, Link, Proxy};
@@ -30,19 +31,6 @@ async fn events(server: &Member) -> Verdict<f64> {
 
 async fn requests(server: &Member, method: &str) -> Verdict<u64> {
     Ok(server.received().await?.iter().find(|(name, _)| name == method).map_or(0, |(_, count)| *count))
-}
-
-/// Waits as the client above does, but asks nobody.
-fn waits(backend: &Arc<dyn Backend>, ticket: &Ticket) -> JoinHandle<Result<Wake>> {
-    let (backend, ticket) = (Arc::clone(backend), ticket.clone());
-    tokio::spawn(async move {
-        loop {
-            match backend.wait(&ticket).await {
-                Err(error) if error.is_retryable() => tokio::time::sleep(Duration::from_millis(20)).await,
-                wake => return wake,
-            }
-        }
-    })
 }
 
 /// Forty clients take one lock in turn, again and again: each hand-over notifies the next and nobody else.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::support::server::{Admin as _, Member};
+use crate::support::waits;
 use etcd_client::{Client, ConnectOptions};
 use onelock_conformance::Verdict;
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, number, renewal, ticket, waiting};
@@ -37,8 +38,7 @@ async fn changes_of_users_and_roles_lose_no_lock() -> Verdict {
     let token = held(&a, &first).await?.token;
     let second = exclusive(&old)?;
     let place = waiting(&b, &second).await?;
-    let (waiter, wanted) = (Arc::clone(&b), ticket(&second, place.token));
-    let early = tokio::spawn(async move { waiter.wait(&wanted).await });
+    let early = waits(&b, &ticket(&second, place.token));
 
     // A client of its own for each change: the admin's token is old after it, too.
     server.admin().await?.auth_client().role_add("another").await?;
@@ -51,8 +51,7 @@ async fn changes_of_users_and_roles_lose_no_lock() -> Verdict {
     server.admin().await?.auth_client().user_add("somebody", PASSWORD, None).await?;
     let fourth = exclusive(&new)?;
     let next = waiting(&b, &fourth).await?;
-    let (waiter, wanted) = (Arc::clone(&b), ticket(&fourth, next.token));
-    let late = tokio::spawn(async move { waiter.wait(&wanted).await });
+    let late = waits(&b, &ticket(&fourth, next.token));
     a.release(&ticket(&third, held_new)).await?;
     assert_eq!(timeout(PATIENCE, late).await???, Wake::Held(number(next)?));
     a.release(&ticket(&first, token)).await?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::server::{Admin as _, Member};
+use crate::support::waits;
 use onelock_conformance::ctx::{
     PATIENCE, exclusive, held, leased, name, renewal, request, ticket, trying, waiting,
 };
@@ -230,8 +231,8 @@ async fn waiters_stay_in_line_over_a_restart() -> Outcome {
         let request = exclusive(&name)?;
         let ticket = ticket(&request, waiting(&backend, &request).await?.token);
         line.push(ticket.token);
-        let (backend, told) = (Arc::clone(&backend), told.clone());
-        tasks.spawn(async move { told.send((i, backend.wait(&ticket).await)).is_ok() });
+        let (waits, told) = (waits(&backend, &ticket), told.clone());
+        tasks.spawn(async move { told.send((i, waits.await.unwrap())).is_ok() });
     }
     at_rest(&server).await?;
     server.restart().await?;
