@@ -110,6 +110,12 @@ async fn an_unreachable_server_is_said_within_a_bound_and_found_again() {
     })
     .await;
     assert!(error.is_retryable() && error.to_string().contains("redis://127.0.0.1:"), "{error}");
+    // Attempts to connect are ever further apart, however often callers ask: 10, 20 and 40 ms at the least.
+    let begun = Instant::now();
+    for _ in 0..3 {
+        soon(backend.acquire(&request("a", "x"))).await.unwrap_err();
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(70), "three attempts within {:?}", begun.elapsed());
     let nowhere = RedisBackend::connect(server.config());
     assert_eq!(soon(nowhere).await.unwrap_err().kind(), ErrorKind::Unavailable);
     server.restart_dead().await;

@@ -264,7 +264,9 @@ async fn a_listing_shows_each_living_name_once_and_no_other() {
         held(backend.acquire(&ask).await.unwrap());
         held(backend.acquire(&request(&format!("z{i}"), "x")).await.unwrap());
     }
+    let mut scans = Vec::new();
     for limit in [1, 7, 100, 10_000] {
+        let before = raw.calls("scan").await;
         let mut names = Vec::new();
         let mut page = Page::first(limit).unwrap();
         loop {
@@ -279,7 +281,10 @@ async fn a_listing_shows_each_living_name_once_and_no_other() {
         }
         assert_eq!(names.len(), 500);
         assert_eq!(names.into_iter().collect::<BTreeSet<_>>(), expected);
+        scans.push(raw.calls("scan").await - before);
     }
+    // The server is scanned once for all pages, however many; its table may grow meanwhile.
+    assert!(scans.iter().all(|count| *count <= 2 * scans[3]), "{scans:?}");
     let first = backend.list("x/", &Page::first(7).unwrap()).await.unwrap();
     let elsewhere = server.backend().await;
     let page = Page::first(10).unwrap().after(first.next.unwrap());
