@@ -79,8 +79,8 @@ pub(crate) struct Leases {
     runtime: Handle,
     /// Every lease that may still live.
     all: Mutex<Vec<Arc<Lease>>>,
-    /// A new one under way, so that one is made of each length.
-    making: SingleFlight<Result<Arc<Lease>>>,
+    /// A new one under way, and its length: one at a time.
+    making: SingleFlight<(u64, Result<Arc<Lease>>)>,
 }
 
 impl Leases {
@@ -112,13 +112,13 @@ impl Leases {
             if let Some(lease) = self.current(seconds) {
                 return Ok(lease);
             }
-            let made = self.making.join(&self.runtime, || {
+            let making = self.making.join(&self.runtime, || {
                 let leases = Arc::clone(self);
-                async move { leases.grant(seconds).await }
+                async move { (seconds, leases.grant(seconds).await) }
             });
-            let made = made.await.unwrap_or_else(|| Err(runtime_gone()))?;
-            if made.asked == seconds {
-                return Ok(made);
+            let (length, made) = making.await.ok_or_else(runtime_gone)?;
+            if length == seconds {
+                return made;
             }
         }
     }
