@@ -50,7 +50,7 @@ options! {
         request_timeout: Duration = "5s",
         /// The longest pause between polls for the waiter that is next.
         ///
-        /// From 1ms to 1s. All waiters of a client share one poll; it comes after 2 ms when something has moved.
+        /// From 1ms to 1s. All waiters of a client share one poll; it comes after a millisecond or two when something has moved.
         poll: Duration = "10ms",
         /// On MariaDB, send a verb as one compound block: faster.
         ///

@@ -12,8 +12,8 @@ use crate::inbox::{Poll, Polled};
 use crate::pool::Lane;
 use crate::value::blob;
 
-/// The pause after a line has moved.
-pub(super) const FIRST: Duration = Duration::from_millis(2);
+/// The pause after a line has moved. Timers end on whole milliseconds, so it is one to two of them.
+pub(super) const FIRST: Duration = Duration::from_micros(500);
 
 /// How many entries one request asks for.
 const ENTRIES: usize = 512;
