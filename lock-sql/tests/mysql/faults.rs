@@ -104,8 +104,8 @@ async fn deadlocks_are_tried_again() {
         });
         // The renewal has the first and waits for the last.
         // INNODB_TRX would not do: whoever asks for it more often than each 100 ms reads the same state for ever.
-        let waits = "SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM information_schema.GLOBAL_STATUS \
-                     WHERE VARIABLE_NAME = 'INNODB_ROW_LOCK_CURRENT_WAITS'";
+        let waits =
+            "SELECT COUNT FROM information_schema.INNODB_METRICS WHERE NAME = 'lock_row_lock_current_waits'";
         while server.count(waits).await.unwrap() == 0 {
             assert!(!renewing.is_finished(), "{:?}", renewing.await);
             tokio::time::sleep(Duration::from_millis(5)).await;
