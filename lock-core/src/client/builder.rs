@@ -34,7 +34,6 @@ impl Locks {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn builder(backend: Arc<dyn Backend>) -> Builder {
         Builder { backend, clock: Arc::new(BootClock), settings: Settings::default() }
     }
@@ -87,6 +86,7 @@ impl Locks {
 
 /// Makes a [`Locks`] from a backend; see [`Locks::builder`].
 #[derive(Debug)]
+#[must_use]
 pub struct Builder {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
@@ -95,14 +95,12 @@ pub struct Builder {
 
 impl Builder {
     /// The clock of deadlines; boot time unless set. A store inside this process must be on the same one.
-    #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
     /// What every lock starts from.
-    #[must_use]
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self

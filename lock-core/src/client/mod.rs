@@ -202,7 +202,6 @@ impl Locks {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         &self.client.capabilities
     }

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
+#[must_use]
 pub struct Retry {
     /// How often an unfair acquisition asks before it gives up; no limit when `None`.
     pub attempts: Option<u32>,
@@ -53,7 +54,6 @@ impl Retry {
     ///
     /// assert_eq!(Retry::default().attempts(3).attempts, Some(3));
     /// ```
-    #[must_use]
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = Some(attempts);
         self
@@ -67,7 +67,6 @@ impl Retry {
     /// let at_once = Retry::default().errors(0); // the first failure is the answer
     /// assert_eq!(at_once.errors, 0);
     /// ```
-    #[must_use]
     pub fn errors(mut self, errors: u32) -> Self {
         self.errors = errors;
         self
@@ -82,7 +81,6 @@ impl Retry {
     /// let slow = Retry::default().delay(Duration::from_millis(100), Duration::from_secs(5));
     /// assert_eq!(slow.max_delay, Duration::from_secs(5));
     /// ```
-    #[must_use]
     pub fn delay(mut self, first: Duration, longest: Duration) -> Self {
         (self.delay, self.max_delay) = (first, longest);
         self

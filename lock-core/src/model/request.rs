@@ -14,6 +14,7 @@ use crate::model::token::{FencingToken, TokenEpoch};
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[must_use]
 pub struct Request {
     /// The name of the lock.
     pub name: LockName,
@@ -50,50 +51,42 @@ impl Request {
     /// # assert!(request.queue && !a_try.queue);
     /// # Ok::<_, onelock_core::Error>(())
     /// ```
-    #[must_use]
     pub fn new(name: LockName, holder: HolderId, mode: Mode, lease: Duration) -> Self {
         let (delay, note, epoch) = (Duration::ZERO, Note::default(), TokenEpoch::default());
         Self { name, holder, mode, lease, waiter_lease: lease, delay, queue: true, note, epoch }
     }
 
     /// With this lease once it holds.
-    #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
     }
 
     /// With this lease while it waits.
-    #[must_use]
     pub fn waiter_lease(self, waiter_lease: Duration) -> Self {
         Self { waiter_lease, ..self }
     }
 
     /// With this lock-delay.
-    #[must_use]
     pub fn delay(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
 
     /// Waits in the line, or not.
-    #[must_use]
     pub fn queue(self, queue: bool) -> Self {
         Self { queue, ..self }
     }
 
     /// With this label for people.
-    #[must_use]
     pub fn note(self, note: Note) -> Self {
         Self { note, ..self }
     }
 
     /// Of this epoch.
-    #[must_use]
     pub fn epoch(self, epoch: TokenEpoch) -> Self {
         Self { epoch, ..self }
     }
 
     /// The ticket of the entry this request makes, before its number is known.
-    #[must_use]
     pub fn ticket(&self) -> Ticket {
         Ticket::new(self.name.clone(), self.holder, self.mode).delay(self.delay)
     }
@@ -140,6 +133,7 @@ impl Grant {
 /// An entry that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[must_use]
 pub struct Place {
     /// Its number; it stays the same when it holds. `None` where the server's own queue is the line: the number comes with
     /// the grant.
@@ -152,13 +146,11 @@ pub struct Place {
 
 impl Place {
     /// The entry `token`, if it has a number already, waits with this lease, behind others that wait.
-    #[must_use]
     pub fn new(token: impl Into<Option<FencingToken>>, lease: Duration) -> Self {
         Self { token: token.into(), lease, retry_after: None }
     }
 
     /// It is the first waiter; the earliest lease ahead ends after this time, if that is known.
-    #[must_use]
     pub const fn retry_after(self, retry_after: Option<Duration>) -> Self {
         Self { retry_after, ..self }
     }
@@ -183,6 +175,7 @@ impl Busy {
 /// Names one entry for the verbs that follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[must_use]
 pub struct Ticket {
     /// The name of the lock.
     pub name: LockName,
@@ -198,19 +191,16 @@ pub struct Ticket {
 
 impl Ticket {
     /// The entry of `holder`, of which no number is known, with no lock-delay.
-    #[must_use]
     pub fn new(name: LockName, holder: HolderId, mode: Mode) -> Self {
         Self { name, holder, mode, delay: Duration::ZERO, token: None }
     }
 
     /// With this lock-delay.
-    #[must_use]
     pub fn delay(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
 
     /// With this number.
-    #[must_use]
     pub fn token(self, token: impl Into<Option<FencingToken>>) -> Self {
         Self { token: token.into(), ..self }
     }

@@ -64,6 +64,7 @@ impl ForeignView {
 /// One entry of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct EntryView {
     /// Its number.
     pub token: FencingToken,
@@ -81,19 +82,16 @@ pub struct EntryView {
 
 impl EntryView {
     /// An entry of which no times are known.
-    #[must_use]
     pub fn new(token: FencingToken, mode: Mode, note: impl Into<String>) -> Self {
         Self { token, mode, note: note.into(), age: None, expires_in: None }
     }
 
     /// One that joined so long ago.
-    #[must_use]
     pub fn age(self, age: Duration) -> Self {
         Self { age: Some(age), ..self }
     }
 
     /// One whose lease lasts so long yet.
-    #[must_use]
     pub fn expires_in(self, left: Duration) -> Self {
         Self { expires_in: Some(left), ..self }
     }

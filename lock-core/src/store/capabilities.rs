@@ -23,6 +23,7 @@ macro_rules! flags {
         /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
         #[non_exhaustive]
+        #[must_use]
         pub struct Capabilities {
             $($(#[$doc])* pub $flag: bool,)*
             /// The shortest lease; a shorter one is rounded up to it.
@@ -44,7 +45,6 @@ macro_rules! flags {
         impl Capabilities {
             /// Exclusive locks, for callers that ask again and again; leases in milliseconds, and 256 renewals in a call. What is
             /// added to this type later is false here.
-            #[must_use]
             pub const fn minimal() -> Self {
                 Self {
                     $($flag: false,)*
@@ -70,7 +70,6 @@ macro_rules! flags {
 macro_rules! setters {
     ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {$(
         $(#[$doc])*
-        #[must_use]
         pub const fn $field(mut self, $field: $type) -> Self {
             self.$field = $field;
             self
@@ -103,7 +102,6 @@ flags! { 10:
 
 impl Capabilities {
     /// What a durable store of whole lines offers ([`line`](crate::line)), with a counter that can be lifted.
-    #[must_use]
     pub const fn of_lines() -> Self {
         let line = Self::minimal().shared(true).permits(true).fifo(true).push(true).delay(true);
         line.fencing(true).raise(true).list(true).durable(true).resume(true)

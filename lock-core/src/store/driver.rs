@@ -54,6 +54,7 @@ impl Context {
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
+#[must_use]
 pub struct Driver {
     /// The name people use: `redis`, `sqlite`.
     pub name: &'static str,
@@ -82,7 +83,6 @@ impl Driver {
     /// });
     /// assert_eq!(MINE.schemes[0], "mine");
     /// ```
-    #[must_use]
     pub const fn new(name: &'static str, schemes: &'static [&'static str], open: Open) -> Self {
         let capabilities = Capabilities::minimal();
         Self { name, schemes, example: "", about: "", capabilities, options: &[], open }
@@ -99,7 +99,6 @@ impl Driver {
     /// .example("mine://host:7000");
     /// assert_eq!(MINE.example, "mine://host:7000");
     /// ```
-    #[must_use]
     pub const fn example(mut self, example: &'static str) -> Self {
         self.example = example;
         self
@@ -116,7 +115,6 @@ impl Driver {
     /// .about("a store of my own");
     /// assert_eq!(MINE.about, "a store of my own");
     /// ```
-    #[must_use]
     pub const fn about(mut self, about: &'static str) -> Self {
         self.about = about;
         self
@@ -133,7 +131,6 @@ impl Driver {
     /// .capabilities(Capabilities::of_lines().push(false));
     /// assert!(!MINE.capabilities.push);
     /// ```
-    #[must_use]
     pub const fn capabilities(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = capabilities;
         self
@@ -150,7 +147,6 @@ impl Driver {
     /// .options(&[]);
     /// assert!(MINE.options.is_empty());
     /// ```
-    #[must_use]
     pub const fn options(mut self, options: &'static [OptionSpec]) -> Self {
         self.options = options;
         self

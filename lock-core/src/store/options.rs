@@ -8,6 +8,7 @@ use serde::de::{Deserializer, Expected, IntoDeserializer as _, Unexpected, Visit
 /// One option of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct OptionSpec {
     /// Its name.
     pub name: &'static str,
@@ -21,7 +22,6 @@ pub struct OptionSpec {
 
 impl OptionSpec {
     /// The option `name`. Of `about`, the spaces around it and a full stop at its end are dropped.
-    #[must_use]
     pub const fn new(name: &'static str, default: &'static str, about: &'static str) -> Self {
         let about = about.trim_ascii();
         let about = match about.as_bytes() {
@@ -32,7 +32,6 @@ impl OptionSpec {
     }
 
     /// With other spellings.
-    #[must_use]
     pub const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
         self

@@ -121,7 +121,6 @@ impl Locks {
     }
 
     /// What the store can do.
-    #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         self.locks.capabilities()
     }
