@@ -57,8 +57,8 @@ async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
             held.retain(|entry| {
                 let unused = entry.end_unreceived(now);
                 if unused {
-                    client.schedule.untrack(entry);
                     client.give_back(entry);
+                    client.schedule.track(entry);
                 }
                 !unused
             });
@@ -66,7 +66,7 @@ async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
             let Some(entry) = held.first() else { return };
             // The renewer looks at it when its time is over.
             entry.until(|| matches!(entry.view(client.clock.now()), View::Over(_))).await;
-            client.schedule.untrack(entry);
+            client.schedule.track(entry);
         }
     };
     let ended = tokio::select! {

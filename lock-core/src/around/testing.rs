@@ -27,6 +27,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 
 use crate::backend::Backend;
+use crate::client::acquire::Handle;
 use crate::client::guard::Guard;
 use crate::client::{Client, Locks};
 use crate::clock::{Clock, TokioClock};
@@ -65,14 +66,14 @@ pub fn over(store: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Result<Locks> {
 /// Ends a hold for this reason, as if it had happened. After [`LossReason::NotHeld`] the store has no entry either; after the others
 /// it keeps it until the guard goes.
 pub fn lose(guard: &Guard, reason: LossReason) {
-    let (client, entry) = (guard.client(), guard.entry());
+    let Handle { client, entry } = guard.handle();
     let now = client.clock.now();
-    client.schedule.untrack(entry);
     entry.end(now, reason);
     client.noticed(entry, now);
     if reason == LossReason::NotHeld {
         client.give_back(entry);
     }
+    client.schedule.track(entry);
 }
 
 /// Holds the lock `name` by another client of the same store, whatever has become of the way of `locks` to it.

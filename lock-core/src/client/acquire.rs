@@ -69,12 +69,11 @@ impl Handle {
         }
         // Before the entry is seen as over: who waits for that may close the client next, and must wait for the release.
         let _counted = self.client.background.begin();
-        // Before the release goes out, so that no renewal follows it.
-        self.client.schedule.untrack(&self.entry);
         let now = self.client.clock.now();
         self.entry.end(now, LossReason::Released);
         self.client.noticed(&self.entry, now);
         self.client.give_back(&self.entry);
+        self.client.schedule.track(&self.entry);
     }
 }
 

@@ -51,8 +51,8 @@ fn end_all(client: &Arc<Client>) -> (Vec<Arc<Entry>>, Vec<Arc<Entry>>) {
     for entry in &entries {
         entry.end(now, LossReason::Closed);
         client.noticed(entry, now);
-        client.schedule.untrack(entry);
         client.give_back_unreceived(entry);
+        client.schedule.track(entry);
     }
     entries.retain(|entry| entry.is_kept());
     (entries, watched)

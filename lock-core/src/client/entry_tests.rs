@@ -324,7 +324,7 @@ fn a_lost_lock_is_kept_whoever_sees_the_loss_first() {
     schedule.track(&entry);
     entry.renewed(at(110), at(140), &Ok(held(30)));
     assert_eq!(entry.view(at(140)), View::Over(LossReason::Expired));
-    schedule.moved(&entry);
-    schedule.untrack(&entry);
+    schedule.track(&entry);
+    schedule.track(&entry);
     assert_eq!(schedule.all_and_lost().len(), 1);
 }

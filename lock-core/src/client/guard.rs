@@ -117,10 +117,10 @@ impl Guard {
     /// Ends the hold on this client and leaves the entry in the store; one that was lost before is given back.
     pub(crate) fn end_without_release(&self, reason: LossReason) -> Result<Ticket> {
         let Handle { client, entry } = self.handle();
-        client.schedule.untrack(entry);
         let now = client.clock.now();
         let ended = entry.end_for_release(now, reason);
         client.noticed(entry, now);
+        client.schedule.track(entry);
         match ended {
             Ok(Some(ticket)) => Ok(ticket),
             Ok(None) => Err(self.lost_error(LossReason::NotHeld)),

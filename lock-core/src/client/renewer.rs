@@ -36,13 +36,13 @@ fn round(client: &Weak<Client>) -> Option<Option<Timestamp>> {
         if let View::Over(_) = entry.view(now) {
             client.noticed(&entry, now);
             // Work may still be running under a hold: its guard gives it back.
-            client.schedule.untrack(&entry);
             client.give_back_unreceived(&entry);
+            client.schedule.track(&entry);
             continue;
         }
         let renewal = entry.due_renewal(now);
         // Also without one, as while the caller asks for itself: an event that stays due would be served in a loop.
-        client.schedule.moved(&entry);
+        client.schedule.track(&entry);
         if let Some(renewal) = renewal {
             if let Some(observers) = &client.observers {
                 observers.due(&entry, now);
@@ -69,7 +69,7 @@ async fn renew(client: Arc<Client>, sent: Timestamp, entries: Vec<Arc<Entry>>, d
         }
         entry.renewed(sent, now, &answer);
         client.noticed(entry, now);
-        client.schedule.moved(entry);
+        client.schedule.track(entry);
         client.give_back_unreceived(entry);
     }
 }
