@@ -127,7 +127,11 @@ async fn an_owner_enters_again_and_the_outermost_release_counts() {
     outer.release().await.unwrap();
     assert!(inner.is_held());
     assert!(locks.mutex("a").unwrap().try_acquire().await.unwrap().is_none(), "another is not this owner");
+    let (third, fourth) = (inner.reenter().unwrap(), inner.reenter().unwrap());
+    third.release().await.unwrap();
     inner.release().await.unwrap();
+    assert!(fourth.is_held(), "each steps out once");
+    fourth.release().await.unwrap();
     nothing_left(&locks, &store).await;
 
     let rw = locks.rwlock("b").unwrap();
@@ -422,4 +426,44 @@ async fn work_makes_no_step_after_the_lease() {
     drop(set);
     let set = held().await;
     lost(set.guards()[0].run_until(Duration::from_secs(1), |_| work()).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_has_no_longer_lease_than_a_holder() {
+    let (locks, _) = locks();
+    let held = locks.mutex("a").unwrap().acquire().await.unwrap();
+    let lock = locks.mutex("a").unwrap().ttl(Duration::from_secs(2)).unwrap();
+    let _waits = begun(lock.acquire()).await;
+    let waiting = locks.inspect("a").await.unwrap().waiters.remove(0);
+    assert!(waiting.expires_in.unwrap() <= Duration::from_secs(2), "{waiting:?}");
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_client_that_is_dropped_leaves_no_task() {
+    let (locks, _) = locks();
+    locks.mutex("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    let tasks = tokio::runtime::Handle::current().metrics();
+    let others_run = async || {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    };
+    others_run().await;
+    assert_eq!(tasks.num_alive_tasks(), 1, "the renewer sleeps");
+    drop(locks);
+    others_run().await;
+    assert_eq!(tasks.num_alive_tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_joins_an_acquire_of_its_owner_is_behind_others() {
+    let (locks, _) = locks();
+    let owner = locks.owner();
+    let held = locks.mutex("a").unwrap().acquire().await.unwrap();
+    let lock = locks.mutex("a").unwrap().owner(&owner).unwrap();
+    let _first = begun(lock.acquire()).await;
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert!(lock.acquire_timeout(Duration::from_secs(1)).await.unwrap().is_none());
+    drop(held);
 }

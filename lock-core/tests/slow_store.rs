@@ -17,11 +17,16 @@ use onelock_core::{
 
 const SEC: fn(u64) -> Duration = Duration::from_secs;
 
+/// Renewals of this name are not answered.
+const HUNG: &str = "hung";
+
 /// A memory store whose verbs take time, in milliseconds.
 #[derive(Debug)]
 struct Slow {
     inner: MemoryBackend,
     acquire: AtomicU64,
+    /// How long the answer to an acquire is under way.
+    answer: AtomicU64,
     renew: AtomicU64,
     release: AtomicU64,
     close: AtomicU64,
@@ -29,6 +34,9 @@ struct Slow {
     wake: AtomicU64,
     renewals_fail: AtomicBool,
     acquires_fail: AtomicBool,
+    /// Waits fail at once.
+    waits_fail: AtomicBool,
+    waits: AtomicU64,
 }
 
 impl Slow {
@@ -38,12 +46,15 @@ impl Slow {
         Arc::new(Self {
             inner,
             acquire: zero(),
+            answer: zero(),
             renew: zero(),
             release: zero(),
             close: zero(),
             wake: zero(),
             renewals_fail: AtomicBool::default(),
             acquires_fail: AtomicBool::default(),
+            waits_fail: AtomicBool::default(),
+            waits: zero(),
         })
     }
 }
@@ -63,7 +74,7 @@ impl Backend for Slow {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        self.inner.capabilities().max_batch(1)
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
@@ -71,10 +82,16 @@ impl Backend for Slow {
         if self.acquires_fail.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Unavailable, "on purpose"));
         }
-        self.inner.acquire(request).await
+        let answer = self.inner.acquire(request).await;
+        take(&self.answer).await;
+        answer
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
+        self.waits.fetch_add(1, Ordering::SeqCst);
+        if self.waits_fail.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Unavailable, "on purpose"));
+        }
         if self.wake.load(Ordering::SeqCst) == 0 {
             return self.inner.wait(ticket).await;
         }
@@ -84,6 +101,9 @@ impl Backend for Slow {
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
         take(&self.renew).await;
+        if due.iter().any(|renewal| renewal.ticket.name.as_str() == HUNG) {
+            std::future::pending::<()>().await;
+        }
         if self.renewals_fail.load(Ordering::SeqCst) {
             return due.iter().map(|_| Err(Error::new(ErrorKind::Unavailable, "on purpose"))).collect();
         }
@@ -475,4 +495,141 @@ fn pollster<T>(future: impl Future<Output = T>) -> T {
         }
         std::thread::park();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_is_dropped_half_way_is_finished_and_given_back() {
+    let (locks, slow, other) = clients();
+    slow.answer.store(1_000, Ordering::SeqCst);
+    for closed in [false, true] {
+        begin(pin!(locks.mutex("a").unwrap().acquire()));
+        assert_eq!(locks.pending(), 1);
+        if closed {
+            locks.close(SEC(10)).await.unwrap();
+        } else {
+            tokio::time::sleep(SEC(2)).await;
+        }
+        assert!(other.mutex("a").unwrap().try_acquire().await.unwrap().is_some(), "it is left in the store");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_close_waits_for_an_acquire_under_way() {
+    let (locks, slow, other) = clients();
+    slow.answer.store(1_000, Ordering::SeqCst);
+    let lock = locks.mutex("a").unwrap();
+    let asked = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(SEC(1) / 2).await;
+    locks.close(SEC(10)).await.unwrap();
+    assert!(other.mutex("a").unwrap().try_acquire().await.unwrap().is_some(), "it is left in the store");
+    assert_eq!(asked.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// A store whose calls fail at once is not asked in a loop.
+#[test]
+fn a_waiter_pauses_after_calls_that_fail() {
+    for renewals in [false, true] {
+        on_one_thread(move || async move {
+            let (locks, slow, other) = clients();
+            let held = other.mutex("a").unwrap().acquire().await.unwrap();
+            slow.waits_fail.store(!renewals, Ordering::SeqCst);
+            slow.renewals_fail.store(renewals, Ordering::SeqCst);
+            slow.wake.store(u64::from(renewals), Ordering::SeqCst);
+            let lock = locks.mutex("a").unwrap();
+            let waiter = tokio::spawn(async move { lock.acquire().await });
+            tokio::time::sleep(SEC(2)).await;
+            let waits = slow.waits.load(Ordering::SeqCst);
+            assert!((2..500).contains(&waits), "{waits} calls in 2 s");
+            slow.waits_fail.store(false, Ordering::SeqCst);
+            slow.renewals_fail.store(false, Ordering::SeqCst);
+            held.release().await.unwrap();
+            drop(waiter.await.unwrap().unwrap());
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_renewal_is_tried_again_soon() {
+    let (locks, slow, _) = clients();
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    slow.renewals_fail.store(true, Ordering::SeqCst);
+    tokio::time::sleep(SEC(25)).await;
+    slow.renewals_fail.store(false, Ordering::SeqCst);
+    tokio::time::sleep(SEC(25)).await;
+    assert!(guard.is_held(), "2 s of its lease were left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_hangs_starves_no_other() {
+    let (locks, _, _) = clients();
+    let hung = locks.mutex(HUNG).unwrap().acquire().await.unwrap();
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    tokio::time::sleep(SEC(100)).await;
+    assert!(guard.is_held());
+    assert!(!hung.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unfair_waiter_asks_again_when_the_lease_ahead_ends() {
+    let (locks, _, other) = clients();
+    let dead = other.mutex("a").unwrap().ttl(SEC(2)).unwrap().auto_renew(false).acquire().await.unwrap();
+    let retry = onelock_core::Retry::default().delay(SEC(60), SEC(60));
+    let waits = locks.mutex("a").unwrap().unfair().retry(retry).acquire_timeout(SEC(5)).await.unwrap();
+    assert!(waits.is_some(), "it slept on");
+    drop(dead);
+}
+
+/// A waiter whose entry is gone was evicted; after a failed call the store may have forgotten it.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_the_store_forgot_in_an_outage_joins_again() {
+    let (locks, slow, other) = clients();
+    let held = other.mutex("a").unwrap().acquire().await.unwrap();
+    let lock = locks.mutex("a").unwrap();
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(SEC(1)).await;
+    slow.renewals_fail.store(true, Ordering::SeqCst);
+    tokio::time::sleep(SEC(4)).await;
+    // The wait is not told: it hangs, as one does whose connection is gone.
+    slow.wake.store(60_000, Ordering::SeqCst);
+    let waiting = other.inspect("a").await.unwrap().waiters[0].token;
+    other.evict("a", waiting).await.unwrap();
+    slow.renewals_fail.store(false, Ordering::SeqCst);
+    tokio::time::sleep(SEC(1)).await;
+    slow.wake.store(0, Ordering::SeqCst);
+    tokio::time::sleep(SEC(60)).await;
+    held.release().await.unwrap();
+    drop(waiter.await.unwrap().unwrap());
+}
+
+/// Waits until so many wait for `a`.
+async fn count(locks: &Locks, waiters: usize) {
+    let counted = async {
+        while locks.inspect("a").await.unwrap().waiters.len() != waiters {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SEC(20), counted)
+        .await
+        .unwrap_or_else(|_| panic!("there are not {waiters} waiters"));
+}
+
+/// On its own runtime and on another.
+#[test]
+fn a_waiter_that_is_dropped_leaves_the_line() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (locks, _, other) = runtime.block_on(async { clients() });
+    let held = runtime.block_on(other.mutex("a").unwrap().acquire()).unwrap();
+    let owned = locks.mutex("a").unwrap().owner(&locks.owner()).unwrap();
+    for lock in [locks.mutex("a").unwrap(), owned] {
+        for at_home in [true, false] {
+            let entered = at_home.then(|| runtime.enter());
+            let mut waits = Box::pin(lock.acquire());
+            begin(waits.as_mut());
+            drop(entered);
+            runtime.block_on(count(&other, 1));
+            drop(waits);
+            runtime.block_on(count(&other, 0));
+        }
+    }
+    drop(held);
 }
