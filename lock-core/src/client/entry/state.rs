@@ -176,7 +176,6 @@ impl State {
 
     pub(super) fn hold(&mut self, upkeep: &Upkeep, now: Timestamp) {
         self.phase = Phase::Held;
-        self.ask_at = None;
         self.held_since = now;
         self.granted_once = true;
         self.hold_until = upkeep.max_hold.map(|hold| now + hold);
@@ -196,7 +195,7 @@ impl State {
                     self.hold(upkeep, now);
                 }
                 self.short = false;
-                if let Some(least) = upkeep.at_least.filter(|least| grant.lease >= least.stay) {
+                if let Some(least) = upkeep.at_least.filter(|least| self.lease == least.stay) {
                     self.lease = least.ttl;
                 }
                 grant.lease
