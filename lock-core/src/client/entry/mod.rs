@@ -142,7 +142,7 @@ impl Entry {
     /// away, so a call that hangs is overtaken by another.
     pub(crate) fn renewal(&self, now: Timestamp) -> Renewal {
         let mut state = self.state.lock();
-        state.due = now + (state.pace(&self.upkeep) / 3).max(Duration::from_millis(1));
+        state.due = now + state.pace(&self.upkeep) / 3;
         Renewal::new(self.numbered(&state), state.lease, state.waiter_lease)
     }
 
@@ -187,24 +187,18 @@ impl Entry {
     /// Takes a pushed grant. It moves no deadline, so it counts only while the last renewal is still good; whether it
     /// did is the answer.
     pub(crate) fn pushed(&self, token: FencingToken, now: Timestamp) -> bool {
+        // Where the deadline has passed just now, it is over.
+        self.view(now);
         let mut state = self.state.lock();
-        let was = state.phase;
-        if let Err(error) = state.learn(self.epoch, Some(token)) {
-            state.failure = Some(error);
-        }
+        // Of another epoch: the renewal that follows tells it.
+        let _ = state.learn(self.epoch, Some(token));
         let ours = state.number.is_some_and(|number| number.raw == token);
-        let good = ours && matches!(state.view(now), View::Waiting { .. });
+        let good = ours && state.phase == Phase::Waiting;
         if good {
             state.hold(&self.upkeep, now);
             state.lengthen(&self.upkeep, now);
         }
-        let (is, held) = (state.phase, ours && state.phase == Phase::Held);
-        drop(state);
-        if is != was && matches!(is, Phase::Over(_)) {
-            // The deadline has passed just now.
-            self.changed.notify_waiters();
-        }
-        good || held
+        good
     }
 
     /// Hands the hold to the caller; false when it does not hold at `now`. From here on it is renewed as a holder.
