@@ -124,10 +124,8 @@ impl Guard {
         match ended {
             Ok(Some(ticket)) => Ok(ticket),
             Ok(None) => Err(self.lost_error(LossReason::NotHeld)),
-            Err(reason) => {
-                client.give_back(entry);
-                Err(self.lost_error(reason))
-            }
+            // The guard's end gives it back.
+            Err(reason) => Err(self.lost_error(reason)),
         }
     }
 
