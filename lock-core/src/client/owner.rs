@@ -245,7 +245,6 @@ impl<'a> Caller<'a> {
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
         let slot = self.slot;
-        slot.wakers.lock().remove(&self.id);
         let mut state = slot.state.lock();
         state.callers.remove(&self.id);
         let nobodys = if state.callers.is_empty() { state.asking.take() } else { None };
