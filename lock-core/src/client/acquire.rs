@@ -203,7 +203,7 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, line: Option<&Progress>) -
             drop(asking);
             progress.waits(handle.entry.token());
             // In a place of its own: most acquisitions do not wait.
-            Box::pin(in_line(handle, progress)).await
+            Box::pin(in_line(handle)).await
         }
         (View::Held { .. } | View::Waiting { .. }, _) => {
             Err(Error::new(ErrorKind::Protocol, "the store put an entry in the line that was not to wait"))
@@ -248,7 +248,7 @@ fn settle_unclear(client: &Arc<Client>, request: &Request, answer: &Result<Stand
 }
 
 /// Waits in the line. The renewer renews the place meanwhile.
-async fn in_line(handle: Handle, progress: &Progress) -> Result<Attempt> {
+async fn in_line(handle: Handle) -> Result<Attempt> {
     let (client, entry) = (Arc::clone(&handle.client), Arc::clone(&handle.entry));
     let (mut failures, mut failure) = (0_u32, None);
     loop {
@@ -296,9 +296,8 @@ async fn in_line(handle: Handle, progress: &Progress) -> Result<Attempt> {
             }
             Some(Err(error)) if error.is_retryable() => {
                 failures += 1;
-                progress.failed(error.clone());
                 failure = Some(error);
-                pause(&client, deadline, failures).await;
+                pause(failures).await;
             }
             Some(Err(error)) => return Err(error.during("wait").at(&client.info.address)),
         }
@@ -325,16 +324,11 @@ async fn ask_again(handle: &Handle) {
     entry.renewed(sent, client.clock.now(), &answer);
     client.schedule.track(entry);
     if answer.is_err() {
-        let (View::Waiting { deadline, .. } | View::Held { deadline }) = entry.view(client.clock.now())
-        else {
-            return;
-        };
-        pause(client, deadline, 1).await;
+        pause(1).await;
     }
 }
 
-/// Waits a little after a failed call, but not past `deadline`.
-async fn pause(client: &Client, deadline: Timestamp, failures: u32) {
-    let left = deadline.saturating_since(client.clock.now());
-    tokio::time::sleep(random_pause(&Retry::default(), failures).min(left)).await;
+/// Waits a little after a failed call.
+async fn pause(failures: u32) {
+    tokio::time::sleep(random_pause(&Retry::default(), failures)).await;
 }
