@@ -367,7 +367,6 @@ pub fn alive_tasks() -> usize {
 }
 
 /// Never gives up for errors or lost places.
-#[must_use]
 pub fn patient() -> Retry {
     Retry::default().errors(u32::MAX)
 }

@@ -36,7 +36,6 @@ pub struct EtcdBackend {
 
 impl EtcdBackend {
     /// What every etcd cluster can do.
-    #[must_use]
     pub const fn declared() -> Capabilities {
         // A number is a revision of the cluster: nobody can lift it.
         Capabilities::of_lines()

@@ -45,13 +45,11 @@ pub fn exclusive(name: &LockName) -> Verdict<Request> {
 }
 
 /// The same request with leases of `lease`.
-#[must_use]
 pub fn leased(request: Request, lease: Duration) -> Request {
     request.lease(lease).waiter_lease(lease)
 }
 
 /// The same request, not to wait in the line.
-#[must_use]
 pub fn trying(request: Request) -> Request {
     request.queue(false)
 }
@@ -63,7 +61,6 @@ pub fn renewal(request: &Request, token: impl Into<Option<FencingToken>>) -> Ren
 }
 
 /// The ticket of an entry; without a number while that is not known.
-#[must_use]
 pub fn ticket(request: &Request, token: impl Into<Option<FencingToken>>) -> Ticket {
     request.ticket().token(token.into())
 }
@@ -99,7 +96,6 @@ impl Entry {
     }
 
     /// Its ticket.
-    #[must_use]
     pub fn ticket(&self) -> Ticket {
         ticket(&self.request, self.token)
     }

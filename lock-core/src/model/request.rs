@@ -133,7 +133,6 @@ impl Grant {
 /// An entry that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[must_use]
 pub struct Place {
     /// Its number; it stays the same when it holds. `None` where the server's own queue is the line: the number comes with
     /// the grant.
@@ -146,11 +145,13 @@ pub struct Place {
 
 impl Place {
     /// The entry `token`, if it has a number already, waits with this lease, behind others that wait.
+    #[must_use]
     pub fn new(token: impl Into<Option<FencingToken>>, lease: Duration) -> Self {
         Self { token: token.into(), lease, retry_after: None }
     }
 
     /// It is the first waiter; the earliest lease ahead ends after this time, if that is known.
+    #[must_use]
     pub const fn retry_after(self, retry_after: Option<Duration>) -> Self {
         Self { retry_after, ..self }
     }
