@@ -364,6 +364,7 @@ async fn a_waiter_outlives_an_outage_shorter_than_its_lease() {
         assert!(start.elapsed() < SEC(1), "errors(0) is no retry: {:?}", start.elapsed());
         let error = lock.acquire_timeout(SEC(2)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+        assert!(format!("{error:?}").contains("on purpose"), "it says what failed: {error:?}");
     }
 }
 
