@@ -1,0 +1,149 @@
+//! Calls that fail, hang, or are late.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_tells_a_busy_lock_from_a_store_that_does_not_answer() {
+    let (locks, slow, other) = clients();
+    let held = other.mutex("a").unwrap().acquire().await.unwrap();
+    let lock = locks.mutex("a").unwrap();
+    for lock in [lock.clone(), lock.clone().unfair()] {
+        assert!(lock.acquire_timeout(SEC(2)).await.unwrap().is_none(), "others are ahead");
+        assert!(lock.acquire_timeout(Duration::ZERO).await.unwrap().is_none(), "one try");
+    }
+    held.release().await.unwrap();
+    assert!(lock.acquire_timeout(Duration::ZERO).await.unwrap().is_some(), "one try takes a free lock");
+    slow.acquire.store(60_000, Ordering::SeqCst);
+    for lock in [lock.clone(), lock.unfair()] {
+        let silent = lock.acquire_timeout(SEC(2)).await.unwrap_err();
+        assert_eq!(silent.kind(), ErrorKind::Timeout, "{silent}");
+    }
+}
+
+/// A store may fail for a moment, however many calls fail in it; one that does not answer for a waiter's lease is an error.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_outlives_an_outage_shorter_than_its_lease() {
+    for fair in [true, false] {
+        let (locks, slow, other) = clients();
+        let lock = locks.mutex("a").unwrap();
+        let lock = if fair { lock } else { lock.unfair() };
+        let held = other.mutex("a").unwrap().acquire().await.unwrap();
+        slow.acquires_fail.store(fair, Ordering::SeqCst);
+        let (start, waits) = (tokio::time::Instant::now(), lock.clone());
+        let waiter = tokio::spawn(async move { waits.acquire().await });
+        tokio::time::sleep(SEC(3)).await;
+        slow.acquires_fail.store(true, Ordering::SeqCst);
+        tokio::time::sleep(SEC(6)).await;
+        slow.acquires_fail.store(false, Ordering::SeqCst);
+        tokio::time::sleep(SEC(3)).await;
+        held.release().await.unwrap();
+        drop(waiter.await.unwrap().expect("an outage of 6 s ended it"));
+        assert!(start.elapsed() < SEC(13), "{:?}", start.elapsed());
+
+        slow.acquires_fail.store(true, Ordering::SeqCst);
+        let start = tokio::time::Instant::now();
+        let error = lock.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let waiter_lease = Settings::default().waiter_lease;
+        assert!((waiter_lease..waiter_lease + SEC(1)).contains(&start.elapsed()), "{:?}", start.elapsed());
+        let start = tokio::time::Instant::now();
+        lock.clone().retry(onelock_core::Retry::default().errors(0)).acquire().await.unwrap_err();
+        assert!(start.elapsed() < SEC(1), "errors(0) is no retry: {:?}", start.elapsed());
+        let error = lock.acquire_timeout(SEC(2)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+        assert!(format!("{error:?}").contains("on purpose"), "it says what failed: {error:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_waiter_does_not_join_again() {
+    let (locks, _, other) = clients();
+    let held = other.mutex("a").unwrap().acquire().await.unwrap();
+    let waiter = tokio::spawn({
+        let lock = locks.mutex("a").unwrap();
+        async move { lock.acquire().await }
+    });
+    tokio::time::sleep(SEC(1)).await;
+    let token = other.inspect("a").await.unwrap().waiters[0].token;
+    assert_eq!(other.evict("a", token).await.unwrap(), Release::Released);
+    let ended = tokio::time::timeout(SEC(100), waiter).await.expect("it waits again");
+    assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::Evicted);
+    assert_eq!(other.inspect("a").await.unwrap().waiters.len(), 0);
+    drop(held);
+}
+
+/// A store whose calls fail at once is not asked in a loop.
+#[test]
+fn a_waiter_pauses_after_calls_that_fail() {
+    for renewals in [false, true] {
+        on_one_thread(move || async move {
+            let (locks, slow, other) = clients();
+            let held = other.mutex("a").unwrap().acquire().await.unwrap();
+            slow.waits_fail.store(!renewals, Ordering::SeqCst);
+            slow.renewals_fail.store(renewals, Ordering::SeqCst);
+            slow.wake.store(u64::from(renewals), Ordering::SeqCst);
+            let lock = locks.mutex("a").unwrap();
+            let waiter = tokio::spawn(async move { lock.acquire().await });
+            tokio::time::sleep(SEC(2)).await;
+            let waits = slow.waits.load(Ordering::SeqCst);
+            assert!((2..500).contains(&waits), "{waits} calls in 2 s");
+            slow.waits_fail.store(false, Ordering::SeqCst);
+            slow.renewals_fail.store(false, Ordering::SeqCst);
+            held.release().await.unwrap();
+            drop(waiter.await.unwrap().unwrap());
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_renewal_is_tried_again_soon() {
+    let (locks, slow, _) = clients();
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    slow.renewals_fail.store(true, Ordering::SeqCst);
+    tokio::time::sleep(SEC(25)).await;
+    slow.renewals_fail.store(false, Ordering::SeqCst);
+    tokio::time::sleep(SEC(25)).await;
+    assert!(guard.is_held(), "2 s of its lease were left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_hangs_starves_no_other() {
+    let (locks, _, _) = clients();
+    let hung = locks.mutex(HUNG).unwrap().acquire().await.unwrap();
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    tokio::time::sleep(SEC(100)).await;
+    assert!(guard.is_held());
+    assert!(!hung.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unfair_waiter_asks_again_when_the_lease_ahead_ends() {
+    let (locks, _, other) = clients();
+    let dead = other.mutex("a").unwrap().ttl(SEC(2)).unwrap().auto_renew(false).acquire().await.unwrap();
+    let retry = onelock_core::Retry::default().delay(SEC(60), SEC(60));
+    let waits = locks.mutex("a").unwrap().unfair().retry(retry).acquire_timeout(SEC(5)).await.unwrap();
+    assert!(waits.is_some(), "it slept on");
+    drop(dead);
+}
+
+/// A waiter whose entry is gone was evicted; after a failed call the store may have forgotten it.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_the_store_forgot_in_an_outage_joins_again() {
+    let (locks, slow, other) = clients();
+    let held = other.mutex("a").unwrap().acquire().await.unwrap();
+    let lock = locks.mutex("a").unwrap();
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(SEC(1)).await;
+    slow.renewals_fail.store(true, Ordering::SeqCst);
+    tokio::time::sleep(SEC(4)).await;
+    // The wait is not told: it hangs, as one does whose connection is gone.
+    slow.wake.store(60_000, Ordering::SeqCst);
+    let waiting = other.inspect("a").await.unwrap().waiters[0].token;
+    other.evict("a", waiting).await.unwrap();
+    slow.renewals_fail.store(false, Ordering::SeqCst);
+    tokio::time::sleep(SEC(1)).await;
+    slow.wake.store(0, Ordering::SeqCst);
+    tokio::time::sleep(SEC(60)).await;
+    held.release().await.unwrap();
+    drop(waiter.await.unwrap().unwrap());
+}

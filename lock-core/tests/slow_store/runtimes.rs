@@ -1,0 +1,161 @@
+//! Callers on other runtimes, and on none.
+
+use super::*;
+
+#[test]
+fn a_renewer_whose_waiter_asks_for_itself_lets_other_tasks_run() {
+    on_one_thread(|| async {
+        let (locks, slow, other) = clients();
+        let held = other.mutex("a").unwrap().acquire().await.unwrap();
+        // The waiter's own request is under way when its renewal falls due.
+        slow.wake.store(3_200, Ordering::SeqCst);
+        slow.renew.store(2_000, Ordering::SeqCst);
+        let waiter = tokio::spawn({
+            let lock = locks.mutex("a").unwrap();
+            async move { lock.acquire().await }
+        });
+        tokio::time::sleep(SEC(60)).await;
+        drop(held);
+        assert!(waiter.await.unwrap().unwrap().is_held());
+    });
+}
+
+#[test]
+fn a_grant_for_a_caller_elsewhere_goes_on_to_the_next_until_that_has_it() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(onelock_core::BootClock);
+    let store = MemoryStore::new(Arc::clone(&clock));
+    let client = || {
+        let mut settings = Settings::default();
+        settings.waiter_lease = SEC(1);
+        let backend = Arc::new(MemoryBackend::new(&store));
+        Locks::builder(backend).clock(Arc::clone(&clock)).settings(settings).build().unwrap()
+    };
+    let (locks, other) = runtime.block_on(async { (client(), client()) });
+    let lock = locks.mutex("a").unwrap();
+    let mut left = pin!(lock.acquire());
+    begin(left.as_mut());
+    let next = runtime.block_on(async {
+        while other.inspect("a").await.unwrap().holders.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        other.mutex("a").unwrap().acquire_timeout(SEC(20)).await.unwrap()
+    });
+    assert!(next.is_some(), "blocked for good");
+    assert!(!pollster(left).unwrap().is_held());
+}
+
+#[test]
+fn a_runtime_without_timers_is_refused() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let clock: Arc<dyn Clock> = Arc::new(onelock_core::BootClock);
+        let store = MemoryStore::new(Arc::clone(&clock));
+        let refused = Locks::builder(Arc::new(MemoryBackend::new(&store))).clock(clock).build().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Misuse);
+        assert!(refused.to_string().contains("enable_time"), "{refused}");
+    });
+}
+
+#[test]
+fn locks_and_guards_work_on_any_runtime_and_outside_of_one() {
+    let home = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (locks, slow, other) = home.block_on(async {
+        let clock: Arc<dyn Clock> = Arc::new(onelock_core::BootClock);
+        let store = MemoryStore::new(Arc::clone(&clock));
+        let slow = Slow::new(&store);
+        let build = |backend: Arc<dyn Backend>| Locks::builder(backend).build().unwrap();
+        (build(Arc::clone(&slow) as _), slow, build(Arc::new(MemoryBackend::new(&store))))
+    });
+    let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    // Each verb needs a timer of the store.
+    for time in [&slow.acquire, &slow.release, &slow.close] {
+        time.store(1, Ordering::SeqCst);
+    }
+    let uses = || async {
+        let lock = locks.mutex("a").unwrap().ttl(Duration::from_millis(200)).unwrap().auto_renew(false);
+        let guard = lock.acquire().await.unwrap();
+        assert!(other.mutex("a").unwrap().try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+        let guard = lock.try_acquire().await.unwrap().unwrap();
+        assert_eq!(guard.lost().await, LossReason::Expired);
+        guard.release().await.unwrap_err();
+        let guard = lock.acquire_timeout(SEC(30)).await.unwrap().unwrap();
+        guard.run(std::future::pending::<()>()).await.unwrap_err();
+        let guard = lock.acquire().await.unwrap();
+        guard.at_risk(Duration::from_millis(100)).await;
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        let election = locks.election("e").unwrap().pause_after_failure(Duration::from_millis(1));
+        let mut failures = 0;
+        let led = election.run(|term| {
+            failures += 1;
+            let last = failures > 2;
+            async move {
+                if failures == 2 {
+                    term.step_down().await;
+                }
+                if last { Ok(()) } else { Err("once more") }
+            }
+        });
+        led.await.unwrap();
+        let mut leaders = election.observe();
+        assert_eq!(leaders.next().await, None);
+        let changed = std::pin::pin!(leaders.next());
+        let lead = election.run(|_| async {
+            std::future::pending::<()>().await;
+            Ok::<_, String>(())
+        });
+        tokio::select! {
+            leader = changed => assert!(leader.is_some()),
+            _ = lead => unreachable!(),
+        }
+    };
+    bare.block_on(uses());
+    pollster(uses());
+    pollster(locks.close(SEC(30))).unwrap();
+    // The runtime of `other` ends while its guard is waited for elsewhere.
+    let guard = pollster(other.mutex("b").unwrap().acquire()).unwrap();
+    home.shutdown_background();
+    assert_eq!(pollster(guard.lost()), LossReason::Closed);
+    assert_eq!(pollster(other.mutex("c").unwrap().acquire()).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// Drives a future without any runtime.
+fn pollster<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        std::thread::park();
+    }
+}
+
+/// On its own runtime and on another.
+#[test]
+fn a_waiter_that_is_dropped_leaves_the_line() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (locks, _, other) = runtime.block_on(async { clients() });
+    let held = runtime.block_on(other.mutex("a").unwrap().acquire()).unwrap();
+    let owned = locks.mutex("a").unwrap().owner(&locks.owner()).unwrap();
+    for lock in [locks.mutex("a").unwrap(), owned] {
+        for at_home in [true, false] {
+            let entered = at_home.then(|| runtime.enter());
+            let mut waits = Box::pin(lock.acquire());
+            begin(waits.as_mut());
+            drop(entered);
+            runtime.block_on(count(&other, 1));
+            drop(waits);
+            runtime.block_on(count(&other, 0));
+        }
+    }
+    drop(held);
+}
