@@ -16,13 +16,13 @@ use crate::token::FencingToken;
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
     // Before the thread, so that the release is under way when the thread is asked to end.
-    pub(super) guard: Arc<client::guard::Guard>,
+    pub(super) guard: client::guard::Guard,
     thread: Arc<Background>,
 }
 
 impl Guard {
     pub(super) fn new(guard: client::guard::Guard, thread: &Arc<Background>) -> Self {
-        Self { guard: Arc::new(guard), thread: Arc::clone(thread) }
+        Self { guard, thread: Arc::clone(thread) }
     }
 
     /// The name.
@@ -62,8 +62,7 @@ impl Guard {
     /// # Errors
     /// [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code.
     pub fn lost(&self) -> Result<LossReason> {
-        let guard = Arc::clone(&self.guard);
-        self.thread.call(async move { guard.lost().await })
+        self.thread.call(async { Ok(self.guard.lost().await) })
     }
 
     /// Runs `work`, and says whether the lock was held until its end. Work that blocks cannot be stopped: let long work look
@@ -89,8 +88,7 @@ impl Guard {
     /// # Errors
     /// As [`crate::Guard::extend`]; [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code.
     pub fn extend(&self, lease: Duration) -> Result<()> {
-        let guard = Arc::clone(&self.guard);
-        self.thread.call(async move { guard.extend(lease).await })?
+        self.thread.call(self.guard.extend(lease))
     }
 
     /// Lets another process go on with this lock; see [`crate::Guard::hand_over`].
@@ -105,8 +103,7 @@ impl Guard {
     /// # Errors
     /// As [`crate::Guard::hand_over`]; [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code. Then the lock is given back.
     pub fn hand_over(self) -> Result<HandOver> {
-        let guard = Arc::clone(&self.guard);
-        self.thread.call(async move { guard.hand_on().await })?
+        self.thread.call(self.guard.hand_over())
     }
 
     /// Gives the lock back and waits until the store says so.
@@ -114,7 +111,6 @@ impl Guard {
     /// # Errors
     /// As [`crate::Guard::release`]; [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code: then it is released in the background.
     pub fn release(self) -> Result<()> {
-        let guard = Arc::clone(&self.guard);
-        self.thread.call(async move { guard.give_back().await })?
+        self.thread.call(self.guard.release())
     }
 }

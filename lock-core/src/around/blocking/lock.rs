@@ -155,8 +155,7 @@ impl Lock {
     /// # Errors
     /// As [`crate::Lock::acquire`]; [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code.
     pub fn acquire(&self) -> Result<Guard> {
-        let lock = self.lock.clone();
-        self.thread.call(async move { lock.acquire().await })?.map(|guard| self.guard(guard))
+        self.thread.call(self.lock.acquire()).map(|guard| self.guard(guard))
     }
 
     /// Acquires if that is possible at once; `None` when it is busy.
@@ -164,8 +163,7 @@ impl Lock {
     /// # Errors
     /// As [`crate::Lock::try_acquire`]; [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code.
     pub fn try_acquire(&self) -> Result<Option<Guard>> {
-        let lock = self.lock.clone();
-        let tried = self.thread.call(async move { lock.try_acquire().await })??;
+        let tried = self.thread.call(self.lock.try_acquire())?;
         Ok(tried.map(|guard| self.guard(guard)))
     }
 
@@ -174,8 +172,7 @@ impl Lock {
     /// # Errors
     /// As [`crate::Lock::acquire_timeout`]; [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code.
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
-        let lock = self.lock.clone();
-        let tried = self.thread.call(async move { lock.acquire_timeout(timeout).await })??;
+        let tried = self.thread.call(self.lock.acquire_timeout(timeout))?;
         Ok(tried.map(|guard| self.guard(guard)))
     }
 }

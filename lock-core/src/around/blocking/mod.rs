@@ -1,7 +1,7 @@
 //! The same locks for callers without async: scripts, tests, thread pools.
 //!
-//! A thread of its own runs what talks to the store, so leases are renewed while the caller works, and while the caller's own
-//! runtime, if it has one, is busy.
+//! A thread of its own runs what talks to the store in the background, so leases are renewed while the caller works, and while the
+//! caller's own runtime, if it has one, is busy.
 //!
 //! Inside async code calls are refused, also in `spawn_blocking` and `block_in_place`, which look the same to this library: use
 //! [`crate::Locks`] there, or a thread of your own (`std::thread::spawn`).
@@ -20,7 +20,6 @@ use crate::backend::{Info, Release};
 use crate::capabilities::Capabilities;
 use crate::client;
 use crate::error::Result;
-use crate::name::LockName;
 use crate::snapshot::{Listing, Page, Snapshot};
 use crate::token::FencingToken;
 use thread::Background;
@@ -55,13 +54,6 @@ impl Locks {
         Lock::new(lock, &self.thread)
     }
 
-    fn call<T: Send + 'static, F>(&self, ask: impl FnOnce(client::Locks) -> F) -> Result<T>
-    where
-        F: Future<Output = Result<T>> + Send + 'static,
-    {
-        self.thread.call(ask(self.locks.clone()))?
-    }
-
     /// An exclusive lock.
     ///
     /// # Errors
@@ -92,8 +84,7 @@ impl Locks {
     /// # Errors
     /// What the store says.
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot> {
-        let name = LockName::new(name)?;
-        self.call(|locks| async move { locks.inspect(name.as_str()).await })
+        self.thread.call(self.locks.inspect(name))
     }
 
     /// The names in use that start with `prefix`, a page at a time.
@@ -101,8 +92,7 @@ impl Locks {
     /// # Errors
     /// As [`crate::Locks::list`].
     pub fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        let (prefix, page) = (prefix.to_owned(), page.clone());
-        self.call(|locks| async move { locks.list(&prefix, &page).await })
+        self.thread.call(self.locks.list(prefix, page))
     }
 
     /// Removes the entry with exactly this token.
@@ -110,8 +100,7 @@ impl Locks {
     /// # Errors
     /// As [`crate::Locks::evict`].
     pub fn evict(&self, name: impl AsRef<str>, token: FencingToken) -> Result<Release> {
-        let name = LockName::new(name)?;
-        self.call(|locks| async move { locks.evict(name.as_str(), token).await })
+        self.thread.call(self.locks.evict(name, token))
     }
 
     /// Which store this is.
@@ -130,7 +119,7 @@ impl Locks {
     /// # Errors
     /// As [`crate::Locks::close`].
     pub fn close(&self, timeout: Duration) -> Result<()> {
-        self.call(|locks| async move { locks.close(timeout).await })
+        self.thread.call(self.locks.close(timeout))
     }
 
     /// Ends this client in order: no acquisition begins any more, waiters leave, guards have up to `timeout` to end; see
@@ -149,7 +138,7 @@ impl Locks {
     /// # Errors
     /// As [`crate::Locks::drain`]; [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code.
     pub fn drain(&self, timeout: Duration) -> Result<()> {
-        self.call(|locks| async move { locks.drain(timeout).await })
+        self.thread.call(self.locks.drain(timeout))
     }
 
     /// Goes on with a lock that another process has handed over; see [`crate::Locks::resume`] and [`Guard::hand_over`].
@@ -157,7 +146,7 @@ impl Locks {
     /// # Errors
     /// As [`crate::Locks::resume`]; [`ErrorKind::Misuse`](crate::ErrorKind::Misuse) inside async code.
     pub fn resume(&self, hand_over: HandOver) -> Result<Guard> {
-        let guard = self.call(|locks| async move { locks.resume(hand_over).await })?;
+        let guard = self.thread.call(self.locks.resume(hand_over))?;
         Ok(Guard::new(guard, &self.thread))
     }
 }

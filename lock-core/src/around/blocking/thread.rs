@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -19,21 +18,17 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// The thread that runs a client.
 pub(super) struct Background {
     runtime: Handle,
-    end: Option<oneshot::Sender<()>>,
+    /// Given the client when the last handle goes.
+    end: Option<oneshot::Sender<Locks>>,
+    locks: Option<Locks>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Background {
-    /// Runs `future` on the thread, and waits for it.
-    pub(super) fn call<T: Send + 'static>(
-        &self,
-        future: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T> {
+    /// Polls `future` on the caller's thread until it ends; the thread of the client runs everything else meanwhile.
+    pub(super) fn call<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
         refuse_async()?;
-        let (answer, answered) = mpsc::sync_channel(1);
-        // The caller waits for the answer: it cannot have gone away.
-        self.runtime.spawn(async move { answer.send(future.await) });
-        answered.recv().map_err(|_| Error::new(ErrorKind::Closed, "the thread of this client has ended"))
+        self.runtime.block_on(future)
     }
 }
 
@@ -45,7 +40,9 @@ impl fmt::Debug for Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        drop(self.end.take());
+        if let (Some(end), Some(locks)) = (self.end.take(), self.locks.take()) {
+            let _ = end.send(locks);
+        }
         // In async code waiting could wait for itself; the thread then ends by itself.
         if let Some(thread) = self.thread.take().filter(|_| refuse_async().is_ok()) {
             let _ = thread.join();
@@ -64,7 +61,7 @@ fn refuse_async() -> Result<()> {
     }
 }
 
-/// A client over whatever `connect` makes on a new thread, and that thread.
+/// A client over whatever `connect` makes, and a new thread that runs it.
 pub(super) fn start<F>(connect: impl FnOnce() -> F + Send + 'static) -> Result<(Locks, Arc<Background>)>
 where
     F: Future<Output = Result<Locks>>,
@@ -75,25 +72,19 @@ where
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let handle = runtime.handle().clone();
-    let (end, ended) = oneshot::channel();
-    let (answer, answered) = mpsc::sync_channel(1);
+    let (end, ended) = oneshot::channel::<Locks>();
     let run = move || {
         runtime.block_on(async {
-            let connected = connect().await;
-            let locks = connected.as_ref().ok().cloned();
-            if answer.send(connected).is_err() {
-                return;
+            // Without a client nothing was connected.
+            if let Ok(locks) = ended.await {
+                // What it does not reach is freed by its lease.
+                let _ = locks.close(SETTLE).await;
             }
-            let Some(locks) = locks else { return };
-            // An error is the sender's end, which says the same.
-            let _ = ended.await;
-            // What it does not reach is freed by its lease.
-            let _ = locks.close(SETTLE).await;
         });
     };
     let thread = std::thread::Builder::new().name("onelock".into()).spawn(run).map_err(failed)?;
-    let thread = Arc::new(Background { runtime: handle, end: Some(end), thread: Some(thread) });
-    let gone = |_| Error::new(ErrorKind::Closed, "the thread of this client has ended");
-    let locks = answered.recv().map_err(gone)??;
-    Ok((locks, thread))
+    let mut thread = Background { runtime: handle, end: Some(end), locks: None, thread: Some(thread) };
+    let locks = thread.call(connect())?;
+    thread.locks = Some(locks.clone());
+    Ok((locks, Arc::new(thread)))
 }
