@@ -4,7 +4,6 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio::sync::Notify;
 
 use crate::error::Result;
 use crate::url::StoreUrl;
@@ -41,16 +40,3 @@ pub struct GateView {
 
 /// The gate that the URL of a member asks for, if it asks for one. No I/O.
 pub type GateOf = fn(&StoreUrl) -> Result<MemberGate>;
-
-/// The gate of a member, and how its task is asked to look at it now.
-#[derive(Debug)]
-pub(super) struct Watched {
-    pub(super) gate: Arc<dyn Gate>,
-    pub(super) look: Arc<Notify>,
-}
-
-impl Watched {
-    pub(super) fn new(gate: Arc<dyn Gate>) -> Self {
-        Self { gate, look: Arc::default() }
-    }
-}

@@ -43,7 +43,7 @@
 //!
 //! Members that do not keep every write can have a [`Gate`] (Redis: the option `gate=run_id`). A start of the store shuts
 //! it, and a member whose gate is shut has no vote: it grants, renews and raises nothing. Every client of the quorum looks
-//! at the gates all the time (every quarter of the quarantine, and soon after a verb failed), and opens one when both of these are true:
+//! at the gates all the time (every quarter of the quarantine), and opens one when both of these are true:
 //!
 //! - It has seen the member in this incarnation for the whole *quarantine* (the option `quarantine`). By then every attempt
 //!   and every hold that counts on what the member forgot has ended; so no entry may live longer than nine tenths of it,
@@ -86,7 +86,6 @@ use crate::snapshot::{Listing, Page, Snapshot};
 use crate::store::{Checked, undeclared};
 use crate::token::FencingToken;
 use crate::toolkit::Mutex;
-use gate::Watched;
 pub use gate::{Gate, GateOf, GateView, MemberGate};
 pub use opening::{CAPABILITIES, OPTIONS, open};
 pub use readmission::SeenGate;
@@ -227,7 +226,7 @@ impl Quorum {
             capabilities,
             distinct: compare.then(|| Distinct::new(members.len())),
             members,
-            gates: gates.into_iter().map(|gate| gate.map(Watched::new)).collect(),
+            gates,
             quarantine,
             member_timeout,
             info: Info::new("quorum", format!("quorum of {}", addresses.join(", "))),

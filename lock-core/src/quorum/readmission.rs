@@ -4,7 +4,6 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::Quorum;
@@ -96,9 +95,9 @@ impl Quorum {
         }
         let highest = views.iter().flatten().map(|view| view.highest).max().unwrap_or_default().max(floor);
         let mut opened = 0;
-        for (watched, view) in shared.gates.iter().zip(views) {
-            if let (Some(watched), Some(view)) = (watched, view.filter(|view| !view.open)) {
-                opened += usize::from(shared.in_time(watched.gate.open(&view.incarnation, highest)).await?);
+        for (gate, view) in shared.gates.iter().zip(views) {
+            if let (Some(gate), Some(view)) = (gate, view.filter(|view| !view.open)) {
+                opened += usize::from(shared.in_time(gate.open(&view.incarnation, highest)).await?);
             }
         }
         Ok(opened)
@@ -114,19 +113,8 @@ impl Shared {
 
     /// Looks after all gates, in tasks that end with the quorum.
     pub(super) fn watch_gates(self: &Arc<Self>) {
-        for (member, watched) in self.gates.iter().enumerate() {
-            if let Some(watched) = watched {
-                let watching =
-                    watch(Arc::downgrade(self), member, Arc::clone(&watched.look), self.quarantine);
-                self.runtime.spawn(watching);
-            }
-        }
-    }
-
-    /// Has the gate of a member that refused or failed looked at soon.
-    pub(super) fn tend(&self, member: usize) {
-        if let Some(watched) = &self.gates[member] {
-            watched.look.notify_one();
+        for member in (0..self.gates.len()).filter(|member| self.gates[*member].is_some()) {
+            self.runtime.spawn(watch(Arc::downgrade(self), member));
         }
     }
 
@@ -134,8 +122,8 @@ impl Shared {
     /// attempt or hold is left that counts on what the store has forgotten, and once the counters can be lifted over
     /// every token that a majority can have given. Whether it is open then.
     async fn repair(&self, member: usize, seen: &mut Option<(String, Instant)>) -> Result<bool> {
-        let Some(watched) = &self.gates[member] else { return Ok(true) };
-        let view = self.in_time(watched.gate.look()).await?;
+        let Some(gate) = &self.gates[member] else { return Ok(true) };
+        let view = self.in_time(gate.look()).await?;
         if view.open {
             return Ok(true);
         }
@@ -148,7 +136,7 @@ impl Shared {
             return Ok(false);
         }
         let Some(floor) = self.floor(member).await else { return Ok(false) };
-        self.in_time(watched.gate.open(&view.incarnation, floor)).await
+        self.in_time(gate.open(&view.incarnation, floor)).await
     }
 
     /// The largest number of a majority of members, all other than this one and all with an open gate: one of them has
@@ -167,8 +155,8 @@ impl Shared {
     }
 
     async fn look(&self, member: usize) -> Result<Option<GateView>> {
-        let Some(watched) = &self.gates[member] else { return Ok(None) };
-        self.in_time(watched.gate.look()).await.map(Some)
+        let Some(gate) = &self.gates[member] else { return Ok(None) };
+        self.in_time(gate.look()).await.map(Some)
     }
 
     async fn in_time<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
@@ -180,21 +168,18 @@ impl Shared {
     }
 }
 
-/// Looks at one gate again and again: often while it is shut or cannot be asked, else now and then, because a restart is
+/// Looks at one gate again and again: often while it is shut or cannot be asked, else every quarter of the quarantine, because a restart is
 /// noticed by nobody's verb where nobody asks for a lock.
-async fn watch(shared: Weak<Shared>, member: usize, look: Arc<Notify>, quarantine: Duration) {
+async fn watch(shared: Weak<Shared>, member: usize) {
     // Kept over looks that fail: the store is in one incarnation from one start to the next, seen or not.
     let mut seen: Option<(String, Instant)> = None;
     loop {
         let Some(quorum) = shared.upgrade().filter(|quorum| quorum.open().is_ok()) else { return };
         let open = quorum.repair(member, &mut seen).await.unwrap_or(false);
+        let again = if open { quorum.quarantine / 4 } else { pause(quorum.quarantine) };
         // Nothing is kept for long: a quorum that is dropped or closed needs no gates.
         drop(quorum);
-        // Also when it is open: a member that fails again and again is not asked again and again.
-        tokio::time::sleep(pause(quarantine)).await;
-        if open {
-            let _ = timeout(quarantine / 4, look.notified()).await;
-        }
+        tokio::time::sleep(again).await;
     }
 }
 

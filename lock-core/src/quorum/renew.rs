@@ -26,9 +26,6 @@ pub(super) async fn renew(shared: &Arc<Shared>, due: &[Renewal]) -> Vec<Result<R
         (!batch.is_empty()).then_some(async move {
             let (places, due): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
             let answers = member.renew(&due).await;
-            if answers.iter().any(Result::is_err) {
-                shared.tend(i);
-            }
             for ((place, renewal), answer) in places.iter().zip(&due).zip(&answers) {
                 if matches!(answer, Ok(Renewed::NotHeld | Renewed::Waiting(_))) {
                     shared.forget(owners[*place], i, renewal.ticket.holder);
@@ -152,14 +149,8 @@ fn join_missing(shared: &Arc<Shared>, owner: HolderId, lease: Duration) {
 impl Shared {
     /// Asks one member for an entry, if it has a vote.
     pub(super) async fn join(self: &Arc<Self>, member: usize, request: &Request) -> Result<Standing> {
-        let answer = match self.vote(member).await {
-            Ok(()) => self.members[member].acquire(request).await,
-            Err(error) => Err(error),
-        };
-        if answer.is_err() {
-            self.tend(member);
-        }
-        answer
+        self.vote(member).await?;
+        self.members[member].acquire(request).await
     }
 
     /// The entry on this member is gone.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::gate::Watched;
+use super::gate::MemberGate;
 use super::hold::Hold;
 use super::votes::Distinct;
 use crate::backend::{Backend, Info};
@@ -22,7 +22,7 @@ pub(super) struct Shared {
     pub(super) members: Vec<Arc<dyn Backend>>,
     pub(super) distinct: Option<Distinct>,
     /// The gates of the members that have one.
-    pub(super) gates: Vec<Option<Watched>>,
+    pub(super) gates: Vec<MemberGate>,
     /// How long a member stays away whose gate was shut.
     pub(super) quarantine: Duration,
     pub(super) member_timeout: Duration,

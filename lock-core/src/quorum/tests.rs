@@ -19,8 +19,14 @@ async fn what_cannot_be_a_quorum_is_refused() {
     assert_eq!(kind((0..16).map(|_| memory()).collect(), second), ErrorKind::InvalidConfig);
     let twice = Quorum::new(vec![memory(), memory()]).unwrap_err().to_string();
     assert!(twice.contains("is a member twice"), "{twice}");
-    assert_eq!(kind(vec![memory(), memory()], Duration::ZERO), ErrorKind::InvalidConfig);
-    assert_eq!(kind(vec![memory(), memory()], Duration::from_secs(61)), ErrorKind::InvalidConfig);
+    let two = || vec![memory(), Renamed::new("another") as Arc<dyn Backend>];
+    assert_eq!(kind(two(), Duration::ZERO), ErrorKind::InvalidConfig);
+    assert_eq!(kind(two(), Duration::from_secs(61)), ErrorKind::InvalidConfig);
+    for quarantine in [Duration::ZERO, Duration::MAX] {
+        let members = two().into_iter().map(|member| (member, None)).collect();
+        let refused = Quorum::with_gates(members, second, quarantine).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidConfig);
+    }
 }
 
 #[test]
