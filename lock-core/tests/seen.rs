@@ -104,6 +104,26 @@ async fn live() {
     locks.close(SECOND).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_recorder_that_is_installed_later_misses_nothing_from_then_on() {
+    let _alone = ALONE.lock().await;
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = Arc::new(MemoryBackend::new(&MemoryStore::new(Arc::clone(&clock))));
+    let cycle =
+        async |locks: &Locks| locks.mutex("n").unwrap().acquire().await.unwrap().release().await.unwrap();
+    let locks = Locks::builder(store).clock(clock).build().unwrap();
+    cycle(&locks).await;
+    let recorder = DebuggingRecorder::new();
+    let _recorded = metrics::set_default_local_recorder(&recorder);
+    cycle(&locks).await;
+    let seen = read(&recorder.snapshotter());
+    assert_eq!(seen["onelock_store_requests_total"].len(), 2, "{seen:?}");
+    assert!(
+        seen.contains_key("onelock_acquire_seconds") && seen.contains_key("onelock_hold_seconds"),
+        "{seen:?}"
+    );
+}
+
 /// Each metric's values by its labels.
 fn read(snapshotter: &Snapshotter) -> BTreeMap<String, Vec<(BTreeSet<String>, DebugValue)>> {
     let mut all: BTreeMap<String, Vec<_>> = BTreeMap::new();

@@ -50,19 +50,17 @@ async fn drain(client: &Arc<Client>, timeout: Duration) -> Result<()> {
     let guards_end = async {
         loop {
             let now = client.clock.now();
-            // Before an entry is seen as over: a `close` at the same time waits for its release.
-            let counted = client.background.begin();
             let mut held = client.schedule.all();
             // Each time: an acquire that was under way may have joined a line since.
             held.retain(|entry| {
                 let unused = entry.end_unreceived(now);
                 if unused {
-                    client.give_back(entry);
+                    // Tracked until its release is counted: a `close` at the same time waits for one of both.
+                    client.give_back_unreceived(entry);
                     client.schedule.track(entry);
                 }
                 !unused
             });
-            drop(counted);
             let Some(entry) = held.first() else { return };
             // The renewer looks at it when its time is over.
             entry.until(|| matches!(entry.view(client.clock.now()), View::Over(_))).await;

@@ -256,5 +256,8 @@ mod tests {
         assert!(fence.admit(&name, token, false).is_ok());
         let permit = locks.semaphore("p", 2).unwrap().acquire().await.unwrap();
         assert_eq!(fence.check(&permit).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(header(&permit).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert!(compare(&name, token, Some(token.get() + 1)).is_err());
+        assert!(compare(&name, token, Some(token.get())).is_ok() && compare(&name, token, None).is_ok());
     }
 }

@@ -91,11 +91,8 @@ impl FromStr for HandOver {
             if sum != format!("{:016x}", checksum(fields)) {
                 return None;
             }
-            let mut fields = fields.splitn(9, ':');
+            let mut fields = fields.strip_prefix("1:")?.splitn(8, ':');
             let mut next = || fields.next();
-            if next()? != "1" {
-                return None;
-            }
             let (holder, claim) = (HolderId::from_hex(next()?)?, HolderId::from_hex(next()?)?);
             let (raw, token): (FencingToken, _) = (next()?.parse().ok()?, next()?.parse().ok()?);
             let mode = next()?.parse().ok()?;
@@ -149,10 +146,6 @@ impl Guard {
     /// # Cancel safety
     /// The lock is given back in the background.
     pub async fn hand_over(self) -> Result<HandOver> {
-        self.hand_on().await
-    }
-
-    pub(crate) async fn hand_on(&self) -> Result<HandOver> {
         let (client, entry) = (Arc::clone(self.client()), self.entry());
         client.capabilities.require(client.capabilities.resume, "resume", &client.info.scheme)?;
         let misuse = |why| Err(Error::new(ErrorKind::Misuse, format!("`{}` {why}", self.name())));
@@ -235,12 +228,11 @@ async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
     let answer = renew_one(client, renewal).await;
     let request = Request::new(ticket.name.clone(), ticket.holder, ticket.mode, *lease)
         .delay(ticket.delay)
-        .queue(false)
         .epoch(client.settings.token_epoch);
     let now = client.clock.now();
     let entry = match answer {
-        Ok(Renewed::Held(grant)) if ticket.token == Some(grant.token) => {
-            Entry::new(&request, client.upkeep(), sent, now, Renewed::Held(grant))
+        Ok(held @ Renewed::Held(grant)) if ticket.token == Some(grant.token) => {
+            Entry::new(&request, client.upkeep(), sent, now, held)
         }
         Ok(_) => return Err(gone()),
         Err(error) => Err(error),

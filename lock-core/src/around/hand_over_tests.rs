@@ -70,6 +70,10 @@ async fn a_client_of_another_token_epoch_gives_the_lock_back_at_once() {
     let next = third.mutex("a:b").unwrap();
     let next = tokio::time::timeout(SECOND, next.acquire()).await;
     assert!(next.is_ok_and(|next| next.is_ok()), "before its lease ends");
+    let of_epoch = second.mutex("of 2").unwrap().acquire().await.unwrap();
+    let token = of_epoch.token().unwrap();
+    let resumed = second.resume(of_epoch.hand_over().await.unwrap()).await.unwrap();
+    assert_eq!(resumed.token().unwrap(), token, "of the same epoch it goes on");
 }
 
 #[tokio::test(start_paused = true)]

@@ -69,24 +69,18 @@ impl Inner {
         let store = self.driver.open(self.url.clone(), self.context.clone()).await;
         let store = store.map_err(Error::unsent)?;
         let lacks = self.counted_on.get().and_then(|counted| lacks(counted, &store.capabilities()));
-        let refused = match lacks {
-            Some(what) => {
-                let text = format!(
-                    "{} as it is set up offers less (`{what}`) than was counted on before it was connected to: connect without \
-                     `lazy`, or while every member is there",
-                    self.url.scheme
-                );
-                Err(Error::new(ErrorKind::Unsupported, text).unsent())
-            }
-            None => self.open(),
-        };
-        if let Err(refused) = refused {
+        if let Some(what) = lacks {
+            let text = format!(
+                "{} as it is set up offers less (`{what}`) than was counted on before it was connected to: connect without \
+                 `lazy`, or while every member is there",
+                self.url.scheme
+            );
             let _ = store.close().await;
-            return Err(refused.at(self.url.address()));
+            return Err(Error::new(ErrorKind::Unsupported, text).unsent().at(self.url.address()));
         }
         let store = Arc::clone(self.store.get_or_init(|| store));
         if let Err(closed) = self.open() {
-            // Closed since it was looked at: nobody else closes the store.
+            // Closed while it was connected to: nobody else closes the store.
             let _ = store.close().await;
             return Err(closed.at(self.url.address()));
         }
@@ -259,8 +253,24 @@ mod tests {
             more
         });
 
+    /// A store whose entries end with their session.
+    const SESSION: Driver =
+        Driver::new("session", &["session"], |url, context| memory::DRIVER.open(url, context)).capabilities(
+            {
+                let mut capabilities = memory::DRIVER.capabilities;
+                capabilities.resume = false;
+                capabilities
+            },
+        );
+
     async fn open(url: &str) -> Result<Locks> {
-        Locks::open(url, &[AWAY, DRIVER, LESS], Settings::default(), Arc::new(BootClock)).await
+        Locks::open(
+            url,
+            &[AWAY, DRIVER, LESS, SESSION, memory::DRIVER],
+            Settings::default(),
+            Arc::new(BootClock),
+        )
+        .await
     }
 
     #[tokio::test]
@@ -295,5 +305,77 @@ mod tests {
         // Closed before it was ever used: nothing was opened.
         let unused = open("less://h?lazy=true").await.unwrap();
         unused.close(Duration::from_secs(60)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn where_entries_end_with_their_session_nothing_outlives_it() {
+        let (locks, other) = (open("session://h?lazy=true").await.unwrap(), open("memory://").await);
+        let lock = locks.mutex("n").unwrap();
+        let refused = lock.clone().at_least(Duration::from_secs(5)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        let refused = lock.acquire().await.unwrap().hand_over().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        let elsewhere = other.unwrap().mutex("session").unwrap().acquire().await.unwrap();
+        let refused = locks.resume(elsewhere.hand_over().await.unwrap()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    }
+
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    static LET: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(0);
+
+    /// The memory store, once it is let.
+    const HELD_UP: Driver = Driver::new("held-up", &["held-up"], |_, context| {
+        Box::pin(async {
+            TRIED.fetch_add(1, Ordering::SeqCst);
+            LET.acquire().await.unwrap().forget();
+            memory::DRIVER.open("memory://".parse().unwrap(), context).await
+        })
+    })
+    .capabilities(memory::DRIVER.capabilities);
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_share_a_connection_under_way_and_it_ends_with_its_client() {
+        let make = if_a_member(HELD_UP);
+        let (lazy, member) = (make(false), make(true));
+        let opened = tokio::join!(lazy.store(), lazy.store(), async {
+            tokio::time::sleep(PAUSE).await;
+            assert_eq!(TRIED.load(Ordering::SeqCst), 1);
+            LET.add_permits(2);
+        });
+        assert!(opened.0.is_ok() && opened.1.is_ok());
+        let (late, ..) = tokio::join!(member.store(), async {
+            tokio::time::sleep(PAUSE).await;
+            let meanwhile = tokio::time::timeout(PAUSE, member.store()).await.expect("it waits for nobody");
+            assert_eq!(meanwhile.unwrap_err().kind(), ErrorKind::Unavailable);
+            member.close().await.unwrap();
+            LET.add_permits(1);
+        });
+        assert_eq!(late.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(member.store().await.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(TRIED.load(Ordering::SeqCst), 2);
+    }
+
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_member_that_is_not_there_is_asked_once_a_second() {
+        let away = Driver::new("away", &["away"], |_, _| {
+            ASKED.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "refused")) })
+        });
+        let member = if_a_member(away)(true);
+        for second in 1..=3 {
+            for _ in 0..3 {
+                let refused = member.store().await.unwrap_err();
+                assert!(refused.kind() == ErrorKind::Unavailable && !refused.is_unclear(), "{refused}");
+            }
+            assert_eq!(ASKED.load(Ordering::SeqCst), second);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn if_a_member(driver: Driver) -> impl Fn(bool) -> Lazy {
+        let context = Context::new(Arc::new(BootClock));
+        move |member| Lazy::of(driver, "memory://".parse().unwrap(), context.clone(), member).unwrap()
     }
 }

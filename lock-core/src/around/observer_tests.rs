@@ -66,6 +66,20 @@ async fn every_acquisition_and_hold_is_told_once() {
     assert_eq!(notes.take(), ["n ended Released after 3"]);
     drop(lock.acquire().await.unwrap());
     assert_eq!(notes.take(), ["n acquired Some(0) false N", "n held exclusive", "n ended Released after 0"]);
+    let owner = locks.owner();
+    let lock = lock.owner(&owner).unwrap();
+    let (_first, _second) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
+    let again = "n acquired Some(0) false N";
+    assert_eq!(notes.take(), [again, "n held exclusive", again], "one hold, entered twice");
+    let unfair = locks.mutex("n").unwrap().unfair().retry(crate::Retry::default().attempts(2));
+    assert_eq!(unfair.acquire().await.unwrap_err().kind(), crate::ErrorKind::Busy);
+    let waiter = locks.mutex("n").unwrap();
+    let waiter = tokio::spawn(async move { waiter.acquire().await });
+    tokio::time::sleep(SECOND).await;
+    other.evict("n", other.inspect("n").await.unwrap().waiters[0].token).await.unwrap();
+    assert!(waiter.await.unwrap().is_err());
+    let ends: Vec<_> = notes.take().into_iter().filter(|note| !note.contains("waits")).collect();
+    assert_eq!(ends, ["n busy Some(1) true N", "n evicted Some(1) true N"]);
 }
 
 #[tokio::test(start_paused = true)]

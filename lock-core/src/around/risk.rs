@@ -51,18 +51,15 @@ impl Guard {
     /// ```
     pub async fn at_risk(&self, notice: Duration) {
         let client = self.client();
-        let mut deadline = self.deadline();
         loop {
             let risk = self.entry().risk(notice);
             if client.clock.now() >= risk {
                 return;
             }
+            // Renewed meanwhile, it is at risk later.
             tokio::select! {
                 biased;
-                renewed = self.renewed(deadline) => match renewed {
-                    Some(renewed) => deadline = renewed,
-                    None => return,
-                },
+                _ = self.lost() => return,
                 alive = client.sleep_until(risk) => if !alive { return },
             }
         }

@@ -148,7 +148,7 @@ impl LockSet {
             let guard = taken.0.run(lock.acquire()).await??;
             taken.0.guards.push(guard);
         }
-        taken.complete()
+        Ok(std::mem::take(&mut taken.0))
     }
 
     /// Acquires all if each is free at once; `None` when one is busy: then nothing is held.
@@ -180,23 +180,13 @@ impl LockSet {
             let Some(guard) = taken.0.run(acquire).await?? else { return Ok(None) };
             taken.0.guards.push(guard);
         }
-        taken.complete().map(Some)
+        Ok(Some(std::mem::take(&mut taken.0)))
     }
 }
 
 /// What a set has while it takes the others: all of it goes back, and at once, unless it is completed.
 #[derive(Default)]
 struct Taken(GuardSet);
-
-impl Taken {
-    /// All or nothing: a lock may have been lost while the last one was waited for.
-    fn complete(mut self) -> Result<GuardSet> {
-        match self.0.guards.iter().find_map(Guard::loss_error) {
-            Some(error) => Err(error),
-            None => Ok(std::mem::take(&mut self.0)),
-        }
-    }
-}
 
 impl Drop for Taken {
     fn drop(&mut self) {

@@ -37,7 +37,14 @@ async fn all_or_none_are_held() {
     let second = other.mutex("b").unwrap().acquire().await.unwrap();
     let set = locks.all(["c", "b", "a"]).unwrap();
     assert!(set.try_acquire().await.unwrap().is_none());
-    assert!(set.acquire_timeout(Duration::from_secs(3)).await.unwrap().is_none());
+    let first = other.mutex("a").unwrap().acquire().await.unwrap();
+    let began = tokio::time::Instant::now();
+    let (over, ()) = tokio::join!(set.acquire_timeout(Duration::from_secs(3)), async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        first.release().await.unwrap();
+    });
+    assert!(over.unwrap().is_none());
+    assert_eq!(began.elapsed().as_secs(), 3, "one deadline for all");
     locks.close(Duration::from_secs(5)).await.unwrap();
     for name in ["a", "c"] {
         assert!(other.mutex(name).unwrap().try_acquire().await.unwrap().is_some(), "{name} was given back");

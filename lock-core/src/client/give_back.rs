@@ -32,7 +32,7 @@ impl Client {
     }
 
     /// The same for an entry that is over before a caller has received it.
-    pub(super) fn give_back_unreceived(self: &Arc<Self>, entry: &Entry) {
+    pub(crate) fn give_back_unreceived(self: &Arc<Self>, entry: &Entry) {
         // Counted before it is taken: a `close` that finds nothing owed waits for the release.
         let _counted = self.background.begin();
         self.release_owed(entry, entry.take_unreceived());

@@ -86,7 +86,6 @@ pub(crate) struct Observers {
     store: Arc<str>,
     all: Vec<Arc<dyn Observer>>,
     group: Option<Group>,
-    none: Arc<str>,
     holds: Mutex<HolderMap<Hold>>,
 }
 
@@ -100,14 +99,14 @@ struct Hold {
 impl Observers {
     /// `None` when nobody observes.
     pub(crate) fn new(settings: &Settings, store: &str) -> Option<Arc<Self>> {
-        let (store, none) = (Arc::from(store), Arc::from(""));
+        let store = Arc::from(store);
         #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "one more with metrics"))]
         let mut all: Vec<_> = settings.wanted.observer.iter().map(|given| Arc::clone(given.get())).collect();
         #[cfg(feature = "metrics")]
         all.push(Arc::new(metrics::Metrics::described(&store)));
         let group = settings.wanted.group.clone();
         let observed = !all.is_empty() || cfg!(feature = "tracing");
-        observed.then(|| Arc::new(Self { store, all, group, none, holds: Mutex::default() }))
+        observed.then(|| Arc::new(Self { store, all, group, holds: Mutex::default() }))
     }
 
     fn tell(&self, span: Option<&Span>, event: &Event<'_>) {
@@ -118,8 +117,7 @@ impl Observers {
     }
 
     fn subject(&self, name: &LockName, mode: Mode) -> Subject {
-        let group =
-            self.group.as_ref().map_or_else(|| Arc::clone(&self.none), |of| of.get()(name.as_str()).into());
+        let group = self.group.as_ref().map(|of| of.get()(name.as_str()).into()).unwrap_or_default();
         Subject { name: name.clone(), mode, store: Arc::clone(&self.store), group }
     }
 
@@ -147,7 +145,7 @@ impl Observers {
     pub(crate) fn renewed(&self, entry: &Entry, now: Timestamp, answer: &Result<Renewed>) {
         let (View::Held { deadline } | View::Waiting { deadline, .. }) = entry.view(now) else { return };
         let left = deadline.saturating_since(now).as_secs_f64();
-        let slack = (left / entry.granted().as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0);
+        let slack = (left / entry.granted().as_secs_f64()).min(1.0);
         let (failure, held) = (answer.as_ref().err(), !matches!(answer, Ok(Renewed::NotHeld)));
         let of = self.subject(&entry.ticket().name, entry.ticket().mode);
         self.tell(None, &Event::Renewed { of: &of, token: entry.token(), slack, failure, held });
