@@ -99,7 +99,7 @@ fault "the deadline is not looked at" $client/entry/state.rs \
     's/now >= self\.end\(\) \{/now >= self.end() + Duration::from_secs(3600) {/' \
     memory first_look_after_a_stall
 fault "a late push counts" $client/entry/mod.rs \
-    's/let good = ours && matches!\(state\.view\(now\), View::Waiting \{ \.\. \}\);/let good = ours; let _ = View::Waiting { ask_at: None, deadline: now }; state.deadline = now + state.lease; state.phase = Phase::Waiting;/' \
+    's/let good = ours && state\.phase == Phase::Waiting;/let good = ours; state.deadline = now + state.lease; state.phase = Phase::Waiting;/' \
     memory late_wake_of_a_stalled_process
 fault "an abandoned acquire is not given back" $client/acquire.rs \
     's/if may_have_joined\(answer\) \{/if may_have_joined(answer) \&\& false {/' \
@@ -108,29 +108,29 @@ fault "an unclear acquire is not given back" $client/acquire.rs \
     's/settle_unclear\(client, &request, &asked\);//' \
     memory lost_reply_to_acquire_is_given_back
 fault "a dropped guard is not given back" $client/acquire.rs \
-    's/self\.client\.give_back\(&self\.entry\);\n    \}\n\}/\n    }\n}/' \
+    's/self\.client\.give_back\(&self\.entry\);\n//' \
     memory drop_in_every_state
 fault "max_hold is forgotten" $client/entry/state.rs \
     's/self\.hold_until = upkeep\.max_hold\.map\(\|hold\| now \+ hold\);/let _ = (upkeep.max_hold, now);/' \
     memory max_hold_ends_it
 fault "a lock lost by the clock is given back at once" $client/renewer.rs \
-    's/client\.give_back_unreceived\(&entry\);\n(\s*)continue/client.give_back(\&entry);\n$1continue/' \
+    's/client\.give_back_unreceived\(&entry\);/client.give_back(\&entry);/' \
     memory lost_locks_stay_until_their_guard_goes
 fault "a lost lock is given back in its lock-delay" $client/entry/mod.rs \
     's/let delayed = lost \&\& /let delayed = false \&\& lost \&\& /' \
     memory lost_locks_stay_until_their_guard_goes
 fault "an event of a waiter that asks for itself stays due" $client/renewer.rs \
-    's/client\.schedule\.moved\(&entry\);\n(\s*)if let Some\(renewal\) = renewal \{/if let Some(renewal) = renewal {\n$1    client.schedule.moved(\&entry);/' \
-    slow a_renewer_whose_waiter_asks_for_itself_lets_other_tasks_run
+    's/client\.schedule\.track\(&entry\);\n(\s*)if let Some\(renewal\) = renewal \{/if let Some(renewal) = renewal {\n$1    client.schedule.track(\&entry);/' \
+    slow runtimes::a_renewer_whose_waiter_asks_for_itself_lets_other_tasks_run
 fault "a grant that nobody receives is renewed" $client/entry/state.rs \
     's/Phase::Held => self\.received \&\& \(/Phase::Held => (/; s/if self\.phase == Phase::Held \&\& !self\.received \{/if false {/' \
-    slow a_grant_that_no_caller_receives_goes_on_to_the_next
+    slow lapsing::a_grant_that_no_caller_receives_goes_on_to_the_next
 fault "an outage looks like a busy lock" $client/progress.rs \
     's/if learned\.others_ahead \{/if learned.others_ahead || true {/' \
-    slow a_timeout_tells_a_busy_lock_from_a_store_that_does_not_answer
+    slow failing::a_timeout_tells_a_busy_lock_from_a_store_that_does_not_answer
 fault "an evicted waiter joins again" $client/acquire.rs \
     's/if reason == LossReason::NotHeld && cause\.is_none\(\) \{/if false {/' \
-    slow an_evicted_waiter_does_not_join_again
+    slow failing::an_evicted_waiter_does_not_join_again
 fault "a close gives back what a guard has" $client/close.rs \
     's/(LossReason::Closed\);.*?)give_back_unreceived/$1give_back/s' \
     client a_closed_client_gives_back_no_lock_under_work
@@ -248,7 +248,7 @@ fault "quorum: one member is enough to renew" $quorum/renew.rs \
     's/if vote\.held\(\) < shared\.majority\(\) \{/if vote.held() < 1 {/' \
     sim a_holder_without_its_majority_knows
 fault "quorum: a gate is opened and no counter lifted" $quorum/readmission.rs \
-    's/watched\.gate\.open\(&view\.incarnation, floor\)/watched.gate.open(\&view.incarnation, floor * 0)/' \
+    's/gate\.open\(&view\.incarnation, floor\)/gate.open(\&view.incarnation, floor * 0)/' \
     gate a_member_that_lost_its_counter_has_no_vote_until_it_is_repaired
 fault "Redis: a shut gate grants" lock-redis/src/scripts/acquire.lua \
     's/admitted\(KEYS\[6\]\)\n//' \
@@ -266,7 +266,7 @@ fault "quorum: one store has two votes" $quorum/opening.rs \
     's/config\.quarantine, true\)/config.quarantine, false)/' \
     votes one_store_under_two_addresses_is_refused
 fault "quorum: a late member votes before it is compared" $quorum/renew.rs \
-    's/match self\.vote\(member\)\.await \{/match Ok::<(), crate::error::Error>(()) {/' \
+    's/self\.vote\(member\)\.await\?;\n//' \
     members a_member_that_comes_late_is_compared_first
 fault "quorum: a late member may end entries earlier" $around/lazy.rs \
     's/\|\| has\.granularity > counted\.granularity//' \
@@ -274,8 +274,8 @@ fault "quorum: a late member may end entries earlier" $around/lazy.rs \
 fault "quorum: a failed look begins the quarantine anew" $quorum/readmission.rs \
     's/let open = quorum\.repair\(member, &mut seen\)\.await\.unwrap_or\(false\);/let answer = quorum.repair(member, \&mut seen).await;\n        if answer.is_err() { seen = None }\n        let open = answer.unwrap_or(false);/' \
     votes a_look_that_fails_does_not_begin_the_quarantine_anew
-fault "quorum: only a failed verb has a gate looked at" $quorum/readmission.rs \
-    's/timeout\(quarantine \/ 4, look\.notified\(\)\)/timeout(quarantine * 1000, look.notified())/' \
+fault "quorum: an open gate is not looked at again" $quorum/readmission.rs \
+    's/quorum\.quarantine \/ 4/quorum.quarantine * 1000/' \
     votes a_restart_is_found_though_nobody_asks_for_a_lock
 
 fault "paused time: deadlines on boot time" src/drivers.rs \
