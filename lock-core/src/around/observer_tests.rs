@@ -66,6 +66,8 @@ async fn every_acquisition_and_hold_is_told_once() {
     assert_eq!(notes.take(), ["n ended Released after 3"]);
     drop(lock.acquire().await.unwrap());
     assert_eq!(notes.take(), ["n acquired Some(0) false N", "n held exclusive", "n ended Released after 0"]);
+    // Until its release is through.
+    tokio::time::sleep(SECOND).await;
     let owner = locks.owner();
     let lock = lock.owner(&owner).unwrap();
     let (_first, _second) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
@@ -79,7 +81,9 @@ async fn every_acquisition_and_hold_is_told_once() {
     other.evict("n", other.inspect("n").await.unwrap().waiters[0].token).await.unwrap();
     assert!(waiter.await.unwrap().is_err());
     let ends: Vec<_> = notes.take().into_iter().filter(|note| !note.contains("waits")).collect();
-    assert_eq!(ends, ["n busy Some(1) true N", "n evicted Some(1) true N"]);
+    // The first may be over before its position is known.
+    assert!(ends[0].starts_with("n busy ") && ends[0].ends_with(" true N"), "{ends:?}");
+    assert_eq!(ends[1..], ["n evicted Some(1) true N"]);
 }
 
 #[tokio::test(start_paused = true)]
