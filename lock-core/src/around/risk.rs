@@ -51,15 +51,18 @@ impl Guard {
     /// ```
     pub async fn at_risk(&self, notice: Duration) {
         let client = self.client();
+        let mut deadline = self.deadline();
         loop {
             let risk = self.entry().risk(notice);
             if client.clock.now() >= risk {
                 return;
             }
-            // Renewed meanwhile, it is at risk later.
             tokio::select! {
                 biased;
-                _ = self.lost() => return,
+                renewed = self.renewed(deadline) => match renewed {
+                    Some(renewed) => deadline = renewed,
+                    None => return,
+                },
                 alive = client.sleep_until(risk) => if !alive { return },
             }
         }
@@ -166,6 +169,20 @@ mod tests {
             }
             guard.release().await.unwrap();
         }
+    }
+
+    /// A fixed lease counts in full from the renewal on that follows a wait.
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_can_bring_the_risk_nearer() {
+        let locks = client();
+        let first = locks.mutex("n").unwrap().acquire().await.unwrap();
+        let lock = locks.mutex("n").unwrap().auto_renew(false);
+        let waiter = tokio::spawn(async move { lock.acquire().await });
+        tokio::time::sleep(SECOND).await;
+        first.release().await.unwrap();
+        let guard = waiter.await.unwrap().unwrap();
+        guard.at_risk(SECOND * 26).await;
+        assert!(guard.remaining() > SECOND * 25, "{:?}", guard.remaining());
     }
 
     #[tokio::test(start_paused = true)]

@@ -191,11 +191,13 @@ impl State {
     pub(super) fn apply(&mut self, upkeep: &Upkeep, sent: Timestamp, now: Timestamp, answer: Renewed) {
         let lease = match answer {
             Renewed::Held(grant) => {
+                let first = self.phase == Phase::Waiting || self.short;
                 if self.phase == Phase::Waiting {
                     self.hold(upkeep, now);
                 }
                 self.short = false;
-                if let Some(least) = upkeep.at_least.filter(|least| self.lease == least.stay) {
+                // Only once: what an extension asks for later stays.
+                if let Some(least) = upkeep.at_least.filter(|_| first) {
                     self.lease = least.ttl;
                 }
                 grant.lease
