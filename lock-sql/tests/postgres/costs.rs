@@ -114,10 +114,19 @@ async fn nothing_is_kept_of_idle_names() {
     let idle = "SELECT count(*) FROM onelock.front WHERE name <> 'n'";
     each(&mut admin, 1, 1_000, &[acquire("' || i || '", NUMBERED, "x"), release("' || i || '", NUMBERED)])
         .await;
-    let kept: i64 = admin.fetch_one(idle).await.unwrap().get(0);
-    assert!((1..100).contains(&kept), "{kept} of 1000 names that were asked for once");
+    let kept = async |admin: &mut PgConnection| admin.fetch_one(idle).await.unwrap().get::<i64, _>(0);
+    assert_eq!(kept(&mut admin).await, 0, "of 1000 names that nobody waited for");
+    let (first, second) = ("' || i || '", "'\\x01'");
+    let waited = [
+        acquire(first, NUMBERED, "x"),
+        acquire(first, second, "x"),
+        release(first, NUMBERED),
+        release(first, second),
+    ];
+    each(&mut admin, 1, 100, &waited).await;
+    assert_eq!(kept(&mut admin).await, 100, "of 100 names that somebody waited for");
     let end = Instant::now() + Duration::from_secs(90);
-    while admin.fetch_one(idle).await.unwrap().get::<i64, _>(0) > 0 {
+    while kept(&mut admin).await > 0 {
         assert!(Instant::now() < end, "they stay");
         each(&mut admin, 1, 100, &[acquire("n", NUMBERED, "x"), release("n", NUMBERED)]).await;
         tokio::time::sleep(Duration::from_millis(100)).await;

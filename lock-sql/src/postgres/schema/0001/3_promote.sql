@@ -172,29 +172,62 @@ BEGIN
 END
 $$;
 
--- Drops what has expired, if it matters who holds now, promotes and tells. The name is locked.
-CREATE FUNCTION {schema}.settle(p_name text) RETURNS {schema}.front
+-- An entry of the line that this was kept of has been deleted: promotes and tells whoever holds then.
+CREATE FUNCTION {schema}.leave(f {schema}.front, p_token bigint, p_held boolean, p_mode text)
+RETURNS {schema}.front
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    IF p_held THEN
+        f.holders := f.holders - 1;
+        f.weight := f.weight - {schema}.weight_of(p_mode);
+        IF f.holders = 0 THEN
+            f.kind := NULL;
+            f.due := NULL;
+        ELSIF f.mixed THEN
+            SELECT min({schema}.limit_of(l.mode)), max({schema}.limit_of(l.mode)) > min({schema}.limit_of(l.mode))
+            INTO f.room, f.mixed FROM {schema}.line AS l
+            WHERE l.name = f.name AND l.token >= f.low AND l.token < coalesce(f.waiter, 9223372036854775807) AND l.held;
+        END IF;
+    ELSIF f.waiter IS DISTINCT FROM p_token THEN
+        RETURN f;
+    END IF;
+    IF f.waiter IS NOT NULL THEN
+        f := {schema}.promote(f, f.waiter);
+    END IF;
+    RETURN {schema}.keep(f, false);
+END
+$$;
+
+-- Drops what has expired, if it matters who holds now, promotes and tells. The name is locked; its entry `p_token`, if it is not
+-- NULL, has just been deleted.
+CREATE FUNCTION {schema}.settle(
+    p_name text, p_token bigint DEFAULT NULL, p_held boolean DEFAULT NULL, p_mode text DEFAULT NULL
+) RETURNS {schema}.front
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     f {schema}.front;
     v_from bigint;
     v_first bigint;
-    v_entries bigint;
-    v_begun timestamptz := clock_timestamp();
+    v_entries bigint := 0;
+    v_free boolean := false;
+    v_read bigint := pg_stat_get_xact_blocks_fetched('{schema}.line'::regclass);
 BEGIN
     SELECT t.* INTO f FROM {schema}.front AS t WHERE t.name = p_name ORDER BY t.version DESC LIMIT 1;
     IF NOT FOUND THEN
         f.name := p_name;
         f.version := 0;
         f.low := 0;
+        f.holders := 0;
         v_from := 0;
+        v_free := NOT EXISTS (SELECT FROM {schema}.line AS l WHERE l.name = p_name);
     ELSIF coalesce(least(f.due, f.waiter_due) > clock_timestamp(), true) THEN
-        RETURN f;
+        RETURN CASE WHEN p_token IS NULL THEN f ELSE {schema}.leave(f, p_token, p_held, p_mode) END;
     ELSE
         v_from := f.waiter;
     END IF;
-    LOOP
+    WHILE NOT v_free LOOP
         SELECT count(*) FILTER (WHERE l.held), left(max(l.mode) FILTER (WHERE l.held), 1),
             sum({schema}.weight_of(l.mode)) FILTER (WHERE l.held), min({schema}.limit_of(l.mode)) FILTER (WHERE l.held),
             max({schema}.limit_of(l.mode)) FILTER (WHERE l.held) > min({schema}.limit_of(l.mode)) FILTER (WHERE l.held),
@@ -211,36 +244,9 @@ BEGIN
     IF v_from IS NOT NULL AND (v_entries > 0 OR v_from > 0) THEN
         f := {schema}.promote(f, v_from);
     END IF;
-    -- To read a short line takes long where many have left it and an open snapshot keeps them.
-    RETURN {schema}.keep(
-        f, f.waiter IS NOT NULL OR v_entries > 16 OR clock_timestamp() - v_begun > interval '1 ms'
-    );
-END
-$$;
-
--- An entry has been deleted: promotes and tells whoever holds then.
-CREATE FUNCTION {schema}.leave(f {schema}.front, p_token bigint, p_held boolean, p_mode text) RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
-BEGIN
-    IF p_held THEN
-        f.holders := f.holders - 1;
-        f.weight := f.weight - {schema}.weight_of(p_mode);
-        IF f.holders = 0 THEN
-            f.kind := NULL;
-            f.due := NULL;
-        ELSIF f.mixed THEN
-            SELECT min({schema}.limit_of(l.mode)), max({schema}.limit_of(l.mode)) > min({schema}.limit_of(l.mode))
-            INTO f.room, f.mixed FROM {schema}.line AS l
-            WHERE l.name = f.name AND l.token >= f.low AND l.token < coalesce(f.waiter, 9223372036854775807) AND l.held;
-        END IF;
-    ELSIF f.waiter IS DISTINCT FROM p_token THEN
-        RETURN;
-    END IF;
-    IF f.waiter IS NOT NULL THEN
-        f := {schema}.promote(f, f.waiter);
-    END IF;
-    f := {schema}.keep(f, false);
+    -- A short line has many pages where many have left it and an open snapshot keeps them.
+    v_read := pg_stat_get_xact_blocks_fetched('{schema}.line'::regclass) - v_read;
+    RETURN {schema}.keep(f, f.waiter IS NOT NULL OR v_entries > 16 OR v_read > 32);
 END
 $$;
 

@@ -1,5 +1,5 @@
 -- token: NULL where there is no entry. retry: microseconds, for the first waiter or where there is no entry. whose: as
--- {schema}.told says it. Plain index scans only, here and in every verb that writes, and no
+-- {schema}.told says it. p_durable: whether it waits for the disk; NULL: only for a name that nobody else has. Plain index scans only, here and in every verb that writes, and no
 -- compiling, which the price set on other scans would set off.
 CREATE FUNCTION {schema}.acquire(
     p_name text, p_holder bytea, p_mode text, p_lease bigint, p_waiter_lease bigint, p_delay bigint,
@@ -31,28 +31,27 @@ BEGIN
                 DELETE FROM {schema}.line AS l WHERE l.name = p_name AND l.token = acquire.token;
                 token := NULL;
             ELSE
-                v_done := {schema}.commit_durably(p_durable);
+                v_done := {schema}.commit_durably(coalesce(p_durable, false));
             END IF;
         END IF;
     END IF;
     IF token IS NULL THEN
         v_held := f.waiter IS NULL AND {schema}.fits(p_mode, f);
         IF v_held OR p_queue THEN
-            v_done := {schema}.commit_durably(p_durable);
+            v_done := {schema}.commit_durably(coalesce(p_durable, f.version = 0 AND f.holders = 0));
             token := {schema}.draw(p_epoch);
             v_now := clock_timestamp();
             v_ends := v_now
                 + (CASE WHEN v_held THEN p_lease ELSE p_waiter_lease END + p_delay) * interval '1 microsecond';
             INSERT INTO {schema}.line (name, token, holder, mode, held, ends, joined, inbox, note)
             VALUES (p_name, acquire.token, p_holder, p_mode, v_held, v_ends, v_now, p_inbox, p_note);
-            IF v_held THEN
-                f := {schema}.held_by(f, p_mode, token, v_ends);
-            ELSIF f.waiter IS NULL THEN
+            IF v_held AND f.version > 0 THEN
+                f := {schema}.keep({schema}.held_by(f, p_mode, token, v_ends), false);
+            ELSIF NOT v_held AND f.waiter IS NULL THEN
                 f.waiter := token;
                 f.waiter_due := v_ends;
+                f := {schema}.keep(f, true);
             END IF;
-            -- Of names that nobody waits for one in 64: one that is asked for once leaves nothing, a busy one is soon known.
-            f := {schema}.keep(f, f.waiter IS NOT NULL OR token % 64 = 0);
             IF token % 64 = 0 THEN
                 v_done := {schema}.tidy();
             END IF;
@@ -65,8 +64,8 @@ BEGIN
 END
 $$;
 
--- The same, on the disk when it is answered, in two transactions: while it waits for the disk nobody else has to wait for the
--- name. What others do meanwhile reaches the disk after it, or not at all.
+-- The same, on the disk when it is answered. Where others have the name or want it, in two transactions: while it waits for the
+-- disk nobody else has to wait for the name. What others do meanwhile reaches the disk after it, or not at all.
 CREATE PROCEDURE {schema}.acquire_and_flush(
     p_name text, INOUT whose bytea, p_mode text, p_lease bigint, p_waiter_lease bigint, p_delay bigint,
     p_queue boolean, p_inbox text, p_note text, p_epoch integer,
@@ -76,14 +75,14 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     v_got record := {schema}.acquire(
-        p_name, whose, p_mode, p_lease, p_waiter_lease, p_delay, p_queue, p_inbox, p_note, p_epoch, false
+        p_name, whose, p_mode, p_lease, p_waiter_lease, p_delay, p_queue, p_inbox, p_note, p_epoch, NULL
     );
     v_done text;
 BEGIN
     token := v_got.token;
     retry := v_got.retry;
     whose := v_got.whose;
-    IF token IS NOT NULL THEN
+    IF token IS NOT NULL AND current_setting('synchronous_commit') = 'off' THEN
         COMMIT;
         v_done := {schema}.flush();
     END IF;

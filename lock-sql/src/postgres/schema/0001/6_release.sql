@@ -12,14 +12,10 @@ DECLARE
     v_done text := {schema}.lock_name(p_name);
 BEGIN
     v_done := {schema}.commit_durably(false);
-    f := {schema}.settle(p_name);
     DELETE FROM {schema}.line AS l
     WHERE l.name = p_name AND l.holder = p_holder AND l.ends > clock_timestamp()
     RETURNING l.token, l.held, l.mode INTO v_token, v_held, v_mode;
-    IF v_token IS NULL THEN
-        RETURN false;
-    END IF;
-    v_done := {schema}.leave(f, v_token, v_held, v_mode);
-    RETURN true;
+    f := {schema}.settle(p_name, v_token, v_held, v_mode);
+    RETURN v_token IS NOT NULL;
 END
 $$;
