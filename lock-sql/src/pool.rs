@@ -35,7 +35,7 @@ pub(crate) trait Connect: Send + Sync {
 
 /// How they are used.
 pub(crate) trait Server: Connect {
-    type Request: Sync + ?Sized;
+    type Request: Sync;
     type Row: Row;
 
     /// Sends a request and collects its answer. After an error that leaves the connection usable no transaction is open.

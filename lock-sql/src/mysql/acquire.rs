@@ -9,36 +9,33 @@ use crate::pool::Lane;
 use crate::value::{Found, blob, micros};
 
 pub(super) async fn acquire(client: &Client, request: &Request) -> Result<Standing> {
-    let (key, holder) = (key(&request.name), blob(request.holder));
-    let (name, mode) = (Value::Bytes(key.as_bytes()), request.mode.to_string());
     let (room, weight) = room_and_weight(request.mode);
-    let busy = if request.queue {
-        "NULL".into()
-    } else {
-        client.text(include_str!("sql/busy.sql"), &[("name", name)])
-    };
+    let busy = if request.queue { "NULL" } else { include_str!("sql/busy.sql") };
     let values = [
-        ("busy", Value::Part(&busy)),
-        ("name", name),
-        ("holder", Value::Bytes(&holder)),
-        ("mode", Value::Bytes(mode.as_bytes())),
+        ("name", Value::Bytes(key(&request.name))),
+        ("holder", Value::Bytes(blob(request.holder))),
+        ("mode", Value::Bytes(request.mode.to_string().into_bytes())),
         ("room", Value::Int(room)),
         ("weight", Value::Int(weight)),
         ("queue", Value::Int(request.queue.into())),
         ("lease", Value::Int(micros(request.lease + request.delay))),
         ("waiter_lease", Value::Int(micros(request.waiter_lease + request.delay))),
-        ("note", Value::Bytes(request.note.as_str().as_bytes())),
+        ("note", Value::Bytes(request.note.as_str().into())),
         ("epoch", Value::Int(u16::from(request.epoch).into())),
     ];
     let standing = client
         .verbs
-        .ask(Lane::Join, &client.text(include_str!("sql/acquire.sql"), &values), |answer| {
-            let (number, retry, whose, last): (_, _, Vec<u8>, _) = answer.one()?;
-            // Nothing happened where this is an error.
-            request.epoch.next(last)?;
-            let leases = (request.lease, request.waiter_lease);
-            Ok(Found::new((&whose, number, retry), request.holder, leases)?.standing())
-        })
+        .ask(
+            Lane::Join,
+            &client.call(&include_str!("sql/acquire.sql").replace("{busy}", busy), &values),
+            |answer| {
+                let (number, retry, whose, last): (_, _, Vec<u8>, _) = answer.one()?;
+                // Nothing happened where this is an error.
+                request.epoch.next(last)?;
+                let leases = (request.lease, request.waiter_lease);
+                Ok(Found::new((&whose, number, retry), request.holder, leases)?.standing())
+            },
+        )
         .await;
     client.verbs.unanswered.acquired(request, &standing);
     standing

@@ -3,7 +3,10 @@
 use futures_util::TryStreamExt as _;
 use onelock_core::Result;
 use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Executor as _, MySqlConnection};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Either, Execute, Executor as _, MySql,
+    MySqlConnection,
+};
 
 use super::config::MySqlConfig;
 use super::error::{explain, is_demoted};
@@ -42,14 +45,17 @@ pub(super) fn only_on_a_primary() -> String {
     fill(include_str!("sql/primary.sql"), "onelock_", &[])
 }
 
-/// Sends a request that was filled in by [`fill`]; the answer has the rows of all its results, and how many rows all statements
-/// found to change.
-pub(crate) async fn send(
-    conn: &mut MySqlConnection,
-    sql: impl Into<String>,
-) -> Result<Answer<MySqlRow>, sqlx::Error> {
+/// The rows of all results of a request, and how many rows all its statements found to change.
+pub(crate) type Sent = Result<Answer<MySqlRow>, sqlx::Error>;
+
+/// Sends a request that was filled in by [`fill`].
+pub(crate) async fn send(conn: &mut MySqlConnection, sql: impl Into<String>) -> Sent {
     // Safe: `fill` writes values as numbers and hexadecimal literals only.
-    let mut parts = conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql.into())));
+    answer(conn, sqlx::raw_sql(AssertSqlSafe(sql.into()))).await
+}
+
+pub(super) async fn answer<'q>(conn: &mut MySqlConnection, query: impl Execute<'q, MySql> + 'q) -> Sent {
+    let mut parts = conn.fetch_many(query);
     let (mut rows, mut changed) = (Vec::new(), 0_u64);
     while let Some(part) = parts.try_next().await? {
         match part {

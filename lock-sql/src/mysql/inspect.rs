@@ -9,8 +9,7 @@ use crate::listing::{listing, range};
 use crate::value::snapshot;
 
 pub(super) async fn inspect(client: &Client, name: &LockName) -> Result<Snapshot> {
-    let key = key(name);
-    let values = [("name", Value::Bytes(key.as_bytes()))];
+    let values = [("name", Value::Bytes(key(name)))];
     snapshot(name, client.ask(include_str!("sql/inspect.sql"), &values, Answer::all).await?)
 }
 
@@ -18,9 +17,9 @@ pub(super) async fn list(client: &Client, prefix: &str, page: &Page) -> Result<L
     let limit = page.limit.clamp(1, Page::MAX);
     let (from, until) = range(prefix);
     let values = [
-        ("from", Value::Bytes(from.as_bytes())),
-        ("until", Value::Bytes(until.as_bytes())),
-        ("after", Value::Bytes(page.cursor.as_deref().unwrap_or_default().as_bytes())),
+        ("from", Value::Bytes(from.into())),
+        ("until", Value::Bytes(until.into())),
+        ("after", Value::Bytes(page.cursor.as_deref().unwrap_or_default().into())),
         ("limit", Value::Int(i64::try_from(limit).unwrap_or(1) + 1)),
     ];
     listing(client.ask(include_str!("sql/list.sql"), &values, Answer::all).await?, limit)

@@ -55,12 +55,7 @@ async fn server(client: &Client, config: &MySqlConfig) -> Result<bool> {
     check_version(version)?;
     for (variable, set, what, instead) in [
         ("wsrep_on", "ON", "a Galera node", "server that is no cluster"),
-        (
-            "group_replication_single_primary_mode",
-            "OFF",
-            "set to group replication with several primaries",
-            "single primary",
-        ),
+        ("group_replication_single_primary_mode", "OFF", "one of several primaries", "single primary"),
     ] {
         if value(variable) == Some(set) {
             return Err(unsupported(format!(
@@ -144,7 +139,7 @@ async fn tables(client: &Client, ours: &Tables) -> Result<()> {
 /// Whether our tables are there and are ours.
 async fn present(client: &Client, ours: &Tables) -> Result<bool> {
     let names: Vec<_> = ours.names.iter().map(|table| format!("{}{table}", client.prefix)).collect();
-    let values = [("tables", Value::Part(&list(&names)))];
+    let values = [("tables", Value::Part(list(&names)))];
     let found: Vec<(String, String)> =
         client.ask(include_str!("sql/tables.sql"), &values, Answer::all).await?;
     for (table, engine) in &found {

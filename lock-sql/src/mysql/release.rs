@@ -8,15 +8,16 @@ use onelock_core::{ErrorKind, FencingToken, HolderId, LockName, Release, Result,
 use super::keys::key;
 use super::pool::{Answer, Client};
 use super::sql::Value;
+use crate::pool::Lane;
 use crate::value::{blob, left};
 
 /// How often a client sweeps, unless another one has: sweep.sql says so as well.
 const SWEEP: Duration = Duration::from_secs(10);
 
 pub(super) async fn release(client: &Client, ticket: &Ticket) -> Result<Release> {
-    let (key, holder) = (key(&ticket.name), blob(ticket.holder));
-    let values = [("name", Value::Bytes(key.as_bytes())), ("holder", Value::Bytes(&holder))];
-    let released = client.ask(include_str!("sql/release.sql"), &values, removed).await;
+    let values = [("name", Value::Bytes(key(&ticket.name))), ("holder", Value::Bytes(blob(ticket.holder)))];
+    let call = client.call(include_str!("sql/release.sql"), &values);
+    let released = client.verbs.ask(Lane::Verb, &call, removed).await;
     client.verbs.unanswered.released(ticket.holder, released)
 }
 
@@ -24,9 +25,8 @@ pub(super) async fn release(client: &Client, ticket: &Ticket) -> Result<Release>
 /// waits behind it, and back with its holder when the server loses power just then. So first it has no holder, which
 /// is on the disk when that is answered, and nobody has been let in yet.
 pub(super) async fn evict(client: &Client, name: &LockName, token: FencingToken) -> Result<Release> {
-    let (key, nobody) = (key(name), blob(HolderId::random()?));
-    let (name, number) = (Value::Bytes(key.as_bytes()), Value::Int(token.get()));
-    let values = [("name", name), ("number", number), ("nobody", Value::Bytes(&nobody))];
+    let (name, nobody) = (Value::Bytes(key(name)), Value::Bytes(blob(HolderId::random()?)));
+    let values = [("name", name), ("number", Value::Int(token.get())), ("nobody", nobody)];
     client.ask(include_str!("sql/disown.sql"), &values, |_| Ok(())).await?;
     client.ask(include_str!("sql/evict.sql"), &values, removed).await
 }

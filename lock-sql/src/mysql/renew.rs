@@ -10,26 +10,26 @@ use crate::value::{Found, blob, micros, protocol};
 
 pub(super) async fn renew(client: &Client, due: &[Renewal]) -> Vec<Result<Renewed>> {
     let mut names: Vec<_> = due.iter().map(|renewal| key(&renewal.ticket.name)).collect();
-    let row = |(item, (renewal, name)): (usize, (&Renewal, &String))| {
+    let row = |(item, (renewal, name)): (usize, (&Renewal, &Vec<u8>))| {
         let values = [
             ("item", Value::Int(i64::try_from(item).unwrap_or(0))),
-            ("name", Value::Bytes(name.as_bytes())),
-            ("holder", Value::Bytes(&blob(renewal.ticket.holder))),
+            ("name", Value::Bytes(name.clone())),
+            ("holder", Value::Bytes(blob(renewal.ticket.holder))),
             ("lease", Value::Int(micros(renewal.lease + renewal.ticket.delay))),
             ("waiter_lease", Value::Int(micros(renewal.waiter_lease + renewal.ticket.delay))),
         ];
-        client.text(include_str!("sql/due.sql"), &values)
+        client.call(include_str!("sql/due.sql"), &values).text()
     };
     let rows: Vec<_> = due.iter().zip(&names).enumerate().map(row).collect();
     names.sort_unstable();
     names.dedup();
     let values = [
-        ("names", Value::Part(&list(&names))),
-        ("buckets", Value::Part(&buckets(&names))),
-        ("due", Value::Part(&rows.join("UNION ALL "))),
+        ("names", Value::Part(list(&names))),
+        ("buckets", Value::Part(buckets(&names))),
+        ("due", Value::Part(rows.join("UNION ALL "))),
     ];
-    let sql = client.text(include_str!("sql/renew.sql"), &values);
-    let renewed = client.verbs.ask(Lane::Renew, &sql, |answer| read(answer, due)).await;
+    let call = client.call(include_str!("sql/renew.sql"), &values);
+    let renewed = client.verbs.ask(Lane::Renew, &call, |answer| read(answer, due)).await;
     renewed.map_or_else(|error| vec![Err(error); due.len()], |all| all.into_iter().map(Ok).collect())
 }
 
@@ -48,8 +48,7 @@ fn read(answer: &Answer, due: &[Renewal]) -> Result<Vec<Renewed>> {
 }
 
 pub(super) async fn raise(client: &Client, ticket: &Ticket, token: FencingToken) -> Result<Raise> {
-    let (key, holder) = (key(&ticket.name), blob(ticket.holder));
-    let (name, holder) = (Value::Bytes(key.as_bytes()), Value::Bytes(&holder));
+    let (name, holder) = (Value::Bytes(key(&ticket.name)), Value::Bytes(blob(ticket.holder)));
     let values = [("name", name), ("holder", holder), ("number", Value::Int(token.get()))];
     client
         .ask(include_str!("sql/raise.sql"), &values, |answer| {

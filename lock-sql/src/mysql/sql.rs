@@ -7,20 +7,20 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// A value in a request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Value<'a> {
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
     /// Bytes, as a hexadecimal literal.
-    Bytes(&'a [u8]),
+    Bytes(Vec<u8>),
     /// A digest, as a string of hexadecimal digits.
-    Digest(&'a [u8; 32]),
+    Digest([u8; 32]),
     /// A number.
     Int(i64),
     /// A part of a request that was made here.
-    Part(&'a str),
+    Part(String),
 }
 
-impl Value<'_> {
-    pub(crate) fn write(self, out: &mut String) {
+impl Value {
+    pub(crate) fn write(&self, out: &mut String) {
         // Writing to a string does not fail.
         let _ = match self {
             Self::Bytes(bytes) => write!(out, "x'{}'", hex::encode(bytes)),
@@ -37,31 +37,60 @@ pub(super) fn list<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> String
     literals.join(",")
 }
 
-/// A request of the `sql/` folder with these values, on the tables that begin with `prefix`, a checked identifier. Every
-/// placeholder must have a value.
-pub(crate) fn fill(text: &str, prefix: &str, values: &[(&str, Value<'_>)]) -> String {
-    let text: Cow<'_, str> = match prefix {
-        // As the files have it, and most users.
-        "onelock_" => text.into(),
-        other => text.replace("`onelock_", &format!("`{other}")).into(),
-    };
-    let mut out = String::with_capacity(2 * text.len());
-    for line in text.lines().filter(|line| !line.starts_with("--")) {
-        for (at, part) in line.trim_start().split(':').enumerate() {
-            let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(part.len());
-            let (name, rest) = part.split_at(if at > 0 { end } else { 0 });
-            if let Some((_, value)) = values.iter().find(|(key, _)| *key == name) {
-                value.write(&mut out);
-            } else {
-                debug_assert!(name.is_empty(), "there is no value for :{name}");
-                // A name begins with a letter: `:=` is none.
-                out.push_str(if at > 0 { ":" } else { "" });
+/// A request, and the values for its question marks in their order.
+pub(super) struct Call {
+    pub(super) sql: String,
+    pub(super) values: Vec<Value>,
+}
+
+impl Call {
+    /// A request of the `sql/` folder, with its bytes and numbers apart, on the tables that begin with `prefix`, a checked
+    /// identifier. Every placeholder must have a value.
+    pub(super) fn new(text: &str, prefix: &str, values: &[(&str, Value)]) -> Self {
+        let text: Cow<'_, str> = match prefix {
+            // As the files have it, and most users.
+            "onelock_" => text.into(),
+            other => text.replace("`onelock_", &format!("`{other}")).into(),
+        };
+        let (mut sql, mut apart) = (String::with_capacity(2 * text.len()), Vec::new());
+        for line in text.lines().filter(|line| !line.starts_with("--")) {
+            for (at, part) in line.trim_start().split(':').enumerate() {
+                let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(part.len());
+                let (name, rest) = part.split_at(if at > 0 { end } else { 0 });
+                match values.iter().find(|(key, _)| *key == name) {
+                    Some((_, value @ (Value::Bytes(_) | Value::Int(_)))) => {
+                        apart.push(value.clone());
+                        sql.push('?');
+                    }
+                    Some((_, value)) => value.write(&mut sql),
+                    None => {
+                        debug_assert!(name.is_empty(), "there is no value for :{name}");
+                        // A name begins with a letter: `:=` is none.
+                        sql.push_str(if at > 0 { ":" } else { "" });
+                    }
+                }
+                sql.push_str(rest);
             }
-            out.push_str(rest);
+            sql.push('\n');
         }
-        out.push('\n');
+        Self { sql, values: apart }
     }
-    out
+
+    /// With its values in it.
+    pub(super) fn text(&self) -> String {
+        let mut parts = self.sql.splitn(self.values.len() + 1, '?');
+        let mut out = parts.next().unwrap_or_default().to_owned();
+        for (value, part) in self.values.iter().zip(parts) {
+            value.write(&mut out);
+            out.push_str(part);
+        }
+        out
+    }
+}
+
+/// A request with all its values in it.
+pub(crate) fn fill(text: &str, prefix: &str, values: &[(&str, Value)]) -> String {
+    Call::new(text, prefix, values).text()
 }
 
 #[cfg(test)]
@@ -70,13 +99,13 @@ mod tests {
 
     #[test]
     fn values_are_numbers_or_hexadecimal() {
-        let values = [("name", Value::Bytes(b"a'; DROP TABLE x")), ("number", Value::Int(-7))];
+        let values = [("name", Value::Bytes(b"a'; DROP TABLE x".to_vec())), ("number", Value::Int(-7))];
         let text = fill(include_str!("sql/evict.sql"), "p_", &values);
         assert!(text.contains("x'61273b2044524f50205441424c452078'"), "{text}");
         assert!(text.contains("number = -7\n") && text.contains("`p_line`"), "{text}");
         assert!(!text.contains("DROP") && !text.contains("onelock") && !text.contains("--"), "{text}");
         let names = list(["a", "b"]);
-        let list = fill(include_str!("sql/tables.sql"), "p_", &[("tables", Value::Part(&names))]);
+        let list = fill(include_str!("sql/tables.sql"), "p_", &[("tables", Value::Part(names))]);
         assert!(list.contains("IN (x'61',x'62')"), "{list}");
         let migration = fill(include_str!("schema/0001.sql"), "p_", &[]);
         assert!(migration.contains("`p_store`") && !migration.contains("onelock_"));

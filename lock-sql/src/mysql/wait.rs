@@ -26,8 +26,8 @@ impl Poll for Waiters {
         let mut answers = Vec::with_capacity(waiting.len());
         for part in waiting.chunks(ENTRIES) {
             let holders = list(part.iter().map(|ticket| blob(ticket.holder)));
-            let sql = self.0.text(include_str!("sql/poll.sql"), &[("holders", Value::Part(&holders))]);
-            let found = self.0.polls.ask(Lane::Verb, &sql, read).await?;
+            let poll = self.0.call(include_str!("sql/poll.sql"), &[("holders", Value::Part(holders))]);
+            let found = self.0.polls.ask(Lane::Verb, &poll, read).await?;
             answers.extend(part.iter().map(|ticket| match (found.get(&blob(ticket.holder)), ticket.token) {
                 (Some(&(number, ahead)), Some(token)) if number == token.get() => match ahead {
                     0 => Polled::Wake(Wake::Held(token)),

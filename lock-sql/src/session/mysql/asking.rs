@@ -65,7 +65,7 @@ impl MySql {
 
     /// The session that holds the lock, and the number it says it has, as far as it does.
     async fn holder(&self, conn: &mut Conn, key: &Key) -> Result<Option<(i64, Option<i64>)>> {
-        let key = [("key", Value::Digest(key.long()))];
+        let key = [("key", Value::Digest(*key.long()))];
         let seen = self.rows(&mut conn.conn, HOLDER, &key).await?.pop();
         Ok(seen.and_then(|(holder, number): (Option<i64>, _)| Some((holder?, number))))
     }
@@ -75,7 +75,7 @@ impl MySql {
         let ids: Vec<_> = some.iter().map(|(id, _)| id.to_string()).collect();
         let keys = some.iter().map(|(id, key)| format!("WHEN {id} THEN '{}'", hex::encode(key.long())));
         let keys: Vec<_> = keys.collect();
-        let values = [("ids", Value::Part(&ids.join(","))), ("keys", Value::Part(&keys.join(" ")))];
+        let values = [("ids", Value::Part(ids.join(","))), ("keys", Value::Part(keys.join(" ")))];
         self.rows(&mut conn.conn, include_str!("sql/sessions.sql"), &values).await
     }
 }
@@ -136,12 +136,12 @@ impl Dialect for MySql {
             Whose::Session(id) if id.born != conn.life.id => return Ok(false),
             Whose::Session(id) => format!("KILL {}", id.process),
             Whose::Numbered(key, token) => {
-                let held = fill(HOLDER, &[("key", Value::Digest(key.long()))]);
-                let values = [("held", Value::Part(&held)), ("token", Value::Int(token.get()))];
+                let held = fill(HOLDER, &[("key", Value::Digest(*key.long()))]);
+                let values = [("held", Value::Part(held)), ("token", Value::Int(token.get()))];
                 fill(include_str!("sql/evict.sql"), &values)
             }
             Whose::Of(key, tag) => {
-                let values = [("key", Value::Digest(key.long())), ("tag", Value::Part(&tag))];
+                let values = [("key", Value::Digest(*key.long())), ("tag", Value::Part(tag))];
                 fill(include_str!("sql/end_of.sql"), &values)
             }
         };

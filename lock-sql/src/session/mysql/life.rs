@@ -82,7 +82,7 @@ impl MySql {
         conn: &mut MySqlConnection,
         text: &'static str,
         id: i64,
-        values: &[(&str, Value<'_>)],
+        values: &[(&str, Value)],
     ) -> Result<Option<Life>> {
         let values = [&[("life", Value::Int(id)), ("block", Value::Int(BLOCK))], values].concat();
         let row = self.rows(conn, text, &values).await?.pop();

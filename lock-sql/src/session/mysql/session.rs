@@ -28,7 +28,7 @@ impl MySql {
         &self,
         conn: &mut MySqlConnection,
         text: &str,
-        values: &[(&str, Value<'_>)],
+        values: &[(&str, Value)],
     ) -> Result<Vec<T>> {
         let sql = fill(text, &self.config.namespace, values);
         unharmed(send(conn, sql)).await.map_err(ended)?.all()

@@ -51,7 +51,7 @@ mod tests {
         let key =
             crate::session::names::Key::new("space", &onelock_core::LockName::new("orders/42").unwrap());
         let mut text = String::new();
-        crate::mysql::sql::Value::Digest(key.long()).write(&mut text);
+        crate::mysql::sql::Value::Digest(*key.long()).write(&mut text);
         let name = text.trim_matches('\'');
         assert!(name.len() == 64 && name.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase()));
         assert!(text.starts_with(&format!("'{:016x}", key.short())));
