@@ -23,19 +23,16 @@ pub(super) async fn acquire(client: &Client, request: &Request) -> Result<Standi
         ("note", Value::Bytes(request.note.as_str().into())),
         ("epoch", Value::Int(u16::from(request.epoch).into())),
     ];
+    let call = client.call(&include_str!("sql/acquire.sql").replace("{busy}", busy), &values);
     let standing = client
         .verbs
-        .ask(
-            Lane::Join,
-            &client.call(&include_str!("sql/acquire.sql").replace("{busy}", busy), &values),
-            |answer| {
-                let (number, retry, whose, last): (_, _, Vec<u8>, _) = answer.one()?;
-                // Nothing happened where this is an error.
-                request.epoch.next(last)?;
-                let leases = (request.lease, request.waiter_lease);
-                Ok(Found::new((&whose, number, retry), request.holder, leases)?.standing())
-            },
-        )
+        .ask(Lane::Join, &call, |answer| {
+            let (number, retry, whose, last): (_, _, Vec<u8>, _) = answer.one()?;
+            // Nothing happened where this is an error.
+            request.epoch.next(last)?;
+            let leases = (request.lease, request.waiter_lease);
+            Ok(Found::new((&whose, number, retry), request.holder, leases)?.standing())
+        })
         .await;
     client.verbs.unanswered.acquired(request, &standing);
     standing

@@ -93,8 +93,8 @@ impl Server for MySql {
     type Row = MySqlRow;
 
     /// Several statements in one request are answered one by one, each in a packet of its own; a block of MariaDB is
-    /// answered once, in about half the time, and has conditions, which are comments elsewhere. What has values apart is prepared where
-    /// it is one statement: to read it takes the server longer than to carry it out.
+    /// answered once, in about half the time, and has conditions, which are comments elsewhere. A request with values apart
+    /// is prepared where it is one statement: parsing it costs the server as much as executing it.
     async fn send(&self, conn: &mut MySqlConnection, call: &Call) -> Result<Answer, sqlx::Error> {
         let (check, blocks) = (&self.check, self.blocks.load(Ordering::Acquire));
         let block = blocks && call.sql.starts_with("START TRANSACTION");
@@ -115,7 +115,7 @@ impl Server for MySql {
                 Value::Digest(_) | Value::Part(_) => query,
             });
             sent = answer(conn, query).await;
-            // It prepares nothing of this kind, or has prepared too much already.
+            // Not a statement that can be prepared, or `max_prepared_stmt_count` is reached.
             prepared = !matches!(sent.as_ref().err().and_then(number), Some(1295 | 1461));
         }
         if !prepared {

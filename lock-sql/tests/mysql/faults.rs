@@ -5,10 +5,36 @@ use std::time::Duration;
 
 use onelock_conformance::ctx::cut_at;
 use onelock_core::{Backend, ErrorKind, Mode, Page, Release, Renewal, Renewed, Standing};
-use sqlx::Executor as _;
+use sqlx::{AssertSqlSafe, Executor as _, MySqlConnection, Row as _};
 
 use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::{connect, held, name, request, ticket, waiting};
+
+/// An acquire and a release are prepared, on MariaDB; texts do where the server prepares no more.
+#[tokio::test]
+async fn what_cannot_be_prepared_is_sent_as_text() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let mut admin = server.admin().await.unwrap();
+    let blocks: bool = admin.fetch_one("SELECT VERSION() LIKE '%MariaDB%'").await.unwrap().get(0);
+    for most in [100, 0] {
+        admin.execute(AssertSqlSafe(format!("SET GLOBAL max_prepared_stmt_count = {most}"))).await.unwrap();
+        let store = connect(&server.url()).await;
+        let executed = async |admin: &mut MySqlConnection| {
+            let sql = "SHOW GLOBAL STATUS LIKE 'Com_stmt_execute'";
+            admin.fetch_one(sql).await.unwrap().get::<String, _>(1).parse::<u32>().unwrap()
+        };
+        let before = executed(&mut admin).await;
+        for _ in 0..2 {
+            let holder = request("n", Mode::Exclusive);
+            held(&store, &holder).await;
+            let busy = store.acquire(&request("n", Mode::Exclusive).queue(false)).await.unwrap();
+            assert!(matches!(busy, Standing::Busy(_)), "{busy:?}");
+            assert_eq!(store.release(&holder.ticket()).await.unwrap(), Release::Released);
+        }
+        let executed = executed(&mut admin).await - before;
+        assert_eq!(executed, if blocks && most > 0 { 6 } else { 0 }, "at most {most} are prepared");
+    }
+}
 
 /// A row lock of somebody else is waited for, within the request timeout.
 #[tokio::test]

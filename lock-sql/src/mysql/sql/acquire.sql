@@ -1,9 +1,9 @@
--- :name :holder :mode :room :weight :queue :lease :waiter_lease (lock-delay included, microseconds) :note :epoch, and busy (busy.sql for who does
--- not queue, otherwise NULL: the server plans it even where it does not need it)
+-- :name :holder :mode :room :weight :queue :lease :waiter_lease (lock-delay included, microseconds) :note :epoch, and busy
+-- (busy.sql for who does not queue, otherwise NULL: the server plans it even where it does not need it)
 -- One row: the number of the entry (NULL: none was made), microseconds to the earliest lease end ahead (for the first
 -- waiter and for who was not let in), for whom this is: the holder where it holds, a zero and the holder where not; and the
--- counter before it. Who is of an earlier epoch than the counter, or finds its last number given, does not join. The conditions are
--- those of a block, and comments elsewhere: where the line is empty, what they leave out finds nothing.
+-- counter before it. Who is of an earlier epoch than the counter, or finds its last number given, does not join. The
+-- conditions hold in a block and are comments elsewhere: on an empty line the statements inside them find nothing.
 START TRANSACTION;
 SELECT MAX(number) INTO @last FROM `onelock_counter` WHERE bucket = CRC32(:name) % 1024 FOR UPDATE;
 SELECT COUNT(*), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), MIN(ends),

@@ -244,7 +244,7 @@ BEGIN
     IF v_from IS NOT NULL AND (v_entries > 0 OR v_from > 0) THEN
         f := {schema}.promote(f, v_from);
     END IF;
-    -- A short line has many pages where many have left it and an open snapshot keeps them.
+    -- A short line takes many pages to read where an open snapshot keeps the dead rows of those that have left.
     v_read := pg_stat_get_xact_blocks_fetched('{schema}.line'::regclass) - v_read;
     RETURN {schema}.keep(f, f.waiter IS NOT NULL OR v_entries > 16 OR v_read > 32);
 END

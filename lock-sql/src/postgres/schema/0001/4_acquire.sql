@@ -1,6 +1,6 @@
 -- token: NULL where there is no entry. retry: microseconds, for the first waiter or where there is no entry. whose: as
--- {schema}.told says it. p_durable: whether it waits for the disk; NULL: only for a name that nobody else has. Plain index scans only, here and in every verb that writes, and no
--- compiling, which the price set on other scans would set off.
+-- {schema}.told says it. p_durable: whether the commit waits for the disk; NULL: only if nobody has the name or waits for it.
+-- Plain index scans only, here and in every verb that writes, and no compiling, which the price set on other scans would set off.
 CREATE FUNCTION {schema}.acquire(
     p_name text, p_holder bytea, p_mode text, p_lease bigint, p_waiter_lease bigint, p_delay bigint,
     p_queue boolean, p_inbox text, p_note text, p_epoch integer, p_durable boolean,
