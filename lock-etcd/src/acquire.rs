@@ -12,9 +12,8 @@ use onelock_core::{
     TokenEpoch,
 };
 
-use crate::client::Cluster;
 use crate::entries::Entries;
-use crate::error::{Failure, protocol};
+use crate::error::Failure;
 use crate::keys::{Entry, Keys, Span};
 use crate::lease::{Lease, Leases};
 use crate::line::{self, From};
@@ -96,7 +95,7 @@ impl<'a> Join<'a> {
         self.entries.change(self.request.holder, |own| own.rely_on(&lease));
         self.under_way = true;
         // A lease that was not kept alive lately is, beside the transaction: no round trip more.
-        let cluster = self.leases.cluster();
+        let cluster = &self.leases.cluster;
         let sent = cluster.send_in_turn(&cluster.joins, self.txn(&lease));
         let ((answer, unclear), kept) = tokio::join!(sent, self.leases.refresh(&lease));
         self.under_way = false;
@@ -153,8 +152,12 @@ impl<'a> Join<'a> {
             let newest = found.as_ref().map_or(Ok(TokenEpoch::default()), |kv| epoch_in(&kv.value))?;
             self.request.epoch.check(newest).inspect_err(|_| self.is_clear())?;
             if newest < self.request.epoch {
+                // Unless another client has changed it.
                 let changed = found.map_or(0, |kv| kv.mod_revision);
-                raise_epoch(self.leases.cluster(), &key, changed, self.request.epoch).await?;
+                let same = Compare::mod_revision(&*key, CompareOp::Equal, changed);
+                let raise = TxnOp::put(&*key, u16::from(self.request.epoch).to_string(), None);
+                let txn = Txn::new().when([same]).and_then([raise]);
+                self.leases.cluster.send(&txn, &mut false).await?;
                 return Ok(None);
             }
         }
@@ -231,17 +234,14 @@ impl<'a> Join<'a> {
     async fn renewed(&mut self) -> Result<Option<Standing>> {
         let Request { lease, waiter_lease, .. } = *self.request;
         let renewal = Renewal::new(self.request.ticket(), lease, waiter_lease);
-        let answer =
-            renew::renew(self.keys, self.leases, self.entries, std::slice::from_ref(&renewal)).await.pop();
-        let standing = match answer {
-            Some(Ok(Renewed::Held(grant))) => Standing::Held(grant),
-            Some(Ok(Renewed::Waiting(place))) => Standing::Waiting(place),
-            Some(Ok(Renewed::NotHeld)) => {
+        let mut answers = renew::renew(self.keys, self.leases, self.entries, &[renewal]).await;
+        let standing = match answers.pop().unwrap_or(Ok(Renewed::NotHeld))? {
+            Renewed::Held(grant) => Standing::Held(grant),
+            Renewed::Waiting(place) => Standing::Waiting(place),
+            Renewed::NotHeld => {
                 self.entries.join(self.request.holder, &self.key)?;
                 return Ok(None);
             }
-            Some(Err(error)) => return Err(error),
-            None => return Err(protocol("a renewal was not answered")),
         };
         self.done = true;
         Ok(Some(standing))
@@ -275,13 +275,4 @@ fn epoch_in(value: &[u8]) -> Result<TokenEpoch> {
     let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
     let foreign = || Error::new(ErrorKind::Foreign, "the key of the token epoch has no epoch in it");
     TokenEpoch::new(number.ok_or_else(foreign)?)
-}
-
-/// Keeps the epoch unless another client has changed it.
-async fn raise_epoch(cluster: &Cluster, key: &str, changed: i64, epoch: TokenEpoch) -> Result<()> {
-    let same = Compare::mod_revision(key, CompareOp::Equal, changed);
-    let put = TxnOp::put(key, u16::from(epoch).to_string(), None);
-    let txn = Txn::new().when([same]).and_then([put]);
-    cluster.send(&txn, &mut false).await?;
-    Ok(())
 }

@@ -23,7 +23,7 @@ pub(crate) const SWEEP: Duration = Duration::from_millis(250);
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
 /// An entry of this client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Own {
     pub(crate) key: Vec<u8>,
     /// Its number; 0 until the join is answered.
@@ -47,17 +47,7 @@ pub(crate) struct Own {
 
 impl Own {
     pub(crate) fn new(key: Vec<u8>) -> Self {
-        Self {
-            key,
-            number: 0,
-            leases: Vec::new(),
-            ahead: None,
-            view: Arc::default(),
-            unclear: false,
-            due: None,
-            released: false,
-            taken_out: false,
-        }
+        Self { key, ..Self::default() }
     }
 
     pub(crate) fn holds(&self) -> bool {

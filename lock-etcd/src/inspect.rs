@@ -70,8 +70,7 @@ pub(crate) async fn list(keys: &Keys, cluster: &Cluster, prefix: &str, page: &Pa
 /// What people see of an entry. A value that is no note of ours is shown as far as it is text.
 fn view(entry: &Entry) -> Result<EntryView> {
     let text = String::from_utf8_lossy(&entry.value);
-    let note: String = text.chars().filter(|c| !c.is_control()).take(Note::MAX_BYTES / 4).collect();
-    let note = if Note::new(&text).is_ok() { text.into_owned() } else { note };
+    let note: String = text.chars().filter(|c| !c.is_control()).take(Note::MAX_BYTES).collect();
     let token =
         FencingToken::new(entry.number).map_err(|_| protocol("etcd gave a key without a revision"))?;
     Ok(EntryView::new(token, entry.mode, note))

@@ -74,7 +74,7 @@ impl Lease {
 /// The leases of a client.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    cluster: Arc<Cluster>,
+    pub(crate) cluster: Arc<Cluster>,
     clock: Arc<dyn Clock>,
     runtime: Handle,
     /// Every lease that may still live.
@@ -86,10 +86,6 @@ pub(crate) struct Leases {
 impl Leases {
     pub(crate) fn new(cluster: Arc<Cluster>, clock: Arc<dyn Clock>, runtime: Handle) -> Arc<Self> {
         Arc::new(Self { cluster, clock, runtime, all: Mutex::default(), making: SingleFlight::default() })
-    }
-
-    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
-        &self.cluster
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -76,11 +76,9 @@ pub(crate) fn ahead_ops(span: &Span, mode: Mode, before: Option<i64>, from: From
             .with_sort(SortTarget::Create, SortOrder::Descend)
             // One more where the entry itself may be among them.
             .with_limit(enough(mode) + i64::from(before.is_none()))
+            // 0 is no limit.
+            .with_max_create_revision(before.map_or(0, |before| before.saturating_sub(1).max(1)))
             .with_keys_only();
-        let options = match before {
-            Some(before) => options.with_max_create_revision(before.saturating_sub(1).max(1)),
-            None => options,
-        };
         part.op(options)
     };
     let parts = match mode {

@@ -28,7 +28,7 @@ pub(crate) async fn release(
         let key = key.clone();
         async move { kv(&client).delete(key, None).await }
     };
-    let answer = leases.cluster().request(&mut unclear, call).await?;
+    let answer = leases.cluster.request(&mut unclear, call).await?;
     entries.absent(ticket.holder, leases.now());
     // An earlier try may have done it and lost the answer.
     Ok(if answer.deleted() > 0 || unclear { Release::Released } else { Release::NotHeld })

@@ -57,7 +57,7 @@ async fn read(leases: &Leases, work: &mut [Work<'_>]) {
     let unplaced = work.iter_mut().filter(|work| work.answer.is_none() && !work.placed);
     let mut work: Vec<_> = unplaced.map(|work| (work.reads(), work)).collect();
     let reads: Vec<_> = work.iter().flat_map(|(reads, _)| reads.clone()).collect();
-    let mut answers = line::read_many(leases.cluster(), &reads).await.into_iter();
+    let mut answers = line::read_many(&leases.cluster, &reads).await.into_iter();
     for (reads, work) in &mut work {
         let answers: Vec<_> = answers.by_ref().take(reads.len()).collect();
         match answers.into_iter().collect::<Result<Vec<_>>>() {
@@ -194,7 +194,7 @@ impl<'a> Work<'a> {
             .and_then([TxnOp::put(key, "", Some(put))])
             .or_else([line::key_op(key, From::Cluster)]);
         let mut unclear = false;
-        let sent = leases.cluster().send(&txn, &mut unclear);
+        let sent = leases.cluster.send(&txn, &mut unclear);
         let (kept, answer) = tokio::join!(leases.refresh(target), sent);
         let answer = answer.map_err(|failure| {
             if matches!(failure, Failure::LeaseGone) {

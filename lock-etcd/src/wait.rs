@@ -63,7 +63,7 @@ async fn until_it_holds(
             view.seen = view.seen.max(watch.stands().await?);
         }
         // In a place of its own: a waiter keeps no room for requests while it waits.
-        let read = Box::pin(waiter.ahead(watches.cluster(), &ahead, view.seen)).await?;
+        let read = Box::pin(waiter.ahead(&watches.cluster, &ahead, view.seen)).await?;
         let Some((revision, read)) = read else { return Ok(false) };
         entries.change(holder, |own| own.ahead = Some(Arc::clone(&read)));
         ahead = read;

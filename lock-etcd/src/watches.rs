@@ -57,7 +57,7 @@ impl View {
 /// The watches of a client.
 #[derive(Debug)]
 pub(crate) struct Watches {
-    cluster: Arc<Cluster>,
+    pub(crate) cluster: Arc<Cluster>,
     runtime: Handle,
     state: Mutex<State>,
     /// Notified when there is something to send.
@@ -168,10 +168,6 @@ fn revision(seen: Result<Seen, watch::error::RecvError>) -> Result<i64> {
 impl Watches {
     pub(crate) fn new(cluster: Arc<Cluster>, runtime: Handle) -> Arc<Self> {
         Arc::new(Self { cluster, runtime, state: Mutex::default(), orders: Notify::new() })
-    }
-
-    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
-        &self.cluster
     }
 
     /// Watches for the deletion of a key.
