@@ -110,22 +110,16 @@ impl Cluster {
         }
     }
 
-    fn connected(&self, at: usize) -> Option<Arc<Client>> {
-        self.endpoints[at].client.lock().clone()
-    }
-
     /// The client of an endpoint.
     pub(crate) async fn client(&self, at: usize) -> Result<Arc<Client>, Failure> {
-        if let Some(client) = self.connected(at) {
+        let known = self.endpoints[at].client.lock().clone();
+        if let Some(client) = known {
             return Ok(client);
         }
         let connected = self.endpoints[at].connecting.join(&self.runtime, || {
             let this = Weak::clone(&self.this);
             async move {
                 let this = this.upgrade().ok_or_else(closed)?;
-                if let Some(client) = this.connected(at) {
-                    return Ok(client);
-                }
                 let client = this.connect(at).await?;
                 let mut known = this.endpoints[at].client.lock();
                 this.current()?;

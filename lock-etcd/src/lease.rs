@@ -120,9 +120,6 @@ impl Leases {
     }
 
     async fn grant(&self, asked: u64) -> Result<Arc<Lease>> {
-        if let Some(lease) = self.current(asked) {
-            return Ok(lease);
-        }
         let slack = slack(Duration::from_secs(asked));
         let seconds = whole_seconds(Duration::from_secs(asked) + slack)?;
         let ttl = i64::try_from(seconds).map_err(|_| protocol("a lease too long for etcd"))?;
