@@ -36,12 +36,11 @@ pub(crate) struct Lease {
     /// What the store gave, which may be more.
     granted: Duration,
     slack: Duration,
-    /// The moment before the last request that the store answered with a living lease.
-    kept: Mutex<Timestamp>,
+    /// The moment before the last request that the store answered with a living lease; `None` once it has none.
+    kept: Mutex<Option<Timestamp>>,
     /// The request that keeps it alive, shared by those who ask meanwhile.
     asking: SingleFlight<Result<()>>,
     closed: AtomicBool,
-    gone: AtomicBool,
 }
 
 impl Lease {
@@ -52,7 +51,7 @@ impl Lease {
 
     /// Whether it has ended, as far as this client knows.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
-        self.is_gone() || now.saturating_since(*self.kept.lock()) >= self.granted
+        self.kept.lock().is_none_or(|kept| now.saturating_since(kept) >= self.granted)
     }
 
     /// No new entry joins it: see the top of this file.
@@ -62,12 +61,12 @@ impl Lease {
 
     /// Whether the store has said that it has no such lease.
     pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+        self.kept.lock().is_none()
     }
 
     /// The store has said that it has no such lease.
     pub(crate) fn lost(&self) {
-        self.gone.store(true, Ordering::Release);
+        *self.kept.lock() = None;
     }
 }
 
@@ -136,10 +135,9 @@ impl Leases {
             asked,
             granted: Duration::from_secs(granted),
             slack,
-            kept: Mutex::new(sent),
+            kept: Mutex::new(Some(sent)),
             asking: SingleFlight::default(),
             closed: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
         });
         let now = self.now();
         let mut all = self.all.lock();
@@ -155,7 +153,7 @@ impl Leases {
 
     /// Sees that a lease was kept alive by a round trip that began at this moment or later, or is gone.
     pub(crate) async fn keep_alive(&self, lease: &Arc<Lease>, since: Timestamp) -> Result<()> {
-        while *lease.kept.lock() < since && !lease.is_gone() {
+        while lease.kept.lock().is_some_and(|kept| kept < since) {
             let asked = lease.asking.join(&self.runtime, || {
                 let (lease, cluster, clock) =
                     (Arc::clone(lease), Arc::clone(&self.cluster), Arc::clone(&self.clock));
@@ -190,7 +188,7 @@ async fn ask(lease: &Lease, cluster: &Cluster, clock: &dyn Clock) -> Result<()> 
     match cluster.request(&mut false, call).await {
         Ok(()) => {
             let mut kept = lease.kept.lock();
-            *kept = sent.max(*kept);
+            *kept = kept.map(|kept| sent.max(kept));
             Ok(())
         }
         Err(Failure::LeaseGone) => {
