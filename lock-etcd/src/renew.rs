@@ -16,7 +16,7 @@ use futures_util::future::{join_all, try_join_all};
 use onelock_core::{Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Result, Timestamp};
 
 use crate::entries::{Entries, Own};
-use crate::error::{Failure, protocol};
+use crate::error::protocol;
 use crate::keys::{Blocker, Keys, Span};
 use crate::lease::{Lease, Leases};
 use crate::line::{self, From};
@@ -27,10 +27,8 @@ struct Work<'a> {
     span: Span,
     /// The entry as far as it is known.
     own: Own,
-    /// The lease it is on as the store says.
+    /// The lease it is on as the store says; 0 until its key is read.
     on: i64,
-    /// Whether it is known again who keeps it waiting, if anybody.
-    placed: bool,
     answer: Option<Result<Renewed>>,
 }
 
@@ -54,7 +52,8 @@ pub(crate) async fn renew(
 
 /// Reads the keys, and of waiters who keeps them waiting: once more where that was not known, or is gone.
 async fn read(leases: &Leases, work: &mut [Work<'_>]) {
-    let unplaced = work.iter_mut().filter(|work| work.answer.is_none() && !work.placed);
+    let unplaced =
+        work.iter_mut().filter(|work| work.answer.is_none() && (work.on == 0 || work.own.ahead.is_none()));
     let mut work: Vec<_> = unplaced.map(|work| (work.reads(), work)).collect();
     let reads: Vec<_> = work.iter().flat_map(|(reads, _)| reads.clone()).collect();
     let mut answers = line::read_many(&leases.cluster, &reads).await.into_iter();
@@ -77,7 +76,7 @@ impl<'a> Work<'a> {
         let mut own = own.unwrap_or_else(|| Own::new(span.entry(ticket.mode, ticket.holder)));
         own.number = number.unwrap_or(own.number);
         let answer = entries.is_released(ticket.holder).then_some(Ok(Renewed::NotHeld));
-        Self { renewal, span, own, on: 0, placed: false, answer }
+        Self { renewal, span, own, on: 0, answer }
     }
 
     fn fail(&mut self, error: Error) {
@@ -122,58 +121,34 @@ impl<'a> Work<'a> {
         (self.own.number, self.on) = (own.create_revision, own.lease);
         if let Some((key, number)) = self.blocker() {
             let there = answers.next().and_then(|answer| line::found(key, answer));
-            self.placed = there.is_some_and(|kv| kv.create_revision == *number);
-            if !self.placed {
+            if there.is_none_or(|kv| kv.create_revision != *number) {
                 self.own.ahead = None;
             }
-        } else if number > 0 {
-            if !self.own.holds() {
-                let ahead = line::ahead(&self.span, &self.own.key, answers);
-                self.own.ahead = Some(line::keys_of(line::blockers(self.renewal.ticket.mode, ahead)));
-            }
-            self.placed = true;
+        } else if number > 0 && !self.own.holds() {
+            let ahead = line::ahead(&self.span, &self.own.key, answers);
+            self.own.ahead = Some(line::keys_of(line::blockers(self.renewal.ticket.mode, ahead)));
         }
-    }
-
-    /// The leases of this client that are long enough.
-    fn long_enough(&self) -> impl Iterator<Item = &Arc<Lease>> {
-        let (needs, delay) = (self.needs(), self.renewal.ticket.delay);
-        self.own.leases.iter().filter(move |lease| !lease.is_gone() && lease.lasts(delay) >= needs)
-    }
-
-    fn needs(&self) -> Duration {
-        if self.own.holds() { self.renewal.lease } else { self.renewal.waiter_lease }
     }
 
     /// Sees that an entry is on a lease that is long enough.
     async fn settle(&mut self, leases: &Arc<Leases>, entries: &Entries) {
-        if self.long_enough().any(|lease| lease.id == self.on) {
+        let needs = if self.own.holds() { self.renewal.lease } else { self.renewal.waiter_lease };
+        let delay = self.renewal.ticket.delay;
+        let lasts = |lease: &Arc<Lease>| !lease.is_gone() && lease.lasts(delay) >= needs;
+        if self.own.leases.iter().any(|lease| lease.id == self.on && lasts(lease)) {
             return;
         }
-        // One that it can come to be on already is better than another.
-        let target = match self.long_enough().next() {
-            Some(target) => Ok(Arc::clone(target)),
-            None => leases.get(self.needs(), self.renewal.ticket.delay).await,
-        };
-        let moved = match target {
-            Ok(target) => self.move_to(leases, entries, &target).await,
-            Err(error) => Err(error),
-        };
-        match moved {
+        match self.prolong(leases, entries, needs).await {
             Ok(true) => {}
             Ok(false) => self.answer = Some(Ok(Renewed::NotHeld)),
             Err(error) => self.fail(error),
         }
     }
 
-    /// Moves an entry from the lease it is on to another; false when it is gone. A put that comes late does nothing to an entry
-    /// that has moved on, or was released.
-    async fn move_to(
-        &mut self,
-        leases: &Arc<Leases>,
-        entries: &Entries,
-        target: &Arc<Lease>,
-    ) -> Result<bool> {
+    /// Moves an entry from the lease it is on to one that lasts so long; false when it is gone. A put that comes late does nothing
+    /// to an entry that has moved on, or was released.
+    async fn prolong(&mut self, leases: &Arc<Leases>, entries: &Entries, needs: Duration) -> Result<bool> {
+        let target = &leases.get(needs, self.renewal.ticket.delay).await?;
         let holder = self.renewal.ticket.holder;
         self.own.rely_on(target);
         // Noted before the put is sent: whatever becomes of its answer, the target lives as long as the entry.
@@ -196,12 +171,7 @@ impl<'a> Work<'a> {
         let mut unclear = false;
         let sent = leases.cluster.send(&txn, &mut unclear);
         let (kept, answer) = tokio::join!(leases.refresh(target), sent);
-        let answer = answer.map_err(|failure| {
-            if matches!(failure, Failure::LeaseGone) {
-                target.lost();
-            }
-            Error::from(failure)
-        })?;
+        let answer = answer?;
         if !answer.succeeded {
             let found = line::ranges(answer).next().and_then(|range| line::found(key, range));
             match found.filter(|kv| kv.create_revision == self.own.number) {
@@ -222,10 +192,6 @@ impl<'a> Work<'a> {
         let Self { renewal, own, on, answer, .. } = self;
         let (holder, delay) = (renewal.ticket.holder, renewal.ticket.delay);
         if let Some(answer) = answer {
-            let known = entries.get(holder).is_some_and(|known| known.number == own.number);
-            if known && matches!(answer, Ok(Renewed::NotHeld)) {
-                entries.absent(holder, leases.now());
-            }
             return answer;
         }
         let Some(lease) = own.leases.iter().find(|lease| lease.id == on) else {
