@@ -28,7 +28,6 @@ use crate::{acquire, inspect, line, release, renew, wait};
 pub struct EtcdBackend {
     info: Info,
     keys: Keys,
-    cluster: Arc<Cluster>,
     leases: Arc<Leases>,
     entries: Arc<Entries>,
     watches: Arc<Watches>,
@@ -79,22 +78,21 @@ impl EtcdBackend {
             keys,
             leases: Leases::new(Arc::clone(&cluster), clock, runtime.clone()),
             entries: Arc::default(),
-            watches: Watches::new(Arc::clone(&cluster), runtime.clone()),
-            cluster,
+            watches: Watches::new(cluster, runtime.clone()),
         };
         backend.probe().await.map_err(|error| error.during("connect").at(&backend.info.address))?;
-        let (cluster, leases) = (Arc::clone(&backend.cluster), Arc::clone(&backend.leases));
-        runtime.spawn(release::sweep(cluster, leases, Arc::clone(&backend.entries)));
+        runtime.spawn(release::sweep(Arc::clone(&backend.leases), Arc::clone(&backend.entries)));
         Ok(Checked::over(backend))
     }
 
     /// Reads one key under the prefix: the cluster answers, and the user may read.
     async fn probe(&self) -> Result<()> {
         let probe = TxnOp::get(self.keys.probe(), Some(GetOptions::new().with_count_only()));
-        match line::read(&self.cluster, probe).await {
+        let cluster = &self.leases.cluster;
+        match line::read(cluster, probe).await {
             // With an empty prefix the user may have rights on the keys of some names only.
             Err(error) if error.kind() == ErrorKind::Denied && self.keys.is_bare() => {
-                self.cluster.client(self.cluster.current()?).await.map(|_| ()).map_err(Error::from)
+                cluster.client(cluster.current()?).await.map(|_| ()).map_err(Error::from)
             }
             answer => answer.map(|_| ()),
         }
@@ -102,7 +100,7 @@ impl EtcdBackend {
 
     /// Ends the tasks.
     fn end(&self) {
-        self.cluster.close();
+        self.leases.cluster.close();
         self.entries.begun.notify_one();
         self.watches.fail(&closed());
     }
@@ -147,15 +145,15 @@ impl Backend for EtcdBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot> {
-        inspect::inspect(&self.keys, &self.cluster, name).await
+        inspect::inspect(&self.keys, &self.leases.cluster, name).await
     }
 
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        inspect::list(&self.keys, &self.cluster, prefix, page).await
+        inspect::list(&self.keys, &self.leases.cluster, prefix, page).await
     }
 
     async fn evict(&self, name: &LockName, token: FencingToken) -> Result<Release> {
-        release::evict(&self.keys, &self.cluster, name, token).await
+        release::evict(&self.keys, &self.leases.cluster, name, token).await
     }
 
     /// Gives back every lease that no living entry can be on. The others run out, or another client resumes what is on them.

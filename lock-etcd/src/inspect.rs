@@ -9,7 +9,6 @@ use onelock_core::{
 };
 
 use crate::client::Cluster;
-use crate::error::protocol;
 use crate::keys::{Entry, Keys};
 use crate::line;
 
@@ -71,7 +70,5 @@ pub(crate) async fn list(keys: &Keys, cluster: &Cluster, prefix: &str, page: &Pa
 fn view(entry: &Entry) -> Result<EntryView> {
     let text = String::from_utf8_lossy(&entry.value);
     let note: String = text.chars().filter(|c| !c.is_control()).take(Note::MAX_BYTES).collect();
-    let token =
-        FencingToken::new(entry.number).map_err(|_| protocol("etcd gave a key without a revision"))?;
-    Ok(EntryView::new(token, entry.mode, note))
+    Ok(EntryView::new(FencingToken::new(entry.number)?, entry.mode, note))
 }

@@ -60,7 +60,8 @@ async fn delete_if(cluster: &Cluster, key: &[u8], this: Compare) -> Result<bool>
 
 /// Takes out the entries of this client whose time has passed while others keep their lease alive, and what joins with an
 /// unclear outcome have made since.
-pub(crate) async fn sweep(cluster: Arc<Cluster>, leases: Arc<Leases>, entries: Arc<Entries>) {
+pub(crate) async fn sweep(leases: Arc<Leases>, entries: Arc<Entries>) {
+    let cluster = &leases.cluster;
     while cluster.current().is_ok() {
         if entries.is_empty() {
             entries.begun.notified().await;
@@ -68,9 +69,9 @@ pub(crate) async fn sweep(cluster: Arc<Cluster>, leases: Arc<Leases>, entries: A
         tokio::time::sleep(SWEEP).await;
         let lapsed = entries.lapsed(leases.now());
         let reads: Vec<_> = lapsed.iter().map(|(_, own)| line::key_op(&own.key, From::Cluster)).collect();
-        let found = line::read_many(&cluster, &reads).await;
+        let found = line::read_many(cluster, &reads).await;
         let each = lapsed.iter().zip(found).map(|((holder, own), found)| {
-            let (cluster, leases, entries) = (&cluster, &leases, &entries);
+            let (leases, entries) = (&leases, &entries);
             async move {
                 if is_out(cluster, own, found).await.unwrap_or(false) {
                     entries.absent(*holder, leases.now());
