@@ -104,10 +104,6 @@ impl Join<'_> {
                 if !line.admits(request.mode) {
                     return busy;
                 }
-                if line.changed == 0 {
-                    self.in_use.note(&request.name, false);
-                    continue;
-                }
             }
             let sent = session.servers.clock.now();
             match if alone { self.alone(epoch).await? } else { self.behind(epoch).await? } {

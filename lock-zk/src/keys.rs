@@ -34,12 +34,6 @@ fn id(holder: HolderId) -> String {
     [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-")
 }
 
-/// The path of a holder's entry among these children of `parent`, whatever else is there.
-pub(crate) fn by(parent: &str, children: &[String], holder: HolderId) -> Option<String> {
-    let prefix = prefix(parent, holder);
-    children.iter().map(|name| [parent, "/", name].concat()).find(|path| path.starts_with(&prefix))
-}
-
 /// What the path of a holder's entry in the line of `parent` starts with.
 pub(crate) fn prefix(parent: &str, holder: HolderId) -> String {
     [parent, "/", PROTECTED, &id(holder), "-"].concat()

@@ -31,6 +31,16 @@ pub(crate) enum Stand {
     BehindHolders(i64),
 }
 
+impl Stand {
+    /// The node that tells of a change, in the line of `parent`.
+    pub(crate) fn watched<'a>(&'a self, parent: &'a str) -> &'a str {
+        match self {
+            Self::BehindEntry(path) | Self::BehindPermit(path, _) => path,
+            Self::BehindHolders(_) | Self::Held => parent,
+        }
+    }
+}
+
 impl Line {
     /// Reads the children of a name.
     ///

@@ -68,7 +68,9 @@ pub(crate) async fn leave(sessions: &Arc<Sessions>, entry: &Entry) -> Result<Rel
 /// another server forwards late for a session that has moved the leader refuses: what is not there now will not come.
 pub(crate) async fn find(session: &Session, parent: &str, holder: HolderId) -> Result<Option<Node>> {
     let (children, _) = session.latest_children(parent).await?;
-    let Some(path) = keys::by(parent, &children, holder) else { return Ok(None) };
+    let prefix = keys::prefix(parent, holder);
+    let mut paths = children.iter().map(|name| [parent, "/", name].concat());
+    let Some(path) = paths.find(|path| path.starts_with(&prefix)) else { return Ok(None) };
     let Some(stat) = session.stat(&path).await? else { return Ok(None) };
     Ok(Some(Node { path, token: FencingToken::new(stat.czxid)?, alone: false }))
 }

@@ -55,42 +55,35 @@ pub(crate) async fn wait(servers: &Servers, entries: &Entries, ticket: &Ticket) 
 /// Sets a watch on what the entry waits for; nothing when that has changed: then it is noted, or the line is to be read.
 async fn set(entry: &Arc<Entry>, node: &Node, stand: &Stand) -> Result<Option<Watch>> {
     let (session, parent) = (&entry.session, &entry.paths.parent);
-    let path = match stand {
-        Stand::BehindEntry(path) | Stand::BehindPermit(path, _) => path,
-        Stand::BehindHolders(_) | Stand::Held => parent,
-    };
+    let path = stand.watched(parent);
     let client = session.client().map_err(|error| failed(error, "watch", path))?;
     let watched = if let Stand::BehindHolders(last) = stand {
-        match session.ask(client.get_and_watch_children(path)).await {
-            Ok((_, stat, watcher)) if stat.pzxid == *last => Ok(Some(watcher)),
-            Ok((children, stat, watcher)) => {
-                // The listing shows the line as it is when the watch stands.
-                let line = Line::listed(session, parent, (children, stat.pzxid)).await?;
-                let waits =
-                    stands(entry, node, &line) && matches!(entry.stand(), Some(Stand::BehindHolders(_)));
-                Ok(waits.then_some(watcher))
-            }
-            Err(error) => Err(error),
-        }
+        let watched = session.ask(client.get_and_watch_children(path)).await;
+        watched.map(|(_, stat, watcher)| (stat.pzxid != *last, watcher))
     } else {
-        match session.ask(client.get_and_watch_data(path)).await {
-            Ok((_, stat, watcher)) if stat.version > 0 && matches!(stand, Stand::BehindPermit(..)) => {
-                // Marked before the watch was set, or written by somebody else: the line behind the watch shows whether it holds.
-                let line = Line::read(session, parent).await?;
-                let waits = stands(entry, node, &line)
-                    && matches!(entry.stand(), Some(Stand::BehindPermit(ahead, _)) if ahead == *path);
-                Ok(waits.then_some(watcher))
-            }
-            watched => watched.map(|(_, _, watcher)| Some(watcher)),
-        }
+        let watched = session.ask(client.get_and_watch_data(path)).await;
+        // A permit that was marked before the watch was set, or written by somebody else.
+        watched
+            .map(|(_, stat, watcher)| (stat.version > 0 && matches!(stand, Stand::BehindPermit(..)), watcher))
     };
-    match watched {
-        Ok(Some(watcher)) => return Ok(Some(Box::pin(watcher.changed()))),
-        Ok(None) | Err(zk::Error::NoNode) => {}
+    let (changed, watcher) = match watched {
+        Ok(watched) => watched,
+        Err(zk::Error::NoNode) => {
+            entry.set_stand(None);
+            return Ok(None);
+        }
         Err(error) => return Err(failed(error, "watch", path)),
+    };
+    if changed {
+        // The line behind the watch shows whether it waits for the same.
+        let line = Line::read(session, parent).await?;
+        let same = |now: Stand| now != Stand::Held && now.watched(parent) == path;
+        if !stands(entry, node, &line) || !entry.stand().is_some_and(same) {
+            entry.set_stand(None);
+            return Ok(None);
+        }
     }
-    entry.set_stand(None);
-    Ok(None)
+    Ok(Some(Box::pin(watcher.changed())))
 }
 
 /// Notes how the entry stands in this line; false when it is not there. A permit that was promoted notifies one right behind
