@@ -90,6 +90,8 @@ impl Entries {
             return Err(Error::new(ErrorKind::Unavailable, text).unsent());
         }
         (own.released, own.due) = (false, None);
+        // What is known of an earlier entry of this holder is not true of a new one.
+        (own.number, own.ahead) = (0, None);
         self.begun.notify_one();
         Ok(())
     }

@@ -192,6 +192,10 @@ impl<'a> Work<'a> {
         let Self { renewal, own, on, answer, .. } = self;
         let (holder, delay) = (renewal.ticket.holder, renewal.ticket.delay);
         if let Some(answer) = answer {
+            let known = entries.get(holder).is_some_and(|known| known.number == own.number);
+            if known && matches!(answer, Ok(Renewed::NotHeld)) {
+                entries.absent(holder, leases.now());
+            }
             return answer;
         }
         let Some(lease) = own.leases.iter().find(|lease| lease.id == on) else {

@@ -211,6 +211,28 @@ async fn a_move_with_an_unclear_outcome_loses_nothing() -> Verdict {
     Ok(())
 }
 
+/// Joins again after an eviction, with the answers of both joins lost: what was known of the first entry hides no second one.
+#[tokio::test]
+async fn an_evicted_waiter_can_join_again_over_a_lost_answer() -> Verdict {
+    let server = Member::single(None).await?;
+    let (front, link) = (client(&server.url()).await?, Link::new());
+    let (_first, url) = behind(&server, &link).await?;
+    let second = Proxy::start(server.address(), &link).await?;
+    let backend = client(&url.replace('?', &format!(",{}?", second.address()))).await?;
+    let evicted = exclusive(&name("evicted")?)?;
+    held(&front, &exclusive(&evicted.name)?).await?;
+    for _ in 0..3 {
+        let pattern = evicted.holder.to_hex().into_bytes();
+        link.arm(Trigger { pattern, nth: 1, act: Act::LoseReply });
+        let place = waiting(&backend, &evicted).await?;
+        link.struck().await;
+        front.evict(&evicted.name, place.token.unwrap()).await?;
+        let answer = backend.renew(&[renewal(&evicted, place.token)]).await.remove(0)?;
+        assert_eq!(answer, Renewed::NotHeld);
+    }
+    Ok(())
+}
+
 /// Gives back what a join may have got, as the client above does: until it is answered.
 async fn released(backend: &Arc<dyn Backend>, request: &Request) {
     let end = Instant::now() + PATIENCE;
