@@ -168,10 +168,11 @@ impl MySqlConfig {
         user: Option<&str>,
         password: Option<&Secret>,
     ) -> MySqlConnectOptions {
-        // The session is set up in one request of ours, and no statement is logged: they hold holder ids.
+        // The session is set up in one request of ours, no statement is logged, since they hold holder ids, and verbs are
+        // prepared once per connection, whatever the application's pool keeps.
         let bare = |options: MySqlConnectOptions| {
             let options = options.pipes_as_concat(false).no_engine_substitution(false);
-            options.timezone(None).set_names(false).disable_statement_logging()
+            options.timezone(None).set_names(false).statement_cache_capacity(100).disable_statement_logging()
         };
         if let Some(pool) = &self.pool {
             return bare(MySqlConnectOptions::clone(&pool.get().connect_options()));

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use onelock_conformance::faults::{Link, Proxy};
 use onelock_core::{Backend, Credentials, ErrorKind, Release, Renewal, Renewed, Request, Secret};
 use onelock_sql::{MySqlBackend, MySqlConfig};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
@@ -106,6 +107,28 @@ async fn a_pool_of_the_applications_is_connected_as() {
     let mut named = own;
     named.username = "me".to_owned();
     assert_eq!(MySqlBackend::connect(named).await.unwrap_err().kind(), ErrorKind::InvalidConfig);
+}
+
+/// Verbs are prepared once per connection of ours, whatever the connections of the pool keep.
+#[tokio::test]
+async fn a_pool_without_prepared_statements_costs_no_round_trip() {
+    let (server, link) = (MariaDb::start(&[]).await.unwrap(), Link::new());
+    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into(), &link).await.unwrap();
+    let options = server.url().parse::<MySqlConnectOptions>().unwrap().port(proxy.address().port());
+    let pool = MySqlPoolOptions::new().connect_lazy_with(options.statement_cache_capacity(0));
+    let store = MySqlBackend::connect(MySqlConfig::of_pool(pool)).await.unwrap();
+    let cycle = async || {
+        let request = exclusive("cycle");
+        held(&store, &request).await;
+        assert_eq!(store.release(&request.ticket()).await.unwrap(), Release::Released);
+    };
+    cycle().await;
+    let before = link.turns();
+    for _ in 0..10 {
+        cycle().await;
+    }
+    let made = link.turns() - before;
+    assert!(made < 30, "{made} round trips of ten cycles");
 }
 
 /// The password is changed while a lock is held: the next connection asks for the new one, and nothing is lost.
