@@ -10,21 +10,19 @@ pub(crate) fn from_redis(error: &RedisError) -> Error {
     use redis::ErrorKind as Kind;
     // The driver's own text: it holds addresses and reasons, never a password.
     let text = error.to_string();
-    match error.kind() {
-        Kind::AuthenticationFailed => Error::new(ErrorKind::Denied, format!("{REFUSED}: {text}")),
-        Kind::RESP3NotSupported => Error::new(
+    let (kind, text) = match (error.kind(), error.code()) {
+        (Kind::AuthenticationFailed, _) => (ErrorKind::Denied, format!("{REFUSED}: {text}")),
+        (Kind::RESP3NotSupported, _) => (
             ErrorKind::Unsupported,
-            "the server does not speak RESP3; Redis 7.0 or later is needed",
+            "the server does not speak RESP3; Redis 7.0 or later is needed".to_owned(),
         ),
-        Kind::InvalidClientConfig => Error::new(ErrorKind::InvalidConfig, text),
-        Kind::Io if error.is_timeout() => Error::new(ErrorKind::Timeout, text),
-        Kind::Io => Error::new(ErrorKind::Unavailable, text),
-        Kind::Server(_) | Kind::Extension => match error.code() {
-            Some(code) => from_server(code, error.detail().unwrap_or_default()),
-            None => Error::new(ErrorKind::Protocol, text),
-        },
-        _ => Error::new(ErrorKind::Protocol, text),
-    }
+        (Kind::InvalidClientConfig, _) => (ErrorKind::InvalidConfig, text),
+        (Kind::Io, _) if error.is_timeout() => (ErrorKind::Timeout, text),
+        (Kind::Io, _) => (ErrorKind::Unavailable, text),
+        (_, Some(code)) => return from_server(code, error.detail().unwrap_or_default()),
+        _ => (ErrorKind::Protocol, text),
+    };
+    Error::new(kind, text)
 }
 
 /// An error answer of the server: its first word and the rest.
@@ -54,11 +52,8 @@ pub(crate) fn from_server(code: &str, detail: &str) -> Error {
         "WRONGTYPE" => (ErrorKind::Foreign, "a key holds another type"),
         "OOM" => (ErrorKind::Full, "the server has no memory left"),
         "READONLY" => (ErrorKind::Unavailable, "the server is a replica"),
-        "UNBLOCKED" => {
-            (ErrorKind::Unavailable, "the server became a replica while it waited for its replicas")
-        }
         "LOADING" | "MASTERDOWN" | "NOREPLICAS" | "MISCONF" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN"
-        | "MOVED" | "ASK" => (ErrorKind::Unavailable, "the server cannot serve now"),
+        | "MOVED" | "ASK" | "UNBLOCKED" => (ErrorKind::Unavailable, "the server cannot serve now"),
         _ => {
             let known = TEXTS.iter().find(|(text, ..)| code == "ERR" && short.contains(text));
             known.map_or((ErrorKind::Protocol, "the server answered"), |(_, kind, what)| (*kind, *what))

@@ -73,14 +73,11 @@ async fn scan(servers: &Servers, prefix: &str, names: &str) -> Result<BTreeSet<L
 /// Counts each line; one with no living entry, or that is not ours, is left out.
 async fn counted(servers: &Servers, keys: &Keys, names: Vec<LockName>) -> Result<Vec<ListedName>> {
     let lines: Vec<_> = names.iter().map(|name| keys.of(name)).collect();
-    let mut counts = vec![None; names.len()];
+    let mut counts = vec![(0, 0); names.len()];
     for (batch, answer) in servers.call_lines(&scripts::COUNT, &lines, None, |_, _| {}).await {
-        let batch_counts: Vec<Option<(usize, usize)>> = reply::read(answer?.value()?)?;
+        let batch_counts: Vec<(usize, usize)> = reply::read(answer?.value()?)?;
         batch.into_iter().zip(batch_counts).for_each(|(i, count)| counts[i] = count);
     }
-    let living = |(name, count): (LockName, Option<(usize, usize)>)| {
-        let (holders, waiters) = count.filter(|(h, w)| h + w > 0)?;
-        Some(ListedName::new(name, holders, waiters))
-    };
-    Ok(names.into_iter().zip(counts).filter_map(living).collect())
+    let living = names.into_iter().zip(counts).filter(|(_, count)| *count != (0, 0));
+    Ok(living.map(|(name, (holders, waiters))| ListedName::new(name, holders, waiters)).collect())
 }

@@ -15,34 +15,25 @@ impl TryFrom<StoreUrl> for RedisConfig {
     /// `redis+sentinel://host,host/master-name/database` and `redis+cluster://host,host`; `rediss…` is the same over TLS.
     fn try_from(mut url: StoreUrl) -> Result<Self> {
         url.check_options(&[Self::OPTIONS, onelock_core::config::OPTIONS])?;
-        let (scheme, kind) = url.scheme.split_once('+').unwrap_or((&url.scheme, ""));
-        let socket = (scheme, kind) == ("redis", "unix");
-        if !socket && (!matches!(scheme, "redis" | "rediss") || !matches!(kind, "" | "sentinel" | "cluster"))
-        {
-            let text = "is not a scheme of Redis; those are redis, redis+unix, redis+sentinel, redis+cluster, and rediss… for TLS";
-            return Err(bad(format!("`{}` {text}", url.scheme)));
-        }
-        let (tls, kind) = (scheme == "rediss", kind.to_owned());
-        let mut config = Self { tls, ..Self::default() };
-        let path = url.path.trim_matches('/').to_owned();
-        let (topology, database, port) = match &*kind {
-            "sentinel" => {
+        let (scheme, path) = (url.scheme.clone(), url.path.trim_matches('/').to_owned());
+        let (base, kind) = scheme.split_once('+').unwrap_or((&scheme, ""));
+        let (topology, database, port) = match (base, kind) {
+            ("redis" | "rediss", "sentinel") => {
                 let (master, database) = path.split_once('/').unwrap_or((&path, ""));
                 (Topology::Sentinel { master: master.to_owned() }, database, SENTINEL_PORT)
             }
-            "cluster" => (Topology::Cluster, &*path, PORT),
-            "unix" if !url.hosts.is_empty() || path.is_empty() => {
+            ("redis" | "rediss", "cluster") => (Topology::Cluster, &*path, PORT),
+            ("redis" | "rediss", "") => (Topology::Single, &*path, PORT),
+            ("redis", "unix") if !url.hosts.is_empty() || path.is_empty() => {
                 return Err(bad("a Unix socket has a path and no host: redis+unix:///run/redis/redis.sock"));
             }
-            "unix" => (Topology::Single, "", PORT),
+            ("redis", "unix") => (Topology::Single, "", PORT),
             _ => {
-                if !url.hosts.is_empty() {
-                    url.single_host()?;
-                }
-                (Topology::Single, &*path, PORT)
+                let text = "is not a scheme of Redis; those are redis, redis+unix, redis+sentinel, redis+cluster, and rediss… for TLS";
+                return Err(bad(format!("`{scheme}` {text}")));
             }
         };
-        config.topology = topology;
+        let mut config = Self { tls: base == "rediss", topology, ..Self::default() };
         if !database.is_empty() {
             let number =
                 database.bytes().all(|b| b.is_ascii_digit()).then(|| database.parse().ok()).flatten();
@@ -51,7 +42,11 @@ impl TryFrom<StoreUrl> for RedisConfig {
         }
         config.hosts = url.hosts_or(port);
         if config.hosts.is_empty() {
-            config.hosts.push(if socket { Host::new(&*url.path, 0) } else { Host::new("127.0.0.1", port) });
+            config.hosts.push(if kind == "unix" {
+                Host::new(&*url.path, 0)
+            } else {
+                Host::new("127.0.0.1", port)
+            });
         }
         config.username = url.username.take();
         config.password = url.password.take();

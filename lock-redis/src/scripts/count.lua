@@ -1,4 +1,4 @@
--- KEYS: E O W X of each line. Answers for each how many entries hold and how many wait; false for keys not ours.
+-- KEYS: E O W X of each line. Answers for each how many entries hold and how many wait; none for keys not ours.
 --@shared
 --@line
 local out = {}
@@ -9,6 +9,6 @@ for i = 1, #KEYS / 4 do
     settle()
     return {call('ZCARD', O), call('ZCARD', W)}
   end)
-  out[i] = ok and counts
+  out[i] = ok and counts or {0, 0}
 end
 return out
