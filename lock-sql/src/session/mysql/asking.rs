@@ -44,8 +44,8 @@ impl MySql {
         }
         wish.request.epoch.check(conn.life.epoch())?;
         let shift = conn.life.shift;
-        let query = sqlx::query(TAKE).bind(tag(wish.request.holder)).bind(hex::encode(wish.key.long()));
-        let query = query.bind(if wait { ENDLESS } else { 0 }).bind(shift);
+        let query = sqlx::query(TAKE).bind(hex::encode(wish.key.long())).bind(if wait { ENDLESS } else { 0 });
+        let query = query.bind(shift).bind(tag(wish.request.holder));
         let Some(number) = Self::quick(conn, query).await? else {
             return Ok(Answer::Taken(None));
         };
