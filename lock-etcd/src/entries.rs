@@ -39,8 +39,8 @@ pub(crate) struct Own {
     pub(crate) unclear: bool,
     /// When it is taken out unless it is renewed; `None` while a join is under way.
     pub(crate) due: Option<Timestamp>,
-    /// It is released or has lapsed, and no verb but another acquire brings it back.
-    released: bool,
+    /// It is released or has lapsed, and no verb but another acquire brings it back; a renewal where another client has resumed it.
+    pub(crate) released: bool,
     /// It is being taken out now.
     taken_out: bool,
 }
@@ -77,6 +77,11 @@ impl Entries {
         self.map.lock().get(&holder).filter(|own| !own.released).cloned()
     }
 
+    /// The entry of a holder, also one that is released.
+    pub(crate) fn known(&self, holder: HolderId) -> Option<Own> {
+        self.map.lock().get(&holder).cloned()
+    }
+
     pub(crate) fn is_released(&self, holder: HolderId) -> bool {
         self.map.lock().get(&holder).is_some_and(|own| own.released)
     }
@@ -98,7 +103,7 @@ impl Entries {
 
     /// Puts in an entry that this client did not know.
     pub(crate) fn put(&self, holder: HolderId, own: Own) {
-        self.map.lock().insert(holder, own);
+        self.map.lock().insert(holder, Own { taken_out: false, ..own });
         self.begun.notify_one();
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use etcd_client::proto::{PbKeyValue, PbRangeResponse};
 use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp};
 use futures_util::future::join_all;
-use onelock_core::{FencingToken, LockName, Release, Result, Ticket};
+use onelock_core::{Error, ErrorKind, FencingToken, LockName, Release, Result, Ticket};
 
 use crate::client::{Cluster, kv};
 use crate::entries::{AGAIN, Entries, Own, SWEEP};
@@ -30,8 +30,20 @@ pub(crate) async fn release(
     };
     let answer = leases.cluster.request(&mut unclear, call).await?;
     entries.absent(ticket.holder, leases.now());
-    // An earlier try may have done it and lost the answer.
-    Ok(if answer.deleted() > 0 || unclear { Release::Released } else { Release::NotHeld })
+    left(answer.deleted() > 0, unclear)
+}
+
+/// Whether an entry was taken out. Where an earlier try was not answered it may have been taken by that one, or by somebody else.
+fn left(taken: bool, unclear: bool) -> Result<Release> {
+    match taken {
+        true => Ok(Release::Released),
+        false if unclear => {
+            let text =
+                "an earlier try was not answered; the entry is gone now, but it is not known who took it";
+            Err(Error::new(ErrorKind::Unavailable, text))
+        }
+        false => Ok(Release::NotHeld),
+    }
 }
 
 /// Deletes the entry with this number.
@@ -47,15 +59,16 @@ pub(crate) async fn evict(
     let found = span.entries(found.kvs).pop();
     let Some(entry) = found.filter(|entry| entry.number == number) else { return Ok(Release::NotHeld) };
     let same = Compare::create_revision(&entry.key[..], CompareOp::Equal, number);
-    Ok(if delete_if(cluster, &entry.key, same).await? { Release::Released } else { Release::NotHeld })
+    let (taken, unclear) = delete_if(cluster, &entry.key, same).await?;
+    left(taken, unclear)
 }
 
-/// Deletes a key for which this holds; whether it did.
-async fn delete_if(cluster: &Cluster, key: &[u8], this: Compare) -> Result<bool> {
+/// Deletes a key for which this holds; whether it did, and whether an earlier try may have.
+async fn delete_if(cluster: &Cluster, key: &[u8], this: Compare) -> Result<(bool, bool)> {
     let txn = Txn::new().when([this]).and_then([TxnOp::delete(key, None)]);
     let mut unclear = false;
     let answer = cluster.send(&txn, &mut unclear).await?;
-    Ok(answer.succeeded || unclear)
+    Ok((answer.succeeded, unclear))
 }
 
 /// Takes out the entries of this client whose time has passed while others keep their lease alive, and what joins with an
@@ -73,7 +86,8 @@ pub(crate) async fn sweep(leases: Arc<Leases>, entries: Arc<Entries>) {
         let each = lapsed.iter().zip(found).map(|((holder, own), found)| {
             let (leases, entries) = (&leases, &entries);
             async move {
-                if is_out(cluster, own, found).await.unwrap_or(false) {
+                // One that is not released any more has been resumed here meanwhile.
+                if is_out(cluster, own, found).await.unwrap_or(false) && entries.is_released(*holder) {
                     entries.absent(*holder, leases.now());
                 }
                 entries.taken_out(*holder);
@@ -87,7 +101,8 @@ pub(crate) async fn sweep(leases: Arc<Leases>, entries: Arc<Entries>) {
 async fn is_out(cluster: &Cluster, own: &Own, found: Result<PbRangeResponse>) -> Result<bool> {
     let Some(kv) = line::found(&own.key, found?).filter(|kv| is_ours(kv, own)) else { return Ok(true) };
     let same = Compare::mod_revision(&kv.key[..], CompareOp::Equal, kv.mod_revision);
-    delete_if(cluster, &kv.key, same).await
+    let (taken, unclear) = delete_if(cluster, &kv.key, same).await?;
+    Ok(taken || unclear)
 }
 
 /// Whether an entry is still that of this client: another one may have resumed it, on a lease of its own.

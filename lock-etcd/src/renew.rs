@@ -27,6 +27,8 @@ struct Work<'a> {
     span: Span,
     /// The entry as far as it is known.
     own: Own,
+    /// Its number as this client knew it.
+    knew: i64,
     /// The lease it is on as the store says; 0 until its key is read.
     on: i64,
     answer: Option<Result<Renewed>>,
@@ -71,12 +73,12 @@ impl<'a> Work<'a> {
         let ticket = &renewal.ticket;
         let span = keys.line(&ticket.name);
         let number = ticket.token.map(FencingToken::get);
-        let known = entries.get(ticket.holder);
+        let known = entries.known(ticket.holder);
+        let knew = known.as_ref().map_or(0, |own| own.number);
         let own = known.filter(|own| number.is_none_or(|number| own.number == 0 || number == own.number));
         let mut own = own.unwrap_or_else(|| Own::new(span.entry(ticket.mode, ticket.holder)));
         own.number = number.unwrap_or(own.number);
-        let answer = entries.is_released(ticket.holder).then_some(Ok(Renewed::NotHeld));
-        Self { renewal, span, own, on: 0, answer }
+        Self { renewal, span, own, knew, on: 0, answer: None }
     }
 
     fn fail(&mut self, error: Error) {
@@ -118,6 +120,11 @@ impl<'a> Work<'a> {
             self.answer = Some(Ok(Renewed::NotHeld));
             return;
         };
+        // What this client has released, or let lapse, is on a lease of its own: on another's it was resumed.
+        if self.own.released && self.own.leases.iter().any(|lease| lease.id == own.lease) {
+            self.answer = Some(Ok(Renewed::NotHeld));
+            return;
+        }
         (self.own.number, self.on) = (own.create_revision, own.lease);
         if let Some((key, number)) = self.blocker() {
             let there = answers.next().and_then(|answer| line::found(key, answer));
@@ -153,9 +160,10 @@ impl<'a> Work<'a> {
         self.own.rely_on(target);
         // Noted before the put is sent: whatever becomes of its answer, the target lives as long as the entry.
         if !entries.change(holder, |own| own.rely_on(target)) {
-            if entries.is_released(holder) {
+            if entries.is_released(holder) && !self.own.released {
                 return Ok(false);
             }
+            self.own.released = false;
             self.own.due = Some(leases.now() + target.lasts(Duration::ZERO));
             entries.put(holder, self.own.clone());
         }
@@ -189,7 +197,7 @@ impl<'a> Work<'a> {
     }
 
     fn answer(self, leases: &Leases, entries: &Entries) -> Result<Renewed> {
-        let Self { renewal, own, on, answer, .. } = self;
+        let Self { renewal, own, knew, on, answer, .. } = self;
         let (holder, delay) = (renewal.ticket.holder, renewal.ticket.delay);
         if let Some(answer) = answer {
             let known = entries.get(holder).is_some_and(|known| known.number == own.number);
@@ -203,7 +211,13 @@ impl<'a> Work<'a> {
         };
         let (token, lasts) = (FencingToken::new(own.number)?, lease.lasts(delay));
         let due = leases.now() + lasts + delay;
+        // Not of the next entry of its holder, who may have joined again since.
+        let mut same = true;
         let there = entries.change(holder, |known| {
+            same = [knew, own.number].contains(&known.number);
+            if !same {
+                return;
+            }
             (known.number, known.due) = (own.number, Some(due));
             if !known.holds() {
                 known.ahead.clone_from(&own.ahead);
@@ -216,6 +230,9 @@ impl<'a> Work<'a> {
         if !there {
             // It was released meanwhile.
             return Ok(Renewed::NotHeld);
+        }
+        if !same {
+            return Err(Error::new(ErrorKind::Unavailable, "its holder joins again meanwhile"));
         }
         Ok(match own.holds() {
             true => Renewed::Held(Grant::new(token, lasts)),

@@ -47,7 +47,12 @@ pub(crate) async fn wait(
             // In a place of its own: a waiter keeps no room for requests while it waits.
             let read = Box::pin(waiter.ahead(&watches.cluster, &ahead, view.seen)).await?;
             let Some((revision, read)) = read else { return Ok(Wake::Ask) };
-            entries.change(ticket.holder, |own| own.ahead = Some(Arc::clone(&read)));
+            // Unless its holder has joined again since.
+            entries.change(ticket.holder, |own| {
+                if own.number == waiter.number {
+                    own.ahead = Some(Arc::clone(&read));
+                }
+            });
             ahead = read;
             view.watched.retain(|watch| ahead.contains(&watch.blocker));
             if ahead.is_empty() {

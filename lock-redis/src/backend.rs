@@ -118,7 +118,7 @@ impl Backend for RedisBackend {
             return Ok(Wake::Ask);
         }
         let slot = self.keys.of(&ticket.name).slot();
-        self.inbox.wait(ticket.holder, || self.servers.reach(slot)).await
+        self.inbox.wait(ticket.holder, ticket.token, || self.servers.reach(slot)).await
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {

@@ -78,6 +78,7 @@ impl Inbox {
     pub(crate) async fn wait<F: Future<Output = Result<()>>>(
         &self,
         holder: HolderId,
+        own: Option<FencingToken>,
         reach: impl Fn() -> F,
     ) -> Result<Wake> {
         let known = self.waiters.lock().get(&holder).cloned();
@@ -88,7 +89,14 @@ impl Inbox {
         loop {
             let mut arrived = std::pin::pin!(waiter.arrived.notified());
             arrived.as_mut().enable();
-            let mail = *waiter.mail.lock();
+            let mail = {
+                let mut mail = waiter.mail.lock();
+                // What was told of an earlier entry of this holder is a reason to ask.
+                if mail.held.take_if(|told| own.is_some_and(|own| own != *told)).is_some() {
+                    mail.ask = true;
+                }
+                *mail
+            };
             // A grant stays: it is as true the next time.
             if let Some(token) = mail.held {
                 return Ok(Wake::Held(token));
@@ -139,7 +147,7 @@ mod tests {
     }
 
     async fn is_idle(inbox: &Inbox, holder: HolderId) -> bool {
-        tokio::select! { biased; _ = inbox.wait(holder, reached) => false, () = tokio::task::yield_now() => true }
+        tokio::select! { biased; _ = inbox.wait(holder, None, reached) => false, () = tokio::task::yield_now() => true }
     }
 
     #[tokio::test]
@@ -149,7 +157,7 @@ mod tests {
         assert!(is_idle(&inbox, B).await);
         for _ in 0..2 {
             let token = FencingToken::new(7).unwrap();
-            assert_eq!(inbox.wait(A, reached).await.unwrap(), Wake::Held(token));
+            assert_eq!(inbox.wait(A, None, reached).await.unwrap(), Wake::Held(token));
         }
     }
 
@@ -168,9 +176,9 @@ mod tests {
     async fn a_reason_to_ask_is_used_once() {
         let inbox = inbox();
         inbox.ask_all();
-        assert_eq!(inbox.wait(A, reached).await.unwrap(), Wake::Ask);
+        assert_eq!(inbox.wait(A, None, reached).await.unwrap(), Wake::Ask);
         assert!(is_idle(&inbox, A).await);
-        assert_eq!(inbox.wait(B, reached).await.unwrap(), Wake::Ask);
+        assert_eq!(inbox.wait(B, None, reached).await.unwrap(), Wake::Ask);
         assert!(is_idle(&inbox, B).await);
     }
 
@@ -181,9 +189,9 @@ mod tests {
         inbox.ask_all();
         let away = || std::future::ready(Err(Error::new(ErrorKind::Unavailable, "away")));
         for _ in 0..2 {
-            assert_eq!(inbox.wait(A, away).await.unwrap_err().kind(), ErrorKind::Unavailable);
+            assert_eq!(inbox.wait(A, None, away).await.unwrap_err().kind(), ErrorKind::Unavailable);
         }
-        assert_eq!(inbox.wait(A, reached).await.unwrap(), Wake::Ask);
+        assert_eq!(inbox.wait(A, None, reached).await.unwrap(), Wake::Ask);
         assert!(is_idle(&inbox, A).await);
     }
 }

@@ -335,3 +335,24 @@ async fn a_try_leaves_no_trace_and_never_passes_a_waiter() {
     assert_eq!(raw.text("GET onelock:{44}:n").await, before);
     assert_eq!(raw.int("HLEN onelock:{44}:e:a").await, 2);
 }
+
+/// What was told of an entry is not told to the next one of its holder.
+#[tokio::test]
+async fn a_grant_of_an_earlier_entry_is_none_of_the_next_one() {
+    let server = Server::start(&[]).await;
+    let (backend, other) = (server.backend().await, server.backend().await);
+    let (first, twice, second) = (request("a", "x"), request("a", "x"), request("a", "x"));
+    held(other.acquire(&first).await.unwrap());
+    let before = waits(backend.acquire(&twice).await.unwrap()).token.unwrap();
+    other.release(&first.ticket()).await.unwrap();
+    assert_eq!(soon(backend.wait(&twice.ticket().token(before))).await.unwrap(), Wake::Held(before));
+    waits(other.acquire(&second).await.unwrap());
+    other.evict(&twice.name, before).await.unwrap();
+    let again = twice.ticket().token(waits(backend.acquire(&twice).await.unwrap()).token.unwrap());
+    let mut wakes = Vec::new();
+    while let Ok(wake) = tokio::time::timeout(Duration::from_millis(500), backend.wait(&again)).await {
+        wakes.push(wake.unwrap());
+        assert!(wakes.len() < 5, "woken again and again, while another one holds: {wakes:?}");
+    }
+    assert!(!wakes.iter().any(|wake| matches!(wake, Wake::Held(_))), "{wakes:?}");
+}

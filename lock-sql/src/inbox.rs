@@ -63,12 +63,12 @@ impl Slot {
         state.ticket.clone().filter(|_| state.calls > 0 && state.wake.is_none())
     }
 
-    /// A grant stays for the next wait; a call to ask is for one.
-    fn take(&self) -> Option<Wake> {
+    /// A grant stays for the next wait; a call to ask is for one. That of an earlier entry of this holder is a call to ask.
+    fn take(&self, ticket: &Ticket) -> Option<Wake> {
         let mut state = self.state.lock();
         match state.wake {
-            Some(Wake::Ask) => state.wake.take(),
-            held => held,
+            Some(Wake::Held(token)) if ticket.token.is_none_or(|own| own == token) => state.wake,
+            _ => state.wake.take().map(|_| Wake::Ask),
         }
     }
 }
@@ -95,7 +95,7 @@ impl Inbox {
             let notified = slot.notified.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if let Some(wake) = slot.take() {
+            if let Some(wake) = slot.take(ticket) {
                 return wake;
             }
             notified.await;

@@ -54,6 +54,10 @@ pub(crate) async fn acquire(
         // Its node is gone, or was never made.
         entries.remove(&entry);
     }
+    if entries.leaving.lock().contains_key(&request.holder) {
+        let text = "what an earlier join of this holder has made is being deleted";
+        return Err(Error::new(ErrorKind::Unavailable, text).unsent());
+    }
     let paths = Paths::new(&servers.base, request);
     let need = request.lease.max(request.waiter_lease) + request.delay;
     let session = sessions.with_room(need, paths.bytes()).await?;

@@ -110,6 +110,8 @@ pub(crate) struct Entries {
     map: Mutex<HolderMap<Arc<Entry>>>,
     /// Names whose node was there when it was to be made: their next join does not try to make it.
     pub(crate) in_use: InUse,
+    /// Holders of entries that are over, while their nodes are being deleted.
+    pub(crate) leaving: Arc<Mutex<HolderMap<()>>>,
 }
 
 impl Entries {

@@ -34,7 +34,7 @@ pub(crate) async fn evict(sessions: &Arc<Sessions>, name: &LockName, token: Fenc
     let desk = sessions.desk().await?;
     let nodes = Line::latest(&desk, &parent).await?.nodes(&desk, &parent).await?;
     match nodes.into_iter().find(|node| node.stat.czxid == token.get()) {
-        // A node's path is never used again, so deleting by path is deleting by number.
+        // Only the same holder can use a node's path again, so deleting by path is deleting by number.
         Some(node) => delete(&desk, &node.entry.path).await,
         None => Ok(Release::NotHeld),
     }
@@ -80,18 +80,19 @@ async fn delete(session: &Session, path: &str) -> Result<Release> {
 }
 
 /// Deletes the node of an entry in the background, until it is gone: by us, or with the end of its session. A client that was
-/// dropped ends that when nothing else needs it.
-pub(crate) fn leave_later(sessions: &Arc<Sessions>, entry: Arc<Entry>) {
+/// dropped ends that when nothing else needs it. Its holder joins no more until then: the next node may have the same path.
+pub(crate) fn leave_later(sessions: &Arc<Sessions>, entries: &Entries, entry: Arc<Entry>) {
     let servers = Arc::clone(&sessions.servers);
-    let sessions = Arc::downgrade(sessions);
+    let (sessions, leaving) = (Arc::downgrade(sessions), Arc::clone(&entries.leaving));
     let until = servers.clock.now() + entry.session.timeout * 2;
+    leaving.lock().insert(entry.holder, ());
     servers.runtime.clone().spawn(async move {
         let mut pause = Duration::from_millis(20);
         while (!entry.session.is_over() || servers.clock.now() < until)
             && let Some(sessions) = sessions.upgrade()
         {
             let most = match leave(&sessions, &entry).await {
-                Ok(_) => return,
+                Ok(_) => break,
                 Err(error) if error.is_unclear() => Duration::from_secs(1),
                 // A right to do it may come, but not soon.
                 Err(_) => Duration::from_secs(30),
@@ -100,6 +101,7 @@ pub(crate) fn leave_later(sessions: &Arc<Sessions>, entry: Arc<Entry>) {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(most);
         }
+        leaving.lock().remove(&entry.holder);
     });
 }
 
@@ -114,7 +116,7 @@ pub(crate) async fn reap(sessions: Arc<Sessions>, entries: Arc<Entries>) {
     while Arc::strong_count(&entries) > 1 || !entries.is_empty() {
         let now = servers.clock.now();
         for entry in entries.expired(now) {
-            leave_later(&sessions, entry);
+            leave_later(&sessions, &entries, entry);
         }
         if sweep <= now {
             sessions.sweep();

@@ -94,7 +94,7 @@ async fn renew_batch(
             for Item { entry, .. } in items {
                 entries.remove(entry);
                 // The driver gives a session up by its own clock. Where the server does not know yet the node goes at once.
-                leave_later(sessions, Arc::clone(entry));
+                leave_later(sessions, entries, Arc::clone(entry));
             }
             return Vec::new();
         }

@@ -1,7 +1,7 @@
 //! Connections that break and sessions that end.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onelock_conformance::ctx::{exclusive, held, leased, name, renew, renewal, ticket, trying, waiting};
 use onelock_conformance::faults::{Act, Fault, Link, Proxy, Trigger};
@@ -153,5 +153,42 @@ async fn a_lost_join_beside_a_foreign_node_leaves_nothing() -> Verdict {
         eventually("the lost join is gone", gone).await?;
         other.release(&ticket(&first, token)).await?;
     }
+    Ok(())
+}
+
+/// An entry that has lapsed is taken out again and again until that is answered: not the next one of its holder, whose node may
+/// have the same path.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lapsed_takes_nothing_from_the_next_entry() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    let link = Link::new();
+    let proxy = Proxy::start(server.address(), &link).await?;
+    let client = open(&format!("zk://{}/own?tick=200ms&request_timeout=1s", proxy.address())).await?;
+    let other = open(&url(&server)).await?;
+    let (name, long) = (name("twice")?, Duration::from_secs(60));
+    // Sessions for both lengths.
+    for lease in [Duration::from_secs(2), long] {
+        let warm = leased(exclusive(&name)?, lease);
+        client.release(&ticket(&warm, held(&client, &warm).await?.token)).await?;
+    }
+    let brief = leased(exclusive(&name)?, Duration::from_secs(2));
+    let first = held(&client, &brief).await?;
+    // Nobody renews it. The answer to its removal, of it and the node of the name, is late.
+    link.arm(Trigger { pattern: b"-lock-0000000000".to_vec(), nth: 1, act: Act::HoldReply });
+    link.struck().await;
+    eventually("the lock is free", async || Ok(other.inspect(&name).await?.holders.is_empty().then_some(())))
+        .await?;
+    let again = leased(brief.clone(), long);
+    let second = eventually("it joins again", async || Ok(held(&client, &again).await.ok())).await?;
+    ensure!(second.token > first.token, "another entry");
+    // The removal is sent again within this time.
+    let end = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < end {
+        ensure_eq!(other.inspect(&name).await?.holders.len(), 1, "who holds it for a minute");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    link.let_go();
+    let answer = other.acquire(&trying(exclusive(&name)?)).await?;
+    ensure!(matches!(answer, Standing::Busy(_)), "two hold: {answer:?}");
     Ok(())
 }

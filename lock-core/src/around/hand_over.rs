@@ -39,6 +39,8 @@ pub struct HandOver {
     ticket: Ticket,
     token: FencingToken,
     claim: HolderId,
+    /// The claim's number. A request for it that comes late makes another one.
+    claimed: FencingToken,
     lease: Duration,
 }
 
@@ -56,11 +58,11 @@ impl HandOver {
     }
 
     fn fields(&self) -> String {
-        let Self { ticket, token, claim, lease } = self;
+        let Self { ticket, token, claim, claimed, lease } = self;
         let raw = ticket.token.unwrap_or(*token);
         let (holder, claim) = (ticket.holder.to_hex(), claim.to_hex());
         let (lease, delay) = (lease.as_millis(), ticket.delay.as_millis());
-        format!("1:{holder}:{claim}:{raw}:{token}:{}:{lease}:{delay}:{}", ticket.mode, ticket.name)
+        format!("2:{holder}:{claim}:{claimed}:{raw}:{token}:{}:{lease}:{delay}:{}", ticket.mode, ticket.name)
     }
 }
 
@@ -91,16 +93,17 @@ impl FromStr for HandOver {
             if sum != format!("{:016x}", checksum(fields)) {
                 return None;
             }
-            let mut fields = fields.strip_prefix("1:")?.splitn(8, ':');
+            let mut fields = fields.strip_prefix("2:")?.splitn(9, ':');
             let mut next = || fields.next();
             let (holder, claim) = (HolderId::from_hex(next()?)?, HolderId::from_hex(next()?)?);
+            let claimed = next()?.parse().ok()?;
             let (raw, token): (FencingToken, _) = (next()?.parse().ok()?, next()?.parse().ok()?);
             let mode = next()?.parse().ok()?;
             let millis = |text: &str| text.parse().ok().map(Duration::from_millis);
             let (lease, delay) = (millis(next()?)?, millis(next()?)?);
             let name = LockName::new(next()?).ok()?;
             let ticket = Ticket::new(name, holder, mode).delay(delay).token(raw);
-            Some(Self { ticket, token, claim, lease })
+            Some(Self { ticket, token, claim, claimed, lease })
         };
         // Its text is not shown: it holds what opens the lock.
         read().ok_or_else(|| Error::new(ErrorKind::Foreign, "this is no hand-over, or it has been changed"))
@@ -161,10 +164,10 @@ impl Guard {
         let lease = entry.lease();
         self.extend(lease).await?;
         let claim = HolderId::random()?;
-        acquire::claim(&client, &claim_of(claim)?, lease).await?;
+        let claimed = acquire::claim(&client, &claim_of(claim)?, lease).await?;
         // Only a hold that was good until here: a lost one may have been granted to another.
         let ticket = self.end_without_release(LossReason::HandedOver)?;
-        Ok(HandOver { ticket, token, claim, lease })
+        Ok(HandOver { ticket, token, claim, claimed, lease })
     }
 }
 
@@ -219,7 +222,8 @@ async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
     };
     let failed = |error: Error| error.during("resume").at(&client.info.address);
     // Once: an answer that is lost must not be asked for again, or two could take the next one's silence for theirs.
-    if client.backend.release(&claim_of(hand_over.claim)?).await.map_err(failed)? == Release::NotHeld {
+    let claim = claim_of(hand_over.claim)?;
+    if client.backend.evict(&claim.name, hand_over.claimed).await.map_err(failed)? == Release::NotHeld {
         return Err(gone());
     }
     let HandOver { ticket, token, lease, .. } = &hand_over;

@@ -16,7 +16,7 @@ use crate::mode::Mode;
 use crate::model::loss::LossReason;
 use crate::model::request::may_have_joined;
 use crate::name::LockName;
-use crate::token::TokenEpoch;
+use crate::token::{FencingToken, TokenEpoch};
 
 /// What a lock asks for.
 #[derive(Clone, Debug)]
@@ -217,14 +217,14 @@ async fn attempt(client: &Arc<Client>, terms: &Terms, line: Option<&Progress>) -
 }
 
 /// Takes a lock that is left to its lease: nobody but this client knows its name and holder.
-pub(crate) async fn claim(client: &Arc<Client>, ticket: &Ticket, lease: Duration) -> Result<()> {
+pub(crate) async fn claim(client: &Arc<Client>, ticket: &Ticket, lease: Duration) -> Result<FencingToken> {
     let request = Request::new(ticket.name.clone(), ticket.holder, ticket.mode, lease)
         .delay(ticket.delay)
         .queue(false)
         .note(client.note.clone())
         .epoch(client.settings.token_epoch);
     match ask(client, &Arc::new(request)).await? {
-        Standing::Held(_) => Ok(()),
+        Standing::Held(grant) => Ok(grant.token),
         _ => Err(Error::new(
             ErrorKind::Protocol,
             format!("`{}`, which nobody else asks for, is busy", ticket.name),

@@ -28,7 +28,7 @@ pub(super) async fn renew(shared: &Arc<Shared>, due: &[Renewal]) -> Vec<Result<R
             let answers = member.renew(&due).await;
             for ((place, renewal), answer) in places.iter().zip(&due).zip(&answers) {
                 if matches!(answer, Ok(Renewed::NotHeld | Renewed::Waiting(_))) {
-                    shared.forget(owners[*place], i, renewal.ticket.holder);
+                    shared.forget(owners[*place], i, &renewal.ticket);
                 }
             }
             Ok(places.into_iter().zip(answers).collect())
@@ -154,9 +154,11 @@ impl Shared {
     }
 
     /// The entry on this member is gone.
-    fn forget(&self, owner: HolderId, member: usize, holder: HolderId) {
+    fn forget(&self, owner: HolderId, member: usize, asked: &Ticket) {
         if let Some(hold) = self.holds.lock().get_mut(&owner)
-            && hold.entries[member].as_ref().is_some_and(|ticket| ticket.holder == holder)
+            && hold.entries[member]
+                .as_ref()
+                .is_some_and(|ticket| (ticket.holder, ticket.token) == (asked.holder, asked.token))
         {
             hold.entries[member] = None;
         }

@@ -36,18 +36,20 @@ fn it_needs_a_runtime() {
     assert_eq!(Quorum::new(vec![store, named]).unwrap_err().kind(), ErrorKind::Misuse);
 }
 
-/// A memory store under another address, which may answer to acquires a second late, or release a second late.
+/// A memory store under another address, which may answer to acquires a second late, release a second late, or answer renewals late.
 #[derive(Debug)]
 struct Renamed {
     store: Arc<dyn Backend>,
     address: &'static str,
     late: AtomicBool,
     releases_late: AtomicBool,
+    answers_late: AtomicBool,
 }
 
 impl Renamed {
     fn new(address: &'static str) -> Arc<Self> {
-        Arc::new(Self { store: memory(), address, late: false.into(), releases_late: false.into() })
+        let (late, releases_late, answers_late) = (false.into(), false.into(), false.into());
+        Arc::new(Self { store: memory(), address, late, releases_late, answers_late })
     }
 }
 
@@ -73,7 +75,11 @@ impl Backend for Renamed {
         self.store.wait(ticket).await
     }
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        self.store.renew(due).await
+        let answers = self.store.renew(due).await;
+        if self.answers_late.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        answers
     }
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         if self.releases_late.load(Ordering::Relaxed) {
@@ -150,6 +156,31 @@ async fn what_a_failed_attempt_gives_back_late_takes_nothing_from_the_next_one()
     // One of them is of the holder before.
     let held = held_on(&members).await;
     assert_eq!(held, 3, "on {held} members");
+}
+
+/// All of the first hold is evicted, and two members say so late: the owner has asked again since, and holds on all.
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_about_one_hold_takes_nothing_from_the_next_one() {
+    let (members, quorum) = three();
+    let Standing::Held(first) = quorum.acquire(&asks(9)).await.unwrap() else { panic!("not held") };
+    for member in &members {
+        for entry in member.store.inspect(&asks(9).name).await.unwrap().holders {
+            member.store.evict(&asks(9).name, entry.token).await.unwrap();
+        }
+    }
+    members[1..].iter().for_each(|member| member.answers_late.store(true, Ordering::Relaxed));
+    let due = |token| Renewal::new(asks(9).ticket().token(token), asks(9).lease, asks(9).lease);
+    quorum.renew(&[due(first.token)]).await.remove(0).unwrap_err();
+    members[1..].iter().for_each(|member| member.answers_late.store(false, Ordering::Relaxed));
+    let Standing::Held(second) = quorum.acquire(&asks(9)).await.unwrap() else { panic!("not held") };
+    assert_ne!(first.token, second.token);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(held_on(&members).await >= 2);
+    let renewed = quorum.renew(&[due(second.token)]).await.remove(0).unwrap();
+    assert!(matches!(renewed, Renewed::Held(_)), "{renewed:?} while all members have it");
+    assert_eq!(quorum.release(&asks(9).ticket().token(second.token)).await.unwrap(), Release::Released);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(held_on(&members).await, 0, "left after the release");
 }
 
 fn three() -> ([Arc<Renamed>; 3], Quorum) {

@@ -12,16 +12,9 @@ use crate::inbox::{Inbox, Poll, Polled};
 use crate::pool::{Answer, Lane};
 use crate::value::protocol;
 
-pub(super) async fn wait(client: &Client, inbox: &Inbox, ticket: &Ticket) -> Result<Wake> {
-    if !inbox.expect(ticket.holder) {
-        // What was sent before that found nobody. In a box, which goes when it is answered: a wait is kept for long, and its
-        // future with it.
-        if let [Polled::Wake(wake)] = Box::pin(poll(client, std::slice::from_ref(ticket))).await?[..] {
-            inbox.settle(ticket.holder, wake);
-            return Ok(wake);
-        }
-    }
-    Ok(inbox.wait(ticket).await)
+pub(super) async fn wait(inbox: &Inbox, ticket: &Ticket) -> Wake {
+    // What was sent before anything was expected found nobody.
+    if inbox.expect(ticket.holder) { inbox.wait(ticket).await } else { Wake::Ask }
 }
 
 /// What the server says of each.

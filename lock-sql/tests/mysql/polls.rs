@@ -161,3 +161,25 @@ async fn idle_waiters_cost_one_poll_for_all() {
         );
     }
 }
+
+/// What was told of an entry is not told to the next one of its holder.
+#[tokio::test]
+async fn a_grant_of_an_earlier_entry_is_none_of_the_next_one() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let (store, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let (first, twice, second) =
+        (request("n", Mode::Exclusive), request("n", Mode::Exclusive), request("n", Mode::Exclusive));
+    held(&other, &first).await;
+    let before = waiting(&store, &twice).await.token.unwrap();
+    other.release(&first.ticket()).await.unwrap();
+    assert_eq!(store.wait(&ticket(&twice, before)).await.unwrap(), Wake::Held(before));
+    waiting(&other, &second).await;
+    other.evict(&twice.name, before).await.unwrap();
+    let again = ticket(&twice, waiting(&store, &twice).await.token.unwrap());
+    let mut wakes = Vec::new();
+    while let Ok(wake) = tokio::time::timeout(Duration::from_millis(500), store.wait(&again)).await {
+        wakes.push(wake.unwrap());
+        assert!(wakes.len() < 5, "woken again and again, while another one holds: {wakes:?}");
+    }
+    assert!(!wakes.iter().any(|wake| matches!(wake, Wake::Held(_))), "{wakes:?}");
+}

@@ -110,3 +110,46 @@ async fn only_the_promoted_are_woken() {
         assert_eq!(wait.as_mut().await.unwrap(), Wake::Held(*token));
     }
 }
+
+/// What was told of an entry is not told to the next one of its holder.
+#[tokio::test]
+async fn a_grant_of_an_earlier_entry_is_none_of_the_next_one() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let (store, other) = (open(&server.url()).await, open(&server.url()).await);
+    let (first, twice, second) = (request("n"), request("n"), request("n"));
+    assert!(matches!(other.acquire(&first).await.unwrap(), Standing::Held(_)));
+    let Standing::Waiting(place) = store.acquire(&twice).await.unwrap() else { panic!() };
+    let before = place.token.unwrap();
+    other.release(&first.ticket()).await.unwrap();
+    assert_eq!(store.wait(&twice.ticket().token(before)).await.unwrap(), Wake::Held(before));
+    assert!(matches!(other.acquire(&second).await.unwrap(), Standing::Waiting(_)));
+    other.evict(&twice.name, before).await.unwrap();
+    let Standing::Waiting(place) = store.acquire(&twice).await.unwrap() else { panic!() };
+    let (ticket, end) = (twice.ticket().token(place.token.unwrap()), Duration::from_millis(500));
+    let mut wakes = Vec::new();
+    while let Ok(wake) = tokio::time::timeout(end, store.wait(&ticket)).await {
+        wakes.push(wake.unwrap());
+        assert!(wakes.len() < 5, "woken again and again, while another one holds: {wakes:?}");
+    }
+    assert!(!wakes.iter().any(|wake| matches!(wake, Wake::Held(_))), "{wakes:?}");
+}
+
+/// A wait may be dropped at any time: the next one misses nothing that was told before.
+#[tokio::test]
+async fn a_wait_that_is_dropped_misses_no_grant() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let (store, other) = (open(&server.url()).await, open(&server.url()).await);
+    let (first, second) = (request("n"), request("n"));
+    assert!(matches!(other.acquire(&first).await.unwrap(), Standing::Held(_)));
+    let Standing::Waiting(place) = other.acquire(&second).await.unwrap() else { panic!() };
+    let ticket = second.ticket().token(place.token.unwrap());
+    // From here on this client is told.
+    let due = onelock_core::Renewal::new(ticket.clone(), second.lease, second.waiter_lease);
+    store.renew(&[due]).await.remove(0).unwrap();
+    other.release(&first.ticket()).await.unwrap();
+    // What a wait that is dropped does not say is asked for, or said by the next.
+    if store.wait(&ticket).now_or_never().is_none() {
+        let wake = tokio::time::timeout(Duration::from_secs(5), store.wait(&ticket)).await;
+        assert_eq!(wake.expect("it holds").unwrap(), Wake::Held(place.token.unwrap()));
+    }
+}
