@@ -8,6 +8,7 @@ mod interop;
 mod leases;
 mod long;
 mod power;
+mod rejoin;
 mod rights;
 mod support;
 mod tokens;

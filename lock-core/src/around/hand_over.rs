@@ -1,8 +1,9 @@
 //! A lock that goes from one process to another without being free in between.
 //!
 //! A [`HandOver`] is used once. Renewals cannot tell two users of one holder id apart, so the giver takes a second lock under a
-//! random name, the claim, and the hand-over carries both holder ids. Who resumes first releases the claim: the store answers that
-//! it was there to exactly one of them, and only that one goes on to renew the lock.
+//! random name, the claim, and the hand-over carries the holder ids and the claim's number. Who resumes first evicts the claim of that
+//! number: the store answers that it was there to exactly one of them, and only that one goes on to renew the lock. By the number,
+//! because a request of the giver that comes late may make the claim again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,7 +40,7 @@ pub struct HandOver {
     ticket: Ticket,
     token: FencingToken,
     claim: HolderId,
-    /// The claim's number. A request for it that comes late makes another one.
+    /// The claim's number.
     claimed: FencingToken,
     lease: Duration,
 }
@@ -62,7 +63,7 @@ impl HandOver {
         let raw = ticket.token.unwrap_or(*token);
         let (holder, claim) = (ticket.holder.to_hex(), claim.to_hex());
         let (lease, delay) = (lease.as_millis(), ticket.delay.as_millis());
-        format!("2:{holder}:{claim}:{claimed}:{raw}:{token}:{}:{lease}:{delay}:{}", ticket.mode, ticket.name)
+        format!("1:{holder}:{claim}:{claimed}:{raw}:{token}:{}:{lease}:{delay}:{}", ticket.mode, ticket.name)
     }
 }
 
@@ -93,7 +94,7 @@ impl FromStr for HandOver {
             if sum != format!("{:016x}", checksum(fields)) {
                 return None;
             }
-            let mut fields = fields.strip_prefix("2:")?.splitn(9, ':');
+            let mut fields = fields.strip_prefix("1:")?.splitn(9, ':');
             let mut next = || fields.next();
             let (holder, claim) = (HolderId::from_hex(next()?)?, HolderId::from_hex(next()?)?);
             let claimed = next()?.parse().ok()?;

@@ -107,7 +107,7 @@ impl Backend for PostgresBackend {
     }
 
     async fn wait(&self, ticket: &Ticket) -> Result<Wake> {
-        Ok(wait(&self.inbox, ticket).await)
+        wait(&self.client, &self.inbox, ticket).await
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_core::{Result, Ticket, Wake};
+use onelock_core::{HolderId, Result, Ticket, Wake};
 
 use super::client::Client;
 use super::reply::read_wake;
@@ -12,9 +12,28 @@ use crate::inbox::{Inbox, Poll, Polled};
 use crate::pool::{Answer, Lane};
 use crate::value::protocol;
 
-pub(super) async fn wait(inbox: &Inbox, ticket: &Ticket) -> Wake {
-    // What was sent before anything was expected found nobody.
-    if inbox.expect(ticket.holder) { inbox.wait(ticket).await } else { Wake::Ask }
+pub(super) async fn wait(client: &Client, inbox: &Inbox, ticket: &Ticket) -> Result<Wake> {
+    if !inbox.expect(ticket.holder) {
+        // What was sent before that found nobody. In a box, which goes when it is answered: a wait is kept for long, and its
+        // future with it.
+        let first = First(inbox, ticket.holder);
+        let polled = Box::pin(poll(client, std::slice::from_ref(ticket))).await?;
+        std::mem::forget(first);
+        if let [Polled::Wake(wake)] = polled[..] {
+            inbox.settle(ticket.holder, wake);
+            return Ok(wake);
+        }
+    }
+    Ok(inbox.wait(ticket).await)
+}
+
+/// The first wait for an entry. One that is dropped before it has polled leaves that to the next.
+struct First<'a>(&'a Inbox, HolderId);
+
+impl Drop for First<'_> {
+    fn drop(&mut self) {
+        self.0.settle(self.1, Wake::Ask);
+    }
 }
 
 /// What the server says of each.
@@ -60,7 +79,7 @@ impl Poll for Unheard {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use onelock_core::{FencingToken, HolderId, LockName, Mode};
+    use onelock_core::{FencingToken, LockName, Mode};
 
     use super::*;
 
