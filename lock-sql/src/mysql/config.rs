@@ -168,14 +168,15 @@ impl MySqlConfig {
         user: Option<&str>,
         password: Option<&Secret>,
     ) -> MySqlConnectOptions {
-        // The session is set up in one request of ours, no statement is logged, since they hold holder ids, and verbs are
-        // prepared once per connection, whatever the application's pool keeps.
+        // The session is set up in one request of ours, and no statement is logged: they hold holder ids.
         let bare = |options: MySqlConnectOptions| {
             let options = options.pipes_as_concat(false).no_engine_substitution(false);
-            options.timezone(None).set_names(false).statement_cache_capacity(100).disable_statement_logging()
+            options.timezone(None).set_names(false).disable_statement_logging()
         };
         if let Some(pool) = &self.pool {
-            return bare(MySqlConnectOptions::clone(&pool.get().connect_options()));
+            // Verbs are prepared once per connection, whatever the application's connections keep.
+            let options = MySqlConnectOptions::clone(&pool.get().connect_options());
+            return bare(options.statement_cache_capacity(100));
         }
         let mut options =
             bare(MySqlConnectOptions::new()).database(&self.database).ssl_mode(match self.tls {

@@ -158,13 +158,12 @@ impl PostgresConfig {
         user: Option<&str>,
         password: Option<&Secret>,
     ) -> PgConnectOptions {
-        // Poolers refuse the digits, and no number here has a fraction. Verbs are prepared once per connection, whatever the
-        // application's pool keeps.
-        let bare = |options: PgConnectOptions| {
-            options.extra_float_digits(None).statement_cache_capacity(100).disable_statement_logging()
-        };
+        // Poolers refuse the digits, and no number here has a fraction.
+        let bare = |options: PgConnectOptions| options.extra_float_digits(None).disable_statement_logging();
         if let Some(pool) = &self.pool {
-            return bare(PgConnectOptions::clone(&pool.get().connect_options()));
+            // Verbs are prepared once per connection, whatever the application's connections keep.
+            let options = PgConnectOptions::clone(&pool.get().connect_options());
+            return bare(options.statement_cache_capacity(100));
         }
         let mut options = bare(PgConnectOptions::new_without_pgpass())
             .host(&server.host)
