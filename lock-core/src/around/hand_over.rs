@@ -173,7 +173,7 @@ impl Guard {
 }
 
 impl Locks {
-    /// Goes on with a lock that another process has handed over: the same token, one request more than a renewal. Its lease, mode
+    /// Goes on with a lock that another process has handed over: the same token, an eviction more than a renewal. Its lease, mode
     /// and lock-delay are the giver's; everything else is as this client's settings say, `max_hold` among it, which begins anew.
     ///
     /// Of all who have the same hand-over one gets the lock. The answer of the store that makes it the one can be lost: then
@@ -181,7 +181,8 @@ impl Locks {
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] for a hand-over that has expired, was used before, or is of another store; [`ErrorKind::Unsupported`] as
-    /// [`Guard::hand_over`]; what the store says: then the hand-over is used up.
+    /// [`Guard::hand_over`]; [`ErrorKind::Denied`] where this client may not evict; what the store says: then the hand-over may be used
+    /// up.
     ///
     /// # Cancel safety
     /// The hand-over may be used up; the lock is given back in the background, or comes free when its lease ends.
