@@ -91,8 +91,8 @@ impl Inbox {
             arrived.as_mut().enable();
             let mail = {
                 let mut mail = waiter.mail.lock();
-                // What was told of an earlier entry of this holder is a reason to ask.
-                if mail.held.take_if(|told| own.is_some_and(|own| own != *told)).is_some() {
+                // A grant of an earlier entry of this holder is a reason to ask.
+                if mail.held.take_if(|token| own.is_some_and(|own| own != *token)).is_some() {
                     mail.ask = true;
                 }
                 *mail

@@ -336,7 +336,7 @@ async fn a_try_leaves_no_trace_and_never_passes_a_waiter() {
     assert_eq!(raw.int("HLEN onelock:{44}:e:a").await, 2);
 }
 
-/// What was told of an entry is not told to the next one of its holder.
+/// A grant of an entry is none of the next one of its holder.
 #[tokio::test]
 async fn a_grant_of_an_earlier_entry_is_none_of_the_next_one() {
     let server = Server::start(&[]).await;

@@ -162,7 +162,7 @@ async fn idle_waiters_cost_one_poll_for_all() {
     }
 }
 
-/// What was told of an entry is not told to the next one of its holder.
+/// A grant of an entry is none of the next one of its holder.
 #[tokio::test]
 async fn a_grant_of_an_earlier_entry_is_none_of_the_next_one() {
     let server = MariaDb::start(&[]).await.unwrap();

@@ -111,7 +111,7 @@ async fn only_the_promoted_are_woken() {
     }
 }
 
-/// What was told of an entry is not told to the next one of its holder.
+/// A grant of an entry is none of the next one of its holder.
 #[tokio::test]
 async fn a_grant_of_an_earlier_entry_is_none_of_the_next_one() {
     let server = PostgresServer::start(&[]).await.unwrap();
@@ -134,7 +134,7 @@ async fn a_grant_of_an_earlier_entry_is_none_of_the_next_one() {
     assert!(!wakes.iter().any(|wake| matches!(wake, Wake::Held(_))), "{wakes:?}");
 }
 
-/// A wait may be dropped at any time: the next one misses nothing that was told before.
+/// A wait may be dropped at any time: the next one misses no notification.
 #[tokio::test]
 async fn a_wait_that_is_dropped_misses_no_grant() {
     let server = PostgresServer::start(&[]).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_wait_that_is_dropped_misses_no_grant() {
     assert!(matches!(other.acquire(&first).await.unwrap(), Standing::Held(_)));
     let Standing::Waiting(place) = other.acquire(&second).await.unwrap() else { panic!() };
     let ticket = second.ticket().token(place.token.unwrap());
-    // From here on this client is told.
+    // From here on this client is notified.
     let due = onelock_core::Renewal::new(ticket.clone(), second.lease, second.waiter_lease);
     store.renew(&[due]).await.remove(0).unwrap();
     other.release(&first.ticket()).await.unwrap();
