@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt as _, join_all};
 use onelock_core::{ErrorKind, Grant, Place, Renewal, Renewed, Result};
+use tokio::time::timeout;
 
 use super::backend::{Entry, SessionStore, gone, gone_by};
 use super::dialect::{Ask, Dialect};
+use super::sessions::silent;
 
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn renew_all(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
@@ -16,16 +18,20 @@ impl<D: Dialect> SessionStore<D> {
         };
         let asked: Vec<_> = found.iter().filter_map(|(_, entry)| entry.as_ref().and_then(waits)).collect();
         // A session that waits is not idle: its lease begins when it holds, so it lasts from any moment at which it waited.
-        let waiting = if asked.is_empty() { Ok(Vec::new()) } else { self.sessions.waiting(asked).await };
+        let waiting = self.sessions.waiting(asked).shared();
+        // All are answered together: one without an answer must not keep the others from theirs until their deadlines.
+        let patience = due.iter().map(|renewal| renewal.lease / 2).min().unwrap_or_default();
         let answers = found.into_iter().map(async |(renewal, entry)| {
             let Some(entry) = entry else { return Ok(Renewed::NotHeld) };
-            if let Some((process, _)) = waits(&entry)
-                && waiting.as_ref().map_err(Clone::clone)?.contains(&process)
-            {
-                let place = Place::new(None, renewal.waiter_lease);
-                return Ok(Renewed::Waiting(place));
-            }
-            self.beat(renewal, &entry).await
+            let answer = async {
+                if let Some((process, _)) = waits(&entry)
+                    && waiting.clone().await?.contains(&process)
+                {
+                    return Ok(Renewed::Waiting(Place::new(None, renewal.waiter_lease)));
+                }
+                self.beat(renewal, &entry).await
+            };
+            timeout(patience, answer).await.unwrap_or_else(|_| Err(silent()))
         });
         join_all(answers).await
     }

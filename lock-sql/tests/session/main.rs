@@ -20,6 +20,9 @@ mod postgres_harness;
 #[allow(dead_code)]
 mod mysql_harness;
 
+#[path = "../way/mod.rs"]
+mod way;
+
 // For the shared suite.
 #[allow(dead_code)]
 mod lacks;
@@ -27,6 +30,7 @@ mod lacks;
 mod numbers;
 mod queue;
 mod server;
+mod silence;
 mod turns;
 
 #[cfg(feature = "mysql")]

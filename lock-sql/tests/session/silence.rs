@@ -1,0 +1,85 @@
+//! Renewals of one client go together, and one of them is not answered: the others are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{FutureExt as _, poll};
+use onelock_core::{Backend, HolderId, LockName, Mode, Release, Renewal, Renewed, Request, Standing};
+
+use crate::server::{Server, open, soon, until_waiting};
+use crate::way::{Blow, Way};
+
+/// Far more than a renewal needs, and far less than a request may take here.
+const BOUND: Duration = Duration::from_secs(20);
+
+/// The leases are as short as the tests are.
+const PATIENT: &str = "&request_timeout=5m";
+
+fn request(name: &str) -> Request {
+    let (name, holder) = (LockName::new(name).unwrap(), HolderId::random().unwrap());
+    Request::new(name, holder, Mode::Exclusive, Duration::from_secs(3))
+}
+
+async fn take(store: &Arc<dyn Backend>, name: &str) -> Request {
+    let request = request(name);
+    assert!(matches!(store.acquire(&request).await.unwrap(), Standing::Held(_)));
+    request
+}
+
+async fn wait_for(store: &Arc<dyn Backend>, name: &str) -> Request {
+    let request = request(name);
+    assert!(matches!(store.acquire(&request).await.unwrap(), Standing::Waiting(_)));
+    request
+}
+
+/// What renewals answer that are sent together; the first is the one that matters.
+async fn renew(store: &Arc<dyn Backend>, all: &[&Request]) -> onelock_core::Result<Renewed> {
+    let due: Vec<_> = all.iter().map(|r| Renewal::new(r.ticket(), r.lease, r.waiter_lease)).collect();
+    let renewed = tokio::time::timeout(BOUND, store.renew(&due)).await;
+    renewed.expect("it waits for the answer to another renewal").remove(0)
+}
+
+/// The connection of one lock falls silent.
+pub(crate) async fn a_session_without_an_answer_keeps_no_other_lease<S: Server>(server: &S) {
+    let way = Way::to(server.at()).await;
+    let locks = open::<S>(&S::url_at(way.port(), "&ttl=3s")).await.unwrap();
+    let one = locks.mutex("one").unwrap().acquire().await.unwrap();
+    let made = way.count();
+    let other = locks.mutex("other").unwrap().acquire().await.unwrap();
+    way.strike(made..way.count(), Blow::Silence);
+    let mut seen = one.deadline();
+    soon(other.lost()).await;
+    for _ in 0..3 {
+        seen = soon(one.renewed(seen)).await.expect("lost with the other one");
+    }
+    one.release().await.unwrap();
+}
+
+/// The connection that looks at those who wait falls silent.
+pub(crate) async fn a_look_without_an_answer_keeps_no_lease<S: Server>(server: &S) {
+    let way = Way::to(server.at()).await;
+    let there = server.open("").await;
+    let _other = take(there.backend(), "other").await;
+    let locks = open::<S>(&S::url_at(way.port(), PATIENT)).await.unwrap();
+    let looks = way.count() - 1;
+    let (one, other) = (take(locks.backend(), "one").await, wait_for(locks.backend(), "other").await);
+    way.strike(looks..looks + 1, Blow::Silence);
+    let renewed = renew(locks.backend(), &[&one, &other]).await;
+    assert!(matches!(renewed, Ok(Renewed::Held(_))), "{renewed:?}");
+}
+
+/// A wait that nobody polls is granted the lock.
+pub(crate) async fn a_wait_that_stands_still_keeps_no_other_lease<S: Server>(server: &S) {
+    let (there, locks) = (server.open("").await, server.open(PATIENT).await);
+    let before = take(there.backend(), "other").await;
+    let (one, other) = (take(locks.backend(), "one").await, wait_for(locks.backend(), "other").await);
+    let ticket = other.ticket();
+    let mut wait = locks.backend().wait(&ticket);
+    assert!(poll!(&mut wait).is_pending());
+    assert_eq!(there.backend().release(&before.ticket()).await.unwrap(), Release::Released);
+    until_waiting(server, 0).await;
+    let renewed = renew(locks.backend(), &[&one, &other]).await;
+    assert!(matches!(renewed, Ok(Renewed::Held(_))), "{renewed:?}");
+    // It learns of the grant, or that it came too late, once it is polled.
+    let _ = wait.now_or_never();
+}
