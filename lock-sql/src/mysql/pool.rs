@@ -64,6 +64,9 @@ impl Client {
     }
 }
 
+/// Some errors end the statement only, and its transaction would go on until the caller is polled.
+const UNDO: &str = "DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;\n";
+
 pub(super) struct MySql {
     config: MySqlConfig,
     /// What is sent before and behind each request where another server may be the primary by now: `read_only` does not stop
@@ -100,7 +103,8 @@ impl Server for MySql {
         let block = blocks && call.sql.starts_with("START TRANSACTION");
         let whole = |sql: &str| match block {
             true => {
-                format!("BEGIN NOT ATOMIC\n{check}{}{check}END", sql.replace("/* ", "").replace(" */", ""))
+                let sql = sql.replace("/* ", "").replace(" */", "");
+                format!("BEGIN NOT ATOMIC\n{UNDO}{check}{sql}{check}END")
             }
             false => format!("{check}{sql}{check}"),
         };
@@ -124,7 +128,7 @@ impl Server for MySql {
         if let Err(error) = &sent
             && fault(error) != Fault::Broken
         {
-            // Some errors end the statement only: without this its transaction would go on.
+            // As `UNDO`, where there are no blocks.
             send(conn, "ROLLBACK").await?;
         }
         sent

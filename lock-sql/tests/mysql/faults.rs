@@ -8,7 +8,7 @@ use onelock_core::{Backend, ErrorKind, Mode, Page, Release, Renewal, Renewed, St
 use sqlx::{AssertSqlSafe, Executor as _, MySqlConnection, Row as _};
 
 use crate::mysql_server::{Admin as _, MariaDb};
-use crate::support::{connect, held, name, request, ticket, waiting};
+use crate::support::{LONG, connect, held, name, request, ticket, waiting};
 
 /// An acquire and a release are prepared, on MariaDB; texts do where the server prepares no more.
 #[tokio::test]
@@ -97,6 +97,40 @@ async fn lock_wait_timeouts_are_tried_again() {
         );
         store.release(&first.ticket()).await.unwrap();
     }
+}
+
+/// An acquire whose wait for a row was in vain, and that nobody polls any more, keeps nothing locked.
+#[tokio::test]
+async fn a_verb_that_failed_and_stands_still_keeps_nothing_locked() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let (store, there) = (connect(&server.url()).await, connect(&server.url()).await);
+    let mut expired = request("still", Mode::Exclusive);
+    expired.lease = Duration::from_millis(1);
+    held(&store, &expired).await;
+    let mut other = server.admin().await.unwrap();
+    other.execute("START TRANSACTION").await.unwrap();
+    // The row alone, without the gaps beside it.
+    let row = "SELECT * FROM locks.onelock_line WHERE name = 'still' AND slot = 0 FOR UPDATE";
+    other.execute(row).await.unwrap();
+    let next = request("still", Mode::Exclusive);
+    let waits = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS
+        WHERE VARIABLE_NAME = 'INNODB_ROW_LOCK_CURRENT_WAITS'";
+    let mut call = store.acquire(&next);
+    while server.count(waits).await.unwrap() == 0 {
+        assert!(futures_util::poll!(&mut call).is_pending());
+    }
+    let end = std::time::Instant::now() + LONG;
+    while server.count(waits).await.unwrap() > 0 {
+        assert!(std::time::Instant::now() < end, "it waits for ever");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Whose counter is the same.
+    let beside = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 127)
+        SELECT CONCAT(a.i, '-', b.i) FROM n a JOIN n b
+        WHERE CRC32(CONCAT(a.i, '-', b.i)) % 1024 = CRC32('still') % 1024 LIMIT 1";
+    let beside = server.texts(beside).await.unwrap().remove(0);
+    held(&there, &request(&beside, Mode::Exclusive)).await;
+    drop(call);
 }
 
 /// A deadlock is resolved by the server at the cost of one side, and that one tries again.
