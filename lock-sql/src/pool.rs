@@ -197,18 +197,22 @@ impl<S: Connect> Pool<S> {
 
     /// Closes what has been idle for long: others may need the server's connections.
     pub(crate) fn reap(&self) {
-        let mut free = self.free.lock();
-        let old = free.iter().take_while(|(_, since)| since.elapsed() >= IDLE).count();
-        let old = old.min(free.len().saturating_sub(1));
-        let idle: Vec<_> = free.drain(..old).collect();
-        drop(free);
-        drop(idle);
+        self.close_given(1, |since| since.elapsed() >= IDLE);
     }
 
     /// Closes those that nobody uses.
     pub(crate) fn forget(&self) {
-        let all = std::mem::take(&mut *self.free.lock());
-        drop(all);
+        self.close_given(0, |_| true);
+    }
+
+    /// Closes those that were given back at such times, but for so many.
+    fn close_given(&self, kept: usize, at: impl Fn(Instant) -> bool) {
+        let mut free = self.free.lock();
+        let old = free.iter().take_while(|(_, since)| at(*since)).count();
+        let old = old.min(free.len().saturating_sub(kept));
+        let idle: Vec<_> = free.drain(..old).collect();
+        drop(free);
+        drop(idle);
     }
 
     /// Ends all connections; requests under way end with theirs.
@@ -239,9 +243,12 @@ impl<S: Server> Pool<S> {
             // The first connection may have carried it there before it broke.
             let unsent = |error: Error| if again { error } else { error.unsent() };
             let (mut conn, used) = self.conn(end).await.map_err(unsent)?;
+            let sent = Instant::now();
             // Connecting has a limit of its own.
-            let end = end.max(Instant::now() + self.limit / 4);
+            let end = end.max(sent + self.limit / 4);
             let Ok(sent) = timeout_at(end, unharmed(self.server.send(&mut conn, request))).await else {
+                // On connections that have answered nothing since then it may be no better.
+                self.close_given(0, |since| since < sent);
                 let text = format!("the server did not answer within {:?}", self.limit);
                 return Err(Error::new(ErrorKind::Timeout, text));
             };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use onelock_core::store::Checked;
-use onelock_core::{Backend as _, Release, Standing};
+use onelock_core::{Backend as _, ErrorKind, Release, Standing};
 use onelock_sql::PostgresBackend;
 use sqlx::postgres::PgConnection;
 use sqlx::{Executor as _, Row as _};
@@ -12,6 +12,7 @@ use sqlx::{Executor as _, Row as _};
 use crate::postgres_server::{Admin as _, PostgresServer};
 use crate::server::open;
 use crate::sharing::request;
+use crate::way::{Blow, Way};
 
 /// What a role without rights of its own gets: five connections.
 const FEW: &[&str] = &["max_connections=8", "superuser_reserved_connections=3", "max_wal_senders=0"];
@@ -64,6 +65,30 @@ async fn idle_connections_are_closed() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     at_once(&store, 40).await;
+}
+
+/// All connections fall silent, as where something between has forgotten them: a renewal that finds out is one, whatever
+/// their number.
+#[tokio::test]
+async fn connections_that_fall_silent_together_are_found_out_together() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let way = Way::to(server.port()).await;
+    let url =
+        format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable&request_timeout=1s", way.port());
+    let store = open(&url).await;
+    let held = request("held");
+    assert!(matches!(store.acquire(&held).await.unwrap(), Standing::Held(_)));
+    // All four are used.
+    let mut admin = server.admin().await.unwrap();
+    while connections(&mut admin).await < 5 {
+        at_once(&store, 40).await;
+    }
+    way.strike(0..way.count(), Blow::Silence);
+    let due = onelock_core::Renewal::new(held.ticket(), held.lease, held.waiter_lease);
+    let first = store.renew(std::slice::from_ref(&due)).await.remove(0);
+    assert_eq!(first.unwrap_err().kind(), ErrorKind::Timeout);
+    let second = store.renew(&[due]).await.remove(0);
+    assert!(matches!(second, Ok(onelock_core::Renewed::Held(_))), "{second:?}");
 }
 
 /// The names of a batch of waiters are locked together: more than this server has room for.

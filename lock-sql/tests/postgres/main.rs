@@ -7,6 +7,9 @@
 #[path = "../postgres_server/mod.rs"]
 mod postgres_server;
 
+#[path = "../way/mod.rs"]
+mod way;
+
 mod clocks;
 mod connecting;
 mod connections;
