@@ -7,8 +7,9 @@ use sqlx::{AssertSqlSafe, Postgres};
 
 use crate::value::blob;
 
-/// The functions need it, whatever the session's default is; it lasts for the one transaction of its message.
-const LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
+/// What the functions need, and how the driver reads bytes, whatever the session's defaults are; it lasts for the one transaction of
+/// its message.
+const LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL bytea_output = hex; ";
 
 /// Bytes, or a text that may hold anything, as hexadecimal digits: no value has quotes or backslashes, whatever they mean to
 /// this server.

@@ -45,7 +45,8 @@ fn count(server: &PostgresServer, what: &str) -> usize {
 
 #[tokio::test]
 async fn a_pooler_is_noticed_and_its_sessions_are_left_as_they_were() {
-    let server = PostgresServer::start(&["default_transaction_isolation=serializable"]).await.unwrap();
+    let settings = ["default_transaction_isolation=serializable", "bytea_output=escape"];
+    let server = PostgresServer::start(&settings).await.unwrap();
     let pooler = PgBouncer::start(server.port(), "transaction", &[]).await.unwrap();
     let (here, there) = (open(&pooler.url("postgres")).await, open(&pooler.url("postgres")).await);
     for _ in 0..5 {
