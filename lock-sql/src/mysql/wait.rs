@@ -29,7 +29,7 @@ impl Poll for Waiters {
             let poll = self.0.call(include_str!("sql/poll.sql"), &[("holders", Value::Part(holders))]);
             let found = self.0.polls.ask(Lane::Verb, &poll, read).await?;
             answers.extend(part.iter().map(|ticket| match (found.get(&blob(ticket.holder)), ticket.token) {
-                (Some(&(number, ahead)), Some(token)) if number == token.get() => match ahead {
+                (Some(&(number, ahead @ 0..)), Some(token)) if number == token.get() => match ahead {
                     0 => Polled::Wake(Wake::Held(token)),
                     ahead => Polled::Waits(u32::try_from(ahead).unwrap_or(u32::MAX)),
                 },

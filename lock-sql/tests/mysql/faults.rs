@@ -4,11 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock_conformance::ctx::cut_at;
-use onelock_core::{Backend, ErrorKind, Mode, Page, Release, Renewal, Renewed, Standing};
+use onelock_core::{Backend, ErrorKind, Mode, Page, Release, Renewal, Renewed, Standing, Wake};
 use sqlx::{AssertSqlSafe, Executor as _, MySqlConnection, Row as _};
 
 use crate::mysql_server::{Admin as _, MariaDb};
 use crate::support::{LONG, connect, held, name, request, ticket, waiting};
+
+/// How many statements wait for a row just now. INNODB_TRX would not do: whoever asks for it more often than each 100 ms reads the same
+/// state for ever.
+const ROW_WAITS: &str =
+    "SELECT COUNT FROM information_schema.INNODB_METRICS WHERE NAME = 'lock_row_lock_current_waits'";
 
 /// An acquire and a release are prepared, on MariaDB; texts do where the server prepares no more.
 #[tokio::test]
@@ -113,14 +118,12 @@ async fn a_verb_that_failed_and_stands_still_keeps_nothing_locked() {
     let row = "SELECT * FROM locks.onelock_line WHERE name = 'still' AND slot = 0 FOR UPDATE";
     other.execute(row).await.unwrap();
     let next = request("still", Mode::Exclusive);
-    let waits = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS
-        WHERE VARIABLE_NAME = 'INNODB_ROW_LOCK_CURRENT_WAITS'";
     let mut call = store.acquire(&next);
-    while server.count(waits).await.unwrap() == 0 {
+    while server.count(ROW_WAITS).await.unwrap() == 0 {
         assert!(futures_util::poll!(&mut call).is_pending());
     }
     let end = std::time::Instant::now() + LONG;
-    while server.count(waits).await.unwrap() > 0 {
+    while server.count(ROW_WAITS).await.unwrap() > 0 {
         assert!(std::time::Instant::now() < end, "it waits for ever");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -131,6 +134,32 @@ async fn a_verb_that_failed_and_stands_still_keeps_nothing_locked() {
     let beside = server.texts(beside).await.unwrap().remove(0);
     held(&there, &request(&beside, Mode::Exclusive)).await;
     drop(call);
+}
+
+/// A renewal has begun in time and stands still until the lease has ended: nobody is told that it holds meanwhile.
+#[tokio::test]
+async fn a_renewal_that_stands_still_is_not_passed_by() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let store = Arc::new(connect(&format!("{}?request_timeout=20s", server.url())).await);
+    let there = connect(&server.url()).await;
+    let (mut first, next) = (request("stands", Mode::Exclusive), request("stands", Mode::Exclusive));
+    first.lease = Duration::from_secs(2);
+    let grant = held(&*store, &first).await;
+    let place = waiting(&there, &next).await;
+    let mut other = server.admin().await.unwrap();
+    other.execute("START TRANSACTION").await.unwrap();
+    let row = "SELECT * FROM locks.onelock_line WHERE name = 'stands' AND slot = 0 FOR UPDATE";
+    other.execute(row).await.unwrap();
+    let renewal = Renewal::new(first.ticket(), first.lease, first.lease);
+    let renewed = tokio::spawn(async move { store.renew(&[renewal]).await.remove(0) });
+    while server.count(ROW_WAITS).await.unwrap() == 0 {
+        assert!(!renewed.is_finished());
+    }
+    let wake = there.wait(&ticket(&next, place.token.unwrap())).await.unwrap();
+    other.execute("ROLLBACK").await.unwrap();
+    let renewed = renewed.await.unwrap().unwrap();
+    assert!(matches!(renewed, Renewed::Held(again) if again.token == grant.token), "{renewed:?}");
+    assert_eq!(wake, Wake::Ask, "both hold");
 }
 
 /// A deadlock is resolved by the server at the cost of one side, and that one tries again.
@@ -163,10 +192,7 @@ async fn deadlocks_are_tried_again() {
             async move { store.renew(&due).await }
         });
         // The renewal has the first and waits for the last.
-        // INNODB_TRX would not do: whoever asks for it more often than each 100 ms reads the same state for ever.
-        let waits =
-            "SELECT COUNT FROM information_schema.INNODB_METRICS WHERE NAME = 'lock_row_lock_current_waits'";
-        while server.count(waits).await.unwrap() == 0 {
+        while server.count(ROW_WAITS).await.unwrap() == 0 {
             assert!(!renewing.is_finished(), "{:?}", renewing.await);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

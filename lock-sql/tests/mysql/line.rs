@@ -61,12 +61,12 @@ async fn what_is_unusual_is_answered_by_the_line() {
         let behind = ticket(&behind, waiting(&store, &behind).await.token.unwrap());
         let mut wait = std::pin::pin!(store.wait(&behind));
         assert!(futures_util::poll!(&mut wait).is_pending());
-        // Expired: nothing to give back, and who waits behind it is woken.
+        // Expired: nothing to give back, and who waits behind it is told to ask.
         let expire = format!("UPDATE locks.onelock_line SET ends = joined WHERE number = {token}");
         server.run(&expire).await.unwrap();
         assert_eq!(store.release(&ticket(&entry, token)).await.unwrap(), Release::NotHeld);
         let wake = tokio::time::timeout(LONG, wait).await.unwrap().unwrap();
-        assert_eq!(wake, Wake::Held(behind.token.unwrap()));
+        assert_eq!(wake, Wake::Ask);
         // Somebody else's.
         let mut forged = behind.clone();
         forged.holder = HolderId::random().unwrap();
