@@ -281,7 +281,13 @@ impl<S: Server> Pool<S> {
                 }
             };
             if !retry || attempt == ATTEMPTS || Instant::now() >= end {
-                return Err(self.server.explain(error, request));
+                let error = self.server.explain(error, request);
+                if !again || error.is_unclear() {
+                    return Err(error);
+                }
+                let text =
+                    format!("the connection broke, and the second try says nothing of the first: {error}");
+                return Err(Error::new(ErrorKind::Unavailable, text).caused_by(error));
             }
             attempt += 1;
         }

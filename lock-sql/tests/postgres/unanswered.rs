@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use onelock_conformance::faults::{Act, Link, Proxy, Trigger};
 use onelock_core::Backend;
 use sqlx::{Executor as _, Row as _};
 
@@ -53,4 +54,26 @@ async fn acquires_that_come_after_their_releases_are_given_back() {
     }
     let left = admin.fetch_one("SELECT count(*) FROM onelock.line").await.unwrap();
     assert_eq!(left.get::<i64, _>(0), 0, "entries that nobody gives back");
+}
+
+/// The answer is lost with its connection, and the request is refused when it is sent again: what the first made is given back.
+#[tokio::test]
+async fn a_refusal_of_the_second_try_says_nothing_of_the_first() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    server.migrate("app").await.unwrap();
+    let link = Link::new();
+    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into(), &link).await.unwrap();
+    let port = proxy.address().port();
+    let url = format!("postgres://app@127.0.0.1:{port}/postgres?migrate=false&sslmode=disable&connections=1");
+    let store = open(&url).await;
+    // Sessions that begin from now on.
+    let mut admin = server.admin().await.unwrap();
+    admin.execute("ALTER ROLE app SET default_transaction_read_only = on").await.unwrap();
+    link.arm(Trigger { pattern: b"refused".to_vec(), nth: 1, act: Act::LoseReply });
+    let entry = request("refused");
+    let error = store.acquire(&entry).await.unwrap_err();
+    link.struck().await;
+    let left = admin.fetch_one("SELECT count(*) FROM onelock.line").await.unwrap();
+    assert_eq!(left.get::<i64, _>(0), 1, "the first try made nothing: this shows nothing");
+    assert!(error.is_unclear(), "nobody gives it back: {error}");
 }
