@@ -48,6 +48,12 @@ async fn servers(count: usize, options: &[&str]) -> Vec<Server> {
     servers
 }
 
+fn settings() -> Settings {
+    let mut settings = Settings::default();
+    (settings.ttl, settings.waiter_lease) = (LEASE, LEASE);
+    settings
+}
+
 fn attempt() -> Request {
     request("order", "x").queue(false).lease(LEASE).waiter_lease(LEASE)
 }
@@ -86,13 +92,7 @@ async fn a_member_that_lost_its_counter_has_no_vote_until_it_is_repaired() {
     let left = a.release(&mine.ticket()).await.unwrap();
     assert_eq!(left, Release::NotHeld, "with one of its two members A holds no majority");
     // No attempt meanwhile: each would count the last one up.
-    let gate = RedisGate::new(config(&servers[1], Gate::RunId)).unwrap();
-    soon(async {
-        while !gate.look().await.unwrap().open {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    repaired(&servers[1]).await;
     let second = soon(async {
         loop {
             if let Some(token) = token(&b, &attempt()).await {
@@ -115,7 +115,41 @@ async fn a_restart_is_repaired_though_nobody_asks_for_a_lock() {
     let (quorum, _) = client(&servers, Gate::RunId).await;
     assert_eq!(quorum.open_gates(0).await.unwrap(), 3);
     servers[1].restart().await;
-    let gate = RedisGate::new(config(&servers[1], Gate::RunId)).unwrap();
+    repaired(&servers[1]).await;
+}
+
+/// A server that is emptied is in the same start as before, and stays away for the whole quarantine all the same.
+#[tokio::test]
+async fn a_member_that_is_emptied_lets_nobody_hold_beside_a_holder() {
+    let mut servers = servers(3, &[]).await;
+    let ((a, a_nets), (b, b_nets)) =
+        (client(&servers, Gate::RunId).await, client(&servers, Gate::RunId).await);
+    assert_eq!(a.open_gates(0).await.unwrap(), 3);
+    servers[1].restart().await;
+    repaired(&servers[1]).await;
+    a_nets[2].hold("acquire");
+    b_nets[0].hold("acquire");
+    let locks = Locks::builder(Arc::new(a)).settings(settings()).build().unwrap();
+    let guard = soon(locks.mutex("order").unwrap().auto_renew(false).acquire()).await.unwrap();
+    servers[1].raw().await.run("FLUSHALL").await;
+    let second = soon(async {
+        loop {
+            if let Some(token) = token(&b, &attempt()).await {
+                return token;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert!(!guard.is_held(), "two hold: {:?} and {second}", guard.token());
+    for net in a_nets.iter().chain(&b_nets) {
+        net.let_go("acquire");
+    }
+}
+
+/// Waits until the gate is open.
+async fn repaired(server: &Server) {
+    let gate = RedisGate::new(config(server, Gate::RunId)).unwrap();
     soon(async {
         while !gate.look().await.unwrap().open {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -160,8 +194,11 @@ async fn a_shut_gate_renews_and_raises_nothing() {
     assert!(!gate.open(&view.incarnation, 0).await.unwrap(), "opened to a start that is over");
     // What can only end something works behind a shut gate, too.
     assert_eq!(backend.release(&mine.ticket()).await.unwrap(), Release::Released);
+    assert_eq!(gate.look().await.unwrap(), seen, "in one incarnation until it forgets");
     server.raw().await.run("FLUSHALL").await;
-    assert!(!gate.look().await.unwrap().open);
+    let emptied = gate.look().await.unwrap();
+    assert!(!emptied.open && emptied.incarnation != seen.incarnation, "{emptied:?}");
+    assert!(!gate.open(&seen.incarnation, 0).await.unwrap(), "opened to what it was before");
 }
 
 #[tokio::test]
@@ -187,10 +224,8 @@ async fn power_cuts(gate: Gate, seed: u64, cuts: u64) -> Report {
             assert_eq!(quorum.open_gates(0).await.unwrap(), 3);
         }
         nets[i].set(|weather| weather.down = true);
-        let mut settings = Settings::default();
-        (settings.ttl, settings.waiter_lease) = (LEASE, LEASE);
         let builder = Locks::builder(Arc::new(quorum)).clock(Arc::new(BootClock));
-        clients.push(builder.settings(settings).build().unwrap());
+        clients.push(builder.settings(settings()).build().unwrap());
     }
     let churn = Churn::start(clients, "power", seed).await.unwrap();
     for _ in 0..cuts {

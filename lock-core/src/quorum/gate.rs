@@ -30,7 +30,7 @@ pub type MemberGate = Option<Arc<dyn Gate>>;
 /// What [`Gate::look`] sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateView {
-    /// Another one after every start of the store.
+    /// Another one each time that the store may have forgotten: after every start, and when it was emptied.
     pub incarnation: String,
     /// Whether the gate is open to this incarnation.
     pub open: bool,

@@ -45,7 +45,7 @@
 //! it, and a member whose gate is shut has no vote: it grants, renews and raises nothing. Every client of the quorum looks
 //! at the gates all the time (every quarter of the quarantine), and opens one when both of these are true:
 //!
-//! - It has seen the member in this incarnation for the whole *quarantine* (the option `quarantine`). By then every attempt
+//! - It has seen the gate shut in this incarnation for the whole *quarantine* (the option `quarantine`). By then every attempt
 //!   and every hold that counts on what the member forgot has ended; so no entry may live longer than nine tenths of it,
 //!   and longer leases are refused. Without the wait, the order of tokens breaks: the model shows it.
 //! - A majority of *other* members, all with open gates, has answered its largest number. Whatever was given by a majority is

@@ -171,7 +171,7 @@ impl Shared {
 /// Looks at one gate again and again: often while it is shut or cannot be asked, else every quarter of the quarantine, because a restart is
 /// noticed by nobody's verb where nobody asks for a lock.
 async fn watch(shared: Weak<Shared>, member: usize) {
-    // Kept over looks that fail: the store is in one incarnation from one start to the next, seen or not.
+    // Kept over looks that fail: the store is in one incarnation until it forgets the next time, seen or not.
     let mut seen: Option<(String, Instant)> = None;
     loop {
         let Some(quorum) = shared.upgrade().filter(|quorum| quorum.open().is_ok()) else { return };
