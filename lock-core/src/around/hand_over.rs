@@ -165,7 +165,8 @@ impl Guard {
         let lease = entry.lease();
         self.extend(lease).await?;
         let claim = HolderId::random()?;
-        let claimed = acquire::claim(&client, &claim_of(claim)?, lease).await?;
+        let (asking, ticket) = (Arc::clone(&client), claim_of(claim)?);
+        let claimed = client.at_home(async move { acquire::claim(&asking, &ticket, lease).await }).await?;
         // Only a hold that was good until here: a lost one may have been granted to another.
         let ticket = self.end_without_release(LossReason::HandedOver)?;
         Ok(HandOver { ticket, token, claim, claimed, lease })

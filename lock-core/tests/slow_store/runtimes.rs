@@ -86,6 +86,8 @@ fn locks_and_guards_work_on_any_runtime_and_outside_of_one() {
         guard.at_risk(Duration::from_millis(100)).await;
         assert!(guard.is_held());
         guard.release().await.unwrap();
+        let handed = locks.mutex("h").unwrap().acquire().await.unwrap().hand_over().await.unwrap();
+        locks.resume(handed).await.unwrap().release().await.unwrap();
         let election = locks.election("e").unwrap().pause_after_failure(Duration::from_millis(1));
         let mut failures = 0;
         let led = election.run(|term| {
