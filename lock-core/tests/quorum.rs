@@ -78,6 +78,21 @@ async fn a_restart_is_found_though_nobody_asks_for_a_lock() {
     repaired(&gates[0]).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_extension_makes_an_entry_outlive_the_quarantine() {
+    let (quorum, _) = gated("extended", false);
+    let longest = quorum.capabilities().max_lease;
+    let locks = Locks::builder(Arc::new(quorum)).clock(Arc::new(TokioClock::new())).build().unwrap();
+    let lock = locks.mutex("n").unwrap().ttl(longest / 3).unwrap().lock_delay(longest / 3).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    guard.extend(longest / 2).await.unwrap();
+    let refused = guard.extend(longest).await;
+    let there = locks.inspect("n").await.unwrap().holders[0].expires_in.unwrap();
+    assert!(there <= longest, "the members keep it for {there:?}");
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidLease);
+    assert!(guard.is_held());
+}
+
 /// A memory store under another address: `other://NAME` is `memory://NAME`, and `late://NAME` cannot be reached until
 /// [`LATE_IS_THERE`]. Of the store named `coarse` entries end early.
 #[derive(Debug)]

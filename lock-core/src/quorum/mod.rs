@@ -282,14 +282,7 @@ impl Backend for Members {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
-        if let Some(longest) = self.shared.longest_entry()
-            && request.lease.saturating_add(request.delay) > longest
-        {
-            let text = format!(
-                "lease and lock-delay are longer than the quarantine of the members allows: {longest:?}"
-            );
-            return Err(Error::new(ErrorKind::InvalidLease, text));
-        }
+        self.shared.check_entry(request.lease, request.delay)?;
         self.shared.epoch.fetch_max(request.epoch.into(), Ordering::AcqRel);
         acquire::acquire(&self.shared, request).await
     }
@@ -299,7 +292,16 @@ impl Backend for Members {
     }
 
     async fn renew(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
-        renew::renew(&self.shared, due).await
+        let check = |item: &Renewal| self.shared.check_entry(item.lease, item.ticket.delay);
+        let mut answers = Vec::with_capacity(due.len());
+        // One that is refused is a part by itself.
+        for part in due.chunk_by(|a, b| check(a).is_ok() && check(b).is_ok()) {
+            match check(&part[0]) {
+                Ok(()) => answers.extend(renew::renew(&self.shared, part).await),
+                Err(refused) => answers.push(Err(refused)),
+            }
+        }
+        answers
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {

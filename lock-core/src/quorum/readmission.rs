@@ -105,10 +105,15 @@ impl Quorum {
 }
 
 impl Shared {
-    /// The longest time an entry may live where members have gates: less than the quarantine by as much as clocks may
-    /// run apart.
-    pub(super) fn longest_entry(&self) -> Option<Duration> {
-        self.gates.iter().any(Option::is_some).then(|| longest_entry(self.quarantine))
+    /// Refuses an entry that could outlive the quarantine, where members have gates.
+    pub(super) fn check_entry(&self, lease: Duration, delay: Duration) -> Result<()> {
+        let longest = longest_entry(self.quarantine);
+        if self.gates.iter().all(Option::is_none) || lease.saturating_add(delay) <= longest {
+            return Ok(());
+        }
+        let text =
+            format!("lease and lock-delay are longer than the quarantine of the members allows: {longest:?}");
+        Err(Error::new(ErrorKind::InvalidLease, text))
     }
 
     /// Looks after all gates, in tasks that end with the quorum.
@@ -183,6 +188,7 @@ async fn watch(shared: Weak<Shared>, member: usize) {
     }
 }
 
+/// The longest time an entry may live where members have gates: less than the quarantine by as much as clocks may run apart.
 pub(super) fn longest_entry(quarantine: Duration) -> Duration {
     quarantine / 10 * 9
 }
