@@ -127,6 +127,11 @@ async fn restricted_users_are_enough_with_sentinels() {
     let backend = connect(config.clone()).await.unwrap();
     let error = backend.acquire(&request("e", "x")).await.unwrap_err();
     assert!(error.to_string().contains("wait"), "{error}");
+    let left = group.say(group.masters()[0], &["KEYS", "onelock:*:e:e"]).await.unwrap();
+    assert!(
+        error.is_unclear() || left.is_empty(),
+        "nothing has happened, it says, and left is {left:?}: {error}"
+    );
     let mut wrong = config;
     wrong.sentinel_password = Some(Secret::new("hunter2"));
     let error = connect(wrong).await.unwrap_err();

@@ -161,10 +161,13 @@ impl Connection {
         let short = match values.pop_if(|_| counts) {
             None => None,
             Some(Value::Int(acknowledged)) => (acknowledged < i64::from(replicas)).then_some(acknowledged),
-            // Whether replicas have them is not known of any.
-            Some(value @ Value::ServerError(_)) => {
-                return Ok(vec![Answer { value, short: None }; calls.len()]);
-            }
+            // Whether replicas have them is not known of any; all were made, whatever the error says of itself.
+            Some(value @ Value::ServerError(_)) => match error::sound(value.clone()) {
+                Err(error) if !error.is_unclear() => {
+                    return Err(Error::new(ErrorKind::Protocol, error.to_string()));
+                }
+                _ => return Ok(vec![Answer { value, short: None }; calls.len()]),
+            },
             Some(_) => return Err(Error::new(ErrorKind::Protocol, "WAIT did not answer with a number")),
         };
         Ok(values.into_iter().skip(usize::from(asking)).map(|value| Answer { value, short }).collect())
