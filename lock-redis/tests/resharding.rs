@@ -155,3 +155,23 @@ async fn what_is_held_is_kept_while_its_slot_is_on_its_way() {
         }
     }
 }
+
+/// Whose lock moves ahead of its slot renews it as fast as ever, whatever time a request has.
+#[tokio::test]
+async fn a_lock_that_has_moved_ahead_of_its_slot_is_renewed_without_delay() {
+    let group = group(Plan::cluster(0, SILENCE * 4)).await;
+    let backend = backend(&format!("{}?request_timeout=10m", group.url())).await;
+    let (from, key) = (owner(&group, "b0").await, bucket("b0"));
+    let to = (from + 1) % 3;
+    let (source, target) = (group.masters()[from], group.masters()[to]);
+    let ask = request("b0", "x");
+    held(backend.acquire(&ask).await.unwrap());
+    let slot = group.say(source, &["CLUSTER", "KEYSLOT", &key.to_string()]).await.unwrap().concat();
+    let id = async |address| group.say(address, &["CLUSTER", "MYID"]).await.unwrap().concat();
+    let (source_id, target_id) = (id(source).await, id(target).await);
+    group.say(target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]).await.unwrap();
+    group.say(source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]).await.unwrap();
+    let (port, entry) = (target.port().to_string(), format!("onelock:{{{key}}}:e:b0"));
+    group.say(source, &["MIGRATE", "127.0.0.1", &port, &entry, "0", "5000"]).await.unwrap();
+    assert!(matches!(soon(renew_one(&*backend, &ask.ticket())).await, Ok(Renewed::Held(_))));
+}

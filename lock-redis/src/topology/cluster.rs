@@ -68,8 +68,9 @@ impl Cluster {
         self.noted(reached)
     }
 
-    /// Calls one script where the slot is served, wherever that is by now; each time that only some keys are there, the next.
-    pub(super) async fn ask(self: &Arc<Self>, slot: u16, calls: &[Call]) -> Result<Answer> {
+    /// Calls one script where the slot is served, wherever that is by now; each time that only some keys are there, the next,
+    /// and all again after the last where it is `patient`.
+    pub(super) async fn ask(self: &Arc<Self>, slot: u16, calls: &[Call], patient: bool) -> Result<Answer> {
         let until = Instant::now() + self.config.request_timeout;
         let (mut here, mut node) = self.owner(slot).await?;
         let (mut asking, mut now) = (false, 0);
@@ -78,10 +79,11 @@ impl Cluster {
             let answer = Answer::only(self.noted(node.ask(script, &[command], asking).await)?)?;
             // Each of these answers means that nothing was done.
             let Some(redirect) = Redirect::of(&answer.value) else { return Ok(answer) };
-            if Instant::now() >= until {
+            let last = redirect != Redirect::Partial || now + 1 == calls.len();
+            if Instant::now() >= until || (redirect == Redirect::Partial && last && !patient) {
                 return Ok(answer);
             }
-            if redirect == Redirect::Partial && now + 1 < calls.len() {
+            if !last {
                 now += 1;
                 continue;
             }
@@ -132,7 +134,7 @@ impl Cluster {
         }
         let all = answers.into_iter().zip(calls).map(async |(answer, (slot, command))| match answer {
             Some(answer) => answer,
-            None => self.ask(*slot, &[(script, command.clone())]).await,
+            None => self.ask(*slot, &[(script, command.clone())], false).await,
         });
         join_all(all).await
     }

@@ -57,7 +57,7 @@ impl Servers {
                 let (script, command) = &calls[0];
                 Answer::only(connection.ask(script, &[command], false).await?)
             }
-            Self::Many(cluster) => Box::pin(cluster.ask(slot, calls)).await,
+            Self::Many(cluster) => Box::pin(cluster.ask(slot, calls, true)).await,
         }
     }
 
