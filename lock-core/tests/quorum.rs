@@ -177,6 +177,15 @@ async fn one_store_under_two_addresses_is_refused() {
     assert!(locks.build().unwrap().mutex("n").unwrap().try_acquire().await.unwrap().is_some());
 }
 
+/// Both addresses are compared at the same moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_addresses_of_one_store_that_come_at_once_one_is_refused() {
+    for round in 0..3000 {
+        let opened = quorum("memory://at-once|other://at-once").await;
+        assert!(opened.is_err(), "round {round}: one store has two votes");
+    }
+}
+
 /// What a quorum believes in after its late members came: whether each of them got an entry.
 #[tokio::test(start_paused = true)]
 async fn a_late_member_votes_only_with_what_was_counted_on() {

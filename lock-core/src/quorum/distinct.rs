@@ -59,12 +59,11 @@ impl Shared {
             let error = Error::new(ErrorKind::InvalidConfig, text);
             return Err(distinct.members[member].refused.get_or_init(|| error).clone());
         }
-        distinct.members[member].given.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// The member that is the same store as this one. A member that has a vote and does not answer now loses it until it was
-    /// compared in its turn.
+    /// The member that is the same store as this one; where there is none, this one has a vote now. A member that has a vote and
+    /// does not answer loses it until it was compared in its turn.
     async fn compare(self: &Arc<Self>, distinct: &Distinct, member: usize) -> Result<Option<usize>> {
         let longest = self.capabilities.max_lease;
         let lease = self.capabilities.round_lease(LEASE.min(longest), longest)?;
@@ -89,7 +88,7 @@ impl Shared {
                 return Err(Error::new(ErrorKind::Unavailable, text).at(self.members[member].info().address));
             }
         }
-        let turn = distinct.turn.lock().await;
+        let _turn = distinct.turn.lock().await;
         let others = Arc::new(Request { holder: HolderId::random()?, ..(*request).clone() });
         let known = distinct.has_vote(member);
         let asked: Vec<_> =
@@ -107,10 +106,13 @@ impl Shared {
         let mut entries = vec![None; self.members.len()];
         entries[member] = Some(request.ticket());
         let mut released = self.release(&entries, request.lease, 1).await;
-        drop(turn);
         match released.swap_remove(member) {
             _ if same.is_some() => Ok(same),
-            Some(Ok(Release::Released)) => Ok(None),
+            Some(Ok(Release::Released)) => {
+                // In its turn, so that the next one is compared with it.
+                distinct.members[member].given.store(true, Ordering::Release);
+                Ok(None)
+            }
             unclear => {
                 let text = format!("this member could not be compared with the others: {unclear:?}");
                 Err(Error::new(ErrorKind::Unavailable, text).at(self.members[member].info().address))
