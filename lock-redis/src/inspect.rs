@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::time::Duration;
 
 use onelock_core::toolkit::Mutex;
 use onelock_core::{Error, ErrorKind, ListedName, Listing, LockName, Page, Result, Snapshot};
@@ -74,7 +75,7 @@ async fn scan(servers: &Servers, prefix: &str, names: &str) -> Result<BTreeSet<L
 async fn counted(servers: &Servers, keys: &Keys, names: Vec<LockName>) -> Result<Vec<ListedName>> {
     let lines: Vec<_> = names.iter().map(|name| keys.of(name)).collect();
     let mut counts = vec![(0, 0); names.len()];
-    for (batch, answer) in servers.call_lines(&scripts::COUNT, &lines, None, |_, _| {}).await {
+    for (batch, answer) in servers.call_lines(&scripts::COUNT, &lines, None, |_, _| {}, Duration::MAX).await {
         let batch_counts: Vec<(usize, usize)> = reply::read(answer?.value()?)?;
         batch.into_iter().zip(batch_counts).for_each(|(i, count)| counts[i] = count);
     }

@@ -15,8 +15,10 @@ pub(crate) async fn renew(servers: &Servers, keys: &Keys, due: &[Renewal]) -> Ve
     let asked: Vec<_> = due.iter().map(Asked::of).collect();
     let add = |i: usize, command: &mut redis::Cmd| asked[i].add_to(command);
     let gate = keys.gate.as_deref();
+    // A node that stands still keeps the answers of the others until the next renewals are due, at most.
+    let grace = due.iter().map(|item| item.lease.min(item.waiter_lease)).min().unwrap_or_default() / 3;
     let mut answers: Vec<_> = due.iter().map(|_| Ok(Renewed::NotHeld)).collect();
-    for (batch, answer) in servers.call_lines(ways[0].0, &lines, gate, add).await {
+    for (batch, answer) in servers.call_lines(ways[0].0, &lines, gate, add, grace).await {
         let renewed = match answer {
             // The slot is on its way, with some of these lines, or a line has fewer keys than four.
             Ok(answer) if Redirect::of(&answer.value) == Some(Redirect::Partial) => {

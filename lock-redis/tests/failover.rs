@@ -261,3 +261,31 @@ async fn a_master_that_steps_down_while_it_waits_is_unavailable() {
     assert_eq!((error.kind(), error.is_unclear()), (ErrorKind::Unavailable, true), "{error}");
     group.servers()[1].pause(false).unwrap();
 }
+
+/// Both are due at the same time, and renewed together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_stands_still_costs_no_lock_on_another() {
+    let group = group(Plan::cluster(0, LIMIT)).await;
+    let store = backend(&format!("{}?request_timeout=1m", group.url())).await;
+    let mut settings = Settings::default();
+    (settings.ttl, settings.waiter_lease) = (Duration::from_secs(6), Duration::from_secs(6));
+    let locks = Locks::builder(store).clock(Arc::new(BootClock)).settings(settings).build().unwrap();
+    let silent = owner(&group, "a").await;
+    let other = {
+        let mut others = ["b", "c", "d", "e", "f"].into_iter();
+        loop {
+            let lock = others.next().unwrap();
+            if owner(&group, lock).await != silent {
+                break lock;
+            }
+        }
+    };
+    let _lost = locks.mutex("a").unwrap().acquire().await.unwrap();
+    let kept = locks.mutex(other).unwrap().acquire().await.unwrap();
+    group.servers()[silent].pause(true).unwrap();
+    let mut seen = kept.deadline();
+    for _ in 0..4 {
+        seen = kept.renewed(seen).await.expect("lost with the lock of the node that stands still");
+    }
+    group.servers()[silent].pause(false).unwrap();
+}

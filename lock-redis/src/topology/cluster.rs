@@ -17,7 +17,7 @@ use redis::Cmd;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::majority::majority;
+use super::majority::{majority, some};
 use super::slots::{ClusterView, Range, Redirect, view};
 use crate::config::RedisConfig;
 use crate::connection::{Connection, Target};
@@ -106,11 +106,12 @@ impl Cluster {
     }
 
     /// Calls one script for several slots: one round trip to each node they are on. Where only some keys of a call are there,
-    /// that is its answer: its parts may be served one by one.
+    /// that is its answer: its parts may be served one by one. Once one node has answered the others have this `grace`.
     pub(super) async fn ask_all(
         self: &Arc<Self>,
         script: &'static Script,
         calls: &[(u16, Cmd)],
+        grace: Duration,
     ) -> Vec<Result<Answer>> {
         let mut groups: BTreeMap<Host, (Arc<Connection>, Vec<usize>)> = BTreeMap::new();
         // What fails here is asked by itself.
@@ -120,17 +121,25 @@ impl Cluster {
                 groups.entry(host).or_insert_with(|| (node, Vec::new())).1.push(i);
             }
         }
-        let sent = groups.into_values().map(async |(node, which)| {
-            let commands: Vec<_> = which.iter().map(|i| &calls[*i].1).collect();
-            let answers = node.ask_each(script, &commands).await.into_iter().map(|answer| self.noted(answer));
-            which.into_iter().zip(answers).collect::<Vec<_>>()
-        });
         let mut answers = vec![None; calls.len()];
-        for (i, answer) in join_all(sent).await.into_iter().flatten() {
+        let sent = groups.into_values().map(|(node, which)| {
+            let late =
+                || Error::new(ErrorKind::Timeout, "other nodes have answered, and this one has not yet");
+            which.iter().for_each(|i| answers[*i] = Some(Err(late())));
+            let commands: Vec<_> = which.iter().map(|i| calls[*i].1.clone()).collect();
+            let this = Arc::clone(self);
+            // A task of its own: one that stands still keeps no other's answers, and is found not to answer all the same.
+            let asked = tokio::spawn(async move {
+                let answers = node.ask_each(script, &commands.iter().collect::<Vec<_>>()).await;
+                which.into_iter().zip(answers).map(|(i, answer)| (i, this.noted(answer))).collect::<Vec<_>>()
+            });
+            async move { asked.await.map_err(|_| late()) }
+        });
+        let sent: Vec<_> = sent.collect();
+        let (all, longest) = (sent.len(), self.config.connect_timeout + self.config.request_timeout);
+        for (i, answer) in some(sent, all, grace.min(longest)).await.into_iter().flatten().flatten() {
             let redirect = answer.as_ref().ok().and_then(|answer| Redirect::of(&answer.value));
-            if matches!(redirect, None | Some(Redirect::Partial)) {
-                answers[i] = Some(answer);
-            }
+            answers[i] = matches!(redirect, None | Some(Redirect::Partial)).then_some(answer);
         }
         let all = answers.into_iter().zip(calls).map(async |(answer, (slot, command))| match answer {
             Some(answer) => answer,

@@ -18,6 +18,15 @@ const GRACE: Duration = Duration::from_millis(200);
 /// The last failure, when nobody answers.
 pub(crate) async fn majority<T>(asked: Vec<impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
     let enough = asked.len() / 2 + 1;
+    some(asked, enough, GRACE).await
+}
+
+/// The same of `enough` of them, or of those that answered within `grace` of the first.
+pub(super) async fn some<T>(
+    asked: Vec<impl Future<Output = Result<T>>>,
+    enough: usize,
+    grace: Duration,
+) -> Result<Vec<T>> {
     let mut asked: FuturesUnordered<_> = asked.into_iter().collect();
     let mut answers = Vec::new();
     let mut failure = Error::new(ErrorKind::Unavailable, "there is no server to ask");
@@ -27,7 +36,7 @@ pub(crate) async fn majority<T>(asked: Vec<impl Future<Output = Result<T>>>) -> 
         match timeout_at(until, asked.next()).await {
             Ok(Some(Ok(answer))) => {
                 answers.push(answer);
-                until = until.min(Instant::now() + GRACE);
+                until = until.min(Instant::now() + grace);
             }
             Ok(Some(Err(error))) => failure = error,
             Ok(None) | Err(_) => break,

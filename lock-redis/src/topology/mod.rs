@@ -7,6 +7,7 @@ pub(crate) mod sentinel;
 mod slots;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use onelock_core::Result;
 use redis::Cmd;
@@ -78,13 +79,15 @@ impl Servers {
     }
 
     /// Calls one script for many lines, in one round trip to each server: each answer with the lines that it is about, which are
-    /// at most [`BATCH`], and of one slot where there are many servers. `add` gives the arguments of each.
+    /// at most [`BATCH`], and of one slot where there are many servers. `add` gives the arguments of each. Of many servers the slower
+    /// ones have this `grace`.
     pub(crate) async fn call_lines(
         &self,
         script: &'static Script,
         lines: &[LineKeys],
         gate: Option<&str>,
         add: impl Fn(usize, &mut Cmd),
+        grace: Duration,
     ) -> Vec<(Vec<usize>, Result<Answer>)> {
         let slot = |i: &usize| if self.are_many() { lines[*i].slot() } else { 0 };
         let mut order: Vec<_> = (0..lines.len()).collect();
@@ -103,7 +106,7 @@ impl Servers {
                 let commands: Vec<_> = calls.iter().map(|(_, command)| command).collect();
                 connection.ask_each(script, &commands).await
             }
-            Self::Many(cluster) => cluster.ask_all(script, &calls).await,
+            Self::Many(cluster) => cluster.ask_all(script, &calls, grace).await,
         };
         batches.into_iter().zip(answers).collect()
     }
