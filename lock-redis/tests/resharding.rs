@@ -1,9 +1,9 @@
 //! Slots of a cluster that are on their way to another node, under clients at work.
 
 use crate::common::group::{SILENCE, backend, bucket, group, owner};
-use crate::common::{held, renew_one, request, soon, waits};
+use crate::common::{HOUR, held, renew_one, request, soon, waits};
 use onelock_conformance::servers::redis_group::{Group, Plan};
-use onelock_core::{Backend, ErrorKind, Renewed, Wake};
+use onelock_core::{Backend, ErrorKind, Renewal, Renewed, Wake};
 
 /// The keys of a slot, by the node that has it, to another.
 async fn moved(group: &Group, slot: &str, from: usize, to: usize) {
@@ -125,10 +125,7 @@ async fn what_is_held_is_kept_while_its_slot_is_on_its_way() {
         }
         // All of one bucket: one script, of which the cluster cannot serve all.
         let due: Vec<_> = held_ones.iter().map(|(_, ask)| ask).chain([&waiter]).collect();
-        let due: Vec<_> = due
-            .iter()
-            .map(|ask| onelock_core::Renewal::new(ask.ticket(), crate::common::HOUR * 2, crate::common::HOUR))
-            .collect();
+        let due: Vec<_> = due.iter().map(|ask| Renewal::new(ask.ticket(), HOUR * 2, HOUR)).collect();
         let answers = backend.renew(&due).await;
         for ((token, ask), answer) in held_ones.iter().zip(&answers) {
             let lock = ask.name.as_str();
@@ -156,22 +153,30 @@ async fn what_is_held_is_kept_while_its_slot_is_on_its_way() {
     }
 }
 
-/// Whose lock moves ahead of its slot renews it as fast as ever, whatever time a request has.
+/// One whose key moved ahead of its slot, and one beside a line that is torn in two, whatever time a request has.
 #[tokio::test]
-async fn a_lock_that_has_moved_ahead_of_its_slot_is_renewed_without_delay() {
+async fn locks_of_a_slot_on_its_way_are_renewed_without_delay() {
     let group = group(Plan::cluster(0, SILENCE * 4)).await;
     let backend = backend(&format!("{}?request_timeout=10m", group.url())).await;
     let (from, key) = (owner(&group, "b0").await, bucket("b0"));
     let to = (from + 1) % 3;
     let (source, target) = (group.masters()[from], group.masters()[to]);
-    let ask = request("b0", "x");
-    held(backend.acquire(&ask).await.unwrap());
+    let torn = (1..).map(|i| format!("b{i}")).find(|lock| bucket(lock) == key).unwrap();
+    let asks = [request("b0", "x"), request(&torn, "s"), request(&torn, "s")];
+    for ask in &asks {
+        held(backend.acquire(ask).await.unwrap());
+    }
     let slot = group.say(source, &["CLUSTER", "KEYSLOT", &key.to_string()]).await.unwrap().concat();
     let id = async |address| group.say(address, &["CLUSTER", "MYID"]).await.unwrap().concat();
     let (source_id, target_id) = (id(source).await, id(target).await);
     group.say(target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]).await.unwrap();
     group.say(source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]).await.unwrap();
-    let (port, entry) = (target.port().to_string(), format!("onelock:{{{key}}}:e:b0"));
-    group.say(source, &["MIGRATE", "127.0.0.1", &port, &entry, "0", "5000"]).await.unwrap();
-    assert!(matches!(soon(renew_one(&*backend, &ask.ticket())).await, Ok(Renewed::Held(_))));
+    let port = target.port().to_string();
+    let due = asks.each_ref().map(|ask| Renewal::new(ask.ticket(), HOUR, HOUR));
+    for (moves, renewed) in [("b0", &due[..1]), (&torn, &due)] {
+        let entries = format!("onelock:{{{key}}}:e:{moves}");
+        group.say(source, &["MIGRATE", "127.0.0.1", &port, &entries, "0", "5000"]).await.unwrap();
+        let answers = soon(backend.renew(renewed)).await;
+        assert!(matches!(answers[0], Ok(Renewed::Held(_))), "{answers:?}");
+    }
 }

@@ -58,7 +58,8 @@ impl Servers {
                 let (script, command) = &calls[0];
                 Answer::only(connection.ask(script, &[command], false).await?)
             }
-            Self::Many(cluster) => Box::pin(cluster.ask(slot, calls, true)).await,
+            // What can be done in several ways is renewed or released: it is asked again anyhow, and must keep nobody waiting.
+            Self::Many(cluster) => Box::pin(cluster.ask(slot, calls, calls.len() == 1)).await,
         }
     }
 
