@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+#[cfg(unix)]
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 /// A line on stderr, marked with the program's name. A closed stderr is nobody's problem.
@@ -12,16 +14,16 @@ pub(crate) fn say(text: fmt::Arguments<'_>) {
     say_all("", &[text.to_string()]);
 }
 
-/// A line on stderr after one that somebody else began.
-#[cfg(target_os = "linux")]
-pub(crate) fn say_below(text: fmt::Arguments<'_>) {
-    say_all("\n", &[text.to_string()]);
-}
-
 /// Several lines in one write: other programs may write to the same place. They come after `before`.
 pub(crate) fn say_all(before: &str, lines: &[String]) {
     let lines: String = lines.iter().map(|line| format!("onelock: {}\n", clean(line))).collect();
-    let _ = io::stderr().lock().write_all(format!("{before}{lines}").as_bytes());
+    let mut stderr = io::stderr().lock();
+    // A write that nobody reads does not end, and this thread renews the lease.
+    #[cfg(unix)]
+    if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec { tv_sec: 1, tv_nsec: 0 })) == Ok(0) {
+        return;
+    }
+    let _ = stderr.write_all(format!("{before}{lines}").as_bytes());
 }
 
 /// A line on stdout.

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::common::{BEAT, Bench, Redis, Running, SHORT, children_of, folder, group_alive, until};
 use rustix::process::Signal;
@@ -161,4 +162,29 @@ fn each_message_is_one_write() {
     .collect();
     assert_eq!(writes.len(), 2, "{writes:?}");
     assert!(writes.iter().all(|write| write.starts_with("onelock: ") && write.ends_with('\n')), "{writes:?}");
+}
+
+/// Nobody reads what onelock has to say, as when a pager waits for its user: what still works keeps the lock.
+#[test]
+fn a_full_pipe_costs_no_lock() {
+    let bench = Bench::sqlite();
+    let (_unread, mut full) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&full, true).unwrap();
+    while std::io::Write::write(&mut full, &[b' '; 512]).is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false).unwrap();
+    let script = r#"(while [ ! -e "$HIST.go" ]; do sleep 0.02; done; echo done >> "$HIST") & echo $$ >> "$HIST"; exit 3"#;
+    let mut command = bench.onelock(&["run", "a", "--ttl", SHORT, "--", "sh", "-c", script]);
+    command.stderr(full);
+    let running = Running::new(command);
+    until("the command's end", || !bench.history().is_empty());
+    let group = bench.history()[0].parse().unwrap();
+    let token = bench.status("a")["holders"][0]["token"].clone();
+    // It says that it waits for what the command has left running. Without renewals that is ended before the lease.
+    let lease = Instant::now() + Duration::from_secs(12);
+    until("two leases", || Instant::now() > lease || !group_alive(group));
+    assert!(group_alive(group), "it was ended under a store that answers");
+    assert_eq!(bench.status("a")["holders"][0]["token"], token, "another one holds");
+    std::fs::write(bench.history_file().with_extension("go"), "").unwrap();
+    assert_eq!(running.finish().code, Some(3));
+    assert_eq!(bench.history()[1..], ["done"]);
 }

@@ -33,7 +33,7 @@ const NEVER: Moment = Moment(u64::MAX);
 
 /// By when a run's command must have ended.
 #[derive(Debug)]
-pub(crate) struct Limit(File);
+pub(crate) struct Limit(pub(crate) File);
 
 impl Limit {
     pub(crate) fn create(deadline: Timestamp) -> io::Result<Self> {
@@ -41,14 +41,6 @@ impl Limit {
         limit.put(KILL, NEVER)?;
         limit.put(DEADLINE, deadline.into())?;
         Ok(limit)
-    }
-
-    pub(crate) fn from_file(file: OwnedFd) -> Self {
-        Self(file.into())
-    }
-
-    pub(crate) fn file(&self) -> &File {
-        &self.0
     }
 
     /// The lease was renewed.

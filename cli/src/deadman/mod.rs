@@ -203,11 +203,11 @@ impl<'a> Deadman<'a> {
         let (Some(input), Some(file)) = (files.next(), files.next()) else {
             return Err(system(&"the standard input did not come along"));
         };
-        let limit = Limit::from_file(file);
+        let limit = Limit(file.into());
         let me = rustix::process::getpid();
         let child = Command::new(SELF)
             .arg0("onelock")
-            .args(shim::words(me, limit.file().as_raw_fd(), start.foreground))
+            .args(shim::words(me, limit.0.as_raw_fd(), start.foreground))
             .args(self.words)
             .stdin(Stdio::from(input))
             .process_group(0)

@@ -15,7 +15,7 @@ use crate::deadman::plan;
 use crate::deadman::protocol::{Ended, Refusal, Report, Start};
 use crate::death::Death;
 use crate::exit::{Exit, Failure};
-use crate::output::{human, say, say_below};
+use crate::output::{human, say, say_all};
 
 /// How long what the command left running in its group may take before we say what we wait for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -250,8 +250,7 @@ impl Supervisor<'_, '_> {
         let left = human(Duration::from_secs(left.as_secs()));
         let text = format!("stopped; unless continued within {left} the command is ended and the lock lost");
         // A terminal has just shown ^Z.
-        let tell = if std::io::stderr().is_terminal() { say_below } else { say };
-        tell(format_args!("{text}"));
+        say_all(if std::io::stderr().is_terminal() { "\n" } else { "" }, &[text]);
         stop();
     }
 

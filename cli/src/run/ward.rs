@@ -59,7 +59,7 @@ impl Ward {
     /// Has the command started, with our standard input. `connections`: the deadman keeps copies of our connections,
     /// so that none is closed before the group has ended, even if we are killed.
     pub(super) fn start(&self, start: Start, connections: bool) -> io::Result<()> {
-        let mut files = vec![io::stdin().as_raw_fd(), self.limit.file().as_raw_fd()];
+        let mut files = vec![io::stdin().as_raw_fd(), self.limit.0.as_raw_fd()];
         if connections {
             // Not our end of its own socket: the deadman would not see that close.
             files.extend(sockets()?.into_iter().filter(|socket| *socket != self.socket.as_raw_fd()));
