@@ -5,13 +5,18 @@ mod common;
 
 use std::process::{Command, Stdio};
 
-use common::{Bench, Output, Running};
+use common::{Bench, Output, Running, children_of, until};
 use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Given how to make a namespace.
 type Case = fn(&[&str]);
 
-const CASES: [(&str, Case); 4] = [
+const CASES: [(&str, Case); 5] = [
+    (
+        "the_first_process_hears_signals_while_the_store_is_away",
+        the_first_process_hears_signals_while_the_store_is_away,
+    ),
     ("it_may_be_the_first_process", it_may_be_the_first_process),
     ("a_killed_onelock_ends_the_command", a_killed_onelock_ends_the_command),
     ("a_recycled_group_is_not_signalled", a_recycled_group_is_not_signalled),
@@ -105,4 +110,24 @@ fn another_namespace_s_process_table_is_refused(maker: &[&str]) {
     assert_eq!(done.code, Some(70), "{done:?}");
     assert!(done.err.contains("mount it"), "{done:?}");
     assert!(bench.history().is_empty());
+}
+
+/// A signal that the first process of a namespace does not handle is lost.
+fn the_first_process_hears_signals_while_the_store_is_away(maker: &[&str]) {
+    for words in [&["run", "a", "--", "true"][..], &["wait", "a"]] {
+        let bench = Bench { url: "redis://127.0.0.1:1".into(), ..Bench::sqlite() };
+        let said = bench.dir.path().join("said");
+        let mut command = Command::new(maker[0]);
+        command
+            .args(&maker[1..])
+            .args(["--mount-proc", "--kill-child", env!("CARGO_BIN_EXE_onelock")])
+            .args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.env("ONELOCK_STORE", &bench.url).stderr(std::fs::File::create(&said).unwrap());
+        let running = Running::new(command);
+        until("it waits", || std::fs::read_to_string(&said).unwrap().contains("waiting for the store"));
+        let onelock = children_of(running.pid())[0];
+        kill_process(Pid::from_raw(onelock).unwrap(), Signal::TERM).unwrap();
+        assert_eq!(running.finish().code, Some(143), "{words:?}");
+    }
 }

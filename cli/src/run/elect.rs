@@ -43,12 +43,10 @@ pub(crate) async fn elect(url: Option<String>, args: ElectArgs) -> Outcome {
     // Nobody sits at the keyboard of a service.
     let null = std::fs::File::open("/dev/null").map_err(Failure::system("/dev/null cannot be opened"))?;
     rustix::stdio::dup2_stdin(null).map_err(Failure::system("standard input cannot be replaced"))?;
-    // Before the store is there: it may be waited for as long as for the lock.
     let mut signals = Signals::listen()?;
-    let locks = tokio::select! {
-        biased;
-        connected = take::connect(&ready.url, Wait::Forever) => connected?,
-        signal = take::interrupted(&mut signals) => return Ok(ended(end_by(signal, &signals))),
+    let locks = match take::connect(&ready.url, Wait::Forever, &mut signals).await? {
+        Ok(locks) => locks,
+        Err(signal) => return Ok(ended(end_by(signal, &signals))),
     };
     let lock = ready.lock(&locks, Mode::Exclusive)?;
     let end = stand(&locks, &lock, &args, &mut signals).await.map(|signal| end_by(signal, &signals));

@@ -90,9 +90,12 @@ pub(crate) async fn run(url: Option<String>, args: RunArgs) -> Outcome {
     let ready = Ready::new(url, &args.work, args.bounds)?;
     let begun = Instant::now();
     let wait = Wait::new(begun, args.wait, args.no_wait);
-    let locks = take::connect(&ready.url, wait).await?;
-    let lock = ready.lock(&locks, mode)?;
     let mut signals = Signals::listen()?;
+    let locks = match take::connect(&ready.url, wait, &mut signals).await? {
+        Ok(locks) => locks,
+        Err(signal) => return Ok(ended(interrupted(signal, &signals))),
+    };
+    let lock = ready.lock(&locks, mode)?;
     let (end, patience) = match take::take(&locks, &lock, wait, &mut signals).await {
         Ok(Taken::Held(guard)) => {
             let (work, leader_only, service) = (&args.work, args.leader_only, false);

@@ -64,6 +64,9 @@ pub(super) enum Taken {
     Interrupted(Signal),
 }
 
+/// The client, or the signal that came first.
+type Connected = Result<Locks, Signal>;
+
 /// A store that is away: said once, and waited for as long as the lock is.
 struct Outage {
     wait: Wait,
@@ -98,8 +101,16 @@ impl Outage {
     }
 }
 
-/// Connects to the store. One that is away is waited for.
-pub(super) async fn connect(url: &str, wait: Wait) -> Result<Locks, Failure> {
+/// Connects to the store. One that is away is waited for, and a signal ends that as well.
+pub(super) async fn connect(url: &str, wait: Wait, signals: &mut Signals) -> Result<Connected, Failure> {
+    tokio::select! {
+        biased;
+        connected = reach(url, wait) => connected.map(Ok),
+        signal = interrupted(signals) => Ok(Err(signal)),
+    }
+}
+
+async fn reach(url: &str, wait: Wait) -> Result<Locks, Failure> {
     let mut outage = Outage::new(wait);
     loop {
         let connected = store::connect(Some(url.to_owned()));
@@ -179,7 +190,7 @@ pub(super) async fn interrupted(signals: &mut Signals) -> Signal {
 /// in one line.
 async fn announce(locks: &Locks, lock: &Lock, answered: &Cell<bool>) -> std::convert::Infallible {
     tokio::time::sleep(PATIENCE).await;
-    let spinner = std::io::stderr().is_terminal().then(Spinner::new);
+    let spinner = std::io::stderr().is_terminal().then(spinner);
     loop {
         let news = match locks.inspect(lock.name()).await {
             Ok(line) => news(&line),
@@ -193,7 +204,7 @@ async fn announce(locks: &Locks, lock: &Lock, answered: &Cell<bool>) -> std::con
         answered.set(true);
         let text = format!("waiting for `{}`{news}", lock.name());
         match &spinner {
-            Some(Spinner(bar)) => {
+            Some(bar) => {
                 bar.set_message(clean(&text));
                 tokio::time::sleep(NEWS).await;
             }
@@ -243,24 +254,14 @@ fn holder(entry: &EntryView) -> String {
     format!("{who}, token {}{}", entry.token, since.unwrap_or_default())
 }
 
-/// A line on the terminal that goes away by itself.
-struct Spinner(ProgressBar);
-
-impl Spinner {
-    fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
-            bar.set_style(style);
-        }
-        bar.enable_steady_tick(Duration::from_millis(120));
-        Self(bar)
+/// A line on the terminal that goes away with its end.
+fn spinner() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
+        bar.set_style(style);
     }
-}
-
-impl Drop for Spinner {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
 }
 
 #[cfg(test)]

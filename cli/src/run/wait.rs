@@ -8,7 +8,7 @@ use onelock::{ErrorKind, LockName, Mode};
 use super::signals::Signals;
 use super::supervise::End;
 use super::take::{self, Taken, Wait};
-use super::{busy, finish, interrupted, work};
+use super::{busy, ended, finish, interrupted, work};
 use crate::args::Name;
 use crate::exit::{Exit, Outcome};
 use crate::store;
@@ -46,10 +46,13 @@ pub(crate) async fn wait(url: Option<String>, args: WaitArgs) -> Outcome {
     LockName::new(&args.name)?;
     let url = store::url(url)?;
     let wait = Wait::new(Instant::now(), args.timeout, args.no_wait);
-    let locks = take::connect(&url, wait).await?;
+    let mut signals = Signals::listen()?;
+    let locks = match take::connect(&url, wait, &mut signals).await? {
+        Ok(locks) => locks,
+        Err(signal) => return Ok(ended(interrupted(signal, &signals))),
+    };
     let mode = if args.shared { Mode::Shared } else { Mode::Exclusive };
     let lock = locks.lock(&args.name, mode)?.note(work::note(None, Some("wait".as_ref()))?.as_str())?;
-    let mut signals = Signals::listen()?;
     let end = match take::take(&locks, &lock, wait, &mut signals).await {
         Ok(Taken::Held(guard)) => match guard.release().await {
             // It was free, whatever became of it since.
