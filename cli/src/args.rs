@@ -152,6 +152,9 @@ fn store(url: &str) -> Result<String, String> {
     given.ok_or_else(|| "it is empty; unset ONELOCK_STORE for the default store".into())
 }
 
+/// Why a store's URL is refused in place of anything else.
+pub(crate) const STRAY_URL: &str = "a store's URL stands where none is expected: put it behind --store";
+
 /// A lock's name, or how names begin; what they may be, the library says. A store's URL in its place is a mistake: the
 /// default store would be asked, and would show the URL's password as a name.
 #[derive(Clone)]
@@ -164,8 +167,7 @@ impl TypedValueParser for Name {
         let text = StringValueParser::new().parse_ref(cmd, arg, text)?;
         let is_url = |scheme: &&str| text.strip_prefix(*scheme).is_some_and(|rest| rest.starts_with("://"));
         if onelock::families().iter().flat_map(|family| family.schemes).any(is_url) {
-            let what = "a store's URL stands where a name is expected: put it behind --store\n";
-            return Err(clap::Error::raw(ErrorKind::ValueValidation, what).with_cmd(cmd));
+            return Err(clap::Error::raw(ErrorKind::ValueValidation, format!("{STRAY_URL}\n")).with_cmd(cmd));
         }
         Ok(text)
     }

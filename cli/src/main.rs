@@ -69,6 +69,10 @@ fn main() -> ExitCode {
             if let Some(failure) = absent::refused(&error) {
                 return failure.report().into();
             }
+            // What is refused may be a URL with a password.
+            if ["://", "@"].iter().all(|part| error.to_string().contains(part)) {
+                return Failure::Usage(args::STRAY_URL.into()).report().into();
+            }
             let code = if error.use_stderr() { Exit::USAGE } else { Exit::OK };
             // A closed pipe while printing help is nobody's error.
             let _ = error.print();

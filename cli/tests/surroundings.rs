@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{BEAT, Bench, Redis, Running, SHORT, children_of, folder, group_alive, until};
+use crate::common::{BEAT, Bench, PASSWORD, Redis, Running, SHORT, children_of, folder, group_alive, until};
 use rustix::process::Signal;
 
 /// The program, started by another one that does something first.
@@ -187,4 +187,24 @@ fn a_full_pipe_costs_no_lock() {
     std::fs::write(bench.history_file().with_extension("go"), "").unwrap();
     assert_eq!(running.finish().code, Some(3));
     assert_eq!(bench.history()[1..], ["done"]);
+}
+
+#[test]
+fn a_url_in_a_wrong_place_shows_no_password() {
+    let bench = Bench::sqlite();
+    let url = format!("redis://me:{PASSWORD}@127.0.0.1:1");
+    for words in [
+        &[&*url, "status", "a"][..],
+        &["status", "a", &url],
+        &["run", "a", &url, "--", "true"],
+        &["evict", "a", "--token", &url],
+        &["completions", &url],
+    ] {
+        let done = bench.run(words);
+        assert_eq!(done.code, Some(64), "{words:?}: {done:?}");
+        assert!(done.err.contains("--store"), "{done:?}");
+    }
+    // What is wrong elsewhere is named.
+    let done = bench.run(&["--store", &url, "status", "a", "--bogus"]);
+    assert!(done.err.contains("--bogus"), "{done:?}");
 }

@@ -229,7 +229,7 @@ impl Supervisor<'_, '_> {
         if terminal::has_job_control() {
             running.own_stop = true;
             self.suspend(running, terminal::stop_job).await;
-        } else if signal == Signal::TSTP || (by_key && self.ward.has_inner()) {
+        } else if signal == Signal::TSTP || (by_key && self.ward.limit.has_inner()) {
             // Nobody could continue it: as if there were no Ctrl-Z, which is the kernel's rule too.
             let _ = running.group.signal(Signal::CONT);
         }
@@ -258,7 +258,7 @@ impl Supervisor<'_, '_> {
     async fn orphaned(&self, mut running: Running) -> Result<End, Failure> {
         say(format_args!("the deadman process is gone; ending the command"));
         let until = self.now() + BURIAL;
-        while running.group.alive(&mut running.known) || self.ward.has_inner() {
+        while running.group.alive(&mut running.known) || self.ward.limit.has_inner() {
             running.group.kill();
             tokio::time::sleep(LOOK).await;
             if self.now() >= until {

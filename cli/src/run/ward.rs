@@ -22,7 +22,7 @@ pub(super) struct Ward {
     process: Child,
     socket: UnixStream,
     inbox: Inbox,
-    limit: Limit,
+    pub(super) limit: Limit,
 }
 
 impl Ward {
@@ -73,11 +73,6 @@ impl Ward {
         self.limit.renewed(deadline);
         // One that is not told only ends the command sooner; the next one may get through.
         let _ = protocol::send(&self.socket, &Order::Deadline(deadline.into()), &[]);
-    }
-
-    /// Whether the command of a run inside the command may still run.
-    pub(super) fn has_inner(&self) -> bool {
-        self.limit.has_inner()
     }
 
     /// Has the group ended.
