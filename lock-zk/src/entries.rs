@@ -126,8 +126,9 @@ impl Entries {
 
     /// Forgets an entry.
     pub(crate) fn remove(&self, entry: &Arc<Entry>) {
-        entry.state.lock().ends = None;
         let mut entries = self.map.lock();
+        // Not before: what is over and still in the map is taken for lapsed, and deleted once more.
+        entry.state.lock().ends = None;
         if entries.get(&entry.holder).is_some_and(|other| Arc::ptr_eq(other, entry)) {
             entries.remove(&entry.holder);
         }
