@@ -69,6 +69,11 @@ impl Sessions {
             let opened = opening.join(&self.servers.runtime, || {
                 let sessions = Arc::clone(self);
                 async move {
+                    // Another one may have ended since the caller looked.
+                    if let Some(session) = sessions.find(ask, bytes)? {
+                        session.paths.fetch_sub(bytes, Ordering::Relaxed);
+                        return Ok(());
+                    }
                     let session = Session::open(&sessions.servers, ask).await?;
                     if let Some(open) = &mut *sessions.open.lock() {
                         open.retain(|session| !session.is_over());

@@ -13,7 +13,7 @@ use zookeeper_client as zk;
 
 use crate::support::counter::Counter;
 use crate::support::harness::open;
-use crate::{eventually, quiet, raw, url};
+use crate::{counted, eventually, quiet, raw, url};
 
 /// What happens in a line that is followed while the connection is broken is found when it stands again.
 #[tokio::test(flavor = "multi_thread")]
@@ -190,5 +190,37 @@ async fn what_lapsed_takes_nothing_from_the_next_entry() -> Verdict {
     link.let_go();
     let answer = other.acquire(&trying(exclusive(&name)?)).await?;
     ensure!(matches!(answer, Standing::Busy(_)), "two hold: {answer:?}");
+    Ok(())
+}
+
+/// Who comes while a session is opened waits for it, and who comes as it stands takes it: a class never has two of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn all_who_come_at_once_share_a_session() -> Verdict {
+    const CALLERS: u32 = 64;
+    let (_server, counter, url) = counted().await?;
+    let client = open(&url).await?;
+    let (name, mut taken) = (name("shared")?, 1);
+    for round in 0..40_u32 {
+        // Each of a class of its own.
+        let request =
+            leased(exclusive(&name)?, Duration::from_secs(1).mul_f64(1.2_f64.powi(round.try_into()?)));
+        let mut callers = tokio::task::JoinSet::new();
+        for caller in 0..CALLERS {
+            let (client, request) = (Arc::clone(&client), leased(trying(exclusive(&name)?), request.lease));
+            callers.spawn(async move {
+                // They come one after the other, the last of them when it stands.
+                for _ in 0..caller * 20 {
+                    tokio::task::yield_now().await;
+                }
+                let answer = client.acquire(&request).await;
+                client.release(&request.ticket()).await.and(answer)
+            });
+        }
+        for answer in callers.join_all().await {
+            answer?;
+        }
+        taken += 1;
+        ensure_eq!(counter.counts().connections(), taken, "sessions after round {round}");
+    }
     Ok(())
 }
