@@ -4,17 +4,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use onelock_core::{Error, Result};
-use sqlx::Executor as _;
 use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, Executor as _};
 
 use super::config::PostgresConfig;
 use super::connect::connect;
 use super::error::{denied, fault};
 use super::sql::Call;
 use crate::pool::{self, Answer, Connect, Fault, Server};
-
-/// The functions ask for this level, whatever the database's default is.
-const SESSION: &str = "SET default_transaction_isolation = 'read committed'";
 
 pub(super) type Pool = pool::Pool<Postgres>;
 
@@ -58,14 +55,19 @@ impl Server for Postgres {
     type Row = PgRow;
 
     async fn send(&self, conn: &mut Conn, call: &Call) -> Result<Answer<PgRow>, sqlx::Error> {
+        // Who is not answered in that time is gone, and must not wait for a name for ever on a connection of the server.
+        let ms = self.config.request_timeout.as_millis().max(1);
         if !conn.ready && self.direct.load(Ordering::Acquire) {
-            conn.conn.execute(SESSION).await?;
+            // The functions ask for this level, whatever the database's default is.
+            let set =
+                format!("SET default_transaction_isolation = 'read committed'; SET lock_timeout = {ms}");
+            conn.conn.execute(sqlx::raw_sql(AssertSqlSafe(set))).await?;
             conn.ready = true;
         }
         let rows = if conn.ready {
             call.bound().fetch_all(&mut conn.conn).await?
         } else {
-            conn.conn.fetch_all(sqlx::raw_sql(call.spelled()?)).await?
+            conn.conn.fetch_all(sqlx::raw_sql(call.spelled(ms)?)).await?
         };
         Ok(Answer::new(rows, 0))
     }

@@ -5,7 +5,7 @@ use onelock_core::{FencingToken, LockName, Release, Result, Ticket, Wake};
 use super::client::Client;
 use super::sql::{Call, hexed};
 use crate::inbox::Inbox;
-use crate::pool::Lane;
+use crate::pool::{Answer, Lane};
 use crate::value::{blob, left};
 
 pub(super) async fn release(client: &Client, inbox: &Inbox, ticket: &Ticket) -> Result<Release> {
@@ -21,11 +21,6 @@ pub(super) async fn evict(client: &Client, name: &LockName, token: FencingToken)
 }
 
 async fn remove(client: &Client, call: Call) -> Result<Release> {
-    client
-        .pool
-        .ask(Lane::Verb, &call, |answer| {
-            let (removed,) = answer.one()?;
-            left(removed, answer.again)
-        })
-        .await
+    let removed = |answer: &Answer<_>| left(answer.one::<(bool,)>()?.0, answer.again);
+    client.pool.ask(Lane::Verb, &call, removed).await
 }

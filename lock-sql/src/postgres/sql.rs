@@ -78,13 +78,15 @@ impl Call {
     /// behind in it. A statement without a name would take two messages, and the second could meet another session
     /// with somebody else's statement.
     ///
+    /// For a lock it waits so many milliseconds.
+    ///
     /// # Errors
     /// A value is not plain.
-    pub(super) fn spelled(&self) -> Result<AssertSqlSafe<String>, sqlx::Error> {
+    pub(super) fn spelled(&self, patience: u128) -> Result<AssertSqlSafe<String>, sqlx::Error> {
         if self.values.iter().any(|value| value.contains(['\'', '\\', '\0'])) {
             return Err(sqlx::Error::Encode("a value with a quote in it".into()));
         }
-        let mut text = LEVEL.to_owned();
+        let mut text = format!("{LEVEL}SET LOCAL lock_timeout = {patience}; ");
         for (at, part) in self.sql.split('$').enumerate() {
             let rest = part.trim_start_matches(|c: char| at > 0 && c.is_ascii_digit());
             let number = part[..part.len() - rest.len()].parse::<usize>().unwrap_or(0);
@@ -103,8 +105,12 @@ mod tests {
 
     fn spelled(sql: &str, values: &[&str]) -> Result<String, sqlx::Error> {
         let values = values.iter().map(ToString::to_string).collect();
-        let text = Call { sql: sql.into(), two: None, values }.spelled()?.0;
-        Ok(text.strip_prefix(LEVEL).unwrap().to_owned())
+        let text = Call { sql: sql.into(), two: None, values }.spelled(7)?.0;
+        Ok(text
+            .strip_prefix(LEVEL)
+            .and_then(|text| text.strip_prefix("SET LOCAL lock_timeout = 7; "))
+            .unwrap()
+            .to_owned())
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use onelock_conformance::servers::pgbouncer::PgBouncer;
 use onelock_core::store::Checked;
 use onelock_core::{Backend as _, ErrorKind, Release, Standing};
 use onelock_sql::PostgresBackend;
@@ -65,6 +66,33 @@ async fn idle_connections_are_closed() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     at_once(&store, 40).await;
+}
+
+/// A name stays locked by a transaction that somebody left open: who asks for it in vain, again and again, leaves no session waiting
+/// on, until the server has no connection left for anybody.
+#[tokio::test]
+async fn requests_that_were_given_up_do_not_wait_on() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let mut forgotten = server.admin().await.unwrap();
+    let pooler = PgBouncer::start(server.port(), "transaction", &[]).await.unwrap();
+    let direct = format!("{}?request_timeout=500ms", server.url());
+    for url in [direct, format!("{}?request_timeout=500ms", pooler.url("postgres"))] {
+        let store = open(&url).await;
+        forgotten.execute("BEGIN; SELECT onelock.evict('forgotten', 17)").await.unwrap();
+        let error = store.acquire(&request("forgotten").queue(false)).await.unwrap_err();
+        assert!(error.is_unclear(), "{error}");
+        store.close().await.unwrap();
+        let mut admin = server.admin().await.unwrap();
+        let (waiting, end) = (
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted",
+            Instant::now() + Duration::from_secs(20),
+        );
+        while admin.fetch_one(waiting).await.unwrap().get::<i64, _>(0) > 0 {
+            assert!(Instant::now() < end, "a session waits for a client that is gone");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        forgotten.execute("ROLLBACK").await.unwrap();
+    }
 }
 
 /// All connections fall silent, as where something between has forgotten them: a renewal that finds out is one, whatever
