@@ -69,8 +69,7 @@ impl PostgresBackend {
         inbox.poll_by(POLL, || Unheard(Arc::clone(&client)));
         // So that the first waiter need not be polled for. Where listening does not work it is done without.
         let _ = tokio::time::timeout(config.connect_timeout, client.channel.tried.notified()).await;
-        let info = Info::new("postgres", address);
-        Ok(Checked::over(Self { info, client, inbox, listening }))
+        Ok(Checked::over(Self { info: Info::new("postgres", address), client, inbox, listening }))
     }
 
     fn end(&self) {

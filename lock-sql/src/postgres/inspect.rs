@@ -15,9 +15,8 @@ pub(super) async fn inspect(client: &Client, name: &LockName) -> Result<Snapshot
 
 pub(super) async fn list(client: &Client, prefix: &str, page: &Page) -> Result<Listing> {
     let limit = page.limit.clamp(1, Page::MAX);
-    let (from, until) = range(prefix);
+    let (from, end) = range(prefix);
     let after = hexed(page.cursor.as_deref().unwrap_or_default());
-    let call =
-        client.schema.call(include_str!("sql/list.sql"), [from, until, after, (limit + 1).to_string()]);
+    let call = client.schema.call(include_str!("sql/list.sql"), [from, end, after, (limit + 1).to_string()]);
     listing(client.pool.ask(Lane::Verb, &call, Answer::all).await?, limit)
 }

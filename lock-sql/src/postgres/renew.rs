@@ -1,8 +1,10 @@
 //! Renewing entries, and raising the counter behind one.
 
+use futures_util::future::join_all;
 use onelock_core::{FencingToken, Raise, Renewal, Renewed, Result, Ticket};
 
 use super::client::Client;
+use super::error::is_locked;
 use super::sql::{array, blobs, hexed};
 use crate::inbox::Inbox;
 use crate::pool::Lane;
@@ -10,6 +12,11 @@ use crate::value::{Found, blob, micros, protocol};
 
 pub(super) async fn renew(client: &Client, inbox: &Inbox, due: &[Renewal]) -> Vec<Result<Renewed>> {
     let renewed = renew_together(client, inbox, due).await;
+    if due.len() > 1 && renewed.as_ref().is_err_and(is_locked) {
+        // Somebody's transaction has one of them, and was left open perhaps: the others are not to be lost with it.
+        let parts = due.chunks(due.len().div_ceil(16)).map(|part| Box::pin(renew(client, inbox, part)));
+        return join_all(parts).await.into_iter().flatten().collect();
+    }
     renewed.unwrap_or_else(|error| vec![Err(error); due.len()])
 }
 

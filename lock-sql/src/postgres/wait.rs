@@ -45,8 +45,7 @@ async fn poll(client: &Client, waiting: &[Ticket]) -> Result<Vec<Polled>> {
     if answers.len() != waiting.len() {
         return Err(protocol("not as many answers as entries"));
     }
-    let each = waiting.iter().zip(answers);
-    Ok(each.map(|(ticket, (answer,))| polled(answer.as_deref(), ticket)).collect())
+    Ok(waiting.iter().zip(answers).map(|(ticket, (answer,))| polled(answer.as_deref(), ticket)).collect())
 }
 
 /// A grant names its holder, so that no answer to another question makes one.

@@ -95,6 +95,23 @@ async fn requests_that_were_given_up_do_not_wait_on() {
     }
 }
 
+/// Somebody has evicted one of the locks of a client and not committed: the others are renewed.
+#[tokio::test]
+async fn a_transaction_that_was_left_open_costs_no_other_lease() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let store = open(&server.url()).await;
+    let (one, other) = (request("one"), request("other"));
+    let Standing::Held(grant) = store.acquire(&one).await.unwrap() else { panic!("busy") };
+    assert!(matches!(store.acquire(&other).await.unwrap(), Standing::Held(_)));
+    let mut forgotten = server.admin().await.unwrap();
+    let evict = format!("BEGIN; SELECT onelock.evict('one', {})", grant.token);
+    forgotten.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(evict))).await.unwrap();
+    let due = [&one, &other].map(|r| onelock_core::Renewal::new(r.ticket(), r.lease, r.waiter_lease));
+    let renewed = store.renew(&due).await;
+    assert!(renewed[0].as_ref().is_err_and(onelock_core::Error::is_unclear), "{renewed:?}");
+    assert!(matches!(renewed[1], Ok(onelock_core::Renewed::Held(_))), "{renewed:?}");
+}
+
 /// All connections fall silent, as where something between has forgotten them: a renewal that finds out is one, whatever
 /// their number.
 #[tokio::test]

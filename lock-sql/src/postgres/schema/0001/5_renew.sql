@@ -1,13 +1,14 @@
 -- Items of one name stand together, in the order of the line. The answers are as many, in the same order. token: NULL where
 -- there is no such entry. whose: as {schema}.told says it.
 --
--- A renewal changes its own row and locks no name, but for those in whose line a waiter may hold by now.
+-- A renewal changes its own row and locks no name, but for those in whose line a waiter may hold by now. It does not wait long for what
+-- another transaction has locked: many are renewed together.
 CREATE FUNCTION {schema}.renew(
     p_names text[], p_holders bytea[], p_leases bigint[], p_waiter_leases bigint[], p_delays bigint[], p_inbox text,
     p_durable boolean, OUT tokens bigint[], OUT retries bigint[], OUT whose bytea[]
 )
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET lock_timeout = '500ms'
 AS $$
 DECLARE
     f {schema}.front;
