@@ -163,7 +163,7 @@ impl Guard {
         let token = entry.token().ok_or_else(|| Error::new(ErrorKind::Protocol, "the hold has no number"))?;
         // A full lease from here on, for the lock and for the claim.
         let lease = entry.lease();
-        self.extend(lease).await?;
+        self.extend_to(lease).await?;
         let claim = HolderId::random()?;
         let (asking, ticket) = (Arc::clone(&client), claim_of(claim)?);
         let claimed = client.at_home(async move { acquire::claim(&asking, &ticket, lease).await }).await?;

@@ -154,3 +154,14 @@ async fn a_lock_with_a_least_time_is_not_handed_over() {
     assert!(second.mutex("n").unwrap().acquire_timeout(SECOND * 45).await.unwrap().is_none());
     assert!(second.mutex("n").unwrap().acquire_timeout(SECOND * 10).await.unwrap().is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_longer_than_a_client_may_ask_for_goes_on_through_it() {
+    let ([first, third], store) = clients();
+    let settings = Settings { max_ttl: SECOND * 20, ttl: SECOND * 20, ..Settings::default() };
+    let builder = Locks::builder(Arc::new(MemoryBackend::new(&store))).clock(Arc::new(TokioClock::new()));
+    let second = builder.settings(settings).build().unwrap();
+    let resumed = second.resume(handed_over(&first).await).await.unwrap();
+    let resumed = third.resume(resumed.hand_over().await.unwrap()).await.unwrap();
+    assert_eq!(resumed.ttl(), SECOND * 30);
+}

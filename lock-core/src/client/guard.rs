@@ -355,8 +355,13 @@ impl Guard {
     /// # }
     /// ```
     pub async fn extend(&self, lease: Duration) -> Result<()> {
+        let client = self.client();
+        self.extend_to(client.capabilities.round_lease(lease, client.settings.max_ttl)?).await
+    }
+
+    /// The same for a lease that the store has given, whatever this client may ask for.
+    pub(crate) async fn extend_to(&self, lease: Duration) -> Result<()> {
         let Handle { client, entry } = self.handle();
-        let lease = client.capabilities.round_lease(lease, client.settings.max_ttl)?;
         self.held().map_err(|reason| self.lost_error(reason))?;
         let sent = client.clock.now();
         let answer = renew_one(client, entry.renewal_for(lease)).await;
