@@ -52,7 +52,7 @@ pub(super) struct Hold {
     /// Whether it was ever entered again.
     entered: AtomicBool,
     /// Keeps the owner's slot while the lock is held.
-    slot: Option<Arc<dyn Any + Send + Sync>>,
+    _slot: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Hold {
@@ -69,7 +69,11 @@ impl Hold {
         match self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
             Ok(_) => {
                 self.entered.store(true, Ordering::Release);
-                Ok(Guard { hold: Arc::clone(self), out: false })
+                let guard = Guard { hold: Arc::clone(self), out: false };
+                if self.handle.entry.is_unused() {
+                    guard.arrived();
+                }
+                Ok(guard)
             }
             Err(0) => Err(lost(&self.handle.entry.ticket().name, LossReason::Released, None)),
             Err(_) => Err(Error::new(ErrorKind::Full, "the lock is entered as often as can be counted")),
@@ -80,19 +84,21 @@ impl Hold {
 impl Guard {
     pub(crate) fn new(handle: Handle, slot: Option<Arc<dyn Any + Send + Sync>>) -> Self {
         let (guards, entered) = (AtomicU32::new(1), AtomicBool::new(false));
-        Self { hold: Arc::new(Hold { handle, guards, entered, slot }), out: false }
+        Self { hold: Arc::new(Hold { handle, guards, entered, _slot: slot }), out: false }
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
         &self.hold.handle.client
     }
 
-    /// On its way to a caller on another runtime: until that has it, it is not renewed. One of an owner may be entered at once.
+    /// On its way to a caller on another runtime: until that has it, or its owner enters again, it is not renewed.
     pub(crate) fn sent(&self) {
-        if self.hold.slot.is_none() {
-            self.entry().take_back();
-            self.client().schedule.track(&self.handle().entry);
+        self.entry().take_back();
+        // Looked at after that: whoever enters is counted before it looks.
+        if self.hold.guards.load(Ordering::Acquire) > 1 {
+            return self.arrived();
         }
+        self.client().schedule.track(&self.handle().entry);
     }
 
     /// The caller has it, unless it was lost on its way.

@@ -32,17 +32,34 @@ fn a_grant_for_a_caller_elsewhere_goes_on_to_the_next_until_that_has_it() {
         Locks::builder(backend).clock(Arc::clone(&clock)).settings(settings).build().unwrap()
     };
     let (locks, other) = runtime.block_on(async { (client(), client()) });
-    let lock = locks.mutex("a").unwrap();
+    let owned = locks.mutex("a").unwrap().owner(&locks.owner()).unwrap();
+    for lock in [locks.mutex("a").unwrap(), owned] {
+        let held = runtime.block_on(other.mutex("a").unwrap().acquire()).unwrap();
+        let mut left = pin!(lock.acquire());
+        begin(left.as_mut());
+        let next = runtime.block_on(async {
+            count(&other, 1).await;
+            held.release().await.unwrap();
+            other.mutex("a").unwrap().acquire_timeout(SEC(20)).await.unwrap()
+        });
+        assert!(next.is_some(), "blocked for good");
+        assert!(!pollster(left).unwrap().is_held());
+        runtime.block_on(next.unwrap().release()).unwrap();
+    }
+    // Its owner enters meanwhile: somebody has it.
+    let lock = locks.mutex("a").unwrap().ttl(SEC(6)).unwrap().owner(&locks.owner()).unwrap();
+    let held = runtime.block_on(other.mutex("a").unwrap().acquire()).unwrap();
     let mut left = pin!(lock.acquire());
     begin(left.as_mut());
-    let next = runtime.block_on(async {
-        while other.inspect("a").await.unwrap().holders.is_empty() {
-            tokio::task::yield_now().await;
+    runtime.block_on(async {
+        count(&other, 1).await;
+        held.release().await.unwrap();
+        let inside = lock.acquire().await.unwrap();
+        let mut seen = inside.deadline();
+        for _ in 0..2 {
+            seen = inside.renewed(seen).await.expect("lost under its owner");
         }
-        other.mutex("a").unwrap().acquire_timeout(SEC(20)).await.unwrap()
     });
-    assert!(next.is_some(), "blocked for good");
-    assert!(!pollster(left).unwrap().is_held());
 }
 
 #[test]
