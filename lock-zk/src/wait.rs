@@ -57,7 +57,7 @@ async fn set(entry: &Arc<Entry>, node: &Node, stand: &Stand) -> Result<Option<Wa
     let (session, parent) = (&entry.session, &entry.paths.parent);
     let path = stand.watched(parent);
     let client = session.client().map_err(|error| failed(error, "watch", path))?;
-    let watched = if let Stand::BehindHolders(last) = stand {
+    let mut watched = if let Stand::BehindHolders(last) = stand {
         let watched = session.ask(client.get_and_watch_children(path)).await;
         watched.map(|(_, stat, watcher)| (stat.pzxid != *last, watcher))
     } else {
@@ -66,6 +66,11 @@ async fn set(entry: &Arc<Entry>, node: &Node, stand: &Stand) -> Result<Option<Wa
         watched
             .map(|(_, stat, watcher)| (stat.version > 0 && matches!(stand, Stand::BehindPermit(..)), watcher))
     };
+    if matches!(watched, Err(zk::Error::NoAuth)) {
+        // Another user's, of which nothing is told. That it goes shows in the line.
+        let children = session.ask(client.get_and_watch_children(parent)).await;
+        watched = children.map(|(.., watcher)| (true, watcher));
+    }
     let (changed, watcher) = match watched {
         Ok(watched) => watched,
         Err(zk::Error::NoNode) => {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_conformance::ctx::{exclusive, held, leased, name, ticket, waiting};
+use onelock_conformance::ctx::{exclusive, held, leased, name, request, ticket, waiting};
 use onelock_conformance::verdict::{Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq, expect};
-use onelock_core::{Backend, ErrorKind, LockName, Page};
+use onelock_core::{Backend, ErrorKind, LockName, Mode, Page, Wake};
 use zk::Permission;
 use zookeeper_client as zk;
 
@@ -149,6 +149,35 @@ async fn an_entry_goes_when_it_may_be_deleted() -> Verdict {
         drop(user);
         let gone = async || Ok((entries(path).await? == 0).then_some(()));
         eventually("its client was dropped", gone).await?;
+    }
+    Ok(())
+}
+
+/// A waiter that may not read the node ahead, which belongs to another user, is told when that is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn users_of_one_name_wait_for_each_other() -> Verdict {
+    let server = Server::start().await?;
+    let all = zk::CreateMode::Persistent.with_acls(zk::Acls::anyone_all());
+    server.admin.create("/own", b"", &all).await?;
+    server.admin.create("/own/gold", b"", &all).await?;
+    let user = async |name| open(&format!("zk://{name}@{}/own?tick=200ms", server.server.address())).await;
+    let (first, second) = (user("me:mine").await?, user("you:yours").await?);
+    for mode in [Mode::Exclusive, Mode::permit(1)?] {
+        let ahead = request(&name("gold")?, mode)?;
+        let token = held(&first, &ahead).await?.token;
+        let mut line = Vec::new();
+        for client in [&second, &first, &second] {
+            let next = request(&name("gold")?, mode)?;
+            let next = ticket(&next, waiting(client, &next).await?.token);
+            let (client, asked) = (Arc::clone(client), next.clone());
+            line.push((next, tokio::spawn(async move { client.wait(&asked).await })));
+        }
+        first.release(&ticket(&ahead, token)).await?;
+        for (own, wait) in line {
+            let wake = tokio::time::timeout(Duration::from_secs(30), wait).await???;
+            ensure_eq!(Some(wake), own.token.map(Wake::Held), "mode {mode}");
+            first.release(&own).await.or(second.release(&own).await)?;
+        }
     }
     Ok(())
 }
