@@ -18,7 +18,7 @@ use crate::entries::{Entries, Entry, Node};
 use crate::error::failed;
 use crate::keys::{self, Paths};
 use crate::line::{Line, Stand};
-use crate::release::{find, leave};
+use crate::release::{find, leave, leave_later};
 use crate::renew::renew;
 use crate::session::too_slow;
 use crate::sessions::Sessions;
@@ -53,6 +53,10 @@ pub(crate) async fn acquire(
         }
         // Its node is gone, or was never made.
         entries.remove(&entry);
+    }
+    if let Some(lapsed) = entries.take(request.holder) {
+        // Nobody else would delete it, and this join would wait behind it.
+        leave_later(sessions, entries, lapsed);
     }
     if entries.leaving.lock().contains_key(&request.holder) {
         let text = "what an earlier join of this holder has made is being deleted";

@@ -134,6 +134,11 @@ impl Entries {
         }
     }
 
+    /// Takes out the entry of a holder, though its lease be over.
+    pub(crate) fn take(&self, holder: HolderId) -> Option<Arc<Entry>> {
+        self.map.lock().remove(&holder)
+    }
+
     /// Forgets all: their sessions end.
     pub(crate) fn clear(&self) {
         let all = std::mem::take(&mut *self.map.lock());

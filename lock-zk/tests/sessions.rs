@@ -8,7 +8,7 @@ use onelock_conformance::faults::{Act, Fault, Link, Proxy, Trigger};
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 use onelock_conformance::verdict::{Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq, expect};
-use onelock_core::{ErrorKind, Release, Renewed, Standing, Wake};
+use onelock_core::{BootClock, Clock as _, ErrorKind, Release, Renewed, Standing, Wake};
 use zookeeper_client as zk;
 
 use crate::support::counter::Counter;
@@ -221,6 +221,24 @@ async fn all_who_come_at_once_share_a_session() -> Verdict {
         }
         taken += 1;
         ensure_eq!(counter.counts().connections(), taken, "sessions after round {round}");
+    }
+    Ok(())
+}
+
+/// Who asks again under the id of an entry that has lapsed, and is not taken out yet, joins after that is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_has_lapsed_is_not_forgotten() -> Verdict {
+    let server = ZkServer::start(Setup::default()).await?;
+    // What has lapsed is looked for every quarter of a second.
+    let client = open(&format!("zk://{}/own?tick=2s", server.address())).await?;
+    let clock = BootClock;
+    for round in 0..3 {
+        let request = leased(exclusive(&name(&format!("lapsed-{round}"))?)?, Duration::from_secs(4));
+        held(&client, &request).await?;
+        let ends = clock.now() + request.lease;
+        eventually("its end", async || Ok((clock.now() > ends).then_some(()))).await?;
+        let again = eventually("an answer", async || Ok(client.acquire(&request).await.ok())).await?;
+        ensure!(matches!(again, Standing::Held(_)), "round {round}: it waits behind itself: {again:?}");
     }
     Ok(())
 }
