@@ -139,6 +139,15 @@ pub(crate) async fn send(client: &zk::Client, writes: impl IntoIterator<Item = &
     }
 }
 
+/// Waits until the server has done every write that was answered before, by whichever server: this one is the last of them,
+/// and changes nothing. A `sync` does not do: the leader answers its own clients' at once, though it may be behind a follower
+/// with writes that both have committed.
+pub(crate) async fn barrier(client: &zk::Client) -> Result<(), zk::Error> {
+    let nothing = Write(vec![Step::Check("/".to_owned(), -1)]);
+    // A refused write is logged and committed as well.
+    send(client, [&nothing]).await.map(drop)
+}
+
 /// Sends these in one request, and answers each.
 async fn send_together(mut request: Vec<Waiting>) {
     let Some(Waiting { client, .. }) = request.first() else { return };

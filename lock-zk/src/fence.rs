@@ -7,6 +7,7 @@
 use onelock_core::{Error, ErrorKind, FencingToken, Guard, LockName, Result, TokenEpoch, fence};
 use zookeeper_client as zk;
 
+use crate::batch::barrier;
 use crate::error::failed;
 use crate::keys::{self, Child};
 
@@ -32,7 +33,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Of a guard of this ensemble: a `sync` and one listing. `base` is the path of its client's URL, `/onelock` by default, as
+    /// Of a guard of this ensemble: a write that changes nothing and one listing. `base` is the path of its client's URL, `/onelock` by default, as
     /// `client` sees it.
     ///
     /// # Errors
@@ -106,7 +107,7 @@ impl Entry {
 async fn line(client: &zk::Client, parent: &str) -> Result<Vec<Child>> {
     let failed = |error| failed(error, "read", parent).during("fence");
     // What the locks' own session wrote may not have come yet to the server that this client is on.
-    client.sync(parent).await.map_err(failed)?;
+    barrier(client).await.map_err(failed)?;
     let children = match client.list_children(parent).await {
         Err(zk::Error::NoNode) => Vec::new(),
         children => children.map_err(failed)?,

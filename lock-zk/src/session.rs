@@ -25,7 +25,7 @@ use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
 
-use crate::batch::{Batch, Step, Write, Written, send};
+use crate::batch::{Batch, Write, Written, barrier};
 use crate::config::ZkConfig;
 use crate::contact::{BEATS, Beat, Contact, capacity};
 use crate::error::failed;
@@ -197,13 +197,9 @@ impl Session {
         done.await.map_err(|error| failed(error, doing, path))
     }
 
-    /// Waits until the server has done every write that was answered before, by whichever server: this one is the last of
-    /// them, and changes nothing. A `sync` does not do: the leader answers its own clients' at once, though it may be
-    /// behind a follower with writes that both have committed.
+    /// Waits until the server has done every write that was answered before, by whichever server.
     pub(crate) async fn barrier(&self) -> Result<(), zk::Error> {
-        let nothing = Write(vec![Step::Check("/".to_owned(), -1)]);
-        // A refused write is logged and committed as well.
-        self.ask(send(&*self.client()?, [&nothing])).await.map(drop)
+        self.ask(barrier(&*self.client()?)).await
     }
 
     /// How long after `sent` the session lives at least, given that a write sent then was committed.

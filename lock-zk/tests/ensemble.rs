@@ -9,6 +9,7 @@ use onelock_conformance::servers::hosts::{Hosts, is_inside};
 use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq};
 use onelock_core::{Backend, Locks, Release, Settings};
+use onelock_zk::fence;
 use zookeeper_client as zk;
 
 use crate::raw;
@@ -166,6 +167,8 @@ async fn a_server_that_lags_is_not_asked_alone() -> Verdict {
         others.spawn(async move { while quick.set_data("/large", b"", None).await.is_ok() {} });
     }
     let name = name("seen")?;
+    let locks = client(Arc::clone(&clients[(at + 2) % 3]), Duration::from_secs(30))?;
+    let application = raw(&servers[at]).await?;
     for round in 0..100 {
         let (first, second) = (&clients[(at + 2) % 3], &clients[at]);
         let request = exclusive(&name)?;
@@ -180,6 +183,14 @@ async fn a_server_that_lags_is_not_asked_alone() -> Verdict {
         let attempt = onelock_conformance::ctx::trying(exclusive(&name)?);
         let grant = held(second, &attempt).await?;
         ensure_eq!(second.evict(&name, grant.token).await?, Release::Released, "round {round}");
+        // The application's own client, too.
+        for _ in 0..5 {
+            let guard = locks.mutex("fenced")?.acquire().await?;
+            fence::Entry::of(&guard, "/own", &application)
+                .await
+                .map_err(|error| error.during("a held lock"))?;
+            guard.release().await?;
+        }
     }
     Ok(())
 }
