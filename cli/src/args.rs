@@ -165,7 +165,7 @@ impl TypedValueParser for Name {
 
     fn parse_ref(&self, cmd: &clap::Command, arg: Option<&Arg>, text: &OsStr) -> Result<String, clap::Error> {
         let text = StringValueParser::new().parse_ref(cmd, arg, text)?;
-        let is_url = |scheme: &&str| text.strip_prefix(*scheme).is_some_and(|rest| rest.starts_with("://"));
+        let is_url = |scheme: &&str| text.to_ascii_lowercase().starts_with(&format!("{scheme}://"));
         if onelock::families().iter().flat_map(|family| family.schemes).any(is_url) {
             return Err(clap::Error::raw(ErrorKind::ValueValidation, format!("{STRAY_URL}\n")).with_cmd(cmd));
         }

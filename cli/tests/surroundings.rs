@@ -196,6 +196,7 @@ fn a_url_in_a_wrong_place_shows_no_password() {
     for words in [
         &[&*url, "status", "a"][..],
         &["status", "a", &url],
+        &["status", &url.replace("redis", "Redis")],
         &["run", "a", &url, "--", "true"],
         &["evict", "a", "--token", &url],
         &["completions", &url],
