@@ -18,6 +18,9 @@ use crate::name::LockName;
 /// with one that is no number, is answered 400; one whose token is smaller than one that was here, 409 with a sentence that names
 /// both, and the header `Fencing-Token` with the newest. `GET`, `HEAD` and `OPTIONS` are compared without raising the watermark.
 ///
+/// A request is compared when it arrives: one that is slow may still write after a later one with a larger token. Where that matters, the
+/// service compares once more where it writes.
+///
 /// ```
 /// use onelock::{LockName, around::fence_layer::FenceLayer};
 /// let layer = FenceLayer::new(|request: &http::Request<String>| {
