@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
+mod divided;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod durability;
 pub mod fence;
 #[cfg(any(feature = "mysql", feature = "postgres"))]

@@ -56,6 +56,8 @@ pub(crate) enum Fault {
     Broken,
     /// Other transactions were in the way. This one was rolled back: asking again is safe.
     Collision,
+    /// Another transaction had something locked for too long. This one was rolled back.
+    Locked,
     /// The server has no connection left for us.
     Full,
     /// The request failed.
@@ -96,8 +98,8 @@ pub(crate) enum Lane {
     Verb,
     /// An acquire, of which many may be asked at once.
     Join,
-    /// A verb that leases depend on.
-    Renew,
+    /// A verb that leases depend on, so many of them.
+    Renew(usize),
 }
 
 /// A few connections, all alike. One is taken for each request and given back after its answer; a request that was not
@@ -144,7 +146,7 @@ impl<S: Connect> Pool<S> {
                     let join = self.joins.acquire().await?;
                     Ok((self.permits.acquire().await?, Some(join)))
                 }
-                Lane::Renew => tokio::select! {
+                Lane::Renew(_) => tokio::select! {
                     biased;
                     permit = self.permits.acquire() => Ok((permit?, None)),
                     permit = self.reserve.acquire() => Ok((permit?, None)),
@@ -270,10 +272,11 @@ impl<S: Server> Pool<S> {
                     self.forget();
                     !std::mem::replace(&mut again, true) && used
                 }
-                Fault::Collision => {
+                fault @ (Fault::Collision | Fault::Locked) => {
                     self.give(conn);
                     tokio::time::sleep(Duration::from_millis(1) * attempt).await;
-                    true
+                    // Where it has many leases it is divided.
+                    fault == Fault::Collision || !matches!(lane, Lane::Renew(2..))
                 }
                 Fault::Other => {
                     self.give(conn);

@@ -9,7 +9,7 @@ use sqlx::{
 };
 
 use super::config::MySqlConfig;
-use super::error::{explain, is_demoted};
+use super::error::{DEMOTED, explain, number};
 use super::sql::{Value, fill};
 use crate::hosts::in_time;
 use crate::pool::Answer;
@@ -35,12 +35,12 @@ async fn takes_writes(options: MySqlConnectOptions) -> Result<bool, sqlx::Error>
     // Only so that the server need not find out.
     let _ = conn.close().await;
     match answer {
-        Err(error) if is_demoted(&error) => Ok(false),
+        Err(error) if number(&error) == Some(DEMOTED) => Ok(false),
         answer => answer.map(|_| true),
     }
 }
 
-/// A statement that fails with an error that [`is_demoted`] knows on a server that takes no writes.
+/// A statement that fails with [`DEMOTED`] on a server that takes no writes.
 pub(super) fn only_on_a_primary() -> String {
     fill(include_str!("sql/primary.sql"), "onelock_", &[])
 }

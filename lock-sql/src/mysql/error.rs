@@ -15,8 +15,9 @@ pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
 /// What an error means for the connection.
 pub(crate) fn fault(error: &sqlx::Error) -> Fault {
     match number(error) {
-        // Lock wait timeout, deadlock, MariaDB's changed record.
-        Some(1205 | 1213 | 1020) => Fault::Collision,
+        // Deadlock, MariaDB's changed record.
+        Some(1213 | 1020) => Fault::Collision,
+        Some(1205) => Fault::Locked,
         Some(1040 | 1203 | 1226) => Fault::Full,
         None => Fault::Broken,
         Some(code) if ends_connection(code) => Fault::Broken,
@@ -29,13 +30,8 @@ fn ends_connection(code: u16) -> bool {
     matches!(code, 1053 | 1077..=1080 | 1094 | DEMOTED | 1290 | 1792 | 1836 | 1927 | 3168 | 4031)
 }
 
-/// What primary.sql fails with.
-const DEMOTED: u16 = 1242;
-
-/// Whether primary.sql has found a server that takes no writes.
-pub(super) fn is_demoted(error: &sqlx::Error) -> bool {
-    number(error) == Some(DEMOTED)
-}
+/// What primary.sql fails with on a server that takes no writes.
+pub(super) const DEMOTED: u16 = 1242;
 
 /// The error for the caller. No text that the driver or the server gives holds a password.
 pub(crate) fn explain(error: sqlx::Error) -> Error {

@@ -1,14 +1,20 @@
 //! Renewing entries, and raising the counter behind one.
 
+use futures_util::future::FutureExt as _;
 use onelock_core::{FencingToken, Raise, Renewal, Renewed, Result, Ticket, TokenEpoch};
 
 use super::keys::{buckets, key};
-use super::pool::{Answer, Client};
+use super::pool::{Answer, Client, MySql};
 use super::sql::{Value, list};
+use crate::divided::divided;
 use crate::pool::Lane;
 use crate::value::{Found, blob, micros, protocol};
 
 pub(super) async fn renew(client: &Client, due: &[Renewal]) -> Vec<Result<Renewed>> {
+    divided::<MySql>(due, &|part| renew_together(client, part).boxed()).await
+}
+
+async fn renew_together(client: &Client, due: &[Renewal]) -> Result<Vec<Renewed>> {
     let mut names: Vec<_> = due.iter().map(|renewal| key(&renewal.ticket.name)).collect();
     let row = |(item, (renewal, name)): (usize, (&Renewal, &Vec<u8>))| {
         let values = [
@@ -29,8 +35,7 @@ pub(super) async fn renew(client: &Client, due: &[Renewal]) -> Vec<Result<Renewe
         ("due", Value::Part(rows.join("UNION ALL "))),
     ];
     let call = client.call(include_str!("sql/renew.sql"), &values);
-    let renewed = client.verbs.ask(Lane::Renew, &call, |answer| read(answer, due)).await;
-    renewed.map_or_else(|error| vec![Err(error); due.len()], |all| all.into_iter().map(Ok).collect())
+    client.verbs.ask(Lane::Renew(due.len()), &call, |answer| read(answer, due)).await
 }
 
 /// The answers by item; an item without a row is not held.
@@ -53,11 +58,10 @@ pub(super) async fn raise(client: &Client, ticket: &Ticket, token: FencingToken)
     client
         .ask(include_str!("sql/raise.sql"), &values, |answer| {
             let (ours, last): (i64, _) = answer.one()?;
-            if ours == 0 {
-                return Ok(Raise::NotHeld);
+            if ours != 0 {
+                TokenEpoch::of(last).check_raise(token)?;
             }
-            TokenEpoch::of(last).check_raise(token)?;
-            Ok(Raise::Raised)
+            Ok(if ours == 0 { Raise::NotHeld } else { Raise::Raised })
         })
         .await
 }

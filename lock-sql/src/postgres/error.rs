@@ -15,11 +15,6 @@ fn is(error: &sqlx::Error, states: &[&str]) -> bool {
     state(error).is_some_and(|state| states.contains(&state.as_str()))
 }
 
-/// Whether another transaction had something locked for too long.
-pub(super) fn is_locked(error: &Error) -> bool {
-    std::error::Error::source(error).and_then(|e| e.downcast_ref()).is_some_and(|e| is(e, &["55P03"]))
-}
-
 /// What an error means for the connection. A server that is shut down and a pooler that has lost its server say so; a standby takes
 /// no writes, and the next connection may find the primary.
 pub(crate) fn fault(error: &sqlx::Error) -> Fault {
@@ -27,6 +22,7 @@ pub(crate) fn fault(error: &sqlx::Error) -> Fault {
         // The server, or a pooler, has no connection left for us.
         Some("53300" | "08P01") => Fault::Full,
         Some("40001" | "40P01") => Fault::Collision,
+        Some("55P03") => Fault::Locked,
         // The last two: the session does not know, or does not know as ours, what we prepared in it.
         None | Some("25006" | "26000" | "42P05") => Fault::Broken,
         Some(state) if state.starts_with("57P") || state.starts_with("08") => Fault::Broken,

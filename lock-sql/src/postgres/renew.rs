@@ -1,26 +1,21 @@
 //! Renewing entries, and raising the counter behind one.
 
-use futures_util::future::join_all;
+use futures_util::future::FutureExt as _;
 use onelock_core::{FencingToken, Raise, Renewal, Renewed, Result, Ticket};
 
 use super::client::Client;
-use super::error::is_locked;
+use super::pool::Postgres;
 use super::sql::{array, blobs, hexed};
+use crate::divided::divided;
 use crate::inbox::Inbox;
 use crate::pool::Lane;
 use crate::value::{Found, blob, micros, protocol};
 
 pub(super) async fn renew(client: &Client, inbox: &Inbox, due: &[Renewal]) -> Vec<Result<Renewed>> {
-    let renewed = renew_together(client, inbox, due).await;
-    if due.len() > 1 && renewed.as_ref().is_err_and(is_locked) {
-        // Somebody's transaction has one of them, and was left open perhaps: the others are not to be lost with it.
-        let parts = due.chunks(due.len().div_ceil(16)).map(|part| Box::pin(renew(client, inbox, part)));
-        return join_all(parts).await.into_iter().flatten().collect();
-    }
-    renewed.unwrap_or_else(|error| vec![Err(error); due.len()])
+    divided::<Postgres>(due, &|part| renew_together(client, inbox, part).boxed()).await
 }
 
-async fn renew_together(client: &Client, inbox: &Inbox, due: &[Renewal]) -> Result<Vec<Result<Renewed>>> {
+async fn renew_together(client: &Client, inbox: &Inbox, due: &[Renewal]) -> Result<Vec<Renewed>> {
     // Those of one name together, and in the order of its line: as those who promote lock the rows.
     let mut order: Vec<_> = due.iter().enumerate().collect();
     order.sort_by_key(|(_, renewal)| (&renewal.ticket.name, renewal.ticket.token));
@@ -36,18 +31,18 @@ async fn renew_together(client: &Client, inbox: &Inbox, due: &[Renewal]) -> Resu
     ];
     let call = client.schema.flushed(one, two, values);
     let (tokens, retries, whose): (Vec<_>, Vec<_>, Vec<Vec<u8>>) =
-        client.pool.ask(Lane::Renew, &call, |answer| answer.one()).await?;
+        client.pool.ask(Lane::Renew(due.len()), &call, |answer| answer.one()).await?;
     if [whose.len(), tokens.len(), retries.len()] != [due.len(); 3] {
         return Err(protocol("not as many answers as renewals"));
     }
-    let mut answers = vec![Ok(Renewed::NotHeld); due.len()];
+    let mut answers = vec![Renewed::NotHeld; due.len()];
     for ((at, due), (whose, (token, retry))) in
         order.into_iter().zip(whose.iter().zip(tokens.into_iter().zip(retries)))
     {
         let leases = (due.lease, due.waiter_lease);
         let renewed = Found::new((whose, token, retry), due.ticket.holder, leases)?.renewed();
         inbox.renewed(due.ticket.holder, &renewed);
-        answers[at] = Ok(renewed);
+        answers[at] = renewed;
     }
     Ok(answers)
 }

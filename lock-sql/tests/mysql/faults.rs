@@ -162,6 +162,27 @@ async fn a_renewal_that_stands_still_is_not_passed_by() {
     assert_eq!(wake, Wake::Ask, "both hold");
 }
 
+/// Somebody has changed the row of one of the locks of a client and not committed: the others are renewed.
+#[tokio::test]
+async fn a_transaction_that_was_left_open_costs_no_other_lease() {
+    let server = MariaDb::start(&[]).await.unwrap();
+    let store = connect(&server.url()).await;
+    let (one, other) = (request("one", Mode::Exclusive), request("other", Mode::Exclusive));
+    for request in [&one, &other] {
+        held(&store, request).await;
+    }
+    let mut forgotten = server.admin().await.unwrap();
+    forgotten.execute("START TRANSACTION").await.unwrap();
+    forgotten
+        .execute("UPDATE locks.onelock_line SET note = '' WHERE name = 'one' AND slot = 0")
+        .await
+        .unwrap();
+    let due = [&one, &other].map(|request| Renewal::new(request.ticket(), request.lease, request.lease));
+    let renewed = store.renew(&due).await;
+    assert!(renewed[0].as_ref().is_err_and(onelock_core::Error::is_unclear), "{renewed:?}");
+    assert!(matches!(renewed[1], Ok(Renewed::Held(_))), "{renewed:?}");
+}
+
 /// A deadlock is resolved by the server at the cost of one side, and that one tries again.
 #[tokio::test]
 async fn deadlocks_are_tried_again() {
