@@ -58,6 +58,16 @@ fn attempt() -> Request {
     request("order", "x").queue(false).lease(LEASE).waiter_lease(LEASE)
 }
 
+/// The token of an attempt that is granted at last.
+async fn granted(quorum: &Quorum) -> FencingToken {
+    loop {
+        if let Some(token) = token(quorum, &attempt()).await {
+            return token;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 async fn token(quorum: &Quorum, request: &Request) -> Option<FencingToken> {
     match quorum.acquire(request).await {
         Ok(Standing::Held(grant)) => Some(grant.token),
@@ -93,15 +103,7 @@ async fn a_member_that_lost_its_counter_has_no_vote_until_it_is_repaired() {
     assert_eq!(left, Release::NotHeld, "with one of its two members A holds no majority");
     // No attempt meanwhile: each would count the last one up.
     repaired(&servers[1]).await;
-    let second = soon(async {
-        loop {
-            if let Some(token) = token(&b, &attempt()).await {
-                return token;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    let second = soon(granted(&b)).await;
     assert!(second > first, "{second} after {first}");
     for net in a_nets.iter().chain(&b_nets) {
         net.let_go("acquire");
@@ -132,15 +134,7 @@ async fn a_member_that_is_emptied_lets_nobody_hold_beside_a_holder() {
     let locks = Locks::builder(Arc::new(a)).settings(settings()).build().unwrap();
     let guard = soon(locks.mutex("order").unwrap().auto_renew(false).acquire()).await.unwrap();
     servers[1].raw().await.run("FLUSHALL").await;
-    let second = soon(async {
-        loop {
-            if let Some(token) = token(&b, &attempt()).await {
-                return token;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    let second = soon(granted(&b)).await;
     assert!(!guard.is_held(), "two hold: {:?} and {second}", guard.token());
     for net in a_nets.iter().chain(&b_nets) {
         net.let_go("acquire");

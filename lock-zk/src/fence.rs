@@ -33,8 +33,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Of a guard of this ensemble: a write that changes nothing and one listing. `base` is the path of its client's URL, `/onelock` by default, as
-    /// `client` sees it.
+    /// Of a guard of this ensemble: a write that changes nothing and one listing. `base` is the path of its client's URL,
+    /// `/onelock` by default, as `client` sees it.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] when its node is not there, also where `base` is another's or the guard is one of another store. What

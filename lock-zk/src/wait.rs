@@ -67,7 +67,7 @@ async fn set(entry: &Arc<Entry>, node: &Node, stand: &Stand) -> Result<Option<Wa
             .map(|(_, stat, watcher)| (stat.version > 0 && matches!(stand, Stand::BehindPermit(..)), watcher))
     };
     if matches!(watched, Err(zk::Error::NoAuth)) {
-        // Another user's, of which nothing is told. That it goes shows in the line.
+        // Another user's node: the server sends no events of it. The children of the line show that it is gone.
         let children = session.ask(client.get_and_watch_children(parent)).await;
         watched = children.map(|(.., watcher)| (true, watcher));
     }

@@ -94,7 +94,7 @@ impl Guard {
     /// On its way to a caller on another runtime: until that has it, or its owner enters again, it is not renewed.
     pub(crate) fn sent(&self) {
         self.entry().take_back();
-        // Looked at after that: whoever enters is counted before it looks.
+        // Read after that: one who enters is counted before it reads the entry.
         if self.hold.guards.load(Ordering::Acquire) > 1 {
             return self.arrived();
         }
