@@ -251,7 +251,8 @@ async fn with_gates_lost_power_breaks_nothing() {
 async fn without_gates_lost_power_is_found_to_break_the_order() {
     let seed = number("ONELOCK_SEED", 1);
     let mut holds = 0;
-    for seed in seed..seed + 10 {
+    // About every second seed breaks it: with 40, one run in 10^10 finds nothing.
+    for seed in seed..seed + 40 {
         let report = power_cuts(Gate::None, seed, 4).await;
         holds += report.holds.len();
         if let Err(error) = report.check() {
