@@ -108,7 +108,8 @@ fn look_at(path: &Path) -> Result<(), Fault> {
     let name = path.to_string_lossy().replace('%', "%25").replace('?', "%3F").replace('#', "%23");
     let flags =
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let sql = rusqlite::Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)?;
+    // With an empty host: what follows two slashes would be one.
+    let sql = rusqlite::Connection::open_with_flags(format!("file://{name}?immutable=1"), flags)?;
     check_marks(&sql).map_err(|fault| match fault {
         // It may make no sense yet to who reads it without a lock: it is about to be made or to grow.
         Fault::Sql(error) if error.sqlite_error_code() != Some(ErrorCode::NotADatabase) => Fault::Busy(error),

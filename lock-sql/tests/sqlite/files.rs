@@ -98,6 +98,17 @@ async fn paths_that_cannot_work_are_named() {
     assert!(!path.exists());
 }
 
+/// As SQLAlchemy writes an absolute path in a URL: with one slash more.
+#[tokio::test]
+async fn a_path_may_begin_with_two_slashes() {
+    let folder = folder();
+    let path = format!("/{}", file(&folder).display());
+    let first = open(Path::new(&path)).await;
+    hold(&first, &request("n", 1)).await;
+    queue(&open(Path::new(&path)).await, &request("n", 2)).await;
+    queue(&open(&file(&folder)).await, &request("n", 3)).await;
+}
+
 #[tokio::test]
 async fn tables_that_were_tampered_with_are_foreign() {
     let folder = folder();
