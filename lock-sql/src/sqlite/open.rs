@@ -54,7 +54,8 @@ impl Database {
         // SQLite's own waiting sleeps up to 100 ms at a time, and is not fair.
         sql.busy_timeout(Duration::ZERO)?;
         sql.execute_batch(SETTINGS)?;
-        if !found {
+        // Also where who made it was killed in between: SQLite has undone that by then.
+        if !found || pragma(&sql, "PRAGMA page_count")? == 0 {
             make(&sql)?;
         }
         keep_log(&sql)?;
