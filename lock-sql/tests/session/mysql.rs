@@ -125,6 +125,19 @@ async fn a_refused_connection_is_waited_for() {
     assert!(server.count(&sql).await.unwrap() > 0, "no connection was refused: this shows nothing");
 }
 
+/// Sessions are made where the primary is, whatever stands first in the list.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_session_finds_the_primary() {
+    let (primary, replica) = (MariaDb::start_with(&[]).await, MariaDb::start_with(&[]).await);
+    replica.run("SET GLOBAL read_only = ON").await.unwrap();
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", replica.port(), primary.port());
+    let by_two = open::<MariaDb>(&format!("mysql+session://locker@{hosts}/locks?tls=off")).await.unwrap();
+    let held = primary.open("").await.mutex("n").unwrap().acquire().await.unwrap();
+    assert!(by_two.mutex("n").unwrap().try_acquire().await.unwrap().is_none(), "another server's lock");
+    held.release().await.unwrap();
+    by_two.mutex("n").unwrap().acquire().await.unwrap().release().await.unwrap();
+}
+
 /// The way to one client puts the id of a third session into replies: where the client evicts another holder, and where it is told
 /// which session its own is. Neither ends the third.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

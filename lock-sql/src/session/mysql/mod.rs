@@ -48,13 +48,13 @@ const OPTIONS: &[OptionSpec] = {
 
 const TABLE: Tables = Tables {
     names: &["session"],
-    version: ("SELECT CAST(version AS SIGNED) FROM `onelock_session` WHERE id = 1", 1),
+    version: ("SELECT CAST(version AS SIGNED) FROM `onelock_session` WHERE id = 1;", 1),
     migration: include_str!("schema/0001.sql"),
     instead: "run src/session/mysql/schema/0001.sql of onelock-sql and grant SELECT and UPDATE on `onelock_session`",
 };
 
 /// What keeps the locks of this table apart from others.
-const SPACE: &str = "SELECT LOWER(HEX(space)) FROM `onelock_session` WHERE id = 1";
+const SPACE: &str = "SELECT LOWER(HEX(space)) FROM `onelock_session` WHERE id = 1;";
 
 async fn open(mut url: StoreUrl) -> Result<Checked<SessionStore<MySql>>> {
     url.check_options(&[OPTIONS])?;
