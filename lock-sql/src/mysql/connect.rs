@@ -41,7 +41,7 @@ async fn takes_writes(options: MySqlConnectOptions) -> Result<bool, sqlx::Error>
 }
 
 /// A statement that fails with [`DEMOTED`] on a server that takes no writes.
-pub(super) fn only_on_a_primary() -> String {
+pub(crate) fn only_on_a_primary() -> String {
     fill(include_str!("sql/primary.sql"), "onelock_", &[])
 }
 

@@ -11,8 +11,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::mysql_harness::{locks_sql, start};
 use crate::mysql_server::{Admin as _, MariaDb};
+use crate::numbers::draw;
 use crate::queue::{made_once, no_setting_ends_a_wait};
-use crate::server::{Server, open, soon, tests_on};
+use crate::server::{Server, acquire, open, soon, tests_on, until_waiting};
 
 #[async_trait]
 impl Server for MariaDb {
@@ -136,6 +137,39 @@ async fn each_session_finds_the_primary() {
     assert!(by_two.mutex("n").unwrap().try_acquire().await.unwrap().is_none(), "another server's lock");
     held.release().await.unwrap();
     by_two.mutex("n").unwrap().acquire().await.unwrap().release().await.unwrap();
+}
+
+/// A planned switch-over: the primary is made read-only, and a replica that has everything takes writes. Connections to the old primary
+/// stay open: a client that has some takes no lock there that another one takes on the new primary, and what it holds there is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demoted_primary_keeps_no_lock() {
+    let (old, new) = (MariaDb::start_with(&[]).await, MariaDb::start_with(&[]).await);
+    new.run("SET GLOBAL read_only = ON").await.unwrap();
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", old.port(), new.port());
+    let url = format!("mysql+session://locker@{hosts}/locks?tls=off&ttl=3s&request_timeout=2s");
+    let before = open::<MariaDb>(&url).await.unwrap();
+    let held = before.mutex("held").unwrap().acquire().await.unwrap();
+    let waiter = acquire(&before, "held");
+    until_waiting(&old, 1).await;
+    let last = draw(&before).await;
+    old.run("SET GLOBAL read_only = ON").await.unwrap();
+    let columns =
+        "CONCAT('space = x^', HEX(space), '^, life = ', life, ', shift = ', shift, ', ceiling = ', ceiling)";
+    let row = old.texts(&format!("SELECT {columns} FROM locks.onelock_session")).await.unwrap().remove(0);
+    let row = row.replace('^', "'");
+    new.run(&format!("UPDATE locks.onelock_session SET {row}; SET GLOBAL read_only = OFF")).await.unwrap();
+    let after = open::<MariaDb>(&url).await.unwrap();
+    let other = after.mutex("n").unwrap().acquire().await.unwrap();
+    assert!(other.token().unwrap().get() > last);
+    assert!(before.mutex("n").unwrap().try_acquire().await.unwrap().is_none(), "two hold");
+    assert_eq!(before.inspect("n").await.unwrap().holders.len(), 1, "it looks at the old primary");
+    soon(held.lost()).await;
+    let next = soon(waiter).await.unwrap().unwrap();
+    assert!(
+        after.mutex("held").unwrap().try_acquire().await.unwrap().is_none(),
+        "it holds on the old primary"
+    );
+    next.release().await.unwrap();
 }
 
 /// The way to one client puts the id of a third session into replies: where the client evicts another holder, and where it is told

@@ -8,7 +8,7 @@ use sqlx::query::Query;
 
 use super::session::{BEAT, Conn, GIVE, MySql, TAKE};
 use super::words::{ENDLESS, ended, proxied, seconds};
-use crate::mysql::connect::send;
+use crate::mysql::connect::{only_on_a_primary, send};
 use crate::mysql::error::{fault, number};
 use crate::mysql::sql::{Value, fill};
 use crate::pool::{self, Fault};
@@ -29,8 +29,12 @@ impl MySql {
         // Not as a stream of rows: the driver's takes more instructions, and the answer has one.
         let row = unharmed(query.fetch_optional(&mut conn.conn)).await.map_err(ended)?;
         let (session, number): (i64, _) = pool::Answer::new(row.into_iter().collect(), 0).one()?;
-        // The lock belongs to the session: another one, by a proxy, is not ours.
-        if session == conn.id { Ok(number) } else { Err(proxied()) }
+        match number {
+            // The lock belongs to the session: another one, by a proxy, is not ours.
+            _ if session != conn.id => Err(proxied()),
+            Some(..0) => Err(Error::new(ErrorKind::Unavailable, "the server is read-only")),
+            number => Ok(number),
+        }
     }
 
     async fn give(conn: &mut Conn, key: &Key) -> Result<Answer> {
@@ -103,7 +107,6 @@ impl Dialect for MySql {
         match ask {
             Ask::Take(wish, wait) => self.take(conn, wish, *wait).await,
             Ask::Give(wish) => Self::give(conn, &wish.key).await,
-            Ask::Beat(_) if idle.is_some() => Ok(Answer::Done(true)),
             Ask::Beat(_) => Self::quick(conn, sqlx::query(BEAT)).await.map(|_| Answer::Done(true)),
         }
     }
@@ -138,11 +141,11 @@ impl Dialect for MySql {
             Whose::Numbered(key, token) => {
                 let held = fill(HOLDER, &[("key", Value::Digest(*key.long()))]);
                 let values = [("held", Value::Part(held)), ("token", Value::Int(token.get()))];
-                fill(include_str!("sql/evict.sql"), &values)
+                only_on_a_primary() + &fill(include_str!("sql/evict.sql"), &values)
             }
             Whose::Of(key, tag) => {
                 let values = [("key", Value::Digest(*key.long())), ("tag", Value::Part(tag))];
-                fill(include_str!("sql/end_of.sql"), &values)
+                only_on_a_primary() + &fill(include_str!("sql/end_of.sql"), &values)
             }
         };
         match unharmed(send(&mut conn.conn, sql)).await {

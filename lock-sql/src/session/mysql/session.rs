@@ -7,13 +7,13 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::words::ended;
 use crate::mysql::MySqlConfig;
-use crate::mysql::connect::send;
+use crate::mysql::connect::{only_on_a_primary, send};
 use crate::mysql::sql::{Value, fill};
 use crate::unharmed::unharmed;
 
 pub(super) const TAKE: &str = include_str!("sql/take.sql");
 pub(super) const GIVE: &str = include_str!("sql/give.sql");
-pub(super) const BEAT: &str = "SELECT CAST(CONNECTION_ID() AS SIGNED), 1";
+pub(super) const BEAT: &str = include_str!("sql/beat.sql");
 
 #[derive(Debug)]
 pub(super) struct MySql {
@@ -30,7 +30,7 @@ impl MySql {
         text: &str,
         values: &[(&str, Value)],
     ) -> Result<Vec<T>> {
-        let sql = fill(text, &self.config.namespace, values);
+        let sql = only_on_a_primary() + &fill(text, &self.config.namespace, values);
         unharmed(send(conn, sql)).await.map_err(ended)?.all()
     }
 }
