@@ -56,8 +56,9 @@ pub(crate) fn found(key: &[u8], answer: PbRangeResponse) -> Option<PbKeyValue> {
     answer.kvs.into_iter().next().filter(|kv| kv.key == key)
 }
 
-/// So many entries ahead are read one by one, to see that they are still there; more are read as a part of the line.
-const FEW: usize = 8;
+/// So many entries ahead are read one by one, to see that they are still there; more are read as a part of the line. With its own
+/// key a waiter reads as many as a join has operations, so a server that takes joins takes this.
+const FEW: usize = 3;
 
 /// How many entries ahead suffice to know that an entry of this mode waits.
 fn enough(mode: Mode) -> i64 {

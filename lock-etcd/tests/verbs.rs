@@ -65,7 +65,8 @@ async fn a_cycle_is_a_transaction_and_a_deletion() -> Outcome {
 /// A waiter behind more permits than a request has operations for, on a server with the default and with a lower limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_semaphore_is_waited_for() -> Outcome {
-    for (limit, more) in [(200, None), (12, Some("--max-txn-ops=10".to_owned()))] {
+    let fewer = |operations: u8| Some(format!("--max-txn-ops={operations}"));
+    for (limit, more) in [(200, None), (12, fewer(10)), (6, fewer(4))] {
         let server = Member::with(None, more.as_slice()).await?;
         let backend = client(&server.url()).await;
         let (name, mode) = (name("large")?, Mode::permit(limit)?);
