@@ -45,7 +45,7 @@ pub(crate) async fn acquire(
 ) -> Result<Standing> {
     let mut join = Join::begin(keys, leases, entries, request)?;
     for _ in 0..TRIES {
-        if let Some(standing) = join.attempt().await? {
+        if let Some(standing) = join.attempt().await.map_err(|error| join.failed(error))? {
             return Ok(standing);
         }
     }
@@ -205,6 +205,16 @@ impl<'a> Join<'a> {
 
     fn blockers(&self, ranges: impl Iterator<Item = PbRangeResponse>) -> Vec<Entry> {
         line::blockers(self.request.mode, line::ahead(&self.span, &self.key, ranges))
+    }
+
+    /// The error of a try, which says nothing of what this one or those before have made.
+    fn failed(&self, error: Error) -> Error {
+        let own = self.entries.get(self.request.holder);
+        if error.is_unclear() || own.is_none_or(|own| !own.unclear && own.number == 0) {
+            return error;
+        }
+        let text = format!("it may have joined before this: {error}");
+        Error::new(ErrorKind::Unavailable, text).caused_by(error)
     }
 
     fn is_unclear(&self) {

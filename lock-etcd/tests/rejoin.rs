@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use etcd_client::{GetOptions, RoleRevokePermissionOptions};
 use onelock_conformance::Verdict;
 use onelock_conformance::ctx::{exclusive, held, name, renewal, ticket, waiting};
 use onelock_conformance::faults::{Act, Fault, Link, Proxy, Trigger};
 use onelock_core::{FencingToken, Renewed, Request, Ticket};
 
 use crate::leases::{behind, client, locks};
-use crate::support::server::Member;
+use crate::support::server::{Admin as _, Member};
 
 /// Joins again after an eviction, with the answers of both joins lost: what was known of the first entry hides no second one.
 #[tokio::test]
@@ -30,6 +31,33 @@ async fn an_evicted_waiter_can_join_again_over_a_lost_answer() -> Verdict {
         let answer = backend.renew(&[renewal(&evicted, place.token)]).await.remove(0)?;
         assert_eq!(answer, Renewed::NotHeld);
     }
+    Ok(())
+}
+
+/// The answer to a join is lost, and the request is refused when it is sent again: what the first made is given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_of_the_second_try_says_nothing_of_the_first() -> Verdict {
+    let server = Member::single(None).await?;
+    server.with_a_user("apps-never-printed").await?;
+    let link = Link::new();
+    let ways = [Proxy::start(server.address(), &link).await?, Proxy::start(server.address(), &link).await?];
+    let [one, two] = ways.each_ref().map(Proxy::address);
+    let url = format!("etcd://app:apps-never-printed@{one},{two}?request_timeout=4s");
+    let (backend, mut auth) = (client(&url).await?, server.admin().await?.auth_client());
+    let refused = exclusive(&name("refused")?)?;
+    let pattern = refused.holder.to_hex().into_bytes();
+    link.arm(Trigger { pattern, nth: 1, act: Act::LoseReply });
+    let revoked = async {
+        link.struck().await;
+        let all = RoleRevokePermissionOptions::new().with_prefix();
+        auth.role_revoke_permission("app", "onelock/", Some(all)).await
+    };
+    let (error, revoked) = tokio::join!(backend.acquire(&refused), revoked);
+    revoked?;
+    let left = server.admin().await?.get("onelock/refused/", Some(GetOptions::new().with_prefix())).await?;
+    assert_eq!(left.count(), 1, "the first try made nothing: this shows nothing");
+    let error = error.unwrap_err();
+    assert!(error.is_unclear(), "nobody gives it back: {error}");
     Ok(())
 }
 
