@@ -423,7 +423,7 @@ impl Guard {
             answer
         });
         let answer = if client.is_home() {
-            CancelSafe::new(client, call, |_, _| ()).await
+            client.here(CancelSafe::new(client, call, |_, _| ())).await
         } else {
             client.finish(call).await
         };

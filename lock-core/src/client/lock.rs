@@ -117,7 +117,7 @@ impl Lock {
     /// Always gives a guard.
     pub(crate) async fn acquire_with(&self, progress: Progress) -> Result<Option<Guard>> {
         if self.client.is_home() {
-            return self.take(Some(&progress)).await;
+            return self.client.here(self.take(Some(&progress))).await;
         }
         let lock = self.clone();
         self.elsewhere(async move { lock.take(Some(&progress)).await }).await

@@ -1,7 +1,8 @@
 //! The runtime a client lives on. What talks to the store runs there, whichever runtime or executor the caller is on.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{catch_unwind, resume_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,16 @@ impl Client {
     /// Whether the caller is on the client's own runtime.
     pub(super) fn is_home(&self) -> bool {
         Handle::try_current().is_ok_and(|current| current.id() == self.runtime.id())
+    }
+
+    /// Goes on with a call that began on this runtime, wherever its caller polls it by then: its timers and sockets belong here.
+    pub(super) async fn here<T>(&self, call: impl Future<Output = T>) -> T {
+        let mut call = pin!(call);
+        poll_fn(|cx| {
+            let _entered = (!self.is_home()).then(|| self.runtime.enter());
+            call.as_mut().poll(cx)
+        })
+        .await
     }
 
     /// Runs `work` for a caller from elsewhere, as a task that is dropped with this future.
@@ -82,7 +93,7 @@ impl Client {
     /// Sleeps until `until` on the client's clock, by the timers of its own runtime. False when that has ended.
     pub(crate) async fn sleep_until(&self, until: Timestamp) -> bool {
         if self.is_home() {
-            sleep_until(&self.clock, until).await;
+            self.here(sleep_until(&self.clock, until)).await;
             return true;
         }
         let clock = Arc::clone(&self.clock);

@@ -34,6 +34,8 @@ struct Slow {
     answer: AtomicU64,
     renew: AtomicU64,
     release: AtomicU64,
+    /// How long the answer to a release is under way.
+    freed: AtomicU64,
     close: AtomicU64,
     /// A waiter is asked to ask again this often; never when zero.
     wake: AtomicU64,
@@ -54,6 +56,7 @@ impl Slow {
             answer: zero(),
             renew: zero(),
             release: zero(),
+            freed: zero(),
             close: zero(),
             wake: zero(),
             renewals_fail: AtomicBool::default(),
@@ -117,7 +120,9 @@ impl Backend for Slow {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         take(&self.release).await;
-        self.inner.release(ticket).await
+        let answer = self.inner.release(ticket).await;
+        take(&self.freed).await;
+        answer
     }
 
     async fn raise(&self, ticket: &Ticket, token: FencingToken) -> Result<Raise> {

@@ -140,6 +140,42 @@ fn locks_and_guards_work_on_any_runtime_and_outside_of_one() {
     assert_eq!(pollster(other.mutex("c").unwrap().acquire()).unwrap_err().kind(), ErrorKind::Closed);
 }
 
+/// What was polled on the client's own runtime first, and goes on outside of any.
+#[test]
+fn a_call_that_began_at_home_goes_on_elsewhere() {
+    let home = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(onelock_core::BootClock);
+    let store = MemoryStore::new(clock);
+    let slow = Slow::new(&store);
+    let locks = home.block_on(async { Locks::builder(Arc::clone(&slow) as _).build().unwrap() });
+    // Two timers one after the other: the second is made elsewhere.
+    for time in [&slow.acquire, &slow.answer, &slow.release, &slow.freed] {
+        time.store(1, Ordering::SeqCst);
+    }
+    fn moved<T>(home: &tokio::runtime::Runtime, call: impl Future<Output = T>) -> T {
+        let mut call = pin!(call);
+        let entered = home.enter();
+        begin(call.as_mut());
+        drop(entered);
+        pollster(call)
+    }
+    let lock = locks.mutex("a").unwrap().ttl(Duration::from_millis(1_500)).unwrap().auto_renew(false);
+    let guard = moved(&home, lock.acquire()).unwrap();
+    moved(&home, guard.release()).unwrap();
+    let guard = moved(&home, lock.try_acquire()).unwrap().unwrap();
+    moved(&home, guard.at_risk(Duration::from_millis(100)));
+    assert_eq!(moved(&home, guard.lost()), LossReason::Expired);
+    drop(guard);
+    let guard = moved(&home, lock.acquire_timeout(SEC(30))).unwrap().unwrap();
+    drop(guard);
+    let owned = lock.owner(&locks.owner()).unwrap();
+    drop(moved(&home, owned.acquire()).unwrap());
+    let election = locks.election("e").unwrap();
+    moved(&home, election.run(|_| async { Ok::<_, Error>(()) })).unwrap();
+    drop(moved(&home, locks.all(["x", "y"]).unwrap().acquire()).unwrap());
+    moved(&home, locks.close(SEC(30))).unwrap();
+}
+
 /// Drives a future without any runtime.
 fn pollster<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(std::thread::Thread);
