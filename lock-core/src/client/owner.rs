@@ -98,14 +98,13 @@ impl Slot {
                 let (client, own, asked) = (Arc::clone(client), terms.clone(), waits.cloned());
                 async move { acquire::acquire(&client, &own, asked.as_ref()).await }
             };
-            match (caller.join(terms, ask)?, waits) {
-                (Joined::Entered(guard), _) => return Ok(Some(guard)),
-                (Joined::Mine, _) => {}
-                (Joined::Anothers, Some(progress)) => progress.others_ahead(),
+            match caller.join(terms, waits, ask)? {
+                Joined::Entered(guard) => return Ok(Some(guard)),
                 // Whether the owner will hold is not known now.
-                (Joined::Anothers, None) => return Ok(None),
+                Joined::Anothers if waits.is_none() => return Ok(None),
+                Joined::Mine | Joined::Anothers => {}
             }
-            match poll_fn(|cx| caller.poll(cx)).await? {
+            match poll_fn(|cx| caller.poll(cx, waits)).await? {
                 Some(None) if waits.is_some() => {}
                 Some(answer) => return Ok(answer),
                 None => {}
@@ -139,6 +138,8 @@ struct Asking {
     mode: Mode,
     /// Whose terms it follows, and who is notified when it ends without a lock.
     caller: u64,
+    /// What it has learned, for all of them.
+    progress: Option<Progress>,
     call: Pin<Box<dyn Future<Output = Result<Option<Handle>>> + Send>>,
 }
 
@@ -178,7 +179,7 @@ impl<'a> Caller<'a> {
     }
 
     /// Enters again if held, refuses what would wait for itself, or takes part in asking.
-    fn join<F>(&self, terms: &Terms, ask: impl FnOnce() -> F) -> Result<Joined>
+    fn join<F>(&self, terms: &Terms, waits: Option<&Progress>, ask: impl FnOnce() -> F) -> Result<Joined>
     where
         F: Future<Output = Result<Option<Handle>>> + Send + 'static,
     {
@@ -188,7 +189,8 @@ impl<'a> Caller<'a> {
         let guard = hold.as_ref().and_then(|hold| hold.enter().ok());
         let has = guard.as_ref().map(Guard::mode).or(state.asking.as_ref().map(|asking| asking.mode));
         if has.is_none() {
-            state.asking = Some(Asking { mode: terms.mode, caller: self.id, call: Box::pin(ask()) });
+            let (mode, progress) = (terms.mode, waits.cloned());
+            state.asking = Some(Asking { mode, caller: self.id, progress, call: Box::pin(ask()) });
         }
         // Before `hold`, which may be the last of its lock.
         drop(state);
@@ -207,7 +209,7 @@ impl<'a> Caller<'a> {
 
     /// Goes on with the acquisition under way. `None` when it ended and was not this caller's: what came of it is for
     /// [`Caller::join`] to see.
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Option<Guard>>>> {
+    fn poll(&self, cx: &mut Context<'_>, waits: Option<&Progress>) -> Poll<Result<Option<Option<Guard>>>> {
         let slot = self.slot;
         // First, so that no wake-up is missed.
         slot.wakers.lock().insert(self.id, cx.waker().clone());
@@ -219,6 +221,9 @@ impl<'a> Caller<'a> {
         let Some(mut asking) = state.asking.take() else { return Poll::Ready(Ok(None)) };
         let waker = Waker::from(Arc::clone(slot));
         let Poll::Ready(answer) = asking.call.as_mut().poll(&mut Context::from_waker(&waker)) else {
+            if let (Some(own), Some(asked)) = (waits.filter(|_| asking.caller != self.id), &asking.progress) {
+                own.follow(asked);
+            }
             state.asking = Some(asking);
             return Poll::Pending;
         };

@@ -38,6 +38,20 @@ impl Progress {
         self.0.changed.notify_waiters();
     }
 
+    /// Learns what another one of its owner has, whose acquisition it shares.
+    pub(super) fn follow(&self, other: &Self) {
+        let (ahead, failure) = {
+            let theirs = other.0.learned.lock();
+            (theirs.others_ahead, theirs.failure.clone())
+        };
+        if ahead {
+            self.others_ahead();
+        }
+        if let Some(failure) = failure {
+            self.failed(failure);
+        }
+    }
+
     pub(super) fn waits(&self, token: Option<FencingToken>) {
         self.0.learned.lock().token = token;
         self.others_ahead();

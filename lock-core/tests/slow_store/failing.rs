@@ -20,6 +20,30 @@ async fn a_timeout_tells_a_busy_lock_from_a_store_that_does_not_answer() {
     }
 }
 
+/// Also for an owner whose calls share one acquisition.
+#[tokio::test(start_paused = true)]
+async fn every_timeout_of_an_owner_tells_a_busy_lock_from_a_store_that_does_not_answer() {
+    let (locks, slow, other) = clients();
+    let lock = locks.mutex("a").unwrap().owner(&locks.owner()).unwrap();
+    let both = || async { tokio::join!(lock.acquire_timeout(SEC(2)), lock.acquire_timeout(SEC(3))) };
+    let held = other.mutex("a").unwrap().acquire().await.unwrap();
+    let (first, second) = both().await;
+    assert!(first.unwrap().is_none() && second.unwrap().is_none(), "others are ahead");
+    held.release().await.unwrap();
+    slow.acquire.store(60_000, Ordering::SeqCst);
+    let (first, second) = both().await;
+    for silent in [first, second] {
+        assert_eq!(silent.unwrap_err().kind(), ErrorKind::Timeout);
+    }
+    slow.acquire.store(0, Ordering::SeqCst);
+    slow.acquires_fail.store(true, Ordering::SeqCst);
+    let (first, second) = both().await;
+    for silent in [first, second] {
+        let error = silent.unwrap_err();
+        assert!(format!("{error:?}").contains("on purpose"), "it says what failed: {error:?}");
+    }
+}
+
 /// A store may fail for a moment, however many calls fail in it; one that does not answer for a waiter's lease is an error.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_outlives_an_outage_shorter_than_its_lease() {
