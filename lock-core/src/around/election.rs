@@ -169,7 +169,8 @@ impl Election {
             let ended = tokio::select! {
                 biased;
                 () = term.over() => None,
-                ended = work(term.clone()) => Some(ended),
+                // Begun in here: not where the term is over.
+                ended = async { work(term.clone()).await } => Some(ended),
             };
             let lost = term.guard.loss().is_some();
             if let Err(error) = term.guard.give_back().await

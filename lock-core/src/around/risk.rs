@@ -97,7 +97,6 @@ impl Guard {
         work: impl FnOnce(Stop) -> F,
     ) -> Result<F::Output> {
         let (ask, stop) = watch::channel(false);
-        let work = work(Stop(stop));
         let asking = async {
             self.at_risk(notice).await;
             ask.send_replace(true);
@@ -107,7 +106,8 @@ impl Guard {
             tokio::select! {
                 biased;
                 never = asking => never,
-                done = work => done,
+                // Begun in here: not where the lock is gone.
+                done = async { work(Stop(stop)).await } => done,
             }
         })
         .await
@@ -200,5 +200,9 @@ mod tests {
         let guard = lock.acquire().await.unwrap();
         let stubborn = guard.run_until(SECOND, |_| std::future::pending::<()>()).await;
         assert_eq!(stubborn.unwrap_err().kind(), ErrorKind::Lost);
+        // As one that spawns a task would.
+        let begun =
+            guard.run_until(SECOND, |_| -> std::future::Ready<()> { panic!("begun without the lock") });
+        assert_eq!(begun.await.unwrap_err().kind(), ErrorKind::Lost);
     }
 }

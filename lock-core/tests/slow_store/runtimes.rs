@@ -46,6 +46,22 @@ fn a_grant_for_a_caller_elsewhere_goes_on_to_the_next_until_that_has_it() {
         assert!(!pollster(left).unwrap().is_held());
         runtime.block_on(next.unwrap().release()).unwrap();
     }
+    // Nor does an election begin its work then.
+    let election = locks.election("a").unwrap();
+    let held = runtime.block_on(other.mutex("a").unwrap().acquire()).unwrap();
+    let mut left = pin!(election.run(|term| {
+        assert!(term.is_leader(), "begun without the lock");
+        async { Ok::<_, Error>(()) }
+    }));
+    begin(left.as_mut());
+    let next = runtime.block_on(async {
+        count(&other, 1).await;
+        held.release().await.unwrap();
+        other.mutex("a").unwrap().acquire_timeout(SEC(20)).await.unwrap()
+    });
+    begin(left.as_mut());
+    runtime.block_on(next.unwrap().release()).unwrap();
+    pollster(left).unwrap();
     // Its owner enters meanwhile: somebody has it.
     let lock = locks.mutex("a").unwrap().ttl(SEC(6)).unwrap().owner(&locks.owner()).unwrap();
     let held = runtime.block_on(other.mutex("a").unwrap().acquire()).unwrap();
