@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use onelock_core::driver::{Context, opening};
 use onelock_core::quorum::{Gate, GateView};
+use onelock_core::toolkit::{Layer, Layered};
 use onelock_core::{
     Backend, Capabilities, Clock, Driver, Error, ErrorKind, FencingToken, Info, Listing, LockName, Locks,
     MemoryBackend, MemoryStore, Page, Quorum, Raise, Release, Renewal, Renewed, Request, Result, Settings,
@@ -308,4 +309,46 @@ async fn a_crowd_is_served_after_an_outage() {
     let times: Vec<_> = clients.iter().map(|(time, _)| *time).collect();
     assert!(times[0] < Duration::from_secs(2), "nobody holds: {times:?}");
     assert!(times[23] < Duration::from_secs(15), "{times:?}");
+}
+
+/// A member that refuses every verb, as one whose password is wrong.
+#[derive(Debug)]
+struct Refuses(MemoryBackend);
+
+impl Layer for Refuses {
+    fn inner(&self) -> &dyn Backend {
+        &self.0
+    }
+
+    fn info(&self) -> Info {
+        Info::new("memory", "memory that refuses")
+    }
+
+    async fn pass<T: Send>(&self, _: &'static str, _: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        Err(Error::new(ErrorKind::Denied, "on purpose"))
+    }
+}
+
+/// One of three members refuses all the time, which no retry helps, and the quorum does without it. When another one is away
+/// for a moment, too, a retry helps.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_refuses_ends_no_waiter_while_another_is_away() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = || MemoryBackend::new(&MemoryStore::new(Arc::clone(&clock)));
+    let stop = Arc::new(tokio::sync::watch::Sender::new(false));
+    let members: Vec<Arc<dyn Backend>> = vec![
+        Arc::new(Layered(Refuses(store()))),
+        Arc::new(Stopped(store(), Arc::clone(&stop), 1)),
+        Arc::new(Stopped(store(), Arc::default(), 2)),
+    ];
+    let locks = Locks::builder(Arc::new(Quorum::new(members).unwrap())).clock(clock).build().unwrap();
+    let lock = locks.mutex("n").unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    stop.send_replace(true);
+    let back = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        stop.send_replace(false);
+    };
+    let (guard, ()) = tokio::join!(lock.acquire(), back);
+    assert!(guard.unwrap().is_held());
 }

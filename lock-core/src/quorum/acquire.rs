@@ -80,9 +80,7 @@ fn refused(shared: &Shared, answers: &[Answer<Standing>]) -> Result<Standing> {
     if answered >= shared.majority() {
         return Ok(Standing::Busy(Busy::default()));
     }
-    // A refusal that every retry would meet again is the better answer.
-    let refused = errors.iter().find(|error| !error.is_retryable());
-    Err(refused.cloned().unwrap_or_else(|| shared.too_few(answered, &errors)))
+    Err(shared.too_few(answered, &errors))
 }
 
 /// The token of an attempt that a majority granted, with the counters of a majority lifted to it. `None` when fewer granted, or
