@@ -1,5 +1,8 @@
 //! Calls that fail, hang, or are late.
 
+use onelock_core::Grant;
+use onelock_core::toolkit::{Layer, Layered};
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -170,4 +173,32 @@ async fn a_waiter_that_the_store_forgot_in_an_outage_joins_again() {
     tokio::time::sleep(SEC(60)).await;
     held.release().await.unwrap();
     drop(waiter.await.unwrap().unwrap());
+}
+
+/// Its entries never end, it says.
+#[derive(Debug)]
+struct Endless(MemoryBackend);
+
+#[async_trait]
+impl Layer for Endless {
+    fn inner(&self) -> &dyn Backend {
+        &self.0
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Standing> {
+        let Standing::Held(grant) = self.0.acquire(request).await? else { panic!("it is free") };
+        Ok(Standing::Held(Grant::new(grant.token, Duration::MAX)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_may_give_the_longest_lease() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let store = MemoryStore::new(Arc::clone(&clock));
+    let endless = Arc::new(Layered(Endless(MemoryBackend::new(&store))));
+    let locks = Locks::builder(endless).clock(clock).build().unwrap();
+    let lock = locks.mutex("a").unwrap().lock_delay(SEC(1)).unwrap().auto_renew(false);
+    drop(lock.acquire().await.unwrap());
+    locks.drain(SEC(10)).await.unwrap();
+    assert_eq!(store.names(), 0);
 }

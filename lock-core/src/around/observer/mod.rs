@@ -155,7 +155,7 @@ impl Observers {
     pub(crate) fn due(&self, entry: &Entry, now: Timestamp) {
         let View::Held { deadline } = entry.view(now) else { return };
         let left = deadline.saturating_since(now);
-        if let Some(token) = entry.token().filter(|_| left * 3 < entry.granted()) {
+        if let Some(token) = entry.token().filter(|_| left < entry.granted() / 3) {
             let of = self.subject(&entry.ticket().name, entry.ticket().mode);
             self.tell(None, &Event::LeaseLow { of: &of, token, left });
         }

@@ -346,6 +346,6 @@ impl Entry {
     /// How long the store may keep the entry from now on.
     pub(crate) fn store_lease(&self) -> Duration {
         let state = self.state.lock();
-        state.granted.max(state.lease) + self.ticket.delay
+        state.granted.max(state.lease).saturating_add(self.ticket.delay)
     }
 }
