@@ -205,7 +205,12 @@ impl Locks {
         // A task of its own: half way the lock is nobody's.
         let resumed =
             self.client.finish(async move { resume(&client, hand_over).await.inspect(Guard::sent) });
-        resumed.await.inspect(Guard::arrived)
+        let guard = resumed.await.inspect(Guard::arrived)?;
+        if let Some(observers) = &self.client.observers {
+            let of = observers.subject(guard.name(), guard.mode());
+            observers.begun(guard.entry(), of, self.client.clock.now());
+        }
+        Ok(guard)
     }
 }
 

@@ -118,6 +118,21 @@ async fn a_grant_that_nobody_takes_is_told() {
     assert!(seen.contains(&"n unused".to_owned()), "{seen:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_handed_over_is_told_by_who_resumes_it() {
+    let (locks, other, notes) = pair();
+    let given = other.mutex("n").unwrap().acquire().await.unwrap().hand_over().await.unwrap();
+    let guard = locks.resume(given).await.unwrap();
+    assert_eq!(notes.take(), ["n held exclusive"]);
+    tokio::time::sleep(SECOND).await;
+    let given = guard.hand_over().await.unwrap();
+    assert_eq!(notes.take(), ["n ended HandedOver after 1"]);
+    let guard = locks.resume(given).await.unwrap();
+    other.evict("n", guard.token().unwrap()).await.unwrap();
+    guard.lost().await;
+    assert_eq!(notes.take(), ["n held exclusive", "n ended NotHeld after 10"]);
+}
+
 /// How often each verb was asked of the store.
 #[derive(Default)]
 struct Verbs(Mutex<std::collections::BTreeMap<&'static str, u32>>);

@@ -116,12 +116,13 @@ impl Observers {
         span.unwrap_or(&Span::none()).tell(event);
     }
 
-    fn subject(&self, name: &LockName, mode: Mode) -> Subject {
+    pub(crate) fn subject(&self, name: &LockName, mode: Mode) -> Subject {
         let group = self.group.as_ref().map(|of| of.get()(name.as_str()).into()).unwrap_or_default();
         Subject { name: name.clone(), mode, store: Arc::clone(&self.store), group }
     }
 
-    fn begun(&self, entry: &Entry, of: Subject, began: Timestamp) {
+    /// Tells of a hold that a caller has.
+    pub(crate) fn begun(&self, entry: &Entry, of: Subject, began: Timestamp) {
         let holder = entry.ticket().holder;
         // An owner that entered again has it already.
         if self.holds.lock().contains_key(&holder) {
