@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -131,6 +132,41 @@ async fn a_lock_that_was_handed_over_is_told_by_who_resumes_it() {
     other.evict("n", guard.token().unwrap()).await.unwrap();
     guard.lost().await;
     assert_eq!(notes.take(), ["n held exclusive", "n ended NotHeld after 10"]);
+}
+
+/// Counts the holds that began and ended. Who tells it of one waits until another does, too, or for a while.
+#[derive(Default)]
+struct Counts([AtomicU32; 2]);
+
+impl Observer for Counts {
+    fn on_event(&self, event: &Event<'_>) {
+        let [began, ended] = &self.0;
+        match event {
+            Event::Held { .. } => {
+                began.fetch_add(1, Ordering::SeqCst);
+                let until = std::time::Instant::now() + SECOND / 5;
+                while began.load(Ordering::SeqCst) < 2 && std::time::Instant::now() < until {
+                    std::thread::yield_now();
+                }
+            }
+            Event::Ended { .. } => _ = ended.fetch_add(1, Ordering::SeqCst),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_whose_calls_end_at_the_same_moment_has_one_hold() {
+    let counts = Arc::new(Counts::default());
+    let store = MemoryStore::new(Arc::new(crate::BootClock));
+    let settings = Settings::default().observer(Arc::clone(&counts) as _);
+    let locks = Locks::builder(Arc::new(MemoryBackend::new(&store))).settings(settings).build().unwrap();
+    let lock = locks.mutex("n").unwrap().owner(&locks.owner()).unwrap();
+    let calls = [lock.clone(), lock].map(|lock| tokio::spawn(async move { lock.acquire().await.unwrap() }));
+    for call in calls {
+        call.await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(counts.0.each_ref().map(|count| count.load(Ordering::SeqCst)), [1, 1]);
 }
 
 /// How often each verb was asked of the store.

@@ -17,6 +17,7 @@
 //! `position`; `onelock.hold` with the same first three, `token`, `held_ms`, `reason`. Events: a failed renewal, a lease with less
 //! than a third left, a loss, a reconnect, an eviction, a grant given back unused.
 
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::fmt;
 use std::sync::Arc;
 
@@ -86,7 +87,8 @@ pub(crate) struct Observers {
     store: Arc<str>,
     all: Vec<Arc<dyn Observer>>,
     group: Option<Group>,
-    holds: Mutex<HolderMap<Hold>>,
+    /// `None` until the begin of one is told.
+    holds: Mutex<HolderMap<Option<Hold>>>,
 }
 
 struct Hold {
@@ -123,21 +125,21 @@ impl Observers {
 
     /// Tells of a hold that a caller has.
     pub(crate) fn begun(&self, entry: &Entry, of: Subject, began: Timestamp) {
-        let holder = entry.ticket().holder;
-        // An owner that entered again has it already.
-        if self.holds.lock().contains_key(&holder) {
-            return;
-        }
-        let Some(token) = entry.token() else { return };
+        let (holder, Some(token)) = (entry.ticket().holder, entry.token()) else { return };
+        match self.holds.lock().entry(holder) {
+            // An owner that entered again has it already, or is getting it.
+            Occupied(_) => return,
+            Vacant(hold) => hold.insert(None),
+        };
         let span = Span::hold(&of, token);
         self.tell(Some(&span), &Event::Held { of: &of, token });
-        self.holds.lock().insert(holder, Hold { of, token, began, span });
+        self.holds.lock().insert(holder, Some(Hold { of, token, began, span }));
     }
 
     /// Tells the end of a hold, once it is over.
     pub(crate) fn looked_at(&self, entry: &Entry, now: Timestamp) {
         let View::Over(reason) = entry.view(now) else { return };
-        let Some(hold) = self.holds.lock().remove(&entry.ticket().holder) else { return };
+        let Some(Some(hold)) = self.holds.lock().remove(&entry.ticket().holder) else { return };
         let held = now.saturating_since(hold.began);
         self.tell(Some(&hold.span), &Event::Ended { of: &hold.of, token: hold.token, held, reason });
     }
