@@ -2,10 +2,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::*;
+use crate::backend::Backend;
 use crate::client::Locks;
 use crate::clock::Clock;
 use crate::clock::TokioClock;
+use crate::error::Error;
 use crate::memory::{MemoryBackend, MemoryStore};
+use crate::toolkit::{Layer, Layered};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -167,6 +170,47 @@ async fn an_owner_whose_calls_end_at_the_same_moment_has_one_hold() {
         call.await.unwrap().release().await.unwrap();
     }
     assert_eq!(counts.0.each_ref().map(|count| count.load(Ordering::SeqCst)), [1, 1]);
+}
+
+/// Panics once, when it is told of a lease that is low.
+#[derive(Debug, Default)]
+struct Panics(AtomicU32);
+
+impl Observer for Panics {
+    fn on_event(&self, event: &Event<'_>) {
+        let low = matches!(event, Event::LeaseLow { .. });
+        assert!(!low || self.0.fetch_add(1, Ordering::SeqCst) > 0, "on purpose");
+    }
+}
+
+/// The memory store, whose renewals fail until the observer has panicked.
+#[derive(Debug)]
+struct Away(MemoryBackend, Arc<Panics>);
+
+impl Layer for Away {
+    fn inner(&self) -> &dyn Backend {
+        &self.0
+    }
+
+    async fn pass<T: Send>(&self, verb: &str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        if verb == "renew" && self.1.0.load(Ordering::SeqCst) == 0 {
+            return Err(Error::new(crate::ErrorKind::Unavailable, "away"));
+        }
+        call.await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_costs_no_lock() {
+    let (panics, clock) = (Arc::new(Panics::default()), Arc::new(TokioClock::new()));
+    let store = MemoryBackend::new(&MemoryStore::new(clock.clone()));
+    let store = Arc::new(Layered(Away(store, Arc::clone(&panics))));
+    let settings = Settings::default().observer(Arc::clone(&panics) as _);
+    let locks = Locks::builder(store).clock(clock).settings(settings).build().unwrap();
+    let guard = locks.mutex("n").unwrap().acquire().await.unwrap();
+    tokio::time::sleep(SECOND * 60).await;
+    assert!(panics.0.load(Ordering::SeqCst) > 0, "its lease was never low");
+    assert_eq!(guard.loss(), None);
 }
 
 /// How often each verb was asked of the store.

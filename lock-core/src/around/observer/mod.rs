@@ -19,6 +19,7 @@
 
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::backend::{Renewed, Ticket};
@@ -113,13 +114,15 @@ impl Observers {
 
     fn tell(&self, span: Option<&Span>, event: &Event<'_>) {
         for observer in &self.all {
-            observer.on_event(event);
+            // As a rule in the task that renews: a panic would end all renewals of this client.
+            let _ = catch_unwind(AssertUnwindSafe(|| observer.on_event(event)));
         }
         span.unwrap_or(&Span::none()).tell(event);
     }
 
     pub(crate) fn subject(&self, name: &LockName, mode: Mode) -> Subject {
-        let group = self.group.as_ref().map(|of| of.get()(name.as_str()).into()).unwrap_or_default();
+        let group = |of: &Group| catch_unwind(AssertUnwindSafe(|| of.get()(name.as_str()).into()));
+        let group = self.group.as_ref().and_then(|of| group(of).ok()).unwrap_or_default();
         Subject { name: name.clone(), mode, store: Arc::clone(&self.store), group }
     }
 

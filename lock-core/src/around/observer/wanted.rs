@@ -24,7 +24,8 @@ use crate::toolkit::Given;
 /// let settings = onelock::Settings::default().observer(losses.clone());
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// Called in the task that the event happens in, with no lock of the library held: it must neither block nor panic.
+    /// Called in the task that the event happens in, with no lock of the library held: it must not block. A panic of it ends nothing
+    /// but this call.
     fn on_event(&self, event: &Event<'_>);
 }
 
