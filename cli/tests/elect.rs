@@ -171,6 +171,23 @@ fn one_of_three_runs_through_a_restart_of_the_store() {
     terms(&bench);
 }
 
+/// USR1 and USR2, sent to the candidates of all hosts, are for the command: who has none yet stands on.
+#[test]
+fn a_signal_for_the_command_ends_no_candidate_that_stands() {
+    let bench = Bench::sqlite();
+    let mut all = candidates(&bench, 2, BEAT);
+    let first = terms(&bench)[0];
+    let (leads, stands) = (all[0].take().unwrap(), all[1].take().unwrap());
+    stands.signal(Signal::USR1);
+    stands.signal(Signal::USR2);
+    leads.signal(Signal::TERM);
+    assert_eq!(leads.finish().code, Some(0));
+    next_term(&bench, first);
+    stands.signal(Signal::TERM);
+    let done = stands.finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
+
 /// A candidate that waits for a store which is not there ends as any other does.
 #[test]
 fn a_signal_ends_the_wait_for_a_store_that_is_away() {

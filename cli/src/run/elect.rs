@@ -43,7 +43,7 @@ pub(crate) async fn elect(url: Option<String>, args: ElectArgs) -> Outcome {
     // Nobody sits at the keyboard of a service.
     let null = std::fs::File::open("/dev/null").map_err(Failure::system("/dev/null cannot be opened"))?;
     rustix::stdio::dup2_stdin(null).map_err(Failure::system("standard input cannot be replaced"))?;
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen(true)?;
     let locks = match take::connect(&ready.url, Wait::Forever, &mut signals).await? {
         Ok(locks) => locks,
         Err(signal) => return Ok(ended(end_by(signal, &signals))),
@@ -84,7 +84,7 @@ async fn stand(
         let begun = Instant::now();
         if let Some(guard) = guard {
             let (work, at_least) = (&args.work, None);
-            let mut term = Term { locks, signals, work, at_least, leader_only: false, service: true };
+            let mut term = Term { locks, signals, work, at_least, leader_only: false };
             match term.under(guard, begun).await {
                 Ok(End { stopped_by: Some(signal), .. }) => return Ok(signal),
                 Ok(End { lost: true, .. }) => {}

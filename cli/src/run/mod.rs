@@ -90,7 +90,7 @@ pub(crate) async fn run(url: Option<String>, args: RunArgs) -> Outcome {
     let ready = Ready::new(url, &args.work, args.bounds)?;
     let begun = Instant::now();
     let wait = Wait::new(begun, args.wait, args.no_wait);
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen(false)?;
     let locks = match take::connect(&ready.url, wait, &mut signals).await? {
         Ok(locks) => locks,
         Err(signal) => return Ok(ended(interrupted(signal, &signals))),
@@ -98,10 +98,9 @@ pub(crate) async fn run(url: Option<String>, args: RunArgs) -> Outcome {
     let lock = ready.lock(&locks, mode)?;
     let (end, patience) = match take::take(&locks, &lock, wait, &mut signals).await {
         Ok(Taken::Held(guard)) => {
-            let (work, leader_only, service) = (&args.work, args.leader_only, false);
+            let (work, leader_only) = (&args.work, args.leader_only);
             let at_least = args.bounds.at_least;
-            let mut term =
-                Term { locks: &locks, signals: &mut signals, work, at_least, leader_only, service };
+            let mut term = Term { locks: &locks, signals: &mut signals, work, at_least, leader_only };
             (term.under(guard, begun).await, store::CLOSE)
         }
         Ok(Taken::Busy) => (Ok(busy(&locks, &lock, args.conflict_exit_code).await), take::LAST_WORD),

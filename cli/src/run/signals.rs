@@ -36,14 +36,16 @@ pub(super) struct Signals {
     sender: mpsc::UnboundedSender<Signal>,
     /// The set of those that were ignored when this program began.
     ignored: u64,
+    /// Whether those that tell to end are for us, and USR1 and USR2 for the command alone.
+    pub(super) service: bool,
 }
 
 impl Signals {
     /// From now on these signals do nothing by themselves. Those that were ignored when this program began, as under
     /// nohup(1), stay ignored, here and in the command.
-    pub(super) fn listen() -> Result<Self, Failure> {
+    pub(super) fn listen(service: bool) -> Result<Self, Failure> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let signals = Self { receiver, sender, ignored: ignored() };
+        let signals = Self { receiver, sender, ignored: ignored(), service };
         signals.hear(&HEARD).map_err(Failure::system("signals cannot be listened to"))?;
         Ok(signals)
     }

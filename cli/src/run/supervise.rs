@@ -196,7 +196,7 @@ impl Supervisor<'_, '_> {
     /// Passes a signal on to the command's whole group.
     async fn signalled(&self, signal: Signal, running: &mut Running) {
         match signal {
-            signal if self.term.service && ENDING.contains(&signal) => {
+            signal if self.term.signals.service && ENDING.contains(&signal) => {
                 running.stopped_by = Some(signal);
                 return self.ward.end();
             }

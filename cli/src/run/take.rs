@@ -181,6 +181,7 @@ pub(super) async fn interrupted(signals: &mut Signals) -> Signal {
         match signals.next().await {
             Signal::TSTP if terminal::has_job_control() => terminal::stop_self(),
             Signal::TSTP | Signal::CONT | Signal::WINCH => {}
+            Signal::USR1 | Signal::USR2 if signals.service => {}
             signal => return signal,
         }
     }

@@ -25,8 +25,6 @@ pub(super) struct Term<'a> {
     /// How long the store keeps the lock at least.
     pub(super) at_least: Option<Duration>,
     pub(super) leader_only: bool,
-    /// Whether signals that tell to end are for us: we end the command then. It gets no terminal.
-    pub(super) service: bool,
 }
 
 impl Term<'_> {
@@ -78,7 +76,7 @@ impl Term<'_> {
         background.add(nix::sys::signal::Signal::SIGTTOU);
         background.thread_block().map_err(Failure::system("signals cannot be set up"))?;
         self.signals.hear(&TERMINAL).map_err(Failure::system("signals cannot be set up"))?;
-        let terminal = if self.service { Terminal::default() } else { Terminal::open() };
+        let terminal = if self.signals.service { Terminal::default() } else { Terminal::open() };
         let mut env = vec![("ONELOCK_NAME", guard.name().to_string())];
         env.extend(self.token(guard)?.map(|token| ("ONELOCK_TOKEN", token.to_string())));
         let ward = Ward::spawn(&self.work.command, &env, guard.deadline())

@@ -46,7 +46,7 @@ pub(crate) async fn wait(url: Option<String>, args: WaitArgs) -> Outcome {
     LockName::new(&args.name)?;
     let url = store::url(url)?;
     let wait = Wait::new(Instant::now(), args.timeout, args.no_wait);
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen(false)?;
     let locks = match take::connect(&url, wait, &mut signals).await? {
         Ok(locks) => locks,
         Err(signal) => return Ok(ended(interrupted(signal, &signals))),
