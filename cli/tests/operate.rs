@@ -2,7 +2,7 @@
 
 use crate::common::terminal::Terminal;
 use crate::common::{Bench, until};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 on_every_store! {
@@ -74,6 +74,18 @@ fn the_live_table_sorts_filters_and_evicts(bench: &Bench) {
     until("the modes of the terminal", || {
         terminal.shown().contains(" icanon ") && terminal.shown().contains(" echo ")
     });
+}
+
+/// Ctrl-C is a signal while no key is read, as during an eviction: the terminal is left as it was then, too.
+#[test]
+fn a_signal_leaves_no_screen_behind() {
+    let bench = Bench::sqlite();
+    let mut terminal = Terminal::open(&bench);
+    terminal.types("sh -c 'echo $$ >> $HIST; exec $ONELOCK top'\n");
+    terminal.wait_for("0 names, 0 held");
+    let top = bench.history()[0].parse().unwrap();
+    kill_process(Pid::from_raw(top).unwrap(), Signal::INT).unwrap();
+    terminal.wait_for("\u{1b}[?1049l");
 }
 
 fn a_circle_of_two_is_named(bench: &Bench) {

@@ -24,6 +24,8 @@ fn later(locks: &Locks, args: &TopArgs, pause: Duration) -> JoinHandle<Result<(u
 pub(super) async fn live(locks: &Locks, args: &TopArgs) -> Outcome {
     let listen = |kind| signal(kind).map_err(Failure::system("signals cannot be listened to"));
     let (mut term, mut hup) = (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
+    // Ctrl-C, too, while no key is read.
+    let mut int = listen(SignalKind::interrupt())?;
     let mut resized = listen(SignalKind::window_change())?;
     let mut screen = Screen::open()?;
     let mut view = View::new(locks.info().address.clone(), args.sort, args.filter.clone());
@@ -58,6 +60,7 @@ pub(super) async fn live(locks: &Locks, args: &TopArgs) -> Outcome {
             }
             _ = resized.recv() => {}
             _ = term.recv() => return Ok(Exit::killed_by(SignalKind::terminate().as_raw_value())),
+            _ = int.recv() => return Ok(Exit::OK),
             _ = hup.recv() => return Ok(Exit::killed_by(SignalKind::hangup().as_raw_value())),
         }
     }
