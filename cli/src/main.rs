@@ -70,7 +70,7 @@ fn main() -> ExitCode {
                 return failure.report().into();
             }
             // What is refused may be a URL with a password.
-            if ["://", "@"].iter().all(|part| error.to_string().contains(part)) {
+            if error.context().any(|(_, part)| part.to_string().contains("://")) {
                 return Failure::Usage(args::STRAY_URL.into()).report().into();
             }
             let code = if error.use_stderr() { Exit::USAGE } else { Exit::OK };

@@ -38,7 +38,7 @@ pub(crate) fn man(args: &ManArgs) -> Outcome {
     let page = match &args.command {
         None => all,
         Some(name) => all.find_subcommand(name).cloned().ok_or_else(|| {
-            let unknown = || Failure::Usage(format!("there is no subcommand `{name}`"));
+            let unknown = || Failure::Usage("there is no such subcommand".into());
             absent::subcommand(name).unwrap_or_else(unknown)
         })?,
     };

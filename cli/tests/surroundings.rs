@@ -193,8 +193,11 @@ fn a_full_pipe_costs_no_lock() {
 fn a_url_in_a_wrong_place_shows_no_password() {
     let bench = Bench::sqlite();
     let url = format!("redis://me:{PASSWORD}@127.0.0.1:1");
+    let of_sentinels = format!("redis+sentinel://h/m?sentinel_password={PASSWORD}");
     for words in [
         &[&*url, "status", "a"][..],
+        &[&of_sentinels, "status", "a"],
+        &["run", "a", "-E", &of_sentinels, "--", "true"],
         &["status", "a", &url],
         &["status", &url.replace("redis", "Redis")],
         &["run", "a", &url, "--", "true"],
@@ -205,6 +208,9 @@ fn a_url_in_a_wrong_place_shows_no_password() {
         assert_eq!(done.code, Some(64), "{words:?}: {done:?}");
         assert!(done.err.contains("--store"), "{done:?}");
     }
+    let done = bench.run(&["man", &url]);
+    assert!(done.code == Some(64) && !done.err.contains(PASSWORD), "{done:?}");
+    assert!(bench.run(&[]).err.contains("Usage: onelock"), "the help has a URL, too");
     // What is wrong elsewhere is named.
     let done = bench.run(&["--store", &url, "status", "a", "--bogus"]);
     assert!(done.err.contains("--bogus"), "{done:?}");

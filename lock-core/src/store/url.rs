@@ -268,11 +268,13 @@ fn parse_host(text: &str) -> Result<(String, Option<u16>)> {
 fn parse_options(query: &str) -> Result<BTreeMap<String, Secret>> {
     let mut options = BTreeMap::new();
     for part in query.split('&').filter(|p| !p.is_empty()) {
-        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        let (key, value) = part.split_once('=').unwrap_or(("", part));
         let (key, value) = (decoded(key)?, decoded(value)?);
         // Behind a bare `&` in a value comes the rest of that: of a password, or of a quorum's members. No message shows it.
         if key.is_empty() || key.contains(|c: char| !c.is_ascii_alphanumeric() && !"_-".contains(c)) {
-            return Err(bad("an option of the store URL has no name; in a value write & as %26".into()));
+            return Err(
+                bad("an option of the store URL is not name=value; in a value write & as %26".into()),
+            );
         }
         if options.insert(key.clone(), Secret::new(value)).is_some() {
             return Err(bad(format!("option `{key}` is given twice")));
@@ -339,7 +341,8 @@ mod tests {
         let cut = ["r://u:1/hunter2@h:1/0", "r://u:1?hunter2@h", "r://u:1#hunter2@h", "r://u:1@2/hunter2@h"];
         let others =
             ["redis:hunter2", "re dis://hunter2@h", "r://u:hunter2@h:port", "r://u:hunter2@h?a=1&a=2"];
-        let behind = ["q://?members=r://:a&hunter2@h|r://i", "r://h?password=a&hunter2/"];
+        let behind =
+            ["q://?members=r://:a&hunter2@h|r://i", "r://h?password=a&hunter2/", "r://h?password=a&hunter2"];
         for bad in cut.into_iter().chain(others).chain(behind) {
             let error = bad.parse::<StoreUrl>().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfig);
