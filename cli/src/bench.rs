@@ -104,7 +104,8 @@ pub(crate) async fn bench(store: Option<String>, args: BenchArgs) -> Outcome {
     if let Some(old) = old {
         output::line(format_args!("\n{}", report::compare(&old, &run)))?;
     }
-    Ok(if run.interrupted { Exit::INTERRUPTED } else { Exit::OK })
+    // As if killed by SIGINT.
+    Ok(if run.interrupted { Exit(130) } else { Exit::OK })
 }
 
 fn read(file: &Path) -> Result<Run, Failure> {

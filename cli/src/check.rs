@@ -61,13 +61,9 @@ pub(crate) async fn check(store: Option<String>, args: CheckArgs) -> Outcome {
     output::file(args.report.as_ref(), || report::page(&records))?;
     output::file(args.markdown.as_ref(), || report::markdown(&records))?;
     let count = |outcome| records.iter().filter(|record| record.outcome == outcome).count();
-    output::line(format_args!(
-        "{} passed, {} failed, {} do not apply",
-        count(Ended::Passed),
-        count(Ended::Failed),
-        count(Ended::Ignored)
-    ))?;
-    Ok(if count(Ended::Failed) > 0 { Exit::NO } else { Exit::OK })
+    let [passed, failed, ignored] = [Ended::Passed, Ended::Failed, Ended::Ignored].map(count);
+    output::line(format_args!("{passed} passed, {failed} failed, {ignored} do not apply"))?;
+    Ok(if failed > 0 { Exit::NO } else { Exit::OK })
 }
 
 async fn run(url: &str, args: &CheckArgs) -> Result<Vec<Record>, Failure> {

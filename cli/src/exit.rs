@@ -45,9 +45,6 @@ impl Exit {
     /// The command was not found; as shells say it.
     #[cfg(target_os = "linux")]
     pub(crate) const NOT_FOUND: Self = Self(127);
-    /// Ended by Ctrl-C, with what was done until then; as if killed by SIGINT.
-    #[cfg(feature = "bench")]
-    pub(crate) const INTERRUPTED: Self = Self(130);
     /// Whoever read our output went away; as if killed by SIGPIPE.
     pub(crate) const CLOSED_PIPE: Self = Self(141);
 
@@ -96,13 +93,11 @@ impl Failure {
     pub(crate) fn report(self) -> Exit {
         let (text, exit) = match self {
             Self::Lock(error) => {
-                output::say_all(
-                    "",
-                    &match error.missing_features() {
-                        [] => with_causes(&error),
-                        [feature, ..] => vec![format!("{error}: {}", absent::adding(feature))],
-                    },
-                );
+                let lines = match error.missing_features() {
+                    [] => with_causes(&error),
+                    [feature, ..] => vec![format!("{error}: {}", absent::adding(feature))],
+                };
+                output::say_all("", &lines);
                 return code_of(error.kind());
             }
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {

@@ -9,6 +9,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
+use crate::exit::Failure;
+
 /// A line on stderr, marked with the program's name. A closed stderr is nobody's problem.
 pub(crate) fn say(text: fmt::Arguments<'_>) {
     say_all("", &[text.to_string()]);
@@ -17,13 +19,18 @@ pub(crate) fn say(text: fmt::Arguments<'_>) {
 /// Several lines in one write: other programs may write to the same place. They come after `before`.
 pub(crate) fn say_all(before: &str, lines: &[String]) {
     let lines: String = lines.iter().map(|line| format!("onelock: {}\n", clean(line))).collect();
+    put(&format!("{before}{lines}"), 1);
+}
+
+/// Writes to stderr, unless nobody reads there for so many seconds: that write would not end, and this thread renews the
+/// lease.
+pub(crate) fn put(text: &str, tv_sec: i64) {
     let mut stderr = io::stderr().lock();
-    // A write that nobody reads does not end, and this thread renews the lease.
     #[cfg(unix)]
-    if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec { tv_sec: 1, tv_nsec: 0 })) == Ok(0) {
+    if poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&Timespec { tv_sec, tv_nsec: 0 })) == Ok(0) {
         return;
     }
-    let _ = stderr.write_all(format!("{before}{lines}").as_bytes());
+    let _ = stderr.write_all(text.as_bytes());
 }
 
 /// A line on stdout.
@@ -39,13 +46,10 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
 
 /// A file that `check` or `bench` was asked for.
 #[cfg(any(feature = "bench", feature = "check"))]
-pub(crate) fn file(
-    path: Option<&std::path::PathBuf>,
-    text: impl FnOnce() -> String,
-) -> Result<(), crate::exit::Failure> {
+pub(crate) fn file(path: Option<&std::path::PathBuf>, text: impl FnOnce() -> String) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let written = std::fs::write(path, text());
-    written.map_err(crate::exit::Failure::system(format!("cannot write {}", path.display())))
+    written.map_err(Failure::system(format!("cannot write {}", path.display())))
 }
 
 /// A table without rules or colours, so that it can be cut and grepped.
@@ -66,12 +70,8 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
 
 /// A time as people say it, to the second, or to the millisecond below ten of them.
 pub(crate) fn human(time: Duration) -> String {
-    let short = if time < Duration::from_secs(10) {
-        Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
-    } else {
-        Duration::from_secs(time.as_secs())
-    };
-    humantime::format_duration(short).to_string()
+    let millis = if time < Duration::from_secs(10) { time.subsec_millis() } else { 0 };
+    humantime::format_duration(Duration::new(time.as_secs(), millis * 1_000_000)).to_string()
 }
 
 /// A place in a line, as people count: `1st`, `2nd`, `3rd`, `4th`.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
 
 use crate::common::terminal::Terminal;
 use crate::common::{Bench, until};
@@ -126,6 +127,42 @@ fn ctrl_c_ends_a_script_whose_command_has_the_terminal() {
     terminal.types(CTRL_C);
     wait_for_prompt(&bench, &mut terminal);
     assert_eq!(bench.history(), ["got words", "prompt"]);
+}
+
+/// Ctrl-S stops what is shown, not what is done: who waits keeps its place, and holds when it is its turn.
+#[test]
+fn a_stopped_terminal_costs_no_place_in_line() {
+    let mut bench = Bench::sqlite();
+    bench.url.push_str("?waiter_lease=2s");
+    let first = bench.spawn(&["run", "a", "--", "bash", "-c", WORK]);
+    bench.wait_for_line("up");
+    let mut terminal = Terminal::open(&bench);
+    terminal.types("TERM=xterm $ONELOCK run a -- sh -c 'echo next >> $HIST'\n");
+    terminal.wait_for("waiting for `a`");
+    terminal.types("\x13");
+    let place = || bench.status("a")["waiters"][0]["token"].clone();
+    let (begun, before) = (Instant::now(), place());
+    until("two of its leases", || begun.elapsed() > Duration::from_secs(4) || place() != before);
+    assert_eq!(place(), before, "its place in line");
+    go(&bench);
+    bench.wait_for_line("next");
+    assert_eq!(first.finish().code, Some(0));
+}
+
+/// Where no line can be drawn again one line says it; where only colours are not wanted it is drawn.
+#[test]
+fn every_terminal_is_told_what_is_waited_for() {
+    let bench = Bench::sqlite();
+    let _first = bench.spawn(&["run", "a", "--", "bash", "-c", WORK]);
+    bench.wait_for_line("up");
+    for (settings, shown) in
+        [("TERM=dumb", "onelock: waiting for `a`"), ("TERM=xterm NO_COLOR=1", "\u{1b}[2K")]
+    {
+        let mut terminal = Terminal::open(&bench);
+        terminal.types(&format!("{settings} $ONELOCK run a -- true\n"));
+        terminal.wait_for(shown);
+        terminal.wait_for("waiting for `a`");
+    }
 }
 
 #[test]

@@ -112,7 +112,9 @@ pub(crate) async fn run(url: Option<String>, args: RunArgs) -> Outcome {
 
 /// Somebody else has it.
 async fn busy(locks: &Locks, lock: &Lock, code: u8) -> End {
-    let holders = take::holders(locks, lock).await;
+    // Nothing where the store does not say it soon.
+    let line = tokio::time::timeout(take::LAST_WORD, locks.inspect(lock.name())).await;
+    let holders = line.ok().and_then(Result::ok).as_ref().map(take::describe).unwrap_or_default();
     say(format_args!("`{}` is busy{holders}", lock.name()));
     End::new(Exit(code))
 }

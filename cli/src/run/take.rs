@@ -4,14 +4,14 @@ use std::cell::Cell;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use console::{Term, truncate_str};
 use onelock::{EntryView, Error, ErrorKind, ForeignView, Guard, Lock, Locks, Snapshot};
 use rustix::process::Signal;
 
 use super::signals::Signals;
 use super::terminal;
 use crate::exit::Failure;
-use crate::output::{clean, human, say};
+use crate::output::{clean, human, put, say};
 use crate::store;
 
 /// A wait shorter than this is not worth a word.
@@ -64,9 +64,6 @@ pub(super) enum Taken {
     Interrupted(Signal),
 }
 
-/// The client, or the signal that came first.
-type Connected = Result<Locks, Signal>;
-
 /// A store that is away: said once, and waited for as long as the lock is.
 struct Outage {
     wait: Wait,
@@ -100,6 +97,9 @@ impl Outage {
         if self.wait.is_over() { Err(error) } else { Ok(()) }
     }
 }
+
+/// The client, or the signal that came first.
+type Connected = Result<Locks, Signal>;
 
 /// Connects to the store. One that is away is waited for, and a signal ends that as well.
 pub(super) async fn connect(url: &str, wait: Wait, signals: &mut Signals) -> Result<Connected, Failure> {
@@ -167,14 +167,6 @@ pub(super) async fn take(
     }
 }
 
-/// Who holds a busy lock, as [`describe`] puts it; nothing where the store does not say it soon.
-pub(super) async fn holders(locks: &Locks, lock: &Lock) -> String {
-    match tokio::time::timeout(LAST_WORD, locks.inspect(lock.name())).await {
-        Ok(Ok(line)) => describe(&line),
-        _ => String::new(),
-    }
-}
-
 /// The first signal that ends a program which does not mind it.
 pub(super) async fn interrupted(signals: &mut Signals) -> Signal {
     loop {
@@ -191,7 +183,9 @@ pub(super) async fn interrupted(signals: &mut Signals) -> Signal {
 /// in one line.
 async fn announce(locks: &Locks, lock: &Lock, answered: &Cell<bool>) -> std::convert::Infallible {
     tokio::time::sleep(PATIENCE).await;
-    let spinner = std::io::stderr().is_terminal().then(spinner);
+    let draws =
+        std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+    let spinner = draws.then(|| Spinner(Instant::now()));
     loop {
         let news = match locks.inspect(lock.name()).await {
             Ok(line) => news(&line),
@@ -205,10 +199,7 @@ async fn announce(locks: &Locks, lock: &Lock, answered: &Cell<bool>) -> std::con
         answered.set(true);
         let text = format!("waiting for `{}`{news}", lock.name());
         match &spinner {
-            Some(bar) => {
-                bar.set_message(clean(&text));
-                tokio::time::sleep(NEWS).await;
-            }
+            Some(spinner) => spinner.show(&text).await,
             None => {
                 say(format_args!("{text}"));
                 return std::future::pending().await;
@@ -255,14 +246,26 @@ fn holder(entry: &EntryView) -> String {
     format!("{who}, token {}{}", entry.token, since.unwrap_or_default())
 }
 
-/// A line on the terminal that goes away with its end.
-fn spinner() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
-        bar.set_style(style);
+/// A line on the terminal that goes away with its end. No thread draws it: one that a stopped terminal keeps (Ctrl-S) would
+/// keep this one, too.
+struct Spinner(Instant);
+
+impl Spinner {
+    /// Shows what is new, for as long as it is.
+    async fn show(&self, text: &str) {
+        for sign in "⠁⠂⠄⡀⢀⠠⠐⠈".chars() {
+            let line = format!("{sign} {}s {}", self.0.elapsed().as_secs(), clean(text));
+            let (_, width) = Term::stderr().size();
+            put(&format!("\r\x1b[2K{}", truncate_str(&line, width.into(), "…")), 0);
+            tokio::time::sleep(NEWS / 8).await;
+        }
     }
-    bar.enable_steady_tick(Duration::from_millis(120));
-    bar
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        put("\r\x1b[2K", 0);
+    }
 }
 
 #[cfg(test)]
