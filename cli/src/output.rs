@@ -33,6 +33,17 @@ pub(crate) fn put(text: &str, tv_sec: i64) {
     let _ = stderr.write_all(text.as_bytes());
 }
 
+/// Ends when nobody reads stdout any more: who prints only what changes would learn of that at the next change.
+pub(crate) async fn reader_left() -> Failure {
+    #[cfg(unix)]
+    while poll(&mut [PollFd::new(&io::stdout(), PollFlags::empty())], Some(&Timespec::default())) != Ok(1) {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    #[cfg(not(unix))]
+    std::future::pending::<()>().await;
+    io::Error::from(io::ErrorKind::BrokenPipe).into()
+}
+
 /// A line on stdout.
 pub(crate) fn line(text: fmt::Arguments<'_>) -> io::Result<()> {
     io::stdout().lock().write_all(format!("{text}\n").as_bytes())

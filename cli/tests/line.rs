@@ -198,6 +198,21 @@ fn a_store_that_is_away_or_silent_fails_a_ping() {
     assert_eq!(gone.code, Some(69), "{gone:?}");
 }
 
+/// What prints changes alone ends with its reader, as in `onelock watch a | grep -q free`, and not at the next change.
+#[test]
+fn a_watch_ends_with_its_reader() {
+    let bench = Bench::sqlite();
+    for words in [&["watch", "a"][..], &["leader", "a", "--watch"]] {
+        let mut watch = bench.spawn(words);
+        let mut out = std::io::BufReader::new(watch.child().stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+        drop(out);
+        until("its end", || !watch.is_running());
+        assert_eq!(watch.finish().code, Some(141), "{line}");
+    }
+}
+
 /// A watch goes on over an outage, and says so once.
 #[test]
 fn a_watch_outlives_an_outage() {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::moment;
 use crate::args::Name;
 use crate::exit::{EXIT_CODES, Exit, Failure, Outcome};
-use crate::output::{clean, json, line};
+use crate::output::{clean, json, line, reader_left};
 use crate::store;
 
 #[derive(Debug, Parser)]
@@ -51,7 +51,7 @@ async fn tell(locks: &Locks, name: &LockName, args: &LeaderArgs) -> Result<bool,
     let mut seen = election.observe();
     loop {
         if args.watch {
-            leader = seen.next().await;
+            leader = tokio::select! { seen = seen.next() => seen, left = reader_left() => return Err(left) };
         }
         let at = moment(SystemTime::now());
         let since = leader.as_ref().and_then(|leader| leader.since).map(moment);

@@ -15,7 +15,7 @@ pub(crate) mod watch;
 
 use std::time::{Duration, SystemTime};
 
-use onelock::{EntryView, Error, FencingToken, Mode, Snapshot};
+use onelock::{EntryView, Error, FencingToken, ForeignView, Mode, Snapshot};
 use serde::{Serialize, Serializer};
 
 use crate::exit::Failure;
@@ -25,7 +25,7 @@ use crate::output::say;
 const FOREIGN: &str = "not onelock";
 
 /// An entry of a line, as it is told.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 struct Entry {
     /// None of a holder that is not of onelock.
     token: Option<FencingToken>,
@@ -42,28 +42,25 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(
-        token: Option<FencingToken>,
-        mode: Mode,
-        note: String,
-        age: Option<Duration>,
-        expires_in: Option<Duration>,
-    ) -> Self {
-        let (mode, limit, weight) = match mode {
+    fn new(of: EntryView) -> Self {
+        let (mode, limit, weight) = match of.mode {
             Mode::Exclusive => ("exclusive", None, None),
             Mode::Shared => ("shared", None, None),
             Mode::Permit { limit, weight } => ("permit", Some(limit.get()), Some(weight.get())),
         };
-        Self { token, mode, limit, weight, note, age, expires_in }
+        let EntryView { token, note, age, expires_in, .. } = of;
+        Self { token: Some(token), mode, limit, weight, note, age, expires_in }
+    }
+
+    fn foreign(of: ForeignView) -> Self {
+        Self { mode: "exclusive", note: FOREIGN.into(), expires_in: of.expires_in, ..Self::default() }
     }
 
     /// Who holds a line, those that are not of onelock first, and who waits.
     fn of(line: Snapshot) -> (Vec<Self>, Vec<Self>) {
-        let foreign = line.foreign.into_iter();
-        let foreign = foreign.map(|f| Self::new(None, Mode::Exclusive, FOREIGN.into(), None, f.expires_in));
-        let ours = |e: EntryView| Self::new(Some(e.token), e.mode, e.note, e.age, e.expires_in);
-        let holders = foreign.chain(line.holders.into_iter().map(ours)).collect();
-        (holders, line.waiters.into_iter().map(ours).collect())
+        let foreign = line.foreign.into_iter().map(Self::foreign);
+        let holders = foreign.chain(line.holders.into_iter().map(Self::new)).collect();
+        (holders, line.waiters.into_iter().map(Self::new).collect())
     }
 
     /// The mode in one word.

@@ -50,10 +50,9 @@ pub(crate) async fn ping(url: Option<String>, args: PingArgs) -> Outcome {
         json(&PingJson { store, address, connect_us, read_us, cycle_us })?;
     } else {
         let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
-        let (read, cycle) = (ms(health.read), ms(health.cycle));
+        let [reach, read, cycle] = [connected, health.read, health.cycle].map(ms);
         line(format_args!(
-            "{address}: connected in {}, read in {read}, locked and unlocked in {cycle}",
-            ms(connected)
+            "{address}: connected in {reach}, read in {read}, locked and unlocked in {cycle}"
         ))?;
     }
     let _ = locks.close(store::CLOSE).await;

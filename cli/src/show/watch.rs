@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::{Away, Entry, moment};
 use crate::args::Name;
 use crate::exit::{EXIT_CODES, Failure, Outcome};
-use crate::output::{clean, json, line};
+use crate::output::{clean, json, line, reader_left};
 use crate::store;
 
 #[derive(Debug, Parser)]
@@ -53,7 +53,10 @@ async fn follow(locks: &Locks, name: &LockName, args: &WatchArgs) -> Result<Infa
             }
             seen = Some(now);
         }
-        tokio::time::sleep(args.interval).await;
+        tokio::select! {
+            () = tokio::time::sleep(args.interval) => {}
+            left = reader_left() => return Err(left),
+        }
     }
 }
 
