@@ -1,19 +1,26 @@
 //! Opens a connection to one server, from the configuration: address, socket options, TLS, credentials.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use onelock_core::{Error, ErrorKind, Host, Result};
 use redis::aio::{AsyncStream, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisConnectionInfo};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 #[cfg(feature = "tls")]
 use super::tls;
 use crate::config::RedisConfig;
 use crate::error;
+
+/// How long after the address before it one of a name is tried.
+const HEAD_START: Duration = Duration::from_millis(50);
 
 /// An open connection of the driver, and the task that writes and reads. The last clone ends both.
 #[derive(Clone, Debug)]
@@ -104,7 +111,7 @@ async fn dial(config: &RedisConfig, host: &Host) -> Result<Pin<Box<dyn AsyncStre
 }
 
 async fn tcp(host: &Host) -> std::io::Result<TcpStream> {
-    let stream = TcpStream::connect((host.host.as_str(), host.port)).await?;
+    let stream = first(lookup_host((host.host.as_str(), host.port)).await?).await?;
     stream.set_nodelay(true)?;
     // Both find a peer that vanished while nothing is sent; what is sent has its own timeout.
     let keepalive =
@@ -114,4 +121,54 @@ async fn tcp(host: &Host) -> std::io::Result<TcpStream> {
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(Duration::from_secs(20)))?;
     Ok(stream)
+}
+
+/// The address of a name that answers first. Each is tried a moment after the one before: one that does not answer, as where
+/// IPv6 leads nowhere, would use up the time of all.
+async fn first(addresses: impl Iterator<Item = SocketAddr>) -> std::io::Result<TcpStream> {
+    let mut tries: FuturesUnordered<_> = addresses
+        .zip(0..)
+        .map(async |(address, nth)| {
+            sleep(HEAD_START * nth).await;
+            TcpStream::connect(address).await
+        })
+        .collect();
+    let mut failed = Err(std::io::ErrorKind::AddrNotAvailable.into());
+    while let Some(tried) = tries.next().await {
+        match tried {
+            Ok(stream) => return Ok(stream),
+            tried => failed = tried,
+        }
+    }
+    failed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_keeps_no_other() {
+        let listen = |backlog| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+            socket.listen(backlog).unwrap();
+            let address = socket.local_addr().unwrap().as_socket().unwrap();
+            (socket, address)
+        };
+        let ((_full, silent), (_there, good)) = (listen(0), listen(8));
+        // It takes no more connections, and answers nothing to who asks for one.
+        let mut taken = Vec::new();
+        while let Ok(stream) = std::net::TcpStream::connect_timeout(&silent, Duration::from_millis(300)) {
+            taken.push(stream);
+        }
+        let refused = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let found = tokio::time::timeout(Duration::from_secs(30), first([silent, refused, good].into_iter()));
+        assert_eq!(found.await.expect("one that answers").unwrap().peer_addr().unwrap(), good);
+        assert!(first([refused].into_iter()).await.is_err() && first([].into_iter()).await.is_err());
+    }
 }
