@@ -12,15 +12,15 @@ use redis::aio::{AsyncStream, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisConnectionInfo};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 #[cfg(feature = "tls")]
 use super::tls;
 use crate::config::RedisConfig;
 use crate::error;
 
-/// How long after the address before it one of a name is tried.
-const HEAD_START: Duration = Duration::from_millis(50);
+/// How long an address of a name may answer nothing before the next one is tried, too.
+const HEAD_START: Duration = Duration::from_millis(250);
 
 /// An open connection of the driver, and the task that writes and reads. The last clone ends both.
 #[derive(Clone, Debug)]
@@ -123,24 +123,20 @@ async fn tcp(host: &Host) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The address of a name that answers first. Each is tried a moment after the one before: one that does not answer, as where
-/// IPv6 leads nowhere, would use up the time of all.
-async fn first(addresses: impl Iterator<Item = SocketAddr>) -> std::io::Result<TcpStream> {
-    let mut tries: FuturesUnordered<_> = addresses
-        .zip(0..)
-        .map(async |(address, nth)| {
-            sleep(HEAD_START * nth).await;
-            TcpStream::connect(address).await
-        })
-        .collect();
+/// The address of a name that answers first. The next one is tried when one fails, or answers nothing for a moment: as where
+/// IPv6 leads nowhere, it would use up the time of all (RFC 8305, section 5).
+async fn first(mut addresses: impl Iterator<Item = SocketAddr>) -> std::io::Result<TcpStream> {
+    let mut tries = FuturesUnordered::new();
     let mut failed = Err(std::io::ErrorKind::AddrNotAvailable.into());
-    while let Some(tried) = tries.next().await {
-        match tried {
-            Ok(stream) => return Ok(stream),
-            tried => failed = tried,
+    loop {
+        tries.extend(addresses.next().map(TcpStream::connect));
+        match timeout(HEAD_START, tries.next()).await {
+            Ok(Some(Ok(stream))) => return Ok(stream),
+            Ok(Some(tried)) => failed = tried,
+            Ok(None) => return failed,
+            Err(_) => {}
         }
     }
-    failed
 }
 
 #[cfg(test)]
@@ -167,7 +163,7 @@ mod tests {
             taken.push(stream);
         }
         let refused = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        let found = tokio::time::timeout(Duration::from_secs(30), first([silent, refused, good].into_iter()));
+        let found = timeout(Duration::from_secs(30), first([silent, refused, good].into_iter()));
         assert_eq!(found.await.expect("one that answers").unwrap().peer_addr().unwrap(), good);
         assert!(first([refused].into_iter()).await.is_err() && first([].into_iter()).await.is_err());
     }
