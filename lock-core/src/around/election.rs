@@ -355,12 +355,15 @@ async fn change(election: &Election, seen: Option<&Option<Leader>>) -> Option<Le
     }
 }
 
-/// Whether it is the same term. Tokens grow, so a smaller one of the same candidate is the same, as a quorum shows it while a
-/// member does not answer.
+/// Whether it is no later term. Tokens grow, so a smaller one of the same candidate is the same, as a quorum shows it while a
+/// member does not answer; and one of a candidate who asked earlier is over, as a store shows it that has forgotten a release.
 fn same(seen: Option<&Leader>, now: Option<&Leader>) -> bool {
     match (seen, now) {
         (Some(seen), Some(now)) => {
-            now.token == seen.token || (now.token < seen.token && now.note == seen.note)
+            // By the clocks of two requests.
+            let earlier = seen.since.map(|since| since + Duration::from_secs(1)) > now.since;
+            now.token == seen.token
+                || (now.token < seen.token && (now.note == seen.note || (now.since.is_some() && earlier)))
         }
         (seen, now) => seen.is_none() == now.is_none(),
     }

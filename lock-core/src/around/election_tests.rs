@@ -221,6 +221,12 @@ fn a_smaller_token_of_the_same_candidate_is_no_change() {
     assert!(same(Some(&seen), Some(&leader("a", 6))), "a quorum while a member does not answer");
     assert!(!same(Some(&seen), Some(&leader("b", 6))), "another one, of whom no more is known");
     assert!(!same(Some(&seen), Some(&leader("a", 8))), "a second term");
+    let now = SystemTime::now();
+    let since = |time, of| Leader { since: Some(time), ..of };
+    let seen = since(now, seen);
+    assert!(same(Some(&seen), Some(&since(now - SECOND, leader("b", 6)))), "its release was forgotten");
+    assert!(!same(Some(&seen), Some(&since(now + SECOND * 2, leader("b", 6)))), "a store from a backup");
+    assert!(!same(Some(&seen), Some(&leader("b", 6))), "of whom no more is known");
     assert!(!same(Some(&seen), None) && !same(None, Some(&seen)));
 }
 

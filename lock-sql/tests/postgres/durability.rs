@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use onelock_core::store::Checked;
-use onelock_core::{Backend, FencingToken, Release, Renewal, Renewed, Request, Standing};
+use onelock_core::{Backend, FencingToken, Locks, Note, Release, Renewal, Renewed, Request, Standing};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use crate::postgres_server::{Admin as _, PostgresServer};
@@ -111,4 +111,33 @@ async fn relaxed_tokens_grow_over_kills_that_take_entries_with_them() {
         }
     }
     assert!(forgotten > 0, "no kill lost anything: this shows nothing");
+}
+
+/// A release of the last moment is forgotten, and with it that the next one leads. Who observes hears of no leader who has left.
+#[tokio::test]
+async fn a_leader_who_has_left_is_not_seen_again() {
+    let server = PostgresServer::start(RARELY).await.unwrap();
+    let store = std::sync::Arc::new(open(&server.url()).await);
+    let locks = Locks::builder(store.clone()).build().unwrap();
+    let election = locks.election("n").unwrap().ttl(Duration::from_secs(2)).unwrap();
+    let [first, second, third] = ["a", "b", "c"].map(|note| request("n").note(Note::new(note).unwrap()));
+    let mut seen = election.observe();
+    held(&store, &first).await;
+    assert_eq!(seen.next().await.unwrap().note, "a");
+    store.acquire(&second).await.unwrap();
+    store.release(&first.ticket()).await.unwrap();
+    assert_eq!(seen.next().await.unwrap().note, "b");
+    server.restart().await.unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while !election.leader().await.is_ok_and(|leader| leader.is_some_and(|leader| leader.note == "a")) {
+        assert!(Instant::now() < end, "the release is there: this shows nothing");
+    }
+    // Several of its requests.
+    let again = tokio::time::timeout(Duration::from_secs(1), seen.next()).await;
+    assert!(again.is_err(), "{again:?}");
+    store.acquire(&third).await.unwrap();
+    for left in [&first, &second] {
+        assert_eq!(store.release(&left.ticket()).await.unwrap(), Release::Released);
+    }
+    assert_eq!(seen.next().await.unwrap().note, "c");
 }
