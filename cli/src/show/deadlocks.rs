@@ -86,26 +86,20 @@ async fn look(locks: &Locks, prefix: &str) -> Result<Vec<Wait>, Failure> {
     Ok(lines.iter().flat_map(waits).collect())
 }
 
-/// Who waits for whom in one line: each waiter for all ahead of it that it cannot share the lock with.
+/// Who waits for whom in one line: each waiter for the holders that it cannot share the lock with; where there are none, for the
+/// last such waiter ahead. All others ahead wait for the same holders.
 fn waits(line: &Snapshot) -> Vec<Wait> {
-    let ahead: Vec<_> = (line.holders.iter().map(|entry| (entry, true)))
-        .chain(line.waiters.iter().map(|entry| (entry, false)))
-        .collect();
     let mut found = Vec::new();
     for (at, waiter) in line.waiters.iter().enumerate() {
-        for &(other, holds) in ahead.iter().take(line.holders.len() + at) {
-            if let (true, Some(client), Some(behind)) =
-                (blocks(line, waiter, other), client(&waiter.note), client(&other.note))
-            {
-                found.push(Wait {
-                    client,
-                    name: line.name.to_string(),
-                    token: waiter.token,
-                    age: waiter.age,
-                    behind,
-                    behind_token: other.token,
-                    behind_holds: holds,
-                });
+        let blocking = |other: &&EntryView| !other.note.is_empty() && blocks(line, waiter, other);
+        let mut others: Vec<_> = line.holders.iter().filter(blocking).map(|other| (other, true)).collect();
+        if others.is_empty() {
+            others.extend(line.waiters.iter().take(at).rfind(blocking).map(|other| (other, false)));
+        }
+        for (other, behind_holds) in others {
+            if let (Some(client), Some(behind)) = (client(&waiter.note), client(&other.note)) {
+                let (name, token, behind_token) = (line.name.to_string(), waiter.token, other.token);
+                found.push(Wait { client, name, token, age: waiter.age, behind, behind_token, behind_holds });
             }
         }
     }
@@ -142,14 +136,22 @@ fn client(note: &str) -> Option<String> {
 fn circles(mut waits: Vec<Wait>) -> Vec<Vec<Wait>> {
     let mut found = Vec::new();
     loop {
-        let Some(start) = waits.iter().map(|wait| wait.client.clone()).min() else { return found };
-        match shortest(&waits, &start) {
+        let all = waits.iter().map(|wait| (wait.client.clone(), wait.behind.clone()));
+        let (clients, others): (BTreeSet<_>, BTreeSet<_>) = all.unzip();
+        let Some(start) = clients.first() else { return found };
+        // In a circle each waits and is waited for.
+        let count = waits.len();
+        waits.retain(|wait| clients.contains(&wait.behind) && others.contains(&wait.client));
+        if waits.len() < count {
+            continue;
+        }
+        match shortest(&waits, start) {
             Some(circle) => {
                 waits.retain(|wait| circle.iter().all(|part| part.client != wait.client));
                 found.push(circle);
             }
             // In no circle.
-            None => waits.retain(|wait| wait.client != start && wait.behind != start),
+            None => waits.retain(|wait| wait.client != *start && wait.behind != *start),
         }
     }
 }
@@ -235,6 +237,17 @@ mod tests {
         let permit = |token, note| entry(token, note, Mode::permit(2).unwrap());
         let pool = line("p", vec![permit(1, "h:1"), permit(2, "h:2")], vec![permit(3, "h:3")]);
         assert!(waits(&pool).is_empty(), "either may leave first");
+    }
+
+    #[test]
+    fn a_crowd_behind_one_lock_costs_a_wait_each() {
+        let clients: Vec<_> = (0..3_000).map(|number| format!("h:{number}")).collect();
+        let mut crowd: Vec<_> = clients.iter().map(String::as_str).collect();
+        let line = exclusive("a", &crowd);
+        assert_eq!(waits(&line).len(), 2_999);
+        assert!(found(std::slice::from_ref(&line)).is_empty());
+        crowd.reverse();
+        assert_eq!(found(&[line, exclusive("b", &crowd)]), [["h:0", "h:2999"]]);
     }
 
     #[test]
