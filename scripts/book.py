@@ -2,7 +2,8 @@
 """Makes the book in target/book from the pages of the repository, and checks their links.
 
 `docs/SUMMARY.md` is the table of contents; its links, as all links between pages, are those of the repository. In the book they lead to the
-chapters; a link to what is no chapter (a test, a folder) is text there.
+chapters; a link to what is no chapter (a test, a folder) is text there. The page of a package is shown apart from the repository, on docs.rs
+too, so it names other pages (`docs/costs.md`); in the book these are links.
 """
 
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "target" / "book"
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
+NAMED = re.compile(r"(?<!\[)`([\w./-]+\.md)`")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 dead = []
 
@@ -45,6 +47,8 @@ def rewritten(page, chapters):
             return f"[{text}](https://docs.rs/onelock/latest/onelock/?search={target.removeprefix('crate::')})"
         if re.match(r"\w+:", target):
             return found.group(0)
+        if page.name == "README.md" and (page.parent / "LICENSE-MIT").exists() and not target.startswith("#"):
+            dead.append(f"{page.relative_to(ROOT)}: {target} is not where the page of the package is shown")
         path, _, anchor = target.partition("#")
         to = (page.parent / path).resolve() if path else page
         if not to.exists():
@@ -62,7 +66,11 @@ def rewritten(page, chapters):
         code.append(re.sub(r"^# .*\n", "", found.group(0), flags=re.MULTILINE))
         return f"\0{len(code) - 1}\0"
 
-    text = LINK.sub(link, FENCE.sub(aside, text))
+    def named(found):
+        to = ROOT / found.group(1)
+        return f"[{found.group(0)}]({chapter(to)})" if to in chapters else found.group(0)
+
+    text = NAMED.sub(named, LINK.sub(link, FENCE.sub(aside, text)))
     return re.sub(r"\0(\d+)\0", lambda found: code[int(found.group(1))], text)
 
 
