@@ -96,9 +96,10 @@ pub(crate) fn ordinal(place: usize) -> String {
     format!("{place}{ending}")
 }
 
-/// Text from elsewhere without what would steer a terminal.
+/// Text from elsewhere without what would steer a terminal, or turn the rest of a line round.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
+    let turns = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || turns(c) { '\u{FFFD}' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -108,6 +109,7 @@ mod tests {
     #[test]
     fn nothing_from_a_store_steers_the_terminal() {
         assert_eq!(clean("a\u{1b}[31mb\n"), "a\u{FFFD}[31mb\u{FFFD}");
+        assert_eq!(clean("me\u{202e}you \u{9b}\u{2067}ü"), "me\u{FFFD}you \u{FFFD}\u{FFFD}ü");
     }
 
     #[test]

@@ -255,8 +255,7 @@ impl Spinner {
     async fn show(&self, text: &str) {
         for sign in "⠁⠂⠄⡀⢀⠠⠐⠈".chars() {
             let line = format!("{sign} {}s {}", self.0.elapsed().as_secs(), clean(text));
-            let (_, width) = Term::stderr().size();
-            put(&format!("\r\x1b[2K{}", truncate_str(&line, width.into(), "…")), 0);
+            put(&format!("\r\x1b[2K{}", truncate_str(&line, Term::stderr().size().1.into(), "…")), 0);
             tokio::time::sleep(NEWS / 8).await;
         }
     }
