@@ -80,7 +80,9 @@ fn refused(shared: &Shared, answers: &[Answer<Standing>]) -> Result<Standing> {
     if answered >= shared.majority() {
         return Ok(Standing::Busy(Busy::default()));
     }
-    Err(shared.too_few(answered, &errors))
+    // A member that is set up wrongly is for a person to mend, however many the others are.
+    let wrong = errors.iter().find(|error| error.kind() == ErrorKind::InvalidConfig);
+    Err(wrong.cloned().unwrap_or_else(|| shared.too_few(answered, &errors)))
 }
 
 /// The token of an attempt that a majority granted, with the counters of a majority lifted to it. `None` when fewer granted, or
