@@ -1,6 +1,7 @@
 //! What the user holds.
 
 use std::any::Any;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -423,7 +424,7 @@ impl Guard {
             answer
         });
         let answer = if client.is_home() {
-            client.here(CancelSafe::new(client, call, |_, _| ())).await
+            client.here(pin!(CancelSafe::new(client, call, |_, _| ()))).await
         } else {
             client.finish(call).await
         };

@@ -1,5 +1,6 @@
 //! A configured lock.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use super::acquire::{self, Terms};
@@ -117,7 +118,7 @@ impl Lock {
     /// Always gives a guard.
     pub(crate) async fn acquire_with(&self, progress: Progress) -> Result<Option<Guard>> {
         if self.client.is_home() {
-            return self.client.here(self.take(Some(&progress))).await;
+            return self.client.here(pin!(self.take(Some(&progress)))).await;
         }
         let lock = self.clone();
         self.elsewhere(async move { lock.take(Some(&progress)).await }).await

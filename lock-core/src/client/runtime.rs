@@ -1,8 +1,9 @@
 //! The runtime a client lives on. What talks to the store runs there, whichever runtime or executor the caller is on.
 
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::panic::{catch_unwind, resume_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,13 +45,12 @@ impl Client {
     }
 
     /// Goes on with a call that began on this runtime, wherever its caller polls it by then: its timers and sockets belong here.
-    pub(super) async fn here<T>(&self, call: impl Future<Output = T>) -> T {
-        let mut call = pin!(call);
-        poll_fn(|cx| {
-            let _entered = (!self.is_home()).then(|| self.runtime.enter());
+    pub(super) fn here<T>(&self, mut call: Pin<&mut impl Future<Output = T>>) -> impl Future<Output = T> {
+        let mut first = true;
+        poll_fn(move |cx| {
+            let _entered = (!mem::take(&mut first) && !self.is_home()).then(|| self.runtime.enter());
             call.as_mut().poll(cx)
         })
-        .await
     }
 
     /// Runs `work` for a caller from elsewhere, as a task that is dropped with this future.
@@ -93,7 +93,7 @@ impl Client {
     /// Sleeps until `until` on the client's clock, by the timers of its own runtime. False when that has ended.
     pub(crate) async fn sleep_until(&self, until: Timestamp) -> bool {
         if self.is_home() {
-            self.here(sleep_until(&self.clock, until)).await;
+            self.here(pin!(sleep_until(&self.clock, until))).await;
             return true;
         }
         let clock = Arc::clone(&self.clock);

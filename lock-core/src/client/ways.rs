@@ -60,7 +60,7 @@ impl Lock {
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         let call = pin!(async {
             if self.client.is_home() {
-                return self.client.here(self.try_once()).await;
+                return self.client.here(pin!(self.try_once())).await;
             }
             let lock = self.clone();
             self.elsewhere(async move { lock.try_once().await }).await
@@ -99,7 +99,7 @@ impl Lock {
         let progress = Progress::default();
         let call = pin!(async {
             if self.client.is_home() {
-                return self.client.here(self.until_held_or(timeout, &progress)).await;
+                return self.client.here(pin!(self.until_held_or(timeout, &progress))).await;
             }
             let (lock, progress) = (self.clone(), progress.clone());
             self.elsewhere(async move { lock.until_held_or(timeout, &progress).await }).await
