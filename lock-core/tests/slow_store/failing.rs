@@ -99,6 +99,31 @@ async fn an_evicted_waiter_does_not_join_again() {
     drop(held);
 }
 
+/// A request that was sent twice, and comes late, makes another entry for its holder. Others may have held in between.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_is_not_undone_by_a_request_that_comes_late() {
+    let (locks, slow, other) = clients();
+    let lock = locks.mutex("a").unwrap();
+    let late = || slow.asked.lock().unwrap().take().unwrap();
+    let guard = lock.acquire().await.unwrap();
+    other.evict("a", guard.token().unwrap()).await.unwrap();
+    other.mutex("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    slow.inner.acquire(&late()).await.unwrap();
+    let lost = tokio::time::timeout(SEC(60), guard.lost()).await;
+    assert_eq!(lost.expect("it holds by another number"), LossReason::NotHeld);
+    drop(guard);
+    let held = other.mutex("a").unwrap().acquire_timeout(SEC(5)).await.unwrap().expect("it is given back");
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    count(&other, 1).await;
+    let waits = other.inspect("a").await.unwrap().waiters[0].token;
+    slow.inner.evict(held.name(), waits).await.unwrap();
+    slow.inner.acquire(&late()).await.unwrap();
+    let ended = tokio::time::timeout(SEC(60), waiter).await.expect("it waits again");
+    assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::Evicted);
+    count(&other, 0).await;
+    drop(held);
+}
+
 /// A store whose calls fail at once is not asked in a loop.
 #[test]
 fn a_waiter_pauses_after_calls_that_fail() {

@@ -44,6 +44,8 @@ struct Slow {
     /// Waits fail at once.
     waits_fail: AtomicBool,
     waits: AtomicU64,
+    /// The last acquire.
+    asked: std::sync::Mutex<Option<Request>>,
 }
 
 impl Slow {
@@ -63,6 +65,7 @@ impl Slow {
             acquires_fail: AtomicBool::default(),
             waits_fail: AtomicBool::default(),
             waits: zero(),
+            asked: std::sync::Mutex::default(),
         })
     }
 }
@@ -86,6 +89,7 @@ impl Backend for Slow {
     }
 
     async fn acquire(&self, request: &Request) -> Result<Standing> {
+        *self.asked.lock().unwrap() = Some(request.clone());
         take(&self.acquire).await;
         if self.acquires_fail.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Unavailable, "on purpose"));

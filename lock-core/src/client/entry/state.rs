@@ -189,6 +189,12 @@ impl State {
     }
 
     pub(super) fn apply(&mut self, upkeep: &Upkeep, sent: Timestamp, now: Timestamp, answer: Renewed) {
+        let another = |raw| self.number.is_some_and(|own| own.raw != raw);
+        if number(answer).is_some_and(another) {
+            // Made by a late request of this holder: the entry that was ours is gone, and others may have held since.
+            self.phase = Phase::Over(LossReason::NotHeld);
+            return;
+        }
         let lease = match answer {
             Renewed::Held(grant) => {
                 let first = self.phase == Phase::Waiting || self.short;
