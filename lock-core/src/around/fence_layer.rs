@@ -14,15 +14,15 @@ use crate::name::LockName;
 
 /// Puts a [`Fence`] before a service that only this process writes through.
 ///
-/// `name` says which lock protects what a request asks for, `None` for a request that needs no token. A request without a token, or
-/// with one that is no number, is answered 400; one whose token is smaller than one that was here, 409 with a sentence that names
+/// `name` says which lock protects what a request asks for, `None` for a request that needs no token. A request without a token,
+/// with several, or with one that is no number, is answered 400; one whose token is smaller than one that was here, 409 with a sentence that names
 /// both, and the header `Fencing-Token` with the newest. `GET`, `HEAD` and `OPTIONS` are compared without raising the watermark.
 ///
 /// A request is compared when it arrives: one that is slow may still write after a later one with a larger token. Where that matters, the
 /// service compares once more where it writes.
 ///
 /// ```
-/// use onelock::{LockName, around::fence_layer::FenceLayer};
+/// # use onelock_core::{LockName, around::fence_layer::FenceLayer}; // onelock::fence::FenceLayer
 /// let layer = FenceLayer::new(|request: &http::Request<String>| {
 ///     LockName::new(request.uri().path().trim_start_matches('/')).ok()
 /// });
@@ -89,8 +89,12 @@ impl<F> FenceLayer<F> {
             *answer.status_mut() = status;
             answer
         };
-        let Some(value) = request.headers().get(HTTP_HEADER) else {
-            return Some(answer(StatusCode::BAD_REQUEST, format!("the header `{HTTP_HEADER}` is missing")));
+        let mut values = request.headers().get_all(HTTP_HEADER).iter();
+        let (Some(value), None) = (values.next(), values.next()) else {
+            return Some(answer(
+                StatusCode::BAD_REQUEST,
+                format!("there must be one header `{HTTP_HEADER}`"),
+            ));
         };
         let token = match parse_header(value.as_bytes()) {
             Ok(token) => token,
@@ -165,6 +169,10 @@ mod tests {
         ] {
             assert_eq!(put(&mut fenced, method, token, "x").await.status(), StatusCode::BAD_REQUEST);
         }
+        // Of two that differ a proxy or the service may read the other one.
+        let twice = Request::put("/printer").header(HTTP_HEADER, "9").header(HTTP_HEADER, "7");
+        let twice = fenced.call(twice.body("late".to_owned()).unwrap()).await.unwrap();
+        assert_eq!((twice.status(), now().as_str()), (StatusCode::BAD_REQUEST, "later"));
         assert_eq!(put(&mut fenced, Method::GET, Some("9"), "later").await.status(), StatusCode::OK);
         assert_eq!(
             put(&mut fenced, Method::PUT, Some("8"), "later").await.status(),
