@@ -25,8 +25,14 @@ pub(super) async fn renew(shared: &Arc<Shared>, due: &[Renewal]) -> Vec<Result<R
         let (shared, owners) = (Arc::clone(shared), Arc::clone(&owners));
         (!batch.is_empty()).then_some(async move {
             let (places, due): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-            let answers = member.renew(&due).await;
-            for ((place, renewal), answer) in places.iter().zip(&due).zip(&answers) {
+            let mut answers = member.renew(&due).await;
+            for ((place, renewal), answer) in places.iter().zip(&due).zip(&mut answers) {
+                let another = |grant: &Grant| renewal.ticket.token.is_some_and(|own| own != grant.token);
+                if matches!(answer, Ok(Renewed::Held(grant)) if another(grant)) {
+                    // Made by a late request of this holder: the entry that counts is gone, and others may have held since.
+                    shared.give_back(i, renewal.ticket.clone(), renewal.lease + renewal.ticket.delay);
+                    *answer = Ok(Renewed::NotHeld);
+                }
                 if matches!(answer, Ok(Renewed::NotHeld | Renewed::Waiting(_))) {
                     shared.forget(owners[*place], i, &renewal.ticket);
                 }

@@ -183,6 +183,25 @@ async fn a_late_answer_about_one_hold_takes_nothing_from_the_next_one() {
     assert_eq!(held_on(&members).await, 0, "left after the release");
 }
 
+/// A request that was sent twice, and comes late, makes another entry for its holder. Another one may have held in between.
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_comes_back_under_another_number_has_no_vote() {
+    let (members, quorum) = three();
+    let Standing::Held(first) = quorum.acquire(&asks(9)).await.unwrap() else { panic!("not held") };
+    for Renamed { store, .. } in members[..2].iter().map(|member| &**member) {
+        let own = store.inspect(&asks(9).name).await.unwrap().holders[0].token;
+        store.evict(&asks(9).name, own).await.unwrap();
+        assert!(matches!(store.acquire(&asks(1)).await.unwrap(), Standing::Held(_)));
+        store.release(&asks(1).ticket()).await.unwrap();
+        store.acquire(&asks(9)).await.unwrap();
+    }
+    let due = Renewal::new(asks(9).ticket().token(first.token), asks(9).lease, asks(9).lease);
+    let renewed = quorum.renew(&[due]).await.remove(0).unwrap();
+    assert_eq!(renewed, Renewed::NotHeld, "another one has held a majority since");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(held_on(&members).await, 0, "left in the way of the next one");
+}
+
 fn three() -> ([Arc<Renamed>; 3], Quorum) {
     let members = ["a", "b", "c"].map(Renamed::new);
     let all = members.iter().map(|member| Arc::clone(member) as Arc<dyn Backend>).collect();
