@@ -44,6 +44,15 @@ async fn close_waits_for_a_release_under_way_and_no_longer_than_it_may() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_drain_without_time_waits_for_the_releases_under_way() {
+    let (locks, slow, other) = clients();
+    slow.release.store(900, Ordering::SeqCst);
+    drop(locks.mutex("a").unwrap().acquire().await.unwrap());
+    locks.drain(Duration::ZERO).await.unwrap();
+    assert!(!other.inspect("a").await.unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_acquire_that_is_dropped_half_way_is_finished_and_given_back() {
     let (locks, slow, other) = clients();
     slow.answer.store(1_000, Ordering::SeqCst);

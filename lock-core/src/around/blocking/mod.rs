@@ -29,7 +29,8 @@ pub use lock::{Lock, RwLock};
 
 /// A client of one store; see [`crate::Locks`]. Cheap to clone.
 ///
-/// When the last of the client, its locks and its guards is dropped, that waits up to 5 s for releases under way.
+/// When the last of the client, its locks and its guards is dropped, that waits up to 5 s for releases under way. Inside async code it
+/// waits for nothing: they go on while the process lives.
 #[derive(Clone)]
 pub struct Locks {
     locks: client::Locks,

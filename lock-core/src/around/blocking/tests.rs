@@ -98,6 +98,26 @@ fn the_last_handle_waits_for_its_releases() {
 }
 
 #[test]
+fn the_last_handle_may_go_in_async_code_also_on_the_client_s_own_thread() {
+    let store = MemoryStore::new(Arc::new(BootClock));
+    let (give, given) = tokio::sync::oneshot::channel::<Guard>();
+    let (tell, gone) = std::sync::mpsc::channel();
+    let backend = Arc::new(MemoryBackend::new(&store));
+    let locks = connect_by(move || async move {
+        tokio::spawn(async move {
+            drop(given.await);
+            tell.send(())
+        });
+        client::Locks::builder(backend).build()
+    });
+    let guard = locks.unwrap().mutex("n").unwrap().acquire().unwrap();
+    give.send(guard).unwrap();
+    gone.recv_timeout(Duration::from_secs(60)).expect("it waits for itself");
+    let other = client(&store).mutex("n").unwrap().acquire_timeout(Duration::from_secs(60));
+    assert!(other.unwrap().is_some(), "it is not given back");
+}
+
+#[test]
 fn inside_async_code_it_is_refused() {
     let store = MemoryStore::new(Arc::new(BootClock));
     let locks = client(&store);
