@@ -43,6 +43,8 @@ pub struct Guard {
     pub(super) hold: Arc<Hold>,
     /// Whether it has stepped out already: a release under way.
     out: bool,
+    /// On its way to a caller on another runtime.
+    away: AtomicBool,
 }
 
 /// What the guards of one acquisition share; the outermost one to go gives the lock back.
@@ -50,6 +52,8 @@ pub struct Guard {
 pub(super) struct Hold {
     handle: Handle,
     guards: AtomicU32,
+    /// How many of them are on their way.
+    away: AtomicU32,
     /// Whether it was ever entered again.
     entered: AtomicBool,
     /// Keeps the owner's slot while the lock is held.
@@ -70,9 +74,9 @@ impl Hold {
         match self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
             Ok(_) => {
                 self.entered.store(true, Ordering::Release);
-                let guard = Guard { hold: Arc::clone(self), out: false };
+                let guard = Guard { hold: Arc::clone(self), out: false, away: AtomicBool::default() };
                 if self.handle.entry.is_unused() {
-                    guard.arrived();
+                    guard.received();
                 }
                 Ok(guard)
             }
@@ -84,26 +88,40 @@ impl Hold {
 
 impl Guard {
     pub(crate) fn new(handle: Handle, slot: Option<Arc<dyn Any + Send + Sync>>) -> Self {
-        let (guards, entered) = (AtomicU32::new(1), AtomicBool::new(false));
-        Self { hold: Arc::new(Hold { handle, guards, entered, _slot: slot }), out: false }
+        let (guards, away, entered) = (AtomicU32::new(1), AtomicU32::new(0), AtomicBool::new(false));
+        let hold = Arc::new(Hold { handle, guards, away, entered, _slot: slot });
+        Self { hold, out: false, away: AtomicBool::default() }
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
         &self.hold.handle.client
     }
 
-    /// On its way to a caller on another runtime: until that has it, or its owner enters again, it is not renewed.
+    /// On its way to a caller on another runtime: until that has it, or another one has a guard, it is not renewed.
     pub(crate) fn sent(&self) {
+        self.away.store(true, Ordering::Release);
+        self.hold.away.fetch_add(1, Ordering::AcqRel);
         self.entry().take_back();
         // Read after that: one who enters is counted before it reads the entry.
-        if self.hold.guards.load(Ordering::Acquire) > 1 {
-            return self.arrived();
+        if self.hold.guards.load(Ordering::Acquire) > self.hold.away.load(Ordering::Acquire) {
+            return self.received();
         }
         self.client().schedule.track(&self.handle().entry);
     }
 
     /// The caller has it, unless it was lost on its way.
     pub(crate) fn arrived(&self) {
+        self.end_of_way();
+        self.received();
+    }
+
+    fn end_of_way(&self) {
+        if self.away.swap(false, Ordering::AcqRel) {
+            self.hold.away.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    fn received(&self) {
         self.entry().receive(self.client().clock.now());
         self.client().schedule.track(&self.handle().entry);
     }
@@ -438,6 +456,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        self.end_of_way();
         if !self.out {
             // None are left where it was shut.
             let _ = self.hold.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));

@@ -46,6 +46,19 @@ fn a_grant_for_a_caller_elsewhere_goes_on_to_the_next_until_that_has_it() {
         assert!(!pollster(left).unwrap().is_held());
         runtime.block_on(next.unwrap().release()).unwrap();
     }
+    // Two calls of one owner that are left: each has a guard, and nobody has one.
+    let owned = locks.mutex("a").unwrap().owner(&locks.owner()).unwrap();
+    let held = runtime.block_on(other.mutex("a").unwrap().acquire()).unwrap();
+    let (mut left, mut second) = (pin!(owned.acquire()), pin!(owned.acquire()));
+    begin(left.as_mut());
+    begin(second.as_mut());
+    let next = runtime.block_on(async {
+        count(&other, 1).await;
+        held.release().await.unwrap();
+        other.mutex("a").unwrap().acquire_timeout(SEC(20)).await.unwrap()
+    });
+    assert!(next.is_some(), "blocked for good by two");
+    runtime.block_on(next.unwrap().release()).unwrap();
     // Nor does an election begin its work then.
     let election = locks.election("a").unwrap();
     let held = runtime.block_on(other.mutex("a").unwrap().acquire()).unwrap();
