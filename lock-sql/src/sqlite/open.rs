@@ -111,6 +111,8 @@ fn look_at(path: &Path) -> Result<(), Fault> {
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     // With an empty host: what follows two slashes would be one.
     let sql = rusqlite::Connection::open_with_flags(format!("file://{name}?immutable=1"), flags)?;
+    // Its first page is read though others are missing, as where who made the file was killed in between.
+    sql.pragma_update(None, "writable_schema", true)?;
     check_marks(&sql).map_err(|fault| match fault {
         // It may make no sense yet to who reads it without a lock: it is about to be made or to grow.
         Fault::Sql(error) if error.sqlite_error_code() != Some(ErrorCode::NotADatabase) => Fault::Busy(error),

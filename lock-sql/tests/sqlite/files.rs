@@ -109,27 +109,31 @@ async fn a_path_may_begin_with_two_slashes() {
     queue(&open(&file(&folder)).await, &request("n", 3)).await;
 }
 
-/// A process is killed while it makes the file, when the tables are in it and the journal that undoes them is not deleted yet.
+/// A process is killed while it makes the file, when some pages or all are in it and the journal that undoes them is not deleted yet.
 #[tokio::test]
 async fn a_file_whose_making_was_cut_short_is_made_again() {
-    let (folder, cut_short) = (folder(), folder());
-    let (made, path) = (file(&folder), file(&cut_short));
+    let made_in = folder();
+    let made = file(&made_in);
     let journal = |path: &Path| format!("{}-journal", path.display());
     let conn = raw(&made);
     // So that the journal is on the disk before the commit: pages leave a cache that is full.
     conn.execute_batch("PRAGMA page_size = 1024; PRAGMA cache_size = 1; BEGIN IMMEDIATE").unwrap();
     conn.execute_batch(include_str!("../../src/sqlite/schema/0001.sql")).unwrap();
-    conn.execute_batch(
-        "CREATE TABLE more (x); INSERT INTO more VALUES (randomblob(100000)); DROP TABLE more",
-    )
-    .unwrap();
-    std::fs::copy(journal(&made), journal(&path)).unwrap();
+    conn.execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (randomblob(100000)); DROP TABLE t")
+        .unwrap();
+    let undo = std::fs::read(journal(&made)).unwrap();
     conn.execute_batch("COMMIT").unwrap();
-    std::fs::copy(&made, &path).unwrap();
-    let store = open(&path).await;
-    hold(&store, &request("n", 1)).await;
-    queue(&open(&path).await, &request("n", 2)).await;
-    assert_eq!(one::<i64>(&raw(&path), "SELECT count(*) FROM onelock_line"), 2);
+    let pages = std::fs::read(&made).unwrap();
+    for count in [1, 5, pages.len() / 1024] {
+        let folder = folder();
+        let path = file(&folder);
+        std::fs::write(journal(&path), &undo).unwrap();
+        std::fs::write(&path, &pages[..count * 1024]).unwrap();
+        let store = open(&path).await;
+        hold(&store, &request("n", 1)).await;
+        queue(&open(&path).await, &request("n", 2)).await;
+        assert_eq!(one::<i64>(&raw(&path), "SELECT count(*) FROM onelock_line"), 2);
+    }
 }
 
 #[tokio::test]
