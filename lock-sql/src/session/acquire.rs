@@ -78,7 +78,7 @@ impl<D: Dialect> SessionStore<D> {
                 (Ok(Ok(_)), None) => return failed(gone()),
                 (Err(_), None) => {}
             }
-            match self.sessions.waiting(vec![(process, entry.wish.key)]).await {
+            match self.sessions.waiting(vec![(entry.id, entry.wish.key)]).await {
                 Ok(waiting) if waiting.contains(&process) => {
                     let place = Place::new(None, request.waiter_lease);
                     return Ok(Standing::Waiting(place));

@@ -39,7 +39,7 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
     fn waiting(
         &self,
         conn: &mut Self::Conn,
-        some: Vec<(i64, Key)>,
+        some: Vec<(Id, Key)>,
     ) -> impl Future<Output = Result<Vec<i64>>> + Send;
 
     /// Who holds.

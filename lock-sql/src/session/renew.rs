@@ -13,9 +13,8 @@ use super::sessions::silent;
 impl<D: Dialect> SessionStore<D> {
     pub(super) async fn renew_all(&self, due: &[Renewal]) -> Vec<Result<Renewed>> {
         let found: Vec<_> = due.iter().map(|renewal| (renewal, self.find(&renewal.ticket))).collect();
-        let waits = |entry: &Arc<Entry<D::Conn>>| {
-            entry.token.get().is_none().then_some((entry.id.process, entry.wish.key))
-        };
+        let waits =
+            |entry: &Arc<Entry<D::Conn>>| entry.token.get().is_none().then_some((entry.id, entry.wish.key));
         let asked: Vec<_> = found.iter().filter_map(|(_, entry)| entry.as_ref().and_then(waits)).collect();
         // A session that waits is not idle: its lease begins when it holds, so it lasts from any moment at which it waited.
         let waiting = self.sessions.waiting(asked).shared();
@@ -24,8 +23,8 @@ impl<D: Dialect> SessionStore<D> {
         let answers = found.into_iter().map(async |(renewal, entry)| {
             let Some(entry) = entry else { return Ok(Renewed::NotHeld) };
             let answer = async {
-                if let Some((process, _)) = waits(&entry)
-                    && waiting.clone().await?.contains(&process)
+                if let Some((id, _)) = waits(&entry)
+                    && waiting.clone().await?.contains(&id.process)
                 {
                     return Ok(Renewed::Waiting(Place::new(None, renewal.waiter_lease)));
                 }

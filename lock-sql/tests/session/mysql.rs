@@ -6,7 +6,10 @@ use async_trait::async_trait;
 use onelock_conformance::servers::mariadb::mysqld;
 use onelock_core::{Driver, ErrorKind, Locks, Release};
 use onelock_sql::MYSQL_SESSION_DRIVER;
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{ConnectOptions as _, Executor as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::mysql_harness::{locks_sql, start};
@@ -14,6 +17,7 @@ use crate::mysql_server::{Admin as _, MariaDb};
 use crate::numbers::draw;
 use crate::queue::{made_once, no_setting_ends_a_wait};
 use crate::server::{Server, acquire, open, soon, tests_on, until_waiting};
+use crate::way::{Blow, Way};
 
 #[async_trait]
 impl Server for MariaDb {
@@ -170,6 +174,39 @@ async fn a_demoted_primary_keeps_no_lock() {
         "it holds on the old primary"
     );
     next.release().await.unwrap();
+}
+
+/// A primary falls silent while somebody waits there, and on the new one a session with the same id waits for another lock: who waits
+/// joins again on the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_of_another_server_says_nothing_of_a_place() {
+    let (old, new) = (MariaDb::start_with(&[]).await, MariaDb::start_with(&[]).await);
+    new.run("SET GLOBAL read_only = ON").await.unwrap();
+    // Ids that the new one has not given yet.
+    while new_id(&old).await < 100 {}
+    let way = Way::to(old.port()).await;
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", way.port(), new.port());
+    let url = format!("mysql+session://locker@{hosts}/locks?tls=off&ttl=12s&request_timeout=1s");
+    let locks = open::<MariaDb>(&url).await.unwrap();
+    let held = old.open("").await.mutex("n").unwrap().acquire().await.unwrap();
+    let waiter = acquire(&locks, "n");
+    let id: u64 = until_waiting(&old, 1).await[0].parse().unwrap();
+    let as_locker = MySqlConnectOptions::new().host("127.0.0.1").port(new.port()).username("locker");
+    let mut same = as_locker.connect().await.unwrap();
+    while sqlx::query_scalar::<_, u64>("SELECT CONNECTION_ID()").fetch_one(&mut same).await.unwrap() < id {
+        same = as_locker.connect().await.unwrap();
+    }
+    let mut before = new.admin().await.unwrap();
+    before.execute("DO GET_LOCK('other', 0)").await.unwrap();
+    let waits = tokio::spawn(async move { same.execute("DO GET_LOCK('other', 1000)").await.map(drop) });
+    assert_eq!(until_waiting(&new, 1).await, [id.to_string()]);
+    way.strike(0..way.count(), Blow::Silence);
+    old.run("SET GLOBAL read_only = ON").await.unwrap();
+    new.run("SET GLOBAL read_only = OFF").await.unwrap();
+    let guard = soon(waiter).await.unwrap().unwrap();
+    assert!(!waits.is_finished(), "this shows nothing");
+    guard.release().await.unwrap();
+    drop((held, before));
 }
 
 /// The way to one client puts the id of a third session into replies: where the client evicts another holder, and where it is told

@@ -111,7 +111,13 @@ impl Dialect for MySql {
         }
     }
 
-    async fn waiting(&self, conn: &mut Conn, some: Vec<(i64, Key)>) -> Result<Vec<i64>> {
+    async fn waiting(&self, conn: &mut Conn, some: Vec<(Id, Key)>) -> Result<Vec<i64>> {
+        // Another server, or another life of this one, has other sessions of these numbers.
+        let here = some.iter().filter(|(id, _)| id.born == conn.life.id);
+        let some: Vec<_> = here.map(|(id, key)| (id.process, *key)).collect();
+        if some.is_empty() {
+            return Ok(Vec::new());
+        }
         let sessions = self.sessions(conn, &some).await?;
         Ok(sessions.into_iter().filter(|(_, waits, _)| *waits == 1).map(|(session, ..)| session).collect())
     }
