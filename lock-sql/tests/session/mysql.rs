@@ -9,7 +9,6 @@ use onelock_sql::MYSQL_SESSION_DRIVER;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions as _, Executor as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::mysql_harness::{locks_sql, start};
