@@ -172,7 +172,7 @@ async fn an_owner_whose_calls_end_at_the_same_moment_has_one_hold() {
     assert_eq!(counts.0.each_ref().map(|count| count.load(Ordering::SeqCst)), [1, 1]);
 }
 
-/// Panics once, when it is told of a lease that is low.
+/// Panics once, at a lease that is low.
 #[derive(Debug, Default)]
 struct Panics(AtomicU32);
 

@@ -88,7 +88,7 @@ pub(crate) struct Observers {
     store: Arc<str>,
     all: Vec<Arc<dyn Observer>>,
     group: Option<Group>,
-    /// `None` until the begin of one is told.
+    /// `None` until the start of one is reported.
     holds: Mutex<HolderMap<Option<Hold>>>,
 }
 
