@@ -18,12 +18,12 @@ pub(crate) fn say(text: fmt::Arguments<'_>) {
 
 /// Several lines in one write: other programs may write to the same place. They come after `before`.
 pub(crate) fn say_all(before: &str, lines: &[String]) {
-    let lines: String = lines.iter().map(|line| format!("onelock: {}\n", clean(line))).collect();
-    put(&format!("{before}{lines}"), 1);
+    put(&lines.iter().fold(before.to_owned(), |text, line| text + "onelock: " + &clean(line) + "\n"), 1);
 }
 
 /// Writes to stderr, unless nobody reads there for so many seconds: that write would not end, and this thread renews the
 /// lease.
+#[cfg_attr(not(unix), expect(unused_variables))]
 pub(crate) fn put(text: &str, tv_sec: i64) {
     let mut stderr = io::stderr().lock();
     #[cfg(unix)]
