@@ -8,6 +8,7 @@ use crate::around::observer::Observers;
 use crate::around::observer::requests::Observed;
 use crate::backend::{Backend, Note};
 use crate::client::background::Background;
+use crate::client::repeats::Repeats;
 use crate::client::schedule::Schedule;
 use crate::client::{Client, Locks, renewer, runtime};
 use crate::clock::{BootClock, Clock};
@@ -133,6 +134,7 @@ impl Builder {
             runtime,
             schedule: Schedule::default(),
             background: Background::default(),
+            repeats: Repeats::default(),
             closed: AtomicBool::new(false),
             observers,
         });

@@ -9,7 +9,7 @@ use super::entry::Entry;
 use super::shared::Client;
 use crate::backend::{Release, Renewal, Renewed, Ticket};
 use crate::clock::{Timestamp, sleep_until};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lease;
 
 impl Client {
@@ -64,28 +64,21 @@ pub(super) async fn release(
     lease: Duration,
     stay: Option<Timestamp>,
 ) -> Result<Release> {
-    let mut until = None;
-    let mut pause = Duration::from_millis(10);
-    let mut unclear = false;
+    let (mut tries, mut unclear) = (client.repeats.begin(), false);
     loop {
         let answer = match stay.filter(|stay| *stay > client.clock.now()) {
-            // In a place of its own, as the pause below: most releases need neither.
+            // In a place of its own, as the pause: most releases need neither.
             Some(stay) => Box::pin(keep(&client, &ticket, stay)).await,
             None => client.backend.release(&ticket).await,
         };
-        let error = match answer {
-            // An earlier try may have done it and lost the answer.
-            Ok(Release::NotHeld) if unclear => return Ok(Release::Released),
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
-        };
-        unclear |= error.is_unclear();
-        let now = client.clock.now();
-        if !error.is_retryable() || now + pause >= *until.get_or_insert(now + lease) {
-            return Err(error);
+        // An earlier try may have done it and lost the answer.
+        if unclear && matches!(answer, Ok(Release::NotHeld)) {
+            return Ok(Release::Released);
         }
-        Box::pin(tokio::time::sleep(pause)).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
+        unclear |= answer.as_ref().is_err_and(Error::is_unclear);
+        if answer.is_ok() || !Box::pin(tries.again(&answer, lease)).await {
+            return answer;
+        }
     }
 }
 

@@ -16,6 +16,7 @@
 //! | `runtime` | the runtime the client lives on, and calls from outside of it |
 //! | `background` | how much is under way |
 //! | `give_back` | releases until the store confirms them |
+//! | `repeats` | how many of them are repeated at the same time |
 //! | `close` | the end of the client |
 //! | [`guard`] | what the user holds |
 //! | `loss` | how a guard waits for a renewal or a loss |
@@ -42,6 +43,7 @@ mod entry_tests;
 mod give_back;
 pub(crate) mod progress;
 mod renewer;
+pub(crate) mod repeats;
 mod runtime;
 mod schedule;
 mod shared;

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 
 use super::background::Background;
 use super::entry::Upkeep;
+use super::repeats::Repeats;
 use super::schedule::Schedule;
 use super::settings::Settings;
 use crate::around::observer::Observers;
@@ -31,6 +32,7 @@ pub(crate) struct Client {
     pub(crate) runtime: Handle,
     pub(crate) schedule: Schedule,
     pub(crate) background: Background,
+    pub(super) repeats: Repeats,
     pub(crate) closed: AtomicBool,
     /// `None` when nobody observes.
     pub(crate) observers: Option<Arc<Observers>>,

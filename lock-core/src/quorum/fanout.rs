@@ -147,17 +147,12 @@ impl Shared {
     /// has ended there by itself.
     pub(super) fn give_back(self: &Arc<Self>, member: usize, ticket: Ticket, lease: Duration) {
         let backend = Arc::clone(&self.members[member]);
-        let until = Instant::now() + lease;
         let removing = self.removing(ticket.holder);
         self.spawn(async move {
-            let mut pause = Duration::from_millis(10);
-            while let Err(error) = backend.release(&ticket).await {
-                if removing.shared.open().is_err() || !error.is_retryable() || Instant::now() + pause >= until
-                {
-                    return;
-                }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_secs(1));
+            let mut tries = removing.shared.repeats[member].begin();
+            // A failure has nobody to tell: the lease ends the entry.
+            while tries.again(&backend.release(&ticket).await, lease).await && removing.shared.open().is_ok()
+            {
             }
         });
     }

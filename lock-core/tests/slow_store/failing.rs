@@ -178,6 +178,28 @@ async fn an_unfair_waiter_asks_again_when_the_lease_ahead_ends() {
     drop(dead);
 }
 
+/// Each failed acquire leaves a release. A store that is too slow for what it is asked is not asked for all of them at once.
+#[tokio::test(start_paused = true)]
+async fn what_failed_acquires_leave_is_repeated_a_few_at_a_time() {
+    const CROWD: u64 = 300;
+    let (locks, slow, _) = clients();
+    let lock = locks.mutex("a").unwrap().retry(onelock_core::Retry::default().errors(0));
+    slow.release.store(500, Ordering::SeqCst);
+    slow.acquires_fail.store(true, Ordering::SeqCst);
+    slow.releases_fail.store(true, Ordering::SeqCst);
+    for _ in 0..CROWD {
+        lock.acquire().await.unwrap_err();
+    }
+    tokio::time::sleep(SEC(20)).await;
+    let asked = slow.releases.load(Ordering::SeqCst);
+    assert!(asked >= CROWD + 40, "{asked} in 20 s: it does not go on");
+    assert!(asked <= CROWD + 400, "{asked} in 20 s");
+    slow.release.store(1, Ordering::SeqCst);
+    slow.releases_fail.store(false, Ordering::SeqCst);
+    locks.drain(SEC(3)).await.unwrap();
+    assert_eq!(locks.pending(), 0);
+}
+
 /// A waiter whose entry is gone was evicted; after a failed call the store may have forgotten it.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_the_store_forgot_in_an_outage_joins_again() {

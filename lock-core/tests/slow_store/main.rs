@@ -41,6 +41,8 @@ struct Slow {
     wake: AtomicU64,
     renewals_fail: AtomicBool,
     acquires_fail: AtomicBool,
+    releases_fail: AtomicBool,
+    releases: AtomicU64,
     /// Waits fail at once.
     waits_fail: AtomicBool,
     waits: AtomicU64,
@@ -63,6 +65,8 @@ impl Slow {
             wake: zero(),
             renewals_fail: AtomicBool::default(),
             acquires_fail: AtomicBool::default(),
+            releases_fail: AtomicBool::default(),
+            releases: zero(),
             waits_fail: AtomicBool::default(),
             waits: zero(),
             asked: std::sync::Mutex::default(),
@@ -123,7 +127,11 @@ impl Backend for Slow {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
+        self.releases.fetch_add(1, Ordering::SeqCst);
         take(&self.release).await;
+        if self.releases_fail.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Unavailable, "on purpose"));
+        }
         let answer = self.inner.release(ticket).await;
         take(&self.freed).await;
         answer
