@@ -167,7 +167,7 @@ fault "model: a reader beside a writer" lock-core/src/model/mode.rs \
 fault "model: an inner release gives the lock back" $client/guard.rs \
     's/fetch_sub\(1, Ordering::AcqRel\) > 1 \{/fetch_sub(1, Ordering::AcqRel) > 1_000 {/' \
     models a_reentrant_mutex
-fault "model: what is lost is entered again" $client/guard.rs \
+fault "model: what is lost is entered again" $client/hold.rs \
     's/if let View::Over\(reason\) = self\.view\(\) \{/if let (View::Over(reason), true) = (self.view(), self.guards.load(Ordering::Acquire) > 1_000) {/' \
     models a_reentrant_mutex
 fault "model: numbers start again" lock-core/src/toolkit/lines.rs \

@@ -9,8 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::client::Locks;
-use crate::client::guard::lost;
 use crate::client::guard::{Guard, LossReason};
+use crate::client::hold::lost;
 use crate::client::lock::Lock;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};

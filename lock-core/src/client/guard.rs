@@ -1,19 +1,14 @@
 //! What the user holds.
 
-use std::any::Any;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::acquire::Handle;
-use super::cancel_safe::{CancelSafe, renew_one};
-use super::entry::{Entry, View};
-use super::give_back;
-use super::shared::Client;
-use crate::backend::{Release, Ticket};
+use super::cancel_safe::renew_one;
+use super::hold::Hold;
 use crate::clock::Timestamp;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::holder::HolderId;
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -42,138 +37,12 @@ pub use crate::model::loss::LossReason;
 pub struct Guard {
     pub(super) hold: Arc<Hold>,
     /// Whether it has stepped out already: a release under way.
-    out: bool,
+    pub(super) out: bool,
     /// On its way to a caller on another runtime.
-    away: AtomicBool,
-}
-
-/// What the guards of one acquisition share; the outermost one to go gives the lock back.
-#[derive(Debug)]
-pub(super) struct Hold {
-    handle: Handle,
-    guards: AtomicU32,
-    /// How many of them are on their way.
-    away: AtomicU32,
-    /// Whether it was ever entered again.
-    entered: AtomicBool,
-    /// Keeps the owner's slot while the lock is held.
-    _slot: Option<Arc<dyn Any + Send + Sync>>,
-}
-
-impl Hold {
-    fn view(&self) -> View {
-        self.handle.entry.view(self.handle.client.clock.now())
-    }
-
-    /// One more guard, unless the last one is going or the lock is lost.
-    pub(super) fn enter(self: &Arc<Self>) -> Result<Guard> {
-        if let View::Over(reason) = self.view() {
-            return Err(lost(&self.handle.entry.ticket().name, reason, self.handle.entry.failure()));
-        }
-        let more = |n: u32| if n == 0 { None } else { n.checked_add(1) };
-        match self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
-            Ok(_) => {
-                self.entered.store(true, Ordering::Release);
-                let guard = Guard { hold: Arc::clone(self), out: false, away: AtomicBool::default() };
-                if self.handle.entry.is_unused() {
-                    guard.received();
-                }
-                Ok(guard)
-            }
-            Err(0) => Err(lost(&self.handle.entry.ticket().name, LossReason::Released, None)),
-            Err(_) => Err(Error::new(ErrorKind::Full, "the lock is entered as often as can be counted")),
-        }
-    }
+    pub(super) away: AtomicBool,
 }
 
 impl Guard {
-    pub(crate) fn new(handle: Handle, slot: Option<Arc<dyn Any + Send + Sync>>) -> Self {
-        let (guards, away, entered) = (AtomicU32::new(1), AtomicU32::new(0), AtomicBool::new(false));
-        let hold = Arc::new(Hold { handle, guards, away, entered, _slot: slot });
-        Self { hold, out: false, away: AtomicBool::default() }
-    }
-
-    pub(crate) fn client(&self) -> &Arc<Client> {
-        &self.hold.handle.client
-    }
-
-    /// On its way to a caller on another runtime: until that has it, or another one has a guard, it is not renewed.
-    pub(crate) fn sent(&self) {
-        self.away.store(true, Ordering::Release);
-        self.hold.away.fetch_add(1, Ordering::AcqRel);
-        self.entry().take_back();
-        // Read after that: one who enters is counted before it reads the entry.
-        if self.hold.guards.load(Ordering::Acquire) > self.hold.away.load(Ordering::Acquire) {
-            return self.received();
-        }
-        self.client().schedule.track(&self.handle().entry);
-    }
-
-    /// The caller has it, unless it was lost on its way.
-    pub(crate) fn arrived(&self) {
-        self.end_of_way();
-        self.received();
-    }
-
-    fn end_of_way(&self) {
-        if self.away.swap(false, Ordering::AcqRel) {
-            self.hold.away.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-
-    fn received(&self) {
-        self.entry().receive(self.client().clock.now());
-        self.client().schedule.track(&self.handle().entry);
-    }
-
-    /// Lets nobody enter any more; false where somebody has.
-    pub(crate) fn shut(&self) -> bool {
-        self.hold.guards.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// Gives the lock back at once, whatever its least time: nothing was done under this guard. Where there are or were others, as
-    /// an owner's, it only steps out.
-    pub(crate) fn give_back_unused(self) {
-        if self.shut() && !self.hold.entered.load(Ordering::Acquire) {
-            self.entry().waive_least_time();
-        }
-    }
-
-    /// Ends the hold on this client and leaves the entry in the store; one that was lost before is given back.
-    pub(crate) fn end_without_release(&self, reason: LossReason) -> Result<Ticket> {
-        let Handle { client, entry } = self.handle();
-        let now = client.clock.now();
-        let ended = entry.end_for_release(now, reason);
-        client.noticed(entry, now);
-        client.schedule.track(entry);
-        match ended {
-            Ok(Some(ticket)) => Ok(ticket),
-            Ok(None) => Err(self.lost_error(LossReason::NotHeld)),
-            // The guard's end gives it back.
-            Err(reason) => Err(self.lost_error(reason)),
-        }
-    }
-
-    pub(crate) fn entry(&self) -> &Entry {
-        &self.hold.handle.entry
-    }
-
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.hold.handle
-    }
-
-    fn held(&self) -> Result<Timestamp, LossReason> {
-        match self.hold.view() {
-            View::Held { deadline } => Ok(deadline),
-            View::Over(reason) => Err(reason),
-            View::Waiting { .. } => Err(LossReason::NotHeld),
-        }
-    }
-
-    pub(super) fn lost_error(&self, reason: LossReason) -> Error {
-        lost(self.name(), reason, self.handle().entry.failure())
-    }
-
     /// The name.
     ///
     /// ```
@@ -225,7 +94,8 @@ impl Guard {
     /// The fencing token: pass it to every resource the lock protects.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] once the lock is lost; [`ErrorKind::Unsupported`] on a store whose numbers protect nothing.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) once the lock is lost;
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a store whose numbers protect nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -340,7 +210,7 @@ impl Guard {
     /// Enters again, without asking the store: the lock is given back when the last of the guards goes.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] once the lock is lost.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) once the lock is lost.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -363,7 +233,8 @@ impl Guard {
     /// A shorter lease than before takes effect when the one before it has run out.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidLease`]; [`ErrorKind::Lost`]; or what the store says: then nothing has changed for this guard.
+    /// [`ErrorKind::InvalidLease`](crate::ErrorKind::InvalidLease); [`ErrorKind::Lost`](crate::ErrorKind::Lost); or what
+    /// the store says: then nothing has changed for this guard.
     ///
     /// # Cancel safety
     /// Safe: the lease in the store may be longer than this guard knows.
@@ -405,8 +276,8 @@ impl Guard {
     /// to leave that to the background.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] when the lock was no longer held: another may have worked at the same time. What the store
-    /// says when it did not answer until the lease was over.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was no longer held: another may have worked at the same
+    /// time. What the store says when it did not answer until the lease was over.
     ///
     /// # Cancel safety
     /// The release goes on in the background.
@@ -427,50 +298,5 @@ impl Guard {
             return Ok(());
         }
         self.give_back().await
-    }
-
-    /// Gives the lock back for all guards of this acquisition.
-    pub(crate) async fn give_back(&self) -> Result<()> {
-        let Handle { client, entry } = self.handle();
-        // Before the entry is seen as over, so that `close` waits for it.
-        let pending = client.background.begin();
-        let ticket = self.end_without_release(LossReason::Released)?;
-        let (releasing, lease, stay) = (Arc::clone(client), entry.store_lease(), entry.stays_until());
-        let call = Box::pin(async move {
-            let answer = give_back::release(releasing, ticket, lease, stay).await;
-            drop(pending);
-            answer
-        });
-        let answer = if client.is_home() {
-            client.here(pin!(CancelSafe::new(client, call, |_, _| ()))).await
-        } else {
-            client.finish(call).await
-        };
-        match answer {
-            Ok(Release::Released) => Ok(()),
-            Ok(Release::NotHeld) => Err(self.lost_error(LossReason::NotHeld)),
-            Err(error) => Err(error.during("release").at(&client.info.address)),
-        }
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.end_of_way();
-        if !self.out {
-            // None are left where it was shut.
-            let _ = self.hold.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
-        }
-        // The last one to let go of the hold drops the handle, which gives the lock back.
-    }
-}
-
-/// The error of everything that needs a lock that is gone.
-pub(crate) fn lost(name: &LockName, reason: LossReason, cause: Option<Error>) -> Error {
-    let text = format!("`{name}` is not held any more: {reason}");
-    let error = Error::new(ErrorKind::Lost, text).lost_by(reason);
-    match cause {
-        Some(cause) => error.caused_by(cause),
-        None => error,
     }
 }

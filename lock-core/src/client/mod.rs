@@ -19,6 +19,7 @@
 //! | `repeats` | how many of them are repeated at the same time |
 //! | `close` | the end of the client |
 //! | [`guard`] | what the user holds |
+//! | `hold` | what the guards of one acquisition share |
 //! | `loss` | how a guard waits for a renewal or a loss |
 //! | [`owner`] | re-entrancy |
 //! | `shared` | what the locks and guards of a client share |
@@ -41,6 +42,7 @@ pub(crate) mod entry;
 #[cfg(test)]
 mod entry_tests;
 mod give_back;
+pub(crate) mod hold;
 pub(crate) mod progress;
 mod renewer;
 pub(crate) mod repeats;

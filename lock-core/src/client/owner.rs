@@ -8,7 +8,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::acquire::{self, Handle, Terms};
-use super::guard::{Guard, Hold};
+use super::guard::Guard;
+use super::hold::Hold;
 use super::progress::Progress;
 use super::shared::Client;
 use crate::error::{Error, ErrorKind, Result};
