@@ -1,5 +1,7 @@
 //! The line of a name as one listing of its children tells it: who holds, and what a waiter watches.
 
+use std::sync::Arc;
+
 use onelock_core::{Error, ErrorKind, HolderId, Mode, Result, mode};
 use zookeeper_client as zk;
 
@@ -77,7 +79,7 @@ impl Line {
     }
 
     /// The line with everything that any server has answered.
-    pub(crate) async fn latest(session: &Session, parent: &str) -> Result<Self> {
+    pub(crate) async fn latest(session: &Arc<Session>, parent: &str) -> Result<Self> {
         // A single server answers what it knows.
         if session.servers.standalone.get() == Some(&true) {
             return Self::read(session, parent).await;

@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::join;
-use onelock_core::toolkit::Mutex;
+use onelock_core::toolkit::{Flights, Mutex};
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
 use zookeeper_client as zk;
@@ -91,6 +91,8 @@ pub(crate) struct Session {
     pub(crate) paths: AtomicUsize,
     /// Its writes that share requests.
     batch: Batch,
+    /// Listings under way, by path.
+    listings: Flights<String, Result<(Vec<String>, i64)>>,
 }
 
 impl Session {
@@ -121,6 +123,7 @@ impl Session {
             contact: Mutex::new(Contact::new(sent, servers.config.tick)),
             paths: AtomicUsize::new(0),
             batch: Batch::new(&servers.runtime),
+            listings: Flights::default(),
             client: Mutex::new(Some(Arc::new(client))),
             servers: Arc::clone(servers),
         });
@@ -162,11 +165,20 @@ impl Session {
         }
     }
 
-    /// The same, with everything that any server has answered, and behind every request of this session.
-    pub(crate) async fn latest_children(&self, path: &str) -> Result<(Vec<String>, i64)> {
-        // One after the other on one connection: the listing is no older than the answer to the first.
-        let (passed, children) = join!(self.barrier(), self.children(path));
-        passed.map_err(|error| failed(error, "list", path)).and(children)
+    /// The same, with everything that any server has answered, and behind every request of this session. Those who ask
+    /// while an answer is under way share the next: what a crowd of failed joins has left is looked for once.
+    pub(crate) async fn latest_children(self: &Arc<Self>, path: &str) -> Result<(Vec<String>, i64)> {
+        let listing = self.listings.of(path.to_owned());
+        let list = || {
+            let (session, path) = (Arc::clone(self), path.to_owned());
+            async move {
+                // One after the other on one connection: the listing is no older than the answer to the first.
+                let (passed, children) = join!(session.barrier(), session.children(&path));
+                passed.map_err(|error| failed(error, "list", &path)).and(children)
+            }
+        };
+        let gone = || Err(failed(zk::Error::ClientClosed, "list", path));
+        listing.join_next(&self.servers.runtime, list).await.unwrap_or_else(gone)
     }
 
     /// A node; `None` when it is not there.

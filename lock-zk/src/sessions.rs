@@ -2,13 +2,12 @@
 //!
 //! A class has one session until the paths of its nodes fill it ([`Session::take`]); then it gets another.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use onelock_core::toolkit::{Mutex, SingleFlight};
+use onelock_core::toolkit::{Flights, Mutex};
 use onelock_core::{Error, ErrorKind, Result};
 
 use crate::contact::timeout_for;
@@ -28,13 +27,13 @@ pub(crate) struct Sessions {
     /// Nothing once they are closed.
     open: Mutex<Option<Vec<Arc<Session>>>>,
     /// Those that are being opened, by class: who comes meanwhile waits.
-    opening: Mutex<HashMap<Duration, Arc<SingleFlight<Result<()>>>>>,
+    opening: Flights<Duration, Result<()>>,
 }
 
 impl Sessions {
     pub(crate) fn new(servers: Arc<Servers>) -> Arc<Self> {
         let (epochs, open) = (Epochs::default(), Mutex::new(Some(Vec::new())));
-        Arc::new(Self { servers, epochs, open, opening: Mutex::default() })
+        Arc::new(Self { servers, epochs, open, opening: Flights::default() })
     }
 
     /// A session whose nodes live for `need` at least after every renewal. It has room for a path of so many bytes, which
@@ -60,11 +59,7 @@ impl Sessions {
             if let Some(session) = self.find(ask, bytes)? {
                 return Ok(session);
             }
-            let opening = {
-                let mut opening = self.opening.lock();
-                opening.retain(|class, flight| *class == ask || flight.is_under_way());
-                Arc::clone(opening.entry(ask).or_default())
-            };
+            let opening = self.opening.of(ask);
             // On the runtime that the client was made in, where the session's tasks live, not on the caller's.
             let opened = opening.join(&self.servers.runtime, || {
                 let sessions = Arc::clone(self);

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use onelock_conformance::ctx::{exclusive, held, name, number, renewal, request, ticket, waiting};
 use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq};
-use onelock_core::{Mode, Renewed, Standing, Wake};
+use onelock_core::{Error, Mode, Renewed, Standing, Wake};
 use zookeeper_client as zk;
 
 use crate::support::harness::open;
-use crate::{counted, quiet, raw};
+use crate::{counted, eventually, quiet, raw};
 
 /// A cycle on a free lock is one request each way, by a queued acquire and by a try, and nothing stays behind.
 #[tokio::test(flavor = "multi_thread")]
@@ -33,6 +34,33 @@ async fn a_free_lock_costs_two_requests() -> Verdict {
             ensure_eq!(counter.counts().by_code(), expected, "requests by code");
         }
     }
+    Ok(())
+}
+
+/// A hundred joins of one name whose answers are lost: to look for what they have made costs a listing or two, not a
+/// hundred, or a server that is too slow for its crowd gets more to do the slower it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lost_joins_have_made_is_looked_for_together() -> Verdict {
+    const CHILDREN: i32 = 12;
+    let (server, counter, url) = counted().await?;
+    let client = open(&format!("{url}&request_timeout=300ms")).await?;
+    let name = name("crowd")?;
+    let first = exclusive(&name)?;
+    let token = held(&client, &first).await?.token;
+    server.pause(true)?;
+    let requests = (0..100).map(|_| exclusive(&name)).collect::<Verdict<Vec<_>>>()?;
+    let lost = join_all(requests.iter().map(|request| client.acquire(request))).await;
+    server.pause(false)?;
+    ensure!(lost.iter().all(|answer| answer.as_ref().is_err_and(Error::is_unclear)), "{lost:?}");
+    eventually("the server answers", async || Ok(client.inspect(&name).await.ok())).await?;
+    let before = counter.counts().by_code();
+    let released = join_all(requests.iter().map(async |lost| client.release(&lost.ticket()).await)).await;
+    ensure!(released.iter().all(Result::is_ok), "{released:?}");
+    let listed = counter.counts().by_code()[&CHILDREN] - before[&CHILDREN];
+    ensure!((1..=4).contains(&listed), "{listed} listings for 100 entries");
+    client.release(&ticket(&first, token)).await?;
+    let line = client.inspect(&name).await?;
+    ensure!(line.holders.is_empty() && line.waiters.is_empty(), "left: {line:?}");
     Ok(())
 }
 

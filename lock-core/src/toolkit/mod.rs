@@ -18,4 +18,4 @@ pub use lines::Lines;
 pub use mutex::Mutex;
 #[doc(inline)]
 pub use options::options;
-pub use single_flight::SingleFlight;
+pub use single_flight::{Flights, SingleFlight};

@@ -4,8 +4,10 @@
 //! that is neither polled nor dropped, as in a `select!` whose other branch has work to do, would keep the lock, and
 //! everybody else from going on.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -66,6 +68,20 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
         answer.wait_for(Option::is_some).await.ok()?.clone()
     }
 
+    /// The same for work that begins after this call: what is under way is waited for, and the next one shared.
+    ///
+    /// # Cancel safety
+    /// Safe: the work goes on without its caller.
+    pub async fn join_next<F>(&self, runtime: &Handle, work: impl Fn() -> F) -> Option<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        if self.is_under_way() {
+            self.join(runtime, &work).await;
+        }
+        self.join(runtime, work).await
+    }
+
     fn enter<F>(&self, runtime: &Handle, work: impl FnOnce() -> F) -> watch::Receiver<Option<T>>
     where
         F: Future<Output = T> + Send + 'static,
@@ -86,6 +102,42 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
             tell.send_replace(Some(answer));
         });
         answer
+    }
+}
+
+/// Single flights by what they are for.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use onelock_core::toolkit::Flights;
+/// use tokio::runtime::Handle;
+///
+/// let (listings, runtime) = (Flights::default(), Handle::current());
+/// let list = async |name| listings.of(name).join(&runtime, || async move { format!("the line of {name}") }).await;
+/// assert_eq!(list("a").await.unwrap(), "the line of a");
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Flights<K, T>(Mutex<HashMap<K, Arc<SingleFlight<T>>>>);
+
+impl<K, T> Default for Flights<K, T> {
+    fn default() -> Self {
+        Self(Mutex::new(HashMap::new()))
+    }
+}
+
+impl<K: Eq + Hash, T> Flights<K, T> {
+    /// The one for `key`. Those that have ended are forgotten when there are twice as many as last time.
+    #[must_use]
+    pub fn of(&self, key: K) -> Arc<SingleFlight<T>> {
+        let mut flights = self.0.lock();
+        if flights.len() == flights.capacity() {
+            flights.retain(|_, flight| Arc::strong_count(flight) > 1 || flight.is_under_way());
+            let as_many = flights.len();
+            flights.reserve(2 * as_many);
+        }
+        Arc::clone(flights.entry(key).or_default())
     }
 }
 
@@ -135,6 +187,33 @@ mod tests {
         go.notify_one();
         assert_eq!(ask().await, Some(2), "begun anew");
         drop(first);
+    }
+
+    #[tokio::test]
+    async fn who_asks_for_the_next_gets_no_answer_to_what_began_before() {
+        let (flight, go) = (SingleFlight::default(), Arc::new(Notify::new()));
+        let (runtime, begun) = (Handle::current(), Arc::new(AtomicUsize::new(0)));
+        let work = || {
+            let (go, count) = (Arc::clone(&go), begun.fetch_add(1, Ordering::SeqCst) + 1);
+            async move {
+                go.notified().await;
+                count
+            }
+        };
+        let first = flight.join_next(&runtime, work);
+        let others = async {
+            tokio::task::yield_now().await;
+            go.notify_one();
+            let next = || flight.join_next(&runtime, work);
+            tokio::join!(next(), next(), next(), async {
+                while begun.load(Ordering::SeqCst) < 2 {
+                    tokio::task::yield_now().await;
+                }
+                go.notify_one();
+            })
+        };
+        let (first, (second, third, fourth, ())) = tokio::join!(first, others);
+        assert_eq!([first, second, third, fourth], [Some(1), Some(2), Some(2), Some(2)]);
     }
 
     #[tokio::test]
