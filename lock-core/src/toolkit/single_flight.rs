@@ -72,6 +72,17 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     ///
     /// # Cancel safety
     /// Safe: the work goes on without its caller.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # use onelock_core::toolkit::SingleFlight;
+    /// # use tokio::runtime::Handle;
+    /// let (listing, runtime) = (SingleFlight::default(), Handle::current());
+    /// let list = || async { "what all who asked before it began have written" };
+    /// assert!(listing.join_next(&runtime, list).await.is_some());
+    /// # }
+    /// ```
     pub async fn join_next<F>(&self, runtime: &Handle, work: impl Fn() -> F) -> Option<T>
     where
         F: Future<Output = T> + Send + 'static,
