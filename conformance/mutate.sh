@@ -133,7 +133,7 @@ fault "an evicted waiter joins again" $client/acquire.rs \
     slow failing::an_evicted_waiter_does_not_join_again
 fault "a close gives back what a guard has" $client/close.rs \
     's/(LossReason::Closed\);.*?)give_back_unreceived/$1give_back/s' \
-    client a_closed_client_gives_back_no_lock_under_work
+    client closing::a_closed_client_gives_back_no_lock_under_work
 fault "renewals one by one" $client/renewer.rs \
     's/client\.capabilities\.max_batch\.max\(1\)/1/' \
     memory renewals_are_batched
@@ -304,7 +304,7 @@ fault "a renewed lease is at risk before its renewal is late" $client/entry/stat
     unit around::risk::tests::a_wait_before_it_and_a_long_notice_put_no_lock_at_risk
 fault "owner: who is not polled keeps the others waiting" $client/owner.rs \
     's/let waker = Waker::from\(Arc::clone\(slot\)\);/if asking.caller != self.id {\n            state.asking = Some(asking);\n            return Poll::Pending;\n        }\n        let waker = Waker::from(Arc::clone(slot));/' \
-    client a_second_acquire_goes_on_without_a_first_that_is_not_polled
+    client owner::a_second_acquire_goes_on_without_a_first_that_is_not_polled
 fault "owner: slots let go at one moment stay" $client/owner.rs \
     's/slot\.strong_count\(\) == 0/slot.strong_count() == 1/' \
     unit client::owner::tests::slots_that_are_let_go_at_the_same_moment_leave_the_map
