@@ -9,7 +9,7 @@ use futures_util::join;
 use onelock_core::toolkit::in_use::InUse;
 use onelock_core::{
     Busy, Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Request, Result, Standing,
-    Timestamp,
+    Timestamp, TokenEpoch,
 };
 use zookeeper_client as zk;
 
@@ -197,6 +197,12 @@ impl Join<'_> {
     fn made(&self, path: String, stat: &zk::Stat, alone: bool) -> Result<Node> {
         let node = Node { path, token: FencingToken::new(stat.czxid)?, alone };
         self.entry.set_node(Some(node.clone()));
+        // Its bits would be taken for the epoch's, and tokens go back.
+        if self.request.epoch.min(TokenEpoch::of(stat.czxid)) > TokenEpoch::default() {
+            let text = "after 65536 elections the ensemble has no number left below those of a token_epoch: make it \
+                 anew, with a larger token_epoch";
+            return Err(Error::new(ErrorKind::Full, text));
+        }
         Ok(node)
     }
 

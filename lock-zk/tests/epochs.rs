@@ -1,10 +1,11 @@
 //! Token epochs: a client that knew a smaller one is refused by its next join.
 
 use onelock_conformance::ctx::{exclusive, held, name, ticket, waiting};
+use onelock_conformance::servers::free_port;
 use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 use onelock_conformance::verdict::Verdict;
-use onelock_conformance::{ensure_eq, expect};
-use onelock_core::{ErrorKind, LockName, Release, Request, TokenEpoch};
+use onelock_conformance::{ensure, ensure_eq, expect};
+use onelock_core::{ErrorKind, Lock, LockName, Locks, Release, Request, Settings, TokenEpoch};
 
 use crate::support::harness::open;
 use crate::url;
@@ -43,6 +44,46 @@ async fn a_client_that_knew_a_smaller_epoch_is_refused() -> Verdict {
         ensure_eq!(line.holders.len() + line.waiters.len(), usize::from(round % 2), "round {round}: entries");
         // What holds is not touched.
         ensure_eq!(other.release(&ticket(&holder, token)).await?, Release::Released, "round {round}");
+    }
+    Ok(())
+}
+
+/// After 65 536 elections the server's numbers reach the bits of a token epoch: without one they grow on, with one a lock is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_elections_turn_no_token_back() -> Verdict {
+    let member = format!("server.1=127.0.0.1:{}:{}", free_port()?, free_port()?);
+    let lines = [&*member, "standaloneEnabled=false", "initLimit=50", "syncLimit=100"].map(str::to_owned);
+    let server = ZkServer::start(Setup { lines: lines.to_vec(), id: 1, ..Setup::default() }).await?;
+    let url = |epoch| format!("zk://{}/own-{epoch}?tick=200ms", server.address());
+    let lock = async |epoch: u16| -> Verdict<Lock> {
+        let mut settings = Settings::default();
+        settings.token_epoch = TokenEpoch::new(epoch)?;
+        Ok(Locks::builder(open(&url(epoch)).await?).settings(settings).build()?.mutex("elected")?)
+    };
+    let mut before = Vec::new();
+    for epoch in 0..3 {
+        let guard = lock(epoch).await?.acquire().await?;
+        before.push(guard.token()?);
+        guard.release().await?;
+    }
+    server.kill()?;
+    for file in ["currentEpoch", "acceptedEpoch"] {
+        std::fs::write(server.data().join(file), "65535")?;
+    }
+    server.launch()?;
+    server.ready().await?;
+    for (epoch, before) in (0..3).zip(before) {
+        match lock(epoch).await?.acquire().await {
+            Ok(guard) => {
+                let after = guard.token()?;
+                ensure!(after > before, "epoch {epoch}: token {after} after {before}");
+            }
+            Err(error) => {
+                ensure!(epoch > 0 && error.kind() == ErrorKind::Full, "epoch {epoch}: {error}");
+                let line = open(&url(epoch)).await?.inspect(&name("elected")?).await?;
+                ensure!(line.holders.is_empty(), "epoch {epoch}: it is held");
+            }
+        }
     }
     Ok(())
 }
