@@ -33,7 +33,8 @@ pub(crate) async fn inspect(sessions: &Arc<Sessions>, name: &LockName) -> Result
 /// Names with entries, in the order of their encoded form.
 pub(crate) async fn list(sessions: &Arc<Sessions>, prefix: &str, page: &Page) -> Result<Listing> {
     let desk = sessions.desk().await?;
-    let (mut names, _) = desk.children(desk.servers.root()).await?;
+    // The lines are read behind it.
+    let (mut names, _) = desk.latest_children(desk.servers.root()).await?;
     let (prefix, cursor) = (encode(prefix), page.cursor.as_deref().map(encode));
     names.retain(|name| name.starts_with(&*prefix) && cursor.as_ref().is_none_or(|cursor| **name > **cursor));
     names.sort_unstable();

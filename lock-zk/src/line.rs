@@ -80,10 +80,6 @@ impl Line {
 
     /// The line with everything that any server has answered.
     pub(crate) async fn latest(session: &Arc<Session>, parent: &str) -> Result<Self> {
-        // A single server answers what it knows.
-        if session.servers.standalone.get() == Some(&true) {
-            return Self::read(session, parent).await;
-        }
         Self::listed(session, parent, session.latest_children(parent).await?).await
     }
 

@@ -8,7 +8,7 @@ use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, ticket};
 use onelock_conformance::servers::hosts::{Hosts, is_inside};
 use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq};
-use onelock_core::{Backend, Locks, Release, Settings};
+use onelock_core::{Backend, Locks, Page, Release, Settings};
 use onelock_zk::fence;
 use zookeeper_client as zk;
 
@@ -173,6 +173,8 @@ async fn a_server_that_lags_is_not_asked_alone() -> Verdict {
         let (first, second) = (&clients[(at + 2) % 3], &clients[at]);
         let request = exclusive(&name)?;
         let grant = held(first, &request).await?;
+        let listed = second.list("seen", &Page::first(1)?).await?;
+        ensure_eq!(listed.names.len(), 1, "round {round}: what is listed");
         let line = second.inspect(&name).await?;
         ensure_eq!(
             line.holders.first().map(|view| view.token),
