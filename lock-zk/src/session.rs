@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::join;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use onelock_core::toolkit::{Flights, Mutex};
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
@@ -33,6 +34,9 @@ use crate::error::failed;
 /// The most bytes that the paths of a session's nodes have. At a session's end the server writes one record with all of
 /// them, and no server reads a record of two megabytes back: it would never start again (ZOOKEEPER-4306).
 const MOST_PATHS: usize = 400_000;
+
+/// How many tries begin in the time for opening a session while none has succeeded, where there are several servers.
+const TRIES: u32 = 8;
 
 /// How to reach the servers, and what every session needs.
 pub(crate) struct Servers {
@@ -100,12 +104,16 @@ impl Session {
     pub(crate) async fn open(servers: &Arc<Servers>, ask: Duration) -> Result<Arc<Self>> {
         let sent = servers.clock.now();
         let (limit, address) = (servers.config.connect_timeout, servers.config.address());
+        let pause = if servers.config.hosts.len() > 1 { limit / TRIES } else { limit };
         let connect = async {
+            let mut tries = FuturesUnordered::new();
             loop {
-                match servers.connect(ask).await {
+                // Each takes the servers in an order of its own, and one that does not answer takes all of its time.
+                tries.push(servers.connect(ask));
+                match tokio::time::timeout(pause, tries.next()).await {
                     // The driver gives up after the session's timeout, which may be a short one.
-                    Err(zk::Error::Timeout) => {}
-                    other => return other,
+                    Err(_) | Ok(None | Some(Err(zk::Error::Timeout))) => {}
+                    Ok(Some(other)) => return other,
                 }
             }
         };

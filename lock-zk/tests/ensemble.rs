@@ -230,3 +230,18 @@ async fn locks_churn_over_every_failover() -> Verdict {
     );
     Ok(())
 }
+
+/// A server that does not answer keeps nobody from opening a session at another one, whichever the driver tries first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stands_still_keeps_nobody_out() -> Verdict {
+    let servers = ensemble().await?;
+    let follower = (leader(&servers).await? + 1) % 3;
+    servers[follower].pause(true)?;
+    let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
+    // As long each as by default, compared with the other.
+    let url = format!("zk://{}/own?tick=200ms&request_timeout=12s&connect_timeout=12s", hosts.join(","));
+    for round in 0..12 {
+        open(&url).await.map_err(|error| Stop::failed(format!("round {round}: {error}")))?.close().await?;
+    }
+    Ok(())
+}
