@@ -85,6 +85,23 @@ async fn the_isolation_level_is_pinned_and_joins_are_durable() {
     admin.execute("COMMIT").await.unwrap();
 }
 
+/// What waits for less than the disk of a synchronous standby is not enough, and what waits for more stays.
+#[tokio::test]
+async fn joins_wait_for_the_disk_whatever_the_session_says() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let _store = open(&server.url()).await;
+    let mut admin = server.admin().await.unwrap();
+    for level in ["off", "local", "remote_write", "on", "remote_apply"] {
+        let sql =
+            format!("BEGIN; SET LOCAL synchronous_commit = {level}; SELECT onelock.raise('n', '\\x00', 1)");
+        admin.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+        let row = admin.fetch_one("SELECT current_setting('synchronous_commit')").await.unwrap();
+        let expected = if level == "remote_apply" { level } else { "on" };
+        assert_eq!(row.get::<&str, _>(0), expected, "where the session says {level}");
+        admin.execute("ROLLBACK").await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_thousand_waiters_need_a_handful_of_connections() {
     let server = PostgresServer::start(&["synchronous_commit=off"]).await.unwrap();

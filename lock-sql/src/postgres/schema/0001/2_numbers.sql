@@ -10,7 +10,7 @@ DECLARE
 BEGIN
     IF NOT p_durably THEN
         v_done := set_config('synchronous_commit', 'off', true);
-    ELSIF current_setting('synchronous_commit') IN ('off', 'local') THEN
+    ELSIF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
         v_done := set_config('synchronous_commit', 'on', true);
     END IF;
 END
