@@ -9,6 +9,9 @@ use tokio::time::timeout;
 
 use crate::unharmed::unharmed;
 
+/// How long opening may take before the first request for a lock: nobody waits for one yet, and others may be making the tables.
+pub(crate) const OPENING: Duration = Duration::from_secs(30);
+
 /// Where a configuration leads and as whom.
 pub(crate) struct Endpoints<'a> {
     pub(crate) hosts: &'a [Host],

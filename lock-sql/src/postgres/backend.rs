@@ -6,10 +6,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use onelock_core::store::Checked;
 use onelock_core::{
-    Backend, Capabilities, Error, FencingToken, HolderId, Info, Listing, LockName, Page, Raise, Release,
-    Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
+    Backend, Capabilities, Error, ErrorKind, FencingToken, HolderId, Info, Listing, LockName, Page, Raise,
+    Release, Renewal, Renewed, Request, Result, Snapshot, Standing, Ticket, Wake,
 };
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::acquire::acquire;
 use super::client::{Channel, Client};
@@ -23,6 +24,7 @@ use super::renew::{raise, renew};
 use super::sql::Schema;
 use super::wait::{POLL, Unheard, wait};
 use crate::Durability;
+use crate::hosts::OPENING;
 use crate::inbox::Inbox;
 use crate::pool::Connect as _;
 
@@ -46,7 +48,8 @@ impl PostgresBackend {
     ///   schema and `migrate` off;
     /// - `Denied`: the login or a right is missing, or the connection is not as secure as asked;
     /// - `Foreign`: the schema holds what is not ours; `Unsupported`: another version of it;
-    /// - `Unavailable`: the server cannot be reached.
+    /// - `Unavailable`: the server cannot be reached; `Timeout`: it does not answer, or somebody has left a transaction open that
+    ///   makes the schema.
     ///
     /// # Cancel safety
     /// Safe: a migration is one transaction.
@@ -57,8 +60,11 @@ impl PostgresBackend {
         let pool = Pool::new(Postgres::new(&config), config.connections, config.request_timeout);
         let mut conn = pool.server.connect().await.map_err(named)?;
         let migration = migrate::migration(&config.namespace)?;
-        let made = migrate::ensure(&mut conn.conn, &config.namespace, config.migrate, &migration).await;
-        made.map_err(named)?;
+        let made = migrate::ensure(&mut conn.conn, &config.namespace, config.migrate, &migration);
+        let late = |_| {
+            Err(Error::new(ErrorKind::Timeout, "the server did not make the schema, or show it, in time"))
+        };
+        timeout(OPENING, made).await.unwrap_or_else(late).map_err(named)?;
         pool.give(conn);
         let durable = config.durability == Durability::Durable;
         let schema = Schema { name: config.namespace.clone(), durable };
@@ -68,7 +74,7 @@ impl PostgresBackend {
         let listening = tokio::spawn(listen(Arc::clone(&client), Arc::clone(&inbox)));
         inbox.poll_by(POLL, || Unheard(Arc::clone(&client)));
         // So that the first waiter need not be polled for. Where listening does not work it is done without.
-        let _ = tokio::time::timeout(config.connect_timeout, client.channel.tried.notified()).await;
+        let _ = timeout(config.connect_timeout, client.channel.tried.notified()).await;
         Ok(Checked::over(Self { info: Info::new("postgres", address), client, inbox, listening }))
     }
 

@@ -16,9 +16,7 @@ use tokio::time::timeout;
 use super::dialect::{Answer, Ask, Dialect, Id, Wish};
 use super::names::Key;
 use super::sessions::{Asked, Session, Sessions, silent};
-
-/// How long opening may take before the first session: nobody waits for a lock yet.
-pub(super) const OPENING: Duration = Duration::from_secs(30);
+use crate::hosts::OPENING;
 
 /// The store.
 pub(super) struct SessionStore<D: Dialect> {

@@ -102,6 +102,19 @@ async fn joins_wait_for_the_disk_whatever_the_session_says() {
     }
 }
 
+/// Somebody makes the schema by hand and has not committed it.
+#[tokio::test]
+async fn opening_does_not_wait_for_ever() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let mut forgotten = server.admin().await.unwrap();
+    forgotten.execute("BEGIN; CREATE SCHEMA onelock").await.unwrap();
+    let opening = async { try_open(&server.url()).await.unwrap_err() };
+    let error = tokio::time::timeout(Duration::from_secs(90), opening).await.expect("it waits for ever");
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    forgotten.execute("ROLLBACK").await.unwrap();
+    open(&server.url()).await;
+}
+
 #[tokio::test]
 async fn a_thousand_waiters_need_a_handful_of_connections() {
     let server = PostgresServer::start(&["synchronous_commit=off"]).await.unwrap();

@@ -16,8 +16,9 @@ use onelock_core::store::Checked;
 use onelock_core::toolkit::Mutex;
 use onelock_core::{Capabilities, Driver, OptionSpec, Result, StoreUrl};
 
-use super::backend::{OPENING, SessionStore};
+use super::backend::SessionStore;
 use super::{CONNECTIONS, connections};
+use crate::hosts::OPENING;
 use crate::mysql::MySqlConfig;
 use crate::mysql::open::{Tables, for_sessions};
 use session::MySql;
