@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use onelock_core::store::Checked;
-use onelock_core::{Backend as _, ErrorKind, FencingToken, Raise, Release, Standing};
+use onelock_core::{Backend as _, ErrorKind, FencingToken, Raise, Release, Standing, TokenEpoch};
 use onelock_sql::PostgresBackend;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
@@ -83,4 +83,25 @@ async fn numbers_go_on_above_what_was_raised() {
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     }
     assert!(cycle(&store).await < last + 100, "a refused raise took effect");
+}
+
+/// A dump ends with the values of the sequences: by then clients of the next token epoch may have begun it.
+#[tokio::test]
+async fn an_epoch_is_begun_again_where_the_end_of_a_restore_takes_it_back() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    let before = cycle(&open(&server.url()).await).await;
+    let epoch = TokenEpoch::new(1).unwrap();
+    let store = open(&server.url()).await;
+    let mut last = 0;
+    for _ in 0..3 {
+        let one = request("n").epoch(epoch);
+        let Standing::Held(grant) = store.acquire(&one).await.unwrap() else { panic!("busy") };
+        assert!(
+            grant.token.get() > last && TokenEpoch::of(grant.token.get()) == epoch,
+            "{grant:?} after {last}"
+        );
+        last = grant.token.get();
+        assert_eq!(store.release(&one.ticket()).await.unwrap(), Release::Released);
+        server.say(&format!("SELECT pg_catalog.setval('onelock.number', {before}, true)")).await.unwrap();
+    }
 }

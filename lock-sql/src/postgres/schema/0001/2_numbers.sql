@@ -111,7 +111,8 @@ BEGIN
 END
 $$;
 
--- Numbers from now on carry at least this token epoch; their low bits go on.
+-- Numbers from now on carry at least this token epoch; their low bits go on. The block may be of a later one than the sequence, which
+-- the end of a restore sets back.
 CREATE FUNCTION {schema}.begin_epoch(p_epoch integer) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -121,9 +122,10 @@ DECLARE
     v_done text := {schema}.commit_durably(true);
 BEGIN
     SELECT b.ceiling INTO v_ceiling FROM {schema}.block AS b WHERE b.id = 1 FOR UPDATE;
-    SELECT greatest(v_ceiling, n.last_value) INTO v_last FROM {schema}.number AS n;
+    SELECT n.last_value INTO v_last FROM {schema}.number AS n;
     IF v_last >> 48 < p_epoch THEN
-        v_done := {schema}.set_number((p_epoch::bigint << 48) | (v_last & 281474976710655));
+        v_last := greatest(v_ceiling, v_last);
+        v_done := {schema}.set_number(greatest(v_last, (p_epoch::bigint << 48) | (v_last & 281474976710655)));
     END IF;
 END
 $$;
