@@ -1,18 +1,19 @@
 //! The server's clock is stepped.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use onelock_conformance::servers::Place;
 use onelock_conformance::servers::clock::SteppedClock;
 use onelock_conformance::steps::{Stepped, Steps, a_step_forward_ends_leases_early, survives_steps};
 use onelock_conformance::verdict::{Context as _, Verdict};
-use onelock_core::Backend;
+use onelock_core::{Backend, Release, Standing};
 use sqlx::{Executor as _, Row as _};
 
 use crate::postgres_server::{Admin as _, PostgresServer};
 use crate::server::open;
+use crate::sharing::request;
 
 const LEASE: Duration = Duration::from_secs(3);
 
@@ -51,4 +52,30 @@ async fn steps_of_the_server_never_turn_tokens_back() -> Verdict {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_forward_ends_leases_early_and_fencing_still_tells() -> Verdict {
     a_step_forward_ends_leases_early(&server().await?).await
+}
+
+/// What nobody asks for any more goes, also after a time in which the clock was far ahead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_is_tidied_after_a_step_back() -> Verdict {
+    let server = server().await?;
+    let store = open(&server.0.url()).await;
+    let cycles = async || {
+        for _ in 0..70 {
+            let one = request("n");
+            assert!(matches!(store.acquire(&one).await.unwrap(), Standing::Held(_)));
+            assert_eq!(store.release(&one.ticket()).await.unwrap(), Release::Released);
+        }
+    };
+    server.clock()?.set_wall(90 * 24 * 3_600_000)?;
+    cycles().await;
+    server.clock()?.set_wall(0)?;
+    let mut dead = request("dead");
+    dead.lease = Duration::from_millis(100);
+    assert!(matches!(store.acquire(&dead).await.unwrap(), Standing::Held(_)));
+    let end = Instant::now() + Duration::from_secs(60);
+    while server.0.say("SELECT count(*) FROM onelock.line WHERE name = 'dead'").await? != "0" {
+        assert!(Instant::now() < end, "it stays");
+        cycles().await;
+    }
+    Ok(())
 }

@@ -259,7 +259,9 @@ DECLARE
     v_begun timestamptz := clock_timestamp();
     v_old bigint := (extract(epoch FROM v_begun - interval '10 s') * 1000000)::bigint;
 BEGIN
-    PERFORM FROM {schema}.tidying AS t WHERE t.id = 1 AND t.next <= v_begun FOR UPDATE SKIP LOCKED;
+    -- A day ahead: the clock was stepped back.
+    PERFORM FROM {schema}.tidying AS t
+    WHERE t.id = 1 AND t.next NOT BETWEEN v_begun AND v_begun + interval '1 day' FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN;
     END IF;
