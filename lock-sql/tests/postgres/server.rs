@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use onelock_core::store::Checked;
-use onelock_core::{Backend, ErrorKind, Renewal, Renewed, Standing, StoreUrl, Wake};
+use onelock_core::{Backend, ErrorKind, Note, Renewal, Renewed, Standing, StoreUrl, Wake};
 use onelock_sql::{PostgresBackend, PostgresConfig};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
@@ -99,6 +99,28 @@ async fn joins_wait_for_the_disk_whatever_the_session_says() {
         let expected = if level == "remote_apply" { level } else { "on" };
         assert_eq!(row.get::<&str, _>(0), expected, "where the session says {level}");
         admin.execute("ROLLBACK").await.unwrap();
+    }
+}
+
+/// A database that has not every letter keeps the note with escapes for those of more than one byte.
+#[tokio::test]
+async fn a_database_of_few_letters_takes_every_note() {
+    let server = PostgresServer::start(&[]).await.unwrap();
+    for (encoding, shown) in
+        [("LATIN1", "\\320\\266uk \\303\\274"), ("SQL_ASCII", "жuk ü"), ("UTF8", "жuk ü")]
+    {
+        let few = format!("CREATE DATABASE in_{encoding} ENCODING '{encoding}' TEMPLATE template0");
+        server.say(&few.to_lowercase()).await.unwrap();
+        let at = format!("postgres://postgres@127.0.0.1:{}/in_{encoding}", server.port()).to_lowercase();
+        for durability in ["durable", "relaxed"] {
+            let store = open(&format!("{at}?durability={durability}")).await;
+            for (note, shown) in [("host:1 plain", "host:1 plain"), ("жuk ü", shown)] {
+                let one = request("ж").note(Note::new(note).unwrap());
+                assert!(matches!(store.acquire(&one).await.unwrap(), Standing::Held(_)));
+                assert_eq!(store.inspect(&one.name).await.unwrap().holders[0].note.to_string(), shown);
+                store.release(&one.ticket()).await.unwrap();
+            }
+        }
     }
 }
 

@@ -1,1 +1,1 @@
-CALL {schema}.acquire_and_flush($1, decode($2, 'hex'), $3, $4::bigint, $5::bigint, $6::bigint, $7::boolean, $8, convert_from(decode($9, 'hex'), 'UTF8'), $10::integer, NULL, NULL)
+CALL {schema}.acquire_and_flush($1, decode($2, 'hex'), $3, $4::bigint, $5::bigint, $6::bigint, $7::boolean, $8, CASE WHEN getdatabaseencoding() IN ('UTF8', 'SQL_ASCII') THEN convert_from(decode($9, 'hex'), 'UTF8') ELSE encode(decode($9, 'hex'), 'escape') END, $10::integer, NULL, NULL)
