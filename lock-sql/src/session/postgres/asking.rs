@@ -40,8 +40,8 @@ impl Dialect for Postgres {
     }
 
     async fn waiting(&self, conn: &mut Conn, some: Vec<(Id, Key)>) -> Result<Vec<i64>> {
-        let some: Vec<_> = some.iter().map(|(id, _)| id.process).collect();
-        let waiting = self.query(include_str!("sql/waiting.sql")).bind(some);
+        let (pids, born): (Vec<_>, Vec<_>) = some.iter().map(|(id, _)| (id.process, id.born)).unzip();
+        let waiting = self.query(include_str!("sql/waiting.sql")).bind(pids).bind(born);
         let (waiting,) = self.fetch(conn, waiting).await?.ok_or_else(strange)?;
         Ok(waiting)
     }
