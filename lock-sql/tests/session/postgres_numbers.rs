@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use onelock_core::ErrorKind;
 use sqlx::{Executor as _, Row as _};
 
 use crate::numbers::{draw, drawn_until_a_crash};
@@ -45,4 +46,20 @@ async fn a_crash_lifts_once() {
     server.crash().await;
     let token = draw(&server.open("").await).await;
     assert!(token > last + (1 << 30) - 100 && token < last + (1 << 31), "token {token} after {last}");
+}
+
+/// A dump ends with the values of the sequences: by then clients of the next token epoch may have begun it. They are told so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequence_that_the_end_of_a_restore_sets_back_is_noticed() {
+    let server = PostgresServer::start_with(&[]).await;
+    let before = draw(&server.open("").await).await;
+    let locks = server.open("&token_epoch=1").await;
+    let last = draw(&locks).await;
+    server.say(&format!("SELECT pg_catalog.setval('onelock_session.number', {before}, true)")).await.unwrap();
+    for locks in [&locks, &server.open("&token_epoch=1").await] {
+        let error = locks.mutex("n").unwrap().acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.to_string().contains("raise `token_epoch`"), "{error}");
+    }
+    assert!(draw(&server.open("&token_epoch=2").await).await > last);
 }

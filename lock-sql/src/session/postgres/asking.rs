@@ -7,6 +7,7 @@ use sqlx::FromRow;
 use sqlx::postgres::PgRow;
 
 use super::session::{BEAT, Conn, GIVE, Postgres, Query, TAKE};
+use crate::hosts::bad;
 use crate::pool::{self, Fault};
 use crate::postgres::error::fault;
 use crate::session::dialect::{Answer, Ask, Dialect, Id, Whose, Wish};
@@ -79,7 +80,13 @@ impl Postgres {
         let taken = self.fetch(conn, take).await?.ok_or_else(strange)?;
         let (process, _, name, drawn): (_, Option<String>, Option<String>, Option<i64>) = taken;
         conn.answered(process)?;
-        wish.request.epoch.check(TokenEpoch::of(drawn.unwrap_or(0)))?;
+        let drawn = TokenEpoch::of(drawn.unwrap_or(0));
+        wish.request.epoch.check(drawn)?;
+        if drawn < wish.request.epoch {
+            return Err(bad(
+                "the sequence of the numbers was set back, as by a restore; raise `token_epoch`",
+            ));
+        }
         let token = name.map(|name| numbered(&name).map(|(token, _)| token).ok_or_else(strange));
         Ok(Answer::Taken(token.transpose()?))
     }
