@@ -63,11 +63,15 @@ impl Servers {
     }
 
     async fn connect(&self, ask: Duration) -> Result<zk::Client, zk::Error> {
-        // A connection that says nothing for so long is given up. The driver's own limit, two fifths of the session,
-        // is far too long for long sessions.
+        // A connection that says nothing for so long is given up. The driver's own limit, two fifths of the session, is far too
+        // long for long sessions. Where there are other servers several may be tried within a lease.
+        let mut silence = self.config.request_timeout;
+        if self.config.hosts.len() > 1 {
+            silence = silence.min((ask / 8).max(Duration::from_secs(1)));
+        }
         let mut connector = zk::Client::connector().with_session_timeout(ask);
-        if self.config.request_timeout <= ask * 2 / 5 {
-            connector = connector.with_connection_timeout(self.config.request_timeout);
+        if silence <= ask * 2 / 5 {
+            connector = connector.with_connection_timeout(silence);
         }
         if let (Some(user), Some(password)) = (&self.config.username, &self.config.password) {
             connector = connector.with_auth("digest", format!("{user}:{}", password.reveal()).as_bytes());

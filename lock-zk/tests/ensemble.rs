@@ -245,3 +245,32 @@ async fn a_server_that_stands_still_keeps_nobody_out() -> Verdict {
     }
     Ok(())
 }
+
+/// Who is on a server that stands still goes on at another one in time, though the driver comes upon the same again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stands_still_costs_no_lock() -> Verdict {
+    let servers = ensemble().await?;
+    let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
+    let url = format!("zk://{}/own?tick=200ms&request_timeout=60s", hosts.join(","));
+    let mut held = Vec::new();
+    for i in 0..30 {
+        let locks = client(open(&url).await?, Duration::from_secs(30))?;
+        held.push((locks.mutex(format!("still-{i}"))?.acquire().await?, locks));
+    }
+    servers[(leader(&servers).await? + 1) % 3].pause(true)?;
+    let mut all = tokio::task::JoinSet::new();
+    for (guard, locks) in held {
+        all.spawn(async move {
+            // The first may have been sent before.
+            for _ in 0..2 {
+                guard.renewed(guard.deadline()).await.context("a lock is lost")?;
+            }
+            drop((guard, locks));
+            Verdict::Ok(())
+        });
+    }
+    while let Some(kept) = all.join_next().await {
+        kept??;
+    }
+    Ok(())
+}
