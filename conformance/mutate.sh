@@ -131,6 +131,12 @@ fault "an outage looks like a busy lock" $client/progress.rs \
 fault "an evicted waiter joins again" $client/acquire.rs \
     's/if reason == LossReason::NotHeld && cause\.is_none\(\) \{/if false {/' \
     slow failing::an_evicted_waiter_does_not_join_again
+fault "what failed acquires have left is released all at once" $client/tries.rs \
+    's/AT_ONCE: usize = 8;/AT_ONCE: usize = 8_000;/' \
+    slow failing::what_failed_acquires_leave_is_repeated_a_few_at_a_time
+fault "who asks for the next answer gets the one under way" lock-core/src/toolkit/single_flight.rs \
+    's/under_way = self\.0\.lock\(\)\.clone\(\);/under_way = self.0.lock().clone().filter(|_| false);/' \
+    unit toolkit::single_flight::tests::who_asks_for_the_next_gets_no_answer_to_what_began_before
 fault "a close gives back what a guard has" $client/close.rs \
     's/(LossReason::Closed\);.*?)give_back_unreceived/$1give_back/s' \
     client closing::a_closed_client_gives_back_no_lock_under_work

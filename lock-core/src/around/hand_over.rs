@@ -250,7 +250,7 @@ async fn resume(client: &Arc<Client>, hand_over: HandOver) -> Result<Guard> {
         Err(error) => Err(error),
     };
     let entry = entry.map_err(|error| {
-        client.release_later(ticket.clone(), *lease, None);
+        client.release_later(ticket.clone(), *lease, false);
         failed(error)
     })?;
     let handle = Handle { client: Arc::clone(client), entry: Arc::new(entry) };

@@ -243,7 +243,7 @@ async fn ask(client: &Arc<Client>, request: &Arc<Request>) -> Result<Standing> {
 /// Gives back what an acquire that nobody waits for may have got.
 fn settle_unclear(client: &Arc<Client>, request: &Request, answer: &Result<Standing>) {
     if may_have_joined(answer) {
-        client.release_later(request.ticket(), request.lease + request.delay, None);
+        client.release_later(request.ticket(), request.lease + request.delay, true);
     }
 }
 

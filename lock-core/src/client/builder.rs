@@ -8,8 +8,8 @@ use crate::around::observer::Observers;
 use crate::around::observer::requests::Observed;
 use crate::backend::{Backend, Note};
 use crate::client::background::Background;
-use crate::client::repeats::Repeats;
 use crate::client::schedule::Schedule;
+use crate::client::tries::Turns;
 use crate::client::{Client, Locks, renewer, runtime};
 use crate::clock::{BootClock, Clock};
 use crate::config::Settings;
@@ -134,7 +134,7 @@ impl Builder {
             runtime,
             schedule: Schedule::default(),
             background: Background::default(),
-            repeats: Repeats::default(),
+            turns: Turns::default(),
             closed: AtomicBool::new(false),
             observers,
         });

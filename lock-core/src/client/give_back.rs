@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::cancel_safe::renew_one;
 use super::entry::Entry;
 use super::shared::Client;
+use super::tries::Tries;
 use crate::backend::{Release, Renewal, Renewed, Ticket};
 use crate::clock::{Timestamp, sleep_until};
 use crate::error::{Error, Result};
@@ -43,28 +44,32 @@ impl Client {
         if let Some(observers) = self.observers.as_ref().filter(|_| entry.is_unused()) {
             observers.unused(&ticket);
         }
-        self.release_later(ticket, entry.store_lease(), entry.stays_until());
+        let releasing = release(Arc::clone(self), ticket, entry.store_lease(), entry.stays_until(), false);
+        self.unattended(releasing);
     }
 
-    /// Releases in the background until the store gives a definite answer, for at most `lease`.
-    pub(crate) fn release_later(self: &Arc<Self>, ticket: Ticket, lease: Duration, stay: Option<Timestamp>) {
-        let client = Arc::clone(self);
-        self.in_background(async move {
-            // A failure has nobody to tell: the lease frees the lock.
-            let _ = release(client, ticket, lease, stay).await;
-        });
+    /// Releases in the background until the store gives a definite answer, for at most `lease`. What is `unclear` a failed
+    /// acquire may have left: of many such releases a few are repeated at a time.
+    pub(crate) fn release_later(self: &Arc<Self>, ticket: Ticket, lease: Duration, unclear: bool) {
+        self.unattended(release(Arc::clone(self), ticket, lease, None, unclear));
+    }
+
+    fn unattended(&self, releasing: impl Future<Output = Result<Release>> + Send + 'static) {
+        // A failure has nobody to tell: the lease frees the lock.
+        self.in_background(async move { drop(releasing.await) });
     }
 }
 
 /// Releases until the store gives a definite answer, for at most `lease` from the first failure: after that the store has dropped the entry. An entry
-/// that must stay until `stay` is kept, and released then.
+/// that must stay until `stay` is kept, and released then. `in_turn`, a few of them are repeated at a time.
 pub(super) async fn release(
     client: Arc<Client>,
     ticket: Ticket,
     lease: Duration,
     stay: Option<Timestamp>,
+    in_turn: bool,
 ) -> Result<Release> {
-    let (mut tries, mut unclear) = (client.repeats.begin(), false);
+    let (mut tries, mut unclear) = (Tries::new(in_turn.then_some(&client.turns)), false);
     loop {
         let answer = match stay.filter(|stay| *stay > client.clock.now()) {
             // In a place of its own, as the pause: most releases need neither.
@@ -95,7 +100,7 @@ async fn keep(client: &Arc<Client>, ticket: &Ticket, until: Timestamp) -> Result
     client.runtime.spawn(async move {
         sleep_until(&clock, until).await;
         if let Some(client) = weak.upgrade() {
-            client.release_later(ticket, lease, None);
+            client.release_later(ticket, lease, false);
         }
     });
     Ok(Release::Released)

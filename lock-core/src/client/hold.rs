@@ -152,7 +152,7 @@ impl Guard {
         let ticket = self.end_without_release(LossReason::Released)?;
         let (releasing, lease, stay) = (Arc::clone(client), entry.store_lease(), entry.stays_until());
         let call = Box::pin(async move {
-            let answer = give_back::release(releasing, ticket, lease, stay).await;
+            let answer = give_back::release(releasing, ticket, lease, stay, false).await;
             drop(pending);
             answer
         });

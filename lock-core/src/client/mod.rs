@@ -16,7 +16,7 @@
 //! | `runtime` | the runtime the client lives on, and calls from outside of it |
 //! | `background` | how much is under way |
 //! | `give_back` | releases until the store confirms them |
-//! | `repeats` | how many of them are repeated at the same time |
+//! | `tries` | when a release is repeated, and how many at the same time |
 //! | `close` | the end of the client |
 //! | [`guard`] | what the user holds |
 //! | `hold` | what the guards of one acquisition share |
@@ -45,11 +45,11 @@ mod give_back;
 pub(crate) mod hold;
 pub(crate) mod progress;
 mod renewer;
-pub(crate) mod repeats;
 mod runtime;
 mod schedule;
 mod shared;
 mod sync;
+pub(crate) mod tries;
 mod ways;
 
 use std::fmt;

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::shared::Shared;
 use crate::backend::{Backend, Release, Request, Standing, Ticket};
+use crate::client::tries::Tries;
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::HolderId;
 use crate::model::request::may_have_joined;
@@ -149,10 +150,13 @@ impl Shared {
         let backend = Arc::clone(&self.members[member]);
         let removing = self.removing(ticket.holder);
         self.spawn(async move {
-            let mut tries = removing.shared.repeats[member].begin();
+            let mut tries = Tries::new(Some(&removing.shared.turns[member]));
             // A failure has nobody to tell: the lease ends the entry.
-            while tries.again(&backend.release(&ticket).await, lease).await && removing.shared.open().is_ok()
-            {
+            loop {
+                let answer = backend.release(&ticket).await;
+                if removing.shared.open().is_err() || !tries.again(&answer, lease).await {
+                    return;
+                }
             }
         });
     }

@@ -79,7 +79,7 @@ use tokio::time::timeout;
 use crate::backend::{Backend, Info, Raise, Release, Renewal, Renewed, Request, Standing, Ticket, Wake};
 use crate::capabilities::Capabilities;
 use crate::client::background::Background;
-use crate::client::repeats::Repeats;
+use crate::client::tries::Turns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::round_up;
 use crate::name::LockName;
@@ -226,7 +226,7 @@ impl Quorum {
         let shared = Shared {
             capabilities,
             distinct: compare.then(|| Distinct::new(members.len())),
-            repeats: members.iter().map(|_| Repeats::default()).collect(),
+            turns: members.iter().map(|_| Turns::default()).collect(),
             members,
             gates,
             quarantine,

@@ -13,7 +13,7 @@ use super::votes::Distinct;
 use crate::backend::{Backend, Info};
 use crate::capabilities::Capabilities;
 use crate::client::background::Background;
-use crate::client::repeats::Repeats;
+use crate::client::tries::Turns;
 use crate::error::{Error, ErrorKind};
 use crate::holder::{HolderId, HolderMap};
 use crate::toolkit::Mutex;
@@ -35,8 +35,8 @@ pub(super) struct Shared {
     pub(super) removing: Mutex<HolderMap<usize>>,
     /// Tasks under way that nobody waits for.
     pub(super) background: Background,
-    /// By member.
-    pub(super) repeats: Vec<Repeats>,
+    /// By member, of releases that are repeated.
+    pub(super) turns: Vec<Turns>,
     pub(super) closed: AtomicBool,
     /// The largest token epoch that was asked for: members are compared under it.
     pub(super) epoch: AtomicU16,

@@ -83,12 +83,13 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     /// assert!(listing.join_next(&runtime, list).await.is_some());
     /// # }
     /// ```
-    pub async fn join_next<F>(&self, runtime: &Handle, work: impl Fn() -> F) -> Option<T>
+    pub async fn join_next<F>(&self, runtime: &Handle, work: impl FnOnce() -> F) -> Option<T>
     where
         F: Future<Output = T> + Send + 'static,
     {
-        if self.is_under_way() {
-            self.join(runtime, &work).await;
+        let under_way = self.0.lock().clone();
+        if let Some(mut answer) = under_way {
+            let _ = answer.wait_for(Option::is_some).await;
         }
         self.join(runtime, work).await
     }
@@ -146,7 +147,7 @@ impl<K: Eq + Hash, T> Flights<K, T> {
         if flights.len() == flights.capacity() {
             flights.retain(|_, flight| Arc::strong_count(flight) > 1 || flight.is_under_way());
             let as_many = flights.len();
-            flights.reserve(2 * as_many);
+            flights.reserve(as_many);
         }
         Arc::clone(flights.entry(key).or_default())
     }
@@ -223,7 +224,9 @@ mod tests {
                 go.notify_one();
             })
         };
-        let (first, (second, third, fourth, ())) = tokio::join!(first, others);
+        let all = async { tokio::join!(first, others) };
+        let limit = std::time::Duration::from_secs(60);
+        let (first, (second, third, fourth, ())) = tokio::time::timeout(limit, all).await.unwrap();
         assert_eq!([first, second, third, fourth], [Some(1), Some(2), Some(2), Some(2)]);
     }
 

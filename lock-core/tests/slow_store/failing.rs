@@ -200,6 +200,27 @@ async fn what_failed_acquires_leave_is_repeated_a_few_at_a_time() {
     assert_eq!(locks.pending(), 0);
 }
 
+/// Also where each is repeated when its caller stops polling.
+#[tokio::test(start_paused = true)]
+async fn releases_that_are_left_alone_hold_no_other_up() {
+    let (locks, slow, _) = clients();
+    slow.release.store(500, Ordering::SeqCst);
+    slow.releases_fail.store(true, Ordering::SeqCst);
+    let mut left = Vec::new();
+    for number in 0..20 {
+        let guard = locks.mutex(format!("{number}")).unwrap().acquire().await.unwrap();
+        let mut release = Box::pin(guard.release());
+        tokio::time::timeout(SEC(1), &mut release).await.expect_err("it is in its second try");
+        left.push(release);
+    }
+    let guard = locks.mutex("a").unwrap().acquire().await.unwrap();
+    let release = tokio::spawn(guard.release());
+    tokio::time::sleep(Duration::from_millis(505)).await;
+    slow.releases_fail.store(false, Ordering::SeqCst);
+    tokio::time::timeout(SEC(5), release).await.expect("it waits for the others").unwrap().unwrap();
+    drop(left);
+}
+
 /// A waiter whose entry is gone was evicted; after a failed call the store may have forgotten it.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_the_store_forgot_in_an_outage_joins_again() {

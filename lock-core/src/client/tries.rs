@@ -3,33 +3,27 @@
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::error::{Error, Result};
 
-/// How many releases a client repeats at the same time. Every failed acquire leaves one: without a limit, a store that
-/// is slower than its request timeout is asked for more the slower it is, and does not recover.
+/// How many releases of what failed acquires may have left are repeated at the same time. Without a limit, a store that is
+/// slower than its request timeout is asked for more the slower it is, and does not recover.
 const AT_ONCE: usize = 8;
 
-/// The releases of a client, or of a member of a quorum, that are repeated now.
+/// The turns of such releases, of a client or of a member of a quorum.
 #[derive(Debug)]
-pub(crate) struct Repeats(Semaphore);
+pub(crate) struct Turns(Semaphore);
 
-impl Default for Repeats {
+impl Default for Turns {
     fn default() -> Self {
         Self(Semaphore::new(AT_ONCE))
     }
 }
 
-impl Repeats {
-    /// The tries of one release, the first of which waits for no other.
-    pub(crate) fn begin(&self) -> Tries<'_> {
-        Tries { repeats: &self.0, turn: None, failed: None, pause: Duration::from_millis(10) }
-    }
-}
-
+/// The tries of one release.
 pub(crate) struct Tries<'a> {
-    repeats: &'a Semaphore,
+    turns: Option<&'a Turns>,
     /// Of the try that is under way, unless that is the first.
     turn: Option<SemaphorePermit<'a>>,
     /// When the first one failed.
@@ -37,7 +31,12 @@ pub(crate) struct Tries<'a> {
     pause: Duration,
 }
 
-impl Tries<'_> {
+impl<'a> Tries<'a> {
+    /// The first try waits for no other; the later ones take `turns`, which a caller that may stop polling must not.
+    pub(crate) fn new(turns: Option<&'a Turns>) -> Self {
+        Self { turns, turn: None, failed: None, pause: Duration::from_millis(10) }
+    }
+
     /// Waits for the time of the next try; false where `answer` is definite, or `limit` is over since the first failure.
     pub(crate) async fn again<T>(&mut self, answer: &Result<T>, limit: Duration) -> bool {
         self.turn = None;
@@ -47,7 +46,10 @@ impl Tries<'_> {
         }
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(Duration::from_secs(1));
-        self.turn = self.repeats.acquire().await.ok();
+        if let Some(Turns(turns)) = self.turns {
+            let turn = timeout(limit.saturating_sub(failed.elapsed()), turns.acquire()).await;
+            self.turn = turn.ok().and_then(|turn| turn.ok());
+        }
         failed.elapsed() < limit
     }
 }
