@@ -83,8 +83,8 @@ async fn is_there(conn: &mut PgConnection, schema: &str) -> Result<bool> {
 }
 
 async fn make(conn: &mut PgConnection, schema: &str, migration: &str) -> Result<()> {
-    // One at a time: the second one finds what the first made.
-    let lock = "SELECT pg_advisory_xact_lock(hashtextextended('onelock migration ' || $1, 0))";
+    // One at a time: the second one finds what the first made. No longer than its client waits, or the server keeps the session.
+    let lock = "SELECT set_config('lock_timeout', '40s', true), pg_advisory_xact_lock(hashtextextended('onelock migration ' || $1, 0))";
     sqlx::query(lock).bind(schema).persistent(false).execute(&mut *conn).await.map_err(explain)?;
     if is_there(conn, schema).await? {
         return Ok(());

@@ -103,5 +103,7 @@ async fn an_epoch_is_begun_again_where_the_end_of_a_restore_takes_it_back() {
         last = grant.token.get();
         assert_eq!(store.release(&one.ticket()).await.unwrap(), Release::Released);
         server.say(&format!("SELECT pg_catalog.setval('onelock.number', {before}, true)")).await.unwrap();
+        let old = store.acquire(&request("old")).await.unwrap_err();
+        assert_eq!(old.kind(), ErrorKind::InvalidConfig, "a client that does not know the epoch: {old}");
     }
 }

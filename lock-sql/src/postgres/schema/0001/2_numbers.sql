@@ -98,8 +98,9 @@ BEGIN
         SELECT nextval('{schema}.number'), b.ceiling, b.lot INTO v_number, v_ceiling, v_lot
         FROM {schema}.block AS b JOIN {schema}.alive AS a ON a.id = b.id AND a.lot = b.lot WHERE b.id = 1;
         IF v_number <= v_ceiling OR {schema}.open_block(v_number, v_lot) THEN
-            IF p_epoch > v_number >> 48 THEN
-                v_done := {schema}.begin_epoch(p_epoch);
+            -- The block's epoch has begun, too, where the sequence was set back.
+            IF greatest(p_epoch, v_ceiling >> 48) > v_number >> 48 THEN
+                v_done := {schema}.begin_epoch(greatest(p_epoch, v_ceiling >> 48)::integer);
             ELSIF p_epoch < v_number >> 48 THEN
                 RAISE EXCEPTION 'the token epoch % is smaller than %', p_epoch, v_number >> 48
                     USING ERRCODE = 'OL002', DETAIL = p_epoch || ' ' || (v_number >> 48);

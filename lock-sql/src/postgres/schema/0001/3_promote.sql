@@ -277,6 +277,8 @@ BEGIN
     ) AS idle
     WHERE f.name = idle.name AND f.version = idle.version;
     UPDATE {schema}.tidying AS t
-    SET next = clock_timestamp() + greatest(interval '1 s', 100 * (clock_timestamp() - v_begun)) WHERE t.id = 1;
+    SET next = clock_timestamp()
+        + least(interval '1 day', greatest(interval '1 s', 100 * (clock_timestamp() - v_begun)))
+    WHERE t.id = 1;
 END
 $$;
