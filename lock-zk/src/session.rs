@@ -35,7 +35,8 @@ use crate::error::failed;
 /// them, and no server reads a record of two megabytes back: it would never start again (ZOOKEEPER-4306).
 const MOST_PATHS: usize = 400_000;
 
-/// How many tries begin in the time for opening a session while none has succeeded, where there are several servers.
+/// How many tries to open a session begin, of several servers, in the time for it while none has ended. One that the driver gives up
+/// begins another.
 const TRIES: u32 = 8;
 
 /// How to reach the servers, and what every session needs.
@@ -178,7 +179,7 @@ impl Session {
     }
 
     /// The same, with everything that any server has answered, and behind every request of this session. Those who ask
-    /// while an answer is under way share the next: what a crowd of failed joins has left is looked for once.
+    /// while an answer is under way share the next: what many failed joins have left is looked for once.
     pub(crate) async fn latest_children(self: &Arc<Self>, path: &str) -> Result<(Vec<String>, i64)> {
         let listing = self.listings.of(path.to_owned());
         let list = || {

@@ -69,7 +69,7 @@ impl<D: Dialect> SessionStore<D> {
         let (request, failed) = (&entry.wish.request, |error| Err(self.lose(entry, error)));
         drop(entry.send(&self.sessions, Ask::Take(Arc::clone(&entry.wish), true)).await?);
         self.enter(entry)?;
-        let (process, begun, mut pause) = (entry.id.process, Instant::now(), FIRST);
+        let (begun, mut pause) = (Instant::now(), FIRST);
         while begun.elapsed() < self.sessions.limit {
             let settled = timeout(pause, async { entry.settle(&mut *entry.state.lock().await).await });
             match (settled.await, entry.token.get()) {
@@ -79,7 +79,7 @@ impl<D: Dialect> SessionStore<D> {
                 (Err(_), None) => {}
             }
             match self.sessions.waiting(vec![(entry.id, entry.wish.key)]).await {
-                Ok(waiting) if waiting.contains(&process) => {
+                Ok(waiting) if waiting.contains(&entry.id) => {
                     let place = Place::new(None, request.waiter_lease);
                     return Ok(Standing::Waiting(place));
                 }

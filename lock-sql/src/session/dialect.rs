@@ -40,7 +40,7 @@ pub(super) trait Dialect: fmt::Debug + Send + Sync + 'static {
         &self,
         conn: &mut Self::Conn,
         some: Vec<(Id, Key)>,
-    ) -> impl Future<Output = Result<Vec<i64>>> + Send;
+    ) -> impl Future<Output = Result<Vec<Id>>> + Send;
 
     /// Who holds.
     fn holders(&self, conn: &mut Self::Conn, key: Key)

@@ -24,7 +24,7 @@ impl<D: Dialect> SessionStore<D> {
             let Some(entry) = entry else { return Ok(Renewed::NotHeld) };
             let answer = async {
                 if let Some((id, _)) = waits(&entry)
-                    && waiting.clone().await?.contains(&id.process)
+                    && waiting.clone().await?.contains(&id)
                 {
                     return Ok(Renewed::Waiting(Place::new(None, renewal.waiter_lease)));
                 }

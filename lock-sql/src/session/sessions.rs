@@ -157,7 +157,7 @@ impl<D: Dialect> Sessions<D> {
     }
 
     /// Which of these sessions wait for their lock.
-    pub(super) async fn waiting(self: &Arc<Self>, some: Vec<(Id, Key)>) -> Result<Vec<i64>> {
+    pub(super) async fn waiting(self: &Arc<Self>, some: Vec<(Id, Key)>) -> Result<Vec<Id>> {
         self.aside(move |dialect, conn| Box::pin(dialect.waiting(conn, some.clone()))).await
     }
 

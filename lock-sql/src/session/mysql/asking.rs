@@ -111,15 +111,15 @@ impl Dialect for MySql {
         }
     }
 
-    async fn waiting(&self, conn: &mut Conn, some: Vec<(Id, Key)>) -> Result<Vec<i64>> {
+    async fn waiting(&self, conn: &mut Conn, some: Vec<(Id, Key)>) -> Result<Vec<Id>> {
         // Another server, or another life of this one, has other sessions of these numbers.
         let here = some.iter().filter(|(id, _)| id.born == conn.life.id);
         let some: Vec<_> = here.map(|(id, key)| (id.process, *key)).collect();
         if some.is_empty() {
             return Ok(Vec::new());
         }
-        let sessions = self.sessions(conn, &some).await?;
-        Ok(sessions.into_iter().filter(|(_, waits, _)| *waits == 1).map(|(session, ..)| session).collect())
+        let waiting = self.sessions(conn, &some).await?.into_iter().filter(|(_, waits, _)| *waits == 1);
+        Ok(waiting.map(|(process, ..)| Id { process, born: conn.life.id }).collect())
     }
 
     async fn holders(&self, conn: &mut Conn, key: Key) -> Result<Vec<EntryView>> {

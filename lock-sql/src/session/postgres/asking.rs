@@ -40,11 +40,11 @@ impl Dialect for Postgres {
         }
     }
 
-    async fn waiting(&self, conn: &mut Conn, some: Vec<(Id, Key)>) -> Result<Vec<i64>> {
+    async fn waiting(&self, conn: &mut Conn, some: Vec<(Id, Key)>) -> Result<Vec<Id>> {
         let (pids, born): (Vec<_>, Vec<_>) = some.iter().map(|(id, _)| (id.process, id.born)).unzip();
         let waiting = self.query(include_str!("sql/waiting.sql")).bind(pids).bind(born);
-        let (waiting,) = self.fetch(conn, waiting).await?.ok_or_else(strange)?;
-        Ok(waiting)
+        let (pids, born): (Vec<_>, Vec<_>) = self.fetch(conn, waiting).await?.ok_or_else(strange)?;
+        Ok(pids.into_iter().zip(born).map(|(process, born)| Id { process, born }).collect())
     }
 
     async fn holders(&self, conn: &mut Conn, key: Key) -> Result<Vec<EntryView>> {
