@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use etcd_client::proto::PbRangeResponse;
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
 use onelock_core::{
     Busy, Error, ErrorKind, FencingToken, Grant, Mode, Place, Renewal, Renewed, Request, Result, Standing,
     TokenEpoch,
@@ -16,7 +16,7 @@ use crate::entries::Entries;
 use crate::error::Failure;
 use crate::keys::{Entry, Keys, Span};
 use crate::lease::{Lease, Leases};
-use crate::line::{self, From};
+use crate::line;
 use crate::renew;
 
 /// How often a join is sent: others may change what it found, or end its lease, between two of them.
@@ -183,7 +183,7 @@ impl<'a> Join<'a> {
         let mut when = vec![Compare::create_revision(&key[..], CompareOp::Equal, 0)];
         let put = PutOptions::new().with_lease(lease.id);
         let mut then = vec![TxnOp::put(&key[..], self.request.note.as_str(), Some(put))];
-        let mut or_else = vec![line::key_op(key, From::Cluster)];
+        let mut or_else = vec![line::key_op(key, GetOptions::new())];
         if let Some(newest) = self.keys.epoch() {
             when.push(match u16::from(self.request.epoch) {
                 0 => Compare::create_revision(newest.clone(), CompareOp::Equal, 0),
@@ -195,10 +195,10 @@ impl<'a> Join<'a> {
             (Form::Hold { since }, Mode::Permit { .. }) => {
                 let older = Compare::create_revision(&span.start[..], CompareOp::Less, since + 1);
                 when.push(older.with_range(&span.end[..]));
-                or_else.extend(line::ahead_ops(span, mode, None, From::Cluster));
+                or_else.extend(line::ahead_ops(span, mode, None, &GetOptions::new()));
             }
             (Form::Hold { .. }, mode) => when.extend(span.against(mode).into_iter().map(empty)),
-            (Form::Wait, mode) => then.extend(line::ahead_ops(span, mode, None, From::Cluster)),
+            (Form::Wait, mode) => then.extend(line::ahead_ops(span, mode, None, &GetOptions::new())),
         }
         Txn::new().when(when).and_then(then).or_else(or_else)
     }

@@ -139,13 +139,7 @@ impl Cluster {
         let Some(user) = self.config.username.clone() else { return Ok(None) };
         let password = match (&self.config.password, &self.config.password_file) {
             (Some(password), _) => password.reveal().to_owned(),
-            (None, Some(file)) => {
-                let text = String::from_utf8(read(file).await?).map_err(|_| {
-                    let text = format!("the password in {} is not UTF-8", file.display());
-                    Error::new(ErrorKind::InvalidConfig, text)
-                })?;
-                text.trim_end_matches(['\r', '\n']).to_owned()
-            }
+            (None, Some(file)) => read(file).await?.trim_end_matches(['\r', '\n']).to_owned(),
             (None, None) => return Ok(None),
         };
         Ok(Some((user, password)))

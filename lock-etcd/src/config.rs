@@ -141,8 +141,8 @@ impl TryFrom<StoreUrl> for EtcdConfig {
     }
 }
 
-pub(crate) async fn read(file: &Path) -> Result<Vec<u8>> {
-    tokio::fs::read(file).await.map_err(|e| {
+pub(crate) async fn read(file: &Path) -> Result<String> {
+    tokio::fs::read_to_string(file).await.map_err(|e| {
         let text = format!("cannot read {}: {e}", file.display());
         Error::new(ErrorKind::InvalidConfig, text)
     })

@@ -82,10 +82,6 @@ impl Entries {
         self.map.lock().get(&holder).cloned()
     }
 
-    pub(crate) fn is_released(&self, holder: HolderId) -> bool {
-        self.map.lock().get(&holder).is_some_and(|own| own.released)
-    }
-
     /// Begins a join: the entry is kept in mind from before anything is sent.
     pub(crate) fn join(&self, holder: HolderId, key: &[u8]) -> Result<()> {
         let mut map = self.map.lock();

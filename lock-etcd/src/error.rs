@@ -42,32 +42,28 @@ impl From<Error> for Failure {
     }
 }
 
+/// Refused by etcd's limits, or by those of its gRPC server.
+const LIMITS: [&str; 3] = ["too many operations in txn", "request is too large", "message larger than max"];
+
+/// The token has expired, or users or roles have changed since it was made: a JWT is good for one revision of them.
+const STALE: [&str; 2] = ["invalid auth token", "revision of auth store is old"];
+
 /// Reads an error of the driver; `prefix` is what the keys of locks start with.
 pub(crate) fn failure(error: Etcd, prefix: &str) -> Failure {
     match &error {
-        Etcd::GRpcStatus(status) if status.message().contains(LEASE_GONE) => Failure::LeaseGone,
+        Etcd::GRpcStatus(status) if says(status, &[LEASE_GONE]) => Failure::LeaseGone,
         // The driver's own word for a ttl of 0.
         Etcd::LeaseKeepAliveError(text) if text == "lease not found" => Failure::LeaseGone,
-        Etcd::GRpcStatus(status) if is_too_large(status) => Failure::TooLarge(status.message().to_owned()),
-        Etcd::GRpcStatus(status) if is_stale_token(status) => {
+        Etcd::GRpcStatus(status) if says(status, &LIMITS) => Failure::TooLarge(status.message().to_owned()),
+        Etcd::GRpcStatus(status) if status.code() == Code::Unauthenticated || says(status, &STALE) => {
             Failure::StaleToken(status.message().to_owned())
         }
         _ => Failure::Other(read(error, prefix)),
     }
 }
 
-/// Refused by etcd's limits, or by those of its gRPC server.
-fn is_too_large(status: &Status) -> bool {
-    let limits = ["too many operations in txn", "request is too large", "message larger than max"];
-    limits.iter().any(|limit| status.message().contains(limit))
-}
-
-/// The token has expired, or users or roles have changed since it was made: a JWT is good for one revision of them.
-fn is_stale_token(status: &Status) -> bool {
-    let text = status.message();
-    status.code() == Code::Unauthenticated
-        || text.contains("invalid auth token")
-        || text.contains("revision of auth store is old")
+fn says(status: &Status, words: &[&str]) -> bool {
+    words.iter().any(|word| status.message().contains(word))
 }
 
 fn read(error: Etcd, prefix: &str) -> Error {
@@ -93,18 +89,19 @@ fn read(error: Etcd, prefix: &str) -> Error {
 }
 
 fn kind_of(status: &Status) -> ErrorKind {
-    let says = |words: &[&str]| words.iter().any(|word| status.message().contains(word));
     match status.code() {
         Code::PermissionDenied => ErrorKind::Denied,
         // Wrong passwords and missing users come as invalid arguments or failed preconditions.
-        Code::InvalidArgument | Code::FailedPrecondition if says(&["auth", "user", "password"]) => {
+        Code::InvalidArgument | Code::FailedPrecondition if says(status, &["auth", "user", "password"]) => {
             ErrorKind::Denied
         }
-        Code::ResourceExhausted if says(&["space", "quota"]) => ErrorKind::Full,
+        Code::ResourceExhausted if says(status, &["space", "quota"]) => ErrorKind::Full,
         Code::Unavailable | Code::ResourceExhausted | Code::Aborted => ErrorKind::Unavailable,
         Code::DeadlineExceeded | Code::Cancelled => ErrorKind::Timeout,
         // A connection that breaks inside a request has no code of its own.
-        Code::Unknown | Code::Internal if status.source().is_some() || says(&["transport", "leader"]) => {
+        Code::Unknown | Code::Internal
+            if status.source().is_some() || says(status, &["transport", "leader"]) =>
+        {
             ErrorKind::Unavailable
         }
         _ => ErrorKind::Protocol,

@@ -59,13 +59,11 @@ impl Entry {
     #[must_use]
     pub fn txn(&self, then: impl Into<Vec<TxnOp>>) -> Txn {
         let later = GetOptions::new()
-            .with_range(&*self.line.end)
             .with_min_create_revision(self.number().saturating_add(1))
             .with_sort(SortTarget::Create, SortOrder::Ascend)
             .with_limit(1)
             .with_keys_only();
-        let later = TxnOp::get(&*self.line.start, Some(later));
-        Txn::new().when([self.compare()]).and_then(then).or_else([later])
+        Txn::new().when([self.compare()]).and_then(then).or_else([self.line.op(later)])
     }
 
     /// Whether [`Entry::txn`] was done.

@@ -15,16 +15,16 @@ use std::time::Duration;
 
 use etcd_client::Client;
 use futures_util::future::join_all;
-use onelock_core::toolkit::{Mutex, SingleFlight};
+use onelock_core::toolkit::{Flights, Mutex, SingleFlight};
 use onelock_core::{Clock, Error, ErrorKind, Result, Timestamp};
 use tokio::runtime::Handle;
 
 use crate::client::{Cluster, runtime_gone};
 use crate::error::{Failure, protocol};
 
-/// How much longer the etcd lease is for entries that last `time`: a tenth, from 1 to 10 seconds.
-fn slack(time: Duration) -> Duration {
-    (time / 10).clamp(Duration::from_secs(1), Duration::from_secs(10))
+/// How much longer the etcd lease is for entries that last so long: a tenth, from 1 to 10 seconds.
+fn slack(seconds: u64) -> Duration {
+    (Duration::from_secs(seconds) / 10).clamp(Duration::from_secs(1), Duration::from_secs(10))
 }
 
 /// One lease of the store.
@@ -35,7 +35,6 @@ pub(crate) struct Lease {
     asked: u64,
     /// What the store gave, which may be more.
     granted: Duration,
-    slack: Duration,
     /// The moment before the last request that the store answered with a living lease; `None` once it has none.
     kept: Mutex<Option<Timestamp>>,
     /// The request that keeps it alive, shared by those who ask meanwhile.
@@ -46,7 +45,7 @@ pub(crate) struct Lease {
 impl Lease {
     /// How long an entry with this lock-delay lasts on it, the delay not counted.
     pub(crate) fn lasts(&self, delay: Duration) -> Duration {
-        self.granted.saturating_sub(self.slack + delay)
+        self.granted.saturating_sub(slack(self.asked) + delay)
     }
 
     /// Whether it has ended, as far as this client knows.
@@ -78,13 +77,13 @@ pub(crate) struct Leases {
     runtime: Handle,
     /// Every lease that may still live.
     all: Mutex<Vec<Arc<Lease>>>,
-    /// A new one under way, and its length: one at a time.
-    making: SingleFlight<(u64, Result<Arc<Lease>>)>,
+    /// New ones under way, by their lengths.
+    making: Flights<u64, Result<Arc<Lease>>>,
 }
 
 impl Leases {
     pub(crate) fn new(cluster: Arc<Cluster>, clock: Arc<dyn Clock>, runtime: Handle) -> Arc<Self> {
-        Arc::new(Self { cluster, clock, runtime, all: Mutex::default(), making: SingleFlight::default() })
+        Arc::new(Self { cluster, clock, runtime, all: Mutex::default(), making: Flights::default() })
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -103,24 +102,16 @@ impl Leases {
     /// The lease that entries of this lease and lock-delay join now.
     pub(crate) async fn get(self: &Arc<Self>, lease: Duration, delay: Duration) -> Result<Arc<Lease>> {
         let seconds = whole_seconds(lease.saturating_add(delay))?;
-        loop {
-            if let Some(lease) = self.current(seconds) {
-                return Ok(lease);
-            }
-            let making = self.making.join(&self.runtime, || {
-                let leases = Arc::clone(self);
-                async move { (seconds, leases.grant(seconds).await) }
-            });
-            let (length, made) = making.await.ok_or_else(runtime_gone)?;
-            if length == seconds {
-                return made;
-            }
+        if let Some(lease) = self.current(seconds) {
+            return Ok(lease);
         }
+        let (making, leases) = (self.making.of(seconds), Arc::clone(self));
+        let made = making.join(&self.runtime, || async move { leases.grant(seconds).await }).await;
+        made.unwrap_or_else(|| Err(runtime_gone()))
     }
 
     async fn grant(&self, asked: u64) -> Result<Arc<Lease>> {
-        let slack = slack(Duration::from_secs(asked));
-        let seconds = whole_seconds(Duration::from_secs(asked) + slack)?;
+        let seconds = whole_seconds(Duration::from_secs(asked) + slack(asked))?;
         let ttl = i64::try_from(seconds).map_err(|_| protocol("a lease too long for etcd"))?;
         // From before the first try: an answer to any of them is younger.
         let sent = self.now();
@@ -134,7 +125,6 @@ impl Leases {
             id: answer.id(),
             asked,
             granted: Duration::from_secs(granted),
-            slack,
             kept: Mutex::new(Some(sent)),
             asking: SingleFlight::default(),
             closed: AtomicBool::new(false),
@@ -148,7 +138,7 @@ impl Leases {
 
     /// Keeps a lease alive unless it was lately.
     pub(crate) async fn refresh(&self, lease: &Arc<Lease>) -> Result<()> {
-        self.keep_alive(lease, self.now() - lease.slack / 2).await
+        self.keep_alive(lease, self.now() - slack(lease.asked) / 2).await
     }
 
     /// Sees that a lease was kept alive by a round trip that began at this moment or later, or is gone.

@@ -28,27 +28,10 @@ pub(crate) fn ranges(answer: PbTxnResponse) -> impl Iterator<Item = PbRangeRespo
     })
 }
 
-/// Who answers a reading.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum From {
-    /// The cluster: all that was done before it was asked is seen.
-    Cluster,
-    /// The member that is asked, which may be behind.
-    Member,
-}
-
-impl From {
-    fn options(self) -> GetOptions {
-        match self {
-            Self::Cluster => GetOptions::new(),
-            Self::Member => GetOptions::new().with_serializable(),
-        }
-    }
-}
-
-/// Reads whether a key is there, in which revision it was made and on which lease it is.
-pub(crate) fn key_op(key: &[u8], from: From) -> TxnOp {
-    TxnOp::get(key, Some(from.options().with_keys_only()))
+/// Reads whether a key is there, in which revision it was made and on which lease it is. All that was done before it was asked is
+/// seen, unless `options` are serializable: then the member that is asked answers, which may be behind.
+pub(crate) fn key_op(key: &[u8], options: GetOptions) -> TxnOp {
+    TxnOp::get(key, Some(options.with_keys_only()))
 }
 
 /// What [`key_op`] has read.
@@ -70,10 +53,10 @@ fn enough(mode: Mode) -> i64 {
 
 /// Reads the nearest entries that can keep one of this mode waiting: those before the number `before`, or all. The bytes do not
 /// grow with the line.
-pub(crate) fn ahead_ops(span: &Span, mode: Mode, before: Option<i64>, from: From) -> Vec<TxnOp> {
+pub(crate) fn ahead_ops(span: &Span, mode: Mode, before: Option<i64>, options: &GetOptions) -> Vec<TxnOp> {
     let part = |part: Span| {
-        let options = from
-            .options()
+        let options = options
+            .clone()
             .with_sort(SortTarget::Create, SortOrder::Descend)
             // One more where the entry itself may be among them.
             .with_limit(enough(mode) + i64::from(before.is_none()))
@@ -125,7 +108,7 @@ impl Waiter {
         seen: i64,
     ) -> Result<Option<(i64, Arc<[Blocker]>)>> {
         if (1..=FEW).contains(&known.len()) {
-            let ops = |from| known.iter().map(|(key, _)| key_op(key, from)).collect();
+            let ops = |from: &GetOptions| known.iter().map(|(key, _)| key_op(key, from.clone())).collect();
             let Some((revision, ranges)) = self.read(cluster, ops, seen).await? else { return Ok(None) };
             let is_there = |((key, number), range): (&Blocker, PbRangeResponse)| {
                 found(key, range).is_some_and(|kv| kv.create_revision == *number)
@@ -134,7 +117,7 @@ impl Waiter {
                 return Ok(Some((revision, Arc::clone(known))));
             }
         }
-        let ops = |from| ahead_ops(&self.span, self.mode, Some(self.number), from);
+        let ops = |options: &GetOptions| ahead_ops(&self.span, self.mode, Some(self.number), options);
         let Some((revision, ranges)) = self.read(cluster, ops, seen).await? else { return Ok(None) };
         let ahead = ahead(&self.span, &self.key, ranges.into_iter());
         Ok(Some((revision, keys_of(blockers(self.mode, ahead)))))
@@ -144,16 +127,16 @@ impl Waiter {
     async fn read(
         &self,
         cluster: &Arc<Cluster>,
-        ops: impl Fn(From) -> Vec<TxnOp>,
+        ops: impl Fn(&GetOptions) -> Vec<TxnOp>,
         seen: i64,
     ) -> Result<Option<(i64, Vec<PbRangeResponse>)>> {
-        for from in [From::Member, From::Cluster] {
-            let mut all = vec![key_op(&self.key, from)];
-            all.extend(ops(from));
+        for (options, least) in [(GetOptions::new().with_serializable(), seen), (GetOptions::new(), 0)] {
+            let mut all = vec![key_op(&self.key, options.clone())];
+            all.extend(ops(&options));
             let (answer, _) = cluster.send_in_turn(&cluster.readings, Txn::new().and_then(all)).await;
             let answer = answer?;
             let revision = revision(answer.header.as_ref())?;
-            if from == From::Cluster || revision >= seen {
+            if revision >= least {
                 let mut ranges = ranges(answer);
                 let own = ranges.next().and_then(|own| found(&self.key, own));
                 let own = own.filter(|kv| kv.create_revision == self.number);

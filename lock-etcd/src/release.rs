@@ -11,7 +11,7 @@ use crate::client::{Cluster, kv};
 use crate::entries::{AGAIN, Entries, Own, SWEEP};
 use crate::keys::Keys;
 use crate::lease::Leases;
-use crate::line::{self, From};
+use crate::line;
 
 /// Deletes an entry. Its key is that of one holder, who is one acquisition, so there is nothing else to compare.
 pub(crate) async fn release(
@@ -81,13 +81,15 @@ pub(crate) async fn sweep(leases: Arc<Leases>, entries: Arc<Entries>) {
         }
         tokio::time::sleep(SWEEP).await;
         let lapsed = entries.lapsed(leases.now());
-        let reads: Vec<_> = lapsed.iter().map(|(_, own)| line::key_op(&own.key, From::Cluster)).collect();
+        let reads = lapsed.iter().map(|(_, own)| line::key_op(&own.key, GetOptions::new()));
+        let reads: Vec<_> = reads.collect();
         let found = line::read_many(cluster, &reads).await;
         let each = lapsed.iter().zip(found).map(|((holder, own), found)| {
             let (leases, entries) = (&leases, &entries);
             async move {
                 // One that is not released any more has been resumed here meanwhile.
-                if is_out(cluster, own, found).await.unwrap_or(false) && entries.is_released(*holder) {
+                let released = || entries.known(*holder).is_some_and(|own| own.released);
+                if is_out(cluster, own, found).await.unwrap_or(false) && released() {
                     entries.absent(*holder, leases.now());
                 }
                 entries.taken_out(*holder);

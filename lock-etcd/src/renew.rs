@@ -10,8 +10,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::proto::PbRangeResponse;
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use etcd_client::proto::{PbKeyValue, PbRangeResponse};
+use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
 use futures_util::future::{join_all, try_join_all};
 use onelock_core::{Error, ErrorKind, FencingToken, Grant, Place, Renewal, Renewed, Result, Timestamp};
 
@@ -19,7 +19,7 @@ use crate::entries::{Entries, Own};
 use crate::error::protocol;
 use crate::keys::{Blocker, Keys, Span};
 use crate::lease::{Lease, Leases};
-use crate::line::{self, From};
+use crate::line;
 
 /// One renewal under way.
 struct Work<'a> {
@@ -100,12 +100,12 @@ impl<'a> Work<'a> {
 
     /// Its own key, and what keeps it waiting: one that is known by its key, else the nearest ones ahead.
     fn reads(&self) -> Vec<TxnOp> {
-        let mut reads = vec![line::key_op(&self.own.key, From::Cluster)];
+        let mut reads = vec![line::key_op(&self.own.key, GetOptions::new())];
         match self.blocker() {
-            Some((key, _)) => reads.push(line::key_op(key, From::Cluster)),
+            Some((key, _)) => reads.push(line::key_op(key, GetOptions::new())),
             None if self.own.number > 0 && !self.own.holds() => {
                 let (mode, before) = (self.renewal.ticket.mode, Some(self.own.number));
-                reads.extend(line::ahead_ops(&self.span, mode, before, From::Cluster));
+                reads.extend(line::ahead_ops(&self.span, mode, before, &GetOptions::new()));
             }
             None => {}
         }
@@ -116,15 +116,13 @@ impl<'a> Work<'a> {
         let mut answers = answers.into_iter();
         let own = answers.next().and_then(|answer| line::found(&self.own.key, answer));
         let number = self.own.number;
-        let Some(own) = own.filter(|kv| number == 0 || number == kv.create_revision) else {
+        // What this client has released, or let lapse, is on a lease of its own: on another's it was resumed.
+        let lapsed = |on| self.own.released && self.own.leases.iter().any(|lease| lease.id == on);
+        let is_it = |kv: &PbKeyValue| (number == 0 || number == kv.create_revision) && !lapsed(kv.lease);
+        let Some(own) = own.filter(is_it) else {
             self.answer = Some(Ok(Renewed::NotHeld));
             return;
         };
-        // What this client has released, or let lapse, is on a lease of its own: on another's it was resumed.
-        if self.own.released && self.own.leases.iter().any(|lease| lease.id == own.lease) {
-            self.answer = Some(Ok(Renewed::NotHeld));
-            return;
-        }
         (self.own.number, self.on) = (own.create_revision, own.lease);
         if let Some((key, number)) = self.blocker() {
             let there = answers.next().and_then(|answer| line::found(key, answer));
@@ -160,7 +158,7 @@ impl<'a> Work<'a> {
         self.own.rely_on(target);
         // Noted before the put is sent: whatever becomes of its answer, the target lives as long as the entry.
         if !entries.change(holder, |own| own.rely_on(target)) {
-            if entries.is_released(holder) && !self.own.released {
+            if entries.known(holder).is_some_and(|own| own.released) && !self.own.released {
                 return Ok(false);
             }
             self.own.released = false;
@@ -175,7 +173,7 @@ impl<'a> Work<'a> {
                 Compare::lease(key, CompareOp::Equal, self.on),
             ])
             .and_then([TxnOp::put(key, "", Some(put))])
-            .or_else([line::key_op(key, From::Cluster)]);
+            .or_else([line::key_op(key, GetOptions::new())]);
         let mut unclear = false;
         let sent = leases.cluster.send(&txn, &mut unclear);
         let (kept, answer) = tokio::join!(leases.refresh(target), sent);
