@@ -23,10 +23,8 @@ pub use readmission::RedisGate;
 /// The driver, whose client [`RedisConfig::of_client`] takes.
 pub use redis;
 
-use std::sync::Arc;
-
-use onelock_core::driver::{Context, Opening};
-use onelock_core::{Backend, Driver, StoreUrl};
+use onelock_core::driver::{Context, Opening, opening};
+use onelock_core::{Driver, StoreUrl};
 
 /// How a `redis://` or `rediss://` URL becomes a backend.
 pub const DRIVER: Driver = Driver::new("redis", &["redis", "rediss", "redis+unix"], open_url)
@@ -54,10 +52,10 @@ pub const CLUSTER_DRIVER: Driver =
         .options(RedisConfig::OPTIONS);
 
 fn open_url(url: StoreUrl, _: Context) -> Opening {
-    Box::pin(async move { open(RedisConfig::try_from(url)?).await })
+    opening(async move { RedisBackend::connect(RedisConfig::try_from(url)?).await })
 }
 
 /// Connects to the store of this configuration.
 pub fn open(config: RedisConfig) -> Opening {
-    Box::pin(async move { Ok(Arc::new(RedisBackend::connect(config).await?) as Arc<dyn Backend>) })
+    opening(RedisBackend::connect(config))
 }

@@ -82,7 +82,15 @@ impl Connection {
         let mut again = 0;
         loop {
             let mut live = self.live().await?;
-            let answers = self.round(&mut live, script, calls, asking).await?;
+            let counts = script.counts && self.config.replicas > 0;
+            let fenced = script.fenced && live.fence.is_some();
+            let answers = if let ([call], false) = (calls, asking || counts || fenced) {
+                let answer = pin!(live.socket.requests.send_packed_command(call));
+                vec![Answer { value: self.sent(live.number, answer).await?, short: None }]
+            } else {
+                // In a place of its own: most calls are one command.
+                Box::pin(self.piped(&mut live, script, calls, asking)).await?
+            };
             let said = |test: fn(&ServerError) -> bool| {
                 answers.iter().any(|answer| matches!(&answer.value, Value::ServerError(e) if test(e)))
             };
@@ -112,24 +120,6 @@ impl Connection {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
             Err(error) => vec![Err(error); calls.len()],
         }
-    }
-
-    async fn round(
-        &self,
-        live: &mut Live,
-        script: &'static Script,
-        calls: &[&Cmd],
-        asking: bool,
-    ) -> Result<Vec<Answer>> {
-        let counts = script.counts && self.config.replicas > 0;
-        let fenced = script.fenced && live.fence.is_some();
-        if let ([call], false) = (calls, asking || counts || fenced) {
-            let answer = pin!(live.socket.requests.send_packed_command(call));
-            let value = self.sent(live.number, answer).await?;
-            return Ok(vec![Answer { value, short: None }]);
-        }
-        // In a place of its own: most calls are one command.
-        Box::pin(self.piped(live, script, calls, asking)).await
     }
 
     async fn piped(
