@@ -38,6 +38,6 @@ impl Tap {
     /// How many round trips were begun so far.
     #[must_use]
     pub fn trips(&self) -> u64 {
-        self.link.turns()
+        self.link.turns.get()
     }
 }

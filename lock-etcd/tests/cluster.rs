@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::server::{Admin as _, Member};
+use crate::support::server::{Admin as _, Member, cluster, three};
 use crate::support::waits;
 use etcd_client::PutOptions;
 use onelock_conformance::Verdict;
@@ -12,7 +12,7 @@ use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, number, 
 use onelock_conformance::faults::{Fault, Link, Proxy};
 use onelock_conformance::harness::open_by;
 use onelock_conformance::servers::hosts::{Hosts, is_inside};
-use onelock_conformance::servers::{data_folder, tls};
+use onelock_conformance::servers::{Place, data_folder, free_port, tls};
 use onelock_core::{Backend, ErrorKind, Locks, Renewed, Request, Settings, Wake};
 use onelock_etcd::DRIVER;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
@@ -52,7 +52,7 @@ fn with_ttl(backend: Arc<dyn Backend>, ttl: Duration) -> Verdict<Locks> {
 /// beside another, no guard is lost, and every client goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_churn_over_every_failover() -> Verdict {
-    let members = Member::three().await?;
+    let members = three().await?;
     let url = url_of(&members);
     let mut clients = Vec::new();
     for _ in 0..3 {
@@ -85,7 +85,9 @@ async fn an_isolated_leader_gives_nothing() -> Verdict {
         return Ok(());
     }
     let hosts = Hosts::lay_out(3)?;
-    let members = Member::three_on(&hosts).await?;
+    let peer = free_port()?;
+    let places: Vec<_> = (0..3).map(|i| (hosts.name(i), hosts.address(i), peer)).collect();
+    let members = cluster(&places).await?;
     let url = url_of(&members);
     let mut clients = Vec::new();
     for _ in 0..3 {
@@ -124,7 +126,7 @@ async fn one_leads(members: &[&Member]) -> Verdict<bool> {
 /// Two of three members are gone for longer than a lease, and come back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_majority_nobody_holds() -> Verdict {
-    let members = Member::three().await?;
+    let members = three().await?;
     let url = url_of(&members);
     let ttl = Duration::from_secs(4);
     let (holder, other) = (with_ttl(client(&url).await, ttl)?, with_ttl(client(&url).await, PATIENCE)?);
@@ -141,7 +143,7 @@ async fn without_a_majority_nobody_holds() -> Verdict {
 /// A member that has stopped answering is left: held locks are renewed elsewhere, waiters are woken elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_member_is_left() -> Verdict {
-    let members = Member::three().await?;
+    let members = three().await?;
     let url = url_of(&members);
     for (i, member) in members.iter().enumerate() {
         // Begins at the member that will freeze.
@@ -225,7 +227,7 @@ async fn waiters_survive_restarts_and_compactions() -> Verdict {
 /// A session of the server's that ended is renewed behind every verb, waiting included.
 #[tokio::test]
 async fn an_expired_session_is_renewed() -> Verdict {
-    let server = Member::with(None, &["--auth-token-ttl=1".to_owned()]).await?;
+    let server = Member::with(Place::Memory, None, &["--auth-token-ttl=1".to_owned()]).await?;
     server.with_a_user("apps-never-printed").await?;
     let url = format!("etcd://app:apps-never-printed@{}", server.address());
     let (a, b) = (client(&url).await, client(&url).await);
@@ -270,7 +272,8 @@ async fn client_certificates_are_shown() -> Verdict {
     std::fs::write(file("cert.pem"), certificate.pem())?;
     std::fs::write(file("key.pem"), client_key.serialize_pem())?;
     let trusted = format!("--trusted-ca-file={}", file("clients.pem").display());
-    let server = Member::with(Some(&files), &["--client-cert-auth".to_owned(), trusted]).await?;
+    let asks = ["--client-cert-auth".to_owned(), trusted];
+    let server = Member::with(Place::Memory, Some(&files), &asks).await?;
     let without = format!(
         "etcds://localhost:{}?tls_ca={}&connect_timeout=1s&request_timeout=1s",
         server.port(),

@@ -11,6 +11,7 @@ use onelock_conformance::Verdict;
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, leased, name, renewal, request, ticket, waiting};
 use onelock_conformance::faults::{Act, Fault, Link, Proxy, Trigger};
 use onelock_conformance::harness::open_by;
+use onelock_conformance::servers::Place;
 use onelock_core::{Backend, Guard, LockName, Locks, Mode, Renewal, Renewed, Request, Settings, Wake};
 use onelock_etcd::DRIVER;
 
@@ -101,7 +102,7 @@ async fn late_and_lost_replies_move_no_held_lock() -> Verdict {
         drop(joined);
         released(&backend, &join).await;
     }
-    assert!(link.hits() > 0, "nothing was late or lost");
+    assert!(link.hits.get() > 0, "nothing was late or lost");
     // What came late has been taken out, though their lease is kept alive by others.
     let end = Instant::now() + PATIENCE;
     while keys(&server).await? != before {
@@ -237,7 +238,7 @@ async fn readers_promoted_together_all_hold() -> Verdict {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_servers_limits_are_learnt() -> Verdict {
     for limit in ["--max-txn-ops=10", "--max-request-bytes=2000"] {
-        let server = Member::with(None, &[limit.to_owned()]).await?;
+        let server = Member::with(Place::Memory, None, &[limit.to_owned()]).await?;
         let backend = client(&server.url()).await?;
         let due = crowd(&backend, Duration::from_secs(20)).await?;
         renewed(&backend, &due).await;
@@ -250,7 +251,7 @@ async fn the_servers_limits_are_learnt() -> Verdict {
         renewed(&backend, &waiters).await;
     }
     // A limit that a single join cannot keep is named.
-    let server = Member::with(None, &["--max-txn-ops=1".to_owned()]).await?;
+    let server = Member::with(Place::Memory, None, &["--max-txn-ops=1".to_owned()]).await?;
     let backend = client(&server.url()).await?;
     let error = backend.acquire(&exclusive(&name("one")?)?).await.unwrap_err();
     assert!(error.to_string().contains("--max-txn-ops") && !error.is_unclear(), "{error}");

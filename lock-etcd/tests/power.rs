@@ -26,5 +26,5 @@ impl Powered for Server {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_cut_takes_nothing_that_was_answered() -> Verdict {
-    nothing_answered_is_lost(&Server(Member::in_place(Place::Power, &[]).await?), 3).await
+    nothing_answered_is_lost(&Server(Member::with(Place::Power, None, &[]).await?), 3).await
 }

@@ -8,7 +8,7 @@ use etcd_client::{Client, ConnectOptions};
 use onelock_conformance::Verdict;
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, number, renewal, ticket, waiting};
 use onelock_conformance::harness::open_by;
-use onelock_conformance::servers::data_folder;
+use onelock_conformance::servers::{Place, data_folder};
 use onelock_core::{Backend, Credentials, ErrorKind, Renewed, Secret, Wake};
 use onelock_etcd::{DRIVER, EtcdBackend, EtcdConfig};
 use tempfile::TempDir;
@@ -22,7 +22,7 @@ async fn with_jwt() -> Verdict<(Member, TempDir)> {
     let key = folder.path().join("jwt.key");
     std::fs::write(&key, "a secret of this test")?;
     let tokens = format!("--auth-token=jwt,sign-method=HS256,ttl=10m,priv-key={}", key.display());
-    let server = Member::with(None, &[tokens]).await?;
+    let server = Member::with(Place::Memory, None, &[tokens]).await?;
     server.with_a_user(PASSWORD).await?;
     Ok((server, folder))
 }
@@ -125,7 +125,7 @@ async fn credentials_and_clients_of_the_applications_are_used() -> Verdict {
 async fn no_provider_is_installed() -> Verdict {
     let folder = data_folder()?;
     let files = onelock_conformance::servers::tls::authority(folder.path(), "server", "localhost")?;
-    let server = Member::with(Some(&files), &[]).await?;
+    let server = Member::single(Some(&files)).await?;
     let url = format!("etcds://localhost:{}?tls_ca={}", server.port(), files.authority.display());
     let backend: Arc<dyn Backend> = open_by(&DRIVER, &url).await?;
     held(&backend, &exclusive(&name("secure")?)?).await?;

@@ -8,6 +8,7 @@ use onelock_conformance::Verdict;
 use onelock_conformance::ctx::PATIENCE;
 use onelock_conformance::faults::{Fault, Link, Proxy};
 use onelock_conformance::harness::open_by;
+use onelock_conformance::servers::Place;
 use onelock_core::{Guard, Locks};
 use onelock_etcd::DRIVER;
 
@@ -51,7 +52,7 @@ async fn lengths_share_leases() -> Verdict {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_longer_lease_is_told() -> Verdict {
     let slow = ["--heartbeat-interval=500", "--election-timeout=5000"].map(str::to_owned);
-    let server = Member::with(None, &slow).await?;
+    let server = Member::with(Place::Memory, None, &slow).await?;
     let locks = client(&server.url()).await?;
     let guard = locks.mutex("slow")?.ttl(Duration::from_secs(2))?.acquire().await?;
     // One and a half times the election timeout, rounded up, less the second that clocks may differ by.

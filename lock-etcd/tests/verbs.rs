@@ -9,6 +9,7 @@ use onelock_conformance::ctx::{
     PATIENCE, exclusive, held, leased, name, renewal, request, ticket, trying, waiting,
 };
 use onelock_conformance::harness::open_by;
+use onelock_conformance::servers::Place;
 use onelock_core::{Backend, Locks, Mode, Page, Renewed, Standing, Wake};
 use onelock_etcd::DRIVER;
 use tokio::time::timeout;
@@ -67,7 +68,7 @@ async fn a_cycle_is_a_transaction_and_a_deletion() -> Outcome {
 async fn a_large_semaphore_is_waited_for() -> Outcome {
     let fewer = |operations: u8| Some(format!("--max-txn-ops={operations}"));
     for (limit, more) in [(200, None), (12, fewer(10)), (6, fewer(4))] {
-        let server = Member::with(None, more.as_slice()).await?;
+        let server = Member::with(Place::Memory, None, more.as_slice()).await?;
         let backend = client(&server.url()).await;
         let (name, mode) = (name("large")?, Mode::permit(limit)?);
         let mut holders = Vec::new();

@@ -1,10 +1,11 @@
 //! The shared suite on real redis-servers, as the user that the page tells people to make.
 
 mod counters;
+mod harness;
 
 use std::process::ExitCode;
 
-use onelock_conformance::harness::redis::Redis;
+use harness::redis::Redis;
 use onelock_core::Capabilities;
 
 /// What the store must declare on a server that keeps an append-only file.

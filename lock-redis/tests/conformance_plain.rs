@@ -1,8 +1,10 @@
 //! The shared suite on the plain layout: what it cannot keep is left out, and said.
 
+mod harness;
+
 use std::process::ExitCode;
 
-use onelock_conformance::harness::redis::Redis;
+use harness::redis::Redis;
 use onelock_core::{Capabilities, Driver};
 
 /// What the store must declare on a server that keeps an append-only file.

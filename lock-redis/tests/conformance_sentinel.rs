@@ -1,10 +1,11 @@
 //! The shared suite on a master with a replica and three sentinels.
 
 mod counters;
+mod harness;
 
 use std::process::ExitCode;
 
-use onelock_conformance::harness::redis_group::RedisGroup;
+use harness::redis_group::RedisGroup;
 use onelock_core::Capabilities;
 
 /// What the store must declare on servers that keep an append-only file.

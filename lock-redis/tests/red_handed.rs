@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::harness::servers::{Group, Plan};
 use onelock_conformance::history::{self, Hold, Violation};
-use onelock_conformance::servers::redis_group::{Group, Plan};
 use onelock_core::client::guard::{Guard, LossReason};
 use onelock_core::client::retry::Retry;
 use onelock_core::{BootClock, Clock as _, Error, ErrorKind, Locks, Mode, Settings, StoreUrl, Timestamp};
@@ -51,10 +51,10 @@ fn nanos(time: Timestamp) -> u64 {
 /// No replica follows the master from now on, and none can come back to it.
 async fn cut_replication(group: &Group) {
     // The master asks for no password, and takes it ill to be given one.
-    for replica in &group.admin()[1..] {
+    for replica in &group.admin[1..] {
         group.say(*replica, &["CONFIG", "SET", "masterauth", "asked-for-never-printed"]).await.unwrap();
     }
-    let master = group.admin()[0];
+    let master = group.admin[0];
     group.say(master, &["CLIENT", "KILL", "TYPE", "replica"]).await.unwrap();
     soon_until("the replicas are cut off", async || {
         let said = group.say(master, &["INFO", "replication"]).await.unwrap().concat();
@@ -80,7 +80,7 @@ async fn course(options: &str) -> Course {
     let mut plan = Plan::sentinel(SILENCE);
     plan.replicas = 2;
     let group = Group::start(plan).await.unwrap();
-    group.is_watched().await.unwrap();
+    crate::common::group::is_watched(&group).await;
     let url = format!("{}{options}", group.url());
     let first = client(&url).await.unwrap();
     // From the time when the replicas were in step.
@@ -88,7 +88,7 @@ async fn course(options: &str) -> Course {
         first.mutex("early").unwrap().try_acquire().await.ok().flatten()
     })
     .await;
-    for replica in &group.admin()[1..] {
+    for replica in &group.admin[1..] {
         soon_until("a replica has it", async || {
             let keys = group.say(*replica, &["KEYS", "onelock:*:early"]).await.unwrap();
             (!keys.is_empty()).then_some(())
@@ -108,8 +108,8 @@ async fn course(options: &str) -> Course {
             Err(error) => errors.push(error),
         }
     }
-    group.servers()[0].kill().unwrap();
-    for replica in &group.admin()[1..] {
+    group.servers[0].kill().unwrap();
+    for replica in &group.admin[1..] {
         group.say(*replica, &["CONFIG", "SET", "masterauth", ""]).await.unwrap();
     }
     let second = soon_until("a replica is the master", async || {

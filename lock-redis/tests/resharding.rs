@@ -2,7 +2,7 @@
 
 use crate::common::group::{SILENCE, backend, bucket, group, owner};
 use crate::common::{HOUR, held, renew_one, request, soon, waits};
-use onelock_conformance::servers::redis_group::{Group, Plan};
+use crate::harness::servers::{Group, Plan};
 use onelock_core::{Backend, ErrorKind, Renewal, Renewed, Wake};
 
 /// The keys of a slot, by the node that has it, to another.

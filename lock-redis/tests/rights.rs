@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::common::{held, renew_one, request, soon, token, waits};
-use onelock_conformance::servers::redis_group::{Group, Plan};
+use crate::harness::servers::{Group, Plan};
 use onelock_core::store::Checked;
 use onelock_core::{Backend, ErrorKind, Page, Release, Renewed, Secret, StoreUrl, Wake};
 use onelock_redis::{RedisBackend, RedisConfig};
@@ -94,20 +94,20 @@ async fn each_is_needed(
 async fn a_restricted_user_is_enough_in_a_cluster() {
     let group = Group::start(Plan::cluster(0, QUIET)).await.unwrap();
     let user = "cluster-locker";
-    allow(&group, group.admin(), user, &documented(user)).await;
+    allow(&group, &group.admin, user, &documented(user)).await;
     let config = config(&group.url(), user);
     let backend = connect(config.clone()).await.unwrap();
     all_verbs(&backend).await;
     backend.close().await.unwrap();
     let needed = ["+cluster|info", "+cluster|slots", "+info", "+subscribe", "+publish", "+incr", "+zadd"];
-    each_is_needed(&group, group.admin(), user, &needed, &config).await;
+    each_is_needed(&group, &group.admin, user, &needed, &config).await;
 }
 
 #[tokio::test]
 async fn restricted_users_are_enough_with_sentinels() {
     let group = Group::start(Plan::sentinel(QUIET)).await.unwrap();
     let (user, seeker) = ("sentinel-locker", "seeker");
-    allow(&group, group.admin(), user, &documented(user)).await;
+    allow(&group, &group.admin, user, &documented(user)).await;
     allow(&group, &group.doors(), seeker, &documented(seeker)).await;
     let mut config = config(&group.url(), user);
     config.sentinel_username = Some(seeker.to_owned());
@@ -116,14 +116,14 @@ async fn restricted_users_are_enough_with_sentinels() {
     let backend = connect(config.clone()).await.unwrap();
     all_verbs(&backend).await;
     backend.close().await.unwrap();
-    each_is_needed(&group, group.admin(), user, &["+info", "+subscribe", "+incr", "+hset"], &config).await;
-    allow(&group, group.admin(), user, &documented(user)).await;
+    each_is_needed(&group, &group.admin, user, &["+info", "+subscribe", "+incr", "+hset"], &config).await;
+    allow(&group, &group.admin, user, &documented(user)).await;
     let needed = ["+sentinel|master", "+sentinel|get-master-addr-by-name"];
     each_is_needed(&group, &group.doors(), seeker, &needed, &config).await;
     // Without the right to wait for replicas nothing is held, and it is said.
     allow(&group, &group.doors(), seeker, &documented(seeker)).await;
     let rights = documented(user);
-    allow(&group, group.admin(), user, &rights.replace("+wait ", "")).await;
+    allow(&group, &group.admin, user, &rights.replace("+wait ", "")).await;
     let backend = connect(config.clone()).await.unwrap();
     let error = backend.acquire(&request("e", "x")).await.unwrap_err();
     assert!(error.to_string().contains("wait"), "{error}");

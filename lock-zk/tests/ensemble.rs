@@ -14,7 +14,8 @@ use zookeeper_client as zk;
 
 use crate::raw;
 use crate::support::harness::open;
-use onelock_conformance::servers::zookeeper::{ZkServer, ensemble, ensemble_across};
+use crate::support::servers::{ensemble, ensemble_across};
+use onelock_conformance::servers::zookeeper::ZkServer;
 
 fn url(servers: &[ZkServer]) -> String {
     let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();

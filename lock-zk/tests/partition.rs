@@ -10,7 +10,8 @@ use onelock_core::{Locks, LossReason, Settings};
 use zookeeper_client as zk;
 
 use crate::support::harness::open;
-use onelock_conformance::servers::zookeeper::{ZkServer, ensemble_on};
+use crate::support::servers::ensemble_on;
+use onelock_conformance::servers::zookeeper::ZkServer;
 
 async fn client(servers: &[ZkServer], lease: Duration) -> Verdict<Locks> {
     let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();

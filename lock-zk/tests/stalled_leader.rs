@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use onelock_conformance::ctx::PATIENCE;
 use onelock_conformance::ensure;
-use onelock_conformance::servers::zookeeper::{ZkServer, ensemble};
+use onelock_conformance::servers::zookeeper::ZkServer;
 use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_core::{Clock, Lock, Locks, Retry, Settings, Timestamp};
 
 use crate::support::harness::open;
+use crate::support::servers::ensemble;
 
 /// Longer than the short client's session: 1.6 s for a lease of one.
 const STOP: Duration = Duration::from_secs(3);

@@ -121,7 +121,7 @@ async fn redis() -> Verdict<Running> {
 /// It counts messages of clients, those of streams included.
 async fn etcd() -> Verdict<Running> {
     let compact = ["--auto-compaction-mode=periodic", "--auto-compaction-retention=10s"].map(str::to_owned);
-    let server = Member::in_place(Place::Disk, &compact).await?;
+    let server = Member::with(Place::Disk, None, &compact).await?;
     let metrics = server.metrics().await?;
     let version = |name: &str| {
         name.strip_prefix("etcd_server_version{server_version=\"")?.split('"').next().map(str::to_owned)

@@ -98,9 +98,9 @@ async fn watched(ctx: &Ctx, link: &Link, count: usize) -> Verdict<Cost> {
     settled(ctx, link).await?;
     let mut least = Cost::MOST;
     for _ in 0..2 {
-        let (requests, bytes) = (ctx.store().requests().await?, link.bytes());
+        let (requests, bytes) = (ctx.store().requests().await?, link.bytes.get());
         tokio::time::sleep(WATCHED).await;
-        let (requests, bytes) = (ctx.store().requests().await? - requests, link.bytes() - bytes);
+        let (requests, bytes) = (ctx.store().requests().await? - requests, link.bytes.get() - bytes);
         #[allow(clippy::cast_precision_loss, reason = "counts are small")]
         let each = |sum: u64| sum as f64 / count as f64;
         least = least.least(Cost { requests: each(requests), bytes: each(bytes) });
@@ -152,9 +152,9 @@ impl Line {
 
     /// Whether something goes over the link while nothing happens.
     async fn polls(&self) -> bool {
-        let before = self.link.bytes();
+        let before = self.link.bytes.get();
         tokio::time::sleep(WATCHED / 2).await;
-        self.link.bytes() - before > self.due.len() as u64
+        self.link.bytes.get() - before > self.due.len() as u64
     }
 
     /// Renewing some, each by itself, as if each had a client of its own. The requests are all of them; the bytes are those of
@@ -178,11 +178,11 @@ impl Line {
     async fn renew(&self) -> Verdict<Vec<u64>> {
         let mut bytes = Vec::new();
         for due in self.due.iter().step_by(self.due.len() / SAMPLE) {
-            let before = self.link.bytes();
+            let before = self.link.bytes.get();
             let one = std::slice::from_ref(due);
             let renewed = answered(|| async { self.client.renew(one).await.remove(0) }).await?;
             ensure!(matches!(renewed, Renewed::Waiting(_)), "a waiter is {renewed:?}");
-            bytes.push(self.link.bytes() - before);
+            bytes.push(self.link.bytes.get() - before);
         }
         Ok(bytes)
     }
@@ -221,11 +221,11 @@ async fn of_clients(ctx: &Ctx, size: usize) -> Verdict<Cost> {
 
 /// Waits until as much goes over the link in half a second as in the half before: who has joined asks a few times more.
 async fn settled(ctx: &Ctx, link: &Link) -> Verdict {
-    let (mut last, mut before) = (u64::MAX, link.bytes());
+    let (mut last, mut before) = (u64::MAX, link.bytes.get());
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
         tokio::time::sleep(Duration::from_millis(500).max(ctx.units(1) / 2)).await;
-        let now = link.bytes() - before;
+        let now = link.bytes.get() - before;
         before += now;
         if now >= last - last / 5 {
             break;

@@ -101,13 +101,13 @@ impl Client {
     async fn work(&self, mut rng: Rng, wanted: u64, end: Instant) -> Verdict<Tally> {
         let mut tally = Tally::default();
         let mut round = 0;
-        while self.link.hits() < wanted && (Instant::now() < end || self.link.hits() < wanted / 2) {
+        while self.link.hits.get() < wanted && (Instant::now() < end || self.link.hits.get() < wanted / 2) {
             round += 1;
             // A stream that was altered may be out of step for good. A sound moment in between lets clients get over it,
             // as they must.
             self.link.set(Fault::Mangle(rng.bits()));
             for _ in 0..8 {
-                if self.link.hits() < wanted {
+                if self.link.hits.get() < wanted {
                     self.step(&mut rng, &mut tally).await?;
                 }
             }
@@ -118,7 +118,7 @@ impl Client {
         }
         self.link.heal();
         self.recovers(0).await?;
-        tally.altered = self.link.hits();
+        tally.altered = self.link.hits.get();
         Ok(tally)
     }
 

@@ -55,7 +55,7 @@ impl Gate {
     async fn through<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let fault = self.link.fault();
         if fault != Fault::None {
-            self.link.hit();
+            self.link.hits.add(1);
         }
         match fault {
             Fault::None => call.await,
@@ -115,7 +115,7 @@ impl Layer for Gate {
         if verb == "wait" {
             return self.notified(call).await;
         }
-        self.link.count();
+        self.link.requests.add(1);
         match self.link.springs(&[], verb.as_bytes()) {
             None => self.through(call).await,
             Some(Act::Reset) => Err(reset()),
@@ -181,7 +181,7 @@ mod tests {
             let answer = gate.acquire(&exclusive(&name("gate").unwrap()).unwrap()).await;
             assert_eq!(answer.err().map(|error| error.kind()), kind, "{fault:?}");
             assert_eq!(holders(&inner).await, usize::from(acts), "{fault:?}: what it did");
-            assert_eq!(link.hits(), u64::from(fault != Fault::None), "{fault:?}");
+            assert_eq!(link.hits.get(), u64::from(fault != Fault::None), "{fault:?}");
             if matches!(fault, Fault::Delay(_) | Fault::DelayReplies(_) | Fault::Throttle(_)) {
                 assert!(began.elapsed() >= Duration::from_millis(40), "{fault:?}: not late");
             }

@@ -10,4 +10,4 @@ mod node;
 pub use courier::Courier;
 pub use gate::Gate;
 pub use node::{Net, Node, Weather};
-pub use onelock_testbed::relay::{Act, Fault, Link, Ports, Proxies, Proxy, Trigger};
+pub use onelock_testbed::relay::{Act, Fault, Link, Proxies, Proxy, Trigger};

@@ -96,7 +96,7 @@ impl Store for Fresh {
     }
 
     async fn requests(&self) -> Verdict<u64> {
-        Ok(self.link.requests())
+        Ok(self.link.requests.get())
     }
 
     async fn connect_by(&self, link: &Arc<Link>) -> Verdict<Arc<dyn Backend>> {

@@ -2,9 +2,6 @@
 
 pub mod file;
 pub mod memory;
-pub mod redis;
-pub mod redis_group;
-mod redis_inside;
 mod secure;
 
 use std::sync::Arc;

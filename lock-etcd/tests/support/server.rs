@@ -1,9 +1,35 @@
 //! What tests do to an etcd server past the store.
 
+use std::net::Ipv4Addr;
+
 use async_trait::async_trait;
 use etcd_client::{Client, ConnectOptions, Permission};
 pub(crate) use onelock_conformance::servers::etcd::Member;
+use onelock_conformance::servers::free_port;
 use onelock_conformance::{Stop, Verdict};
+
+/// The members of a cluster of three.
+pub(crate) async fn three() -> Verdict<Vec<Member>> {
+    let mut places = Vec::new();
+    for name in ["a", "b", "c"] {
+        places.push((name.to_owned(), Ipv4Addr::LOCALHOST, free_port()?));
+    }
+    cluster(&places).await
+}
+
+/// The members with these names, hosts and ports for each other.
+pub(crate) async fn cluster(places: &[(String, Ipv4Addr, u16)]) -> Verdict<Vec<Member>> {
+    let all: Vec<_> = places.iter().map(|(name, at, peer)| format!("{name}=http://{at}:{peer}")).collect();
+    let all = all.join(",");
+    let mut members = Vec::new();
+    for (name, at, peer) in places {
+        members.push(Member::begin(name, *at, *peer, &all)?);
+    }
+    for member in &members {
+        member.ready().await?;
+    }
+    Ok(members)
+}
 
 /// Past the store.
 #[async_trait]

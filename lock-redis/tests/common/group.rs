@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock_conformance::servers::redis_group::{Group, Plan};
+use crate::harness::servers::{Group, Plan};
+use onelock_conformance::servers::resp::Resp;
 use onelock_core::StoreUrl;
 use onelock_core::store::Checked;
 use onelock_redis::{RedisBackend, RedisConfig};
@@ -36,6 +37,22 @@ pub async fn owner(group: &Group, lock: &str) -> usize {
         }
     }
     panic!("nobody serves {lock:?}");
+}
+
+/// Waits until the sentinels know each other and the replicas, so that they can replace the master.
+pub async fn is_watched(group: &Group) {
+    let all = format!(",slaves={},sentinels={}", group.servers.len() - 1, group.sentinels.len());
+    soon_until(async || {
+        for sentinel in &group.sentinels {
+            let mut sentinel = Resp::connect(sentinel.address()).await.ok()?;
+            let info = sentinel.call(&["INFO", "sentinel"]).await.ok()?;
+            if !info.concat().contains(&all) {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
 }
 
 pub fn config(url: &str) -> RedisConfig {

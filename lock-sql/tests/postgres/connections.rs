@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::postgres_server::pgbouncer::PgBouncer;
 use futures_util::future::join_all;
-use onelock_conformance::servers::pgbouncer::PgBouncer;
 use onelock_core::store::Checked;
 use onelock_core::{Backend as _, ErrorKind, Release, Standing};
 use onelock_sql::PostgresBackend;

@@ -1,7 +1,7 @@
 //! Requests and rows of the largest size.
 
+use crate::postgres_server::pgbouncer::PgBouncer;
 use futures_util::future::join_all;
-use onelock_conformance::servers::pgbouncer::PgBouncer;
 use onelock_core::{Backend as _, Note, Release, Renewal, Renewed, Request, Standing};
 
 use crate::postgres_server::PostgresServer;

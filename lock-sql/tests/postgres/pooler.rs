@@ -7,10 +7,10 @@ use onelock_core::{Backend, Release, Renewal, Renewed, Standing, Wake};
 use onelock_sql::PostgresBackend;
 use sqlx::{Executor as _, Row as _};
 
-use crate::postgres_server::{PostgresServer, connect};
+use crate::postgres_server::pgbouncer::PgBouncer;
+use crate::postgres_server::{Admin as _, PostgresServer, connect};
 use crate::server::open;
 use crate::sharing::request;
-use onelock_conformance::servers::pgbouncer::PgBouncer;
 
 /// One client holds, another waits, is promoted and renews; both give back.
 async fn hand_over(here: &Checked<PostgresBackend>, there: &Checked<PostgresBackend>) {

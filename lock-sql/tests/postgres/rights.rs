@@ -1,7 +1,7 @@
 //! The rights of the store's page are enough, and each that is missing is named. That the whole suite passes with them is
 //! shown by the suite: it runs as such a role.
 
-use onelock_conformance::servers::pgbouncer::PgBouncer;
+use crate::postgres_server::pgbouncer::PgBouncer;
 use onelock_core::store::Checked;
 use onelock_core::{Backend, Error, ErrorKind, FencingToken, Page, Renewal, Standing};
 use onelock_sql::PostgresBackend;

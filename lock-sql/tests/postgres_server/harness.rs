@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::pgbouncer::PgBouncer;
 use async_trait::async_trait;
 use onelock_conformance::Verdict;
 use onelock_conformance::case::Need;
 use onelock_conformance::harness::{Harness, Store, open_by};
-use onelock_conformance::servers::pgbouncer::PgBouncer;
 use onelock_core::{Backend, Capabilities};
 use onelock_sql::POSTGRES_DRIVER;
 

@@ -1,6 +1,7 @@
 //! What tests do to a PostgreSQL server past the store.
 
 pub(crate) mod harness;
+pub(crate) mod pgbouncer;
 pub(crate) mod running;
 
 use async_trait::async_trait;
@@ -17,6 +18,14 @@ pub(crate) trait Admin {
 
     /// The same, in another database than the clients'.
     async fn admin_beside(&self) -> Verdict<PgConnection>;
+
+    /// What clients have asked so far.
+    fn asked(&self) -> Verdict<Vec<String>>;
+
+    /// How many requests of clients were logged so far.
+    fn requests(&self) -> Verdict<u64> {
+        Ok(self.asked()?.len() as u64)
+    }
 
     /// Makes the schema, and a role with the rights of the store's page.
     async fn migrate(&self, role: &str) -> Verdict {
@@ -38,6 +47,15 @@ impl Admin for PostgresServer {
 
     async fn admin_beside(&self) -> Verdict<PgConnection> {
         Ok(connect(self.port(), "template1", "admin").await?)
+    }
+
+    fn asked(&self) -> Verdict<Vec<String>> {
+        let log = self.log()?;
+        let asked = |line: &&str| {
+            line.starts_with("onelock| ")
+                && (line.contains("LOG:  execute ") || line.contains("LOG:  statement: "))
+        };
+        Ok(log.lines().filter(asked).map(str::to_owned).collect())
     }
 }
 

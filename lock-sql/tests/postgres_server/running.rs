@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::pgbouncer::PgBouncer;
 use async_trait::async_trait;
 use onelock_conformance::Verdict;
 use onelock_conformance::faults::{Link, Proxies};
 use onelock_conformance::harness::{Certificates, Credentials, PASSWORD, Store, Tls};
 use onelock_conformance::servers::free_port;
-use onelock_conformance::servers::pgbouncer::PgBouncer;
 use onelock_core::Driver;
 use sqlx::{Executor as _, Row as _};
 

@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::postgres_server::pgbouncer::PgBouncer;
 use async_trait::async_trait;
 use onelock_conformance::harness::open_by;
-use onelock_conformance::servers::pgbouncer::PgBouncer;
 use onelock_core::{Driver, ErrorKind, HolderId, LockName, Locks, Mode, Renewal, Renewed, Request, Standing};
 use onelock_sql::POSTGRES_SESSION_DRIVER;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};

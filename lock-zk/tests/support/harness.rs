@@ -17,7 +17,8 @@ use onelock_core::{Backend, Capabilities, Driver, LockName};
 use zookeeper_client as zk;
 
 use super::counter::Counter;
-use onelock_conformance::servers::zookeeper::{Setup, ZkServer, ensemble};
+use super::servers::ensemble;
+use onelock_conformance::servers::zookeeper::{Setup, ZkServer};
 
 const FOREIGN: &[u8] = b"somebody else's";
 const OPTIONS: &str = "tick=200ms";

@@ -3,6 +3,7 @@
 
 pub(crate) mod counter;
 pub(crate) mod harness;
+pub(crate) mod servers;
 
 use std::time::Duration;
 

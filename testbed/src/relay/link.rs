@@ -13,14 +13,38 @@ use super::trigger::{Act, Trap, Trigger};
 #[derive(Debug)]
 pub struct Link {
     now: watch::Sender<Now>,
-    requests: AtomicU64,
-    bytes: AtomicU64,
-    turns: AtomicU64,
-    hits: AtomicU64,
+    /// How many requests went in. Counted by gates around backends only: a [`Proxy`](super::Proxy) sees bytes.
+    pub requests: Counter,
+    /// How many bytes went through a [`Proxy`](super::Proxy), both ways together.
+    pub bytes: Counter,
+    /// How many round trips were begun through a [`Proxy`](super::Proxy): how often a client sent after something had come
+    /// back. What it sends in pieces before that is one; so are requests that it sends together. Where it speaks HTTP/2 only
+    /// what begins a request counts.
+    pub turns: Counter,
+    /// How often a fault or a trigger did something to what was under way: pieces lost, stopped, delayed or altered,
+    /// connections refused or ended. A run in which this stays 0 has proven nothing.
+    pub hits: Counter,
     trap: watch::Sender<Trap>,
     /// How many pieces may go through although their way stands still.
     singles: Semaphore,
     corruptor: Mutex<Corruptor>,
+}
+
+/// A count.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// How many by now.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// So many more.
+    pub fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
 }
 
 /// The fault, and the how manieth it is: the same one set again starts anew.
@@ -36,10 +60,10 @@ impl Link {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             now: watch::Sender::new(Now { fault: Fault::None, round: 0 }),
-            requests: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            turns: AtomicU64::new(0),
-            hits: AtomicU64::new(0),
+            requests: Counter::default(),
+            bytes: Counter::default(),
+            turns: Counter::default(),
+            hits: Counter::default(),
             trap: watch::Sender::default(),
             singles: Semaphore::new(0),
             corruptor: Mutex::new(Corruptor::new(0)),
@@ -89,51 +113,6 @@ impl Link {
         let _ = self.trap.subscribe().wait_for(Trap::has_struck).await;
     }
 
-    /// How many requests went in. Counted by gates around backends only: a [`Proxy`](super::Proxy) sees bytes.
-    #[must_use]
-    pub fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
-    }
-
-    /// How many bytes went through a [`Proxy`](super::Proxy), both ways together.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// How many round trips were begun through a [`Proxy`](super::Proxy): how often a client sent after something had come
-    /// back. What it sends in pieces before that is one; so are requests that it sends together. Where it speaks HTTP/2 only
-    /// what begins a request counts.
-    #[must_use]
-    pub fn turns(&self) -> u64 {
-        self.turns.load(Ordering::Relaxed)
-    }
-
-    /// How often a fault or a trigger did something to what was under way: pieces lost, stopped, delayed or altered,
-    /// connections refused or ended. A run in which this stays 0 has proven nothing.
-    #[must_use]
-    pub fn hits(&self) -> u64 {
-        self.hits.load(Ordering::Relaxed)
-    }
-
-    /// Counts a request.
-    pub fn count(&self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn passed(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    pub(super) fn turned(&self) {
-        self.turns.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts something that was done to what was under way.
-    pub fn hit(&self) {
-        self.hits.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// What happens now.
     #[must_use]
     pub fn fault(&self) -> Fault {
@@ -167,7 +146,7 @@ impl Link {
             act.is_some()
         });
         if act.is_some() {
-            self.hit();
+            self.hits.add(1);
         }
         act
     }

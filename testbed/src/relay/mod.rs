@@ -7,15 +7,13 @@ mod link;
 mod listening;
 mod proxies;
 mod proxy;
-mod rewriter;
 mod trigger;
 
 use std::time::Duration;
 
-pub use link::Link;
+pub use link::{Counter, Link};
 pub use proxies::Proxies;
-pub use proxy::Proxy;
-pub use rewriter::Ports;
+pub use proxy::{Proxy, Rewrite};
 pub use trigger::{Act, Trigger};
 
 /// What happens on the way. A connection whose stream has got a hole is not continued: it ends when the link heals.

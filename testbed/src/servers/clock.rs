@@ -6,9 +6,10 @@ use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
-use super::{compiled, once};
+use tempfile::TempDir;
+
+use super::{Once, compiled};
 use crate::verdict::{Context as _, Verdict};
 
 const NAME: &str = "clock";
@@ -56,13 +57,12 @@ pub fn words(folder: &Path) -> Verdict<Vec<OsString>> {
     if !clock.is_file() {
         return Ok(Vec::new());
     }
-    let preload = format!("LD_PRELOAD={}", library()?.display());
+    let (_, library) = LIBRARY.as_ref().map_err(Clone::clone)?;
+    let preload = format!("LD_PRELOAD={}", library.display());
     Ok(vec!["env".into(), preload.into(), format!("ONELOCK_CLOCK={}", clock.display()).into()])
 }
 
-/// Built once in a process.
-fn library() -> Verdict<&'static Path> {
-    static BUILT: OnceLock<Result<(tempfile::TempDir, PathBuf), String>> = OnceLock::new();
+static LIBRARY: Once<(TempDir, PathBuf)> = Once::new(|| {
     let options = ["-O2", "-Wall", "-Werror", "-shared", "-fPIC"];
-    Ok(&once(&BUILT, || compiled(include_str!("clock_shim.c"), "shim.so", &options))?.1)
-}
+    compiled(include_str!("clock_shim.c"), "shim.so", &options)
+});

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use super::hosts::Hosts;
 use super::process::Process;
 use super::tls::Files;
 use super::{Place, asked, free_port};
@@ -14,34 +12,9 @@ use crate::verdict::Verdict;
 
 const PROGRAM: &str = "etcd";
 
-/// Whether the servers that are installed end living leases when a leader that stood still goes on: it still asks for what had
-/// ended by its own count. Mended in 3.4.31 and 3.5.13 (etcd's issue 15247).
-#[must_use]
-pub fn deposed_leaders_revoke() -> bool {
-    static DO: OnceLock<bool> = OnceLock::new();
-    *DO.get_or_init(|| {
-        let version = std::process::Command::new(PROGRAM).arg("--version").output();
-        // A server that is missing fails where it is started.
-        version.is_ok_and(|version| is_before_the_mend(&String::from_utf8_lossy(&version.stdout)))
-    })
-}
-
-/// By what `etcd --version` prints.
-fn is_before_the_mend(text: &str) -> bool {
-    let version = text.lines().find_map(|line| line.strip_prefix("etcd Version: ")).unwrap_or_default();
-    let mut parts = version.split('.').map(|part| part.trim().parse::<u32>().unwrap_or_default());
-    let mut next = || parts.next().unwrap_or_default();
-    match (next(), next(), next()) {
-        (3, 4, patch) => patch < 31,
-        (3, 5, patch) => patch < 13,
-        version => version < (3, 4, 0),
-    }
-}
-
 /// One member.
 #[derive(Debug)]
 pub struct Member {
-    program: &'static str,
     arguments: Vec<OsString>,
     host: Ipv4Addr,
     port: u16,
@@ -57,23 +30,18 @@ impl Member {
     /// # Errors
     /// When it is not installed, or does not come up.
     pub async fn single(tls: Option<&Files>) -> Verdict<Self> {
-        Self::with(tls, &[]).await
-    }
-
-    /// A server of its own with more arguments.
-    ///
-    /// # Errors
-    /// When it is not installed, or does not come up.
-    pub async fn with(tls: Option<&Files>, more: &[String]) -> Verdict<Self> {
-        Self::alone(Place::Memory, tls, more).await
+        Self::with(Place::Memory, tls, &[]).await
     }
 
     /// A server of its own that keeps its data in this place, with more arguments.
     ///
     /// # Errors
     /// When it is not installed, or does not come up.
-    pub async fn in_place(place: Place, more: &[String]) -> Verdict<Self> {
-        Self::alone(place, None, more).await
+    pub async fn with(place: Place, tls: Option<&Files>, more: &[String]) -> Verdict<Self> {
+        let mut member = Self::prepared(place, Ipv4Addr::LOCALHOST, "one", free_port()?, None, tls)?;
+        member.arguments.extend(more.iter().map(OsString::from));
+        member.launch().await?;
+        Ok(member)
     }
 
     /// Kills it, takes from its data what was not synced, and starts it again.
@@ -85,55 +53,16 @@ impl Member {
         self.launch().await
     }
 
-    async fn alone(place: Place, tls: Option<&Files>, more: &[String]) -> Verdict<Self> {
-        let mut member = Self::prepared(place, Ipv4Addr::LOCALHOST, "one", free_port()?, None, tls)?;
-        member.arguments.extend(more.iter().map(OsString::from));
-        member.launch().await?;
+    /// A member of a cluster under this name, which listens to the others at this port. It is not ready yet. Another host than ours
+    /// is known by the member's name.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn begin(name: &str, at: Ipv4Addr, peer: u16, cluster: &str) -> Verdict<Self> {
+        let mut member = Self::prepared(Place::Memory, at, name, peer, Some(cluster), None)?;
+        member.process.host = (!at.is_loopback()).then(|| name.to_owned());
+        member.spawn()?;
         Ok(member)
-    }
-
-    /// The members of a cluster of three.
-    ///
-    /// # Errors
-    /// When it is not installed, or does not come up.
-    pub async fn three() -> Verdict<Vec<Self>> {
-        let mut places = Vec::new();
-        for name in ["a", "b", "c"] {
-            places.push((name.to_owned(), Ipv4Addr::LOCALHOST, free_port()?));
-        }
-        Self::cluster(&places).await
-    }
-
-    /// The members of a cluster of three, each on a host of its own.
-    ///
-    /// # Errors
-    /// When it is not installed, or does not come up.
-    pub async fn three_on(hosts: &Hosts) -> Verdict<Vec<Self>> {
-        let peer = free_port()?;
-        let places: Vec<_> = (0..3).map(|i| (hosts.name(i), hosts.address(i), peer)).collect();
-        Self::cluster(&places).await
-    }
-
-    /// The members with these names, hosts and ports for each other. Another host is known by the member's name.
-    async fn cluster(places: &[(String, Ipv4Addr, u16)]) -> Verdict<Vec<Self>> {
-        let all: Vec<_> =
-            places.iter().map(|(name, at, peer)| format!("{name}=http://{at}:{peer}")).collect();
-        let mut members = Vec::new();
-        for (name, at, peer) in places {
-            let all = all.join(",");
-            let mut member = Self::prepared(Place::Memory, *at, name, *peer, Some(&all), None)?;
-            if !at.is_loopback() {
-                let words = ["netns", "exec", name, PROGRAM].map(OsString::from);
-                member.arguments.splice(0..0, words);
-                member.program = "ip";
-            }
-            member.spawn()?;
-            members.push(member);
-        }
-        for member in &members {
-            member.ready().await?;
-        }
-        Ok(members)
     }
 
     fn prepared(
@@ -172,17 +101,11 @@ impl Member {
             say("cert-file", &files.certificate.display().to_string());
             say("key-file", &files.key.display().to_string());
         }
-        Ok(Self { program: PROGRAM, arguments, host, port, metrics, root: OnceLock::new(), process })
+        Ok(Self { arguments, host, port, metrics, root: OnceLock::new(), process })
     }
 
     fn spawn(&self) -> Verdict {
-        self.process.start(Vec::new(), self.program, self.arguments.clone())
-    }
-
-    /// What it has written.
-    #[must_use]
-    pub fn log(&self) -> PathBuf {
-        self.process.log()
+        self.process.start(Vec::new(), PROGRAM, self.arguments.clone())
     }
 
     async fn launch(&self) -> Verdict {
@@ -238,28 +161,6 @@ impl Member {
         Ok(counts.into_iter().collect())
     }
 
-    /// Whether it leads the others.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub async fn leads(&self) -> Verdict<bool> {
-        Ok(self.metrics().await?.iter().any(|(name, value)| name == "etcd_server_is_leader" && *value > 0.0))
-    }
-
-    /// How many connections clients have open.
-    ///
-    /// # Errors
-    /// When the system does not tell.
-    pub fn connections(&self) -> Verdict<u64> {
-        let table = std::fs::read_to_string("/proc/net/tcp")?;
-        let here = format!("0100007F:{:04X}", self.port);
-        let open = |line: &&str| {
-            let mut words = line.split_whitespace().skip(1);
-            words.next() == Some(&here) && words.nth(1) == Some("01")
-        };
-        Ok(table.lines().filter(open).count() as u64)
-    }
-
     /// Where it listens to clients.
     #[must_use]
     pub fn port(&self) -> u16 {
@@ -307,17 +208,5 @@ impl Member {
     #[must_use]
     pub fn root(&self) -> &OnceLock<String> {
         &self.root
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_read() {
-        let old = |version| is_before_the_mend(&format!("etcd Version: {version}\nGit SHA: Not provided\n"));
-        assert!(["3.3.27", "3.4.23", "3.4.30", "3.5.0", "3.5.12"].into_iter().all(old));
-        assert!(!["3.4.31", "3.5.13", "3.6.0", "4.0.0"].into_iter().any(old));
     }
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::clock::SteppedClock;
 use super::process::{Process, until};
-use super::{Place, data_folder, free_port, once, printed, run, tls};
+use super::{Once, Place, data_folder, free_port, printed, run, tls};
 use crate::ensure;
 use crate::verdict::{Context as _, Verdict};
 
@@ -49,29 +49,25 @@ fn option(name: &str, path: &Path) -> OsString {
     option
 }
 
-/// Makes the system tables once per run; the servers get copies.
-fn template() -> Verdict<&'static Path> {
-    static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
-    let make = || -> Verdict<TempDir> {
-        let folder = data_folder()?;
-        let (program, options) = match mysqld() {
-            Some(path) => (path, ["--initialize-insecure", "--skip-log-bin"]),
-            None => ("mariadb-install-db", ["--auth-root-authentication-method=normal", "--skip-test-db"]),
-        };
-        let mut install = Command::new(program);
-        install
-            .arg("--no-defaults")
-            .args(as_root())
-            .arg(option("datadir", &folder.path().join("data")))
-            .args(options)
-            .arg(log_size())
-            // Servers that share a folder for temporary tables remove each other's: this one, too.
-            .env("TMPDIR", folder.path());
-        run(&mut install).context("apt-get install mariadb-server")?;
-        Ok(folder)
+/// The system tables; the servers get copies.
+static TEMPLATE: Once<TempDir> = Once::new(|| {
+    let folder = data_folder()?;
+    let (program, options) = match mysqld() {
+        Some(path) => (path, ["--initialize-insecure", "--skip-log-bin"]),
+        None => ("mariadb-install-db", ["--auth-root-authentication-method=normal", "--skip-test-db"]),
     };
-    Ok(once(&TEMPLATE, make)?.path())
-}
+    let mut install = Command::new(program);
+    install
+        .arg("--no-defaults")
+        .args(as_root())
+        .arg(option("datadir", &folder.path().join("data")))
+        .args(options)
+        .arg(log_size())
+        // Servers that share a folder for temporary tables remove each other's: this one, too.
+        .env("TMPDIR", folder.path());
+    run(&mut install).context("apt-get install mariadb-server")?;
+    Ok(folder)
+});
 
 impl MariaDb {
     /// Starts one with further settings and waits until it answers.
@@ -88,7 +84,8 @@ impl MariaDb {
     /// When it is not installed, or does not come up.
     pub async fn start_in(place: Place, settings: &[&str]) -> Verdict<Self> {
         let process = Process::new(place, "data")?;
-        run(Command::new("cp").arg("-r").args([template()?.join("data"), process.data()]))?;
+        let template = TEMPLATE.as_ref().map_err(Clone::clone)?.path().join("data");
+        run(Command::new("cp").arg("-r").args([template, process.data()]))?;
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         let server = Self { port: free_port()?, settings, process };
         server.launch().await?;

@@ -6,13 +6,11 @@ pub mod etcd;
 mod folder;
 pub mod hosts;
 pub mod mariadb;
-pub mod pgbouncer;
 mod ports;
 pub mod postgres;
 pub mod power;
-mod process;
+pub mod process;
 pub mod redis;
-pub mod redis_group;
 pub mod resp;
 pub mod tls;
 pub mod zookeeper;
@@ -24,7 +22,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{LazyLock, OnceLock, mpsc};
+use std::sync::{LazyLock, mpsc};
 use std::time::{Duration, Instant};
 
 pub use folder::{Place, data_folder, folder_in};
@@ -37,13 +35,8 @@ use tokio::net::TcpStream;
 use crate::ensure;
 use crate::verdict::{Context as _, Stop, Verdict};
 
-/// Makes something once in this process; a failure is kept as well.
-fn once<T>(
-    made: &'static OnceLock<Result<T, String>>,
-    make: impl FnOnce() -> Verdict<T>,
-) -> Verdict<&'static T> {
-    made.get_or_init(|| make().map_err(|stop| stop.to_string())).as_ref().map_err(Stop::failed)
-}
+/// What is made once in this process; a failure is kept as well.
+type Once<T> = LazyLock<Verdict<T>>;
 
 /// Runs a program to its end, which must be a good one.
 fn run(command: &mut Command) -> Verdict {
@@ -129,8 +122,9 @@ fn stands_still(id: u32) -> Verdict<bool> {
     Ok(true)
 }
 
-/// The user who runs the servers that refuse root: root lends them one.
-fn as_user(user: &str) -> Vec<OsString> {
+/// The options of `setpriv` for the user who runs the servers that refuse root: root lends them one.
+#[must_use]
+pub fn as_user(user: &str) -> Vec<OsString> {
     if !geteuid().is_root() {
         return Vec::new();
     }

@@ -5,19 +5,18 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use super::clock::SteppedClock;
 use super::process::{Process, until};
-use super::{Place, as_user, data_folder, free_port, once, pause_process, printed, run, tls};
+use super::{Once, Place, as_user, data_folder, free_port, pause_process, printed, run, tls};
 use crate::ensure;
 use crate::verdict::{Context as _, Verdict};
 
 /// Who runs it when root starts it.
-pub(super) const USER: &str = "postgres";
+pub const USER: &str = "postgres";
 
 /// A running server. User `postgres` needs no password on it, user `secret` needs one.
 #[derive(Debug)]
@@ -43,7 +42,10 @@ fn by_user(program: impl AsRef<OsStr>) -> Command {
 }
 
 /// A process to be, in a folder that the server's user may use.
-pub(super) fn shared(place: Place) -> Verdict<Process> {
+///
+/// # Errors
+/// When there is no folder.
+pub fn shared(place: Place) -> Verdict<Process> {
     let process = Process::new(place, "data")?;
     share(process.folder())?;
     Ok(process)
@@ -53,21 +55,20 @@ fn share(folder: &Path) -> Verdict {
     Ok(std::fs::set_permissions(folder, Permissions::from_mode(0o777))?)
 }
 
-/// Makes a cluster once per run; the servers get copies.
-fn template() -> Verdict<&'static Path> {
-    static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
-    let make = || -> Verdict<TempDir> {
-        let folder = data_folder()?;
-        share(folder.path())?;
-        let options = ["-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync", "-D"];
-        run(by_user(programs()?.join("initdb")).args(options).arg(folder.path().join("data")))?;
-        Ok(folder)
-    };
-    Ok(once(&TEMPLATE, make)?.path())
-}
+/// A cluster; the servers get copies.
+static TEMPLATE: Once<TempDir> = Once::new(|| {
+    let folder = data_folder()?;
+    share(folder.path())?;
+    let options = ["-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync", "-D"];
+    run(by_user(programs()?.join("initdb")).args(options).arg(folder.path().join("data")))?;
+    Ok(folder)
+});
 
 /// Runs a statement on a server or a pooler, by the server's own client; the rows in lines, without their heads.
-pub(super) async fn say(port: u16, sql: &str) -> Verdict<String> {
+///
+/// # Errors
+/// When it does not answer, or with what it says.
+pub async fn say(port: u16, sql: &str) -> Verdict<String> {
     let mut client = tokio::process::Command::new(programs()?.join("psql"));
     let at = ["-X", "-At", "-h", "127.0.0.1", "-U", "postgres", "-p", &port.to_string(), "-c", sql];
     printed(client.args(at)).await
@@ -88,7 +89,8 @@ impl PostgresServer {
     /// When it is not installed, or does not come up.
     pub async fn start_in(place: Place, settings: &[&str]) -> Verdict<Self> {
         let process = shared(place)?;
-        run(by_user("cp").arg("-r").args([template()?.join("data"), process.data()]))?;
+        let template = TEMPLATE.as_ref().map_err(Clone::clone)?.path().join("data");
+        run(by_user("cp").arg("-r").args([template, process.data()]))?;
         Self::start_on(process, settings).await
     }
 
@@ -208,27 +210,6 @@ impl PostgresServer {
         say(self.port, sql).await
     }
 
-    /// How many requests of clients were logged so far.
-    ///
-    /// # Errors
-    /// When there is no log.
-    pub fn requests(&self) -> Verdict<u64> {
-        Ok(self.asked()?.len() as u64)
-    }
-
-    /// What clients have asked so far.
-    ///
-    /// # Errors
-    /// When there is no log.
-    pub fn asked(&self) -> Verdict<Vec<String>> {
-        let log = self.log()?;
-        let asked = |line: &&str| {
-            line.starts_with("onelock| ")
-                && (line.contains("LOG:  execute ") || line.contains("LOG:  statement: "))
-        };
-        Ok(log.lines().filter(asked).map(str::to_owned).collect())
-    }
-
     /// All that it has logged.
     ///
     /// # Errors
@@ -268,16 +249,10 @@ impl PostgresServer {
     async fn start_again(&self) -> Verdict {
         // Its children end when they notice.
         let pid = self.process.data().join("postmaster.pid");
-        let end = Instant::now() + Duration::from_secs(20);
-        loop {
-            match self.launch().await {
-                Ok(()) => return Ok(()),
-                Err(stop) if Instant::now() > end => return Err(stop),
-                Err(_) => {
-                    let _ = std::fs::remove_file(&pid);
-                }
-            }
-        }
+        until("the end of its children", || async {
+            self.launch().await.inspect_err(|_| drop(std::fs::remove_file(&pid)))
+        })
+        .await
     }
 
     /// Stops it and its children where they are, or lets them go on.

@@ -6,13 +6,13 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::UNIX_EPOCH;
 
 use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
 
 use super::process::until;
-use super::{compiled, once, run};
+use super::{Once, compiled, run};
 use crate::verdict::{Context as _, Verdict};
 
 const SHADOW: &str = "shadow";
@@ -41,7 +41,8 @@ pub fn words(folder: &Path, data: &str) -> Verdict<Vec<OsString>> {
     name_objects(&data, &tree, &objects)?;
     // The server may be another user.
     run(Command::new("chown").arg("-R").arg("--reference").args([&data, &shadow]))?;
-    Ok(vec![program()?.into(), data.into(), shadow.into()])
+    let (_, program) = PROGRAM.as_ref().map_err(Clone::clone)?;
+    Ok(vec![program.into(), data.into(), shadow.into()])
 }
 
 /// Takes from the data in `folder/data` what was not synced. The server has been killed, or is about to end.
@@ -80,8 +81,5 @@ fn name_objects(data: &Path, tree: &Path, objects: &Path) -> Verdict {
     Ok(())
 }
 
-/// Built once in a process.
-fn program() -> Verdict<&'static Path> {
-    static BUILT: OnceLock<Result<(tempfile::TempDir, PathBuf), String>> = OnceLock::new();
-    Ok(&once(&BUILT, || compiled(include_str!("power.c"), "power", &["-O2", "-Wall", "-Werror"]))?.1)
-}
+static PROGRAM: Once<(TempDir, PathBuf)> =
+    Once::new(|| compiled(include_str!("power.c"), "power", &["-O2", "-Wall", "-Werror"]));

@@ -39,22 +39,28 @@ pub(super) async fn until<F: Future<Output = Verdict>>(
 
 /// A server's process, or none, in a folder of its own. It does not outlive this process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub struct Process {
     child: Mutex<Option<Child>>,
     folder: TempDir,
     /// What its data is called in the folder.
     data: &'static str,
     clock: Option<SteppedClock>,
+    /// The network namespace that it runs in, if it is another than ours.
+    pub(super) host: Option<String>,
 }
 
 impl Process {
-    pub(super) fn new(place: Place, data: &'static str) -> Verdict<Self> {
+    /// None yet, whose data has this name in its folder.
+    ///
+    /// # Errors
+    /// When there is no folder.
+    pub fn new(place: Place, data: &'static str) -> Verdict<Self> {
         let folder = folder_in(place)?;
         if place == Place::Power {
             power::prepare(folder.path())?;
         }
         let clock = (place == Place::Clock).then(|| SteppedClock::new(folder.path())).transpose()?;
-        Ok(Self { child: Mutex::default(), folder, data, clock })
+        Ok(Self { child: Mutex::default(), folder, data, clock, host: None })
     }
 
     /// Its own clock, if it is in a place that has one.
@@ -62,7 +68,9 @@ impl Process {
         self.clock.as_ref()
     }
 
-    pub(super) fn folder(&self) -> &Path {
+    /// Its folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
@@ -81,7 +89,10 @@ impl Process {
     }
 
     /// Runs the program, as the user that these options of `setpriv` say, and does not wait.
-    pub(super) fn start(
+    ///
+    /// # Errors
+    /// When the program is not installed.
+    pub fn start(
         &self,
         user: Vec<OsString>,
         program: impl AsRef<OsStr>,
@@ -95,6 +106,9 @@ impl Process {
         let mut command = Command::new("setpriv");
         command.args(user).args(["--pdeathsig", "KILL", "--"]);
         command.args(clock::words(self.folder())?).args(power::words(self.folder(), self.data)?);
+        if let Some(host) = &self.host {
+            command.arg(find(OsStr::new("ip"))?).args(["netns", "exec", host]);
+        }
         command.arg(find(program.as_ref())?).args(arguments);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         *self.child() = Some(spawn(command)??);
@@ -108,7 +122,10 @@ impl Process {
     }
 
     /// Waits until it is ready.
-    pub(super) async fn until<F: Future<Output = bool>>(&self, ready: impl Fn() -> F) -> Verdict {
+    ///
+    /// # Errors
+    /// When it is not within a minute, or has ended.
+    pub async fn until<F: Future<Output = bool>>(&self, ready: impl Fn() -> F) -> Verdict {
         until("the start of a server", || async {
             ensure!(ready().await || self.check().is_err(), "it does not answer");
             Ok(())

@@ -3,15 +3,12 @@
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::hosts::Hosts;
 use super::process::Process;
 use super::tls::Files;
 use super::{Place, asked, free_port};
-use crate::relay::{Link, Proxy};
-use crate::verdict::{Stop, Verdict};
+use crate::verdict::Verdict;
 
 const PROGRAM: &str = "java";
 /// What the program is made of.
@@ -70,7 +67,8 @@ impl ZkServer {
     /// # Errors
     /// When it is not installed.
     pub fn begin(setup: Setup) -> Verdict<Self> {
-        let process = Process::new(setup.place, "data")?;
+        let mut process = Process::new(setup.place, "data")?;
+        process.host = setup.host.as_ref().map(|(host, _)| host.clone());
         let server = Self { setup, port: free_port()?, tls_port: free_port()?, process };
         server.launch()?;
         Ok(server)
@@ -172,14 +170,7 @@ impl ZkServer {
         arguments.extend(defines.into_iter().map(OsString::from));
         arguments
             .extend(["org.apache.zookeeper.server.quorum.QuorumPeerMain".into(), config.into_os_string()]);
-        let program = match &self.setup.host {
-            None => PROGRAM,
-            Some((host, _)) => {
-                arguments.splice(0..0, ["netns", "exec", host, PROGRAM].map(OsString::from));
-                "ip"
-            }
-        };
-        self.process.start(Vec::new(), program, arguments)
+        self.process.start(Vec::new(), PROGRAM, arguments)
     }
 
     /// Waits until it serves.
@@ -232,81 +223,4 @@ impl ZkServer {
     pub async fn word(&self, word: &str) -> Verdict<String> {
         asked(self.address(), word).await
     }
-}
-
-/// Where a member finds the others: their addresses, and their ports of the quorum and of the elections.
-type View = Vec<(Ipv4Addr, u16, u16)>;
-
-fn view() -> Verdict<View> {
-    (0..3).map(|_| Ok((Ipv4Addr::LOCALHOST, free_port()?, free_port()?))).collect()
-}
-
-/// A member that is not ready yet. It is left when it lags by so many ticks.
-fn member(id: u32, lag: u32, view: &View, setup: Setup) -> Verdict<ZkServer> {
-    let all = ["initLimit=50".to_owned(), format!("syncLimit={lag}"), "standaloneEnabled=false".to_owned()];
-    let server = |(i, (host, quorum, election)): (usize, &(Ipv4Addr, u16, u16))| {
-        format!("server.{}={host}:{quorum}:{election}", i + 1)
-    };
-    let lines = all.into_iter().chain(view.iter().enumerate().map(server)).collect();
-    ZkServer::begin(Setup { lines, id, ..setup })
-}
-
-/// A member on this host that may lag for twenty seconds.
-fn patient(id: u32, view: &View) -> Verdict<ZkServer> {
-    member(id, 100, view, Setup::default())
-}
-
-async fn all_ready(servers: Vec<ZkServer>) -> Verdict<Vec<ZkServer>> {
-    for server in &servers {
-        server.ready().await?;
-    }
-    Ok(servers)
-}
-
-/// An ensemble of three.
-///
-/// # Errors
-/// When it is not installed, or does not come up.
-pub async fn ensemble() -> Verdict<Vec<ZkServer>> {
-    let view = view()?;
-    all_ready(vec![patient(1, &view)?, patient(2, &view)?, patient(3, &view)?]).await
-}
-
-/// An ensemble of three on hosts of their own. A leader that hears nothing from the others for three seconds steps down,
-/// and they elect another as soon.
-///
-/// # Errors
-/// When it is not installed, or does not come up.
-pub async fn ensemble_across(hosts: &Hosts) -> Verdict<Vec<ZkServer>> {
-    let (quorum, election) = (free_port()?, free_port()?);
-    let view = (0..3).map(|i| (hosts.address(i), quorum, election)).collect();
-    let on = |i: u8| {
-        // Who is cut off answers nothing: the default waits five seconds for it in the middle of an election.
-        let defines = vec!["zookeeper.cnxTimeout=500".to_owned()];
-        let host = Some((hosts.name(i), hosts.address(i)));
-        member(u32::from(i) + 1, 15, &view, Setup { defines, host, ..Setup::default() })
-    };
-    all_ready(vec![on(0)?, on(1)?, on(2)?]).await
-}
-
-/// An ensemble of three whose last member is a follower that reaches its leader by `link` only.
-///
-/// # Errors
-/// When it is not installed, or does not come up.
-pub async fn ensemble_on(link: &Arc<Link>) -> Verdict<(Vec<ZkServer>, Vec<Proxy>)> {
-    let view = view()?;
-    // These two elect one of them before the third comes.
-    let mut servers = all_ready(vec![patient(1, &view)?, patient(2, &view)?]).await?;
-    let (mut proxies, mut far) = (Vec::new(), view.clone());
-    for (host, quorum, _) in &mut far[..2] {
-        let proxy = Proxy::start((*host, *quorum).into(), link).await?;
-        *quorum = proxy.address().port();
-        proxies.push(proxy);
-    }
-    servers.push(patient(3, &far)?);
-    servers[2].ready().await?;
-    if servers[2].mode().await.as_deref() != Some("follower") {
-        return Err(Stop::failed("the last member is no follower"));
-    }
-    Ok((servers, proxies))
 }

@@ -14,8 +14,11 @@ use tokio::sync::watch;
 
 use self::way::{End, Shared, forward};
 use super::listening::Listening;
-use super::{Direction, Fault, Link, Ports};
+use super::{Direction, Fault, Link};
 use crate::verdict::Verdict;
+
+/// What is made of a piece of a server's replies.
+pub type Rewrite = Arc<dyn Fn(&mut Vec<u8>) + Send + Sync>;
 
 /// Forwards connections to a server as its [`Link`] lets it. Ends when dropped.
 #[derive(Debug)]
@@ -27,16 +30,16 @@ impl Proxy {
     /// # Errors
     /// When there is no port to listen on.
     pub async fn start(target: SocketAddr, link: &Arc<Link>) -> Verdict<Self> {
-        Self::telling(target, link, &Ports::default()).await
+        Self::rewriting(target, link, Arc::new(|_| {})).await
     }
 
-    /// The same to a server that tells the ports of others: clients read what `ports` has in place of them, once that is set.
+    /// The same to a server of whose replies clients read what `rewrite` makes of each piece: of one that tells addresses.
     ///
     /// # Errors
     /// When there is no port to listen on.
-    pub async fn telling(target: SocketAddr, link: &Arc<Link>, ports: &Ports) -> Verdict<Self> {
-        let (link, ports) = (Arc::clone(link), Arc::clone(ports));
-        let serve = move |client| connection(client, target, Arc::clone(&link), Arc::clone(&ports));
+    pub async fn rewriting(target: SocketAddr, link: &Arc<Link>, rewrite: Rewrite) -> Verdict<Self> {
+        let link = Arc::clone(link);
+        let serve = move |client| connection(client, target, Arc::clone(&link), Arc::clone(&rewrite));
         Ok(Self(Listening::start(serve).await?))
     }
 
@@ -47,10 +50,10 @@ impl Proxy {
     }
 }
 
-async fn connection(mut client: TcpStream, target: SocketAddr, link: Arc<Link>, ports: Ports) {
+async fn connection(mut client: TcpStream, target: SocketAddr, link: Arc<Link>, rewrite: Rewrite) {
     match link.now().fault {
         Fault::Reset => {
-            link.hit();
+            link.hits.add(1);
             return reset(&client);
         }
         Fault::HalfOpen => return silence(client, &link).await,
@@ -63,7 +66,7 @@ async fn connection(mut client: TcpStream, target: SocketAddr, link: Arc<Link>, 
     }
     let shared = Shared {
         link: &link,
-        ports: &ports,
+        rewrite: &rewrite,
         replies: watch::Sender::default(),
         answered: AtomicBool::new(true),
     };
@@ -71,7 +74,7 @@ async fn connection(mut client: TcpStream, target: SocketAddr, link: Arc<Link>, 
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
         tokio::select! {
-            () = link.until(|fault| fault == Fault::Reset) => { link.hit(); Some(End::Reset) }
+            () = link.until(|fault| fault == Fault::Reset) => { link.hits.add(1); Some(End::Reset) }
             () = link.until(|fault| fault == Fault::HalfOpen) => None,
             end = forward(from_client, to_server, &shared, Direction::Requests) => Some(end),
             end = forward(from_server, to_client, &shared, Direction::Replies) => Some(end),
@@ -96,7 +99,7 @@ fn reset(client: &TcpStream) {
 /// Takes what the client sends and does not answer, until the server is there again and knows nothing of this
 /// connection.
 async fn silence(mut client: TcpStream, link: &Link) {
-    link.hit();
+    link.hits.add(1);
     let mut buffer = vec![0; 16 * 1024];
     let listening = async { while let Ok(1..) = client.read(&mut buffer).await {} };
     tokio::select! {

@@ -9,9 +9,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::super::link::Link;
-use super::super::rewriter::rewrite;
 use super::super::trigger::Act;
-use super::super::{Direction, Fault, Ports};
+use super::super::{Direction, Fault};
+use super::Rewrite;
 
 /// How a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) enum Replies {
 /// What both directions of a connection know.
 pub(super) struct Shared<'a> {
     pub(super) link: &'a Link,
-    pub(super) ports: &'a Ports,
+    pub(super) rewrite: &'a Rewrite,
     pub(super) replies: watch::Sender<Replies>,
     /// Something came back since the last request.
     pub(super) answered: AtomicBool,
@@ -73,12 +73,12 @@ async fn depart(
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         let mut due = Instant::now();
         if let Some(time) = shared.link.now().fault.delays(direction) {
-            shared.link.hit();
+            shared.link.hits.add(1);
             due += time;
         }
         let mut piece = buffer[..count].to_vec();
-        if let (Direction::Replies, Some(ports)) = (direction, shared.ports.get()) {
-            rewrite(&mut piece, ports);
+        if direction == Direction::Replies {
+            (shared.rewrite)(&mut piece);
         }
         if departs.send((due, piece)).await.is_err() {
             return;
@@ -112,7 +112,7 @@ impl Lane<'_> {
             let Some((due, piece)) = next else { return End::Closed };
             tokio::time::sleep_until(due).await;
             if link.now().fault.stalls(direction) {
-                link.hit();
+                link.hits.add(1);
                 tokio::select! {
                     biased;
                     () = link.until(|fault| !fault.stalls(direction)) => {}
@@ -120,7 +120,7 @@ impl Lane<'_> {
                 }
             }
             if link.now().fault.loses(direction) {
-                link.hit();
+                link.hits.add(1);
                 self.hole = true;
                 continue;
             }
@@ -140,7 +140,7 @@ impl Lane<'_> {
     async fn request(&mut self, piece: Vec<u8>) -> Result<(), End> {
         let (link, replies) = (self.shared.link, &self.shared.replies);
         if self.begins_request(&piece) && self.shared.answered.swap(false, Ordering::Relaxed) {
-            link.turned();
+            link.turns.add(1);
         }
         match link.springs(&self.seen, &piece) {
             None => {}
@@ -187,12 +187,12 @@ impl Lane<'_> {
         let now = link.now();
         match now.fault {
             Fault::Mangle(_) => {
-                let mangled = link.corruptor().mangle(piece);
-                if mangled.altered {
-                    link.hit();
+                let (bytes, ends) = link.corruptor().mangle(&piece);
+                if ends || bytes != piece {
+                    link.hits.add(1);
                 }
-                self.write(&mangled.bytes).await?;
-                return if mangled.ends { Err(End::Closed) } else { Ok(()) };
+                self.write(&bytes).await?;
+                return if ends { Err(End::Closed) } else { Ok(()) };
             }
             Fault::CutAfter(bytes) => {
                 let left = self.cut.filter(|(round, _)| *round == now.round).map_or(bytes, |(_, left)| left);
@@ -200,7 +200,7 @@ impl Lane<'_> {
                 self.cut = Some((now.round, left.saturating_sub(size)));
                 if size > left {
                     piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-                    link.hit();
+                    link.hits.add(1);
                     self.write(&piece).await?;
                     return Err(End::Reset);
                 }
@@ -220,7 +220,7 @@ impl Lane<'_> {
                     let rate = rate.max(1);
                     // A twentieth of a second's worth at a time.
                     let size = usize::try_from((rate / 20).max(1)).unwrap_or(usize::MAX).min(rest.len());
-                    link.hit();
+                    link.hits.add(1);
                     let time = Duration::from_secs_f64(size as f64 / rate as f64);
                     if tokio::time::timeout(time, link.changes_from(now.round)).await.is_ok() {
                         continue;
@@ -231,7 +231,7 @@ impl Lane<'_> {
             };
             let (part, later) = rest.split_at(part);
             // Before the other end can see them: a client that has its answer may look at the count.
-            link.passed(part.len());
+            link.bytes.add(part.len() as u64);
             self.to.write_all(part).await.map_err(|_| End::Closed)?;
             rest = later;
         }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use onelock_conformance::ctx::{Entry, exclusive, name};
+use onelock_conformance::harness::Store;
+use onelock_conformance::servers::resp::Resp;
+use onelock_conformance::verdict::{Stop, Verdict};
 use onelock_core::toolkit::Mutex;
 use tokio::sync::watch;
 
-use super::Store;
-use crate::ctx::{Entry, exclusive, name};
-use crate::servers::redis_group::is_client;
-use crate::servers::resp::Resp;
-use crate::verdict::{Stop, Verdict};
+use super::servers::is_client;
 
 /// What tells a counter from what must go: the key of one.
 pub type IsCounter = fn(&str) -> bool;

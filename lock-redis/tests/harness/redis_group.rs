@@ -1,23 +1,24 @@
 //! Groups of redis-servers, shared by the cases of a run: sentinels with a master, or a cluster.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use onelock_conformance::case::Need;
+use onelock_conformance::faults::{Link, Proxy};
+use onelock_conformance::harness::{Certificates, Credentials, Harness, PASSWORD, Store, Tls, open_by};
+use onelock_conformance::servers::free_port;
+use onelock_conformance::servers::redis::{RedisServer, Setup};
+use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_core::toolkit::Mutex;
 use onelock_core::{Backend, Capabilities, Driver};
 
 use super::redis::PATIENT;
 use super::redis_inside::{Inside, IsCounter};
-use super::{Certificates, Credentials, Harness, PASSWORD, Store, Tls, open_by};
-use crate::case::Need;
-use crate::faults::{Link, Ports, Proxy};
-use crate::servers::free_port;
-use crate::servers::redis::Setup;
-use crate::servers::redis_group::{Group, Plan};
-use crate::verdict::{Context as _, Stop, Verdict};
+use super::rewriter::rewrite;
+use super::servers::{Group, Plan};
 
 /// Long against what a loaded machine needs to answer: no case of the suite is about a failover.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -161,10 +162,16 @@ impl Store for Running {
     async fn url_by(&self, link: &Arc<Link>) -> Verdict<String> {
         let group = self.group()?;
         // What the servers tell of each other must lead over the link, too.
-        let ports = Ports::default();
+        let ports = Arc::new(OnceLock::<Vec<(u16, u16)>>::new());
         let (mut told, mut ways) = (Vec::new(), Vec::new());
-        for address in group.addresses() {
-            let proxy = Proxy::telling(address, link, &ports).await?;
+        for address in group.servers.iter().chain(&group.sentinels).map(RedisServer::address) {
+            let told_there = Arc::clone(&ports);
+            let replies = move |bytes: &mut Vec<u8>| {
+                if let Some(ports) = told_there.get() {
+                    rewrite(bytes, ports);
+                }
+            };
+            let proxy = Proxy::rewriting(address, link, Arc::new(replies)).await?;
             told.push((address.port(), proxy.address().port()));
             ways.push(proxy);
         }
@@ -192,7 +199,7 @@ impl Store for Running {
 
     async fn stop_leader(&self, stopped: bool) -> Verdict {
         self.spent.store(true, Ordering::Relaxed);
-        self.group()?.servers().first().context("a master")?.pause(stopped)
+        self.group()?.servers.first().context("a master")?.pause(stopped)
     }
 
     async fn residue(&self) -> Verdict<Vec<String>> {

@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use onelock_conformance::case::Need;
+use onelock_conformance::faults::{Link, Proxies};
+use onelock_conformance::harness::{Certificates, Credentials, Harness, PASSWORD, Store, Tls, open_by};
+use onelock_conformance::servers::free_port;
+use onelock_conformance::servers::redis::{RedisServer, Setup};
+use onelock_conformance::verdict::Verdict;
 use onelock_core::{Backend, Capabilities, Driver};
 
 use super::redis_inside::Inside;
 pub use super::redis_inside::IsCounter;
-use super::{Certificates, Credentials, Harness, PASSWORD, Store, Tls, open_by};
-use crate::case::Need;
-use crate::faults::{Link, Proxies};
-use crate::servers::free_port;
-use crate::servers::redis::{RedisServer, Setup};
-use crate::verdict::Verdict;
 
 /// Redis through any driver: each case has a server of its own.
 pub struct Redis {

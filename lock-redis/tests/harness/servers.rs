@@ -3,12 +3,11 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::free_port;
-use super::process::until;
-use super::redis::{RedisServer, Setup};
-use super::resp::Resp;
-use crate::ensure;
-use crate::verdict::Verdict;
+use onelock_conformance::ensure;
+use onelock_conformance::servers::free_port;
+use onelock_conformance::servers::redis::{RedisServer, Setup};
+use onelock_conformance::servers::resp::Resp;
+use onelock_conformance::verdict::Verdict;
 
 /// The name under which sentinels watch the master.
 pub const MASTER: &str = "locks";
@@ -51,10 +50,11 @@ impl Plan {
 pub struct Group {
     plan: Plan,
     /// The masters as they were at the start, then the replicas of the first, of the second, and so on.
-    servers: Vec<RedisServer>,
-    sentinels: Vec<RedisServer>,
-    /// Where the servers take commands without TLS.
-    admin: Vec<SocketAddr>,
+    pub servers: Vec<RedisServer>,
+    /// Who watches them, unless they are a cluster.
+    pub sentinels: Vec<RedisServer>,
+    /// Where the servers take commands without TLS, in the same order.
+    pub admin: Vec<SocketAddr>,
 }
 
 impl Group {
@@ -194,22 +194,6 @@ impl Group {
         .await
     }
 
-    /// Waits until the sentinels know each other and the replicas, so that they can replace the master.
-    ///
-    /// # Errors
-    /// When that never comes.
-    pub async fn is_watched(&self) -> Verdict {
-        let all = format!(",slaves={},sentinels={SENTINELS}", self.plan.replicas);
-        until("the sentinels agree", || async {
-            for sentinel in &self.sentinels {
-                let info = Resp::connect(sentinel.address()).await?.call(&["INFO", "sentinel"]).await?;
-                ensure!(info.concat().contains(&all), "{all} is not in {info:?}");
-            }
-            Ok(())
-        })
-        .await
-    }
-
     /// Runs a command on one of the servers.
     ///
     /// # Errors
@@ -218,7 +202,7 @@ impl Group {
         self.connect(server).await?.call(command).await
     }
 
-    /// A connection to one of [`Group::admin`].
+    /// A connection to one of them.
     async fn connect(&self, server: SocketAddr) -> Verdict<Resp> {
         let mut connection = Resp::connect(server).await?;
         if let Some(password) = &self.plan.servers.password {
@@ -227,19 +211,7 @@ impl Group {
         Ok(connection)
     }
 
-    /// The servers that keep data: the masters of the start first, then their replicas.
-    #[must_use]
-    pub fn servers(&self) -> &[RedisServer] {
-        &self.servers
-    }
-
-    /// Where the servers that keep data take commands without TLS, in the same order.
-    #[must_use]
-    pub fn admin(&self) -> &[SocketAddr] {
-        &self.admin
-    }
-
-    /// The same of those that were masters at the start.
+    /// Where those take commands that were masters at the start.
     #[must_use]
     pub fn masters(&self) -> &[SocketAddr] {
         &self.admin[..self.plan.masters()]
@@ -250,12 +222,6 @@ impl Group {
     pub fn doors(&self) -> Vec<SocketAddr> {
         let doors = if self.plan.cluster { &self.servers[..self.plan.masters()] } else { &self.sentinels };
         doors.iter().map(RedisServer::address).collect()
-    }
-
-    /// Every server that clients may talk to.
-    #[must_use]
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.servers.iter().chain(&self.sentinels).map(RedisServer::address).collect()
     }
 
     /// A URL of the group where its doors are at other addresses; `user` is empty or ends with `@`.
@@ -296,21 +262,13 @@ impl Group {
         self.servers.iter().chain(&self.sentinels).try_for_each(|server| server.pause(stopped))
     }
 
-    /// Stops only the sentinels, or lets them go on.
-    ///
-    /// # Errors
-    /// When one is gone.
-    pub fn stop_sentinels(&self, stopped: bool) -> Verdict {
-        self.sentinels.iter().try_for_each(|server| server.pause(stopped))
-    }
-
     /// Empties it and waits until no client of an earlier user is connected; whether that came to be.
     ///
     /// # Errors
     /// When a server does not answer.
     pub async fn clean(&self) -> Verdict<bool> {
         let end = Instant::now() + Duration::from_secs(6);
-        for address in self.admin() {
+        for address in &self.admin {
             let mut admin = self.connect(*address).await?;
             let own = format!(" addr={} ", admin.local());
             loop {
@@ -329,6 +287,18 @@ impl Group {
         }
         Ok(true)
     }
+}
+
+/// Waits until `reached` fails no more, for a minute: servers that are still coming up fail now and then.
+async fn until<F: Future<Output = Verdict>>(what: &str, reached: impl Fn() -> F) -> Verdict {
+    let end = Instant::now() + Duration::from_secs(60);
+    while let Err(missing) = reached().await {
+        if Instant::now() > end {
+            return Err(missing.during(what));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
 }
 
 /// Whether a line of `CLIENT LIST` is a client's, not a replica's, a master's, a sentinel's or a monitor's.
