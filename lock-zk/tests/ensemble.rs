@@ -6,16 +6,16 @@ use std::time::Duration;
 use onelock_conformance::churn::{Churn, over_a_lost_majority};
 use onelock_conformance::ctx::{PATIENCE, exclusive, held, name, ticket};
 use onelock_conformance::servers::hosts::{Hosts, is_inside};
+use onelock_conformance::servers::zookeeper::ZkServer;
 use onelock_conformance::verdict::{Context as _, Stop, Verdict};
 use onelock_conformance::{ensure, ensure_eq};
-use onelock_core::{Backend, Locks, Page, Release, Settings};
+use onelock_core::{Backend, Guard, Locks, Page, Release, Settings};
 use onelock_zk::fence;
 use zookeeper_client as zk;
 
 use crate::raw;
 use crate::support::harness::open;
 use crate::support::servers::{ensemble, ensemble_across};
-use onelock_conformance::servers::zookeeper::ZkServer;
 
 fn url(servers: &[ZkServer]) -> String {
     let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
@@ -247,18 +247,20 @@ async fn a_server_that_stands_still_keeps_nobody_out() -> Verdict {
     Ok(())
 }
 
-/// Who is on a server that stands still goes on at another one in time, though the driver comes upon the same again.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stands_still_costs_no_lock() -> Verdict {
-    let servers = ensemble().await?;
+/// Thirty clients of these servers, with a lock each.
+async fn thirty(servers: &[ZkServer], options: &str, lease: Duration) -> Verdict<Vec<(Guard, Locks)>> {
     let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
-    let url = format!("zk://{}/own?tick=200ms&request_timeout=60s", hosts.join(","));
+    let url = format!("zk://{}/own?tick=200ms{options}", hosts.join(","));
     let mut held = Vec::new();
     for i in 0..30 {
-        let locks = client(open(&url).await?, Duration::from_secs(30))?;
+        let locks = client(open(&url).await?, lease)?;
         held.push((locks.mutex(format!("still-{i}"))?.acquire().await?, locks));
     }
-    servers[(leader(&servers).await? + 1) % 3].pause(true)?;
+    Ok(held)
+}
+
+/// Ends when each has been renewed from now on.
+async fn stay(held: Vec<(Guard, Locks)>) -> Verdict {
     let mut all = tokio::task::JoinSet::new();
     for (guard, locks) in held {
         all.spawn(async move {
@@ -274,4 +276,25 @@ async fn a_server_that_stands_still_costs_no_lock() -> Verdict {
         kept??;
     }
     Ok(())
+}
+
+/// Who is on a server that stands still goes on at another one in time, though the driver comes upon the same again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stands_still_costs_no_lock() -> Verdict {
+    let servers = ensemble().await?;
+    let held = thirty(&servers, "&request_timeout=60s", Duration::from_secs(30)).await?;
+    servers[(leader(&servers).await? + 1) % 3].pause(true)?;
+    stay(held).await
+}
+
+/// Connections are replaced that say nothing for a while, as all do while the leader stands still: that costs no lock either.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_stands_still_for_a_moment_costs_no_lock() -> Verdict {
+    let servers = ensemble().await?;
+    let held = thirty(&servers, "", Duration::from_secs(10)).await?;
+    let leads = leader(&servers).await?;
+    servers[leads].pause(true)?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    servers[leads].pause(false)?;
+    stay(held).await
 }
