@@ -211,7 +211,7 @@ fault "a hand-over is taken twice" $around/hand_over.rs \
     's/== Release::NotHeld \{/== Release::NotHeld \&\& false {/' \
     memory used_hand_overs_are_refused
 fault "who hands over releases" $around/hand_over.rs \
-    's/Ok\(HandOver \{ ticket, token/client.release_later(ticket.clone(), lease, None);\n        Ok(HandOver { ticket, token/' \
+    's/Ok\(HandOver \{ ticket, token/client.release_later(ticket.clone(), lease, false);\n        Ok(HandOver { ticket, token/' \
     redis hand_over_survives_its_giver
 fault "at_least: only the client keeps it" $client/acquire.rs \
     's/self\.upkeep\.at_least\.map_or\(self\.lease, .*?\)\),/self.lease,/' \
