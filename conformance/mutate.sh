@@ -84,7 +84,7 @@ fault "deadline from the asked lease, not the given one" $client/entry/state.rs 
     's/\n(\s*)grant\.lease\n/\n$1grant.lease.max(self.lease)\n/' \
     memory deadline_follows_what_the_store_gave
 fault "is_held remembers and does not look" $client/guard.rs \
-    's/self\.held\(\)\.is_ok\(\)/!matches!(self.hold.handle.entry.view(Timestamp::default()), View::Over(_))/' \
+    's/self\.held\(\)\.is_ok\(\)/!matches!(self.entry().view(Timestamp::default()), super::entry::View::Over(_))/' \
     memory first_look_after_a_stall
 fault "no look at the time after the answer" $client/acquire.rs \
     's/handle\.entry\.receive\(now\)/handle.entry.receive(sent)/' \
